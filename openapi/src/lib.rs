@@ -1,0 +1,63 @@
+//! The contract of Doorman, the words that a control plane and its holders speak.
+//!
+//! Many processes share something of limited capacity. They lease parts of it from a control plane over plain HTTP and JSON, spend
+//! them locally and renew them in the background. This crate holds what both sides must agree on and nothing else: identifiers and
+//! quantities that cannot be invalid, the bodies of the calls, the problem types, the paths, and the committed `openapi.json`.
+//! It does no IO.
+//!
+//! ```
+//! use doorman_openapi::{CapacityRequest, CapacityResponse};
+//!
+//! let request: CapacityRequest =
+//!     serde_json::from_str(r#"{"client_id":"shop-1","resources":[{"resource_id":"db","wants":50}]}"#)?;
+//! assert_eq!(request.resources[0].wants.get(), 50.0);
+//!
+//! // What a quantity, an identifier or a sequence number may be is checked while it is read.
+//! let refused = serde_json::from_str::<CapacityRequest>(
+//!     r#"{"client_id":"shop-1","resources":[{"resource_id":"db","wants":-1}]}"#,
+//! );
+//! assert!(refused.unwrap_err().to_string().contains("must be a number from 0 to 1e15"));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `schema` | OpenAPI schemas (utoipa) of every wire type; off by default, the control plane turns it on |
+
+mod algorithm;
+mod capacity;
+mod discovery;
+mod ident;
+mod lease;
+mod number;
+pub mod paths;
+mod problem;
+mod server_capacity;
+mod time;
+mod view;
+
+pub use algorithm::{Algorithm, AlgorithmKind, Unit};
+pub use capacity::{
+    Answer, CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse,
+    ResourceRequest,
+};
+pub use discovery::{Discovery, Mastership};
+pub use ident::{ClientId, InvalidId, NodeId, ResourceId, ServerId};
+pub use lease::{Held, Lease, SafeCapacity};
+pub use number::{Capacity, ClientCount, Epoch, InvalidNumber, Seconds, Seq};
+pub use problem::{FieldError, Problem, ProblemType};
+pub use server_capacity::{
+    Band, ServerAnswer, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    ServerResourceRequest,
+};
+pub use time::Moment;
+pub use view::{HolderKind, HolderView, LeasePage, ResourcePage, ResourceView, Status};
+
+/// The OpenAPI 3.1 document of the control plane, as committed; it is the same as what a server answers at `/openapi.json`.
+pub const OPENAPI_JSON: &str = include_str!("../openapi.json");
+
+/// The most bytes a body of a request may have: 4 MiB.
+pub const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+
+/// The most resources that one request may carry.
+pub const MAX_RESOURCES: usize = 10_000;

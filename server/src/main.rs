@@ -1,0 +1,2 @@
+//! Doorman.
+fn main() {}
