@@ -74,6 +74,7 @@ pub struct Answer {
     /// The seconds that a rate is counted over; null when no template matched.
     pub per: Option<Seconds>,
     /// What the holder may use by itself when it has no lease; −1: unlimited.
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1.0, maximum = 1e15, example = 2.0))]
     pub safe_capacity: SafeCapacity,
 }
 

@@ -31,8 +31,6 @@ pub struct Held {
 
 /// What a holder that has lost its lease may use by itself. On the wire −1 stands for [`SafeCapacity::Unlimited`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1.0, maximum = 1e15, example = 2.0))]
 pub enum SafeCapacity {
     /// As much as it likes.
     Unlimited,
