@@ -46,6 +46,12 @@ impl Capacity {
         }
     }
 
+    /// The larger of two amounts.
+    #[must_use]
+    pub fn max_with(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+
     /// The amount as a number.
     #[must_use]
     pub fn get(self) -> f64 {
@@ -212,6 +218,9 @@ checked_integer!(
 );
 
 impl Seq {
+    /// Before the first transmission.
+    pub const ZERO: Self = Self(0);
+
     /// The next number; the last one stays the last (a process would need 285 years at a million a second).
     #[must_use]
     pub fn next(self) -> Self {

@@ -1,0 +1,361 @@
+//! The books of all resources.
+
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::Arc,
+};
+
+use doorman_config::Document;
+use doorman_openapi::{
+    Band, CapacityRequest, Capacity, ClientCount, HolderView, Moment, Reason, ReleaseRequest, ResourceId, ResourceView, Seconds,
+    ServerCapacityRequest, ServerReleaseRequest,
+};
+use slab::Slab;
+
+use super::{
+    Counts, Granted, Notice, Predecessor, Settings,
+    alarms::Alarms,
+    holders::{HolderId, Holders},
+    order::Order,
+    resource::{Ask, Decision, Has, HolderKey, Resource},
+    terms::Terms,
+};
+
+/// How many notices wait to be taken; what comes beyond is only counted.
+const MAX_NOTICES: usize = 256;
+
+/// The books of all resources, and the decisions taken on them.
+///
+/// Every call that changes them takes the time at which the request was **handled**, sampled once at its entry; calls must come
+/// with times that do not go back.
+#[derive(Debug)]
+pub struct Core {
+    document: Arc<Document>,
+    settings: Settings,
+    started: Moment,
+    by_id: BTreeMap<ResourceId, u32>,
+    live: Slab<Live>,
+    holders: Holders,
+    /// When a resource has to be looked at although nobody asks.
+    ends: Alarms<u32>,
+    counts: Counts,
+    notices: Vec<Notice>,
+}
+
+/// A resource with what the books of all resources keep of it.
+#[derive(Debug)]
+struct Live {
+    id: ResourceId,
+    resource: Resource,
+    /// When it rings for this resource; any other alarm is an old one.
+    alarm: Moment,
+    /// An excess claim has been told of.
+    told_of_claim: bool,
+}
+
+impl Core {
+    /// Empty books under this document.
+    #[must_use]
+    pub fn new(document: Arc<Document>, settings: Settings, now: Moment) -> Self {
+        Self {
+            document,
+            settings,
+            started: now,
+            by_id: BTreeMap::new(),
+            live: Slab::new(),
+            holders: Holders::default(),
+            ends: Alarms::default(),
+            counts: Counts::default(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// Decides what a client gets, for each resource it asks for, in the order of the request.
+    pub fn refresh_client(&mut self, request: &CapacityRequest, now: Moment) -> Vec<Granted> {
+        let holder = HolderId::Client(request.client_id.clone());
+        let order = Order::of_client(request.seq);
+        request
+            .resources
+            .iter()
+            .map(|asked| {
+                let band = Band { priority: asked.priority, num_clients: ClientCount::ONE, wants: asked.wants };
+                let ask = Ask {
+                    order,
+                    bands: std::slice::from_ref(&band),
+                    // A client knows what it has: when it says nothing, it has nothing.
+                    has: Has::Amount(asked.has.map_or(Capacity::ZERO, |held| held.capacity)),
+                    outstanding: asked.outstanding,
+                    used: asked.used,
+                };
+                self.refresh(&holder, &asked.resource_id, &ask, now)
+            })
+            .collect()
+    }
+
+    /// Decides what a node gets, for each resource it asks for, in the order of the request.
+    pub fn refresh_node(&mut self, request: &ServerCapacityRequest, now: Moment) -> Vec<Granted> {
+        let holder = HolderId::Node(request.node_id.clone());
+        let order = Order::of_node(request.epoch, request.seq);
+        request
+            .resources
+            .iter()
+            .map(|asked| {
+                let ask = Ask {
+                    order,
+                    bands: &asked.wants,
+                    has: asked.has.map_or(Has::Unknown, |held| Has::Amount(held.capacity)),
+                    outstanding: asked.outstanding,
+                    used: asked.used,
+                };
+                self.refresh(&holder, &asked.resource_id, &ask, now)
+            })
+            .collect()
+    }
+
+    /// Takes a client's leases back; what it does not have is not missed.
+    pub fn release_client(&mut self, request: &ReleaseRequest, now: Moment) {
+        let holder = HolderId::Client(request.client_id.clone());
+        self.release(&holder, request.resource_ids.as_deref(), Order::of_client(request.seq), now);
+    }
+
+    /// Takes a node's leases back; what it does not have is not missed.
+    pub fn release_node(&mut self, request: &ServerReleaseRequest, now: Moment) {
+        let holder = HolderId::Node(request.node_id.clone());
+        let order = Order::of_node(request.epoch, request.seq);
+        self.release(&holder, request.resource_ids.as_deref(), order, now);
+    }
+
+    /// Puts a new document in force. No lease is lost: what stands stands until its next refresh or end.
+    pub fn reconfigure(&mut self, document: Arc<Document>) {
+        self.document = document;
+        for key in self.by_id.values() {
+            if let Some(live) = self.live.get_mut(*key as usize) {
+                let (terms, learning_until) = terms(&self.document, self.settings, self.started, &live.id);
+                live.resource.set_terms(terms, learning_until);
+            }
+        }
+    }
+
+    /// Frees what has run out, in at most `budget` steps, so that no caller waits long for the books. Returns when there is
+    /// something to do again, which may be at once; `None` when the books are empty.
+    pub fn sweep(&mut self, now: Moment, budget: usize) -> Option<Moment> {
+        for _ in 0..budget {
+            let Some((at, key)) = self.ends.ring(now) else { break };
+            let Some(live) = self.live.get_mut(key as usize).filter(|live| live.alarm == at) else { continue };
+            live.alarm = Moment::NEVER;
+            self.expire(key, now);
+        }
+        self.ends.next()
+    }
+
+    /// Live resources whose identifier starts with `prefix`, in order, after `after`.
+    #[must_use]
+    pub fn resources(&self, prefix: &str, after: Option<&ResourceId>, limit: usize, now: Moment) -> Vec<ResourceView> {
+        let from = match after {
+            Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
+            _ => Bound::Included(prefix),
+        };
+        self.by_id
+            .range::<str, _>((from, Bound::Unbounded))
+            .take_while(|(id, _)| id.as_str().starts_with(prefix))
+            .filter_map(|(_, key)| self.view(*key, now))
+            .take(limit)
+            .collect()
+    }
+
+    /// One live resource; `None` when nobody holds it or waits for it.
+    #[must_use]
+    pub fn resource(&self, id: &ResourceId, now: Moment) -> Option<ResourceView> {
+        self.view(*self.by_id.get(id)?, now)
+    }
+
+    /// The holders of a live resource, oldest first, from position `from` on, with the position of the next page if there is more.
+    #[must_use]
+    pub fn holders(
+        &self,
+        id: &ResourceId,
+        from: u64,
+        limit: usize,
+        now: Moment,
+    ) -> Option<(Vec<HolderView>, Option<u64>)> {
+        let live = self.live.get(*self.by_id.get(id)? as usize)?;
+        let name = |key: HolderKey| self.holders.id(key).map(|id| (id.kind(), id.as_str().to_owned()));
+        let Ok(from) = HolderKey::try_from(from) else { return Some((Vec::new(), None)) };
+        let mut holders = live.resource.holders(from, now, name);
+        let page = holders.by_ref().take(limit).map(|(_, view)| view).collect();
+        let next = holders.next().map(|(key, _)| u64::from(key));
+        Some((page, next))
+    }
+
+    /// How much the books hold.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts { resources: self.by_id.len(), ..self.counts }
+    }
+
+    /// What an operator should read that has not been taken yet.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    fn refresh(&mut self, holder: &HolderId, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> Granted {
+        let key = self.find_or_add(id);
+        let Some(live) = self.live.get_mut(key as usize) else {
+            return self.full(id);
+        };
+        let holders = &mut self.holders;
+        let before = live.resource.len();
+        live.resource.expire_some(now, |holder| holders.left(holder, key));
+        self.counts.leases = (self.counts.leases + live.resource.len()).saturating_sub(before);
+
+        let holder_key = holders.find_or_add(holder);
+        if !live.resource.knows(holder_key) {
+            if self.counts.leases >= self.settings.max_leases {
+                holders.drop_if_idle(holder_key);
+                self.forget_if_empty(key);
+                return self.full(id);
+            }
+            holders.joined(holder_key, key);
+            self.counts.leases = self.counts.leases.saturating_add(1);
+        }
+        let decision = live.resource.refresh(holder_key, ask, now);
+        let granted = granted(id, &live.resource, decision);
+        if granted.template.is_none() {
+            self.counts.unmatched = self.counts.unmatched.saturating_add(1);
+        }
+        if decision.claimed_too_much {
+            self.counts.excess_claims = self.counts.excess_claims.saturating_add(1);
+            if !std::mem::replace(&mut live.told_of_claim, true) {
+                let id = id.clone();
+                self.notice(match holder {
+                    HolderId::Client(client) => Notice::ExcessClaimOfClient(id, client.clone()),
+                    HolderId::Node(node) => Notice::ExcessClaimOfNode(id, node.clone()),
+                });
+            }
+        }
+        self.wake(key);
+        granted
+    }
+
+    fn release(&mut self, holder: &HolderId, ids: Option<&[ResourceId]>, order: Order, now: Moment) {
+        let Some(holder_key) = self.holders.find(holder) else { return };
+        let keys = match ids {
+            Some(ids) => ids.iter().filter_map(|id| self.by_id.get(id).copied()).collect(),
+            None => self.holders.resources(holder_key),
+        };
+        for key in keys {
+            let Some(live) = self.live.get_mut(key as usize) else { continue };
+            let before = live.resource.len();
+            live.resource.release(holder_key, order, now);
+            if live.resource.len() < before {
+                self.counts.leases = self.counts.leases.saturating_sub(1);
+                self.holders.left(holder_key, key);
+            }
+            self.wake(key);
+            self.forget_if_empty(key);
+        }
+    }
+
+    /// Clears away what has ended of a resource, and forgets it when nothing is left.
+    fn expire(&mut self, key: u32, now: Moment) {
+        let Some(live) = self.live.get_mut(key as usize) else { return };
+        let holders = &mut self.holders;
+        let before = live.resource.len();
+        live.resource.expire_some(now, |holder| holders.left(holder, key));
+        self.counts.leases = (self.counts.leases + live.resource.len()).saturating_sub(before);
+        self.wake(key);
+        self.forget_if_empty(key);
+    }
+
+    fn find_or_add(&mut self, id: &ResourceId) -> u32 {
+        if let Some(key) = self.by_id.get(id) {
+            return *key;
+        }
+        let (terms, learning_until) = terms(&self.document, self.settings, self.started, id);
+        if terms.template().is_none() {
+            self.notice(Notice::Unmatched(id.clone()));
+        }
+        let resource = Resource::new(terms, learning_until);
+        let live = Live { id: id.clone(), resource, alarm: Moment::NEVER, told_of_claim: false };
+        // The books are bounded far below this many resources.
+        let key = u32::try_from(self.live.insert(live)).unwrap_or(u32::MAX);
+        self.by_id.insert(id.clone(), key);
+        key
+    }
+
+    fn forget_if_empty(&mut self, key: u32) {
+        if self.live.get(key as usize).is_some_and(|live| live.resource.len() == 0) {
+            let live = self.live.remove(key as usize);
+            self.by_id.remove(&live.id);
+        }
+    }
+
+    /// Sees to it that the resource is looked at when something of it ends.
+    fn wake(&mut self, key: u32) {
+        if let Some(live) = self.live.get_mut(key as usize)
+            && let Some(end) = live.resource.next_end().filter(|end| *end < live.alarm)
+        {
+            live.alarm = end;
+            self.ends.set(end, key);
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        if self.notices.len() < MAX_NOTICES {
+            self.notices.push(notice);
+        }
+    }
+
+    /// The books have no room for one more.
+    fn full(&self, id: &ResourceId) -> Granted {
+        let (terms, learning_until) = terms(&self.document, self.settings, self.started, id);
+        let decision = Decision {
+            capacity: Capacity::ZERO,
+            lease_length: Seconds::ZERO,
+            refresh_interval: terms.refresh_interval(false),
+            reason: Reason::Full,
+            claimed_too_much: false,
+        };
+        granted(id, &Resource::new(terms, learning_until), decision)
+    }
+
+    fn view(&self, key: u32, now: Moment) -> Option<ResourceView> {
+        let Live { id, resource, .. } = self.live.get(key as usize)?;
+        Some(ResourceView {
+            resource_id: id.clone(),
+            capacity: resource.terms().template().map(|template| template.capacity()),
+            sum_has: resource.sum_has(),
+            sum_wants: resource.sum_wants(),
+            clients: resource.clients(),
+            in_learning_mode: resource.in_learning_mode(now),
+            template: resource.terms().template().map(|template| template.identifier_glob().to_owned()),
+            algorithm: resource.terms().kind(),
+        })
+    }
+}
+
+/// The terms of a resource, and until when the server learns who holds it.
+fn terms(document: &Document, settings: Settings, started: Moment, id: &ResourceId) -> (Terms, Moment) {
+    let terms = document.lookup(id).map_or_else(|| Terms::unmatched(settings.unmatched), Terms::of);
+    let learning_until = match settings.predecessor {
+        Predecessor::None => started,
+        Predecessor::Possible => terms.learning_until(started, document.longest_lease()),
+    };
+    (terms, learning_until)
+}
+
+fn granted(id: &ResourceId, resource: &Resource, decision: Decision) -> Granted {
+    let Decision { capacity, lease_length, refresh_interval, reason, claimed_too_much: _ } = decision;
+    let terms = resource.terms();
+    Granted {
+        resource_id: id.clone(),
+        capacity,
+        lease_length,
+        refresh_interval,
+        reason,
+        template: terms.template().cloned(),
+        safe_capacity: terms.safe_capacity(resource.clients()),
+        algorithm: terms.algorithm().clone(),
+    }
+}

@@ -1,0 +1,133 @@
+//! What the books keep of one holder of one resource.
+
+use doorman_openapi::{Band, Capacity, ClientCount, HolderKind, HolderView, Moment, Reason, Seconds};
+
+use super::{
+    booking::Booking,
+    demands::{Demand, DemandId, Demands},
+    order::Order,
+};
+
+/// The most priorities that one holder is booked with: of more, the lowest are merged, so that no request bloats the books.
+const MAX_BANDS: usize = 32;
+
+/// One holder's demand at one priority.
+#[derive(Debug, Clone, Copy)]
+struct BandEntry {
+    priority: i32,
+    demand: DemandId,
+}
+
+/// What the books keep of one holder of one resource.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Its place in the sums of the bookings.
+    pub(super) slot: usize,
+    pub(super) booking: Booking,
+    /// The newest transmission that was heard.
+    pub(super) order: Order,
+    pub(super) outstanding: Capacity,
+    pub(super) used: Option<Capacity>,
+    /// When the algorithm last ran for it, and why it gave what it gave.
+    pub(super) decided: Option<(Moment, Reason)>,
+    /// When it rings for this entry; any other alarm is an old one.
+    pub(super) alarm: Moment,
+    /// A released entry keeps its order until then, so that a late request does not bring the lease back.
+    pub(super) released_until: Moment,
+    bands: Vec<BandEntry>,
+}
+
+impl Entry {
+    pub(super) fn new(slot: usize, order: Order) -> Self {
+        Self {
+            slot,
+            booking: Booking::NOTHING,
+            order,
+            outstanding: Capacity::ZERO,
+            used: None,
+            decided: None,
+            alarm: Moment::NEVER,
+            released_until: Moment::ORIGIN,
+            bands: Vec::new(),
+        }
+    }
+
+    /// Puts the demand in the place of the one before; a demand that has not changed costs no change of the tree.
+    pub(super) fn demand(&mut self, bands: &[Band], demands: &mut Demands) {
+        let bands = merged(bands);
+        let unchanged = self.bands.len() == bands.len()
+            && self.bands.iter().zip(&bands).all(|(kept, band)| {
+                kept.priority == band.priority && demands.get(kept.demand) == Some(demand_of(band))
+            });
+        if unchanged {
+            return;
+        }
+        self.withdraw(demands);
+        self.bands.reserve_exact(bands.len());
+        self.bands.extend(
+            bands.iter().map(|band| BandEntry { priority: band.priority, demand: demands.insert(demand_of(band)) }),
+        );
+    }
+
+    /// Takes the demand out.
+    pub(super) fn withdraw(&mut self, demands: &mut Demands) {
+        for band in self.bands.drain(..) {
+            demands.remove(band.demand);
+        }
+    }
+
+    /// The demand, a band after the other.
+    pub(super) fn demands<'a>(&'a self, demands: &'a Demands) -> impl Iterator<Item = Demand> + 'a {
+        self.bands.iter().filter_map(|band| demands.get(band.demand))
+    }
+
+    /// When this entry has to be looked at again: the nearest end of what it may use, or of what is kept of it.
+    pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
+        let kept = (self.released_until > now).then_some(self.released_until);
+        self.booking.next_end(now).into_iter().chain(kept).min()
+    }
+
+    /// Whether it is only kept for its order.
+    pub(super) fn is_released(&self) -> bool {
+        self.bands.is_empty()
+    }
+
+    /// What operators see of it.
+    pub(super) fn view(&self, kind: HolderKind, holder_id: String, demands: &Demands, now: Moment) -> HolderView {
+        let bands = self.bands.iter().filter_map(|band| {
+            let demand = demands.get(band.demand)?;
+            let num_clients = ClientCount::new(demand.weight as u64).ok()?;
+            Some(Band { priority: band.priority, num_clients, wants: Capacity::saturating(demand.wants) })
+        });
+        HolderView {
+            holder_id,
+            kind,
+            wants: bands.collect(),
+            has: Capacity::saturating(self.booking.lease(now).map_or(0.0, |lease| lease.amount)),
+            booked: self.booking.at(now),
+            outstanding: self.outstanding,
+            used: self.used,
+            expires_in: Seconds::from(self.booking.last_end().since(now)),
+        }
+    }
+}
+
+fn demand_of(band: &Band) -> Demand {
+    Demand { wants: band.wants.get(), weight: band.num_clients.get() as f64 }
+}
+
+/// The bands by priority, highest first, the lowest merged into one when there are too many.
+fn merged(bands: &[Band]) -> Vec<Band> {
+    let mut bands = bands.to_vec();
+    bands.sort_by_key(|band| std::cmp::Reverse(band.priority));
+    while bands.len() > MAX_BANDS {
+        if let Some(lowest) = bands.pop()
+            && let Some(next) = bands.last_mut()
+        {
+            let clients = next.num_clients.get().saturating_add(lowest.num_clients.get());
+            next.num_clients = ClientCount::new(clients).unwrap_or(next.num_clients);
+            next.wants = Capacity::saturating(next.wants.get() + lowest.wants.get());
+        }
+    }
+    bands
+}

@@ -1,0 +1,49 @@
+//! What the core answers for one resource.
+
+use std::sync::Arc;
+
+use doorman_config::Template;
+use doorman_openapi::{Algorithm, Answer, Capacity, Lease, Reason, ResourceId, SafeCapacity, Seconds};
+
+/// What a holder is told of one resource: all of an answer but the time of day.
+#[derive(Debug, Clone)]
+pub struct Granted {
+    /// Of which resource.
+    pub resource_id: ResourceId,
+    /// How much it may use.
+    pub capacity: Capacity,
+    /// For how long, from the sending of its request; 0: no lease.
+    pub lease_length: Seconds,
+    /// When it should come back.
+    pub refresh_interval: Seconds,
+    /// Why so much.
+    pub reason: Reason,
+    /// The template that matched.
+    pub template: Option<Arc<Template>>,
+    /// What it may use by itself when it has no lease.
+    pub safe_capacity: SafeCapacity,
+    /// How the resource is divided.
+    pub algorithm: Algorithm,
+}
+
+impl Granted {
+    /// The answer as it goes over the wire. `unix_now` is the wall clock in Unix seconds: the end it gives is for people only.
+    #[must_use]
+    pub fn into_answer(self, unix_now: u64) -> Answer {
+        Answer {
+            gets: Lease {
+                capacity: self.capacity,
+                lease_length: self.lease_length,
+                refresh_interval: self.refresh_interval,
+                expiry_time: unix_now.saturating_add(self.lease_length.get() as u64),
+            },
+            reason: self.reason,
+            template: self.template.as_ref().map(|template| template.identifier_glob().to_owned()),
+            limit: self.template.as_ref().map(|template| template.capacity()),
+            unit: self.template.as_ref().map(|template| template.unit()),
+            per: self.template.as_ref().map(|template| template.per()),
+            safe_capacity: self.safe_capacity,
+            resource_id: self.resource_id,
+        }
+    }
+}

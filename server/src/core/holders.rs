@@ -1,0 +1,98 @@
+//! Who holds what: each holder's identifier once, and where it is booked.
+
+use std::collections::{HashMap, HashSet};
+
+use doorman_openapi::{ClientId, HolderKind, NodeId};
+use foldhash::fast::FixedState;
+use slab::Slab;
+
+use super::resource::HolderKey;
+
+/// A client or a node: two clients' identifiers may be equal to two nodes'.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum HolderId {
+    Client(ClientId),
+    Node(NodeId),
+}
+
+impl HolderId {
+    pub(super) fn kind(&self) -> HolderKind {
+        match self {
+            Self::Client(_) => HolderKind::Client,
+            Self::Node(_) => HolderKind::Node,
+        }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::Client(id) => id.as_str(),
+            Self::Node(id) => id.as_str(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Holder {
+    id: HolderId,
+    /// The keys of the resources that have it in their books; no client chooses them, so a fixed hash does.
+    resources: HashSet<u32, FixedState>,
+}
+
+/// The holders in the books.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    /// Identifiers come from clients: hashed with a seed of this process.
+    by_id: HashMap<HolderId, HolderKey, foldhash::quality::RandomState>,
+    holders: Slab<Holder>,
+}
+
+impl Holders {
+    pub(super) fn find(&self, id: &HolderId) -> Option<HolderKey> {
+        self.by_id.get(id).copied()
+    }
+
+    pub(super) fn id(&self, key: HolderKey) -> Option<&HolderId> {
+        self.holders.get(key as usize).map(|holder| &holder.id)
+    }
+
+    /// The holder's key, a new one if need be.
+    pub(super) fn find_or_add(&mut self, id: &HolderId) -> HolderKey {
+        self.find(id).unwrap_or_else(|| {
+            let holder = Holder { id: id.clone(), resources: HashSet::default() };
+            // The books are bounded far below this many holders.
+            let key = HolderKey::try_from(self.holders.insert(holder)).unwrap_or(HolderKey::MAX);
+            self.by_id.insert(id.clone(), key);
+            key
+        })
+    }
+
+    /// The resource has the holder in its books.
+    pub(super) fn joined(&mut self, key: HolderKey, resource: u32) {
+        if let Some(holder) = self.holders.get_mut(key as usize) {
+            holder.resources.insert(resource);
+        }
+    }
+
+    /// The resource has the holder no longer; one that is in no books is forgotten.
+    pub(super) fn left(&mut self, key: HolderKey, resource: u32) {
+        let Some(holder) = self.holders.get_mut(key as usize) else { return };
+        holder.resources.remove(&resource);
+        if holder.resources.is_empty() {
+            self.by_id.remove(&holder.id);
+            self.holders.remove(key as usize);
+        }
+    }
+
+    /// Forgets a holder that never got into any books.
+    pub(super) fn drop_if_idle(&mut self, key: HolderKey) {
+        if self.holders.get(key as usize).is_some_and(|holder| holder.resources.is_empty()) {
+            let holder = self.holders.remove(key as usize);
+            self.by_id.remove(&holder.id);
+        }
+    }
+
+    /// The resources that have the holder in their books.
+    pub(super) fn resources(&self, key: HolderKey) -> Vec<u32> {
+        self.holders.get(key as usize).map(|holder| holder.resources.iter().copied().collect()).unwrap_or_default()
+    }
+}

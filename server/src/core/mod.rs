@@ -1,0 +1,90 @@
+//! The core of the control plane: the books of all resources, and the decisions taken on them. No IO; time is an argument.
+//!
+//! A request walks `Core` (which resource, which holder) → `resource` (order, claim, grant) → `algorithm` (the share) → `booking`
+//! (what the holder may be using, until when). The rules it keeps, and why:
+//!
+//! * **Booking.** The books keep for each holder the most it may be using: the lease last granted, and what it said it has until
+//!   the end of the older lease. An answer that was lost so costs nothing but a moment of unused capacity.
+//! * **Granting.** `grant = min(share, max(held, free))`: never more than the algorithm's share, never more than the holder has
+//!   already or the others leave. The sum of the bookings never exceeds the capacity (but after an operator's cut, when it only
+//!   falls).
+//! * **Order.** A transmission that is not newer than the last one heard of its sender changes nothing.
+//! * **Learning.** While a predecessor's leases may be out, a holder keeps what it says it has and a newcomer waits.
+//! * **Cost.** One decision is O(log holders): sums in trees, ends in a heap, never a scan.
+
+mod alarms;
+mod algorithm;
+mod booking;
+mod books;
+mod demands;
+mod entry;
+mod granted;
+mod holders;
+mod order;
+mod resource;
+mod slots;
+mod sums;
+mod terms;
+
+pub use books::Core;
+pub use granted::Granted;
+
+use doorman_openapi::{ClientId, NodeId, ResourceId};
+
+/// How the core is to behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The most leases that the books hold, of all resources together. Beyond it a new holder gets nothing (`full`); a renewal is
+    /// never refused for want of room.
+    pub max_leases: usize,
+    /// What a resource without a template gets.
+    pub unmatched: Unmatched,
+    /// Whether somebody else may have leased before this server started.
+    pub predecessor: Predecessor,
+}
+
+/// What a resource without a template gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unmatched {
+    /// What is asked for.
+    #[default]
+    Grant,
+    /// Nothing.
+    Refuse,
+}
+
+/// Whether leases of a predecessor may be outstanding when the server starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Predecessor {
+    /// There was none.
+    None,
+    /// There may be: learn before granting anything new.
+    Possible,
+}
+
+/// How much the books hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Live resources.
+    pub resources: usize,
+    /// Leases of all resources together, released ones that are kept for their order included.
+    pub leases: usize,
+    /// Answers given for resources without a template.
+    pub unmatched: u64,
+    /// Claims of holders that were more than they can have.
+    pub excess_claims: u64,
+}
+
+/// Something that an operator should read, told once a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// No template matches the resource.
+    Unmatched(ResourceId),
+    /// A client claims more than it was granted and than is free; what is too much counts as none.
+    ExcessClaimOfClient(ResourceId, ClientId),
+    /// A node does.
+    ExcessClaimOfNode(ResourceId, NodeId),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! One resource: its books, and the decision what a holder gets.
+
+use std::collections::BTreeMap;
+
+use doorman_openapi::{Band, Capacity, HolderKind, HolderView, Moment, Reason, Seconds};
+
+use super::{
+    alarms::Alarms,
+    algorithm,
+    booking::{Booking, CLOCK_DRIFT, Hold},
+    demands::Demands,
+    entry::Entry,
+    order::Order,
+    slots::Slots,
+    sums::Sums,
+    terms::Terms,
+};
+
+/// Names a holder within this server.
+pub(super) type HolderKey = u32;
+
+/// How many ends a request may clear away: a request makes at most one, so the books cannot fill up, and no request pays for many.
+const ENDS_PER_REQUEST: usize = 8;
+
+/// Sums are compared with this relative tolerance.
+const TOLERANCE: f64 = 1e-9;
+
+/// What a holder asks, and what it says of itself.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) order: Order,
+    pub(super) bands: &'a [Band],
+    pub(super) has: Has,
+    pub(super) outstanding: Capacity,
+    pub(super) used: Option<Capacity>,
+}
+
+/// What a holder says it has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Has {
+    /// So much.
+    Amount(Capacity),
+    /// A node's new master does not know.
+    Unknown,
+}
+
+/// What a holder gets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Decision {
+    pub(super) capacity: Capacity,
+    pub(super) lease_length: Seconds,
+    pub(super) refresh_interval: Seconds,
+    pub(super) reason: Reason,
+    /// The holder claimed more than it can have; what was too much counts as none.
+    pub(super) claimed_too_much: bool,
+}
+
+/// The books of one resource.
+#[derive(Debug)]
+pub(super) struct Resource {
+    terms: Terms,
+    learning_until: Moment,
+    entries: BTreeMap<HolderKey, Entry>,
+    slots: Slots,
+    /// What each holder may be using.
+    booked: Sums,
+    demands: Demands,
+    ends: Alarms<HolderKey>,
+}
+
+impl Resource {
+    pub(super) fn new(terms: Terms, learning_until: Moment) -> Self {
+        Self {
+            terms,
+            learning_until,
+            entries: BTreeMap::new(),
+            slots: Slots::default(),
+            booked: Sums::default(),
+            demands: Demands::default(),
+            ends: Alarms::default(),
+        }
+    }
+
+    /// Puts new terms in force. What stands stands until its next refresh or end.
+    pub(super) fn set_terms(&mut self, terms: Terms, learning_until: Moment) {
+        self.terms = terms;
+        self.learning_until = learning_until;
+    }
+
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    pub(super) fn in_learning_mode(&self, now: Moment) -> bool {
+        now < self.learning_until
+    }
+
+    pub(super) fn knows(&self, holder: HolderKey) -> bool {
+        self.entries.contains_key(&holder)
+    }
+
+    /// How many entries the books hold, released ones that are kept for their order included.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// When something ends next.
+    pub(super) fn next_end(&self) -> Option<Moment> {
+        self.ends.next()
+    }
+
+    /// The most that all holders together may be using, by the books.
+    pub(super) fn sum_has(&self) -> f64 {
+        self.booked.total()
+    }
+
+    pub(super) fn sum_wants(&self) -> f64 {
+        self.demands.total().wants
+    }
+
+    /// How many clients there are, those behind nodes included.
+    pub(super) fn clients(&self) -> f64 {
+        self.demands.total().weight
+    }
+
+    /// Decides what a holder gets, and books it.
+    pub(super) fn refresh(&mut self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> Decision {
+        let learning = self.in_learning_mode(now);
+        let Self { terms, learning_until, entries, slots, booked, demands, ends } = self;
+        let mut is_new = false;
+        let entry = entries.entry(holder).or_insert_with(|| {
+            is_new = true;
+            Entry::new(slots.take(), ask.order)
+        });
+        if !is_new && !ask.order.follows(entry.order) {
+            return restate(entry, terms, now);
+        }
+        entry.order = ask.order.after(entry.order);
+        entry.released_until = Moment::ORIGIN;
+        entry.outstanding = ask.outstanding;
+        entry.used = ask.used.or(entry.used);
+        entry.demand(ask.bands, demands);
+
+        let before = entry.booking.at(now);
+        let others = booked.all_but(entry.slot);
+        let room = terms.room_beside(others);
+        let mut claimed_too_much = false;
+        if let Has::Amount(has) = ask.has {
+            let claim = has.max_with(ask.outstanding).get();
+            // While learning the books cannot tell what is free; later a claim counts at most what the holder was granted,
+            // or what nobody else has.
+            let most = if learning { terms.capacity() } else { before.max(room) };
+            claimed_too_much = claim > most * (1.0 + TOLERANCE);
+            let unknown_end =
+                if learning { *learning_until } else { now.after_seconds(terms.lease_length() * CLOCK_DRIFT) };
+            entry.booking.claimed(claim.min(most), unknown_end, now);
+        }
+        let held = match ask.has {
+            Has::Amount(_) => entry.booking.claim(now),
+            Has::Unknown => before,
+        };
+
+        let early = entry.decided.is_some_and(|(decided, _)| now < terms.early_until(decided));
+        let asks_what_it_holds = ask.has == Has::Unknown && entry.booking.lease(now).is_some_and(|it| it.amount > 0.0);
+        if early || asks_what_it_holds {
+            booked.set(entry.slot, entry.booking.at(now));
+            wake(entry, holder, ends, now);
+            return Decision { claimed_too_much, ..restate(entry, terms, now) };
+        }
+
+        let wants = entry.demands(demands).map(|demand| demand.wants).sum::<f64>();
+        let (capacity, reason) = if terms.is_blocked() {
+            (0.0, Reason::Blocked)
+        } else if learning {
+            let kept = keep(held, others, terms.capacity());
+            (kept, if reaches(kept, wants) { Reason::Granted } else { Reason::Pending })
+        } else {
+            let share = algorithm::share(terms.kind(), terms.capacity(), demands, entry.demands(demands));
+            grant(wants, share, held, room)
+        };
+        entry.decided = Some((now, reason));
+        entry.booking.granted(Hold::lease(capacity, terms.lease_length(), now));
+        booked.set(entry.slot, entry.booking.at(now));
+        wake(entry, holder, ends, now);
+        Decision {
+            capacity: Capacity::saturating(capacity),
+            lease_length: Seconds::saturating(terms.lease_length()),
+            refresh_interval: terms.refresh_interval(reason == Reason::Pending),
+            reason,
+            claimed_too_much,
+        }
+    }
+
+    /// Takes back all that a holder has. A late release changes nothing.
+    pub(super) fn release(&mut self, holder: HolderKey, order: Order, now: Moment) {
+        let Some(entry) = self.entries.get_mut(&holder) else { return };
+        if !order.follows(entry.order) {
+            return;
+        }
+        entry.order = order.after(entry.order);
+        entry.withdraw(&mut self.demands);
+        entry.booking = Booking::NOTHING;
+        entry.decided = None;
+        self.booked.set(entry.slot, 0.0);
+        if entry.order.is_known() {
+            entry.released_until = now.after_seconds(self.terms.lease_length() * CLOCK_DRIFT);
+            wake(entry, holder, &mut self.ends, now);
+        } else {
+            self.forget(holder);
+        }
+    }
+
+    /// Clears away what has ended, at most `budget` ends; tells of each holder that is gone.
+    pub(super) fn expire(&mut self, now: Moment, budget: usize, mut gone: impl FnMut(HolderKey)) {
+        for _ in 0..budget {
+            let Some((at, holder)) = self.ends.ring(now) else { return };
+            let Some(entry) = self.entries.get_mut(&holder).filter(|entry| entry.alarm == at) else { continue };
+            entry.alarm = Moment::NEVER;
+            self.booked.set(entry.slot, entry.booking.at(now));
+            if entry.next_end(now).is_some() {
+                wake(entry, holder, &mut self.ends, now);
+            } else {
+                self.forget(holder);
+                gone(holder);
+            }
+        }
+    }
+
+    /// As much of [`Self::expire`] as a request can pay for.
+    pub(super) fn expire_some(&mut self, now: Moment, gone: impl FnMut(HolderKey)) {
+        self.expire(now, ENDS_PER_REQUEST, gone);
+    }
+
+    /// The holders from `from` on.
+    pub(super) fn holders<'a>(
+        &'a self,
+        from: HolderKey,
+        now: Moment,
+        name: impl Fn(HolderKey) -> Option<(HolderKind, String)> + 'a,
+    ) -> impl Iterator<Item = (HolderKey, HolderView)> + 'a {
+        self.entries.range(from..).filter(|(_, entry)| !entry.is_released()).filter_map(move |(key, entry)| {
+            let (kind, id) = name(*key)?;
+            Some((*key, entry.view(kind, id, &self.demands, now)))
+        })
+    }
+
+    fn forget(&mut self, holder: HolderKey) {
+        if let Some(mut entry) = self.entries.remove(&holder) {
+            entry.withdraw(&mut self.demands);
+            self.booked.set(entry.slot, 0.0);
+            self.slots.give_back(entry.slot);
+        }
+    }
+}
+
+/// What a holder gets of its share: no more than it holds already, or than is free beside the others. So a decrease starves nobody,
+/// and what one gives up is another's one contact later.
+fn grant(wants: f64, share: f64, held: f64, room: f64) -> (f64, Reason) {
+    let capacity = share.min(held.max(room)).max(0.0);
+    let reason = if reaches(capacity, wants) {
+        Reason::Granted
+    } else if reaches(capacity, share) {
+        Reason::Share
+    } else {
+        Reason::Pending
+    };
+    (capacity, reason)
+}
+
+/// What a holder keeps while the server learns: what it says it has, scaled down when all that was claimed is more than there is.
+fn keep(held: f64, others: f64, capacity: f64) -> f64 {
+    let claimed = held + others;
+    if claimed > capacity { held * (capacity / claimed) } else { held }
+}
+
+fn reaches(amount: f64, goal: f64) -> bool {
+    amount >= goal * (1.0 - TOLERANCE)
+}
+
+/// The lease held, for as long as it lasts: what a late, doubled or early request is answered.
+fn restate(entry: &Entry, terms: &Terms, now: Moment) -> Decision {
+    let lease = entry.booking.lease(now);
+    let reason = entry.decided.map_or(Reason::Pending, |(_, reason)| reason);
+    Decision {
+        capacity: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),
+        lease_length: Seconds::saturating(lease.map_or(0.0, |lease| lease.remaining(now))),
+        refresh_interval: terms.refresh_interval(reason == Reason::Pending),
+        reason,
+        claimed_too_much: false,
+    }
+}
+
+/// Sees to it that the entry is looked at when something of it ends. An alarm that rings sooner does as well.
+fn wake(entry: &mut Entry, holder: HolderKey, ends: &mut Alarms<HolderKey>, now: Moment) {
+    if let Some(end) = entry.next_end(now).filter(|end| *end < entry.alarm) {
+        entry.alarm = end;
+        ends.set(end, holder);
+    }
+}

@@ -1,0 +1,108 @@
+//! The terms on which one resource is leased.
+
+use std::sync::Arc;
+
+use doorman_config::Template;
+use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds};
+
+use super::{Unmatched, algorithm, booking::CLOCK_DRIFT};
+
+/// What a resource's template says, or what counts when none matched.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    template: Option<Arc<Template>>,
+    algorithm: Algorithm,
+    capacity: f64,
+}
+
+impl Terms {
+    pub(super) fn of(template: &Arc<Template>) -> Self {
+        Self {
+            algorithm: template.algorithm().clone(),
+            capacity: template.capacity().get(),
+            template: Some(Arc::clone(template)),
+        }
+    }
+
+    /// Without a template a request is granted as asked, or refused as if the capacity were 0.
+    pub(super) fn unmatched(unmatched: Unmatched) -> Self {
+        let default = doorman_config::default_algorithm();
+        let (kind, capacity) = match unmatched {
+            Unmatched::Grant => (AlgorithmKind::NoAlgorithm, f64::INFINITY),
+            Unmatched::Refuse => (AlgorithmKind::Static, 0.0),
+        };
+        Self { template: None, algorithm: Algorithm { kind, ..default }, capacity }
+    }
+
+    pub(super) fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    pub(super) fn kind(&self) -> AlgorithmKind {
+        self.algorithm.kind
+    }
+
+    /// Infinite when no template matched and requests are granted as asked.
+    pub(super) fn capacity(&self) -> f64 {
+        self.capacity
+    }
+
+    pub(super) fn template(&self) -> Option<&Arc<Template>> {
+        self.template.as_ref()
+    }
+
+    pub(super) fn lease_length(&self) -> f64 {
+        self.algorithm.lease_length.get()
+    }
+
+    /// When a holder should come back; soon when more is to come.
+    pub(super) fn refresh_interval(&self, pending: bool) -> Seconds {
+        let interval = self.algorithm.refresh_interval.get();
+        Seconds::saturating(if pending { interval.min(1.0) } else { interval })
+    }
+
+    /// Before this a holder that comes back runs no algorithm.
+    pub(super) fn early_until(&self, decided: Moment) -> Moment {
+        let interval = self.template.as_ref().map_or(0.0, |template| template.minimum_refresh_interval().get());
+        decided.after_seconds(interval)
+    }
+
+    /// Whether nothing can be had of it.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.capacity == 0.0 && self.kind() != AlgorithmKind::NoAlgorithm
+    }
+
+    /// The most that one holder can have beside the others: what they leave of a capacity that is divided.
+    pub(super) fn room_beside(&self, others: f64) -> f64 {
+        match self.kind() {
+            AlgorithmKind::NoAlgorithm => f64::INFINITY,
+            AlgorithmKind::Static => self.capacity,
+            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => (self.capacity - others).max(0.0),
+        }
+    }
+
+    /// What a holder may use by itself when it has no lease; without a configured number, an equal part of the capacity.
+    pub(super) fn safe_capacity(&self, clients: f64) -> SafeCapacity {
+        let Some(template) = &self.template else {
+            return if self.is_blocked() { SafeCapacity::AtMost(Capacity::ZERO) } else { SafeCapacity::Unlimited };
+        };
+        match template.safe_capacity() {
+            doorman_config::SafeCapacityRule::Fixed(safe) => safe,
+            doorman_config::SafeCapacityRule::Dynamic => {
+                SafeCapacity::AtMost(Capacity::saturating(self.capacity / clients.max(1.0)))
+            }
+        }
+    }
+
+    /// Until when a server that started at `started` may not know all that its predecessor leased.
+    ///
+    /// The longest lease of the document counts, not this resource's own: the document may have changed between the two servers.
+    pub(super) fn learning_until(&self, started: Moment, longest_lease: Seconds) -> Moment {
+        if !algorithm::divides(self.kind()) {
+            // What one holder gets does not depend on the others: there is nothing to learn.
+            return started;
+        }
+        let configured = self.template.as_ref().and_then(|template| template.learning_mode_duration());
+        started.after_seconds(configured.map_or(longest_lease.get() * CLOCK_DRIFT, Seconds::get))
+    }
+}
