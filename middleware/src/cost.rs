@@ -1,0 +1,86 @@
+//! What one request takes from a limit.
+
+use std::fmt;
+
+/// How much of a limit one request takes, in the resource's own unit. Finite, above 0, at most 1e15.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+pub struct Cost(f64);
+
+/// Why a number is not a cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a cost must be a number above 0 and at most 1e15")]
+pub struct InvalidCost;
+
+impl Cost {
+    /// One: what a request costs if nothing else is said.
+    pub const ONE: Self = Self(1.0);
+    /// The largest cost that can be spoken of.
+    pub const MAX: Self = Self(1e15);
+
+    /// Checks a number and takes it as a cost.
+    ///
+    /// # Errors
+    /// [`InvalidCost`] when it is not finite, not above 0, or above 1e15.
+    pub fn new(cost: f64) -> Result<Self, InvalidCost> {
+        if cost > 0.0 && cost <= Self::MAX.0 {
+            Ok(Self(cost))
+        } else {
+            Err(InvalidCost)
+        }
+    }
+
+    /// The cost as a number.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+impl fmt::Debug for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl TryFrom<f64> for Cost {
+    type Error = InvalidCost;
+
+    fn try_from(cost: f64) -> Result<Self, InvalidCost> {
+        Self::new(cost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_is_not_a_cost() {
+        for bad in [
+            0.0,
+            -0.0,
+            -1.0,
+            1.1e15,
+            f64::NAN,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+        ] {
+            assert_eq!(Cost::new(bad), Err(InvalidCost), "{bad}");
+        }
+        for good in [1e-300, 1.0, 1e15] {
+            assert_eq!(Cost::new(good).unwrap().get(), good);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The arithmetic of a token bucket whose rate is a lease. Pure: time is an argument, nothing is stored.
+//!
+//! Two running totals are all there is. *Issued* is how many tokens have ever been put in: a function of time, piecewise linear,
+//! that the [`Terms`] describe ahead, the end of the lease included. *Spent* is how many have ever been taken out. What is left is
+//! their difference, at most one burst; what was not taken in time to stay within the burst is lost, which is a floor under
+//! *spent* that rises with *issued*.
+//!
+//! A new rate bends the line of *issued* and changes neither total. So no switch, whether of leases or between a lease and a
+//! fallback, gives anybody a second burst.
+
+use doorman_openapi::Moment;
+
+use super::settings::Burst;
+
+/// How a bucket is filled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Flow {
+    /// Not at all, and nothing may be taken.
+    Shut,
+    /// At so many tokens a second, more than none.
+    At(f64),
+    /// Everything passes. What is taken is remembered, and charged when there is a rate again.
+    Open,
+}
+
+impl Flow {
+    /// The flow at a rate; no rate at all is shut.
+    pub(crate) fn at(rate: f64) -> Self {
+        if rate > 0.0 {
+            Self::At(rate.min(f64::MAX))
+        } else {
+            Self::Shut
+        }
+    }
+
+    fn tokens(self, seconds: f64) -> f64 {
+        match self {
+            Self::At(rate) => rate * seconds,
+            Self::Shut | Self::Open => 0.0,
+        }
+    }
+
+    /// The least that counts as spent when so much was issued: the rest overflowed. A bucket that is not being filled does not
+    /// overflow.
+    fn floor(self, issued: f64, burst: Burst) -> f64 {
+        match self {
+            Self::At(rate) => issued - burst.tokens(rate),
+            Self::Shut | Self::Open => f64::NEG_INFINITY,
+        }
+    }
+}
+
+/// How a bucket is filled, from `since` for ever.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Terms {
+    /// The tokens issued by `since`.
+    pub(crate) issued: f64,
+    pub(crate) since: Moment,
+    /// How it is filled until `ends`, under a lease.
+    pub(crate) flow: Flow,
+    /// The end of the lease; [`Moment::ORIGIN`] when there never was one.
+    pub(crate) ends: Moment,
+    /// How it is filled from `ends` on, without a lease.
+    pub(crate) lapse: Flow,
+}
+
+/// What new terms are made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Supply {
+    Lease {
+        flow: Flow,
+        ends: Moment,
+        lapse: Flow,
+    },
+    NoLease {
+        lapse: Flow,
+    },
+}
+
+/// New terms, and the bounds that *spent* is taken to when they come into force.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) terms: Terms,
+    /// What overflowed under the old terms stays lost.
+    pub(crate) at_least: f64,
+    /// The debt that is left of what passed on credit: at most one burst.
+    pub(crate) at_most: f64,
+}
+
+impl Terms {
+    /// Those of a resource that has never been leased. Its first rate adds a full bucket.
+    pub(crate) fn new(lapse: Flow, now: Moment) -> Self {
+        Self {
+            issued: 0.0,
+            since: now,
+            flow: Flow::Shut,
+            ends: Moment::ORIGIN,
+            lapse,
+        }
+    }
+
+    /// Whether there has been a lease.
+    pub(crate) fn ever_leased(&self) -> bool {
+        self.ends > Moment::ORIGIN
+    }
+
+    /// What the terms come to at one moment.
+    pub(crate) fn at(&self, now: Moment, burst: Burst) -> View {
+        if now < self.ends {
+            let issued = self.issued + self.flow.tokens(now.seconds_since(self.since));
+            return View {
+                from: self.since,
+                flow: self.flow,
+                leased: true,
+                issued,
+                floor: self.flow.floor(issued, burst),
+                burst,
+            };
+        }
+        let (issued, floor) = self.at_end(burst);
+        let from = self.since.max(self.ends);
+        let issued = issued + self.lapse.tokens(now.seconds_since(from));
+        View {
+            from,
+            flow: self.lapse,
+            leased: false,
+            issued,
+            floor: self.lapse.floor(issued, burst).max(floor),
+            burst,
+        }
+    }
+
+    /// What is issued, and the floor under *spent*, when the lease ends.
+    fn at_end(&self, burst: Burst) -> (f64, f64) {
+        if self.since < self.ends {
+            let issued = self.issued + self.flow.tokens(self.ends.seconds_since(self.since));
+            (issued, self.flow.floor(issued, burst))
+        } else {
+            (self.issued, f64::NEG_INFINITY)
+        }
+    }
+
+    /// The terms that follow these at `now`.
+    pub(crate) fn succeed(&self, supply: Supply, now: Moment, burst: Burst) -> Change {
+        let (flow, ends, lapse) = match supply {
+            Supply::Lease { flow, ends, lapse } if now < ends => (flow, ends, lapse),
+            Supply::Lease { lapse, .. } | Supply::NoLease { lapse } => {
+                (Flow::Shut, self.ends.min(now), lapse)
+            }
+        };
+        let next = if now < ends { flow } else { lapse };
+
+        let view = self.at(now, burst);
+        let (mut issued, mut since, mut debt) = (view.issued, now, f64::INFINITY);
+        match (view.flow, next) {
+            // The gap goes on: it is charged as a whole, from its beginning.
+            (Flow::Open, Flow::Open) => since = view.from,
+            // Charge what passed against what the rate would have issued meanwhile.
+            (Flow::Open, Flow::At(rate)) => {
+                issued += rate * now.seconds_since(view.from);
+                debt = burst.tokens(rate);
+            }
+            (Flow::Open, Flow::Shut) => debt = 0.0,
+            (Flow::At(_) | Flow::Shut, _) => {}
+        }
+        if let Flow::At(rate) = next
+            && view.issued == 0.0
+        {
+            issued += burst.tokens(rate);
+        }
+        Change {
+            terms: Self {
+                issued,
+                since,
+                flow,
+                ends,
+                lapse,
+            },
+            at_least: view.floor,
+            at_most: issued + debt,
+        }
+    }
+
+    /// The earliest moment, not before `now`, at which `take` may go, if these terms stay; `None` if they never let it.
+    pub(crate) fn reach(&self, take: Take, now: Moment, burst: Burst) -> Option<Moment> {
+        if now < self.ends {
+            let moment = self.meet(self.flow, self.issued, self.since, take, now, burst);
+            if let Some(moment) = moment.filter(|&moment| moment < self.ends) {
+                return Some(moment);
+            }
+        }
+        let (issued, _) = self.at_end(burst);
+        let from = self.since.max(self.ends);
+        self.meet(self.lapse, issued, from, take, now.max(from), burst)
+    }
+
+    /// When a line that begins at (`from`, `issued`) meets what `take` needs, not before `now`.
+    fn meet(
+        &self,
+        flow: Flow,
+        issued: f64,
+        from: Moment,
+        take: Take,
+        now: Moment,
+        burst: Burst,
+    ) -> Option<Moment> {
+        match flow {
+            Flow::Shut => None,
+            Flow::Open => Some(now),
+            Flow::At(rate) => {
+                let needs = take.needs(burst.tokens(rate));
+                let mut moment = from.after_seconds((needs - issued) / rate).max(now);
+                // Seconds become whole nanoseconds by rounding down, and the quotient is rounded too: step up to the first moment
+                // at which the sum itself agrees, so that who comes back then is admitted.
+                let mut step = 1;
+                while issued + rate * moment.seconds_since(from) < needs && moment < Moment::NEVER {
+                    moment = Moment::from_nanos(moment.as_nanos().saturating_add(step));
+                    step *= 2;
+                }
+                Some(moment)
+            }
+        }
+    }
+}
+
+/// The terms at one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct View {
+    /// Since when the flow has been as it is.
+    pub(crate) from: Moment,
+    pub(crate) flow: Flow,
+    /// Whether there is a lease.
+    pub(crate) leased: bool,
+    pub(crate) issued: f64,
+    /// The least that counts as spent.
+    pub(crate) floor: f64,
+    burst: Burst,
+}
+
+/// A place in the order of tokens: `cost` of them, after the first `start`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Take {
+    pub(crate) start: f64,
+    pub(crate) cost: f64,
+}
+
+impl Take {
+    /// The total spent once it is taken.
+    pub(crate) fn end(self) -> f64 {
+        self.start + self.cost
+    }
+
+    /// The total that must have been issued. What costs more than a full bucket goes when the bucket is full, and leaves debt.
+    fn needs(self, burst: f64) -> f64 {
+        self.start + self.cost.min(burst)
+    }
+
+    /// How much of it can be given back: what has not overflowed meanwhile.
+    pub(crate) fn returnable(self, view: &View) -> f64 {
+        (self.end() - view.floor).clamp(0.0, self.cost)
+    }
+}
+
+impl View {
+    /// The next place in the order.
+    pub(crate) fn next(&self, spent: f64, cost: f64) -> Take {
+        Take {
+            start: spent.max(self.floor),
+            cost,
+        }
+    }
+
+    /// Whether a place's turn has come.
+    pub(crate) fn admits(&self, take: Take) -> bool {
+        match self.flow {
+            Flow::Shut => false,
+            Flow::Open => true,
+            Flow::At(rate) => take.needs(self.burst.tokens(rate)) <= self.issued,
+        }
+    }
+
+    /// The tokens left; negative when some are owed or promised. Infinite when everything passes.
+    pub(crate) fn left(&self, spent: f64) -> f64 {
+        match self.flow {
+            Flow::Shut => 0.0,
+            Flow::Open => f64::INFINITY,
+            Flow::At(_) => self.issued - spent.max(self.floor),
+        }
+    }
+
+    /// Tokens a second; `None` when none come, or everything passes.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        match self.flow {
+            Flow::At(rate) => Some(rate),
+            Flow::Shut | Flow::Open => None,
+        }
+    }
+
+    /// Whether less than half a bucket is left.
+    pub(crate) fn runs_low(&self, spent: f64) -> bool {
+        match self.flow {
+            Flow::At(rate) => self.left(spent) < self.burst.tokens(rate) / 2.0,
+            Flow::Shut | Flow::Open => false,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The limiter of one resource: decides on the request path, alone, from what the leasing side last published.
+
+mod bucket;
+mod cell;
+mod place;
+mod published;
+mod registry;
+mod settings;
+mod standing;
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence},
+};
+
+use doorman_openapi::{Moment, ResourceId};
+use tokio::sync::Notify;
+
+pub use self::settings::Fallback;
+use self::{
+    bucket::View,
+    cell::{AtomicF64, Words},
+    published::{Published, WORDS},
+};
+pub(crate) use self::{
+    place::{Patience, Place, first_lease},
+    registry::{Nudge, Registry, Source, Tenure},
+    settings::{Burst, LimiterSettings},
+    standing::{Policy, SafeRate, Standing},
+};
+
+/// The limiter of one resource, shared by everything in the process that spends it.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    /// The tokens ever taken, those of waiting requests included.
+    spent: AtomicF64,
+    published: Words<WORDS>,
+    admitted: AtomicF64,
+    refused: AtomicF64,
+    resource: ResourceId,
+    settings: Arc<LimiterSettings>,
+    /// Wakes waiting requests after a publication; made by the first that waits.
+    changed: OnceLock<Box<Notify>>,
+    waiting: AtomicU32,
+    /// Whether the leasing side has been told that the lease runs low, and has not looked yet.
+    hungry: AtomicBool,
+    tenure: AtomicU8,
+}
+
+/// Running totals of cost. Their sum is the demand.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Tally {
+    pub(crate) admitted: f64,
+    pub(crate) refused: f64,
+}
+
+/// Why, and until when, a limiter admits nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Refused {
+    pub(crate) why: Why,
+    /// The earliest moment at which coming back makes sense; `None` when nothing is known of it.
+    pub(crate) until: Option<Moment>,
+}
+
+/// Why a limiter admits nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The lease is spent.
+    Spent,
+    /// The lease is nothing at all.
+    Blocked,
+    /// There is no lease, and what the fallback lets pass, if anything, is spent.
+    NoLease,
+    /// Too many wait already.
+    QueueFull,
+}
+
+/// What the response fields say of a limiter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Reading {
+    /// The whole limit, as last told.
+    pub(crate) policy: Option<Policy>,
+    /// The tokens left; negative when some are owed or promised, infinite when everything passes.
+    pub(crate) left: f64,
+    /// Tokens a second; `None` when none come, or everything passes.
+    pub(crate) rate: Option<f64>,
+    /// When this may change at the latest: the end of the lease, or the next refresh.
+    pub(crate) changes_at: Moment,
+}
+
+impl Limiter {
+    pub(crate) fn new(resource: ResourceId, settings: Arc<LimiterSettings>, now: Moment) -> Self {
+        let published = Published::new(settings.fallback, now);
+        Self {
+            spent: AtomicF64::default(),
+            published: Words::new(published.into_words()),
+            admitted: AtomicF64::default(),
+            refused: AtomicF64::default(),
+            resource,
+            settings,
+            changed: OnceLock::new(),
+            waiting: AtomicU32::new(0),
+            hungry: AtomicBool::new(false),
+            tenure: AtomicU8::new(0),
+        }
+    }
+
+    pub(crate) fn resource(&self) -> &ResourceId {
+        &self.resource
+    }
+
+    pub(crate) fn settings(&self) -> &Arc<LimiterSettings> {
+        &self.settings
+    }
+
+    /// What has been admitted and refused so far.
+    pub(crate) fn tally(&self) -> Tally {
+        Tally {
+            admitted: self.admitted.load(),
+            refused: self.refused.load(),
+        }
+    }
+
+    /// How many requests wait.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Says what holds from `now` on, and wakes who waits.
+    pub(crate) fn publish(&self, standing: Standing, now: Moment) {
+        let (supply, refresh_at, policy) = published::supply(standing, self.settings.fallback);
+        self.published.update(|words| {
+            let old = Published::from_words(words);
+            let change = old.terms.succeed(supply, now, self.settings.burst);
+            self.spent
+                .update(|spent| spent.max(change.at_least).min(change.at_most));
+            let new = Published {
+                terms: change.terms,
+                refresh_at,
+                policy: policy.or(old.policy),
+            };
+            (new.into_words(), ())
+        });
+        // Either this sees the bell of a request that begins to wait, or that request sees what was published.
+        fence(Ordering::SeqCst);
+        if let Some(changed) = self.changed.get() {
+            changed.notify_waiters();
+        }
+    }
+
+    /// Lets the limiter report once more that it runs low. Called when the leasing side has looked.
+    pub(crate) fn heard(&self) {
+        self.hungry.store(false, Ordering::Release);
+    }
+
+    /// Whether the leasing side must be told that the lease runs low: at most once until it has [`heard`](Self::heard).
+    fn becomes_hungry(&self) -> bool {
+        !self.hungry.load(Ordering::Relaxed) && !self.hungry.swap(true, Ordering::AcqRel)
+    }
+
+    /// What the response fields may say.
+    pub(crate) fn reading(&self, now: Moment) -> Reading {
+        let published = self.read();
+        let view = self.view(&published, now);
+        Reading {
+            policy: published.policy,
+            left: view.left(self.spent.load()),
+            rate: view.rate(),
+            changes_at: if view.leased {
+                published.terms.ends
+            } else {
+                published.refresh_at
+            },
+        }
+    }
+
+    /// Since when a resource that has never been leased waits for its first lease; `None` when it has been.
+    pub(crate) fn unleased_since(&self) -> Option<Moment> {
+        let terms = self.read().terms;
+        (!terms.ever_leased()).then_some(terms.since)
+    }
+
+    fn read(&self) -> Published {
+        Published::from_words(self.published.read())
+    }
+
+    fn view(&self, published: &Published, now: Moment) -> View {
+        published.terms.at(now, self.settings.burst)
+    }
+
+    fn bell(&self) -> &Notify {
+        let bell = self.changed.get_or_init(Box::default);
+        fence(Ordering::SeqCst);
+        bell
+    }
+}

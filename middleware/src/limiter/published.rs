@@ -1,0 +1,148 @@
+//! What the leasing side publishes to the request path, and how it is kept in plain words.
+
+use doorman_openapi::Moment;
+
+use super::{
+    bucket::{Flow, Supply, Terms},
+    settings::Fallback,
+    standing::{Policy, SafeRate, Standing},
+};
+
+/// All that a decision, a refusal and the response fields need to know of a resource.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Published {
+    pub(super) terms: Terms,
+    /// When the leasing side asks next.
+    pub(super) refresh_at: Moment,
+    /// The whole limit, as last told.
+    pub(super) policy: Option<Policy>,
+}
+
+pub(super) const WORDS: usize = 8;
+
+impl Published {
+    /// What holds before anything was published.
+    pub(super) fn new(fallback: Fallback, now: Moment) -> Self {
+        Self {
+            terms: Terms::new(lapse(fallback, None), now),
+            refresh_at: now,
+            policy: None,
+        }
+    }
+
+    pub(super) fn into_words(self) -> [u64; WORDS] {
+        let Self {
+            terms:
+                Terms {
+                    issued,
+                    since,
+                    flow,
+                    ends,
+                    lapse,
+                },
+            refresh_at,
+            policy,
+        } = self;
+        // No policy counts over no time.
+        let Policy { limit, per } = policy.unwrap_or(Policy {
+            limit: 0.0,
+            per: 0.0,
+        });
+        [
+            issued.to_bits(),
+            since.as_nanos(),
+            flow_to_bits(flow),
+            ends.as_nanos(),
+            flow_to_bits(lapse),
+            refresh_at.as_nanos(),
+            limit.to_bits(),
+            per.to_bits(),
+        ]
+    }
+
+    pub(super) fn from_words(words: [u64; WORDS]) -> Self {
+        let [issued, since, flow, ends, lapse, refresh_at, limit, per] = words;
+        let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
+        Self {
+            terms: Terms {
+                issued: f64::from_bits(issued),
+                since: Moment::from_nanos(since),
+                flow: flow_from_bits(flow),
+                ends: Moment::from_nanos(ends),
+                lapse: flow_from_bits(lapse),
+            },
+            refresh_at: Moment::from_nanos(refresh_at),
+            policy: (per > 0.0).then_some(Policy { limit, per }),
+        }
+    }
+}
+
+fn flow_to_bits(flow: Flow) -> u64 {
+    match flow {
+        Flow::Shut => 0.0,
+        Flow::At(rate) => rate,
+        Flow::Open => f64::INFINITY,
+    }
+    .to_bits()
+}
+
+fn flow_from_bits(bits: u64) -> Flow {
+    let rate = f64::from_bits(bits);
+    if rate.is_infinite() {
+        Flow::Open
+    } else {
+        Flow::at(rate)
+    }
+}
+
+/// What counts without a lease.
+fn lapse(fallback: Fallback, safe: Option<SafeRate>) -> Flow {
+    match (fallback, safe) {
+        (Fallback::Optimistic, _) | (Fallback::Safe, None | Some(SafeRate::Unlimited)) => {
+            Flow::Open
+        }
+        (Fallback::Safe, Some(SafeRate::PerSecond(rate))) => Flow::at(rate),
+        (Fallback::Pessimistic, _) => Flow::Shut,
+    }
+}
+
+/// What a standing comes to under a fallback: how the bucket is filled, when the leasing side asks next, and the whole limit where
+/// it is told.
+pub(super) fn supply(standing: Standing, fallback: Fallback) -> (Supply, Moment, Option<Policy>) {
+    match standing {
+        Standing::NoLease { safe, refresh_at } => {
+            let lapse = lapse(fallback, safe);
+            (Supply::NoLease { lapse }, refresh_at, None)
+        }
+        Standing::Leased {
+            rate,
+            ends,
+            safe,
+            refresh_at,
+            policy,
+        } => {
+            let supply = Supply::Lease {
+                flow: Flow::at(rate),
+                ends,
+                lapse: lapse(fallback, safe),
+            };
+            (supply, refresh_at, policy)
+        }
+        Standing::Unlimited => (for_ever(Flow::Open), Moment::NEVER, None),
+        Standing::Fixed { rate } => {
+            let policy = Policy {
+                limit: rate,
+                per: 1.0,
+            };
+            (for_ever(Flow::at(rate)), Moment::NEVER, Some(policy))
+        }
+    }
+}
+
+fn for_ever(flow: Flow) -> Supply {
+    Supply::Lease {
+        flow,
+        ends: Moment::NEVER,
+        lapse: flow,
+    }
+}

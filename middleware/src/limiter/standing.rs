@@ -1,0 +1,50 @@
+//! What the leasing side knows of a resource, in the units of the request path: tokens and tokens a second.
+
+use doorman_openapi::Moment;
+
+/// What holds for a resource from now on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Standing {
+    /// There is no lease: none has come yet, or it is lost. The limiter's fallback decides.
+    NoLease {
+        /// The safe capacity last told for the resource or its template.
+        safe: Option<SafeRate>,
+        /// When the leasing side asks next.
+        refresh_at: Moment,
+    },
+    /// There is a lease; the limiter sees by itself when it ends.
+    Leased {
+        /// Tokens a second; 0 blocks.
+        rate: f64,
+        /// When the lease ends.
+        ends: Moment,
+        /// The safe capacity that counts once it has ended.
+        safe: Option<SafeRate>,
+        /// When the leasing side asks next.
+        refresh_at: Moment,
+        /// The whole limit, of which the lease is a part; `None` when no template matched.
+        policy: Option<Policy>,
+    },
+    /// No limit at all, and never will be.
+    Unlimited,
+    /// A limit of this process alone: tokens a second that need no lease.
+    Fixed {
+        /// Tokens a second; 0 blocks.
+        rate: f64,
+    },
+}
+
+/// The whole limit of a resource: so much in so many seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Policy {
+    pub(crate) limit: f64,
+    pub(crate) per: f64,
+}
+
+/// What may be used without a lease.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum SafeRate {
+    Unlimited,
+    /// Tokens a second; 0 blocks.
+    PerSecond(f64),
+}
