@@ -1,0 +1,54 @@
+//! Requests under way, and what goes into the next.
+
+use std::time::Duration;
+
+use doorman_openapi::{Moment, ResourceId};
+
+use super::resources::Resources;
+
+/// The most resources in one request.
+pub(super) const MOST: usize = 1_000;
+/// The most requests under way: a new resource need not wait for a slow answer, and a dead server does not collect requests.
+pub(super) const MOST_UNDER_WAY: usize = 8;
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) resources: Vec<ResourceId>,
+    pub(super) endpoint: usize,
+    /// Given up after this.
+    pub(super) deadline: Moment,
+}
+
+/// The resources of a request sent now: what is due, and what is nearly due. A refused resource goes alone, so that it does not
+/// take others down with it. Empty when nothing is due.
+pub(super) fn choose(resources: &Resources, limit: usize, now: Moment) -> Vec<ResourceId> {
+    let mut waiting = resources.waiting();
+    let Some((due, first, entry)) = waiting.next() else {
+        return Vec::new();
+    };
+    if due > now {
+        return Vec::new();
+    }
+    let mut chosen = vec![first.clone()];
+    if entry.is_refused() {
+        return chosen;
+    }
+    // Those that do not ride are few before those that do; the bound is for when they are not.
+    let more = waiting
+        .take(2 * limit)
+        .filter(|(due, _, entry)| entry.rides(now) || (*due <= now && !entry.is_refused()))
+        .map(|(_, id, _)| id.clone());
+    chosen.extend(more.take(limit.saturating_sub(1)));
+    chosen
+}
+
+/// The first entry's time runs out first.
+pub(super) fn timeout(resources: &Resources, chosen: &[ResourceId], now: Moment) -> Duration {
+    chosen
+        .iter()
+        .filter_map(|id| resources.get(id))
+        .map(|entry| entry.timeout(now))
+        .min()
+        .unwrap_or_default()
+}

@@ -1,0 +1,246 @@
+//! One resource: what is held of it, and when to ask again.
+
+use std::{sync::Arc, time::Duration};
+
+use doorman_openapi::{
+    Answer, Capacity, Held, Moment, Reason, ResourceId, ResourceRequest, SafeCapacity, Seconds, Seq,
+};
+
+use super::{Demand, Holding, Leased, Told, backoff::LONGEST_WHILE_LAPSED};
+
+/// A new resource waits so long for others, so that a burst of new keys goes in one request.
+pub(super) const GATHERING: Duration = Duration::from_millis(3);
+/// Nothing that a server says makes a holder ask more often than this.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+/// The refresh interval until one is told.
+const UNTOLD_INTERVAL: Duration = Duration::from_secs(1);
+/// No request is given up sooner, whatever the interval.
+const SHORTEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// A refused resource is asked for about so often.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
+/// What is due within this part of its interval goes along with what is due now.
+const RIDE: f64 = 0.1;
+/// Refreshes come early by up to this part of the interval, so that a fleet that starts as one does not ask as one.
+const SPREAD: f64 = 0.05;
+/// A demand has outgrown what was asked when it is larger by more than the noise of a measured rate.
+const OUTGROWN: f64 = 1.2;
+/// Capacities closer than this are the same: the sums of a server are not exact.
+const TOLERANCE: f64 = 1e-9;
+
+/// Whether a request is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Until `due`. Becomes `UnderWay` when it is sent; a grown demand moves `due` forward.
+    Waiting { due: Moment },
+    /// Becomes `Waiting` when this very request is answered or has failed: the answer to any other is dead.
+    UnderWay { seq: Seq },
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    demand: Demand,
+    /// What the newest request asked for.
+    asked: Capacity,
+    lease: Option<Leased>,
+    told: Option<Arc<Told>>,
+    /// What its template was told to fall back to, as long as nothing was told for the resource itself.
+    safe: Option<SafeCapacity>,
+    interval: Duration,
+    /// When the newest request was sent.
+    sent: Option<Moment>,
+    state: State,
+    /// Whether the newest request does no more than report a shrink.
+    reporting: bool,
+    refused: bool,
+}
+
+impl Entry {
+    pub(super) fn new(demand: Demand, safe: Option<SafeCapacity>, now: Moment) -> Self {
+        Self {
+            demand,
+            asked: Capacity::ZERO,
+            lease: None,
+            told: None,
+            safe,
+            interval: UNTOLD_INTERVAL,
+            sent: None,
+            state: State::Waiting {
+                due: now.after(GATHERING),
+            },
+            reporting: false,
+            refused: false,
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Moment> {
+        match self.state {
+            State::Waiting { due } => Some(due),
+            State::UnderWay { .. } => None,
+        }
+    }
+
+    pub(super) fn ends(&self) -> Option<Moment> {
+        self.lease.map(|lease| lease.ends)
+    }
+
+    pub(super) fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    pub(super) fn is_under_way(&self, number: Seq) -> bool {
+        self.state == State::UnderWay { seq: number }
+    }
+
+    pub(super) fn was_sent(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// What may be used now.
+    fn held(&self, now: Moment) -> Option<Capacity> {
+        self.lease
+            .filter(|lease| now < lease.ends)
+            .map(|lease| lease.capacity)
+    }
+
+    /// Whether it goes along in a request that is sent now.
+    pub(super) fn rides(&self, now: Moment) -> bool {
+        let State::Waiting { due } = self.state else {
+            return false;
+        };
+        let ahead = due.since(now);
+        let interval = self
+            .sent
+            .map_or(Duration::ZERO, |sent| due.since(sent));
+        !self.refused && (ahead <= GATHERING || ahead <= interval.mul_f64(RIDE))
+    }
+
+    /// How long a request sent now may take: long enough for a slow server, but not past the end of the lease it renews.
+    pub(super) fn timeout(&self, now: Moment) -> Duration {
+        let timeout = (self.interval / 2).max(SHORTEST_TIMEOUT);
+        match self.ends() {
+            Some(ends) if now < ends => timeout.min(ends.since(now)).max(SHORTEST_INTERVAL),
+            Some(_) | None => timeout,
+        }
+    }
+
+    /// It goes into the request of this number.
+    pub(super) fn send(&mut self, id: &ResourceId, seq: Seq, now: Moment) -> ResourceRequest {
+        self.asked = self.demand.wants;
+        self.sent = Some(now);
+        self.state = State::UnderWay { seq };
+        ResourceRequest {
+            resource_id: id.clone(),
+            wants: self.demand.wants,
+            priority: 0,
+            has: self.held(now).map(|capacity| Held { capacity }),
+            outstanding: Capacity::ZERO,
+            used: Some(self.demand.used),
+        }
+    }
+
+    /// So much is wanted now.
+    pub(super) fn demanded(&mut self, demand: Demand, now: Moment) {
+        self.demand = demand;
+        self.hurry(now);
+    }
+
+    /// Asks early when the demand has outgrown both the lease and what was asked, though not too often.
+    fn hurry(&mut self, now: Moment) {
+        let (State::Waiting { due }, Some(sent)) = (self.state, self.sent) else {
+            return;
+        };
+        let wants = self.demand.wants.get();
+        let held = self.held(now).unwrap_or_default().get();
+        if self.refused || wants <= held || wants <= self.asked.get() * OUTGROWN {
+            return;
+        }
+        let early = sent.after((self.interval / 4).max(SHORTEST_INTERVAL));
+        self.state = State::Waiting {
+            due: due.min(early.max(now)),
+        };
+    }
+
+    /// The newest request was answered.
+    pub(super) fn answered(
+        &mut self,
+        answer: &Answer,
+        told: Arc<Told>,
+        now: Moment,
+        chance: &mut fastrand::Rng,
+    ) {
+        let sent = self.sent.unwrap_or(now);
+        let before = self.held(now).unwrap_or_default().get();
+        self.lease = lease_in(answer, sent).filter(|lease| now < lease.ends);
+        self.told = Some(told);
+        self.refused = false;
+        self.interval = answer
+            .gets
+            .refresh_interval
+            .duration()
+            .max(SHORTEST_INTERVAL);
+
+        let after = self.held(now).unwrap_or_default().get();
+        let shrunk = after < before * (1.0 - TOLERANCE);
+        let due = if shrunk && !self.reporting {
+            now
+        } else {
+            self.next(sent, now, chance)
+        };
+        self.reporting = shrunk && !self.reporting;
+        self.state = State::Waiting { due };
+        self.hurry(now);
+    }
+
+    /// When to come back after an answer.
+    fn next(&self, sent: Moment, now: Moment, chance: &mut fastrand::Rng) -> Moment {
+        let refresh = sent.after(self.interval);
+        let latest = match self.lease {
+            Some(lease) => refresh.min(now.after(lease.ends.since(now) / 2)),
+            None => refresh.min(sent.after(LONGEST_WHILE_LAPSED)),
+        };
+        let wait = latest.since(now).mul_f64(1.0 - SPREAD * chance.f64());
+        now.after(wait.max(SHORTEST_INTERVAL))
+    }
+
+    /// The newest request came to nothing: what is held stays, and it is asked for again.
+    pub(super) fn put_off(&mut self, due: Moment) {
+        self.state = State::Waiting { due };
+    }
+
+    /// The control plane does not want to hear of it. Whether that is news.
+    pub(super) fn refuse(&mut self, now: Moment, chance: &mut fastrand::Rng) -> bool {
+        self.put_off(now.after(REFUSED_INTERVAL.mul_f64(0.75 + 0.5 * chance.f64())));
+        !std::mem::replace(&mut self.refused, true)
+    }
+
+    /// The lease has run out, or was given back.
+    pub(super) fn lose(&mut self) {
+        self.lease = None;
+    }
+
+    /// What is held; nothing is sent before `not_before`.
+    pub(super) fn holding(&self, not_before: Moment, now: Moment) -> Holding {
+        Holding {
+            lease: self.lease.filter(|lease| now < lease.ends),
+            told: self.told.clone(),
+            safe: self.told.as_ref().map(|told| told.safe).or(self.safe),
+            refresh_interval: self.interval,
+            refresh_at: self.due().unwrap_or(now).max(not_before),
+        }
+    }
+}
+
+/// The lease that an answer brings, counted from when its request was sent. None at all is not the same as a lease on nothing:
+/// who waits for capacity has no lease yet, who is shut out has a lease of 0.
+fn lease_in(answer: &Answer, sent: Moment) -> Option<Leased> {
+    let lease = answer.gets;
+    let waiting = answer.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
+    (lease.lease_length > Seconds::ZERO && !waiting).then(|| Leased {
+        capacity: lease.capacity,
+        ends: sent.after(lease.lease_length.duration()),
+    })
+}

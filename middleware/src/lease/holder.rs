@@ -1,0 +1,314 @@
+//! The state machine: all the resources of one client, and the requests under way for them.
+
+mod outcome;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, ResourceId, Seq};
+
+use super::{
+    Demand, Effect, Event, Failure,
+    backoff::Backoff,
+    batch::{self, Batch},
+    endpoints::Endpoints,
+    entry::Entry,
+    rarely::Rarely,
+    reign::Reign,
+    resources::Resources,
+    told::Templates,
+};
+
+/// The most releases that wait to be sent; what does not fit is freed when its lease ends.
+const MOST_RELEASES: usize = 10_000;
+
+/// Who holds leases, and from whom.
+#[derive(Debug, Clone)]
+pub struct HolderSettings {
+    /// The holder. Two processes never share one.
+    pub client_id: ClientId,
+    /// How many servers there are to ask; at least one is taken for granted.
+    pub endpoints: usize,
+    /// Where chance begins: the same events then have the same effects.
+    pub seed: u64,
+}
+
+/// The leasing side of one client: a pure state machine that is told what happened and answers what to do.
+///
+/// It keeps these promises, whatever it is told:
+/// - a lease is counted from the moment its request was sent, and nothing lengthens it;
+/// - at most one request is under way for a resource; the answer to any other is ignored;
+/// - every transmission has a larger number than the one before;
+/// - a smaller lease is obeyed at once, and reported at once;
+/// - a failure never drops a lease before its end.
+///
+/// ```
+/// use doorman_openapi::{Capacity, ClientId, Moment, ResourceId};
+/// use tower_doorman::lease::{Demand, Effect, Event, Holder, HolderSettings};
+///
+/// let mut holder = Holder::new(HolderSettings {
+///     client_id: ClientId::new("shop-1")?,
+///     endpoints: 1,
+///     seed: 7,
+/// });
+/// let demand = Demand { wants: Capacity::saturating(50.0), ..Demand::default() };
+/// holder.handle(Event::Demand { resource: ResourceId::new("db")?, demand }, Moment::ORIGIN);
+///
+/// let now = holder.wake_at();
+/// let effects = holder.handle(Event::Tick, now);
+/// assert!(matches!(&effects[..], [Effect::Send { request, .. }] if request.resources.len() == 1));
+/// # Ok::<(), doorman_openapi::InvalidId>(())
+/// ```
+#[derive(Debug)]
+pub struct Holder {
+    client_id: ClientId,
+    resources: Resources,
+    under_way: BTreeMap<Seq, Batch>,
+    /// Forgotten, and not yet given back.
+    releases: BTreeSet<ResourceId>,
+    seq: Seq,
+    endpoints: Endpoints,
+    backoff: Backoff,
+    reign: Reign,
+    templates: Templates,
+    /// The most resources in the next request: less than usual after one was too large.
+    batch_limit: usize,
+    chance: fastrand::Rng,
+    unreachable: Rarely,
+    foreign: Rarely,
+    stale: Rarely,
+    stopped: bool,
+}
+
+impl Holder {
+    /// A holder of nothing.
+    #[must_use]
+    pub fn new(settings: HolderSettings) -> Self {
+        Self {
+            client_id: settings.client_id,
+            resources: Resources::default(),
+            under_way: BTreeMap::new(),
+            releases: BTreeSet::new(),
+            seq: Seq::ZERO,
+            endpoints: Endpoints::new(settings.endpoints),
+            backoff: Backoff::default(),
+            reign: Reign::default(),
+            templates: Templates::default(),
+            batch_limit: batch::MOST,
+            chance: fastrand::Rng::with_seed(settings.seed),
+            unreachable: Rarely::default(),
+            foreign: Rarely::default(),
+            stale: Rarely::default(),
+            stopped: false,
+        }
+    }
+
+    /// Takes in what happened by `now`, and says what to do. `now` never goes back.
+    #[must_use = "what is held may have changed"]
+    pub fn handle(&mut self, event: Event, now: Moment) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Stop => self.stop(now, &mut effects),
+            Event::Demand { resource, demand } if !self.stopped => {
+                self.demanded(&resource, demand, now, &mut effects);
+            }
+            Event::Tick if !self.stopped => self.tick(now, &mut effects),
+            Event::Demand { .. } | Event::Tick => {}
+            Event::Forget { resource } => self.forget(resource),
+            Event::Answered { seq, response } => {
+                if let Some(batch) = self.under_way.remove(&seq) {
+                    self.answered(seq, &batch, response, now, &mut effects);
+                }
+            }
+            Event::Failed { seq, failure } => {
+                if let Some(batch) = self.under_way.remove(&seq) {
+                    self.failed(seq, &batch, failure, now, &mut effects);
+                }
+            }
+        }
+        effects
+    }
+
+    /// When to [tick](Event::Tick) next; not after now while there is more to do.
+    #[must_use]
+    pub fn wake_at(&self) -> Moment {
+        if self.stopped {
+            return Moment::NEVER;
+        }
+        let not_before = self.not_before();
+        let may_send = self.under_way.len() < batch::MOST_UNDER_WAY;
+        let due = self.resources.first_due().filter(|_| may_send);
+        let release = self.releases.first().map(|_| Moment::ORIGIN);
+        let deadline = self.under_way.values().map(|batch| batch.deadline).min();
+        [
+            due.map(|due| due.max(not_before)),
+            release.map(|release| release.max(not_before)),
+            self.resources.first_end(),
+            deadline,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(Moment::NEVER)
+    }
+
+    /// The resources that a tick at `now` would ask for: tell their demand first, so that what is sent is new.
+    #[must_use]
+    pub fn due(&self, now: Moment) -> Vec<ResourceId> {
+        let full = self.under_way.len() >= batch::MOST_UNDER_WAY;
+        if self.stopped || full || now < self.not_before() {
+            return Vec::new();
+        }
+        batch::choose(&self.resources, self.batch_limit, now)
+    }
+
+    fn not_before(&self) -> Moment {
+        self.backoff.until(self.resources.anything_lapsed())
+    }
+
+    fn demanded(
+        &mut self,
+        id: &ResourceId,
+        demand: Demand,
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) {
+        let known = self
+            .resources
+            .update(id, |entry| entry.demanded(demand, now));
+        if known.is_none() {
+            self.releases.remove(id);
+            let entry = Entry::new(demand, self.templates.safe_for(id), now);
+            self.resources.insert(id, entry);
+            self.changed(id, now, effects);
+        }
+    }
+
+    fn forget(&mut self, id: ResourceId) {
+        let entry = self.resources.remove(&id);
+        if entry.is_some_and(|entry| entry.was_sent()) && self.releases.len() < MOST_RELEASES {
+            self.releases.insert(id);
+        }
+    }
+
+    fn tick(&mut self, now: Moment, effects: &mut Vec<Effect>) {
+        self.lapse(now, effects);
+        let overdue: Vec<Seq> = self
+            .under_way
+            .iter()
+            .filter(|(_, batch)| batch.deadline <= now)
+            .map(|(seq, _)| *seq)
+            .collect();
+        for seq in overdue {
+            if let Some(batch) = self.under_way.remove(&seq) {
+                let failure = Failure::Unavailable { retry_after: None };
+                self.failed(seq, &batch, failure, now, effects);
+            }
+        }
+        self.send_releases(now, effects);
+        let chosen = self.due(now);
+        if !chosen.is_empty() {
+            self.send(chosen, now, effects);
+        }
+    }
+
+    fn lapse(&mut self, now: Moment, effects: &mut Vec<Effect>) {
+        let lapsed: Vec<ResourceId> = self
+            .resources
+            .leased()
+            .take_while(|(ends, _)| *ends <= now)
+            .map(|(_, id)| id.clone())
+            .collect();
+        for id in lapsed {
+            self.resources.update(&id, Entry::lose);
+            self.changed(&id, now, effects);
+        }
+    }
+
+    fn send(&mut self, chosen: Vec<ResourceId>, now: Moment, effects: &mut Vec<Effect>) {
+        let seq = self.next_seq();
+        let endpoint = self.endpoints.current();
+        let timeout = batch::timeout(&self.resources, &chosen, now);
+        let resources = chosen
+            .iter()
+            .filter_map(|id| self.resources.update(id, |entry| entry.send(id, seq, now)))
+            .collect();
+        let batch = Batch {
+            resources: chosen,
+            endpoint,
+            deadline: now.after(timeout),
+        };
+        self.under_way.insert(seq, batch);
+        effects.push(Effect::Send {
+            seq,
+            endpoint,
+            request: CapacityRequest {
+                client_id: self.client_id.clone(),
+                seq: Some(seq),
+                resources,
+            },
+            timeout,
+        });
+    }
+
+    fn send_releases(&mut self, now: Moment, effects: &mut Vec<Effect>) {
+        if self.releases.is_empty() || now < self.not_before() {
+            return;
+        }
+        let mut ids = Vec::new();
+        while ids.len() < batch::MOST
+            && let Some(id) = self.releases.pop_first()
+        {
+            ids.push(id);
+        }
+        self.release(Some(ids), effects);
+    }
+
+    fn release(&mut self, resource_ids: Option<Vec<ResourceId>>, effects: &mut Vec<Effect>) {
+        let seq = self.next_seq();
+        effects.push(Effect::SendRelease {
+            seq,
+            endpoint: self.endpoints.current(),
+            request: ReleaseRequest {
+                client_id: self.client_id.clone(),
+                seq: Some(seq),
+                resource_ids,
+            },
+        });
+    }
+
+    fn stop(&mut self, now: Moment, effects: &mut Vec<Effect>) {
+        if self.stopped {
+            // The last release came to nothing.
+            self.endpoints.skip();
+        }
+        self.stopped = true;
+        self.under_way.clear();
+        let leased: Vec<ResourceId> = self.resources.leased().map(|(_, id)| id.clone()).collect();
+        for id in leased {
+            self.resources.update(&id, Entry::lose);
+            self.changed(&id, now, effects);
+        }
+        if self.seq > Seq::ZERO {
+            self.release(None, effects);
+        }
+    }
+
+    /// Says what is held of a resource from now on.
+    fn changed(&self, id: &ResourceId, now: Moment, effects: &mut Vec<Effect>) {
+        if let Some(entry) = self.resources.get(id) {
+            effects.push(Effect::Changed {
+                resource: id.clone(),
+                holding: entry.holding(self.not_before(), now),
+            });
+        }
+    }
+
+    fn next_seq(&mut self) -> Seq {
+        self.seq = self.seq.next();
+        self.seq
+    }
+}

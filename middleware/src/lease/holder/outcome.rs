@@ -1,0 +1,230 @@
+//! What became of a request.
+
+use std::time::Duration;
+
+use doorman_openapi::{Answer, CapacityResponse, Moment, Seconds, Seq};
+
+use super::{
+    super::{
+        Effect, Failure, Warning,
+        backoff::LONGEST_WHILE_LAPSED,
+        batch::{self, Batch},
+        endpoints::Next,
+        reign::Verdict,
+    },
+    Holder,
+};
+
+/// Between tries while every lease still lasts, unless the refresh interval is longer.
+const LONGEST_WHILE_LEASED: Duration = Duration::from_secs(4);
+
+impl Holder {
+    pub(super) fn answered(
+        &mut self,
+        seq: Seq,
+        batch: &Batch,
+        response: CapacityResponse,
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) {
+        let endpoint = batch.endpoint;
+        let CapacityResponse {
+            node,
+            epoch,
+            resources,
+        } = response;
+        let warning = match self.reign.judge(&node, epoch, now) {
+            Verdict::Valid => {
+                self.served(batch, effects);
+                let longest = self.take(seq, &resources, now, effects);
+                self.reign.heard(node, epoch, now.after(longest));
+                // Whatever the answer left out.
+                return self.retry(seq, batch, now.after(LONGEST_WHILE_LAPSED), now, effects);
+            }
+            Verdict::Foreign { known } => self.foreign.now(now).then_some(Warning::ForeignNode {
+                endpoint,
+                known,
+                heard: node,
+            }),
+            Verdict::Stale { known } => self.stale.now(now).then_some(Warning::StaleEpoch {
+                endpoint,
+                known,
+                heard: epoch,
+            }),
+        };
+        effects.extend(warning.map(Effect::Warn));
+        let next = self.endpoints.failed(endpoint);
+        self.go_on(seq, batch, next, None, now, effects);
+    }
+
+    /// The endpoint gives leases.
+    fn served(&mut self, batch: &Batch, effects: &mut Vec<Effect>) {
+        self.endpoints.answered(batch.endpoint);
+        self.backoff.reset();
+        if self.unreachable.reset() {
+            effects.push(Effect::Warn(Warning::Reached));
+        }
+        if batch.resources.len() >= self.batch_limit {
+            self.batch_limit = self.batch_limit.saturating_mul(2).min(batch::MOST);
+        }
+    }
+
+    /// Takes the answers, in whatever order they come; the longest lease among them. An answer that this request did not ask for
+    /// is none, be it for another resource or for the same one twice.
+    fn take(
+        &mut self,
+        seq: Seq,
+        answers: &[Answer],
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) -> Duration {
+        let mut longest = Seconds::ZERO;
+        for answer in answers {
+            let id = &answer.resource_id;
+            if !self
+                .resources
+                .get(id)
+                .is_some_and(|entry| entry.is_under_way(seq))
+            {
+                continue;
+            }
+            let told = self.templates.learn(answer);
+            self.resources
+                .update(id, |entry| entry.answered(answer, told, now, &mut self.chance));
+            self.changed(id, now, effects);
+            if answer.gets.lease_length > longest {
+                longest = answer.gets.lease_length;
+            }
+        }
+        longest.duration()
+    }
+
+    pub(super) fn failed(
+        &mut self,
+        seq: Seq,
+        batch: &Batch,
+        failure: Failure,
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) {
+        match failure {
+            Failure::Unavailable { retry_after } => {
+                let next = self.endpoints.failed(batch.endpoint);
+                self.go_on(seq, batch, next, retry_after, now, effects);
+            }
+            Failure::Redirected { to } => {
+                let next = self.endpoints.redirected(batch.endpoint, to);
+                self.go_on(seq, batch, next, None, now, effects);
+            }
+            Failure::TooLarge => {
+                self.divide(seq, batch, now, effects);
+                self.retry(seq, batch, now, now, effects);
+            }
+            Failure::Refused { positions } => {
+                let mut named = positions
+                    .iter()
+                    .filter_map(|position| batch.resources.get(*position))
+                    .peekable();
+                if named.peek().is_none() {
+                    // Which one is at fault comes out by halves, and not in haste: it may be all of them.
+                    self.divide(seq, batch, now, effects);
+                    self.pause(batch, None, now);
+                } else {
+                    for id in named {
+                        self.refuse(seq, id, now, effects);
+                    }
+                }
+                self.retry(seq, batch, now, now, effects);
+            }
+        }
+    }
+
+    /// A request that is refused as a whole comes in smaller parts, and a part of one is what is refused.
+    fn divide(&mut self, seq: Seq, batch: &Batch, now: Moment, effects: &mut Vec<Effect>) {
+        if let [only] = &batch.resources[..] {
+            self.refuse(seq, only, now, effects);
+        } else {
+            self.batch_limit = (batch.resources.len() / 2).max(1);
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        seq: Seq,
+        id: &doorman_openapi::ResourceId,
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) {
+        let news = self.resources.update(id, |entry| {
+            entry.is_under_way(seq) && entry.refuse(now, &mut self.chance)
+        });
+        if news == Some(true) {
+            effects.push(Effect::Warn(Warning::Refused {
+                resource: id.clone(),
+            }));
+        }
+        self.changed(id, now, effects);
+    }
+
+    /// To the next endpoint at once, or to any of them after a pause.
+    fn go_on(
+        &mut self,
+        seq: Seq,
+        batch: &Batch,
+        next: Next,
+        retry_after: Option<Duration>,
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) {
+        match next {
+            Next::Now => {}
+            Next::Later => {
+                self.pause(batch, retry_after, now);
+                if self.unreachable.now(now) {
+                    effects.push(Effect::Warn(Warning::Unreachable));
+                }
+            }
+        }
+        self.retry(seq, batch, now, now, effects);
+    }
+
+    /// Nothing is sent for a while; not for so long, though, that a lease runs out for want of trying.
+    fn pause(&mut self, batch: &Batch, asked: Option<Duration>, now: Moment) {
+        let longest = match self.resources.first_end() {
+            Some(end) if !self.resources.anything_lapsed() => batch
+                .resources
+                .iter()
+                .filter_map(|id| Some(self.resources.get(id)?.interval()))
+                .min()
+                .unwrap_or_default()
+                .max(LONGEST_WHILE_LEASED)
+                .min(end.since(now) / 2),
+            Some(_) | None => LONGEST_WHILE_LAPSED,
+        };
+        self.backoff.fail(asked, longest, now, &mut self.chance);
+    }
+
+    /// Asks again at `due` for what the request has not brought.
+    fn retry(
+        &mut self,
+        seq: Seq,
+        batch: &Batch,
+        due: Moment,
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) {
+        for id in &batch.resources {
+            let put_off = self.resources.update(id, |entry| {
+                let under_way = entry.is_under_way(seq);
+                if under_way {
+                    entry.put_off(due);
+                }
+                under_way && entry.ends().is_none()
+            });
+            if put_off == Some(true) {
+                // There is no lease, and the limiter says when it may come.
+                self.changed(id, now, effects);
+            }
+        }
+    }
+}
