@@ -35,7 +35,9 @@ impl Agenda {
 
     /// All, the earliest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Moment, &ResourceId)> {
-        self.order.iter().map(|(moment, resource)| (*moment, resource))
+        self.order
+            .iter()
+            .map(|(moment, resource)| (*moment, resource))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -42,6 +42,11 @@ impl Backoff {
         *self = Self::default();
     }
 
+    /// Whether there has been no failure since the last success.
+    pub(super) fn is_over(&self) -> bool {
+        self.failures == 0
+    }
+
     /// Nothing is sent before this. What has lapsed since the pause was chosen shortens it.
     pub(super) fn until(&self, anything_lapsed: bool) -> Moment {
         if anything_lapsed {
@@ -70,7 +75,10 @@ mod tests {
         for ceiling in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 4.0, 4.0] {
             backoff.fail(None, LONGEST_WHILE_LAPSED, now, &mut chance);
             let pause = pause(&backoff, now);
-            assert!((ceiling / 2.0..=ceiling).contains(&pause), "{pause} {ceiling}");
+            assert!(
+                (ceiling / 2.0..=ceiling).contains(&pause),
+                "{pause} {ceiling}"
+            );
             now = backoff.until(false);
         }
         backoff.reset();

@@ -96,7 +96,11 @@ mod tests {
         assert_eq!(endpoints.failed(0), Next::Now);
         endpoints.answered(1);
         assert_eq!(endpoints.current(), 1);
-        assert_eq!(endpoints.failed(0), Next::Now, "a late failure of the one left");
+        assert_eq!(
+            endpoints.failed(0),
+            Next::Now,
+            "a late failure of the one left"
+        );
         assert_eq!(endpoints.current(), 1);
     }
 

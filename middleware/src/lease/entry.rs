@@ -112,9 +112,7 @@ impl Entry {
             return false;
         };
         let ahead = due.since(now);
-        let interval = self
-            .sent
-            .map_or(Duration::ZERO, |sent| due.since(sent));
+        let interval = self.sent.map_or(Duration::ZERO, |sent| due.since(sent));
         !self.refused && (ahead <= GATHERING || ahead <= interval.mul_f64(RIDE))
     }
 

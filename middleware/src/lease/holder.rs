@@ -139,8 +139,7 @@ impl Holder {
             return Moment::NEVER;
         }
         let not_before = self.not_before();
-        let may_send = self.under_way.len() < batch::MOST_UNDER_WAY;
-        let due = self.resources.first_due().filter(|_| may_send);
+        let due = self.resources.first_due().filter(|_| !self.is_full());
         let release = self.releases.first().map(|_| Moment::ORIGIN);
         let deadline = self.under_way.values().map(|batch| batch.deadline).min();
         [
@@ -158,11 +157,20 @@ impl Holder {
     /// The resources that a tick at `now` would ask for: tell their demand first, so that what is sent is new.
     #[must_use]
     pub fn due(&self, now: Moment) -> Vec<ResourceId> {
-        let full = self.under_way.len() >= batch::MOST_UNDER_WAY;
-        if self.stopped || full || now < self.not_before() {
+        if self.stopped || self.is_full() || now < self.not_before() {
             return Vec::new();
         }
         batch::choose(&self.resources, self.batch_limit, now)
+    }
+
+    /// Whether no other request may be under way. After a failure one finds out whether it is over.
+    fn is_full(&self) -> bool {
+        let most = if self.backoff.is_over() {
+            batch::MOST_UNDER_WAY
+        } else {
+            1
+        };
+        self.under_way.len() >= most
     }
 
     fn not_before(&self) -> Moment {

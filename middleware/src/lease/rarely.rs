@@ -1,4 +1,4 @@
-//! What should be said when it begins, and then once a minute.
+//! What should be said when it happens, but not more than once a minute.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Rarely {
     last: Option<Moment>,
+    said: bool,
 }
 
 impl Rarely {
@@ -17,12 +18,13 @@ impl Rarely {
         let speak = self.last.is_none_or(|last| last.after(PAUSE) <= now);
         if speak {
             self.last = Some(now);
+            self.said = true;
         }
         speak
     }
 
-    /// It is over. Whether it was ever said.
-    pub(super) fn reset(&mut self) -> bool {
-        self.last.take().is_some()
+    /// It is over. Whether it was said, so that its end is worth saying.
+    pub(super) fn over(&mut self) -> bool {
+        std::mem::take(&mut self.said)
     }
 }

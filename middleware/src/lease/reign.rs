@@ -7,9 +7,13 @@ use doorman_openapi::{Epoch, Moment, NodeId};
 pub(super) enum Verdict {
     Valid,
     /// From a node other than the one leases come from.
-    Foreign { known: NodeId },
+    Foreign {
+        known: NodeId,
+    },
     /// From a master whose reign is over.
-    Stale { known: Epoch },
+    Stale {
+        known: Epoch,
+    },
 }
 
 /// The node and reign that leases come from. Another node, or a lower epoch, is believed only when everything that the known one
@@ -32,9 +36,9 @@ impl Reign {
             Some(known) if now < known.until && known.node != *node => Verdict::Foreign {
                 known: known.node.clone(),
             },
-            Some(known) if now < known.until && epoch < known.epoch => Verdict::Stale {
-                known: known.epoch,
-            },
+            Some(known) if now < known.until && epoch < known.epoch => {
+                Verdict::Stale { known: known.epoch }
+            }
             Some(_) | None => Verdict::Valid,
         }
     }

@@ -61,7 +61,7 @@ impl Holder {
     fn served(&mut self, batch: &Batch, effects: &mut Vec<Effect>) {
         self.endpoints.answered(batch.endpoint);
         self.backoff.reset();
-        if self.unreachable.reset() {
+        if self.unreachable.over() {
             effects.push(Effect::Warn(Warning::Reached));
         }
         if batch.resources.len() >= self.batch_limit {
@@ -89,8 +89,9 @@ impl Holder {
                 continue;
             }
             let told = self.templates.learn(answer);
-            self.resources
-                .update(id, |entry| entry.answered(answer, told, now, &mut self.chance));
+            self.resources.update(id, |entry| {
+                entry.answered(answer, told, now, &mut self.chance)
+            });
             self.changed(id, now, effects);
             if answer.gets.lease_length > longest {
                 longest = answer.gets.lease_length;
