@@ -330,7 +330,7 @@ impl Core {
             clients: resource.clients(),
             in_learning_mode: resource.in_learning_mode(now),
             template: resource.terms().template().map(|template| template.identifier_glob().to_owned()),
-            algorithm: resource.terms().kind(),
+            algorithm: resource.terms().rule().kind,
         })
     }
 }

@@ -9,7 +9,8 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    fn ratio(self) -> f64 {
+    /// How much is wanted for each client.
+    pub(super) fn ratio(self) -> f64 {
         self.wants / self.weight
     }
 }
@@ -131,6 +132,30 @@ impl Demands {
                 at = node.left;
             }
         }
+        (below, above)
+    }
+
+    /// The sums of the demands that stand before this one: of those that want at most `ratio` per weight, and of the others.
+    pub(super) fn before(&self, id: DemandId, ratio: f64) -> (Total, Total) {
+        let mut before = Total::default();
+        let mut at = self.root;
+        while let Some(node) = self.node(at) {
+            if self.precedes(at, id) {
+                before = before.plus(self.total_of(node.left)).plus(node.demand.into());
+                at = node.right;
+            } else {
+                at = node.left;
+            }
+        }
+        let (below, _) = self.split_at(ratio);
+        if before.weight <= below.weight {
+            return (before, Total::default());
+        }
+        // The demands are in order, so all that want little stand before it.
+        let above = Total {
+            wants: (before.wants - below.wants).max(0.0),
+            weight: (before.weight - below.weight).max(0.0),
+        };
         (below, above)
     }
 

@@ -76,9 +76,9 @@ impl Entry {
         }
     }
 
-    /// The demand, a band after the other.
-    pub(super) fn demands<'a>(&'a self, demands: &'a Demands) -> impl Iterator<Item = Demand> + 'a {
-        self.bands.iter().filter_map(|band| demands.get(band.demand))
+    /// The demands, one a band.
+    pub(super) fn demands(&self) -> impl Iterator<Item = DemandId> + Clone {
+        self.bands.iter().map(|band| band.demand)
     }
 
     /// When this entry has to be looked at again: the nearest end of what it may use, or of what is kept of it.

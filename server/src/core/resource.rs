@@ -6,7 +6,7 @@ use doorman_openapi::{Band, Capacity, HolderKind, HolderView, Moment, Reason, Se
 
 use super::{
     alarms::Alarms,
-    algorithm,
+    algorithm::Rule,
     booking::{Booking, CLOCK_DRIFT, Hold},
     demands::Demands,
     entry::Entry,
@@ -168,15 +168,14 @@ impl Resource {
             return Decision { claimed_too_much, ..restate(entry, terms, now) };
         }
 
-        let wants = entry.demands(demands).map(|demand| demand.wants).sum::<f64>();
+        let wants = entry.demands().filter_map(|id| demands.get(id)).map(|demand| demand.wants).sum::<f64>();
         let (capacity, reason) = if terms.is_blocked() {
             (0.0, Reason::Blocked)
         } else if learning {
             let kept = keep(held, others, terms.capacity());
             (kept, if reaches(kept, wants) { Reason::Granted } else { Reason::Pending })
         } else {
-            let share = algorithm::share(terms.kind(), terms.capacity(), demands, entry.demands(demands));
-            grant(wants, share, held, room)
+            grant(terms.rule(), wants, terms.rule().share(demands, entry.demands()), held, room)
         };
         entry.decided = Some((now, reason));
         entry.booking.granted(Hold::lease(capacity, terms.lease_length(), now));
@@ -255,8 +254,8 @@ impl Resource {
 
 /// What a holder gets of its share: no more than it holds already, or than is free beside the others. So a decrease starves nobody,
 /// and what one gives up is another's one contact later.
-fn grant(wants: f64, share: f64, held: f64, room: f64) -> (f64, Reason) {
-    let capacity = share.min(held.max(room)).max(0.0);
+fn grant(rule: &Rule, wants: f64, share: f64, held: f64, room: f64) -> (f64, Reason) {
+    let capacity = rule.round_down(share.min(held.max(room)).max(0.0));
     let reason = if reaches(capacity, wants) {
         Reason::Granted
     } else if reaches(capacity, share) {

@@ -5,23 +5,25 @@ use std::sync::Arc;
 use doorman_config::Template;
 use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds};
 
-use super::{Unmatched, algorithm, booking::CLOCK_DRIFT};
+use super::{Unmatched, algorithm::Rule, booking::CLOCK_DRIFT};
 
 /// What a resource's template says, or what counts when none matched.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     template: Option<Arc<Template>>,
     algorithm: Algorithm,
-    capacity: f64,
+    rule: Rule,
 }
 
 impl Terms {
     pub(super) fn of(template: &Arc<Template>) -> Self {
-        Self {
-            algorithm: template.algorithm().clone(),
+        let rule = Rule {
+            kind: template.algorithm().kind,
             capacity: template.capacity().get(),
-            template: Some(Arc::clone(template)),
-        }
+            surplus: template.surplus(),
+            granularity: template.granularity().get(),
+        };
+        Self { template: Some(Arc::clone(template)), algorithm: template.algorithm().clone(), rule }
     }
 
     /// Without a template a request is granted as asked, or refused as if the capacity were 0.
@@ -31,20 +33,22 @@ impl Terms {
             Unmatched::Grant => (AlgorithmKind::NoAlgorithm, f64::INFINITY),
             Unmatched::Refuse => (AlgorithmKind::Static, 0.0),
         };
-        Self { template: None, algorithm: Algorithm { kind, ..default }, capacity }
+        let rule = Rule { kind, capacity, surplus: 0.0, granularity: 0.0 };
+        Self { template: None, algorithm: Algorithm { kind, ..default }, rule }
     }
 
     pub(super) fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
 
-    pub(super) fn kind(&self) -> AlgorithmKind {
-        self.algorithm.kind
+    /// How it is divided.
+    pub(super) fn rule(&self) -> &Rule {
+        &self.rule
     }
 
     /// Infinite when no template matched and requests are granted as asked.
     pub(super) fn capacity(&self) -> f64 {
-        self.capacity
+        self.rule.capacity
     }
 
     pub(super) fn template(&self) -> Option<&Arc<Template>> {
@@ -69,15 +73,15 @@ impl Terms {
 
     /// Whether nothing can be had of it.
     pub(super) fn is_blocked(&self) -> bool {
-        self.capacity == 0.0 && self.kind() != AlgorithmKind::NoAlgorithm
+        self.rule.capacity == 0.0 && self.rule.kind != AlgorithmKind::NoAlgorithm
     }
 
     /// The most that one holder can have beside the others: what they leave of a capacity that is divided.
     pub(super) fn room_beside(&self, others: f64) -> f64 {
-        match self.kind() {
+        match self.rule.kind {
             AlgorithmKind::NoAlgorithm => f64::INFINITY,
-            AlgorithmKind::Static => self.capacity,
-            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => (self.capacity - others).max(0.0),
+            AlgorithmKind::Static => self.rule.capacity,
+            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => (self.rule.capacity - others).max(0.0),
         }
     }
 
@@ -89,7 +93,7 @@ impl Terms {
         match template.safe_capacity() {
             doorman_config::SafeCapacityRule::Fixed(safe) => safe,
             doorman_config::SafeCapacityRule::Dynamic => {
-                SafeCapacity::AtMost(Capacity::saturating(self.capacity / clients.max(1.0)))
+                SafeCapacity::AtMost(Capacity::saturating(self.rule.capacity / clients.max(1.0)))
             }
         }
     }
@@ -98,7 +102,7 @@ impl Terms {
     ///
     /// The longest lease of the document counts, not this resource's own: the document may have changed between the two servers.
     pub(super) fn learning_until(&self, started: Moment, longest_lease: Seconds) -> Moment {
-        if !algorithm::divides(self.kind()) {
+        if !self.rule.divides() {
             // What one holder gets does not depend on the others: there is nothing to learn.
             return started;
         }

@@ -3,9 +3,12 @@
 //! Everyone gets what they want up to one common level per weight, and the level is as high as the capacity allows (Bertsekas and
 //! Gallager, "Data Networks", §6.5.2). Doorman's own did two rounds of the filling; this is the exact result of all of them.
 
-use super::super::demands::{Demand, Demands};
+use super::{
+    super::demands::Demands,
+    division::{Division, Line},
+};
 
-pub(super) fn share(capacity: f64, demands: &Demands, bands: impl Iterator<Item = Demand>) -> f64 {
+pub(super) fn divide(capacity: f64, demands: &Demands) -> Division {
     let level = demands.water_level(capacity);
-    bands.map(|band| band.wants.min(level * band.weight)).sum()
+    Division { threshold: level, below: Line::AS_WANTED, above: Line { per_want: 0.0, per_weight: level } }
 }

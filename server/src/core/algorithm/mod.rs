@@ -1,29 +1,70 @@
 //! How a capacity is divided: pure functions from the demands known now to one holder's share.
+//!
+//! A share is what should be, not what may be granted: that depends on what others still hold.
 
+mod division;
 mod fair;
 mod proportional;
 
 use doorman_openapi::AlgorithmKind;
 
-use super::demands::{Demand, Demands};
+use self::division::Division;
+use super::demands::{DemandId, Demands};
 
-/// What one band of a holder's demand gets when all others get theirs.
-///
-/// A share is what should be, not what may be granted: that depends on what others still hold.
-pub(super) fn share(kind: AlgorithmKind, capacity: f64, demands: &Demands, bands: impl Iterator<Item = Demand>) -> f64 {
-    match kind {
-        AlgorithmKind::NoAlgorithm => bands.map(|band| band.wants).sum(),
-        AlgorithmKind::Static => bands.map(|band| band.wants).sum::<f64>().min(capacity),
-        AlgorithmKind::ProportionalShare => proportional::share(capacity, demands, bands),
-        AlgorithmKind::FairShare => fair::share(capacity, demands, bands),
-    }
+/// How the capacity of a resource is divided.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Rule {
+    pub(super) kind: AlgorithmKind,
+    pub(super) capacity: f64,
+    /// The part of what nobody wants that is handed out on top, from 0 to 1, so that a holder can absorb a spike.
+    pub(super) surplus: f64,
+    /// Shares come in whole steps of this size; 0: of any size.
+    pub(super) granularity: f64,
 }
 
-/// Whether the shares of all holders together stay within the capacity, so that what one may be granted depends on the others.
-pub(super) fn divides(kind: AlgorithmKind) -> bool {
-    match kind {
-        AlgorithmKind::NoAlgorithm | AlgorithmKind::Static => false,
-        AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => true,
+impl Rule {
+    /// Whether the shares of all holders together stay within the capacity, so that what one may be granted depends on the others.
+    pub(super) fn divides(&self) -> bool {
+        match self.kind {
+            AlgorithmKind::NoAlgorithm | AlgorithmKind::Static => false,
+            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => true,
+        }
+    }
+
+    /// What the holder of these demands gets when all others get theirs.
+    pub(super) fn share(&self, demands: &Demands, own: impl Iterator<Item = DemandId> + Clone) -> f64 {
+        let wants = || own.clone().filter_map(|id| demands.get(id)).map(|demand| demand.wants).sum::<f64>();
+        let division = match self.kind {
+            AlgorithmKind::NoAlgorithm => return wants(),
+            AlgorithmKind::Static => return wants().min(self.capacity),
+            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare if self.fits(demands) => {
+                Division::content(self.surplus_per_weight(demands))
+            }
+            AlgorithmKind::ProportionalShare => proportional::divide(self.capacity, demands),
+            AlgorithmKind::FairShare => fair::divide(self.capacity, demands),
+        };
+        own.map(|id| {
+            if self.granularity > 0.0 {
+                division.whole_steps(demands, id, self.granularity)
+            } else {
+                demands.get(id).map_or(0.0, |demand| division.share(demand))
+            }
+        })
+        .sum()
+    }
+
+    /// As much of an amount as there are whole steps in it.
+    pub(super) fn round_down(&self, amount: f64) -> f64 {
+        if self.granularity > 0.0 { division::whole_steps_in(amount, self.granularity) * self.granularity } else { amount }
+    }
+
+    fn fits(&self, demands: &Demands) -> bool {
+        demands.total().wants <= self.capacity
+    }
+
+    fn surplus_per_weight(&self, demands: &Demands) -> f64 {
+        let total = demands.total();
+        self.surplus * (self.capacity - total.wants) / total.weight.max(1.0)
     }
 }
 

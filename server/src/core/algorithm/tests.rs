@@ -1,13 +1,15 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::{super::demands::Demand, *};
 
 fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
+    shares_by(Rule { kind, capacity, surplus: 0.0, granularity: 0.0 }, demands)
+}
+
+fn shares_by(rule: Rule, demands: &[Demand]) -> Vec<f64> {
     let mut tree = Demands::default();
-    for demand in demands {
-        tree.insert(*demand);
-    }
-    demands.iter().map(|demand| share(kind, capacity, &tree, std::iter::once(*demand))).collect()
+    let ids: Vec<DemandId> = demands.iter().map(|demand| tree.insert(*demand)).collect();
+    ids.into_iter().map(|id| rule.share(&tree, std::iter::once(id))).collect()
 }
 
 fn single(wants: &[f64]) -> Vec<Demand> {
@@ -134,6 +136,41 @@ proptest! {
             together.push(Demand { wants: wants * f64::from(count), weight: f64::from(count) });
             let together = shares(kind, capacity, &together)[others.len()];
             prop_assert!((apart - together).abs() <= 1e-7 * (1.0 + apart), "{kind:?}: {apart} {together}");
+        }
+    }
+
+    #[test]
+    fn surplus_hands_out_its_part_of_what_nobody_wants_and_no_more(
+        demands in demands(), spare in 0.0..1e6f64, surplus in 0.0..=1.0f64
+    ) {
+        let wanted: f64 = demands.iter().map(|demand| demand.wants).sum();
+        for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
+            let capacity = wanted + spare;
+            let rule = Rule { kind, capacity, surplus, granularity: 0.0 };
+            let got = shares_by(rule, &demands);
+            let sum: f64 = got.iter().sum();
+            let expected = wanted + surplus * (capacity - wanted);
+            prop_assert!((sum - expected).abs() <= 1e-9 * expected, "{kind:?}: {sum} is not {expected}");
+            for (share, demand) in got.iter().zip(&demands) {
+                prop_assert!(*share >= demand.wants, "{kind:?}: {share} of {}", demand.wants);
+            }
+        }
+    }
+
+    #[test]
+    fn whole_steps_lose_less_than_one_and_move_nobody_by_more_than_one(
+        demands in demands(), capacity in 0.0..5000.0f64, step in prop_oneof![Just(1.0), 0.5..20.0f64]
+    ) {
+        for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
+            let exact = shares(kind, capacity, &demands);
+            let got = shares_by(Rule { kind, capacity, surplus: 0.0, granularity: step }, &demands);
+            let (sum, total): (f64, f64) = (got.iter().sum(), exact.iter().sum());
+            prop_assert!((sum - (total / step + 1e-9).floor() * step).abs() <= 1e-6 * (1.0 + sum), "{kind:?}: {sum} of {total}");
+            for (got, exact) in got.iter().zip(&exact) {
+                let steps = got / step;
+                prop_assert!((steps - steps.round()).abs() < 1e-6, "{kind:?}: {got}");
+                prop_assert!((got - exact).abs() < step * (1.0 + 1e-6), "{kind:?}: {got} for {exact}");
+            }
         }
     }
 }
