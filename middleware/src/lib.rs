@@ -2,6 +2,7 @@
 
 mod clock;
 mod cost;
+mod demand;
 pub mod lease;
 mod limiter;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Answer, Capacity, Held, Moment, Reason, ResourceId, ResourceRequest, SafeCapacity, Seconds, Seq,
+    Answer, Capacity, Held, Moment, Reason, ResourceId, ResourceRequest, Seconds, Seq,
 };
 
 use super::{Demand, Holding, Leased, Told, backoff::LONGEST_WHILE_LAPSED};
@@ -42,9 +42,9 @@ pub(super) struct Entry {
     /// What the newest request asked for.
     asked: Capacity,
     lease: Option<Leased>,
+    /// Of this resource once it has been answered for, of its template before.
     told: Option<Arc<Told>>,
-    /// What its template was told to fall back to, as long as nothing was told for the resource itself.
-    safe: Option<SafeCapacity>,
+    answered: bool,
     interval: Duration,
     /// When the newest request was sent.
     sent: Option<Moment>,
@@ -55,13 +55,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(demand: Demand, safe: Option<SafeCapacity>, now: Moment) -> Self {
+    pub(super) fn new(demand: Demand, told: Option<Arc<Told>>, now: Moment) -> Self {
         Self {
             demand,
             asked: Capacity::ZERO,
             lease: None,
-            told: None,
-            safe,
+            told,
+            answered: false,
             interval: UNTOLD_INTERVAL,
             sent: None,
             state: State::Waiting {
@@ -174,6 +174,7 @@ impl Entry {
         let before = self.held(now).unwrap_or_default().get();
         self.lease = lease_in(answer, sent).filter(|lease| now < lease.ends);
         self.told = Some(told);
+        self.answered = true;
         self.refused = false;
         self.interval = answer
             .gets
@@ -225,7 +226,7 @@ impl Entry {
         Holding {
             lease: self.lease.filter(|lease| now < lease.ends),
             told: self.told.clone(),
-            safe: self.told.as_ref().map(|told| told.safe).or(self.safe),
+            answered: self.answered,
             refresh_interval: self.interval,
             refresh_at: self.due().unwrap_or(now).max(not_before),
         }

@@ -113,10 +113,11 @@ pub enum Effect {
 pub struct Holding {
     /// The lease, if there is one.
     pub lease: Option<Leased>,
-    /// What the control plane last told of the resource, whether or not a lease came with it.
+    /// What the control plane last told of the resource, whether or not a lease came with it. Until it has, what it told of others of
+    /// the same template; `None` when nothing is known.
     pub told: Option<Arc<Told>>,
-    /// What may be used without a lease: what was last told for the resource, else for its template; `None` when nothing was.
-    pub safe: Option<SafeCapacity>,
+    /// Whether the control plane has answered for this resource.
+    pub answered: bool,
     /// How often the control plane wants the holder to come back.
     pub refresh_interval: Duration,
     /// When it will next ask.

@@ -189,7 +189,7 @@ impl Holder {
             .update(id, |entry| entry.demanded(demand, now));
         if known.is_none() {
             self.releases.remove(id);
-            let entry = Entry::new(demand, self.templates.safe_for(id), now);
+            let entry = Entry::new(demand, self.templates.of(id), now);
             self.resources.insert(id, entry);
             self.changed(id, now, effects);
         }

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use doorman_openapi::{Answer, ResourceId, SafeCapacity, Seconds};
+use doorman_openapi::{Answer, ResourceId, Seconds};
 
 use super::Told;
 
@@ -42,13 +42,13 @@ impl Templates {
 
     /// What was last told for the template that matches: an exact name, else the longest glob, which is the narrowest of those that
     /// a document can hold in a sensible order.
-    pub(super) fn safe_for(&self, resource: &ResourceId) -> Option<SafeCapacity> {
+    pub(super) fn of(&self, resource: &ResourceId) -> Option<Arc<Told>> {
         self.told
             .iter()
             .filter_map(|(template, told)| Some((template.as_deref()?, told)))
             .filter(|(glob, _)| *glob == resource.as_str() || matches(glob, resource.as_str()))
             .max_by_key(|(glob, _)| (*glob == resource.as_str(), glob.len()))
-            .map(|(_, told)| told.safe)
+            .map(|(_, told)| Arc::clone(told))
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
         }
         for (resource, safe) in [("db", 1.0), ("tenant/b", 2.0), ("tenant/a", 3.0)] {
             let resource = ResourceId::new(resource).unwrap();
-            assert_eq!(templates.safe_for(&resource).unwrap().get(), safe);
+            assert_eq!(templates.of(&resource).unwrap().safe.get(), safe);
         }
     }
 

@@ -385,7 +385,7 @@ fn a_lease_runs_out_and_the_safe_capacity_stays_known() {
     }
     assert_eq!(table.capacity("db"), None);
     let safe = SafeCapacity::AtMost(Capacity::new(2.0).unwrap());
-    assert_eq!(table.holding("db").safe, Some(safe));
+    assert_eq!(table.holding("db").told.unwrap().safe, safe);
     assert_eq!(has(&table.next_request()), None);
 }
 
@@ -393,13 +393,14 @@ fn a_lease_runs_out_and_the_safe_capacity_stays_known() {
 fn a_new_resource_falls_back_to_what_its_template_was_told() {
     let mut table = Table::new(1);
     table.want("tenant/a", 1.0);
-    assert_eq!(table.holding("tenant/a").safe, None);
+    assert_eq!(table.holding("tenant/a").told, None);
     let sent = table.next_request();
     let told = answer("tenant/a", Some("tenant/*"), Capacity::new(3.0).unwrap());
     table.answer(&sent, response(vec![told]));
     table.want("tenant/b", 1.0);
-    let safe = table.holding("tenant/b").safe.unwrap();
-    assert_eq!(safe.get(), 3.0);
+    let holding = table.holding("tenant/b");
+    assert_eq!(holding.told.unwrap().safe.get(), 3.0);
+    assert!(!holding.answered);
 }
 
 #[test]

@@ -1,0 +1,202 @@
+//! What a process wants of a resource, measured: attempts, admitted or not, over the last few seconds, with a little headroom.
+
+use doorman_openapi::{Capacity, Moment};
+
+/// A window is this many sub-intervals long.
+const SUB_INTERVALS: f64 = 4.0;
+/// Looks come at any time, so that a window may be cut into a few more.
+const SLOTS: usize = 6;
+/// No demand is told by less time than this: one request after a pause is no rate of thousands.
+const SHORTEST: f64 = 1.0;
+const LONGEST: f64 = 10.0;
+
+/// How long a window is, in seconds: about two refresh intervals, so that what is asked for is neither stale nor jumpy.
+pub(crate) fn window_length(refresh_interval: f64) -> f64 {
+    (2.0 * refresh_interval).clamp(SHORTEST, LONGEST)
+}
+
+/// Attempts over the last few seconds, taken from their running total. The more often it looks, up to eight times a window, the
+/// sooner it sees a change.
+#[derive(Debug, Clone)]
+pub(crate) struct Window {
+    /// The newest first.
+    slots: [Slot; SLOTS],
+    /// The running total at the last look, and when that was.
+    total: f64,
+    at: Moment,
+}
+
+/// Single precision is enough for a part of a second and what was attempted in it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    seconds: f32,
+    attempts: f32,
+}
+
+impl Window {
+    /// Begins at `now`; what was attempted before the total was first seen counts as attempted just now.
+    pub(crate) fn new(now: Moment) -> Self {
+        Self {
+            slots: [Slot::default(); SLOTS],
+            total: 0.0,
+            at: now,
+        }
+    }
+
+    /// Takes down the running total of attempts. Whether there were any since the last look.
+    pub(crate) fn look(&mut self, total: f64, length: f64, now: Moment) -> bool {
+        let attempts = (total - self.total).max(0.0);
+        let seconds = now.seconds_since(self.at);
+        self.total = self.total.max(total);
+        self.at = self.at.max(now);
+
+        let newest = &mut self.slots[0];
+        if f64::from(newest.seconds) + seconds > length / SUB_INTERVALS {
+            self.slots.rotate_right(1);
+            self.slots[0] = Slot::default();
+        }
+        let newest = &mut self.slots[0];
+        newest.seconds += seconds as f32;
+        newest.attempts += attempts as f32;
+        self.cut(length);
+        attempts > 0.0
+    }
+
+    /// Drops what lies before the window.
+    fn cut(&mut self, length: f64) {
+        let mut span = 0.0;
+        for slot in &mut self.slots {
+            if span >= length {
+                *slot = Slot::default();
+            }
+            span += f64::from(slot.seconds);
+        }
+    }
+
+    /// The demand, in attempts a second: finite, not negative, and 0 when nothing was attempted.
+    pub(crate) fn wants(&self) -> f64 {
+        // A demand that has just begun is not watered down by the quiet before it.
+        let active = self.slots.iter().rposition(|slot| slot.attempts > 0.0);
+        let Some(oldest) = active else {
+            return 0.0;
+        };
+        let slots = self.slots.iter().take(oldest.saturating_add(1));
+        let (seconds, attempts) = slots.fold((0.0, 0.0), |(seconds, attempts), slot| {
+            (
+                seconds + f64::from(slot.seconds),
+                attempts + f64::from(slot.attempts),
+            )
+        });
+        let headroom = f64::max(0.1 * attempts, attempts.sqrt());
+        (attempts + headroom) / f64::max(seconds, SHORTEST)
+    }
+}
+
+/// A demand of so many tokens a second, in the unit of a resource that is counted over `per` seconds.
+pub(crate) fn in_unit(per_second: f64, per: f64) -> Capacity {
+    Capacity::saturating(per_second * per)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Looks eight times a window, and tells what was wanted after each look; attempts come as `rate` says.
+    fn watch(length: f64, seconds: f64, rate: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+        let step = length / 8.0;
+        let start = Moment::ORIGIN;
+        let mut window = Window::new(start);
+        let mut total = 0.0;
+        let mut wants = Vec::new();
+        let looks = (seconds / step) as u32;
+        for look in 1..=looks {
+            let time = f64::from(look) * step;
+            // Fine enough that a change of the rate between two looks counts in part.
+            for part in 0..100 {
+                total += rate(time - step * (1.0 - f64::from(part) / 100.0)) * step / 100.0;
+            }
+            window.look(total, length, start.after_seconds(time));
+            wants.push((time, window.wants()));
+        }
+        wants
+    }
+
+    #[test]
+    fn asks_for_what_is_attempted_and_a_little_more() {
+        for rate in [1.0, 10.0, 45.0, 720.0, 1e6] {
+            for (time, wants) in watch(2.0, 10.0, |_| rate) {
+                assert!(time < 2.0 || wants >= rate, "{time} {rate} {wants}");
+                // In two seconds, the square root of what was attempted.
+                let most = rate + f64::max(0.1 * rate, (rate / 2.0).sqrt());
+                assert!(time < 2.0 || wants <= most * 1.001, "{time} {rate} {wants}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_is_seen_within_two_refresh_intervals() {
+        for (before, after) in [(30.0, 2700.0), (2700.0, 30.0), (0.0, 100.0), (100.0, 0.0)] {
+            let rate = |time| if time < 10.3 { before } else { after };
+            for (time, wants) in watch(2.0, 20.0, rate) {
+                if time >= 10.3 + 2.5 {
+                    assert!(wants >= after, "{before} {after}: {wants} at {time}");
+                    assert!(wants <= after * 1.25, "{before} {after}: {wants} at {time}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_beginning_is_not_watered_down_by_the_quiet_before_it() {
+        let rate = |time| if time < 5.0 { 0.0 } else { 100.0 };
+        let wants = watch(2.0, 6.1, rate);
+        let (time, wants) = wants.last().unwrap();
+        assert!(*wants >= 100.0, "{wants} at {time}");
+    }
+
+    #[test]
+    fn looks_that_are_late_or_too_many_do_no_harm() {
+        let mut window = Window::new(Moment::ORIGIN);
+        let mut total = 0.0;
+        for look in 1..10_000 {
+            total += 0.1;
+            window.look(
+                total,
+                2.0,
+                Moment::ORIGIN.after_seconds(f64::from(look) / 1000.0),
+            );
+        }
+        assert!((100.0..=115.0).contains(&window.wants()), "{window:?}");
+        // An hour without a look is one long sub-interval.
+        window.look(total + 7200.0, 2.0, Moment::ORIGIN.after_seconds(3610.0));
+        assert!((2.0..=2.3).contains(&window.wants()), "{window:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn is_finite_and_never_negative_and_an_idle_process_wants_nothing(
+            looks in prop::collection::vec((0.0..20.0_f64, -1e15..1e15_f64), 1..50),
+            refresh in 0.0..1000.0_f64,
+        ) {
+            let length = window_length(refresh);
+            prop_assert!((SHORTEST..=LONGEST).contains(&length));
+            let mut window = Window::new(Moment::ORIGIN);
+            let mut now = Moment::ORIGIN;
+            let mut last = 0.0;
+            for (seconds, total) in looks {
+                now = now.after_seconds(seconds);
+                window.look(total, length, now);
+                let wants = window.wants();
+                prop_assert!(wants.is_finite() && wants >= 0.0, "{}", wants);
+                last = total;
+            }
+            for _ in 0..=SLOTS {
+                now = now.after_seconds(length / SUB_INTERVALS);
+                window.look(last, length, now);
+            }
+            prop_assert_eq!(window.wants(), 0.0);
+        }
+    }
+}
