@@ -1,0 +1,125 @@
+//! The document: all templates together, and which of them a resource falls under.
+
+use std::{collections::HashMap, sync::Arc};
+
+use doorman_openapi::{ResourceId, Seconds};
+use serde::{Serialize, Serializer, ser::SerializeStruct};
+
+use crate::{Faults, Template, read};
+
+#[cfg(test)]
+mod tests;
+
+/// A checked document: it cannot be invalid.
+///
+/// Serialises to the form that [`parse`](Self::parse) reads, with every default written out.
+#[derive(Debug, Clone)]
+pub struct Document {
+    templates: Vec<Arc<Template>>,
+    by_glob: HashMap<String, Arc<Template>>,
+    longest_lease: Seconds,
+    warnings: Vec<String>,
+    version: String,
+}
+
+impl Document {
+    /// The document that is in force when an operator gives none, as YAML with comments; a start for one's own.
+    pub const BUILT_IN: &'static str = include_str!("built_in.yaml");
+
+    /// Reads a document, in YAML or in JSON.
+    ///
+    /// # Errors
+    /// [`Faults`]: everything that is wrong with it, not only the first thing. A wrong document is refused whole.
+    pub fn parse(text: &str) -> Result<Self, Faults> {
+        let read = read::document(text)?;
+        let templates: Vec<_> = read.templates.into_iter().map(Arc::new).collect();
+        let by_glob = templates
+            .iter()
+            .map(|template| (template.identifier_glob().to_owned(), Arc::clone(template)))
+            .collect();
+        Ok(Self {
+            version: version(&templates),
+            templates,
+            by_glob,
+            longest_lease: read.longest_lease,
+            warnings: read.warnings,
+        })
+    }
+
+    /// The document of [`BUILT_IN`](Self::BUILT_IN).
+    ///
+    /// # Panics
+    /// Never: the text is part of the program, and a test reads it.
+    #[must_use]
+    pub fn built_in() -> Self {
+        Self::parse(Self::BUILT_IN).expect("the built-in document is valid")
+    }
+
+    /// The templates, in the order of the document.
+    #[must_use]
+    pub fn templates(&self) -> &[Arc<Template>] {
+        &self.templates
+    }
+
+    /// The template that a resource falls under: the one whose glob is, to the letter, the resource's identifier, else the first
+    /// in order that matches.
+    #[must_use]
+    pub fn lookup(&self, id: &ResourceId) -> Option<&Arc<Template>> {
+        self.by_glob.get(id.as_str()).or_else(|| {
+            self.templates
+                .iter()
+                .find(|template| template.identifier_glob.matches(id.as_str()))
+        })
+    }
+
+    /// The longest that any lease under this document lasts, those of resources that no template matches included.
+    #[must_use]
+    pub fn longest_lease(&self) -> Seconds {
+        self.longest_lease
+    }
+
+    /// What is allowed, but likely a mistake: one line each, led by its place like a fault.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Identifies what the document says: 32 hexadecimal digits. Documents that mean the same have the same version, however
+    /// they are written and on whatever machine they are read.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+/// Documents are equal when they mean the same, however they are written.
+impl PartialEq for Document {
+    fn eq(&self, other: &Self) -> bool {
+        self.templates == other.templates
+    }
+}
+
+impl Serialize for Document {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let templates: Vec<&Template> = self.templates.iter().map(AsRef::as_ref).collect();
+        let mut fields = serializer.serialize_struct("Document", 1)?;
+        fields.serialize_field("resources", &templates)?;
+        fields.end()
+    }
+}
+
+/// Hashes the canonical form: FNV-1a with 128 bits, which is the same everywhere and for ever, unlike the standard library's
+/// hashers. It need not withstand an attacker: only operators write documents.
+fn version(templates: &[Arc<Template>]) -> String {
+    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let mut hash = OFFSET;
+    for template in templates {
+        // Text, numbers that are finite, and names: nothing that could fail to be written.
+        let canonical = serde_json::to_vec(template.as_ref()).unwrap_or_default();
+        for byte in canonical.iter().chain(b"\n") {
+            hash = (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
+        }
+    }
+    format!("{hash:032x}")
+}

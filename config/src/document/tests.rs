@@ -1,0 +1,489 @@
+use doorman_openapi::{AlgorithmKind, Capacity, ResourceId, SafeCapacity, Seconds, Unit};
+use proptest::prelude::*;
+
+use super::Document;
+use crate::{SafeCapacityRule, glob::tests::matches_by_definition};
+
+fn parse(text: &str) -> Document {
+    Document::parse(text).unwrap_or_else(|faults| panic!("{text}\n{faults}"))
+}
+
+fn glob_for<'d>(document: &'d Document, id: &str) -> Option<&'d str> {
+    let id = ResourceId::new(id).unwrap();
+    Some(document.lookup(&id)?.identifier_glob())
+}
+
+/// A document of these globs, each template with its index as capacity.
+fn of_globs(globs: &[String]) -> Document {
+    let resources: Vec<_> = globs
+        .iter()
+        .enumerate()
+        .map(|(index, glob)| {
+            serde_json::json!({"identifier_glob": glob, "capacity": index, "algorithm": {"kind": 0}})
+        })
+        .collect();
+    parse(&serde_json::json!({"resources": resources}).to_string())
+}
+
+#[test]
+fn reads_the_originals_files_unchanged() {
+    let document = parse(
+        r#"resources:
+  - identifier_glob: proportional
+    capacity: 100
+    safe_capacity: 10
+    description: proportional example
+    algorithm:
+      kind: PROPORTIONAL_SHARE
+      lease_length: 15
+      refresh_interval: 5
+  - identifier_glob: 0042
+    capacity: 1000
+    safe_capacity: -1
+    description: 2016
+    algorithm:
+      kind: 3
+      lease_length: 15
+      refresh_interval: 5
+      learning_mode_duration: 300
+      parameters: []
+  - identifier_glob: "*"
+    capacity: 1000
+    description: default
+    algorithm:
+      kind: FAIR_SHARE
+      lease_length: 60
+      refresh_interval: 15
+"#,
+    );
+    let [proportional, shard, rest] = document.templates() else {
+        panic!("{document:?}");
+    };
+    assert_eq!(proportional.identifier_glob(), "proportional");
+    assert_eq!(proportional.capacity().get(), 100.0);
+    let safe =
+        |amount| SafeCapacityRule::Fixed(SafeCapacity::AtMost(Capacity::new(amount).unwrap()));
+    assert_eq!(proportional.safe_capacity(), safe(10.0));
+    assert_eq!(proportional.description(), Some("proportional example"));
+    let algorithm = proportional.algorithm();
+    assert_eq!(algorithm.kind, AlgorithmKind::ProportionalShare);
+    assert_eq!(algorithm.lease_length.get(), 15.0);
+    assert_eq!(algorithm.refresh_interval.get(), 5.0);
+    assert_eq!(proportional.learning_mode_duration(), None);
+    assert_eq!(proportional.unit(), Unit::Rate);
+    assert_eq!(proportional.per().get(), 1.0);
+    assert_eq!(proportional.minimum_refresh_interval().get(), 0.0);
+    assert_eq!(document.warnings(), [""; 0]);
+
+    // Text that looks like a number stays as it was written.
+    assert_eq!(shard.identifier_glob(), "0042");
+    assert_eq!(shard.description(), Some("2016"));
+    assert_eq!(
+        shard.safe_capacity(),
+        SafeCapacityRule::Fixed(SafeCapacity::Unlimited)
+    );
+    assert_eq!(shard.algorithm().kind, AlgorithmKind::FairShare);
+    assert_eq!(shard.learning_mode_duration().unwrap().get(), 300.0);
+    assert_eq!(rest.safe_capacity(), SafeCapacityRule::Dynamic);
+}
+
+#[test]
+fn takes_kinds_by_the_originals_numbers() {
+    for (number, kind) in [
+        (0, AlgorithmKind::NoAlgorithm),
+        (1, AlgorithmKind::Static),
+        (2, AlgorithmKind::ProportionalShare),
+        (3, AlgorithmKind::FairShare),
+    ] {
+        let document = parse(&format!(
+            "resources: [{{identifier_glob: a, capacity: 1, algorithm: {{kind: {number}}}}}]"
+        ));
+        assert_eq!(document.templates()[0].algorithm().kind, kind);
+    }
+}
+
+#[test]
+fn reads_json_and_yaml_alike() {
+    let yaml = parse(
+        "resources:\n- identifier_glob: \"a/\\u00fc/\\U0001F600\"\n  capacity: 1e3\n  per: 60\n  algorithm: {kind: STATIC}\n",
+    );
+    let json = parse(
+        "{\n\t\"resources\": [\n\t\t{\"identifier_glob\": \"a\\/\\u00fc\\/\\ud83d\\ude00\", \"capacity\": 1E+3,\n\t\t \"per\": \
+         60.0, \"algorithm\": {\"kind\": \"STATIC\"}}\n\t]\n}\n",
+    );
+    assert_eq!(yaml, json);
+    assert_eq!(glob_for(&json, "a/ü/😀"), Some("a/ü/😀"));
+}
+
+#[test]
+fn fills_in_what_is_left_out() {
+    let document = parse(
+        r#"
+resources:
+  - {identifier_glob: own, capacity: 1, algorithm: {kind: STATIC}}
+  - {identifier_glob: common, capacity: 2}
+  - identifier_glob: "*"
+    capacity: 3
+    algorithm: {kind: FAIR_SHARE, lease_length: 300, refresh_interval: 16, learning_mode_duration: 315}
+"#,
+    );
+    let terms = |index: usize| {
+        let template = &document.templates()[index];
+        let algorithm = template.algorithm();
+        (
+            algorithm.kind,
+            algorithm.lease_length.get(),
+            algorithm.refresh_interval.get(),
+            template.learning_mode_duration().map(Seconds::get),
+        )
+    };
+    assert_eq!(terms(0), (AlgorithmKind::Static, 60.0, 5.0, None));
+    let common = (AlgorithmKind::FairShare, 300.0, 16.0, Some(315.0));
+    assert_eq!(terms(1), common);
+    assert_eq!(terms(2), common);
+}
+
+#[test]
+fn aliases_and_merge_keys_save_repetition() {
+    let document = parse(
+        r#"
+resources:
+  - identifier_glob: a
+    capacity: 1
+    algorithm: &terms {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
+  - {identifier_glob: b, capacity: 1, algorithm: *terms}
+  - {identifier_glob: c, capacity: 1, algorithm: {<<: *terms, kind: STATIC}}
+"#,
+    );
+    let [a, b, c] = document.templates() else {
+        panic!("{document:?}");
+    };
+    assert_eq!(a.algorithm(), b.algorithm());
+    assert_eq!(c.algorithm().kind, AlgorithmKind::Static);
+    assert_eq!(c.algorithm().lease_length.get(), 20.0);
+}
+
+#[test]
+fn the_exact_glob_comes_before_the_first_that_matches() {
+    let document = of_globs(&["a*", "ab*", "abc", "a?c", "\\*x", "*"].map(str::to_owned));
+    for (id, glob) in [
+        ("abc", "abc"),
+        ("abd", "a*"),
+        ("ab*", "ab*"),
+        ("a?c", "a?c"),
+        ("b", "*"),
+        ("*", "*"),
+        ("*x", "\\*x"),
+        ("\\*x", "\\*x"),
+    ] {
+        assert_eq!(glob_for(&document, id), Some(glob), "{id}");
+    }
+    assert_eq!(glob_for(&of_globs(&["a*".to_owned()]), "b"), None);
+    assert_eq!(glob_for(&parse("resources: []"), "b"), None);
+}
+
+#[test]
+fn the_longest_lease_counts_the_default_where_a_resource_may_match_nothing() {
+    let longest = |resources: &str| {
+        parse(&format!("resources: [{resources}]"))
+            .longest_lease()
+            .get()
+    };
+    let short = "{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC, lease_length: 20}}";
+    let long = "{identifier_glob: b, capacity: 1, algorithm: {kind: STATIC, lease_length: 300}}";
+    let rest = "{identifier_glob: '*', capacity: 1, algorithm: {kind: STATIC, lease_length: 30}}";
+    assert_eq!(longest(""), 60.0);
+    assert_eq!(longest(short), 60.0);
+    assert_eq!(longest(&format!("{short}, {rest}")), 30.0);
+    assert_eq!(longest(&format!("{short}, {long}, {rest}")), 300.0);
+}
+
+#[test]
+fn warns_of_learning_shorter_than_the_longest_lease() {
+    let document = parse(
+        r#"
+resources:
+  - {identifier_glob: a, capacity: 1, algorithm: {kind: STATIC, lease_length: 20, learning_mode_duration: 20}}
+  - {identifier_glob: b, capacity: 1, algorithm: {kind: STATIC, lease_length: 66, learning_mode_duration: 69.3}}
+  - {identifier_glob: c, capacity: 1}
+  - {identifier_glob: "*", capacity: 1, algorithm: {kind: STATIC, learning_mode_duration: 69.2}}
+"#,
+    );
+    let consequence = "seconds are shorter than 69.3, the longest lease and what clocks may drift apart meanwhile: a server \
+                       that takes over may grant again what is still leased";
+    assert_eq!(
+        document.warnings(),
+        [
+            format!(
+                "3:107: resources[0] \"a\": algorithm.learning_mode_duration: 20 {consequence}"
+            ),
+            format!(
+                "6:91: resources[3] \"*\": algorithm.learning_mode_duration: 69.2 {consequence}"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn the_built_in_document_catches_everything() {
+    let document = Document::built_in();
+    assert_eq!(document.warnings(), [""; 0]);
+    assert_eq!(glob_for(&document, "anything/at all"), Some("*"));
+    let template = &document.templates()[0];
+    assert_eq!(template.capacity().get(), 1000.0);
+    assert_eq!(template.algorithm().kind, AlgorithmKind::FairShare);
+    assert_eq!(template.algorithm().lease_length.get(), 60.0);
+    assert_eq!(template.algorithm().refresh_interval.get(), 5.0);
+}
+
+#[test]
+fn the_example_in_the_built_in_document_is_one() {
+    // An operator takes the comment signs away and moves the entry up, as the text says.
+    let example: String = Document::BUILT_IN
+        .lines()
+        .skip_while(|line| !line.starts_with("  # - identifier_glob"))
+        .map(|line| format!("{}\n", line.replacen("# ", "", 1)))
+        .collect();
+    let text = Document::BUILT_IN.replacen("resources:\n", &format!("resources:\n{example}"), 1);
+    let document = parse(&text);
+    assert_eq!(document.warnings(), [""; 0]);
+    let template = &document.templates()[0];
+    assert_eq!(template.identifier_glob(), "tenant/*");
+    assert_eq!(template.per().get(), 60.0);
+    assert_eq!(template.learning_mode_duration().unwrap().get(), 63.0);
+}
+
+#[test]
+fn the_version_says_whether_documents_mean_the_same() {
+    let version = |text: &str| parse(text).version().to_owned();
+    let plain =
+        version("resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC}}]");
+    // Known, so that servers built at different times agree.
+    assert_eq!(plain, "e16027bd962545d1844b115ee69b8139");
+    assert_eq!(
+        version(
+            "# with the defaults written out\nresources:\n- capacity: 1.0\n  identifier_glob: a\n  unit: rate\n  per: 1\n  \
+             minimum_refresh_interval: 0\n  algorithm: {kind: 1, lease_length: 60, refresh_interval: 5}\n"
+        ),
+        plain
+    );
+    for other in [
+        "resources: []",
+        "resources: [{identifier_glob: b, capacity: 1, algorithm: {kind: STATIC}}]",
+        "resources: [{identifier_glob: a, capacity: 2, algorithm: {kind: STATIC}}]",
+        "resources: [{identifier_glob: a, capacity: 1, safe_capacity: 0, algorithm: {kind: STATIC}}]",
+        "resources: [{identifier_glob: a, capacity: 1, description: x, algorithm: {kind: STATIC}}]",
+        "resources: [{identifier_glob: a, capacity: 1, per: 2, algorithm: {kind: STATIC}}]",
+        "resources: [{identifier_glob: a, capacity: 1, minimum_refresh_interval: 1, algorithm: {kind: STATIC}}]",
+        "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: FAIR_SHARE}}]",
+        "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC, learning_mode_duration: 70}}]",
+        "resources: [{identifier_glob: a, capacity: 1, unit: gauge, algorithm: {kind: STATIC}}]",
+        "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC}}, {identifier_glob: b, capacity: 1, \
+         algorithm: {kind: STATIC}}]",
+    ] {
+        assert_ne!(version(other), plain, "{other}");
+    }
+}
+
+/// A document that shows every feature, to be damaged at random.
+const RICH: &str = r#"---
+resources:   # all of them
+  - identifier_glob: "tenant/*"
+    capacity: 100
+    safe_capacity: -1
+    description: |
+      per tenant
+    unit: rate
+    per: 1.5
+    minimum_refresh_interval: 0
+    algorithm: &terms {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5, parameters: []}
+  - {identifier_glob: 'db-[0-9]\*', capacity: 1e3, algorithm: {<<: *terms, kind: 2}}
+  - identifier_glob: "*"
+    capacity: 1000
+    algorithm: *terms
+"#;
+
+/// What damages documents: pieces that mean something to YAML, to JSON, or to the reader.
+const PIECES: &[&str] = &[
+    "",
+    "\n",
+    " ",
+    "\t",
+    ":",
+    "-",
+    ",",
+    "[",
+    "]",
+    "{",
+    "}",
+    "*",
+    "&a ",
+    "*a",
+    "<<: ",
+    "!!str ",
+    "!x ",
+    "|",
+    ">",
+    "'",
+    "\"",
+    "\\",
+    "#",
+    "%",
+    "?",
+    "---",
+    "...",
+    "~",
+    "null",
+    "true",
+    "1e999",
+    ".nan",
+    "-1",
+    "0x10",
+    "\u{0}",
+    "\u{feff}",
+    "\u{85}",
+    "\u{2028}",
+    "ü",
+    "😀",
+    "rules: []",
+    "kind",
+    "capacity",
+    "  - identifier_glob: '*'\n",
+];
+
+#[test]
+fn the_rich_document_is_valid() {
+    assert_eq!(parse(RICH).templates().len(), 3);
+}
+
+/// A glob of plain characters and wildcards.
+fn globs() -> impl Strategy<Value = Vec<String>> {
+    proptest::collection::vec("[ab/*?]{1,4}", 0..8).prop_map(|mut globs| {
+        let mut seen = std::collections::HashSet::new();
+        globs.retain(|glob| seen.insert(glob.clone()));
+        let is_catch_all = |glob: &String| glob.chars().all(|char| char == '*');
+        let catch_all = globs.iter().find(|glob| is_catch_all(glob)).cloned();
+        globs.retain(|glob| !is_catch_all(glob));
+        globs.extend(catch_all);
+        globs
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_damage_makes_it_panic(
+        damage in proptest::collection::vec(
+            (any::<prop::sample::Index>(), 0_usize..12, prop::sample::select(PIECES)),
+            1..6,
+        )
+    ) {
+        let mut text: Vec<char> = RICH.chars().collect();
+        for (at, length, piece) in damage {
+            let start = at.index(text.len() + 1);
+            let end = (start + length).min(text.len());
+            text.splice(start..end, piece.chars());
+        }
+        let text: String = text.into_iter().collect();
+        match Document::parse(&text) {
+            Ok(document) => prop_assert_eq!(&Document::parse(&text).unwrap(), &document),
+            Err(faults) => {
+                prop_assert!(!faults.list().is_empty());
+                // One line a fault, whatever the text.
+                prop_assert_eq!(faults.to_string().lines().count(), faults.list().len());
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}|[ \\n:\\-\\[\\]{}&*!|>'\"%#?,a0]{0,200}") {
+        if let Err(faults) = Document::parse(&text) {
+            prop_assert!(!faults.list().is_empty());
+        }
+    }
+
+    #[test]
+    fn looks_up_by_definition(globs in globs(), id in "[ab/*?]{1,6}") {
+        let chars = |text: &str| text.chars().collect::<Vec<_>>();
+        let by_definition = globs
+            .iter()
+            .find(|glob| **glob == id)
+            .or_else(|| globs.iter().find(|glob| matches_by_definition(&chars(glob), &chars(&id))));
+        let document = of_globs(&globs);
+        prop_assert_eq!(glob_for(&document, &id), by_definition.map(String::as_str));
+    }
+
+    #[test]
+    fn what_is_written_out_reads_the_same(
+        globs in globs(),
+        capacity in 0.0..1e15_f64,
+        safe in proptest::option::of(prop_oneof![Just(-1.0), 0.0..1e15_f64]),
+        description in proptest::option::of("\\PC{0,20}"),
+        (kind, lease, refresh) in (0..4, 1.0..1e6_f64, 0.001..1.0_f64),
+        (learning, minimum) in (proptest::option::of(0.001..1e6_f64), 0.0..1.0_f64),
+        surplus in proptest::option::of(0.0..=1.0_f64),
+    ) {
+        let resources: Vec<_> = globs
+            .iter()
+            .map(|glob| {
+                let mut template = serde_json::json!({
+                    "identifier_glob": glob,
+                    "capacity": capacity,
+                    "minimum_refresh_interval": minimum,
+                    "algorithm": {"kind": kind, "lease_length": lease, "refresh_interval": refresh},
+                });
+                if let Some(safe) = safe {
+                    template["safe_capacity"] = safe.into();
+                }
+                if let Some(description) = &description {
+                    template["description"] = description.as_str().into();
+                }
+                if let (Some(surplus), 2..) = (surplus, kind) {
+                    template["algorithm"]["parameters"] =
+                        serde_json::json!([{"name": "surplus", "value": surplus.to_string()}]);
+                }
+                if let Some(learning) = learning {
+                    template["algorithm"]["learning_mode_duration"] = learning.into();
+                }
+                template
+            })
+            .collect();
+        let document = parse(&serde_json::json!({"resources": resources}).to_string());
+        let again = parse(&serde_json::to_string(&document).unwrap());
+        prop_assert_eq!(&again, &document);
+        prop_assert_eq!(again.version(), document.version());
+    }
+}
+
+#[test]
+fn reads_the_parameters_of_the_sharing_algorithms() {
+    let document = Document::parse(
+        "resources:
+- {identifier_glob: spare, capacity: 10, algorithm: {kind: FAIR_SHARE, parameters: [{name: surplus, value: \"0.2\"}]}}
+- {identifier_glob: steps, capacity: 10, unit: gauge}
+- {identifier_glob: parts, capacity: 10, unit: gauge, algorithm: {kind: FAIR_SHARE, parameters: [{name: granularity, value: 0}]}}
+- {identifier_glob: \"*\", capacity: 10, algorithm: {kind: PROPORTIONAL_SHARE}}
+",
+    )
+    .unwrap();
+    let read: Vec<_> = document
+        .templates()
+        .iter()
+        .map(|template| {
+            (
+                template.unit(),
+                template.surplus(),
+                template.granularity().get(),
+            )
+        })
+        .collect();
+    let (rate, gauge) = (Unit::Rate, Unit::Gauge);
+    assert_eq!(
+        read,
+        [
+            (rate, 0.2, 0.0),
+            (gauge, 0.0, 1.0),
+            (gauge, 0.0, 0.0),
+            (rate, 0.0, 0.0)
+        ]
+    );
+}

@@ -1,0 +1,164 @@
+//! From the tree as written to checked templates, listing every fault on the way.
+
+mod algorithm;
+mod fields;
+mod parameters;
+mod template;
+mod value;
+
+use std::collections::HashMap;
+
+use doorman_openapi::Seconds;
+
+use self::{fields::Fields, template::Draft, value::list};
+use crate::{
+    MAX_DOCUMENT_BYTES,
+    fault::{Fault, FaultList, Faults, Place, Position, Reported},
+    node::{Node, Value},
+    template::{Template, default_algorithm},
+    yaml,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// What a document says.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) templates: Vec<Template>,
+    pub(crate) longest_lease: Seconds,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// How far the clocks of a server and a holder may drift apart: a lease is booked this much longer than it is counted.
+const CLOCK_TOLERANCE: f64 = 1.05;
+
+/// Reads a document.
+///
+/// # Errors
+/// Everything that is wrong with it, when anything is.
+pub(crate) fn document(text: &str) -> Result<Read, Faults> {
+    if text.len() > MAX_DOCUMENT_BYTES {
+        let message = format!("must be at most {MAX_DOCUMENT_BYTES} bytes");
+        return Err(Fault::new(None, Place::document(), message).into());
+    }
+    let root = yaml::parse(text)?;
+    let mut faults = FaultList::default();
+    let read = root_map(&root, &mut faults);
+    faults.finish(read)
+}
+
+fn root_map(root: &Node, faults: &mut FaultList) -> Result<Read, Reported> {
+    if let Value::Nothing = root.value {
+        let message = "is empty; must have `resources`, a list of templates";
+        return Err(faults.add(root.at, Place::document(), message));
+    }
+    let fields = Fields::read(root, Place::document(), &["resources", "rules"], faults)?;
+    if let Some((rules, place)) = fields.get("rules") {
+        faults.add(
+            rules.at,
+            place,
+            "not yet supported; leave the section out, and state the limits where the layer is built",
+        );
+    }
+    let (resources, place) = fields.get("resources").ok_or_else(|| {
+        let expected = "must be a list of templates";
+        fields.missing("resources", expected, faults)
+    })?;
+    templates(
+        list(resources, place, "a list of templates", faults)?,
+        faults,
+    )
+}
+
+fn templates(nodes: &[Node], faults: &mut FaultList) -> Result<Read, Reported> {
+    let drafts: Vec<_> = nodes
+        .iter()
+        .enumerate()
+        .map(|(index, node)| Draft::read(index, node, faults))
+        .collect();
+    check_globs(&drafts, faults);
+    let catch_all = drafts.iter().flatten().find(|draft| draft.is_catch_all());
+    // Every template is finished before the first failure counts: one fault hides no other.
+    let templates: Vec<_> = drafts
+        .iter()
+        .map(|draft| match draft {
+            Ok(draft) => draft.finish(catch_all, faults),
+            Err(reported) => Err(*reported),
+        })
+        .collect();
+    let templates = templates.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let longest_lease = longest_lease(&templates);
+    Ok(Read {
+        templates,
+        longest_lease,
+        warnings: warnings(drafts.iter().flatten(), longest_lease),
+    })
+}
+
+/// The rules on globs that span templates: each stands once, and what matches everything stands last.
+fn check_globs(drafts: &[Result<Draft<'_>, Reported>], faults: &mut FaultList) {
+    let mut first_uses: HashMap<&str, Position> = HashMap::new();
+    let last = drafts.len().saturating_sub(1);
+    for (index, draft) in drafts.iter().enumerate() {
+        let Some((glob, node, place)) = draft.as_ref().ok().and_then(Draft::identifier_glob) else {
+            continue;
+        };
+        if let Some(first) = first_uses.get(glob.as_str()) {
+            let message = format!("must be unique; the same glob stands at {first}");
+            faults.add(node.at, place, message);
+            continue;
+        }
+        first_uses.insert(glob.as_str(), node.at);
+        if glob.is_catch_all() && index != last {
+            let message = "must be the last template, since it matches everything";
+            faults.add(node.at, place, message);
+        }
+    }
+}
+
+/// The longest lease under these templates. Unless one of them matches everything, a resource may fall under none and get the
+/// default terms.
+fn longest_lease(templates: &[Template]) -> Seconds {
+    let catches_all = templates
+        .iter()
+        .any(|template| template.identifier_glob.is_catch_all());
+    let unmatched = if catches_all {
+        Seconds::ZERO
+    } else {
+        default_algorithm().lease_length
+    };
+    templates
+        .iter()
+        .map(|template| template.algorithm().lease_length)
+        .fold(
+            unmatched,
+            |longest, length| {
+                if length > longest { length } else { longest }
+            },
+        )
+}
+
+/// What is allowed, but likely a mistake.
+fn warnings<'d>(
+    drafts: impl Iterator<Item = &'d Draft<'d>>,
+    longest_lease: Seconds,
+) -> Vec<String> {
+    // To the millisecond: what an operator works out on paper is enough.
+    let milliseconds = (longest_lease.get() * CLOCK_TOLERANCE * 1000.0).round();
+    let needed = Seconds::saturating(milliseconds / 1000.0);
+    drafts
+        .filter_map(|draft| {
+            let own = draft.own_terms()?;
+            let duration = own.terms.learning_mode_duration?;
+            let (node, place) = own.fields.get("learning_mode_duration")?;
+            (duration < needed).then(|| {
+                let message = format!(
+                    "{duration} seconds are shorter than {needed}, the longest lease and what clocks may drift apart meanwhile: \
+                     a server that takes over may grant again what is still leased"
+                );
+                Fault::new(Some(node.at), place, message).to_string()
+            })
+        })
+        .collect()
+}

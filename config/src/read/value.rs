@@ -1,0 +1,188 @@
+//! The values of single fields: what each may be, and the step from what is written to what is meant.
+
+use doorman_openapi::{AlgorithmKind, Capacity, SafeCapacity, Seconds, Unit};
+
+use crate::{
+    Glob, InvalidGlob,
+    fault::{FaultList, Place, Reported},
+    nearest::nearest,
+    node::{Node, Value},
+    quote::Quoted,
+};
+
+/// What a field may be.
+#[derive(Debug)]
+pub(super) struct Rule<T> {
+    /// In words that fit behind "must be".
+    pub(super) expected: &'static str,
+    pub(super) read: fn(&Value) -> Result<T, Refusal>,
+}
+
+/// Why a value is refused.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// It is not what the rule says.
+    NotAsExpected,
+    /// For a reason that deserves its own words, what would be right included.
+    Because(String),
+}
+
+pub(super) const IDENTIFIER_GLOB: Rule<Glob> = Rule {
+    expected: "a glob over identifiers, such as \"tenant/*\"",
+    read: |value| {
+        let text = text(value)?;
+        Glob::new(&text).map_err(|invalid: InvalidGlob| {
+            Refusal::Because(format!("{invalid}, not {}", Quoted(&text)))
+        })
+    },
+};
+
+pub(super) const DESCRIPTION: Rule<String> = Rule {
+    expected: "text",
+    read: text,
+};
+
+pub(super) const CAPACITY: Rule<Capacity> = Rule {
+    expected: "a number from 0 to 1e15",
+    read: |value| checked(number(value)?, Capacity::new),
+};
+
+pub(super) const SAFE_CAPACITY: Rule<SafeCapacity> = Rule {
+    expected: "-1 (unlimited) or a number from 0 to 1e15",
+    read: |value| checked(number(value)?, SafeCapacity::new),
+};
+
+/// The shortest length there is. Whatever is divided by a length stays finite, and no clock here can tell shorter ones apart.
+const SHORTEST: f64 = 0.001;
+
+pub(super) const LENGTH: Rule<Seconds> = Rule {
+    expected: "a number of seconds from 0.001 to 31536000 (a year)",
+    read: |value| {
+        let seconds = number(value)?;
+        if seconds < SHORTEST {
+            return Err(Refusal::NotAsExpected);
+        }
+        checked(seconds, Seconds::new)
+    },
+};
+
+pub(super) const LENGTH_OR_ZERO: Rule<Seconds> = Rule {
+    expected: "a number of seconds from 0 to 31536000 (a year)",
+    read: |value| checked(number(value)?, Seconds::new),
+};
+
+pub(super) const UNIT: Rule<Unit> = Rule {
+    expected: "rate or gauge",
+    read: |value| match value.as_text() {
+        Some("rate") => Ok(Unit::Rate),
+        Some("gauge") => Ok(Unit::Gauge),
+        _ => Err(Refusal::NotAsExpected),
+    },
+};
+
+/// The parameters that algorithms take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ParameterName {
+    Surplus,
+    Granularity,
+}
+
+pub(super) const PARAMETER_NAME: Rule<ParameterName> = Rule {
+    expected: "surplus or granularity",
+    read: |value| match value.as_text() {
+        Some("surplus") => Ok(ParameterName::Surplus),
+        Some("granularity") => Ok(ParameterName::Granularity),
+        _ => Err(Refusal::NotAsExpected),
+    },
+};
+
+/// Parameters are written as text in Doorman's documents; a plain number is as good.
+pub(super) const PARAMETER_VALUE: Rule<f64> = Rule {
+    expected: "a number from 0 to 1e15, such as \"0.2\"",
+    read: |value| {
+        let number = match value {
+            Value::Text(text) => text.parse().map_err(|_| Refusal::NotAsExpected)?,
+            other => number(other)?,
+        };
+        checked(number, Capacity::new).map(Capacity::get)
+    },
+};
+
+/// The algorithms by name, each with its number in the original's protocol, which documents may hold instead.
+const KINDS: [(&str, f64, AlgorithmKind); 4] = [
+    ("NO_ALGORITHM", 0.0, AlgorithmKind::NoAlgorithm),
+    ("STATIC", 1.0, AlgorithmKind::Static),
+    ("PROPORTIONAL_SHARE", 2.0, AlgorithmKind::ProportionalShare),
+    ("FAIR_SHARE", 3.0, AlgorithmKind::FairShare),
+];
+
+const LATER_KINDS: [&str; 3] = ["PRIORITY_SHARE", "SUPPRESSION", "SHARED_BUCKET"];
+
+const KIND_EXPECTED: &str = "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE or FAIR_SHARE";
+
+pub(super) const KIND: Rule<AlgorithmKind> = Rule {
+    expected: KIND_EXPECTED,
+    read: |value| match value {
+        Value::Number { value, .. } => KINDS
+            .iter()
+            .find(|(_, number, _)| number == value)
+            .map(|(_, _, kind)| *kind)
+            .ok_or(Refusal::NotAsExpected),
+        Value::Text(text) => KINDS
+            .iter()
+            .find(|(name, _, _)| name == text)
+            .map(|(_, _, kind)| *kind)
+            .ok_or_else(|| unknown_kind(text)),
+        Value::Nothing | Value::Bool(_) | Value::List(_) | Value::Map(_) => {
+            Err(Refusal::NotAsExpected)
+        }
+    },
+};
+
+fn unknown_kind(text: &str) -> Refusal {
+    if LATER_KINDS.contains(&text) {
+        return Refusal::Because(format!(
+            "{text} is not yet supported; must be {KIND_EXPECTED}"
+        ));
+    }
+    match nearest(text, &KINDS.map(|(name, _, _)| name)) {
+        Some(meant) => Refusal::Because(format!(
+            "must be {KIND_EXPECTED}, not {}; did you mean {meant}?",
+            Quoted(text)
+        )),
+        None => Refusal::NotAsExpected,
+    }
+}
+
+fn text(value: &Value) -> Result<String, Refusal> {
+    value
+        .as_text()
+        .map(str::to_owned)
+        .ok_or(Refusal::NotAsExpected)
+}
+
+fn number(value: &Value) -> Result<f64, Refusal> {
+    match value {
+        Value::Number { value, .. } => Ok(*value),
+        Value::Nothing | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
+            Err(Refusal::NotAsExpected)
+        }
+    }
+}
+
+fn checked<T, E>(number: f64, check: fn(f64) -> Result<T, E>) -> Result<T, Refusal> {
+    check(number).map_err(|_| Refusal::NotAsExpected)
+}
+
+/// Takes a value for a list.
+pub(super) fn list<'n>(
+    node: &'n Node,
+    place: Place,
+    expected: &str,
+    faults: &mut FaultList,
+) -> Result<&'n [Node], Reported> {
+    match &node.value {
+        Value::List(entries) => Ok(entries),
+        other => Err(faults.add(node.at, place, format!("must be {expected}, not {other}"))),
+    }
+}

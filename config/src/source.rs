@@ -1,0 +1,158 @@
+//! Where a document comes from.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use crate::{Document, Fault, Faults, MAX_DOCUMENT_BYTES, Position, fault::Place};
+
+#[cfg(test)]
+mod tests;
+
+/// Where a document comes from, such as `file:limits.yaml`. `Display` is that text again.
+///
+/// Only files for now, YAML or JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    path: PathBuf,
+}
+
+/// Why a text names no source; says what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidSource {
+    /// A kind of source that is planned, but not there.
+    #[error("sources of the kind `{0}:` are not yet supported; use file:PATH")]
+    NotYetSupported(&'static str),
+    /// Anything else.
+    #[error("must be file:PATH, such as file:limits.yaml")]
+    Unknown,
+}
+
+/// The kinds of source that are planned.
+const LATER: [&str; 2] = ["sqlite", "etcd"];
+
+impl Source {
+    /// Reads the name of a source.
+    ///
+    /// # Errors
+    /// [`InvalidSource`] unless it is `file:` and a path.
+    pub fn parse(text: &str) -> Result<Self, InvalidSource> {
+        let (kind, rest) = text.split_once(':').ok_or(InvalidSource::Unknown)?;
+        if kind == "file" && !rest.is_empty() {
+            return Ok(Self::file(rest));
+        }
+        Err(LATER
+            .into_iter()
+            .find(|later| *later == kind)
+            .map_or(InvalidSource::Unknown, InvalidSource::NotYetSupported))
+    }
+
+    /// A file.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Reads the document that is there now. Blocks on the file system.
+    ///
+    /// # Errors
+    /// [`LoadError`] when it cannot be read, or is wrong.
+    pub fn load(&self) -> Result<Document, LoadError> {
+        let fail = |cause| LoadError {
+            path: self.path.clone(),
+            cause,
+        };
+        let bytes = read_bounded(&self.path).map_err(|error| fail(Cause::Io(error)))?;
+        text(&bytes)
+            .and_then(Document::parse)
+            .map_err(|faults| fail(Cause::Faults(faults)))
+    }
+}
+
+/// Reads one byte more than a document may have, at most: enough to see that it has too many, even where the file has no end.
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(MAX_DOCUMENT_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Faults> {
+    str::from_utf8(bytes).map_err(|error| {
+        let right = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        let right = String::from_utf8_lossy(right);
+        let line = right.rsplit('\n').next().unwrap_or_default();
+        let position = Position {
+            line: right.matches('\n').count() as u64 + 1,
+            column: line.chars().count() as u64 + 1,
+        };
+        Fault::new(Some(position), Place::document(), "must be UTF-8").into()
+    })
+}
+
+impl FromStr for Source {
+    type Err = InvalidSource;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSource> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file:{}", self.path.display())
+    }
+}
+
+/// Why no document came from a source.
+///
+/// `Display` is one line a fault when the document is wrong, else one line; each is led by the name of the file. Why a file cannot
+/// be read is in [`source`](std::error::Error::source).
+#[derive(Debug)]
+pub struct LoadError {
+    path: PathBuf,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    Io(io::Error),
+    Faults(Faults),
+}
+
+impl LoadError {
+    /// What is wrong with the document; `None` when it could not even be read.
+    #[must_use]
+    pub fn faults(&self) -> Option<&Faults> {
+        match &self.cause {
+            Cause::Faults(faults) => Some(faults),
+            Cause::Io(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.path.display();
+        match &self.cause {
+            Cause::Io(_) => write!(f, "{name}: cannot be read"),
+            Cause::Faults(faults) => faults.in_file(&name.to_string()).fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            Cause::Io(error) => Some(error),
+            // The faults are the message, and a message does not repeat its source.
+            Cause::Faults(_) => None,
+        }
+    }
+}
