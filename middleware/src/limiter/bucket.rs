@@ -212,10 +212,10 @@ impl Terms {
                 let mut moment = from.after_seconds((needs - issued) / rate).max(now);
                 // Seconds become whole nanoseconds by rounding down, and the quotient is rounded too: step up to the first moment
                 // at which the sum itself agrees, so that who comes back then is admitted.
-                let mut step = 1;
+                let mut step = 1_u64;
                 while issued + rate * moment.seconds_since(from) < needs && moment < Moment::NEVER {
                     moment = Moment::from_nanos(moment.as_nanos().saturating_add(step));
-                    step *= 2;
+                    step = step.saturating_mul(2);
                 }
                 Some(moment)
             }

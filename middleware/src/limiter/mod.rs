@@ -23,8 +23,8 @@ use self::{
     published::{Published, WORDS},
 };
 pub(crate) use self::{
-    place::{Patience, Place, first_lease},
-    registry::{Nudge, Registry, Source, Tenure},
+    place::{Patience, Place},
+    registry::{Nudge, Registry, Source},
     settings::{Burst, LimiterSettings},
     standing::{Policy, SafeRate, Standing},
 };
@@ -89,7 +89,12 @@ pub(crate) struct Reading {
 }
 
 impl Limiter {
-    pub(crate) fn new(resource: ResourceId, settings: Arc<LimiterSettings>, now: Moment) -> Self {
+    pub(crate) fn new(
+        resource: ResourceId,
+        settings: Arc<LimiterSettings>,
+        tenure: u8,
+        now: Moment,
+    ) -> Self {
         let published = Published::new(settings.fallback, now);
         Self {
             spent: AtomicF64::default(),
@@ -101,7 +106,7 @@ impl Limiter {
             changed: OnceLock::new(),
             waiting: AtomicU32::new(0),
             hungry: AtomicBool::new(false),
-            tenure: AtomicU8::new(0),
+            tenure: AtomicU8::new(tenure),
         }
     }
 
@@ -111,6 +116,11 @@ impl Limiter {
 
     pub(crate) fn settings(&self) -> &Arc<LimiterSettings> {
         &self.settings
+    }
+
+    /// Whether its settings are those of a further limit on its resource.
+    pub(crate) fn agrees(&self, settings: &Arc<LimiterSettings>) -> bool {
+        Arc::ptr_eq(&self.settings, settings) || self.settings == *settings
     }
 
     /// What has been admitted and refused so far.
@@ -172,12 +182,6 @@ impl Limiter {
                 published.refresh_at
             },
         }
-    }
-
-    /// Since when a resource that has never been leased waits for its first lease; `None` when it has been.
-    pub(crate) fn unleased_since(&self) -> Option<Moment> {
-        let terms = self.read().terms;
-        (!terms.ever_leased()).then_some(terms.since)
     }
 
     fn read(&self) -> Published {

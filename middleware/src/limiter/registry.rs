@@ -33,19 +33,11 @@ pub(crate) enum Nudge {
     Hungry(Arc<Limiter>),
 }
 
-/// How a limiter comes to be, and to go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tenure {
-    /// Named in the program: it is there for good.
-    Fixed,
-    /// Made of a request: bounded in number, forgotten when idle.
-    Keyed,
-    /// Stands in for many keys: never refused, forgotten when idle.
-    Shared,
-}
-
-/// Bits of a limiter's tenure.
+/// Bits of a limiter's tenure: made of a request, and forgotten when idle.
+const KEYED: u8 = 0;
+/// Named in the program: it stays for good.
 const FIXED: u8 = 1;
+/// Not in the registry any more.
 const FORGOTTEN: u8 = 2;
 
 /// Every limiter of the process. Whoever admits requests holds it; the worker does not, and sees that all are gone when the channel
@@ -66,25 +58,48 @@ impl Registry {
         })
     }
 
-    /// The limiter of a resource, made if there is none; `None` when there is no room for another key.
+    /// The limiter of a key made of a request; `None` when there is none yet, and no room for another.
     ///
     /// `settings` count only when it is made.
-    pub(crate) fn limiter(
+    pub(crate) fn keyed(
         &self,
         resource: &str,
         settings: &Arc<LimiterSettings>,
-        tenure: Tenure,
     ) -> Option<Arc<Limiter>> {
+        if let Some(limiter) = self.find(resource) {
+            return Some(limiter);
+        }
+        if self.limiters.len() >= self.max_keys {
+            return None;
+        }
+        let resource = ResourceId::new(resource).ok()?;
+        Some(self.make(resource, settings, KEYED))
+    }
+
+    /// The limiter that stands in for the keys without room. It is forgotten when idle, as those are, but there is always room.
+    pub(crate) fn overflow(
+        &self,
+        resource: &ResourceId,
+        settings: &Arc<LimiterSettings>,
+    ) -> Arc<Limiter> {
+        self.find(resource.as_str())
+            .unwrap_or_else(|| self.make(resource.clone(), settings, KEYED))
+    }
+
+    /// The limiter of a resource that the program names. It is there for good.
+    pub(crate) fn fixed(
+        &self,
+        resource: &ResourceId,
+        settings: &Arc<LimiterSettings>,
+    ) -> Arc<Limiter> {
         loop {
-            let known = self.find(resource);
-            let limiter = match known {
-                Some(limiter) => limiter,
-                None => self.make(resource, settings, tenure)?,
-            };
-            if tenure != Tenure::Fixed || limiter.fix() {
-                return Some(limiter);
+            let limiter = self
+                .find(resource.as_str())
+                .unwrap_or_else(|| self.make(resource.clone(), settings, FIXED));
+            if limiter.fix() {
+                return limiter;
             }
-            // It was being forgotten when it was to be fixed: make it anew.
+            // It is just being forgotten: make it anew.
             std::hint::spin_loop();
         }
     }
@@ -92,32 +107,31 @@ impl Registry {
     #[cold]
     fn make(
         &self,
-        resource: &str,
+        resource: ResourceId,
         settings: &Arc<LimiterSettings>,
-        tenure: Tenure,
-    ) -> Option<Arc<Limiter>> {
-        if tenure == Tenure::Keyed && self.limiters.len() >= self.max_keys {
-            return None;
-        }
-        let resource = ResourceId::new(resource).ok()?;
+        tenure: u8,
+    ) -> Arc<Limiter> {
         let now = clock::now();
-        let limiter = Arc::new(Limiter::new(resource, Arc::clone(settings), now));
-        if tenure == Tenure::Fixed {
-            limiter.fix();
-        }
+        let limiter = Arc::new(Limiter::new(resource, Arc::clone(settings), tenure, now));
         if let Source::Given(standing) = &self.source {
             limiter.publish(standing(limiter.resource()), now);
         }
-        let entry = Entry(Arc::clone(&limiter));
-        if self.limiters.pin().try_insert(entry, ()).is_err() {
-            // Another thread was faster.
-            return self.find(limiter.resource().as_str());
+        while !self.insert(&limiter) {
+            // Another thread was faster; if that one has been forgotten already, try again.
+            if let Some(known) = self.find(limiter.resource().as_str()) {
+                return known;
+            }
         }
         if let Source::Worker(nudges) = &self.source {
             // Without a worker the fallback counts.
             nudges.send(Nudge::New(Arc::clone(&limiter))).ok();
         }
-        Some(limiter)
+        limiter
+    }
+
+    fn insert(&self, limiter: &Arc<Limiter>) -> bool {
+        let entry = Entry(Arc::clone(limiter));
+        self.limiters.pin().try_insert(entry, ()).is_ok()
     }
 
     fn find(&self, resource: &str) -> Option<Arc<Limiter>> {
@@ -190,7 +204,7 @@ impl Limiter {
     /// Marks it as forgotten; false when it is fixed, or was forgotten before.
     fn unfix(&self) -> bool {
         self.tenure
-            .compare_exchange(0, FORGOTTEN, Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(KEYED, FORGOTTEN, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 }

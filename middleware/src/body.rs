@@ -1,0 +1,82 @@
+//! The body of a response: the inner service's, or that of a refusal.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The body of a response that passed a [`LimitLayer`](crate::LimitLayer).
+    #[derive(Debug)]
+    pub struct LimitBody<B> {
+        #[pin]
+        source: Source<B>,
+    }
+}
+
+pin_project! {
+    #[project = SourceProjection]
+    #[derive(Debug)]
+    enum Source<B> {
+        Inner { #[pin] body: B },
+        Refused { problem: Option<Bytes> },
+    }
+}
+
+impl<B> LimitBody<B> {
+    pub(crate) fn inner(body: B) -> Self {
+        Self {
+            source: Source::Inner { body },
+        }
+    }
+
+    pub(crate) fn refused(problem: Bytes) -> Self {
+        Self {
+            source: Source::Refused {
+                problem: Some(problem),
+            },
+        }
+    }
+}
+
+impl<B> Body for LimitBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match self.project().source.project() {
+            SourceProjection::Inner { body } => body.poll_frame(cx),
+            SourceProjection::Refused { problem } => {
+                Poll::Ready(problem.take().map(|bytes| Ok(Frame::data(bytes.into()))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Inner { body } => body.is_end_stream(),
+            Source::Refused { problem } => problem.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Inner { body } => body.size_hint(),
+            Source::Refused { problem } => {
+                let bytes = problem.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(u64::try_from(bytes).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}

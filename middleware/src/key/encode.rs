@@ -1,0 +1,79 @@
+//! Values of requests, made fit to stand in a resource id.
+
+use std::fmt::Write as _;
+
+use doorman_openapi::ResourceId;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use sha2::{Digest, Sha256};
+
+/// The most bytes that a resource id may have.
+pub(super) const MAX_ID: usize = 256;
+
+/// The most bytes of a value that always stand as they are; a longer one is hashed when its id would be too long.
+pub(super) const MAX_SHORT: usize = 40;
+
+/// All but the unreserved characters of RFC 3986. Parentheses are among what is encoded: what stands in parentheses in an id is
+/// our own word, never a value.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Appends a value, percent-encoded; stops soon after the id has become too long.
+pub(super) fn push(id: &mut String, value: &[u8]) {
+    for piece in percent_encode(value, RESERVED) {
+        id.push_str(piece);
+        if id.len() > MAX_ID {
+            return;
+        }
+    }
+}
+
+/// Appends a value, percent-encoded, or its hash where that is shorter than a long value.
+pub(super) fn push_short(id: &mut String, value: &[u8]) {
+    let encoded: usize = percent_encode(value, RESERVED).map(str::len).sum();
+    if encoded <= MAX_SHORT {
+        push(id, value);
+    } else {
+        push_hash(id, value);
+    }
+}
+
+/// Appends 34 bytes in place of any number. All instances of a fleet must come to the same id, so the hash is one that never
+/// changes; and as callers choose the values, one in which they find no two that collide.
+fn push_hash(id: &mut String, value: &[u8]) {
+    id.push('(');
+    for byte in Sha256::digest(value).iter().take(16) {
+        // Writing to a string does not fail.
+        write!(id, "{byte:02x}").ok();
+    }
+    id.push(')');
+}
+
+/// A text of the program, made a resource id: control characters are percent-encoded, too long a text is hashed, and the empty
+/// one is `(empty)`.
+pub(crate) fn constant(text: &str) -> ResourceId {
+    let mut id = String::with_capacity(text.len());
+    push_text(&mut id, text);
+    if id.len() > MAX_ID {
+        id.clear();
+        push_hash(&mut id, text.as_bytes());
+    }
+    if id.is_empty() {
+        id.push_str("(empty)");
+    }
+    ResourceId::new(id).expect("1 to 256 bytes without control characters are an id")
+}
+
+/// Appends a text of the program: only control characters are encoded.
+pub(super) fn push_text(id: &mut String, text: &str) {
+    let mut buffer = [0; 4];
+    for character in text.chars() {
+        if character.is_control() {
+            push(id, character.encode_utf8(&mut buffer).as_bytes());
+        } else {
+            id.push(character);
+        }
+    }
+}

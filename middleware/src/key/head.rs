@@ -1,0 +1,81 @@
+//! What a key may be made of.
+
+use std::net::IpAddr;
+
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+
+use super::peer;
+
+/// A request without its body: what keys and costs are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestHead<'a> {
+    method: &'a Method,
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+impl<'a> RequestHead<'a> {
+    /// The head of a request.
+    #[must_use]
+    pub fn of<B>(request: &'a Request<B>) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        }
+    }
+
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &'a Method {
+        self.method
+    }
+
+    /// The target.
+    #[must_use]
+    pub fn uri(&self) -> &'a Uri {
+        self.uri
+    }
+
+    /// All headers.
+    #[must_use]
+    pub fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// The first value of a header. What a header says is a claim of whoever sent the request, not a fact.
+    #[must_use]
+    pub fn header(&self, name: &HeaderName) -> Option<&'a HeaderValue> {
+        self.headers.get(name)
+    }
+
+    /// What layers further out have attached to the request.
+    #[must_use]
+    pub fn extensions(&self) -> &'a Extensions {
+        self.extensions
+    }
+
+    /// The template of the route that matched, such as `/orders/{id}`: axum's `MatchedPath`. `None` without the feature `axum`, for
+    /// requests that no route matched, and in a layer around the router instead of in it.
+    #[must_use]
+    pub fn route(&self) -> Option<&'a str> {
+        #[cfg(feature = "axum")]
+        {
+            let path = self.extensions.get::<axum::extract::MatchedPath>()?;
+            Some(path.as_str())
+        }
+        #[cfg(not(feature = "axum"))]
+        {
+            None
+        }
+    }
+
+    /// The address at the other end of the connection: [`PeerAddr`](crate::PeerAddr), or with the feature `axum` its
+    /// `ConnectInfo<SocketAddr>`. Behind a proxy it is the proxy's.
+    #[must_use]
+    pub fn peer(&self) -> Option<IpAddr> {
+        peer::find(self.extensions)
+    }
+}

@@ -1,0 +1,252 @@
+//! Which resource a request spends: a key is made of the request's head, the same on every instance.
+
+mod encode;
+mod head;
+mod peer;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::{borrow::Cow, fmt, io::Write as _, sync::Arc};
+
+use doorman_openapi::ResourceId;
+use http::HeaderName;
+
+pub(crate) use self::encode::constant;
+pub use self::{head::RequestHead, peer::PeerAddr, template::InvalidKey};
+
+/// Which resource a request spends. Cheap to clone.
+///
+/// Where an id is made of values of the request, they are percent-encoded (all but `A-Z a-z 0-9 - . _ ~`), and those over 40 bytes
+/// are hashed when the id would exceed 256 bytes. So a value can neither reach out of its place in the id, nor make an id that the
+/// control plane refuses.
+///
+/// Whoever sends a request chooses its headers: limit by a header only what a layer further out has checked, or what costs the
+/// sender nothing to be limited by.
+#[derive(Clone)]
+pub struct Key {
+    /// As written in the program: the default name of the limit.
+    text: Arc<str>,
+    parts: Arc<[Part]>,
+}
+
+/// What happens to a request of which a key cannot be made: it lacks the header, or its peer is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MissingKey {
+    /// All such requests share one key, which has `(missing)` in place of the value.
+    #[default]
+    Shared,
+    /// The limit does not apply to it.
+    Skip,
+    /// It is refused, with status 400.
+    Reject,
+}
+
+/// A closure that takes a value from a request.
+type Maker = dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync;
+
+#[derive(Clone)]
+enum Part {
+    Text(Box<str>),
+    Value(Value),
+}
+
+#[derive(Clone)]
+enum Value {
+    Header(HeaderName),
+    Method,
+    Route,
+    Peer,
+    Made(Arc<Maker>),
+}
+
+impl Key {
+    /// One resource for all requests.
+    ///
+    /// A text that is no resource id becomes one: control characters are percent-encoded, over 256 bytes are hashed, and the empty
+    /// one is `(empty)`. Braces mean nothing here, see [`template`](Self::template).
+    #[must_use]
+    pub fn constant(resource: &str) -> Self {
+        Self {
+            text: resource.into(),
+            parts: [Part::Text(constant(resource).as_str().into())].into(),
+        }
+    }
+
+    /// A resource a value of a header: `x-tenant/acme`.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] when there can be no header of that name.
+    pub fn header(name: &str) -> Result<Self, InvalidKey> {
+        let name = name.to_ascii_lowercase();
+        Ok(Self {
+            text: name.as_str().into(),
+            ..Self::template(&format!("{name}/{{header:{name}}}"))?
+        })
+    }
+
+    /// A resource a method: `method/GET`.
+    #[must_use]
+    pub fn method() -> Self {
+        Self::one("method", Value::Method)
+    }
+
+    /// A resource a route: `route/%2Forders%2F%7Bid%7D`, and `route/(unmatched)` for requests that no route matched. See
+    /// [`RequestHead::route`].
+    #[must_use]
+    pub fn route() -> Self {
+        Self::one("route", Value::Route)
+    }
+
+    /// A resource an address at the other end of the connection: `peer/192.0.2.1`. All addresses of an IPv6 network of 64 bits are
+    /// one. See [`RequestHead::peer`].
+    #[must_use]
+    pub fn peer() -> Self {
+        Self::one("peer", Value::Peer)
+    }
+
+    /// A resource a value that a closure takes from the request: `<name>/<value>`. `None`, or an empty value: it cannot be made.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] when the name is so long that it leaves no room for a value.
+    pub fn from_fn<F>(name: &str, make: F) -> Result<Self, InvalidKey>
+    where
+        F: for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync + 'static,
+    {
+        let mut clean = String::new();
+        encode::push_text(&mut clean, name);
+        let key = Self::one(&clean, Value::Made(Arc::new(make)));
+        template::check_length(&key.parts)?;
+        Ok(key)
+    }
+
+    /// A resource a combination of values: `tenant/{header:x-tenant}/{route}`. There are `{header:NAME}`, `{method}`, `{route}` and
+    /// `{peer}`; the rest is constant.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] when a placeholder is not one of these, a brace has no other, or the constant text leaves no room.
+    pub fn template(template: &str) -> Result<Self, InvalidKey> {
+        Ok(Self {
+            text: template.into(),
+            parts: template::parse(template)?.into(),
+        })
+    }
+
+    fn one(name: &str, value: Value) -> Self {
+        let text = Part::Text(format!("{name}/").into());
+        Self {
+            text: name.into(),
+            parts: [text, Part::Value(value)].into(),
+        }
+    }
+
+    /// As written in the program.
+    pub(crate) fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The resource, when it is one for all requests.
+    pub(crate) fn as_constant(&self) -> Option<ResourceId> {
+        match &*self.parts {
+            [Part::Text(text)] => Some(constant(text)),
+            _ => None,
+        }
+    }
+
+    /// The resource that all keys share for which there is no room.
+    pub(crate) fn overflow(&self) -> ResourceId {
+        let mut id = String::new();
+        for part in &*self.parts {
+            id.push_str(match part {
+                Part::Text(text) => text,
+                Part::Value(_) => "(overflow)",
+            });
+        }
+        constant(&id)
+    }
+
+    /// Writes the resource of a request into `id`, and says whether it could be made. What is missing is written as `(missing)`.
+    pub(crate) fn write(&self, head: &RequestHead<'_>, id: &mut String) -> Made {
+        let made = self.write_with(head, id, encode::push);
+        if id.len() > encode::MAX_ID {
+            self.write_with(head, id, encode::push_short);
+        }
+        made
+    }
+
+    fn write_with(
+        &self,
+        head: &RequestHead<'_>,
+        id: &mut String,
+        push: fn(&mut String, &[u8]),
+    ) -> Made {
+        id.clear();
+        let mut made = Made::Whole;
+        for part in &*self.parts {
+            match part {
+                Part::Text(text) => id.push_str(text),
+                Part::Value(value) => {
+                    if value.take(head, |value| push(id, value)).is_none() {
+                        match value {
+                            // A request without a route is not wrong: it is one that no route matched.
+                            Value::Route => id.push_str("(unmatched)"),
+                            Value::Header(_) | Value::Method | Value::Peer | Value::Made(_) => {
+                                made = Made::Missing;
+                                id.push_str("(missing)");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        made
+    }
+}
+
+/// Whether a request had all that a key is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    Whole,
+    Missing,
+}
+
+impl Value {
+    /// Hands the value of a request to `found`; `None` when there is none, or it is empty.
+    fn take<R>(&self, head: &RequestHead<'_>, found: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let found = |value: &[u8]| (!value.is_empty()).then(|| found(value));
+        match self {
+            Self::Header(name) => found(head.header(name)?.as_bytes()),
+            Self::Method => found(head.method().as_str().as_bytes()),
+            Self::Route => found(head.route()?.as_bytes()),
+            Self::Peer => {
+                // The longest is four groups of four digits, and `::/64`.
+                let mut text = [0; 32];
+                let mut rest = text.as_mut_slice();
+                write!(rest, "{}", peer::Party(head.peer()?)).ok()?;
+                let free = rest.len();
+                found(text.get(..text.len().checked_sub(free)?)?)
+            }
+            Self::Made(make) => found(make(head)?.as_bytes()),
+        }
+    }
+}
+
+impl From<&str> for Key {
+    /// The [constant](Key::constant) key.
+    fn from(resource: &str) -> Self {
+        Self::constant(resource)
+    }
+}
+
+impl From<String> for Key {
+    /// The [constant](Key::constant) key.
+    fn from(resource: String) -> Self {
+        Self::constant(&resource)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Key").field(&self.text).finish()
+    }
+}

@@ -1,0 +1,170 @@
+//! A limit: which requests spend which resource, how much, and what becomes of those for which nothing is left.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use doorman_openapi::Capacity;
+
+use crate::{
+    Cost, Fallback, Key, MissingKey, RequestHead,
+    limiter::{Burst, LimiterSettings},
+};
+
+/// A limit that a layer enforces.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_doorman::{Cost, Key, Limit, OnLimit};
+///
+/// let fleet = Limit::rate("api");
+/// let tenant = Limit::rate(Key::template("tenant/{header:x-tenant}")?)
+///     .named("per-tenant")
+///     .cost_by(|head| if head.method() == "POST" { Cost::new(5.0).unwrap_or_default() } else { Cost::ONE })
+///     .burst(Duration::from_secs(2))
+///     .on_limit(OnLimit::Delay { at_most: Duration::from_millis(500) });
+/// # Ok::<(), tower_doorman::InvalidKey>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a limit does nothing until a layer wears it"]
+pub struct Limit {
+    pub(crate) key: Key,
+    pub(crate) name: Arc<str>,
+    pub(crate) cost: CostRule,
+    pub(crate) settings: LimiterSettings,
+    pub(crate) on_limit: OnLimit,
+    pub(crate) queue: u32,
+    pub(crate) wait_for_lease: Duration,
+    pub(crate) on_missing_key: MissingKey,
+}
+
+/// What becomes of a request for which nothing is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum OnLimit {
+    /// It is refused at once.
+    #[default]
+    Reject,
+    /// It waits for its turn; it is refused at once when that would not come in time, or too many wait already. A caller that goes
+    /// away gives its place back.
+    Delay {
+        /// How long it waits at most.
+        at_most: Duration,
+    },
+}
+
+#[derive(Clone)]
+pub(crate) enum CostRule {
+    Fixed(Cost),
+    By(Arc<dyn for<'a> Fn(&RequestHead<'a>) -> Cost + Send + Sync>),
+}
+
+/// How many requests may wait for one resource, if nothing else is said.
+const QUEUE: u32 = 1_000;
+
+impl Limit {
+    /// So many requests per second as the process's lease on the key's resource says.
+    ///
+    /// A text is a [constant](Key::constant) key. If nothing else is said, a request costs one, a second's worth may be saved up,
+    /// and what goes beyond is refused.
+    pub fn rate(key: impl Into<Key>) -> Self {
+        let key = key.into();
+        Self {
+            name: Arc::clone(key.text()),
+            key,
+            cost: CostRule::Fixed(Cost::ONE),
+            settings: LimiterSettings {
+                burst: Burst::default(),
+                fallback: Fallback::default(),
+                wants: None,
+            },
+            on_limit: OnLimit::default(),
+            queue: QUEUE,
+            wait_for_lease: Duration::ZERO,
+            on_missing_key: MissingKey::default(),
+        }
+    }
+
+    /// The name that responses give the limit; if nothing else is said, the text of its key.
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// What each request costs.
+    pub fn cost(mut self, cost: Cost) -> Self {
+        self.cost = CostRule::Fixed(cost);
+        self
+    }
+
+    /// What a request costs, by its head.
+    pub fn cost_by<F>(mut self, cost: F) -> Self
+    where
+        F: for<'a> Fn(&RequestHead<'a>) -> Cost + Send + Sync + 'static,
+    {
+        self.cost = CostRule::By(Arc::new(cost));
+        self
+    }
+
+    /// How much may be saved up, as a time at the leased rate; but always one whole token. A request that costs more than all of it
+    /// passes when nothing is missing, and what comes after it waits longer.
+    ///
+    /// Limits on one resource share its tokens: the burst, fallback and wants of the first of them count.
+    pub fn burst(mut self, burst: Duration) -> Self {
+        self.settings.burst = Burst::new(burst);
+        self
+    }
+
+    /// What counts while there is no lease. What passes on credit is charged when the lease comes: at most one burst.
+    pub fn fallback(mut self, fallback: Fallback) -> Self {
+        self.settings.fallback = fallback;
+        self
+    }
+
+    /// States the demand of this process, in the resource's own unit, instead of measuring it.
+    pub fn wants(mut self, wants: Capacity) -> Self {
+        self.settings.wants = Some(wants);
+        self
+    }
+
+    /// What becomes of a request for which nothing is left.
+    pub fn on_limit(mut self, on_limit: OnLimit) -> Self {
+        self.on_limit = on_limit;
+        self
+    }
+
+    /// How many requests may wait for one resource: 1,000 if nothing else is said. The next is refused.
+    pub fn queue(mut self, requests: u32) -> Self {
+        self.queue = requests;
+        self
+    }
+
+    /// How long the first requests for a resource wait for its first lease before the fallback decides: not at all if nothing else
+    /// is said. It is counted from the first of them, so that an outage of the control plane delays a resource only once.
+    pub fn wait_for_lease(mut self, at_most: Duration) -> Self {
+        self.wait_for_lease = at_most;
+        self
+    }
+
+    /// What becomes of a request of which the key cannot be made.
+    pub fn on_missing_key(mut self, on_missing_key: MissingKey) -> Self {
+        self.on_missing_key = on_missing_key;
+        self
+    }
+}
+
+impl CostRule {
+    pub(crate) fn of(&self, head: &RequestHead<'_>) -> Cost {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::By(rule) => rule(head),
+        }
+    }
+}
+
+impl fmt::Debug for CostRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(cost) => f.debug_tuple("Fixed").field(cost).finish(),
+            Self::By(_) => f.write_str("By(..)"),
+        }
+    }
+}

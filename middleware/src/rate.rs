@@ -1,0 +1,75 @@
+//! A limit used directly, without a layer.
+
+use std::sync::Arc;
+
+use crate::{
+    Cost, Fallback, Refusal, clock,
+    key::constant,
+    limiter::{Burst, Limiter, LimiterSettings, Patience, Place, Refused, Registry},
+};
+
+/// The rate of one resource, for code that asks before it acts: made by [`Doorman::rate`](crate::Doorman::rate). Cheap to clone.
+///
+/// Without a lease nothing is admitted ([`Fallback::Pessimistic`]), unless a limit on the same resource came first and says
+/// otherwise.
+#[derive(Debug, Clone)]
+pub struct Rate {
+    registry: Arc<Registry>,
+    limiter: Arc<Limiter>,
+    name: Arc<str>,
+}
+
+impl Rate {
+    pub(crate) fn new(registry: Arc<Registry>, resource: &str) -> Self {
+        let settings = Arc::new(LimiterSettings {
+            burst: Burst::default(),
+            fallback: Fallback::Pessimistic,
+            wants: None,
+        });
+        let limiter = registry.fixed(&constant(resource), &settings);
+        Self {
+            registry,
+            limiter,
+            name: resource.into(),
+        }
+    }
+
+    /// Waits until so much may be used, as long as it takes; without a lease, until there is one. Those who wait go in the order in
+    /// which they came.
+    ///
+    /// # Errors
+    /// [`Refusal`] when there is no lease and none will come, because the worker is gone.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future gives its place back.
+    pub async fn wait(&self, cost: Cost) -> Result<(), Refusal> {
+        let mut place = self.take(cost, Patience::Forever)?;
+        let turn = place.turn(self.registry.orphaned()).await;
+        turn.map_err(|refused| self.refusal(refused))?;
+        place.keep();
+        Ok(())
+    }
+
+    /// Uses so much if it may be used now.
+    ///
+    /// # Errors
+    /// [`Refusal`] when it may not; nothing is used then.
+    pub fn try_acquire(&self, cost: Cost) -> Result<(), Refusal> {
+        self.take(cost, Patience::Never)?.keep();
+        Ok(())
+    }
+
+    fn take(&self, cost: Cost, patience: Patience) -> Result<Place, Refusal> {
+        let mut place = Place::new(Arc::clone(&self.limiter), cost);
+        let taken = place.take(patience, clock::now());
+        if taken.is_err() || place.runs_low() {
+            self.registry.hungry(&self.limiter);
+        }
+        taken.map_err(|refused| self.refusal(refused))?;
+        Ok(place)
+    }
+
+    fn refusal(&self, refused: Refused) -> Refusal {
+        Refusal::new(&self.name, self.limiter.resource(), refused, clock::now())
+    }
+}

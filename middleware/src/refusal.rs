@@ -1,0 +1,210 @@
+//! Why a request was refused, as a type for programs and as a response for callers.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use doorman_openapi::{Moment, Problem, ResourceId};
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::{
+    body::LimitBody,
+    limiter::{Refused, Why},
+};
+
+/// Why a limit refused a request. Refused responses of the layer carry it in their extensions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    limit: Arc<str>,
+    resource: Option<ResourceId>,
+    reason: RefusalReason,
+    retry_after: Duration,
+}
+
+/// Why a limit refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// The limit is spent: 429.
+    Spent,
+    /// The limit is zero: 429.
+    Blocked,
+    /// There is no lease, and what the fallback lets pass, if anything, is spent: 503.
+    NoLease,
+    /// There was no room for another key, and what the keys without room share is spent: 503.
+    Overflow,
+    /// Too many wait already: 503.
+    QueueFull,
+    /// The request lacks what its key is made of: 400.
+    MissingKey,
+}
+
+/// When to come back if nothing is known of when it makes sense.
+const UNKNOWN_WAIT: Duration = Duration::from_secs(60);
+
+const REGISTRY: &str = "https://iana.org/assignments/http-problem-types";
+
+impl Refusal {
+    pub(crate) fn new(
+        limit: &Arc<str>,
+        resource: &ResourceId,
+        refused: Refused,
+        now: Moment,
+    ) -> Self {
+        Self {
+            limit: Arc::clone(limit),
+            resource: Some(resource.clone()),
+            reason: match refused.why {
+                Why::Spent => RefusalReason::Spent,
+                Why::Blocked => RefusalReason::Blocked,
+                Why::NoLease => RefusalReason::NoLease,
+                Why::QueueFull => RefusalReason::QueueFull,
+            },
+            retry_after: refused
+                .until
+                .map_or(UNKNOWN_WAIT, |moment| moment.since(now)),
+        }
+    }
+
+    /// The same refusal, of a key for which there was no room.
+    pub(crate) fn of_overflow(self) -> Self {
+        Self {
+            reason: RefusalReason::Overflow,
+            ..self
+        }
+    }
+
+    pub(crate) fn of_missing_key(limit: &Arc<str>) -> Self {
+        Self {
+            limit: Arc::clone(limit),
+            resource: None,
+            reason: RefusalReason::MissingKey,
+            retry_after: Duration::ZERO,
+        }
+    }
+
+    /// The name of the limit that refused.
+    #[must_use]
+    pub fn limit(&self) -> &str {
+        &self.limit
+    }
+
+    /// The resource that the request would have spent; `None` when its key could not be made.
+    #[must_use]
+    pub fn resource(&self) -> Option<&ResourceId> {
+        self.resource.as_ref()
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn reason(&self) -> RefusalReason {
+        self.reason
+    }
+
+    /// How long to wait before coming back makes sense. Exact where the [reason](Self::reason) is that the limit is spent: if the
+    /// lease stays and nobody else comes, the request is admitted then, and not before.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        self.retry_after
+    }
+
+    /// The same in whole seconds, rounded up, and at least one.
+    pub(crate) fn retry_after_seconds(&self) -> u64 {
+        let whole = self.retry_after.as_secs();
+        if self.retry_after.subsec_nanos() > 0 {
+            whole.saturating_add(1)
+        } else {
+            whole.max(1)
+        }
+    }
+
+    /// The response that tells the caller.
+    pub(crate) fn into_response<B>(self) -> Response<LimitBody<B>> {
+        let answer = self.reason.answer();
+        let seconds = self.retry_after_seconds();
+        let problem = Problem {
+            kind: answer.kind.map_or_else(
+                || "about:blank".to_owned(),
+                |kind| format!("{REGISTRY}#{kind}"),
+            ),
+            title: answer.title.to_owned(),
+            status: answer.status.as_u16(),
+            detail: match answer.kind {
+                Some(_) => format!("{self}; try again in {seconds} s"),
+                None => self.to_string(),
+            },
+            errors: Vec::new(),
+            mastership: None,
+            violated_policies: vec![self.limit.to_string()],
+        };
+        // A problem of plain texts and numbers can always be written.
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+
+        let mut response = Response::new(LimitBody::refused(Bytes::from(body)));
+        *response.status_mut() = answer.status;
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(Problem::MEDIA_TYPE),
+        );
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if answer.kind.is_some() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// What a caller is told, apart from the details.
+struct Answer {
+    status: StatusCode,
+    /// A problem type of the registry; `None` when the status says it all.
+    kind: Option<&'static str>,
+    title: &'static str,
+}
+
+impl RefusalReason {
+    fn answer(self) -> Answer {
+        match self {
+            Self::Spent | Self::Blocked => Answer {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                kind: Some("quota-exceeded"),
+                title: "Request cannot be satisfied as assigned quota has been exceeded",
+            },
+            Self::NoLease | Self::Overflow | Self::QueueFull => Answer {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                kind: Some("temporary-reduced-capacity"),
+                title: "Request cannot be satisfied due to temporary server capacity constraints",
+            },
+            Self::MissingKey => Answer {
+                status: StatusCode::BAD_REQUEST,
+                kind: None,
+                title: "Bad Request",
+            },
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = &self.limit;
+        match self.reason {
+            RefusalReason::Spent => write!(f, "the limit `{limit}` is spent"),
+            RefusalReason::Blocked => write!(f, "the limit `{limit}` is zero"),
+            RefusalReason::NoLease => {
+                write!(f, "the limit `{limit}` has no capacity at present")
+            }
+            RefusalReason::Overflow => {
+                write!(f, "the limit `{limit}` has no room for another key")
+            }
+            RefusalReason::QueueFull => {
+                write!(f, "too many requests wait for the limit `{limit}`")
+            }
+            RefusalReason::MissingKey => {
+                write!(f, "the request lacks what the limit `{limit}` is kept by")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
