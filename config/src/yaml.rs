@@ -22,13 +22,17 @@ const MOST_NESTED: usize = 32;
 /// Enough for the smallest possible templates to fill a document of the largest size. What aliases repeat counts too.
 const MOST_NODES: usize = 1_000_000;
 
+/// The most that aliases may repeat: a section shared by some ten thousand templates, and no way to grow a few lines into
+/// hundreds of megabytes.
+const MOST_REPEATED: usize = 200_000;
+
 /// The most text, aliases written out.
 const MOST_TEXT: usize = 2 * crate::MAX_DOCUMENT_BYTES;
 
 /// Reads the text into a tree.
 ///
 /// # Errors
-/// The first fault of the grammar, or of the bounds on depth and on what aliases may grow to.
+/// The first fault of the grammar, or the first breach of the bounds on depth and size. The parser finds no further ones.
 pub(crate) fn parse(text: &str) -> Result<Node, Faults> {
     match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options()) {
         Ok(root) => Ok(node(root, text)),
@@ -45,6 +49,11 @@ fn options() -> Options {
             max_events: 3 * MOST_NODES,
             max_total_scalar_bytes: MOST_TEXT,
             max_recorded_anchor_bytes: MOST_TEXT,
+            // What aliases repeat is bounded below; how often they do is not suspicious: hundreds of templates share one section.
+            enforce_alias_anchor_ratio: false,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MOST_REPEATED,
         },
         // The only policy that lets every entry through: repeated keys are the reader's to name.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
@@ -65,11 +74,16 @@ fn fault(error: &Error, text: &str) -> Fault {
             BudgetBreach::Depth { .. } => {
                 format!("is nested too deeply: at most {MOST_NESTED} levels")
             }
-            _ => "is too large once its aliases are written out".to_owned(),
+            _ => too_much(),
         },
+        Error::AliasReplayLimitExceeded { .. } => too_much(),
         other => not_yaml(other, position, text),
     };
     Fault::new(position, Place::document(), message)
+}
+
+fn too_much() -> String {
+    "has too many values or too much text, with what its aliases repeat".to_owned()
 }
 
 fn not_yaml(error: &Error, position: Option<Position>, text: &str) -> String {
@@ -153,7 +167,9 @@ fn written(location: Location, text: &str) -> String {
         let length = usize::try_from(span.byte_len()?).ok()?;
         text.get(start..start.checked_add(length)?)
     };
-    written().unwrap_or_default().to_owned()
+    // Around a number there are quotes only beside a tag that makes it one: `!!int "7"`.
+    let written = written().unwrap_or_default().trim_matches(['"', '\'']);
+    written.to_owned()
 }
 
 impl<'de> Deserialize<'de> for Raw {

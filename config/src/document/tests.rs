@@ -164,6 +164,39 @@ resources:
 }
 
 #[test]
+fn tags_and_quotes_around_a_number_do_not_get_into_the_text() {
+    for glob in [
+        "007",
+        "\"007\"",
+        "!!str 007",
+        "!!int \"007\"",
+        "!!float 007",
+    ] {
+        let text = format!(
+            "resources: [{{identifier_glob: {glob}, capacity: 1, algorithm: {{kind: 0}}}}]"
+        );
+        assert_eq!(
+            parse(&text).templates()[0].identifier_glob(),
+            "007",
+            "{glob}"
+        );
+    }
+}
+
+#[test]
+fn thousands_of_templates_may_share_a_section() {
+    let mut text =
+        "resources:\n- {identifier_glob: a, capacity: 1, algorithm: &terms {kind: STATIC}}\n"
+            .to_owned();
+    for index in 0..5000 {
+        text.push_str(&format!(
+            "- {{identifier_glob: a{index}, capacity: 1, algorithm: *terms}}\n"
+        ));
+    }
+    assert_eq!(parse(&text).templates().len(), 5001);
+}
+
+#[test]
 fn the_exact_glob_comes_before_the_first_that_matches() {
     let document = of_globs(&["a*", "ab*", "abc", "a?c", "\\*x", "*"].map(str::to_owned));
     for (id, glob) in [

@@ -396,7 +396,7 @@ fn bounds_what_aliases_grow_to() {
     for text in [billion_laughs, long_text] {
         let shown = faults(&text).to_string();
         assert!(
-            shown.ends_with(": is too large once its aliases are written out"),
+            shown.ends_with(": has too many values or too much text, with what its aliases repeat"),
             "{shown}"
         );
     }
