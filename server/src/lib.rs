@@ -1,1 +1,31 @@
-//! Doorman.
+//! The control plane of Doorman: leases parts of something with limited capacity to many processes, so that together they stay
+//! within it.
+//!
+//! A pure [core](crate::core) keeps the books and takes the decisions; around it lies a thin shell: HTTP, the data directory, the
+//! listener. The binary `doorman` is a command line around [`Server`].
+
+pub mod core;
+
+mod app;
+mod clock;
+mod http;
+mod identity;
+mod listen;
+mod server;
+mod settings;
+mod sweeper;
+
+pub use self::{
+    identity::IdentityError,
+    server::{Server, StartError, Stopped},
+    settings::{BaseUrl, Exposure, InvalidBaseUrl, Settings},
+};
+
+/// The OpenAPI document of all routes, as it must be committed: pretty-printed JSON that ends with a line break.
+#[must_use]
+pub fn openapi_json() -> String {
+    // The document is built of text and numbers alone: writing it cannot fail.
+    let mut text = http::openapi().to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}

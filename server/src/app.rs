@@ -1,0 +1,108 @@
+//! What all handlers share: the books behind one lock, and what the server knows of itself.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use doorman_config::Document;
+use doorman_openapi::{Discovery, Epoch, Mastership, Moment, NodeId, Seconds, ServerId, Status};
+
+use crate::{clock, core::Core};
+
+/// The books are in doubt: a fault struck while they were being changed, and nothing that is granted from them can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BooksInDoubt;
+
+/// The state of a running server.
+#[derive(Debug)]
+pub(crate) struct App {
+    core: Mutex<Core>,
+    draining: AtomicBool,
+    started: Moment,
+    about: About,
+}
+
+/// What a server knows of itself from its start on.
+#[derive(Debug)]
+pub(crate) struct About {
+    pub(crate) server_id: ServerId,
+    pub(crate) node: NodeId,
+    pub(crate) epoch: Epoch,
+    /// The base address at which others reach it.
+    pub(crate) advertise: String,
+    pub(crate) config_source: String,
+    pub(crate) document: Arc<Document>,
+}
+
+impl App {
+    pub(crate) fn new(core: Core, about: About) -> Self {
+        Self {
+            core: Mutex::new(core),
+            draining: AtomicBool::new(false),
+            started: clock::now(),
+            about,
+        }
+    }
+
+    /// Takes a decision on the books. The time it is told is sampled under the lock, so that for the books it never goes back.
+    pub(crate) fn books<T>(
+        &self,
+        decide: impl FnOnce(&mut Core, Moment) -> T,
+    ) -> Result<T, BooksInDoubt> {
+        let mut core = self.core.lock().map_err(|_| BooksInDoubt)?;
+        Ok(decide(&mut core, clock::now()))
+    }
+
+    /// Whether the books can be trusted.
+    pub(crate) fn is_sound(&self) -> bool {
+        !self.core.is_poisoned()
+    }
+
+    /// From now on the server says that it is not ready.
+    pub(crate) fn begin_drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// A server without election is the master of its own node.
+    pub(crate) fn discovery(&self) -> Discovery {
+        Discovery {
+            is_master: true,
+            mastership: Mastership {
+                master_address: Some(self.about.advertise.clone()),
+            },
+            server_id: self.about.server_id.clone(),
+            node: self.about.node.clone(),
+            level: 0,
+            epoch: self.about.epoch,
+        }
+    }
+
+    pub(crate) fn status(&self) -> Result<Status, BooksInDoubt> {
+        let (counts, now) = self.books(|core, now| (core.counts(), now))?;
+        let about = &self.about;
+        Ok(Status {
+            server_id: about.server_id.clone(),
+            node: about.node.clone(),
+            level: 0,
+            is_master: true,
+            epoch: about.epoch,
+            master: Some(about.advertise.clone()),
+            parents: Vec::new(),
+            uptime: Seconds::from(now.since(self.started)),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            config_source: about.config_source.clone(),
+            config_version: about.document.version().to_owned(),
+            resources: counts.resources,
+            leases: counts.leases,
+        })
+    }
+}

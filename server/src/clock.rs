@@ -1,0 +1,54 @@
+//! The one door to the time: everything below is told what time it is.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use doorman_openapi::Moment;
+
+/// Now, on the clock that runs through a suspend where the system has one (Linux): a lease goes on ending while the machine sleeps.
+#[cfg(not(test))]
+pub(crate) fn now() -> Moment {
+    use rustix::time::{ClockId, clock_gettime};
+
+    #[cfg(target_os = "linux")]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+
+    let time = clock_gettime(CLOCK);
+    // Neither part is ever negative on these clocks.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// Now, on tokio's clock, which tests pause and advance by hand. It begins about an hour after the origin, so that nothing under
+/// test sits at the edge of what can be told.
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the clock module: under test the time is tokio's"
+)]
+pub(crate) fn now() -> Moment {
+    use std::{sync::OnceLock, time::Duration, time::Instant};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    // The real clock, which no test advances: every test has a runtime, and so a clock to pause, of its own.
+    static BASE: OnceLock<Instant> = OnceLock::new();
+    let base = *BASE.get_or_init(Instant::now);
+    let now = tokio::time::Instant::now().into_std();
+    let ahead = now.saturating_duration_since(base);
+    let behind = base.saturating_duration_since(now);
+    Moment::ORIGIN.after((HOUR + ahead).saturating_sub(behind))
+}
+
+/// The wall clock in Unix seconds: for people, and for numbers that must grow from one start of the process to the next. No length
+/// or end of a lease is computed from it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what people read, and the epoch, come from the wall clock"
+)]
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,90 @@
+//! What a server says of itself.
+//!
+//! Discovery is for machines that look for the master, and cheap: it does not touch the books. Status is for operators.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use doorman_openapi::{Discovery, Status, paths};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    extract::NoQuery,
+    failures::{OfAQuery, Unavailable},
+    refusal::Refusal,
+    reply::Fresh,
+};
+use crate::app::App;
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(get_discovery))
+        .routes(routes!(get_status))
+}
+
+/// Find the master
+///
+/// Where the master of this server's node is, and whether it is this server.
+#[utoipa::path(
+    get,
+    path = paths::DISCOVERY,
+    tag = "views",
+    responses(
+        (
+            status = OK,
+            description = "Where the master is",
+            body = Discovery,
+            example = json!({
+                "is_master": true,
+                "mastership": {"master_address": "http://127.0.0.1:7300"},
+                "server_id": "host-a:7300",
+                "node": "node-5a1c9e0b7d2f4386",
+                "level": 0,
+                "epoch": 1795123456
+            })
+        ),
+        OfAQuery
+    )
+)]
+async fn get_discovery(State(app): State<Arc<App>>, NoQuery: NoQuery) -> Fresh<Discovery> {
+    Fresh(app.discovery())
+}
+
+/// Look at the server
+///
+/// Who it is, how long it has been up, which document is in force, and how much its books hold.
+#[utoipa::path(
+    get,
+    path = paths::STATUS,
+    tag = "views",
+    responses(
+        (
+            status = OK,
+            description = "The server",
+            body = Status,
+            example = json!({
+                "server_id": "host-a:7300",
+                "node": "node-5a1c9e0b7d2f4386",
+                "level": 0,
+                "is_master": true,
+                "epoch": 1795123456,
+                "master": "http://127.0.0.1:7300",
+                "parents": [],
+                "uptime": 12.5,
+                "version": "0.1.0",
+                "config_source": "built-in",
+                "config_version": "8d1f0c2ab34e5f67",
+                "resources": 1,
+                "leases": 3
+            })
+        ),
+        OfAQuery,
+        Unavailable
+    )
+)]
+async fn get_status(
+    State(app): State<Arc<App>>,
+    NoQuery: NoQuery,
+) -> Result<Fresh<Status>, Refusal> {
+    Ok(Fresh(app.status()?))
+}

@@ -1,0 +1,60 @@
+//! What all operations of the OpenAPI document share.
+
+use doorman_openapi::{Problem, ProblemType};
+use utoipa::{
+    OpenApi as _,
+    openapi::{OpenApi, RefOr, tag::TagBuilder},
+};
+
+use super::failures;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Doorman",
+        license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT")
+    ),
+    components(schemas(Problem))
+)]
+struct Base;
+
+/// The document before any operation.
+pub(super) fn base() -> OpenApi {
+    let mut document = Base::openapi();
+    document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    document.info.description = Some(description());
+    document.tags = Some(
+        [
+            ("leases", "Clients lease capacity, and give it back"),
+            ("server tree", "Nodes lease on behalf of their clients"),
+            ("views", "What operators look at"),
+            ("probes", "Whether the server lives and takes requests"),
+        ]
+        .map(|(name, description)| {
+            TagBuilder::new()
+                .name(name)
+                .description(Some(description))
+                .build()
+        })
+        .to_vec(),
+    );
+    let components = document.components.get_or_insert_default();
+    for (name, response) in failures::responses() {
+        components.responses.insert(name, RefOr::T(response));
+    }
+    document
+}
+
+fn description() -> String {
+    let mut text = "Doorman leases parts of something with limited capacity to many processes, so that together they stay within it. \
+        A holder spends its lease without asking, and renews it before it ends.\n\n\
+        Numbers are finite; durations are seconds and may be fractional. Unknown fields are ignored in lease calls. A malformed \
+        request is refused whole: nothing of it takes effect.\n\n\
+        Every failure is `application/problem+json` (RFC 9457). What `type` may be:\n\n| type | status | |\n|---|---|---|\n"
+        .to_owned();
+    for kind in ProblemType::ALL {
+        let (name, status, title) = (kind.name(), kind.status(), kind.title());
+        text += &format!("| `{name}` | {status} | {title} |\n");
+    }
+    text
+}

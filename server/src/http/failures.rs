@@ -1,0 +1,119 @@
+//! How calls fail, for their documentation: groups of the problems that handlers of one kind may answer with.
+//!
+//! A group only refers to the responses; [`responses`] describes each of them once.
+
+use std::collections::BTreeMap;
+
+use doorman_openapi::{FieldError, Problem, ProblemType};
+use utoipa::{
+    IntoResponses,
+    openapi::{
+        ContentBuilder, HeaderBuilder, ObjectBuilder, Ref, RefOr, Response, ResponseBuilder, Type,
+    },
+};
+
+use super::refusal::{RETRY_AFTER_SECONDS, Refusal};
+
+macro_rules! groups {
+    ($($(#[$doc:meta])* $name:ident = [$($kind:ident),+];)+) => {$(
+        $(#[$doc])*
+        pub(super) struct $name;
+
+        impl IntoResponses for $name {
+            fn responses() -> BTreeMap<String, RefOr<Response>> {
+                [$(ProblemType::$kind),+].into_iter().map(refer).collect()
+            }
+        }
+    )+};
+}
+
+groups! {
+    /// Of a call with a body that reaches the books.
+    OfALease = [
+        MalformedRequest, RequestTimeout, PayloadTooLarge, UnsupportedMediaType, InvalidRequest, InternalError, Unavailable
+    ];
+    /// Of a call without a body.
+    OfAQuery = [MalformedRequest, InternalError];
+    /// Of a call for one thing.
+    NotFound = [NotFound];
+    /// Of a call that reaches the books, or asks whether it could.
+    Unavailable = [Unavailable, InternalError];
+}
+
+/// The name under which a response stands in the document.
+fn name(kind: ProblemType) -> String {
+    format!("{kind:?}")
+}
+
+fn refer(kind: ProblemType) -> (String, RefOr<Response>) {
+    let reference = Ref::from_response_name(name(kind));
+    (kind.status().to_string(), RefOr::Ref(reference))
+}
+
+/// All responses that tell of a problem, by name.
+pub(super) fn responses() -> impl Iterator<Item = (String, Response)> {
+    ProblemType::ALL
+        .iter()
+        .map(|kind| (name(*kind), response(*kind)))
+}
+
+fn response(kind: ProblemType) -> Response {
+    let example = example(kind);
+    let content = ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name("Problem")))
+        .example(serde_json::to_value(&example).ok())
+        .build();
+    let response = ResponseBuilder::new()
+        .description(format!("{}: `{}`", kind.title(), kind.name()))
+        .content(Problem::MEDIA_TYPE, content);
+    match kind {
+        ProblemType::Unavailable => response.header(
+            "Retry-After",
+            HeaderBuilder::new()
+                .description(Some("Whole seconds to wait before coming again"))
+                .schema(Some(
+                    ObjectBuilder::new()
+                        .schema_type(Type::Integer)
+                        .minimum(Some(1))
+                        .examples([RETRY_AFTER_SECONDS]),
+                ))
+                .build(),
+        ),
+        ProblemType::MethodNotAllowed => response.header(
+            "Allow",
+            HeaderBuilder::new()
+                .description(Some("The methods that the path takes"))
+                .build(),
+        ),
+        _ => response,
+    }
+    .build()
+}
+
+/// A problem of this kind, as it might come.
+fn example(kind: ProblemType) -> Problem {
+    let detail = match kind {
+        ProblemType::MalformedRequest => {
+            "the body is not JSON: EOF while parsing a value at line 1 column 15"
+        }
+        ProblemType::NotFound => "nobody holds `db` or waits for it",
+        ProblemType::MethodNotAllowed => {
+            "/v1/capacity does not take GET; `allow` says what it takes"
+        }
+        ProblemType::RequestTimeout => "the body must arrive within 10 s",
+        ProblemType::PayloadTooLarge => "a body may have at most 4194304 bytes",
+        ProblemType::UnsupportedMediaType => {
+            "the body must come with `content-type: application/json`"
+        }
+        ProblemType::InvalidRequest => {
+            return Refusal::of_faults(vec![FieldError {
+                pointer: "/resources/0/wants".to_owned(),
+                detail: "must be a number from 0 to 1e15".to_owned(),
+            }])
+            .into_problem();
+        }
+        ProblemType::Unavailable => "the server is shutting down",
+        _ => "the server failed; its log says why",
+    };
+    Problem::new(kind, detail)
+}

@@ -1,0 +1,114 @@
+//! The HTTP shell around the core.
+//!
+//! A request walks `mod` (the router) → `extract` (`media`, `body`, `read`, `query`: untrusted bytes to checked values) → a handler
+//! (`capacity`, `server_capacity`, `resources`, `about`, `probes`) → the books → `reply`, or `refusal` when anything is wrong on the
+//! way. Every handler is registered together with its documentation; `document` adds what they share.
+
+mod about;
+mod body;
+mod capacity;
+mod cursor;
+mod docs;
+mod document;
+mod extract;
+mod failures;
+mod media;
+mod probes;
+mod query;
+mod read;
+mod refusal;
+mod reply;
+mod resources;
+mod server_capacity;
+
+#[cfg(test)]
+mod tests;
+
+use std::{any::Any, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Method, Response, Uri},
+    response::IntoResponse,
+};
+use doorman_openapi::ProblemType;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+use self::refusal::Refusal;
+use crate::app::{App, BooksInDoubt};
+
+/// All routes.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (routes, _) = routes().split_for_parts();
+    routes
+        .merge(docs::pages())
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(CatchPanicLayer::custom(panicked))
+        .with_state(app)
+}
+
+/// The document of all routes, as it must be committed.
+pub(crate) fn openapi() -> OpenApi {
+    routes().into_openapi()
+}
+
+fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(document::base())
+        .merge(capacity::routes())
+        .merge(server_capacity::routes())
+        .merge(about::routes())
+        .merge(resources::routes())
+        .merge(probes::routes())
+        .merge(docs::routes())
+}
+
+async fn unknown_route(uri: Uri) -> Refusal {
+    let path: String = uri.path().chars().take(256).collect();
+    Refusal::new(
+        ProblemType::NotFound,
+        format!("nothing is at {path}; /docs shows what there is"),
+    )
+}
+
+/// The router adds `Allow`.
+async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+    let path: String = uri.path().chars().take(256).collect();
+    Refusal::new(
+        ProblemType::MethodNotAllowed,
+        format!("{path} does not take {method}; `allow` says what it takes"),
+    )
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the signature is the layer's"
+)]
+fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response<Body> {
+    let message = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    tracing::error!(message, "a handler panicked");
+    internal_error().into_response()
+}
+
+fn internal_error() -> Refusal {
+    Refusal::new(
+        ProblemType::InternalError,
+        "the server failed; its log says why",
+    )
+}
+
+impl From<BooksInDoubt> for Refusal {
+    fn from(BooksInDoubt: BooksInDoubt) -> Self {
+        Self::new(
+            ProblemType::Unavailable,
+            "the server failed while it changed its books, and grants nothing until it is started again",
+        )
+    }
+}

@@ -1,0 +1,142 @@
+//! `POST /v1/server-capacity` and its release: a node of the server tree leases on behalf of its clients.
+//!
+//! Calls of their own, not a variant of the clients': a node's demand comes in bands, its absent `has` means *unknown* rather than
+//! *nothing*, its requests are ordered by its master's epoch too, and it is told the algorithm, so that it can divide further.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use doorman_openapi::{
+    ReleaseResponse, ServerAnswer, ServerCapacityRequest, ServerCapacityResponse,
+    ServerReleaseRequest, paths,
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{extract::Checked, failures::OfALease, refusal::Refusal, reply::Fresh};
+use crate::{app::App, clock};
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(lease_server_capacity))
+        .routes(routes!(release_server_capacity))
+}
+
+/// Lease capacity for a node
+///
+/// Asks for leases on all resources that a node's clients need, their demand summed up by priority, and renews those it has. The
+/// answers come in the order of the request, each with the algorithm of the resource.
+#[utoipa::path(
+    post,
+    path = paths::SERVER_CAPACITY,
+    tag = "server tree",
+    request_body(
+        content = ServerCapacityRequest,
+        examples(
+            ("first" = (
+                summary = "A node asks for three clients of one priority and one of another",
+                value = json!({
+                    "node_id": "eu-west",
+                    "resources": [{
+                        "resource_id": "db",
+                        "wants": [
+                            {"priority": 1, "num_clients": 1, "wants": 20},
+                            {"priority": 0, "num_clients": 3, "wants": 90}
+                        ]
+                    }]
+                })
+            )),
+            ("renewal" = (
+                summary = "It renews what it holds, of which it has handed out a part",
+                value = json!({
+                    "node_id": "eu-west",
+                    "epoch": 1795123456,
+                    "seq": 7,
+                    "resources": [{
+                        "resource_id": "db",
+                        "wants": [{"priority": 0, "num_clients": 4, "wants": 120}],
+                        "has": {"capacity": 110},
+                        "outstanding": 95,
+                        "used": 45000
+                    }]
+                })
+            ))
+        )
+    ),
+    responses(
+        (
+            status = OK,
+            description = "One answer a resource, in the order of the request",
+            body = ServerCapacityResponse,
+            headers(("cache-control" = String, description = "`no-store`: a lease is good only once")),
+            example = json!({
+                "node": "node-5a1c9e0b7d2f4386",
+                "epoch": 1795123456,
+                "resources": [{
+                    "resource_id": "db",
+                    "gets": {"capacity": 110, "lease_length": 60, "refresh_interval": 5, "expiry_time": 1795123516},
+                    "reason": "granted",
+                    "template": "*",
+                    "limit": 1000,
+                    "unit": "rate",
+                    "per": 1,
+                    "safe_capacity": 1000,
+                    "algorithm": {"kind": "FAIR_SHARE", "lease_length": 60, "refresh_interval": 5}
+                }]
+            })
+        ),
+        OfALease
+    )
+)]
+async fn lease_server_capacity(
+    State(app): State<Arc<App>>,
+    Checked(request): Checked<ServerCapacityRequest>,
+) -> Result<Fresh<ServerCapacityResponse>, Refusal> {
+    let granted = app.books(|core, now| core.refresh_node(&request, now))?;
+    let unix_now = clock::unix_seconds();
+    let resources = granted
+        .into_iter()
+        .map(|granted| ServerAnswer {
+            algorithm: granted.algorithm.clone(),
+            answer: granted.into_answer(unix_now),
+        })
+        .collect();
+    Ok(Fresh(ServerCapacityResponse {
+        node: app.about().node.clone(),
+        epoch: app.about().epoch,
+        resources,
+    }))
+}
+
+/// Give a node's leases back
+///
+/// What is given back is free at once. A release may be repeated: what the node does not have is not missed. Without `resource_ids`
+/// all of the node's leases are given back.
+#[utoipa::path(
+    post,
+    path = paths::SERVER_CAPACITY_RELEASE,
+    tag = "server tree",
+    request_body(
+        content = ServerReleaseRequest,
+        examples(
+            ("some" = (
+                summary = "Some of the node's leases",
+                value = json!({"node_id": "eu-west", "resource_ids": ["cache"]})
+            )),
+            ("all" = (
+                summary = "All of the node's leases",
+                value = json!({"node_id": "us-east", "epoch": 1795123456, "seq": 8})
+            ))
+        )
+    ),
+    responses(
+        (status = OK, description = "They are back, or were never there", body = ReleaseResponse, example = json!({})),
+        OfALease
+    )
+)]
+async fn release_server_capacity(
+    State(app): State<Arc<App>>,
+    Checked(request): Checked<ServerReleaseRequest>,
+) -> Result<Fresh<ReleaseResponse>, Refusal> {
+    app.books(|core, now| core.release_node(&request, now))?;
+    Ok(Fresh(ReleaseResponse {}))
+}

@@ -1,0 +1,154 @@
+//! Bodies that are refused before or while they are read. What may stand in them is told by the tests of the reader.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use doorman_openapi::MAX_BODY_BYTES;
+use futures_util::{StreamExt, stream};
+
+use super::*;
+
+const CALLS: [(&str, &str); 4] = [
+    ("/v1/capacity", r#"{"client_id":"c","resources":[]}"#),
+    ("/v1/capacity/release", r#"{"client_id":"c"}"#),
+    ("/v1/server-capacity", r#"{"node_id":"n","resources":[]}"#),
+    ("/v1/server-capacity/release", r#"{"node_id":"n"}"#),
+];
+
+/// A body that comes in pieces, without a declared length.
+fn pieces(pieces: Vec<Bytes>) -> Body {
+    Body::from_stream(stream::iter(pieces).map(Ok::<_, std::convert::Infallible>))
+}
+
+#[tokio::test]
+async fn right_bodies_are_taken_and_wrong_ones_are_problems_on_every_call() {
+    let router = router();
+    for (path, right) in CALLS {
+        assert_eq!(post(&router, path, right).await.status, 200, "{path}");
+        let problem = post(&router, path, "{").await.problem(400);
+        assert_eq!(problem.kind, "/problems/malformed-request");
+        let problem = post(&router, path, "[]").await.problem(422);
+        assert_eq!(problem.kind, "/problems/invalid-request");
+        assert_eq!(problem.errors[0].pointer, "");
+        let problem = post(&router, &format!("{path}?dry_run=1"), right)
+            .await
+            .problem(400);
+        assert!(problem.detail.contains("`dry_run`"), "{}", problem.detail);
+    }
+}
+
+#[tokio::test]
+async fn only_json_is_read() {
+    let router = router();
+    let request = || Request::post("/v1/capacity");
+    let body = || Body::from(CALLS[0].1);
+    for request in [
+        request(),
+        request().header("content-type", "text/plain"),
+        request().header("content-type", "application/x-www-form-urlencoded"),
+        request().header("content-type", "application/vnd.doorman+json"),
+        request().header("content-type", "application/json; charset=utf-16"),
+        request().header("content-type", &b"application/json\xff"[..]),
+        request()
+            .header("content-type", "application/json")
+            .header("content-encoding", "gzip"),
+    ] {
+        let problem = send(&router, request.body(body()).unwrap())
+            .await
+            .problem(415);
+        assert_eq!(problem.kind, "/problems/unsupported-media-type");
+    }
+    let request = request()
+        .header("content-type", "application/json; charset=utf-8")
+        .header("content-encoding", "identity");
+    assert_eq!(
+        send(&router, request.body(body()).unwrap()).await.status,
+        200
+    );
+}
+
+#[tokio::test]
+async fn bodies_of_four_mebibytes_are_read_and_larger_ones_are_not() {
+    let router = router();
+    let (path, right) = CALLS[0];
+    let padded = |len: usize| format!("{right}{}", " ".repeat(len - right.len()));
+    assert_eq!(
+        post(&router, path, padded(MAX_BODY_BYTES)).await.status,
+        200
+    );
+
+    let large = padded(MAX_BODY_BYTES + 1);
+    let problem = post(&router, path, large.clone()).await.problem(413);
+    assert_eq!(problem.kind, "/problems/payload-too-large");
+
+    let in_pieces: Vec<_> = large
+        .as_bytes()
+        .chunks(10_000)
+        .map(Bytes::copy_from_slice)
+        .collect();
+    post(&router, path, pieces(in_pieces.clone()))
+        .await
+        .problem(413);
+    let (_, but_the_last) = in_pieces.split_last().unwrap();
+    assert_eq!(
+        post(&router, path, pieces(but_the_last.to_vec()))
+            .await
+            .status,
+        200
+    );
+
+    // It says that it is short, and is not.
+    let lying = Request::post(path)
+        .header("content-type", "application/json")
+        .header("content-length", "10");
+    send(&router, lying.body(pieces(in_pieces)).unwrap())
+        .await
+        .problem(413);
+}
+
+#[tokio::test]
+async fn who_asks_first_is_told_before_sending_a_body_that_is_too_large() {
+    let request = Request::post("/v1/capacity")
+        .header("content-type", "application/json")
+        .header("expect", "100-continue")
+        .header("content-length", (MAX_BODY_BYTES + 1).to_string());
+    let never = Body::from_stream(stream::pending::<Result<Bytes, std::convert::Infallible>>());
+    send(&router(), request.body(never).unwrap())
+        .await
+        .problem(413);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_without_end_is_refused_without_reading_it_all() {
+    let piece = Bytes::from(vec![b' '; 1 << 20]);
+    let endless = stream::repeat(piece).map(Ok::<_, std::convert::Infallible>);
+    post(&router(), "/v1/capacity", Body::from_stream(endless))
+        .await
+        .problem(413);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_must_arrive_in_time() {
+    let start = clock::now();
+    let slowly = stream::unfold((), async |()| {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(" ")), ()))
+    });
+    let problem = post(&router(), "/v1/capacity", Body::from_stream(slowly))
+        .await
+        .problem(408);
+    assert_eq!(problem.kind, "/problems/request-timeout");
+    assert_eq!(clock::now().since(start).as_secs(), 10);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_malformed() {
+    let broken = stream::iter([
+        Ok(Bytes::from(r#"{"client_id":"#)),
+        Err(std::io::Error::other("reset")),
+    ]);
+    let problem = post(&router(), "/v1/capacity", Body::from_stream(broken))
+        .await
+        .problem(400);
+    assert!(problem.detail.contains("broke off"), "{}", problem.detail);
+}

@@ -1,0 +1,98 @@
+//! The lease calls, as far as the shell has a part in them. What is granted is told by the tests of the core.
+
+use serde_json::json;
+
+use super::*;
+
+fn ids(reply: &Reply) -> Vec<String> {
+    let answers = reply.json()["resources"].as_array().unwrap().clone();
+    answers
+        .iter()
+        .map(|answer| answer["resource_id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn answers_carry_node_and_epoch_in_the_order_of_the_request() {
+    let router = router();
+    let body = json!({"client_id": "c", "resources": [
+        {"resource_id": "z", "wants": 1}, {"resource_id": "a", "wants": 2}, {"resource_id": "m/ü", "wants": 3}
+    ]});
+    let reply = post(&router, "/v1/capacity", body.to_string()).await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("cache-control"), "no-store");
+    let answer = reply.json();
+    assert_eq!(
+        (&answer["node"], &answer["epoch"]),
+        (&json!("node-a"), &json!(7))
+    );
+    assert_eq!(ids(&reply), ["z", "a", "m/ü"]);
+    let first = &answer["resources"][0];
+    assert_eq!(first["gets"]["capacity"], 1.0);
+    assert_eq!(first["reason"], "granted");
+    assert_eq!(first["template"], "*");
+    let lease_length = first["gets"]["lease_length"].as_f64().unwrap() as u64;
+    let expires = first["gets"]["expiry_time"].as_u64().unwrap();
+    assert!(expires.abs_diff(clock::unix_seconds() + lease_length) <= 2);
+
+    let body = json!({"node_id": "n", "resources": [
+        {"resource_id": "b", "wants": [{"priority": 0, "num_clients": 2, "wants": 10}]}, {"resource_id": "a", "wants": [{"priority": 1, "num_clients": 1, "wants": 1}]}
+    ]});
+    let reply = post(&router, "/v1/server-capacity", body.to_string()).await;
+    assert_eq!(reply.header("cache-control"), "no-store");
+    let answer = reply.json();
+    assert_eq!(
+        (&answer["node"], &answer["epoch"]),
+        (&json!("node-a"), &json!(7))
+    );
+    assert_eq!(ids(&reply), ["b", "a"]);
+    assert!(
+        answer["resources"][0]["algorithm"]["kind"].is_string(),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_malformed_request_is_refused_whole() {
+    let router = router();
+    let body = r#"{"client_id":"c","resources":[{"resource_id":"a","wants":1},{"resource_id":"b","wants":-1}]}"#;
+    post(&router, "/v1/capacity", body).await.problem(422);
+    assert_eq!(
+        get(&router, "/v1/resources").await.json(),
+        json!({"resources": []})
+    );
+}
+
+#[tokio::test]
+async fn releases_give_back_what_they_name_or_all_and_may_be_repeated() {
+    let router = router();
+    let live = async || {
+        let page = get(&router, "/v1/resources").await.json();
+        page["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|resource| resource["sum_has"] != 0.0)
+            .map(|resource| resource["resource_id"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let lease = r#"{"client_id":"c","resources":[{"resource_id":"a","wants":1},{"resource_id":"b","wants":1},{"resource_id":"d","wants":1}]}"#;
+    post(&router, "/v1/capacity", lease).await;
+    assert_eq!(live().await, ["a", "b", "d"]);
+    for _ in 0..2 {
+        let release = r#"{"client_id":"c","resource_ids":["b","unknown"]}"#;
+        let reply = post(&router, "/v1/capacity/release", release).await;
+        assert_eq!((reply.status.as_u16(), reply.json()), (200, json!({})));
+        assert_eq!(live().await, ["a", "d"]);
+    }
+    // None is not all.
+    post(
+        &router,
+        "/v1/capacity/release",
+        r#"{"client_id":"c","resource_ids":[]}"#,
+    )
+    .await;
+    assert_eq!(live().await, ["a", "d"]);
+    post(&router, "/v1/capacity/release", r#"{"client_id":"c"}"#).await;
+    assert!(live().await.is_empty());
+}

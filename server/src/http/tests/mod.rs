@@ -1,0 +1,103 @@
+//! All routes, called without a connection.
+
+mod bodies;
+mod docs;
+mod leases;
+mod openapi;
+mod probes;
+mod routing;
+mod views;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderMap, Request, StatusCode},
+};
+use doorman_config::Document;
+use doorman_openapi::{Epoch, NodeId, Problem, ServerId};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tower::ServiceExt;
+
+use crate::{
+    app::{About, App},
+    clock,
+    core::{self, Core, Predecessor, Unmatched},
+};
+
+/// A fresh server with the built-in document.
+fn app() -> Arc<App> {
+    let document = Arc::new(Document::built_in());
+    let settings = core::Settings {
+        max_leases: 1_000_000,
+        unmatched: Unmatched::Grant,
+        predecessor: Predecessor::None,
+    };
+    let core = Core::new(Arc::clone(&document), settings, clock::now());
+    let about = About {
+        server_id: ServerId::new("host-a:7300").unwrap(),
+        node: NodeId::new("node-a").unwrap(),
+        epoch: Epoch::new(7).unwrap(),
+        advertise: "http://127.0.0.1:7300".to_owned(),
+        config_source: "built-in".to_owned(),
+        document,
+    };
+    Arc::new(App::new(core, about))
+}
+
+fn router() -> Router {
+    super::router(app())
+}
+
+/// What came back.
+#[derive(Debug)]
+struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Reply {
+    fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn json(&self) -> Value {
+        assert_eq!(self.header("content-type"), "application/json");
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// The problem, which every failure is.
+    #[track_caller]
+    fn problem(&self, status: u16) -> Problem {
+        assert_eq!(self.status.as_u16(), status, "{self:?}");
+        assert_eq!(self.header("content-type"), Problem::MEDIA_TYPE);
+        let problem: Problem = serde_json::from_slice(&self.body).unwrap();
+        assert_eq!(problem.status, status);
+        assert!(problem.kind.starts_with("/problems/"), "{problem:?}");
+        problem
+    }
+}
+
+async fn send(router: &Router, request: Request<Body>) -> Reply {
+    let response = router.clone().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    Reply {
+        status: parts.status,
+        headers: parts.headers,
+        body: body.collect().await.unwrap().to_bytes().to_vec(),
+    }
+}
+
+async fn get(router: &Router, uri: &str) -> Reply {
+    send(router, Request::get(uri).body(Body::empty()).unwrap()).await
+}
+
+async fn post(router: &Router, uri: &str, body: impl Into<Body>) -> Reply {
+    let request = Request::post(uri).header("content-type", "application/json");
+    send(router, request.body(body.into()).unwrap()).await
+}

@@ -1,0 +1,244 @@
+//! The document: committed, readable by others, true.
+
+use std::{collections::BTreeSet, env, fs};
+
+use axum::http::Method;
+use doorman_openapi::{OPENAPI_JSON, ProblemType};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::*;
+
+const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../openapi/openapi.json");
+
+/// One operation of the document.
+struct Operation {
+    path: String,
+    method: Method,
+    spec: Value,
+}
+
+fn operations() -> Vec<Operation> {
+    let document: Value = serde_json::from_str(&crate::openapi_json()).unwrap();
+    let paths = document["paths"].as_object().unwrap().clone();
+    paths
+        .into_iter()
+        .flat_map(|(path, operations)| {
+            let operations = operations.as_object().unwrap().clone();
+            operations.into_iter().map(move |(method, spec)| Operation {
+                path: path.clone(),
+                method: method.to_uppercase().parse().unwrap(),
+                spec,
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn the_committed_openapi_document_is_that_of_the_routes() {
+    let generated = crate::openapi_json();
+    if env::var_os("DOORMAN_UPDATE").is_some() {
+        fs::write(COMMITTED, &generated).unwrap();
+    }
+    let committed = fs::read_to_string(COMMITTED).unwrap();
+    assert!(
+        committed == generated,
+        "openapi/openapi.json is not what the routes say: `DOORMAN_UPDATE=1 cargo test -p doorman-server openapi` rewrites it"
+    );
+}
+
+#[tokio::test]
+async fn the_openapi_document_that_is_served_is_the_committed_one() {
+    let reply = get(&router(), "/openapi.json").await;
+    assert_eq!(reply.header("content-type"), "application/json");
+    assert_eq!(reply.body, OPENAPI_JSON.as_bytes());
+}
+
+#[test]
+fn others_can_read_the_openapi_document() {
+    let document = oas3::from_json(crate::openapi_json()).unwrap();
+    assert!(
+        document
+            .validate_version()
+            .unwrap()
+            .to_string()
+            .starts_with("3.1")
+    );
+    let ids: BTreeSet<_> = document
+        .operations()
+        .map(|(_, _, operation)| operation.operation_id.clone().unwrap())
+        .collect();
+    let expected = [
+        "check_livez",
+        "check_readyz",
+        "get_discovery",
+        "get_openapi",
+        "get_resource",
+        "get_status",
+        "lease_capacity",
+        "lease_server_capacity",
+        "list_leases",
+        "list_resources",
+        "release_capacity",
+        "release_server_capacity",
+    ];
+    assert_eq!(ids, expected.map(str::to_owned).into());
+}
+
+#[test]
+fn the_openapi_document_refers_only_to_what_it_has() {
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(members) => {
+                found.extend(members.get("$ref").and_then(Value::as_str));
+                members.values().for_each(|value| references(value, found));
+            }
+            Value::Array(elements) => elements.iter().for_each(|value| references(value, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    let document: Value = serde_json::from_str(&crate::openapi_json()).unwrap();
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(found.len() > 20);
+    for reference in found {
+        let pointer = reference.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+}
+
+#[test]
+fn every_openapi_operation_says_how_it_fails_and_shows_how_it_succeeds() {
+    for Operation { path, method, spec } in operations() {
+        let responses = spec["responses"].as_object().unwrap();
+        assert!(
+            spec["summary"].is_string() && spec["description"].is_string(),
+            "{path}"
+        );
+        assert!(
+            spec["operationId"].as_str().unwrap().contains('_'),
+            "{path}"
+        );
+        let has = |status: &str| responses.contains_key(status);
+        assert!(has("200"), "{path}");
+        if method == Method::POST {
+            let all = ["400", "408", "413", "415", "422", "500", "503"];
+            assert!(all.into_iter().all(has), "{path}: {responses:?}");
+            assert!(spec["requestBody"]["required"].as_bool().unwrap(), "{path}");
+        }
+        assert_eq!(has("404"), path.contains('{'), "{path}");
+    }
+    let document: Value = serde_json::from_str(&crate::openapi_json()).unwrap();
+    let description = document["info"]["description"].as_str().unwrap();
+    for kind in ProblemType::ALL {
+        assert!(description.contains(kind.name()), "{kind:?}");
+    }
+    let unavailable = &document["components"]["responses"]["Unavailable"];
+    assert!(
+        unavailable["headers"]["Retry-After"].is_object(),
+        "{unavailable}"
+    );
+}
+
+/// Every example of the document, sent to a fresh server (that of a live resource, after the first lease), succeeds as documented.
+#[tokio::test]
+async fn every_example_of_the_openapi_document_works_when_sent() {
+    let lease = operations()
+        .into_iter()
+        .find(|operation| operation.spec["operationId"] == "lease_capacity")
+        .unwrap();
+    let lease = bodies(&lease.spec).remove(0);
+
+    for Operation { path, method, spec } in operations() {
+        let mut sent = bodies(&spec);
+        if method == Method::GET {
+            sent.push(Value::Null);
+        }
+        assert!(!sent.is_empty(), "{method} {path} has no example");
+        for body in sent {
+            let router = router();
+            if path.contains('{') {
+                post(&router, "/v1/capacity", lease.to_string()).await;
+            }
+            let reply = match body {
+                Value::Null => get(&router, &uri(&path, &spec)).await,
+                body => post(&router, &uri(&path, &spec), body.to_string()).await,
+            };
+            assert_eq!(reply.status, 200, "{method} {path}");
+            let content = spec["responses"]["200"]["content"].as_object().unwrap();
+            let media_type = reply.header("content-type").split(';').next().unwrap();
+            let documented = content
+                .get(media_type)
+                .unwrap_or_else(|| panic!("{media_type}"));
+            if let Some(example) = documented
+                .get("example")
+                .filter(|_| media_type.ends_with("json"))
+            {
+                assert_alike(&reply.json(), example);
+            }
+        }
+    }
+}
+
+/// The examples of an operation's body.
+fn bodies(spec: &Value) -> Vec<Value> {
+    let content = &spec["requestBody"]["content"]["application/json"];
+    content["examples"]
+        .as_object()
+        .into_iter()
+        .flat_map(|examples| examples.values())
+        .map(|example| example["value"].clone())
+        .collect()
+}
+
+/// The address of an operation, made of the examples of its parameters.
+fn uri(path: &str, spec: &Value) -> String {
+    let mut uri = path.to_owned();
+    let mut query = Vec::new();
+    for parameter in spec["parameters"].as_array().into_iter().flatten() {
+        let name = parameter["name"].as_str().unwrap();
+        let Some(example) = parameter.get("example") else {
+            continue;
+        };
+        let text = example
+            .as_str()
+            .map_or_else(|| example.to_string(), str::to_owned);
+        let text = utf8_percent_encode(&text, NON_ALPHANUMERIC).to_string();
+        match parameter["in"].as_str().unwrap() {
+            "path" => uri = uri.replace(&format!("{{{name}}}"), &text),
+            "query" => query.push(format!("{name}={text}")),
+            other => panic!("{other}"),
+        }
+    }
+    format!("{uri}?{}", query.join("&"))
+}
+
+/// Asserts that an answer is made of the same members as the example; of lists, that the first elements are.
+fn assert_alike(reply: &Value, example: &Value) {
+    match (reply, example) {
+        (Value::Object(members), Value::Object(expected)) => {
+            // Where a list ends, no cursor follows.
+            let names = |of: &serde_json::Map<String, Value>| -> BTreeSet<_> {
+                of.keys()
+                    .filter(|name| *name != "next_cursor")
+                    .cloned()
+                    .collect()
+            };
+            assert_eq!(names(members), names(expected));
+            for (name, value) in members {
+                assert_alike(value, &expected[name]);
+            }
+        }
+        (Value::Array(elements), Value::Array(expected)) => {
+            if let (Some(element), Some(expected)) = (elements.first(), expected.first()) {
+                assert_alike(element, expected);
+            }
+        }
+        (reply, example) => {
+            assert!(
+                !example.is_object() && !example.is_array(),
+                "{reply} for {example}"
+            );
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Probes.
+
+use super::*;
+
+#[tokio::test]
+async fn a_server_that_drains_lives_but_is_not_ready() {
+    let app = app();
+    let router = super::super::router(Arc::clone(&app));
+    // Probes are asked with all sorts of queries.
+    for path in ["/livez", "/readyz", "/livez?verbose", "/readyz?verbose"] {
+        assert_eq!(get(&router, path).await.status, 200);
+    }
+    app.begin_drain();
+    assert_eq!(get(&router, "/livez").await.status, 200);
+    let reply = get(&router, "/readyz").await;
+    reply.problem(503);
+    assert_eq!(reply.header("retry-after"), "1");
+}
+
+#[tokio::test]
+async fn what_still_comes_in_while_the_server_drains_is_answered() {
+    let app = app();
+    let router = super::super::router(Arc::clone(&app));
+    app.begin_drain();
+    let body = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":1}]}"#;
+    assert_eq!(post(&router, "/v1/capacity", body).await.status, 200);
+}

@@ -1,0 +1,214 @@
+//! What operators look at.
+
+use serde_json::json;
+
+use super::*;
+
+async fn with_leases(resources: impl IntoIterator<Item = (String, String)>) -> Router {
+    let router = router();
+    for (client, resource) in resources {
+        let body =
+            json!({"client_id": client, "resources": [{"resource_id": resource, "wants": 1}]});
+        assert_eq!(
+            post(&router, "/v1/capacity", body.to_string()).await.status,
+            200
+        );
+    }
+    router
+}
+
+/// All pages of a list, from the first on: how long each is, and what they hold.
+async fn pages(router: &Router, uri: &str, list: &str, name: &str) -> (Vec<usize>, Vec<String>) {
+    let (mut lengths, mut names) = (Vec::new(), Vec::new());
+    let mut cursor = String::new();
+    loop {
+        let page = get(router, &format!("{uri}cursor={cursor}")).await.json();
+        let elements = page[list].as_array().unwrap();
+        lengths.push(elements.len());
+        names.extend(
+            elements
+                .iter()
+                .map(|one| one[name].as_str().unwrap().to_owned()),
+        );
+        match page.get("next_cursor") {
+            Some(next) => cursor = next.as_str().unwrap().to_owned(),
+            None => return (lengths, names),
+        }
+    }
+}
+
+#[tokio::test]
+async fn resources_are_found_by_their_percent_encoded_name() {
+    let ids = ["a/b", "a b", "ü", "..", "100%", "a?b#c", "x+y"];
+    let router = with_leases(ids.map(|id| ("c".to_owned(), id.to_owned()))).await;
+    for (encoded, id) in [
+        "a%2Fb",
+        "a%20b",
+        "%C3%BC",
+        "%2E%2E",
+        "100%25",
+        "a%3Fb%23c",
+        "x+y",
+    ]
+    .iter()
+    .zip(ids)
+    {
+        let view = get(&router, &format!("/v1/resources/{encoded}"))
+            .await
+            .json();
+        assert_eq!(view["resource_id"], id);
+        assert_eq!(view["sum_wants"], 1.0);
+        let page = get(&router, &format!("/v1/resources/{encoded}/leases"))
+            .await
+            .json();
+        assert_eq!(page["leases"][0]["holder_id"], "c");
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_holds_is_not_found() {
+    let router = router();
+    for path in ["/v1/resources/db", "/v1/resources/db/leases"] {
+        let problem = get(&router, path).await.problem(404);
+        assert!(problem.detail.contains("`db`"), "{}", problem.detail);
+    }
+}
+
+#[tokio::test]
+async fn names_that_no_resource_has_are_malformed() {
+    let router = router();
+    let long = "x".repeat(257);
+    for name in ["%ff", "a%00", "%0A", &long] {
+        for path in [
+            format!("/v1/resources/{name}"),
+            format!("/v1/resources/{name}/leases"),
+        ] {
+            get(&router, &path).await.problem(400);
+        }
+    }
+    get(&router, "/v1/resources//leases").await.problem(400);
+}
+
+#[tokio::test]
+async fn resources_come_in_pages_by_name() {
+    let ids = (0..120).map(|n| ("c".to_owned(), format!("tenant/{n:03}")));
+    let others = ["db", "u"].map(|id| ("c".to_owned(), id.to_owned()));
+    let router = with_leases(ids.chain(others)).await;
+
+    let (lengths, names) = pages(&router, "/v1/resources?", "resources", "resource_id").await;
+    assert_eq!(lengths, [50, 50, 22]);
+    assert!(names.is_sorted());
+    assert_eq!(names.len(), 122);
+
+    let (lengths, names) = pages(
+        &router,
+        "/v1/resources?prefix=tenant%2F&limit=40&",
+        "resources",
+        "resource_id",
+    )
+    .await;
+    assert_eq!(lengths, [40, 40, 40]);
+    assert_eq!(
+        (names[0].as_str(), names[119].as_str()),
+        ("tenant/000", "tenant/119")
+    );
+
+    let (lengths, _) = pages(
+        &router,
+        "/v1/resources?limit=5000&",
+        "resources",
+        "resource_id",
+    )
+    .await;
+    assert_eq!(lengths, [122]);
+    let (lengths, _) = pages(
+        &router,
+        "/v1/resources?prefix=none&",
+        "resources",
+        "resource_id",
+    )
+    .await;
+    assert_eq!(lengths, [0]);
+}
+
+#[tokio::test]
+async fn holders_come_in_pages() {
+    let router = with_leases((0..7).map(|n| (format!("c{n}"), "db".to_owned()))).await;
+    let (lengths, mut names) = pages(
+        &router,
+        "/v1/resources/db/leases?limit=3&",
+        "leases",
+        "holder_id",
+    )
+    .await;
+    assert_eq!(lengths, [3, 3, 1]);
+    names.sort();
+    assert_eq!(names, (0..7).map(|n| format!("c{n}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn bad_queries_are_refused_and_name_what_is_bad() {
+    let router = with_leases([("c".to_owned(), "db".to_owned())]).await;
+    for (path, word) in [
+        ("/v1/resources?prefx=a", "`prefx`"),
+        ("/v1/resources?limit=0", "`limit`"),
+        ("/v1/resources?limit=-1", "`limit`"),
+        ("/v1/resources?limit=ten", "`limit`"),
+        ("/v1/resources?limit=", "`limit`"),
+        ("/v1/resources?limit=1&limit=2", "`limit`"),
+        ("/v1/resources?cursor=x", "`cursor`"),
+        ("/v1/resources?prefix=%ff", "`prefix`"),
+        ("/v1/resources/db?limit=1", "`limit`"),
+        ("/v1/resources/db/leases?prefix=a", "`prefix`"),
+        ("/v1/resources/db/leases?limit=0", "`limit`"),
+        ("/v1/resources/db/leases?cursor=cmRi", "`cursor`"),
+        ("/v1/status?verbose", "`verbose`"),
+        ("/v1/discovery?x=1", "`x`"),
+    ] {
+        let problem = get(&router, path).await.problem(400);
+        assert_eq!(problem.kind, "/problems/malformed-request");
+        assert!(problem.detail.contains(word), "{path}: {}", problem.detail);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_tells_who_the_server_is_and_what_it_holds() {
+    let router = with_leases([
+        ("c".to_owned(), "db".to_owned()),
+        ("d".to_owned(), "db".to_owned()),
+    ])
+    .await;
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    let status = get(&router, "/v1/status").await.json();
+    for (field, value) in [
+        ("server_id", json!("host-a:7300")),
+        ("node", json!("node-a")),
+        ("level", json!(0)),
+        ("is_master", json!(true)),
+        ("epoch", json!(7)),
+        ("master", json!("http://127.0.0.1:7300")),
+        ("parents", json!([])),
+        ("uptime", json!(5.0)),
+        ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ("config_source", json!("built-in")),
+        ("config_version", json!(Document::built_in().version())),
+        ("resources", json!(1)),
+        ("leases", json!(2)),
+    ] {
+        assert_eq!(status[field], value, "{field}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_election_is_its_own_master() {
+    let discovery = get(&router(), "/v1/discovery").await.json();
+    let expected = json!({
+        "is_master": true,
+        "mastership": {"master_address": "http://127.0.0.1:7300"},
+        "server_id": "host-a:7300",
+        "node": "node-a",
+        "level": 0,
+        "epoch": 7
+    });
+    assert_eq!(discovery, expected);
+}

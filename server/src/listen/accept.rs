@@ -1,0 +1,137 @@
+//! Takes connections in, and owns them.
+
+use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::Router;
+use futures_util::FutureExt;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::{JoinError, JoinSet},
+    time::{sleep, timeout},
+};
+
+use super::connection;
+
+/// The most connections that are open at one time; who comes beyond waits in the system's queue.
+const MAX_CONNECTIONS: usize = 10_000;
+
+/// How long what is under way may take to end when the server stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long to wait when the system has no room for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// A bound listener that takes nobody in yet.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Binds an address; port 0 takes a free one.
+    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address })
+    }
+
+    /// The address it is bound to, with the real port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves the router until `shutdown` is ready, calls `drains`, and then answers what is under way, for at most 10 s. Returns how
+    /// many connections had to be cut off.
+    ///
+    /// # Cancel safety
+    /// When it is dropped, all connections are cut off.
+    pub(crate) async fn serve(
+        self,
+        router: Router,
+        shutdown: impl Future<Output = ()>,
+        drains: impl FnOnce(),
+    ) -> usize {
+        let builder = Arc::new(connection::builder());
+        let (drain, draining) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let serve = |stream| {
+            connection::serve(
+                Arc::clone(&builder),
+                stream,
+                router.clone(),
+                draining.clone(),
+            )
+        };
+
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = connections.join_next() => report(ended),
+                stream = accept(&self.listener), if connections.len() < MAX_CONNECTIONS => {
+                    connections.spawn(serve(stream));
+                }
+            }
+        }
+
+        drains();
+        // Who has connected already may have asked already.
+        while let Some(Ok((stream, _))) = self.listener.accept().now_or_never() {
+            connections.spawn(serve(prepared(stream)));
+        }
+        drop(self.listener);
+        drain.send_replace(true);
+        let all_end = async {
+            while let Some(ended) = connections.join_next().await {
+                report(ended);
+            }
+        };
+        let in_time = timeout(DRAIN_TIMEOUT, all_end).await;
+        let cut_off = if in_time.is_ok() {
+            0
+        } else {
+            connections.len()
+        };
+        connections.shutdown().await;
+        cut_off
+    }
+}
+
+/// The next connection. Trouble with one is the peer's affair; trouble with all of them passes, or is in the log.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return prepared(stream),
+            Err(error) if is_of_the_peer(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "no connection can be taken in");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_of_the_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
+}
+
+fn prepared(stream: TcpStream) -> TcpStream {
+    // An answer is one small write: waiting to fill a packet would only delay it.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
+    }
+    stream
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection's task failed");
+    }
+}

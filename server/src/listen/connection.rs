@@ -1,0 +1,120 @@
+//! Serves one connection.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, Version},
+};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+};
+use tokio::{net::TcpStream, sync::watch, time::sleep};
+use tower::Service;
+
+use super::{
+    patience::{Activity, HEAD_TIMEOUT, IDLE_TIMEOUT, Patience},
+    watched::Watched,
+};
+use crate::clock;
+
+/// How often an HTTP/2 peer with requests under way is asked whether it is still there, and how long it has to answer.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// What all connections are served with.
+pub(super) fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_EVERY)
+        .max_concurrent_streams(256)
+        .max_header_list_size(16 * 1024);
+    builder
+}
+
+/// Serves a connection to its end: the peer's, the end of our patience, or the end of what is under way when `draining` turns true.
+pub(super) async fn serve(
+    builder: Arc<Builder<TokioExecutor>>,
+    stream: TcpStream,
+    router: Router,
+    mut draining: watch::Receiver<bool>,
+) {
+    let activity = Arc::new(Activity::new());
+    let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
+    let told = Arc::clone(&activity);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let under_way = UnderWay::begin(&told, request.version() == Version::HTTP_2);
+        let answer = router.clone().call(request.map(Body::new));
+        async move {
+            let answer = answer.await;
+            drop(under_way);
+            answer
+        }
+    });
+
+    let mut connection = pin!(builder.serve_connection(io, service));
+    let mut drain = pin!(draining.wait_for(|draining| *draining));
+    let mut closing = false;
+
+    let start = clock::now();
+    let mut patience = Patience::new(start);
+    let mut rings = start.after(HEAD_TIMEOUT);
+    let mut timer = pin!(sleep(HEAD_TIMEOUT));
+
+    poll_fn(|cx| {
+        // First what has come in already: it is under way when the drain begins.
+        if connection.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if !closing && drain.as_mut().poll(cx).is_ready() {
+            closing = true;
+            connection.as_mut().graceful_shutdown();
+            if connection.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+        }
+        let now = clock::now();
+        let until = patience.until(&activity, now);
+        if until <= now {
+            return Poll::Ready(());
+        }
+        // The timer may ring too early, since it is not set anew each time that something moves, but never too late.
+        if until < rings {
+            rings = until;
+            timer.set(sleep(until.since(now)));
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            rings = until.min(now.after(IDLE_TIMEOUT));
+            timer.set(sleep(rings.since(now)));
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// A request under way, until it is dropped.
+struct UnderWay(Arc<Activity>);
+
+impl UnderWay {
+    fn begin(activity: &Arc<Activity>, interleaved: bool) -> Self {
+        activity.begin(interleaved);
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}

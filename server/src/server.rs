@@ -1,0 +1,187 @@
+//! A server from its start to its stop.
+
+use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc};
+
+use axum::Router;
+use doorman_openapi::{Epoch, InvalidId, NodeId, ServerId};
+use tokio::task::JoinSet;
+
+use crate::{
+    app::{About, App},
+    clock,
+    core::{self, Core, Predecessor},
+    http,
+    identity::{self, Directory, IdentityError},
+    listen::Listener,
+    settings::{BaseUrl, Exposure, Settings},
+    sweeper,
+};
+
+/// A control plane that is bound to its address and has its identity, and answers as soon as it [runs](Self::run).
+///
+/// ```no_run
+/// use doorman_server::{Server, Settings};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::bind(Settings::default()).await?;
+/// println!("http://{}", server.local_addr());
+/// server.run(async { tokio::signal::ctrl_c().await.unwrap_or(()) }).await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    listener: Listener,
+    app: Arc<App>,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Anybody could reach it, and it would ask nobody who they are.
+    #[error(
+        "without authentication the server listens on loopback only, and {0} is not: listen on 127.0.0.1, or pass --insecure-no-auth \
+         if everybody who can reach the address may take leases"
+    )]
+    NeedsAuthentication(SocketAddr),
+    /// The address cannot be had.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// No name for the server can be made of the host's.
+    #[error("the host's name gives no name for the server: pass --server-id")]
+    ServerId(#[source] InvalidId),
+}
+
+/// How a server stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Stopped {
+    /// Connections that did not end within the time they were given.
+    pub cut_off: usize,
+}
+
+impl Server {
+    /// Binds the address, and takes up the identity in the data directory. Nobody is answered yet.
+    ///
+    /// # Errors
+    /// [`StartError`]: an address that must not or cannot be listened on, or a data directory that cannot be used.
+    pub async fn bind(settings: Settings) -> Result<Self, StartError> {
+        let loopback = settings.listen.ip().to_canonical().is_loopback();
+        if !loopback && settings.exposure == Exposure::Loopback {
+            return Err(StartError::NeedsAuthentication(settings.listen));
+        }
+        // The address first: a start that fails for a port in use should not use up an epoch.
+        let listener =
+            Listener::bind(settings.listen)
+                .await
+                .map_err(|source| StartError::Listen {
+                    address: settings.listen,
+                    source,
+                })?;
+        let address = listener.address();
+        let identity = identity::open(&settings.data_dir, settings.node, clock::unix_seconds())?;
+
+        let predecessor = match (identity.directory, loopback) {
+            (Directory::Fresh, true) => Predecessor::None,
+            // Others may have been served from elsewhere, by a server whose data directory is lost.
+            (Directory::Fresh, false) | (Directory::Used, _) => Predecessor::Possible,
+        };
+        let core_settings = core::Settings {
+            max_leases: settings.max_leases,
+            unmatched: settings.unmatched,
+            predecessor,
+        };
+        let core = Core::new(Arc::clone(&settings.document), core_settings, clock::now());
+        let server_id = match settings.server_id {
+            Some(id) => id,
+            None => ServerId::new(format!("{}:{}", host_name(), address.port()))
+                .map_err(StartError::ServerId)?,
+        };
+        let about = About {
+            server_id,
+            node: identity.node,
+            epoch: identity.epoch,
+            advertise: advertised(settings.advertise, address),
+            config_source: settings.config_source,
+            document: settings.document,
+        };
+        Ok(Self {
+            listener,
+            app: Arc::new(App::new(core, about)),
+        })
+    }
+
+    /// The address it listens on, with the real port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// The node it speaks for.
+    #[must_use]
+    pub fn node(&self) -> &NodeId {
+        &self.app.about().node
+    }
+
+    /// The epoch of this start.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.app.about().epoch
+    }
+
+    /// All routes, to be called without a connection.
+    pub fn router(&self) -> Router {
+        http::router(Arc::clone(&self.app))
+    }
+
+    /// Serves until `shutdown` is ready; then takes nobody in any more, answers what is under way, and closes what is idle, for at
+    /// most 10 s. What has run out is freed meanwhile, whether anybody asks or not.
+    ///
+    /// # Cancel safety
+    /// When it is dropped, all connections are cut off and nothing is swept any more.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
+        let router = self.router();
+        let Self { listener, app } = self;
+        let mut sweeper = JoinSet::new();
+        sweeper.spawn(sweeper::run(Arc::clone(&app)));
+
+        let mut served = pin!(listener.serve(router, shutdown, || app.begin_drain()));
+        let cut_off = tokio::select! {
+            cut_off = &mut served => cut_off,
+            // It gives up when the books are in doubt; those who ask must still be told so.
+            Some(ended) = sweeper.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "the sweeper failed");
+                }
+                served.await
+            }
+        };
+        Stopped { cut_off }
+    }
+}
+
+/// The address at which others reach a server that listens here, unless they are told another.
+fn advertised(given: Option<BaseUrl>, address: SocketAddr) -> String {
+    match given {
+        Some(url) => url.to_string(),
+        // Everywhere is nowhere to go to.
+        None if address.ip().is_unspecified() => {
+            format!("http://{}:{}", host_name(), address.port())
+        }
+        None => format!("http://{address}"),
+    }
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}

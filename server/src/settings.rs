@@ -1,0 +1,131 @@
+//! What a server is started with.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc};
+
+use axum::http::Uri;
+use doorman_config::Document;
+use doorman_openapi::{NodeId, ServerId};
+
+use crate::core::Unmatched;
+
+/// What a server is started with. The default is what `doorman` without arguments does.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where to keep what must outlive a start; made when it is absent.
+    pub data_dir: PathBuf,
+    /// How much there is of what.
+    pub document: Arc<Document>,
+    /// Where the document comes from, for people.
+    pub config_source: String,
+    /// The address at which others reach the server; absent: the one it listens on.
+    pub advertise: Option<BaseUrl>,
+    /// The server's name; absent: host name and port.
+    pub server_id: Option<ServerId>,
+    /// The name of the server's node; absent: the one in the data directory.
+    pub node: Option<NodeId>,
+    /// The most leases that the books hold, of all resources together.
+    pub max_leases: usize,
+    /// What a resource without a template gets.
+    pub unmatched: Unmatched,
+    /// Who may reach the server.
+    pub exposure: Exposure,
+}
+
+/// Who may reach a server that asks nobody who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Exposure {
+    /// Processes of this machine: the server listens on loopback only.
+    #[default]
+    Loopback,
+    /// Everybody who can reach the address. Each of them may take leases, and give back those of others.
+    Anybody,
+}
+
+impl Settings {
+    /// The port that a server listens on when nothing is said.
+    pub const PORT: u16 = 7300;
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], Self::PORT)),
+            data_dir: PathBuf::from("./doorman-data"),
+            document: Arc::new(Document::built_in()),
+            config_source: "built-in".to_owned(),
+            advertise: None,
+            server_id: None,
+            node: None,
+            max_leases: 1_000_000,
+            unmatched: Unmatched::Grant,
+            exposure: Exposure::Loopback,
+        }
+    }
+}
+
+/// The address of a server: `http://` or `https://`, a host, perhaps a port, and nothing after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseUrl(String);
+
+/// Why a text is not the address of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "must be http:// or https://, a host, perhaps a port, and nothing after it, such as http://10.0.0.5:7300"
+)]
+pub struct InvalidBaseUrl;
+
+impl FromStr for BaseUrl {
+    type Err = InvalidBaseUrl;
+
+    fn from_str(text: &str) -> Result<Self, InvalidBaseUrl> {
+        let uri: Uri = text.parse().map_err(|_| InvalidBaseUrl)?;
+        let known = matches!(uri.scheme_str(), Some("http" | "https"));
+        let bare = uri.path().trim_matches('/').is_empty() && uri.query().is_none();
+        let host = uri.authority().is_some_and(|authority| {
+            !authority.host().is_empty() && !authority.as_str().contains('@')
+        });
+        if known && bare && host && !text.contains('#') {
+            Ok(Self(text.trim_end_matches('/').to_owned()))
+        } else {
+            Err(InvalidBaseUrl)
+        }
+    }
+}
+
+impl fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_the_address_of_a_server_and_nothing_else() {
+        for (text, url) in [
+            ("http://127.0.0.1:7300", "http://127.0.0.1:7300"),
+            ("https://doorman.example/", "https://doorman.example"),
+            ("http://[::1]:7300", "http://[::1]:7300"),
+        ] {
+            assert_eq!(text.parse::<BaseUrl>().unwrap().to_string(), url);
+        }
+        for text in [
+            "",
+            "127.0.0.1:7300",
+            "doorman.example",
+            "/v1",
+            "ftp://a",
+            "http://",
+            "http://a/v1",
+            "http://a?b",
+            "http://a#b",
+            "http://user:secret@a",
+        ] {
+            assert_eq!(text.parse::<BaseUrl>(), Err(InvalidBaseUrl), "{text}");
+        }
+    }
+}
