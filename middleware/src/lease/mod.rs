@@ -1,22 +1,37 @@
 //! The leasing side: what asks the control plane for capacity, and keeps it.
 //!
 //! [`Holder`] is the whole protocol as a pure state machine: it is told what happened and what time it is, and answers with what to
-//! do. It does no IO, so that it runs in a simulator as it runs in a service. The worker around it keeps the time, carries the
+//! do. It does no IO, so that it runs in a simulator as it runs in a service. The [`Worker`] around it keeps the time, carries the
 //! requests and tells the limiters.
 
+mod address;
 mod agenda;
 mod backoff;
 mod batch;
+mod carrier;
 mod endpoints;
 mod entry;
 mod event;
 mod holder;
+mod publish;
 mod rarely;
 mod reign;
+mod reply;
 mod resources;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod told;
+mod tracked;
+mod transport;
+mod worker;
 
+pub use address::InvalidAddress;
+pub use carrier::Transport;
 pub use event::{Demand, Effect, Event, Failure, Holding, Leased, Told, Warning};
 pub use holder::{Holder, HolderSettings};
+pub use transport::{HttpTransport, TransportError};
+pub use worker::Worker;
+
+pub(crate) use address::Address;
+pub(crate) use carrier::Carrier;
+pub(crate) use worker::{Command, Parts};

@@ -7,6 +7,9 @@ mod published;
 mod registry;
 mod settings;
 mod standing;
+#[cfg(test)]
+pub(crate) mod testing;
+mod view;
 
 use std::sync::{
     Arc, OnceLock,
@@ -37,6 +40,8 @@ pub(crate) struct Limiter {
     published: Words<WORDS>,
     admitted: AtomicF64,
     refused: AtomicF64,
+    /// The demand that the leasing side last saw, in the resource's own unit.
+    wants: AtomicF64,
     resource: ResourceId,
     settings: Arc<LimiterSettings>,
     /// Wakes waiting requests after a publication; made by the first that waits.
@@ -101,6 +106,7 @@ impl Limiter {
             published: Words::new(published.into_words()),
             admitted: AtomicF64::default(),
             refused: AtomicF64::default(),
+            wants: AtomicF64::default(),
             resource,
             settings,
             changed: OnceLock::new(),

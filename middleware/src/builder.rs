@@ -1,0 +1,223 @@
+//! From settings to a handle and its worker.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use doorman_openapi::{ClientId, InvalidId};
+use tokio::{runtime, sync::mpsc};
+
+use crate::{
+    Credentials, Doorman, WorkerState,
+    lease::{
+        Address, Carrier, Holder, HolderSettings, HttpTransport, InvalidAddress, Parts, Transport,
+        TransportError, Worker,
+    },
+    limiter::{Registry, Source},
+    status::Status,
+};
+
+/// How many keys there may be unless it is said.
+const MAX_KEYS: usize = 100_000;
+/// How long a key is kept without an attempt unless it is said.
+const IDLE_AFTER: Duration = Duration::from_secs(60);
+
+/// Builds a [`Doorman`]. Building needs no server: as long as none can be reached, the fallbacks count.
+#[must_use = "nothing is leased until it is built and its worker is run"]
+pub struct Builder {
+    servers: Vec<String>,
+    service: Option<String>,
+    credentials: Option<Credentials>,
+    authority: Option<Vec<u8>>,
+    max_keys: usize,
+    idle_after: Duration,
+}
+
+/// Why a handle cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The address of a server is none.
+    #[error("server address {address:?}")]
+    Server {
+        /// The address, unless it holds what looks like a password.
+        address: String,
+        /// What would be right.
+        source: InvalidAddress,
+    },
+    /// The service's name cannot be part of a client id.
+    #[error("service name")]
+    Service(#[source] InvalidId),
+    /// The token cannot be sent.
+    #[error("credentials")]
+    Credentials(#[source] TransportError),
+    /// Connections cannot be made at all, for the authority's certificate, or for want of certificates on the system.
+    #[error("transport")]
+    Transport(#[source] TransportError),
+    /// [`Builder::spawn`] outside a runtime.
+    #[error("there is no tokio runtime to spawn the worker on")]
+    NoRuntime,
+}
+
+impl Builder {
+    pub(crate) fn new(server: String) -> Self {
+        Self {
+            servers: vec![server],
+            service: None,
+            credentials: None,
+            authority: None,
+            max_keys: MAX_KEYS,
+            idle_after: IDLE_AFTER,
+        }
+    }
+
+    /// Another server of the same control plane, to be asked when those before it do not serve. Never one of another: two control
+    /// planes are two capacities, and the answers of the second are refused.
+    pub fn server(mut self, server: impl Into<String>) -> Self {
+        self.servers.push(server.into());
+        self
+    }
+
+    /// The name of the service, which the client id begins with; the host's name unless it is said. The process id and a random part
+    /// follow, so that no two processes share an id.
+    pub fn service(mut self, name: impl Into<String>) -> Self {
+        self.service = Some(name.into());
+        self
+    }
+
+    /// What to show to the control plane; nothing unless it is said.
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.credentials = Some(credentials);
+        self
+    }
+
+    /// The certificates in PEM that servers are trusted by, instead of those of the system.
+    pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authority = Some(pem.into());
+        self
+    }
+
+    /// How many keys made of requests are limited one by one at the same time: 100,000 unless it is said. Those beyond share one.
+    pub fn max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = keys;
+        self
+    }
+
+    /// How long a key without an attempt is kept before its lease is given back: a minute unless it is said. At least a second, in
+    /// which its bucket may fill again.
+    pub fn idle_after(mut self, time: Duration) -> Self {
+        self.idle_after = time.max(Duration::from_secs(1));
+        self
+    }
+
+    /// The handle, and the worker that leases for it once it is [run](Worker::run).
+    ///
+    /// # Errors
+    /// [`BuildError`] when a setting makes no sense. Servers are not asked.
+    pub fn build(self) -> Result<(Doorman, Worker), BuildError> {
+        let servers = self.addresses()?;
+        let encrypted = servers.iter().any(Address::is_encrypted);
+        let transport = HttpTransport::new(self.authority.as_deref(), encrypted)
+            .map_err(|error| BuildError::Transport(error.into()))?;
+        self.assemble(servers, transport)
+    }
+
+    /// Like [`build`](Self::build), with another way to the control plane: a mock, a router in this process, a client with its own
+    /// middleware. It must follow no redirects and repeat no request.
+    ///
+    /// # Errors
+    /// [`BuildError`] when a setting makes no sense.
+    pub fn build_with<T: Transport>(
+        self,
+        transport: T,
+    ) -> Result<(Doorman, Worker<T>), BuildError> {
+        let servers = self.addresses()?;
+        self.assemble(servers, transport)
+    }
+
+    /// The handle, with its worker spawned on the current runtime. The handle can [tell](Doorman::worker_state) when it dies.
+    ///
+    /// # Errors
+    /// [`BuildError`] when a setting makes no sense, or there is no runtime.
+    pub fn spawn(self) -> Result<Doorman, BuildError> {
+        let runtime = runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let (doorman, worker) = self.build()?;
+        runtime.spawn(worker.run());
+        Ok(doorman)
+    }
+
+    fn addresses(&self) -> Result<Arc<[Address]>, BuildError> {
+        self.servers
+            .iter()
+            .map(|address| {
+                Address::parse(address).map_err(|source| BuildError::Server {
+                    address: if address.contains('@') {
+                        String::from("***")
+                    } else {
+                        address.clone()
+                    },
+                    source,
+                })
+            })
+            .collect()
+    }
+
+    fn assemble<T: Transport>(
+        self,
+        servers: Arc<[Address]>,
+        transport: T,
+    ) -> Result<(Doorman, Worker<T>), BuildError> {
+        if let Some(credentials) = &self.credentials {
+            credentials.check().map_err(BuildError::Credentials)?;
+        }
+        let holder = Holder::new(HolderSettings {
+            client_id: client_id(self.service.as_deref()).map_err(BuildError::Service)?,
+            endpoints: servers.len(),
+            seed: fastrand::u64(..),
+        });
+        let (nudge, nudges) = mpsc::unbounded_channel();
+        let (command, commands) = mpsc::unbounded_channel();
+        let registry = Registry::new(self.max_keys, Source::Worker(nudge));
+        let status = Arc::new(Status::new(WorkerState::NotStarted));
+        let worker = Worker::new(Parts {
+            holder,
+            carrier: Carrier {
+                transport,
+                servers,
+                credentials: self.credentials,
+            },
+            registry: Arc::downgrade(&registry),
+            nudges,
+            commands,
+            status: Arc::clone(&status),
+            idle_after: self.idle_after,
+        });
+        Ok((Doorman::new(registry, command, status), worker))
+    }
+}
+
+/// A name that no other process has: replicas on one host differ by process id, and those in containers, which all are process 1, by
+/// chance.
+fn client_id(service: Option<&str>) -> Result<ClientId, InvalidId> {
+    let host;
+    let name = match service {
+        Some(service) => service,
+        None => {
+            host = rustix::system::uname();
+            host.nodename().to_str().unwrap_or("unknown")
+        }
+    };
+    let process = std::process::id();
+    let chance = fastrand::u64(..);
+    ClientId::new(format!("{name}-{process}-{chance:016x}"))
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("servers", &self.servers.len())
+            .field("service", &self.service)
+            .field("credentials", &self.credentials)
+            .field("max_keys", &self.max_keys)
+            .field("idle_after", &self.idle_after)
+            .finish_non_exhaustive()
+    }
+}

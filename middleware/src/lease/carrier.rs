@@ -1,0 +1,150 @@
+//! Carries requests to the servers, and what became of them back.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use doorman_openapi::{
+    CapacityRequest, CapacityResponse, ReleaseRequest, Seq,
+    paths::{CAPACITY, CAPACITY_RELEASE},
+};
+use http::{HeaderValue, Request, Response, header};
+use serde::Serialize;
+use tokio::time::timeout;
+use tower_service::Service;
+
+use super::{
+    address::Address,
+    reply::{self, Failed},
+    transport::TransportError,
+};
+use crate::Credentials;
+
+/// A service that can be the way to the control plane: [`HttpTransport`](super::HttpTransport) in production, a mock or an
+/// in-process router in tests.
+pub trait Transport:
+    Service<
+        Request<Bytes>,
+        Response = Response<Bytes>,
+        Error: Into<TransportError>,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<T> Transport for T where
+    T: Service<
+            Request<Bytes>,
+            Response = Response<Bytes>,
+            Error: Into<TransportError>,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + 'static
+{
+}
+
+/// What became of a request for leases.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) seq: Seq,
+    pub(super) endpoint: usize,
+    pub(super) result: Result<CapacityResponse, Failed>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Carrier<T> {
+    pub(crate) transport: T,
+    pub(crate) servers: Arc<[Address]>,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+impl<T: Transport> Carrier<T> {
+    /// Sends a request for leases. Whatever happens, it is over when the time is.
+    pub(super) fn ask(
+        &self,
+        seq: Seq,
+        endpoint: usize,
+        request: &CapacityRequest,
+        time: Duration,
+    ) -> impl Future<Output = Outcome> + Send + 'static {
+        let servers = Arc::clone(&self.servers);
+        let sending = self.post(endpoint, CAPACITY, request);
+        async move {
+            let result = match timeout(time, sending).await {
+                Ok(Ok(response)) => reply::read(&response, &servers),
+                Ok(Err(error)) => Err(Failed::unavailable(with_sources(&*error))),
+                Err(_) => Err(Failed::unavailable(format!("no answer within {time:?}"))),
+            };
+            Outcome {
+                seq,
+                endpoint,
+                result,
+            }
+        }
+    }
+
+    /// Gives leases back.
+    pub(super) fn give_back(
+        &self,
+        endpoint: usize,
+        request: &ReleaseRequest,
+        time: Duration,
+    ) -> impl Future<Output = Result<(), String>> + Send + 'static {
+        let sending = self.post(endpoint, CAPACITY_RELEASE, request);
+        async move {
+            match timeout(time, sending).await {
+                Ok(Ok(response)) if response.status().is_success() => Ok(()),
+                Ok(Ok(response)) => Err(format!("answers {}", response.status())),
+                Ok(Err(error)) => Err(with_sources(&*error)),
+                Err(_) => Err(format!("no answer within {time:?}")),
+            }
+        }
+    }
+
+    /// The address of an endpoint, for the log.
+    pub(super) fn name(&self, endpoint: usize) -> String {
+        self.servers
+            .get(endpoint)
+            .map_or_else(String::new, Address::to_string)
+    }
+
+    fn post(
+        &self,
+        endpoint: usize,
+        path: &str,
+        body: &impl Serialize,
+    ) -> impl Future<Output = Result<Response<Bytes>, TransportError>> + Send + 'static {
+        let body = serde_json::to_vec(body);
+        let uri = self.servers.get(endpoint).map(|server| server.uri(path));
+        let credentials = self.credentials.clone();
+        let mut transport = self.transport.clone();
+        async move {
+            let uri = uri.ok_or("there is no such server")?;
+            let mut request = Request::post(uri).body(Bytes::from(body?))?;
+            let json = HeaderValue::from_static("application/json");
+            request.headers_mut().insert(header::CONTENT_TYPE, json);
+            if let Some(credentials) = credentials {
+                let value = credentials.header().await?;
+                request.headers_mut().insert(header::AUTHORIZATION, value);
+            }
+            std::future::poll_fn(|cx| transport.poll_ready(cx))
+                .await
+                .map_err(Into::into)?;
+            transport.call(request).await.map_err(Into::into)
+        }
+    }
+}
+
+/// An error in one line: reqwest's own text leaves out why.
+fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,141 @@
+//! The limiters that are leased for: when to look at each, and what it wants.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use doorman_openapi::{Capacity, Moment, ResourceId};
+
+use super::Demand;
+use crate::{
+    demand::{Window, in_unit, window_length},
+    limiter::Limiter,
+};
+
+/// A demand is looked at so often in its window, so that one which outgrows its lease shows soon.
+const LOOKS: f64 = 8.0;
+/// The window until a refresh interval is known.
+const FIRST_INTERVAL: f64 = 1.0;
+
+#[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) limiter: Arc<Limiter>,
+    window: Window,
+    window_length: f64,
+    /// The seconds that the resource's rate is counted over.
+    per: f64,
+    last_attempt: Moment,
+    next_look: Moment,
+    /// Whether the control plane has answered for it.
+    pub(super) answered: bool,
+    /// Whether it was said that the resource is not a rate.
+    pub(super) warned: bool,
+}
+
+impl Tracked {
+    fn look(&mut self, now: Moment) -> Demand {
+        let tally = self.limiter.tally();
+        let total = tally.admitted + tally.refused;
+        if self.window.look(total, self.window_length, now) {
+            self.last_attempt = now;
+        }
+        let measured = || in_unit(self.window.wants(), self.per);
+        let wants = self.limiter.settings().wants.unwrap_or_else(measured);
+        self.limiter.saw(wants.get());
+        Demand {
+            wants,
+            used: Capacity::saturating(tally.admitted),
+        }
+    }
+
+    /// What the resource's answers say of how to measure.
+    pub(super) fn measure(&mut self, refresh_interval: Duration, per: f64) {
+        self.window_length = window_length(refresh_interval.as_secs_f64());
+        self.per = per;
+    }
+}
+
+/// What a look has shown.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) id: ResourceId,
+    pub(super) demand: Demand,
+    /// Whether nothing has been attempted for long.
+    pub(super) idle: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Limiters {
+    tracked: HashMap<ResourceId, Tracked, foldhash::fast::RandomState>,
+    /// One look at each, the next first.
+    looks: BinaryHeap<Reverse<(Moment, ResourceId)>>,
+}
+
+impl Limiters {
+    /// Takes a limiter up, in the place of a forgotten one of the same resource if need be.
+    pub(super) fn insert(&mut self, limiter: Arc<Limiter>, now: Moment) {
+        let id = limiter.resource().clone();
+        let tracked = Tracked {
+            limiter,
+            window: Window::new(now),
+            window_length: window_length(FIRST_INTERVAL),
+            per: 1.0,
+            last_attempt: now,
+            next_look: now,
+            answered: false,
+            warned: false,
+        };
+        self.tracked.insert(id.clone(), tracked);
+        self.looks.push(Reverse((now, id)));
+    }
+
+    pub(super) fn get_mut(&mut self, id: &ResourceId) -> Option<&mut Tracked> {
+        self.tracked.get_mut(id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ResourceId, &Tracked)> {
+        self.tracked.iter()
+    }
+
+    /// When to look next.
+    pub(super) fn next_look(&self) -> Moment {
+        self.looks
+            .peek()
+            .map_or(Moment::NEVER, |Reverse((at, _))| *at)
+    }
+
+    /// What the limiter of a resource wants now.
+    pub(super) fn look(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
+        Some(self.tracked.get_mut(id)?.look(now))
+    }
+
+    /// Looks at the next limiter whose time has come, and lets it report again that it runs low.
+    pub(super) fn look_next(&mut self, idle_after: Duration, now: Moment) -> Option<Look> {
+        while self.next_look() <= now {
+            let Reverse((at, id)) = self.looks.pop()?;
+            let tracked = self.tracked.get_mut(&id).filter(|t| t.next_look == at);
+            let Some(tracked) = tracked else {
+                // It was forgotten, and perhaps taken up again, since.
+                continue;
+            };
+            let demand = tracked.look(now);
+            tracked.limiter.heard();
+            tracked.next_look = now.after_seconds(tracked.window_length / LOOKS);
+            self.looks.push(Reverse((tracked.next_look, id.clone())));
+            return Some(Look {
+                demand,
+                idle: tracked.last_attempt.after(idle_after) <= now,
+                id,
+            });
+        }
+        None
+    }
+
+    /// Looks at it no more.
+    pub(super) fn remove(&mut self, id: &ResourceId) -> Option<Tracked> {
+        self.tracked.remove(id)
+    }
+}

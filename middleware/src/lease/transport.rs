@@ -1,0 +1,85 @@
+//! How requests travel in production: over reqwest.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response};
+use reqwest::{Certificate, Client, redirect};
+use tower_service::Service;
+
+/// An error of a transport.
+pub type TransportError = Box<dyn std::error::Error + Send + Sync>;
+
+/// No answer is longer than this: a thousand leases are a third of a megabyte.
+const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+/// A connection that cannot be made by then is a failure of its own; the request's own deadline may come first.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Carries requests to the control plane over HTTP: pooled connections, TLS with rustls, no redirects (the lease client follows a
+/// master's name itself, and only to configured servers), no proxies from the environment, no retries (every transmission has its own
+/// number).
+#[derive(Clone)]
+pub struct HttpTransport {
+    client: Client,
+}
+
+impl HttpTransport {
+    /// `authority` in PEM is what servers are trusted by, instead of the system's authorities. Without TLS none are loaded at all.
+    pub(crate) fn new(authority: Option<&[u8]>, encrypted: bool) -> Result<Self, reqwest::Error> {
+        let builder = Client::builder()
+            .redirect(redirect::Policy::none())
+            .referer(false)
+            .no_proxy()
+            .retry(reqwest::retry::never())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .user_agent(concat!("tower-doorman/", env!("CARGO_PKG_VERSION")));
+        let builder = match authority {
+            Some(pem) => builder.tls_certs_only(Certificate::from_pem_bundle(pem)?),
+            None if encrypted => builder,
+            None => builder.tls_certs_only([]),
+        };
+        let client = builder.build()?;
+        Ok(Self { client })
+    }
+}
+
+impl fmt::Debug for HttpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpTransport").finish_non_exhaustive()
+    }
+}
+
+impl Service<Request<Bytes>> for HttpTransport {
+    type Response = Response<Bytes>;
+    type Error = TransportError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Bytes>, TransportError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        let client = self.client.clone();
+        Box::pin(async move {
+            let mut answer = client.execute(request.try_into()?).await?;
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = answer.status();
+            *response.headers_mut() = std::mem::take(answer.headers_mut());
+            let mut body = BytesMut::new();
+            while let Some(chunk) = answer.chunk().await? {
+                if body.len().saturating_add(chunk.len()) > LONGEST_ANSWER {
+                    return Err("the answer is too long".into());
+                }
+                body.extend_from_slice(&chunk);
+            }
+            *response.body_mut() = body.freeze();
+            Ok(response)
+        })
+    }
+}

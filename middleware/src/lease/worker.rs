@@ -1,0 +1,371 @@
+//! The task around the state machine: it keeps the time, looks at the limiters, carries requests and tells the limiters what they have.
+
+mod ready;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use doorman_openapi::{Moment, ResourceId};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{
+    sync::{
+        mpsc::{UnboundedReceiver, error::TryRecvError},
+        oneshot,
+    },
+    time::{sleep, timeout},
+};
+
+use self::ready::Waiters;
+use super::{
+    Effect, Event, Holder, Holding, Warning,
+    carrier::{Carrier, Outcome, Transport},
+    publish,
+    tracked::Limiters,
+    transport::HttpTransport,
+};
+use crate::{
+    clock,
+    limiter::{Nudge, Registry},
+    status::{Status, WorkerState},
+};
+
+/// Giving the leases back must not hold up a process that ends.
+const RELEASE_TIME: Duration = Duration::from_millis(500);
+/// What is idle is given back without haste.
+const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
+/// It wakes at least so often: a timer stands still while the machine is suspended, and leases do not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// What a handle asks of the worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Say when every fixed limiter that there is now has been answered for.
+    Ready(oneshot::Sender<()>),
+    /// Give the leases back and end.
+    Shutdown(oneshot::Sender<Result<(), String>>),
+}
+
+/// What the worker is made of.
+pub(crate) struct Parts<T> {
+    pub(crate) holder: Holder,
+    pub(crate) carrier: Carrier<T>,
+    pub(crate) registry: Weak<Registry>,
+    pub(crate) nudges: UnboundedReceiver<Nudge>,
+    pub(crate) commands: UnboundedReceiver<Command>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) idle_after: Duration,
+}
+
+/// The one task of a process that leases for all of its limits. It does nothing until it is [run](Self::run).
+#[must_use = "no lease comes unless the worker is run"]
+pub struct Worker<T = HttpTransport> {
+    parts: Parts<T>,
+    limiters: Limiters,
+    waiters: Waiters,
+    asking: FuturesUnordered<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
+    releasing: FuturesUnordered<Pin<Box<dyn Future<Output = Result<(), String>> + Send>>>,
+    /// Why the last request failed, for the log.
+    last_failure: String,
+}
+
+/// Why the worker ends.
+enum End {
+    Told(oneshot::Sender<Result<(), String>>),
+    HandlesGone,
+}
+
+impl<T: Transport> Worker<T> {
+    pub(crate) fn new(parts: Parts<T>) -> Self {
+        Self {
+            parts,
+            limiters: Limiters::default(),
+            waiters: Waiters::default(),
+            asking: FuturesUnordered::new(),
+            releasing: FuturesUnordered::new(),
+            last_failure: String::new(),
+        }
+    }
+
+    /// Leases until it is told to stop, or until every handle and everything made from one is dropped. Then it gives the leases back,
+    /// for at most half a second.
+    ///
+    /// # Cancel safety
+    /// Dropped before it has ended, it gives nothing back: the leases end by themselves, and so does what the limits may spend of them.
+    pub async fn run(mut self) {
+        self.parts.status.set(WorkerState::Running);
+        let end = self.work().await;
+        let released = self.give_back().await;
+        if let Err(reason) = &released {
+            tracing::info!(reason, "leases were not given back: they end by themselves");
+        }
+        self.parts.status.set(WorkerState::Stopped);
+        match end {
+            // Whoever asked may have gone away meanwhile.
+            End::Told(reply) => drop(reply.send(released)),
+            End::HandlesGone => {}
+        }
+    }
+
+    async fn work(&mut self) -> End {
+        let mut commanded = true;
+        loop {
+            let wake = self.catch_up();
+            let pause = wake.since(clock::now()).min(LONGEST_SLEEP);
+            tokio::select! {
+                biased;
+                command = self.parts.commands.recv(), if commanded => match command {
+                    Some(Command::Shutdown(reply)) => return End::Told(reply),
+                    Some(Command::Ready(reply)) => {
+                        if self.take_nudges().is_none() {
+                            return End::HandlesGone;
+                        }
+                        self.waiters.add(reply, &self.limiters);
+                    }
+                    // The handles are gone, but not yet what was made from them.
+                    None => commanded = false,
+                },
+                nudge = self.parts.nudges.recv() => match nudge {
+                    Some(nudge) => self.nudged(nudge),
+                    None => return End::HandlesGone,
+                },
+                () = sleep(pause) => {}
+                Some(outcome) = self.asking.next() => self.came_out(outcome),
+                Some(_) = self.releasing.next() => {}
+            }
+        }
+    }
+
+    /// Does all that is due now; when to come back.
+    fn catch_up(&mut self) -> Moment {
+        let now = clock::now();
+        while let Some(look) = self.limiters.look_next(self.parts.idle_after, now) {
+            if look.idle && self.forget(&look.id) {
+                self.handle(Event::Forget { resource: look.id }, now);
+            } else {
+                self.demand(look.id, look.demand, now);
+            }
+        }
+        while self.parts.holder.wake_at() <= now {
+            for id in self.parts.holder.due(now) {
+                if let Some(demand) = self.limiters.look(&id, now) {
+                    self.demand(id, demand, now);
+                }
+            }
+            self.handle(Event::Tick, now);
+        }
+        self.parts.holder.wake_at().min(self.limiters.next_look())
+    }
+
+    /// Forgets an idle limiter, if nobody needs it.
+    fn forget(&mut self, id: &ResourceId) -> bool {
+        let Some(registry) = self.parts.registry.upgrade() else {
+            return false;
+        };
+        let forgotten = self
+            .limiters
+            .get_mut(id)
+            .is_some_and(|tracked| registry.forget(&tracked.limiter));
+        if forgotten {
+            self.limiters.remove(id);
+        }
+        forgotten
+    }
+
+    /// Takes what nudges there are; `None` when there will be no more.
+    fn take_nudges(&mut self) -> Option<()> {
+        loop {
+            match self.parts.nudges.try_recv() {
+                Ok(nudge) => self.nudged(nudge),
+                Err(TryRecvError::Empty) => return Some(()),
+                Err(TryRecvError::Disconnected) => return None,
+            }
+        }
+    }
+
+    fn nudged(&mut self, nudge: Nudge) {
+        let now = clock::now();
+        let limiter = match nudge {
+            Nudge::New(limiter) => {
+                self.limiters.insert(Arc::clone(&limiter), now);
+                limiter
+            }
+            Nudge::Hungry(limiter) => limiter,
+        };
+        let id = limiter.resource().clone();
+        if let Some(demand) = self.limiters.look(&id, now) {
+            self.demand(id, demand, now);
+        }
+    }
+
+    fn came_out(&mut self, outcome: Outcome) {
+        let Outcome {
+            seq,
+            endpoint,
+            result,
+        } = outcome;
+        let event = match result {
+            Ok(response) => Event::Answered { seq, response },
+            Err(failed) => {
+                self.last_failure =
+                    format!("{}: {}", self.parts.carrier.name(endpoint), failed.reason);
+                tracing::debug!(reason = self.last_failure, "a request for leases failed");
+                let failure = failed.failure;
+                Event::Failed { seq, failure }
+            }
+        };
+        self.handle(event, clock::now());
+    }
+
+    fn demand(&mut self, resource: ResourceId, demand: super::Demand, now: Moment) {
+        self.handle(Event::Demand { resource, demand }, now);
+    }
+
+    fn handle(&mut self, event: Event, now: Moment) {
+        for effect in self.parts.holder.handle(event, now) {
+            match effect {
+                Effect::Send {
+                    seq,
+                    endpoint,
+                    request,
+                    timeout,
+                } => {
+                    let asking = self.parts.carrier.ask(seq, endpoint, &request, timeout);
+                    self.asking.push(Box::pin(asking));
+                }
+                Effect::SendRelease {
+                    endpoint, request, ..
+                } => {
+                    let time = IDLE_RELEASE_TIME;
+                    let releasing = self.parts.carrier.give_back(endpoint, &request, time);
+                    self.releasing.push(Box::pin(releasing));
+                }
+                Effect::Changed { resource, holding } => self.changed(&resource, &holding, now),
+                Effect::Warn(warning) => self.warn(&warning),
+            }
+        }
+    }
+
+    /// Tells a limiter what it has.
+    fn changed(&mut self, resource: &ResourceId, holding: &Holding, now: Moment) {
+        let Some(tracked) = self.limiters.get_mut(resource) else {
+            return;
+        };
+        let told = holding.told.as_deref();
+        tracked.measure(holding.refresh_interval, publish::per(told));
+        tracked.limiter.publish(publish::standing(holding), now);
+        if publish::counts_in_use(told) && !std::mem::replace(&mut tracked.warned, true) {
+            tracing::error!(
+                %resource,
+                "the resource counts what is in use at one time, and a limit wears it as a rate: the fallback counts"
+            );
+        }
+        if holding.answered && !std::mem::replace(&mut tracked.answered, true) {
+            self.waiters.answered(resource);
+        }
+    }
+
+    fn warn(&self, warning: &Warning) {
+        let name = |endpoint: &usize| self.parts.carrier.name(*endpoint);
+        match warning {
+            Warning::Unreachable => tracing::warn!(
+                reason = self.last_failure,
+                "the control plane gives no leases: those held last until their end, then the fallbacks count"
+            ),
+            Warning::Reached => tracing::info!("the control plane gives leases again"),
+            Warning::Refused { resource } => tracing::warn!(
+                %resource,
+                reason = self.last_failure,
+                "the control plane refuses a resource: its fallback counts"
+            ),
+            Warning::ForeignNode {
+                endpoint,
+                known,
+                heard,
+            } => tracing::error!(
+                server = name(endpoint),
+                %known,
+                %heard,
+                "a server belongs to another node: several masters are several capacities, and its answers are refused"
+            ),
+            Warning::StaleEpoch {
+                endpoint,
+                known,
+                heard,
+            } => tracing::warn!(
+                server = name(endpoint),
+                %known,
+                %heard,
+                "a server answers for a reign that is over: its answers are dropped"
+            ),
+        }
+    }
+
+    /// Gives every lease back: to one server after the other, as long as there is time.
+    async fn give_back(&mut self) -> Result<(), String> {
+        // What is under way is for leases that are no longer wanted.
+        self.asking.clear();
+        let mut failure = String::from("no answer in time");
+        let giving = async {
+            for _ in 0..self.parts.carrier.servers.len() {
+                let now = clock::now();
+                let effects = self.parts.holder.handle(Event::Stop, now);
+                let mut release = None;
+                for effect in effects {
+                    match effect {
+                        Effect::Changed { resource, holding } => {
+                            self.changed(&resource, &holding, now);
+                        }
+                        Effect::SendRelease {
+                            endpoint, request, ..
+                        } => release = Some((endpoint, request)),
+                        Effect::Send { .. } | Effect::Warn(_) => {}
+                    }
+                }
+                let Some((endpoint, request)) = release else {
+                    return Ok(());
+                };
+                let carrier = &self.parts.carrier;
+                match carrier.give_back(endpoint, &request, RELEASE_TIME).await {
+                    Ok(()) => return Ok(()),
+                    Err(reason) => failure = format!("{}: {reason}", carrier.name(endpoint)),
+                }
+            }
+            Err(())
+        };
+        match timeout(RELEASE_TIME, giving).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(())) | Err(_) => Err(failure),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Worker<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("status", &self.parts.status.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Drop for Worker<T> {
+    fn drop(&mut self) {
+        let state = self.parts.status.get();
+        if state == WorkerState::Stopped {
+            return;
+        }
+        self.parts.status.set(WorkerState::Died);
+        if self.parts.registry.strong_count() > 0 {
+            tracing::error!(
+                ?state,
+                "the leasing worker was dropped while limits need it: no lease comes any more, and the fallbacks count"
+            );
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Who waits for the first answers.
+
+use std::collections::HashSet;
+
+use doorman_openapi::ResourceId;
+use tokio::sync::oneshot;
+
+use crate::lease::tracked::Limiters;
+
+/// Each waits for the fixed limiters that there were when it asked.
+#[derive(Debug, Default)]
+pub(super) struct Waiters(Vec<Waiter>);
+
+#[derive(Debug)]
+struct Waiter {
+    unanswered: HashSet<ResourceId>,
+    reply: oneshot::Sender<()>,
+}
+
+impl Waiters {
+    pub(super) fn add(&mut self, reply: oneshot::Sender<()>, limiters: &Limiters) {
+        let unanswered = limiters
+            .iter()
+            .filter(|(_, tracked)| tracked.limiter.is_fixed() && !tracked.answered)
+            .map(|(id, _)| id.clone())
+            .collect();
+        self.0.push(Waiter { unanswered, reply });
+        self.reply();
+    }
+
+    pub(super) fn answered(&mut self, id: &ResourceId) {
+        if self.0.is_empty() {
+            return;
+        }
+        for waiter in &mut self.0 {
+            waiter.unanswered.remove(id);
+        }
+        self.reply();
+    }
+
+    /// Replies to those who have nothing to wait for any more, and drops those who have gone away.
+    fn reply(&mut self) {
+        let done = |waiter: &mut Waiter| waiter.unanswered.is_empty() || waiter.reply.is_closed();
+        for waiter in self.0.extract_if(.., done) {
+            waiter.reply.send(()).ok();
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What every limit looks like at one moment, for debugging.
+
+use doorman_openapi::{Moment, ResourceId};
+use serde::Serialize;
+
+use crate::{WorkerState, limiter::Limiter};
+
+/// Every limit of the process at one moment: made by [`Doorman::snapshot`](crate::Doorman::snapshot).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Whether leases can come.
+    pub worker: WorkerState,
+    /// The limits, by resource.
+    pub limits: Vec<LimitSnapshot>,
+}
+
+/// One resource as this process sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LimitSnapshot {
+    /// The resource.
+    pub resource: ResourceId,
+    /// What is held; null when there is no lease, and the fallback counts.
+    pub lease: Option<LeaseSnapshot>,
+    /// The whole limit, of which the lease is a part, in the resource's own unit; null when it was not told.
+    pub limit: Option<f64>,
+    /// The seconds that `limit`, `wants` and the lease's capacity are counted over.
+    pub per: f64,
+    /// The demand as last seen, in the resource's own unit.
+    pub wants: f64,
+    /// The total cost admitted since the process began, or since the resource was last forgotten.
+    pub admitted: f64,
+    /// The total cost refused in the same time.
+    pub refused: f64,
+    /// How many requests wait.
+    pub waiting: u32,
+}
+
+/// What is held of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LeaseSnapshot {
+    /// How much may be used, in the resource's own unit; null when everything passes.
+    pub capacity: Option<f64>,
+    /// Seconds until it ends unless it is renewed; null when it needs no lease.
+    pub expires_in: Option<f64>,
+}
+
+impl LimitSnapshot {
+    pub(crate) fn new(limiter: &Limiter, now: Moment) -> Self {
+        let view = limiter.view_at(now);
+        let lease = view.held.map(|held| LeaseSnapshot {
+            capacity: held.rate.map(|rate| rate * view.per),
+            expires_in: (held.ends < Moment::NEVER).then(|| held.ends.seconds_since(now)),
+        });
+        Self {
+            resource: limiter.resource().clone(),
+            lease,
+            limit: view.limit,
+            per: view.per,
+            wants: view.wants,
+            admitted: view.tally.admitted,
+            refused: view.tally.refused,
+            waiting: view.waiting,
+        }
+    }
+}
