@@ -304,3 +304,6 @@ impl View {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,3 +93,6 @@ impl<const N: usize> Words<N> {
         result
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,8 @@ mod settings;
 mod standing;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::sync::{

@@ -231,3 +231,6 @@ impl PartialEq for Entry {
 }
 
 impl Eq for Entry {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+use std::thread;
+
+use super::*;
+
+#[test]
+fn words_are_never_read_half_written() {
+    let words = Words::new([0; 8]);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    words.update(|old| (old.map(|word| word + 1), ()));
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut last = 0;
+            while last < 40_000 {
+                let [first, rest @ ..] = words.read();
+                assert!(rest.iter().all(|&word| word == first));
+                assert!(first >= last, "went back in time");
+                last = first;
+            }
+        });
+    });
+}
+
+#[test]
+fn no_addition_is_lost() {
+    let total = AtomicF64::default();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..10_000).for_each(|_| total.update(|total| total + 0.5)));
+        }
+    });
+    assert_eq!(total.load(), 20_000.0);
+}

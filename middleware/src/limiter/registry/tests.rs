@@ -1,0 +1,102 @@
+use std::thread;
+
+use super::{super::testing::leasing, *};
+use crate::limiter::{Burst, Fallback};
+
+fn settings() -> Arc<LimiterSettings> {
+    Arc::new(LimiterSettings {
+        burst: Burst::default(),
+        fallback: Fallback::Safe,
+        wants: None,
+    })
+}
+
+fn id(text: &str) -> ResourceId {
+    ResourceId::new(text).unwrap()
+}
+
+#[test]
+fn a_resource_has_one_limiter_and_the_worker_hears_of_it_once() {
+    let (registry, mut nudges) = leasing(10);
+    let limiters: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| registry.keyed("tenant/acme", &settings()).unwrap()))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+
+    let fixed = registry.fixed(&id("tenant/acme"), &settings());
+    assert!(limiters.iter().all(|limiter| Arc::ptr_eq(limiter, &fixed)));
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::New(limiter)) if Arc::ptr_eq(&limiter, &fixed)));
+    assert!(nudges.try_recv().is_err());
+}
+
+#[test]
+fn past_the_bound_there_is_room_for_known_keys_and_what_the_program_names() {
+    let (registry, _nudges) = leasing(2);
+    assert!(registry.keyed("a", &settings()).is_some());
+    assert!(registry.keyed("b", &settings()).is_some());
+    assert!(registry.keyed("c", &settings()).is_none());
+    assert!(registry.keyed("a", &settings()).is_some());
+    registry.overflow(&id("(overflow)"), &settings());
+    registry.fixed(&id("db"), &settings());
+    assert_eq!(registry.limiters().len(), 4);
+}
+
+#[test]
+fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
+    let (registry, mut nudges) = leasing(1);
+    let first = registry.keyed("a", &settings()).unwrap();
+    assert!(registry.forget(&first));
+    assert!(!registry.forget(&first), "was forgotten before");
+
+    let second = registry.keyed("a", &settings()).unwrap();
+    assert!(!Arc::ptr_eq(&first, &second));
+    assert!(
+        !registry.forget(&first),
+        "must not take its successor along"
+    );
+    assert!(Arc::ptr_eq(
+        &second,
+        &registry.keyed("a", &settings()).unwrap()
+    ));
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
+}
+
+#[test]
+fn what_the_program_names_is_never_forgotten_even_if_a_request_named_it_first() {
+    let (registry, _nudges) = leasing(10);
+    let limiter = registry.keyed("db", &settings()).unwrap();
+    assert!(!limiter.is_fixed());
+    registry.fixed(&id("db"), &settings());
+    assert!(limiter.is_fixed());
+    assert!(!registry.forget(&limiter));
+}
+
+#[test]
+fn hunger_is_told_once_until_it_is_heard() {
+    let (registry, mut nudges) = leasing(10);
+    let limiter = registry.keyed("db", &settings()).unwrap();
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
+    for _ in 0..2 {
+        registry.hungry(&limiter);
+        registry.hungry(&limiter);
+        assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(_))));
+        assert!(nudges.try_recv().is_err());
+        limiter.heard();
+    }
+}
+
+#[test]
+fn the_worker_sees_when_nobody_admits_requests_any_more() {
+    let (registry, mut nudges) = leasing(10);
+    let limiter = registry.keyed("db", &settings()).unwrap();
+    drop(registry);
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
+    assert!(nudges.is_closed() && nudges.try_recv().is_err());
+    drop(limiter);
+}

@@ -1,0 +1,62 @@
+//! A leasing side made by hand.
+
+use std::{sync::Arc, time::Duration};
+
+use doorman_openapi::ResourceId;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::{Limiter, Nudge, Policy, Registry, SafeRate, Source, Standing};
+use crate::clock;
+
+/// A registry whose worker is the test.
+pub(crate) fn leasing(max_keys: usize) -> (Arc<Registry>, UnboundedReceiver<Nudge>) {
+    let (nudges, received) = unbounded_channel();
+    (Registry::new(max_keys, Source::Worker(nudges)), received)
+}
+
+/// A registry that needs no worker.
+pub(crate) fn given(
+    standing: impl Fn(&ResourceId) -> Standing + Send + Sync + 'static,
+) -> Arc<Registry> {
+    Registry::new(1_000, Source::Given(Box::new(standing)))
+}
+
+/// A lease of so many tokens a second for so long, of a whole limit of 1,000 a second; the next refresh is in 2 s, and nothing is
+/// known of a safe capacity.
+pub(crate) fn leased(rate: f64, length: Duration) -> Standing {
+    let now = clock::now();
+    Standing::Leased {
+        rate,
+        ends: now.after(length),
+        safe: None,
+        refresh_at: now.after(Duration::from_secs(2)),
+        policy: Some(Policy {
+            limit: 1_000.0,
+            per: 1.0,
+        }),
+    }
+}
+
+/// No lease; the next refresh is in 2 s.
+pub(crate) fn no_lease(safe: Option<SafeRate>) -> Standing {
+    Standing::NoLease {
+        safe,
+        refresh_at: clock::now().after(Duration::from_secs(2)),
+    }
+}
+
+impl Registry {
+    /// Publishes for a resource that is there.
+    pub(crate) fn publish(&self, resource: &str, standing: Standing) {
+        self.known(resource).publish(standing, clock::now());
+    }
+
+    /// The limiter of a resource that is there.
+    pub(crate) fn known(&self, resource: &str) -> Arc<Limiter> {
+        let limiters = self.limiters();
+        limiters
+            .into_iter()
+            .find(|limiter| limiter.resource().as_str() == resource)
+            .unwrap_or_else(|| panic!("no limiter for {resource}"))
+    }
+}

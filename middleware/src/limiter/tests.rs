@@ -1,0 +1,108 @@
+use std::{thread, time::Duration};
+
+use super::{testing::leased, *};
+use crate::{Cost, clock};
+
+fn limiter(fallback: Fallback) -> Arc<Limiter> {
+    let settings = Arc::new(LimiterSettings {
+        burst: Burst::default(),
+        fallback,
+        wants: None,
+    });
+    let resource = ResourceId::new("db").unwrap();
+    Arc::new(Limiter::new(resource, settings, 0, clock::now()))
+}
+
+fn take(limiter: &Arc<Limiter>, now: Moment) -> Result<Place, Refused> {
+    let mut place = Place::new(Arc::clone(limiter), Cost::ONE);
+    place.take(Patience::Never, now)?;
+    Ok(place)
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_threads_together_take_exactly_what_there_is() {
+    let limiter = limiter(Fallback::Pessimistic);
+    limiter.publish(leased(1_000.0, Duration::from_secs(60)), clock::now());
+    let now = clock::now();
+    let admitted: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let taken = (0..1_000).filter_map(|_| take(&limiter, now).ok());
+                    taken.map(|mut place| place.keep()).count()
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+
+    assert_eq!(admitted, 1_000);
+    let tally = limiter.tally();
+    assert_eq!((tally.admitted, tally.refused), (1_000.0, 3_000.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_dropped_is_given_back_and_counts_nowhere() {
+    let limiter = limiter(Fallback::Pessimistic);
+    limiter.publish(leased(1.0, Duration::from_secs(60)), clock::now());
+    let now = clock::now();
+
+    drop(take(&limiter, now).unwrap());
+    assert_eq!(limiter.tally(), Tally::default());
+    take(&limiter, now).unwrap().keep();
+    assert!(take(&limiter, now).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewed_lease_brings_no_second_burst() {
+    let limiter = limiter(Fallback::Pessimistic);
+    let now = clock::now();
+    let mut admitted = 0;
+    for _ in 0..100 {
+        limiter.publish(leased(10.0, Duration::from_secs(60)), now);
+        while let Ok(mut place) = take(&limiter, now) {
+            place.keep();
+            admitted += 1;
+        }
+    }
+    assert_eq!(admitted, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn credit_is_charged_when_the_lease_comes_but_at_most_a_burst() {
+    let limiter = limiter(Fallback::Safe);
+    for _ in 0..1_000 {
+        take(&limiter, clock::now()).unwrap().keep();
+    }
+    limiter.publish(leased(10.0, Duration::from_secs(60)), clock::now());
+
+    // A full burst of debt: one second until nothing is owed, and a tenth for the first token.
+    let refused = take(&limiter, clock::now()).unwrap_err();
+    let wait = refused.until.unwrap().since(clock::now());
+    assert_eq!(
+        (refused.why, wait),
+        (Why::Spent, Duration::from_millis(1_100))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_before_the_first_lease_are_charged_against_a_full_bucket() {
+    let limiter = limiter(Fallback::Safe);
+    for _ in 0..4 {
+        take(&limiter, clock::now()).unwrap().keep();
+    }
+    limiter.publish(leased(10.0, Duration::from_secs(60)), clock::now());
+    let admitted = std::iter::from_fn(|| take(&limiter, clock::now()).ok())
+        .map(|mut place| place.keep())
+        .count();
+    assert_eq!(admitted, 6);
+}
+
+#[test]
+fn is_small() {
+    // A service may keep a million of them.
+    assert!(size_of::<Limiter>() <= 168, "{}", size_of::<Limiter>());
+}
