@@ -13,11 +13,17 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    const NONE: Self = Self { amount: 0.0, end: Moment::ORIGIN };
+    const NONE: Self = Self {
+        amount: 0.0,
+        end: Moment::ORIGIN,
+    };
 
     /// A lease granted now: the books keep it for 1.05 × its length, counted from the handling of the request.
     pub(super) fn lease(amount: f64, length: f64, now: Moment) -> Self {
-        Self { amount, end: now.after_seconds(length * CLOCK_DRIFT) }
+        Self {
+            amount,
+            end: now.after_seconds(length * CLOCK_DRIFT),
+        }
     }
 
     fn lasts(&self, now: Moment) -> bool {
@@ -39,7 +45,10 @@ pub(super) struct Booking {
 }
 
 impl Booking {
-    pub(super) const NOTHING: Self = Self { lease: Hold::NONE, claim: Hold::NONE };
+    pub(super) const NOTHING: Self = Self {
+        lease: Hold::NONE,
+        claim: Hold::NONE,
+    };
 
     /// The most that the holder may be using.
     pub(super) fn at(&self, now: Moment) -> f64 {
@@ -49,7 +58,11 @@ impl Booking {
 
     /// What the holder said it has, while that lasts.
     pub(super) fn claim(&self, now: Moment) -> f64 {
-        if self.claim.lasts(now) { self.claim.amount } else { 0.0 }
+        if self.claim.lasts(now) {
+            self.claim.amount
+        } else {
+            0.0
+        }
     }
 
     /// The lease last granted, while it lasts.
@@ -59,7 +72,11 @@ impl Booking {
 
     /// When the books have to be looked at again: the nearest end.
     pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
-        [self.lease, self.claim].into_iter().filter(|hold| hold.lasts(now)).map(|hold| hold.end).min()
+        [self.lease, self.claim]
+            .into_iter()
+            .filter(|hold| hold.lasts(now))
+            .map(|hold| hold.end)
+            .min()
     }
 
     /// When the last of it ends.
@@ -70,8 +87,19 @@ impl Booking {
     /// The holder says that it has `amount`, and so nothing else of what it was ever granted. Which grant it has that from is not
     /// known: the latest end of them counts, or `unknown_end` when the books know of none.
     pub(super) fn claimed(&mut self, amount: f64, unknown_end: Moment, now: Moment) {
-        let known_end = [self.lease, self.claim].into_iter().filter(|hold| hold.lasts(now)).map(|hold| hold.end).max();
-        self.claim = if amount > 0.0 { Hold { amount, end: known_end.unwrap_or(unknown_end) } } else { Hold::NONE };
+        let known_end = [self.lease, self.claim]
+            .into_iter()
+            .filter(|hold| hold.lasts(now))
+            .map(|hold| hold.end)
+            .max();
+        self.claim = if amount > 0.0 {
+            Hold {
+                amount,
+                end: known_end.unwrap_or(unknown_end),
+            }
+        } else {
+            Hold::NONE
+        };
     }
 
     /// A new lease takes the place of the one before; the claim stays beside it while it may be the larger, or the longer.

@@ -1,15 +1,11 @@
 //! The books of all resources.
 
-use std::{
-    collections::BTreeMap,
-    ops::Bound,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::{
-    Band, CapacityRequest, Capacity, ClientCount, HolderView, Moment, Reason, ReleaseRequest, ResourceId, ResourceView, Seconds,
-    ServerCapacityRequest, ServerReleaseRequest,
+    Band, Capacity, CapacityRequest, ClientCount, HolderView, Moment, Reason, ReleaseRequest,
+    ResourceId, ResourceView, Seconds, ServerCapacityRequest, ServerReleaseRequest,
 };
 use slab::Slab;
 
@@ -79,7 +75,11 @@ impl Core {
             .resources
             .iter()
             .map(|asked| {
-                let band = Band { priority: asked.priority, num_clients: ClientCount::ONE, wants: asked.wants };
+                let band = Band {
+                    priority: asked.priority,
+                    num_clients: ClientCount::ONE,
+                    wants: asked.wants,
+                };
                 let ask = Ask {
                     order,
                     bands: std::slice::from_ref(&band),
@@ -104,7 +104,9 @@ impl Core {
                 let ask = Ask {
                     order,
                     bands: &asked.wants,
-                    has: asked.has.map_or(Has::Unknown, |held| Has::Amount(held.capacity)),
+                    has: asked
+                        .has
+                        .map_or(Has::Unknown, |held| Has::Amount(held.capacity)),
                     outstanding: asked.outstanding,
                     used: asked.used,
                 };
@@ -116,7 +118,12 @@ impl Core {
     /// Takes a client's leases back; what it does not have is not missed.
     pub fn release_client(&mut self, request: &ReleaseRequest, now: Moment) {
         let holder = HolderId::Client(request.client_id.clone());
-        self.release(&holder, request.resource_ids.as_deref(), Order::of_client(request.seq), now);
+        self.release(
+            &holder,
+            request.resource_ids.as_deref(),
+            Order::of_client(request.seq),
+            now,
+        );
     }
 
     /// Takes a node's leases back; what it does not have is not missed.
@@ -131,7 +138,8 @@ impl Core {
         self.document = document;
         for key in self.by_id.values() {
             if let Some(live) = self.live.get_mut(*key as usize) {
-                let (terms, learning_until) = terms(&self.document, self.settings, self.started, &live.id);
+                let (terms, learning_until) =
+                    terms(&self.document, self.settings, self.started, &live.id);
                 live.resource.set_terms(terms, learning_until);
             }
         }
@@ -141,8 +149,16 @@ impl Core {
     /// something to do again, which may be at once; `None` when the books are empty.
     pub fn sweep(&mut self, now: Moment, budget: usize) -> Option<Moment> {
         for _ in 0..budget {
-            let Some((at, key)) = self.ends.ring(now) else { break };
-            let Some(live) = self.live.get_mut(key as usize).filter(|live| live.alarm == at) else { continue };
+            let Some((at, key)) = self.ends.ring(now) else {
+                break;
+            };
+            let Some(live) = self
+                .live
+                .get_mut(key as usize)
+                .filter(|live| live.alarm == at)
+            else {
+                continue;
+            };
             live.alarm = Moment::NEVER;
             self.expire(key, now);
         }
@@ -151,7 +167,13 @@ impl Core {
 
     /// Live resources whose identifier starts with `prefix`, in order, after `after`.
     #[must_use]
-    pub fn resources(&self, prefix: &str, after: Option<&ResourceId>, limit: usize, now: Moment) -> Vec<ResourceView> {
+    pub fn resources(
+        &self,
+        prefix: &str,
+        after: Option<&ResourceId>,
+        limit: usize,
+        now: Moment,
+    ) -> Vec<ResourceView> {
         let from = match after {
             Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
             _ => Bound::Included(prefix),
@@ -180,8 +202,14 @@ impl Core {
         now: Moment,
     ) -> Option<(Vec<HolderView>, Option<u64>)> {
         let live = self.live.get(*self.by_id.get(id)? as usize)?;
-        let name = |key: HolderKey| self.holders.id(key).map(|id| (id.kind(), id.as_str().to_owned()));
-        let Ok(from) = HolderKey::try_from(from) else { return Some((Vec::new(), None)) };
+        let name = |key: HolderKey| {
+            self.holders
+                .id(key)
+                .map(|id| (id.kind(), id.as_str().to_owned()))
+        };
+        let Ok(from) = HolderKey::try_from(from) else {
+            return Some((Vec::new(), None));
+        };
         let mut holders = live.resource.holders(from, now, name);
         let page = holders.by_ref().take(limit).map(|(_, view)| view).collect();
         let next = holders.next().map(|(key, _)| u64::from(key));
@@ -191,7 +219,10 @@ impl Core {
     /// How much the books hold.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        Counts { resources: self.by_id.len(), ..self.counts }
+        Counts {
+            resources: self.by_id.len(),
+            ..self.counts
+        }
     }
 
     /// What an operator should read that has not been taken yet.
@@ -199,14 +230,21 @@ impl Core {
         std::mem::take(&mut self.notices)
     }
 
-    fn refresh(&mut self, holder: &HolderId, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> Granted {
+    fn refresh(
+        &mut self,
+        holder: &HolderId,
+        id: &ResourceId,
+        ask: &Ask<'_>,
+        now: Moment,
+    ) -> Granted {
         let key = self.find_or_add(id);
         let Some(live) = self.live.get_mut(key as usize) else {
             return self.full(id);
         };
         let holders = &mut self.holders;
         let before = live.resource.len();
-        live.resource.expire_some(now, |holder| holders.left(holder, key));
+        live.resource
+            .expire_some(now, |holder| holders.left(holder, key));
         self.counts.leases = (self.counts.leases + live.resource.len()).saturating_sub(before);
 
         let holder_key = holders.find_or_add(holder);
@@ -238,14 +276,27 @@ impl Core {
         granted
     }
 
-    fn release(&mut self, holder: &HolderId, ids: Option<&[ResourceId]>, order: Order, now: Moment) {
-        let Some(holder_key) = self.holders.find(holder) else { return };
+    fn release(
+        &mut self,
+        holder: &HolderId,
+        ids: Option<&[ResourceId]>,
+        order: Order,
+        now: Moment,
+    ) {
+        let Some(holder_key) = self.holders.find(holder) else {
+            return;
+        };
         let keys = match ids {
-            Some(ids) => ids.iter().filter_map(|id| self.by_id.get(id).copied()).collect(),
+            Some(ids) => ids
+                .iter()
+                .filter_map(|id| self.by_id.get(id).copied())
+                .collect(),
             None => self.holders.resources(holder_key),
         };
         for key in keys {
-            let Some(live) = self.live.get_mut(key as usize) else { continue };
+            let Some(live) = self.live.get_mut(key as usize) else {
+                continue;
+            };
             let before = live.resource.len();
             live.resource.release(holder_key, order, now);
             if live.resource.len() < before {
@@ -259,10 +310,13 @@ impl Core {
 
     /// Clears away what has ended of a resource, and forgets it when nothing is left.
     fn expire(&mut self, key: u32, now: Moment) {
-        let Some(live) = self.live.get_mut(key as usize) else { return };
+        let Some(live) = self.live.get_mut(key as usize) else {
+            return;
+        };
         let holders = &mut self.holders;
         let before = live.resource.len();
-        live.resource.expire_some(now, |holder| holders.left(holder, key));
+        live.resource
+            .expire_some(now, |holder| holders.left(holder, key));
         self.counts.leases = (self.counts.leases + live.resource.len()).saturating_sub(before);
         self.wake(key);
         self.forget_if_empty(key);
@@ -277,7 +331,12 @@ impl Core {
             self.notice(Notice::Unmatched(id.clone()));
         }
         let resource = Resource::new(terms, learning_until);
-        let live = Live { id: id.clone(), resource, alarm: Moment::NEVER, told_of_claim: false };
+        let live = Live {
+            id: id.clone(),
+            resource,
+            alarm: Moment::NEVER,
+            told_of_claim: false,
+        };
         // The books are bounded far below this many resources.
         let key = u32::try_from(self.live.insert(live)).unwrap_or(u32::MAX);
         self.by_id.insert(id.clone(), key);
@@ -285,7 +344,11 @@ impl Core {
     }
 
     fn forget_if_empty(&mut self, key: u32) {
-        if self.live.get(key as usize).is_some_and(|live| live.resource.len() == 0) {
+        if self
+            .live
+            .get(key as usize)
+            .is_some_and(|live| live.resource.len() == 0)
+        {
             let live = self.live.remove(key as usize);
             self.by_id.remove(&live.id);
         }
@@ -324,20 +387,33 @@ impl Core {
         let Live { id, resource, .. } = self.live.get(key as usize)?;
         Some(ResourceView {
             resource_id: id.clone(),
-            capacity: resource.terms().template().map(|template| template.capacity()),
+            capacity: resource
+                .terms()
+                .template()
+                .map(|template| template.capacity()),
             sum_has: resource.sum_has(),
             sum_wants: resource.sum_wants(),
             clients: resource.clients(),
             in_learning_mode: resource.in_learning_mode(now),
-            template: resource.terms().template().map(|template| template.identifier_glob().to_owned()),
+            template: resource
+                .terms()
+                .template()
+                .map(|template| template.identifier_glob().to_owned()),
             algorithm: resource.terms().rule().kind,
         })
     }
 }
 
 /// The terms of a resource, and until when the server learns who holds it.
-fn terms(document: &Document, settings: Settings, started: Moment, id: &ResourceId) -> (Terms, Moment) {
-    let terms = document.lookup(id).map_or_else(|| Terms::unmatched(settings.unmatched), Terms::of);
+fn terms(
+    document: &Document,
+    settings: Settings,
+    started: Moment,
+    id: &ResourceId,
+) -> (Terms, Moment) {
+    let terms = document
+        .lookup(id)
+        .map_or_else(|| Terms::unmatched(settings.unmatched), Terms::of);
     let learning_until = match settings.predecessor {
         Predecessor::None => started,
         Predecessor::Possible => terms.learning_until(started, document.longest_lease()),
@@ -346,7 +422,13 @@ fn terms(document: &Document, settings: Settings, started: Moment, id: &Resource
 }
 
 fn granted(id: &ResourceId, resource: &Resource, decision: Decision) -> Granted {
-    let Decision { capacity, lease_length, refresh_interval, reason, claimed_too_much: _ } = decision;
+    let Decision {
+        capacity,
+        lease_length,
+        refresh_interval,
+        reason,
+        claimed_too_much: _,
+    } = decision;
     let terms = resource.terms();
     Granted {
         resource_id: id.clone(),

@@ -24,13 +24,19 @@ pub(super) struct Total {
 
 impl Total {
     fn plus(self, other: Self) -> Self {
-        Self { wants: self.wants + other.wants, weight: self.weight + other.weight }
+        Self {
+            wants: self.wants + other.wants,
+            weight: self.weight + other.weight,
+        }
     }
 }
 
 impl From<Demand> for Total {
     fn from(demand: Demand) -> Self {
-        Self { wants: demand.wants, weight: demand.weight }
+        Self {
+            wants: demand.wants,
+            weight: demand.weight,
+        }
     }
 }
 
@@ -64,15 +70,28 @@ pub(super) struct Demands {
 
 impl Default for Demands {
     fn default() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), root: NIL }
+        Self {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            root: NIL,
+        }
     }
 }
 
 impl Demands {
     /// Adds a demand.
     pub(super) fn insert(&mut self, demand: Demand) -> DemandId {
-        let id = self.free.pop().unwrap_or_else(|| u32::try_from(self.nodes.len()).unwrap_or(NIL));
-        let node = Node { demand, total: demand.into(), left: NIL, right: NIL, height_key: scatter(id) };
+        let id = self
+            .free
+            .pop()
+            .unwrap_or_else(|| u32::try_from(self.nodes.len()).unwrap_or(NIL));
+        let node = Node {
+            demand,
+            total: demand.into(),
+            left: NIL,
+            right: NIL,
+            height_key: scatter(id),
+        };
         match self.nodes.get_mut(id as usize) {
             Some(place) => *place = node,
             None => self.nodes.push(node),
@@ -116,7 +135,11 @@ impl Demands {
                 at = node.left;
             }
         }
-        if above > 0.0 { (capacity - satisfied).max(0.0) / above } else { f64::INFINITY }
+        if above > 0.0 {
+            (capacity - satisfied).max(0.0) / above
+        } else {
+            f64::INFINITY
+        }
     }
 
     /// The sums of the demands that want at most `ratio` per weight, and of those that want more.
@@ -125,10 +148,14 @@ impl Demands {
         let mut at = self.root;
         while let Some(node) = self.node(at) {
             if node.demand.ratio() <= ratio {
-                below = below.plus(self.total_of(node.left)).plus(node.demand.into());
+                below = below
+                    .plus(self.total_of(node.left))
+                    .plus(node.demand.into());
                 at = node.right;
             } else {
-                above = above.plus(self.total_of(node.right)).plus(node.demand.into());
+                above = above
+                    .plus(self.total_of(node.right))
+                    .plus(node.demand.into());
                 at = node.left;
             }
         }
@@ -141,7 +168,9 @@ impl Demands {
         let mut at = self.root;
         while let Some(node) = self.node(at) {
             if self.precedes(at, id) {
-                before = before.plus(self.total_of(node.left)).plus(node.demand.into());
+                before = before
+                    .plus(self.total_of(node.left))
+                    .plus(node.demand.into());
                 at = node.right;
             } else {
                 at = node.left;
@@ -185,8 +214,19 @@ impl Demands {
     }
 
     fn insert_below(&mut self, root: u32, new: u32) -> u32 {
-        let Some(&Node { left, right, height_key, .. }) = self.node(root) else { return new };
-        if self.node(new).is_some_and(|node| node.height_key > height_key) {
+        let Some(&Node {
+            left,
+            right,
+            height_key,
+            ..
+        }) = self.node(root)
+        else {
+            return new;
+        };
+        if self
+            .node(new)
+            .is_some_and(|node| node.height_key > height_key)
+        {
             let (before, after) = self.split(root, new);
             return self.join(new, before, after);
         }
@@ -200,7 +240,9 @@ impl Demands {
     }
 
     fn remove_below(&mut self, root: u32, old: u32) -> u32 {
-        let Some(&Node { left, right, .. }) = self.node(root) else { return NIL };
+        let Some(&Node { left, right, .. }) = self.node(root) else {
+            return NIL;
+        };
         if root == old {
             return self.merge(left, right);
         }
@@ -215,7 +257,9 @@ impl Demands {
 
     /// Splits a subtree into what stands before `at` and what stands after it.
     fn split(&mut self, root: u32, at: u32) -> (u32, u32) {
-        let Some(&Node { left, right, .. }) = self.node(root) else { return (NIL, NIL) };
+        let Some(&Node { left, right, .. }) = self.node(root) else {
+            return (NIL, NIL);
+        };
         if self.precedes(root, at) {
             let (before, after) = self.split(right, at);
             (self.join(root, left, before), after)
@@ -260,7 +304,10 @@ mod tests {
 
     fn demand() -> impl Strategy<Value = Demand> {
         let wants = prop_oneof![Just(0.0), 0.0..100.0f64, 0.0..1e15f64];
-        (wants, 1u32..20).prop_map(|(wants, weight)| Demand { wants, weight: f64::from(weight) })
+        (wants, 1u32..20).prop_map(|(wants, weight)| Demand {
+            wants,
+            weight: f64::from(weight),
+        })
     }
 
     proptest! {
@@ -296,10 +343,15 @@ mod tests {
     fn stays_shallow_when_demands_come_in_order() {
         let mut tree = Demands::default();
         for index in 0..100_000 {
-            tree.insert(Demand { wants: f64::from(index), weight: 1.0 });
+            tree.insert(Demand {
+                wants: f64::from(index),
+                weight: 1.0,
+            });
         }
         fn depth(tree: &Demands, at: u32) -> usize {
-            tree.node(at).map_or(0, |node| 1 + depth(tree, node.left).max(depth(tree, node.right)))
+            tree.node(at).map_or(0, |node| {
+                1 + depth(tree, node.left).max(depth(tree, node.right))
+            })
         }
         assert!(depth(&tree, tree.root) < 60, "{}", depth(&tree, tree.root));
     }

@@ -1,6 +1,8 @@
 //! What the books keep of one holder of one resource.
 
-use doorman_openapi::{Band, Capacity, ClientCount, HolderKind, HolderView, Moment, Reason, Seconds};
+use doorman_openapi::{
+    Band, Capacity, ClientCount, HolderKind, HolderView, Moment, Reason, Seconds,
+};
 
 use super::{
     booking::Booking,
@@ -64,9 +66,10 @@ impl Entry {
         }
         self.withdraw(demands);
         self.bands.reserve_exact(bands.len());
-        self.bands.extend(
-            bands.iter().map(|band| BandEntry { priority: band.priority, demand: demands.insert(demand_of(band)) }),
-        );
+        self.bands.extend(bands.iter().map(|band| BandEntry {
+            priority: band.priority,
+            demand: demands.insert(demand_of(band)),
+        }));
     }
 
     /// Takes the demand out.
@@ -93,11 +96,21 @@ impl Entry {
     }
 
     /// What operators see of it.
-    pub(super) fn view(&self, kind: HolderKind, holder_id: String, demands: &Demands, now: Moment) -> HolderView {
+    pub(super) fn view(
+        &self,
+        kind: HolderKind,
+        holder_id: String,
+        demands: &Demands,
+        now: Moment,
+    ) -> HolderView {
         let bands = self.bands.iter().filter_map(|band| {
             let demand = demands.get(band.demand)?;
             let num_clients = ClientCount::new(demand.weight as u64).ok()?;
-            Some(Band { priority: band.priority, num_clients, wants: Capacity::saturating(demand.wants) })
+            Some(Band {
+                priority: band.priority,
+                num_clients,
+                wants: Capacity::saturating(demand.wants),
+            })
         });
         HolderView {
             holder_id,
@@ -113,7 +126,10 @@ impl Entry {
 }
 
 fn demand_of(band: &Band) -> Demand {
-    Demand { wants: band.wants.get(), weight: band.num_clients.get() as f64 }
+    Demand {
+        wants: band.wants.get(),
+        weight: band.num_clients.get() as f64,
+    }
 }
 
 /// The bands by priority, highest first, the lowest merged into one when there are too many.
@@ -124,7 +140,10 @@ fn merged(bands: &[Band]) -> Vec<Band> {
         if let Some(lowest) = bands.pop()
             && let Some(next) = bands.last_mut()
         {
-            let clients = next.num_clients.get().saturating_add(lowest.num_clients.get());
+            let clients = next
+                .num_clients
+                .get()
+                .saturating_add(lowest.num_clients.get());
             next.num_clients = ClientCount::new(clients).unwrap_or(next.num_clients);
             next.wants = Capacity::saturating(next.wants.get() + lowest.wants.get());
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use doorman_config::Template;
-use doorman_openapi::{Algorithm, Answer, Capacity, Lease, Reason, ResourceId, SafeCapacity, Seconds};
+use doorman_openapi::{
+    Algorithm, Answer, Capacity, Lease, Reason, ResourceId, SafeCapacity, Seconds,
+};
 
 /// What a holder is told of one resource: all of an answer but the time of day.
 #[derive(Debug, Clone)]
@@ -38,7 +40,10 @@ impl Granted {
                 expiry_time: unix_now.saturating_add(self.lease_length.get() as u64),
             },
             reason: self.reason,
-            template: self.template.as_ref().map(|template| template.identifier_glob().to_owned()),
+            template: self
+                .template
+                .as_ref()
+                .map(|template| template.identifier_glob().to_owned()),
             limit: self.template.as_ref().map(|template| template.capacity()),
             unit: self.template.as_ref().map(|template| template.unit()),
             per: self.template.as_ref().map(|template| template.per()),

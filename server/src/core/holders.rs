@@ -58,7 +58,10 @@ impl Holders {
     /// The holder's key, a new one if need be.
     pub(super) fn find_or_add(&mut self, id: &HolderId) -> HolderKey {
         self.find(id).unwrap_or_else(|| {
-            let holder = Holder { id: id.clone(), resources: HashSet::default() };
+            let holder = Holder {
+                id: id.clone(),
+                resources: HashSet::default(),
+            };
             // The books are bounded far below this many holders.
             let key = HolderKey::try_from(self.holders.insert(holder)).unwrap_or(HolderKey::MAX);
             self.by_id.insert(id.clone(), key);
@@ -75,7 +78,9 @@ impl Holders {
 
     /// The resource has the holder no longer; one that is in no books is forgotten.
     pub(super) fn left(&mut self, key: HolderKey, resource: u32) {
-        let Some(holder) = self.holders.get_mut(key as usize) else { return };
+        let Some(holder) = self.holders.get_mut(key as usize) else {
+            return;
+        };
         holder.resources.remove(&resource);
         if holder.resources.is_empty() {
             self.by_id.remove(&holder.id);
@@ -85,7 +90,11 @@ impl Holders {
 
     /// Forgets a holder that never got into any books.
     pub(super) fn drop_if_idle(&mut self, key: HolderKey) {
-        if self.holders.get(key as usize).is_some_and(|holder| holder.resources.is_empty()) {
+        if self
+            .holders
+            .get(key as usize)
+            .is_some_and(|holder| holder.resources.is_empty())
+        {
             let holder = self.holders.remove(key as usize);
             self.by_id.remove(&holder.id);
         }
@@ -93,6 +102,9 @@ impl Holders {
 
     /// The resources that have the holder in their books.
     pub(super) fn resources(&self, key: HolderKey) -> Vec<u32> {
-        self.holders.get(key as usize).map(|holder| holder.resources.iter().copied().collect()).unwrap_or_default()
+        self.holders
+            .get(key as usize)
+            .map(|holder| holder.resources.iter().copied().collect())
+            .unwrap_or_default()
     }
 }

@@ -15,7 +15,10 @@ impl Order {
     }
 
     pub(super) fn of_node(epoch: Option<Epoch>, seq: Option<Seq>) -> Self {
-        Self { epoch: epoch.map_or(0, Epoch::get), seq }
+        Self {
+            epoch: epoch.map_or(0, Epoch::get),
+            seq,
+        }
     }
 
     /// Whether a transmission of this place may change what `last` has left. One without `seq` cannot be ordered within its epoch.
@@ -32,8 +35,15 @@ impl Order {
 
     /// The place to compare with from now on: one without `seq` leaves the last one known in the same epoch.
     pub(super) fn after(self, last: Self) -> Self {
-        let seq = if self.epoch == last.epoch { self.seq.or(last.seq) } else { self.seq };
-        Self { epoch: self.epoch, seq }
+        let seq = if self.epoch == last.epoch {
+            self.seq.or(last.seq)
+        } else {
+            self.seq
+        };
+        Self {
+            epoch: self.epoch,
+            seq,
+        }
     }
 
     /// Whether late copies can be told at all.
@@ -49,7 +59,10 @@ mod tests {
     #[test]
     fn orders_by_epoch_then_seq() {
         let at = |epoch: u64, seq: Option<u64>| {
-            Order::of_node(Some(Epoch::new(epoch).unwrap()), seq.map(|seq| Seq::new(seq).unwrap()))
+            Order::of_node(
+                Some(Epoch::new(epoch).unwrap()),
+                seq.map(|seq| Seq::new(seq).unwrap()),
+            )
         };
         for (new, last, follows) in [
             (at(1, Some(2)), at(1, Some(1)), true),

@@ -126,7 +126,15 @@ impl Resource {
     /// Decides what a holder gets, and books it.
     pub(super) fn refresh(&mut self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> Decision {
         let learning = self.in_learning_mode(now);
-        let Self { terms, learning_until, entries, slots, booked, demands, ends } = self;
+        let Self {
+            terms,
+            learning_until,
+            entries,
+            slots,
+            booked,
+            demands,
+            ends,
+        } = self;
         let mut is_new = false;
         let entry = entries.entry(holder).or_insert_with(|| {
             is_new = true;
@@ -149,10 +157,17 @@ impl Resource {
             let claim = has.max_with(ask.outstanding).get();
             // While learning the books cannot tell what is free; later a claim counts at most what the holder was granted,
             // or what nobody else has.
-            let most = if learning { terms.capacity() } else { before.max(room) };
+            let most = if learning {
+                terms.capacity()
+            } else {
+                before.max(room)
+            };
             claimed_too_much = claim > most * (1.0 + TOLERANCE);
-            let unknown_end =
-                if learning { *learning_until } else { now.after_seconds(terms.lease_length() * CLOCK_DRIFT) };
+            let unknown_end = if learning {
+                *learning_until
+            } else {
+                now.after_seconds(terms.lease_length() * CLOCK_DRIFT)
+            };
             entry.booking.claimed(claim.min(most), unknown_end, now);
         }
         let held = match ask.has {
@@ -160,25 +175,50 @@ impl Resource {
             Has::Unknown => before,
         };
 
-        let early = entry.decided.is_some_and(|(decided, _)| now < terms.early_until(decided));
-        let asks_what_it_holds = ask.has == Has::Unknown && entry.booking.lease(now).is_some_and(|it| it.amount > 0.0);
+        let early = entry
+            .decided
+            .is_some_and(|(decided, _)| now < terms.early_until(decided));
+        let asks_what_it_holds =
+            ask.has == Has::Unknown && entry.booking.lease(now).is_some_and(|it| it.amount > 0.0);
         if early || asks_what_it_holds {
             booked.set(entry.slot, entry.booking.at(now));
             wake(entry, holder, ends, now);
-            return Decision { claimed_too_much, ..restate(entry, terms, now) };
+            return Decision {
+                claimed_too_much,
+                ..restate(entry, terms, now)
+            };
         }
 
-        let wants = entry.demands().filter_map(|id| demands.get(id)).map(|demand| demand.wants).sum::<f64>();
+        let wants = entry
+            .demands()
+            .filter_map(|id| demands.get(id))
+            .map(|demand| demand.wants)
+            .sum::<f64>();
         let (capacity, reason) = if terms.is_blocked() {
             (0.0, Reason::Blocked)
         } else if learning {
             let kept = keep(held, others, terms.capacity());
-            (kept, if reaches(kept, wants) { Reason::Granted } else { Reason::Pending })
+            (
+                kept,
+                if reaches(kept, wants) {
+                    Reason::Granted
+                } else {
+                    Reason::Pending
+                },
+            )
         } else {
-            grant(terms.rule(), wants, terms.rule().share(demands, entry.demands()), held, room)
+            grant(
+                terms.rule(),
+                wants,
+                terms.rule().share(demands, entry.demands()),
+                held,
+                room,
+            )
         };
         entry.decided = Some((now, reason));
-        entry.booking.granted(Hold::lease(capacity, terms.lease_length(), now));
+        entry
+            .booking
+            .granted(Hold::lease(capacity, terms.lease_length(), now));
         booked.set(entry.slot, entry.booking.at(now));
         wake(entry, holder, ends, now);
         Decision {
@@ -192,7 +232,9 @@ impl Resource {
 
     /// Takes back all that a holder has. A late release changes nothing.
     pub(super) fn release(&mut self, holder: HolderKey, order: Order, now: Moment) {
-        let Some(entry) = self.entries.get_mut(&holder) else { return };
+        let Some(entry) = self.entries.get_mut(&holder) else {
+            return;
+        };
         if !order.follows(entry.order) {
             return;
         }
@@ -212,8 +254,16 @@ impl Resource {
     /// Clears away what has ended, at most `budget` ends; tells of each holder that is gone.
     pub(super) fn expire(&mut self, now: Moment, budget: usize, mut gone: impl FnMut(HolderKey)) {
         for _ in 0..budget {
-            let Some((at, holder)) = self.ends.ring(now) else { return };
-            let Some(entry) = self.entries.get_mut(&holder).filter(|entry| entry.alarm == at) else { continue };
+            let Some((at, holder)) = self.ends.ring(now) else {
+                return;
+            };
+            let Some(entry) = self
+                .entries
+                .get_mut(&holder)
+                .filter(|entry| entry.alarm == at)
+            else {
+                continue;
+            };
             entry.alarm = Moment::NEVER;
             self.booked.set(entry.slot, entry.booking.at(now));
             if entry.next_end(now).is_some() {
@@ -237,10 +287,13 @@ impl Resource {
         now: Moment,
         name: impl Fn(HolderKey) -> Option<(HolderKind, String)> + 'a,
     ) -> impl Iterator<Item = (HolderKey, HolderView)> + 'a {
-        self.entries.range(from..).filter(|(_, entry)| !entry.is_released()).filter_map(move |(key, entry)| {
-            let (kind, id) = name(*key)?;
-            Some((*key, entry.view(kind, id, &self.demands, now)))
-        })
+        self.entries
+            .range(from..)
+            .filter(|(_, entry)| !entry.is_released())
+            .filter_map(move |(key, entry)| {
+                let (kind, id) = name(*key)?;
+                Some((*key, entry.view(kind, id, &self.demands, now)))
+            })
     }
 
     fn forget(&mut self, holder: HolderKey) {
@@ -269,7 +322,11 @@ fn grant(rule: &Rule, wants: f64, share: f64, held: f64, room: f64) -> (f64, Rea
 /// What a holder keeps while the server learns: what it says it has, scaled down when all that was claimed is more than there is.
 fn keep(held: f64, others: f64, capacity: f64) -> f64 {
     let claimed = held + others;
-    if claimed > capacity { held * (capacity / claimed) } else { held }
+    if claimed > capacity {
+        held * (capacity / claimed)
+    } else {
+        held
+    }
 }
 
 fn reaches(amount: f64, goal: f64) -> bool {

@@ -23,7 +23,11 @@ impl Terms {
             surplus: template.surplus(),
             granularity: template.granularity().get(),
         };
-        Self { template: Some(Arc::clone(template)), algorithm: template.algorithm().clone(), rule }
+        Self {
+            template: Some(Arc::clone(template)),
+            algorithm: template.algorithm().clone(),
+            rule,
+        }
     }
 
     /// Without a template a request is granted as asked, or refused as if the capacity were 0.
@@ -33,8 +37,17 @@ impl Terms {
             Unmatched::Grant => (AlgorithmKind::NoAlgorithm, f64::INFINITY),
             Unmatched::Refuse => (AlgorithmKind::Static, 0.0),
         };
-        let rule = Rule { kind, capacity, surplus: 0.0, granularity: 0.0 };
-        Self { template: None, algorithm: Algorithm { kind, ..default }, rule }
+        let rule = Rule {
+            kind,
+            capacity,
+            surplus: 0.0,
+            granularity: 0.0,
+        };
+        Self {
+            template: None,
+            algorithm: Algorithm { kind, ..default },
+            rule,
+        }
     }
 
     pub(super) fn algorithm(&self) -> &Algorithm {
@@ -67,7 +80,10 @@ impl Terms {
 
     /// Before this a holder that comes back runs no algorithm.
     pub(super) fn early_until(&self, decided: Moment) -> Moment {
-        let interval = self.template.as_ref().map_or(0.0, |template| template.minimum_refresh_interval().get());
+        let interval = self
+            .template
+            .as_ref()
+            .map_or(0.0, |template| template.minimum_refresh_interval().get());
         decided.after_seconds(interval)
     }
 
@@ -81,14 +97,20 @@ impl Terms {
         match self.rule.kind {
             AlgorithmKind::NoAlgorithm => f64::INFINITY,
             AlgorithmKind::Static => self.rule.capacity,
-            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => (self.rule.capacity - others).max(0.0),
+            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => {
+                (self.rule.capacity - others).max(0.0)
+            }
         }
     }
 
     /// What a holder may use by itself when it has no lease; without a configured number, an equal part of the capacity.
     pub(super) fn safe_capacity(&self, clients: f64) -> SafeCapacity {
         let Some(template) = &self.template else {
-            return if self.is_blocked() { SafeCapacity::AtMost(Capacity::ZERO) } else { SafeCapacity::Unlimited };
+            return if self.is_blocked() {
+                SafeCapacity::AtMost(Capacity::ZERO)
+            } else {
+                SafeCapacity::Unlimited
+            };
         };
         match template.safe_capacity() {
             doorman_config::SafeCapacityRule::Fixed(safe) => safe,
@@ -106,7 +128,10 @@ impl Terms {
             // What one holder gets does not depend on the others: there is nothing to learn.
             return started;
         }
-        let configured = self.template.as_ref().and_then(|template| template.learning_mode_duration());
+        let configured = self
+            .template
+            .as_ref()
+            .and_then(|template| template.learning_mode_duration());
         started.after_seconds(configured.map_or(longest_lease.get() * CLOCK_DRIFT, Seconds::get))
     }
 }

@@ -14,7 +14,10 @@ pub(super) struct Line {
 
 impl Line {
     /// What is wanted, and nothing else.
-    pub(super) const AS_WANTED: Self = Self { per_want: 1.0, per_weight: 0.0 };
+    pub(super) const AS_WANTED: Self = Self {
+        per_want: 1.0,
+        per_weight: 0.0,
+    };
 
     fn of(self, total: Total) -> f64 {
         self.per_want * total.wants + self.per_weight * total.weight
@@ -33,8 +36,15 @@ pub(super) struct Division {
 impl Division {
     /// All get what they want, and so much for each client on top.
     pub(super) fn content(surplus_per_weight: f64) -> Self {
-        let line = Line { per_weight: surplus_per_weight, ..Line::AS_WANTED };
-        Self { threshold: f64::INFINITY, below: line, above: line }
+        let line = Line {
+            per_weight: surplus_per_weight,
+            ..Line::AS_WANTED
+        };
+        Self {
+            threshold: f64::INFINITY,
+            below: line,
+            above: line,
+        }
     }
 
     /// The exact share of a demand.
@@ -49,7 +59,9 @@ impl Division {
     /// The share of a demand in whole steps: with all demands in their order, as many as fit into the shares up to and with this
     /// one, less those that fit before it. Each so gets its share rounded down or up, and all together as many as there are.
     pub(super) fn whole_steps(&self, demands: &Demands, id: DemandId, step: f64) -> f64 {
-        let Some(demand) = demands.get(id) else { return 0.0 };
+        let Some(demand) = demands.get(id) else {
+            return 0.0;
+        };
         let (below, above) = demands.before(id, self.threshold);
         let before = self.below.of(below) + self.above.of(above);
         (whole_steps_in(before + self.share(demand), step) - whole_steps_in(before, step)) * step

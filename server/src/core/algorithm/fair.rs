@@ -10,5 +10,12 @@ use super::{
 
 pub(super) fn divide(capacity: f64, demands: &Demands) -> Division {
     let level = demands.water_level(capacity);
-    Division { threshold: level, below: Line::AS_WANTED, above: Line { per_want: 0.0, per_weight: level } }
+    Division {
+        threshold: level,
+        below: Line::AS_WANTED,
+        above: Line {
+            per_want: 0.0,
+            per_weight: level,
+        },
+    }
 }

@@ -32,8 +32,17 @@ impl Rule {
     }
 
     /// What the holder of these demands gets when all others get theirs.
-    pub(super) fn share(&self, demands: &Demands, own: impl Iterator<Item = DemandId> + Clone) -> f64 {
-        let wants = || own.clone().filter_map(|id| demands.get(id)).map(|demand| demand.wants).sum::<f64>();
+    pub(super) fn share(
+        &self,
+        demands: &Demands,
+        own: impl Iterator<Item = DemandId> + Clone,
+    ) -> f64 {
+        let wants = || {
+            own.clone()
+                .filter_map(|id| demands.get(id))
+                .map(|demand| demand.wants)
+                .sum::<f64>()
+        };
         let division = match self.kind {
             AlgorithmKind::NoAlgorithm => return wants(),
             AlgorithmKind::Static => return wants().min(self.capacity),
@@ -55,7 +64,11 @@ impl Rule {
 
     /// As much of an amount as there are whole steps in it.
     pub(super) fn round_down(&self, amount: f64) -> f64 {
-        if self.granularity > 0.0 { division::whole_steps_in(amount, self.granularity) * self.granularity } else { amount }
+        if self.granularity > 0.0 {
+            division::whole_steps_in(amount, self.granularity) * self.granularity
+        } else {
+            amount
+        }
     }
 
     fn fits(&self, demands: &Demands) -> bool {

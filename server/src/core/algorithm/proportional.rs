@@ -13,10 +13,17 @@ pub(super) fn divide(capacity: f64, demands: &Demands) -> Division {
     let (content, needy) = demands.split_at(equal);
     let left = (equal * content.weight - content.wants).max(0.0);
     let need = needy.wants - equal * needy.weight;
-    let part = if need > 0.0 { (left / need).min(1.0) } else { 0.0 };
+    let part = if need > 0.0 {
+        (left / need).min(1.0)
+    } else {
+        0.0
+    };
     Division {
         threshold: equal,
         below: Line::AS_WANTED,
-        above: Line { per_want: part, per_weight: equal * (1.0 - part) },
+        above: Line {
+            per_want: part,
+            per_weight: equal * (1.0 - part),
+        },
     }
 }

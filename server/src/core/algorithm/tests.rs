@@ -3,34 +3,63 @@ use proptest::prelude::*;
 use super::{super::demands::Demand, *};
 
 fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
-    shares_by(Rule { kind, capacity, surplus: 0.0, granularity: 0.0 }, demands)
+    shares_by(
+        Rule {
+            kind,
+            capacity,
+            surplus: 0.0,
+            granularity: 0.0,
+        },
+        demands,
+    )
 }
 
 fn shares_by(rule: Rule, demands: &[Demand]) -> Vec<f64> {
     let mut tree = Demands::default();
     let ids: Vec<DemandId> = demands.iter().map(|demand| tree.insert(*demand)).collect();
-    ids.into_iter().map(|id| rule.share(&tree, std::iter::once(id))).collect()
+    ids.into_iter()
+        .map(|id| rule.share(&tree, std::iter::once(id)))
+        .collect()
 }
 
 fn single(wants: &[f64]) -> Vec<Demand> {
-    wants.iter().map(|wants| Demand { wants: *wants, weight: 1.0 }).collect()
+    wants
+        .iter()
+        .map(|wants| Demand {
+            wants: *wants,
+            weight: 1.0,
+        })
+        .collect()
 }
 
 #[track_caller]
 fn check(kind: AlgorithmKind, capacity: f64, wants: &[f64], expected: &[f64]) {
     let got = shares(kind, capacity, &single(wants));
     for (got, expected) in got.iter().zip(expected) {
-        assert!((got - expected).abs() < 1e-8, "{kind:?} {wants:?}: {got} is not {expected}");
+        assert!(
+            (got - expected).abs() < 1e-8,
+            "{kind:?} {wants:?}: {got} is not {expected}"
+        );
     }
 }
 
 #[test]
 fn gives_what_doormans_tables_say() {
     use AlgorithmKind::{FairShare, NoAlgorithm, ProportionalShare, Static};
-    check(ProportionalShare, 120.0, &[1000.0, 50.0, 10.0], &[69.690_721_65, 40.309_278_351, 10.0]);
+    check(
+        ProportionalShare,
+        120.0,
+        &[1000.0, 50.0, 10.0],
+        &[69.690_721_65, 40.309_278_351, 10.0],
+    );
     check(FairShare, 120.0, &[1000.0, 50.0, 10.0], &[60.0, 50.0, 10.0]);
     check(Static, 120.0, &[50.0, 200.0, 300.0], &[50.0, 120.0, 120.0]);
-    check(NoAlgorithm, 120.0, &[1000.0, 50.0, 10.0], &[1000.0, 50.0, 10.0]);
+    check(
+        NoAlgorithm,
+        120.0,
+        &[1000.0, 50.0, 10.0],
+        &[1000.0, 50.0, 10.0],
+    );
 }
 
 #[test]
@@ -46,11 +75,16 @@ fn gives_everyone_what_they_want_while_it_fits() {
 fn fill_round_by_round(capacity: f64, demands: &[Demand]) -> Vec<f64> {
     let mut shares = vec![None; demands.len()];
     loop {
-        let open: Vec<usize> = (0..demands.len()).filter(|at| shares[*at].is_none()).collect();
+        let open: Vec<usize> = (0..demands.len())
+            .filter(|at| shares[*at].is_none())
+            .collect();
         let left = capacity - shares.iter().flatten().sum::<f64>();
         let weight: f64 = open.iter().map(|at| demands[*at].weight).sum();
-        let content: Vec<usize> =
-            open.iter().copied().filter(|at| demands[*at].wants <= left / weight * demands[*at].weight).collect();
+        let content: Vec<usize> = open
+            .iter()
+            .copied()
+            .filter(|at| demands[*at].wants <= left / weight * demands[*at].weight)
+            .collect();
         if content.is_empty() {
             for at in open {
                 shares[at] = Some(left / weight * demands[at].weight);
@@ -70,20 +104,38 @@ fn proportional_by_definition(capacity: f64, demands: &[Demand]) -> Vec<f64> {
         return demands.iter().map(|demand| demand.wants).collect();
     }
     let equal = |demand: &Demand| capacity * demand.weight / weight;
-    let left: f64 = demands.iter().map(|demand| (equal(demand) - demand.wants).max(0.0)).sum();
-    let need: f64 = demands.iter().map(|demand| (demand.wants - equal(demand)).max(0.0)).sum();
+    let left: f64 = demands
+        .iter()
+        .map(|demand| (equal(demand) - demand.wants).max(0.0))
+        .sum();
+    let need: f64 = demands
+        .iter()
+        .map(|demand| (demand.wants - equal(demand)).max(0.0))
+        .sum();
     demands
         .iter()
         .map(|demand| {
             let beyond = demand.wants - equal(demand);
-            if beyond <= 0.0 { demand.wants } else { equal(demand) + left * beyond / need }
+            if beyond <= 0.0 {
+                demand.wants
+            } else {
+                equal(demand) + left * beyond / need
+            }
         })
         .collect()
 }
 
 fn demands() -> impl Strategy<Value = Vec<Demand>> {
-    let wants = prop_oneof![Just(0.0), (0u32..10).prop_map(f64::from), 0.0..1000.0f64, 0.0..1e12f64];
-    let demand = (wants, 1u32..50).prop_map(|(wants, weight)| Demand { wants, weight: f64::from(weight) });
+    let wants = prop_oneof![
+        Just(0.0),
+        (0u32..10).prop_map(f64::from),
+        0.0..1000.0f64,
+        0.0..1e12f64
+    ];
+    let demand = (wants, 1u32..50).prop_map(|(wants, weight)| Demand {
+        wants,
+        weight: f64::from(weight),
+    });
     prop::collection::vec(demand, 1..40)
 }
 

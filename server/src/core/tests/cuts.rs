@@ -46,7 +46,9 @@ fn a_changed_algorithm_or_a_template_that_disappears_loses_no_lease() {
     assert_eq!(world.ask("a", 60.0, Some(60.0)).capacity.get(), 60.0);
     world.core.reconfigure(parse("resources: []"));
     assert_eq!(world.ask("a", 60.0, Some(60.0)).capacity.get(), 60.0);
-    world.core.reconfigure(document("PROPORTIONAL_SHARE", 100.0));
+    world
+        .core
+        .reconfigure(document("PROPORTIONAL_SHARE", 100.0));
     assert_eq!(world.ask("a", 60.0, Some(60.0)).capacity.get(), 60.0);
     assert_eq!(world.ask("b", 60.0, None).capacity.get(), 40.0);
 }

@@ -10,7 +10,11 @@ fn level_by_bisection(capacity: f64, wants: &[f64]) -> Vec<f64> {
     for _ in 0..200 {
         let level = (low + high) / 2.0;
         let sum: f64 = wants.iter().map(|wants| wants.min(level)).sum();
-        if sum <= capacity { low = level } else { high = level }
+        if sum <= capacity {
+            low = level
+        } else {
+            high = level
+        }
     }
     wants.iter().map(|wants| wants.min(low)).collect()
 }
@@ -66,7 +70,10 @@ fn after_a_million_random_operations_empty_books_sum_to_exactly_zero() {
         world.release(&client.to_string(), None);
     }
     let view = world.view().unwrap();
-    assert_eq!((view.sum_has, view.sum_wants, view.clients), (0.0, 0.0, 1.0));
+    assert_eq!(
+        (view.sum_has, view.sum_wants, view.clients),
+        (0.0, 0.0, 1.0)
+    );
     world.release("watcher", None);
     assert_eq!(world.core.counts().leases, 0);
 }

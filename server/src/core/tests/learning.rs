@@ -4,7 +4,10 @@ use doorman_openapi::Reason;
 
 use super::*;
 
-const SUCCESSOR: Settings = Settings { predecessor: Predecessor::Possible, ..SETTINGS };
+const SUCCESSOR: Settings = Settings {
+    predecessor: Predecessor::Possible,
+    ..SETTINGS
+};
 
 #[test]
 fn holders_keep_what_they_have_and_newcomers_wait() {
@@ -13,7 +16,10 @@ fn holders_keep_what_they_have_and_newcomers_wait() {
     assert_eq!((kept.capacity.get(), kept.reason), (60.0, Reason::Pending));
     assert_eq!(world.ask("b", 40.0, Some(40.0)).reason, Reason::Granted);
     let newcomer = world.ask("c", 10.0, None);
-    assert_eq!((newcomer.capacity.get(), newcomer.reason), (0.0, Reason::Pending));
+    assert_eq!(
+        (newcomer.capacity.get(), newcomer.reason),
+        (0.0, Reason::Pending)
+    );
     assert!(world.view().unwrap().in_learning_mode);
 }
 
@@ -46,7 +52,10 @@ fn claims_above_the_capacity_are_scaled_down_but_never_to_nothing() {
     let mut has = [150.0, 90.0, 60.0];
     for _ in 0..8 {
         for (client, has) in has.iter_mut().enumerate() {
-            *has = world.ask(&client.to_string(), 200.0, Some(*has)).capacity.get();
+            *has = world
+                .ask(&client.to_string(), 200.0, Some(*has))
+                .capacity
+                .get();
             assert!(*has > 5.0, "{has}");
         }
     }

@@ -8,8 +8,14 @@ use super::*;
 fn grants_what_is_wanted_while_it_fits() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let granted = world.ask("a", 40.0, None);
-    assert_eq!((granted.capacity.get(), granted.reason), (40.0, Reason::Granted));
-    assert_eq!((granted.lease_length.get(), granted.refresh_interval.get()), (20.0, 5.0));
+    assert_eq!(
+        (granted.capacity.get(), granted.reason),
+        (40.0, Reason::Granted)
+    );
+    assert_eq!(
+        (granted.lease_length.get(), granted.refresh_interval.get()),
+        (20.0, 5.0)
+    );
     assert_eq!(world.ask("b", 60.0, None).capacity.get(), 60.0);
 }
 
@@ -19,11 +25,17 @@ fn what_others_hold_is_granted_one_contact_after_they_gave_it_up() {
     world.ask("a", 100.0, None);
     // The newcomer's share is 50, but all of it is still in the other's hands.
     let waiting = world.ask("b", 100.0, None);
-    assert_eq!((waiting.capacity.get(), waiting.reason), (0.0, Reason::Pending));
+    assert_eq!(
+        (waiting.capacity.get(), waiting.reason),
+        (0.0, Reason::Pending)
+    );
     assert!(waiting.refresh_interval.get() <= 1.0);
     // Told to shrink, the first may still be using all of it until it says so.
     let shrunk = world.ask("a", 100.0, Some(100.0));
-    assert_eq!((shrunk.capacity.get(), shrunk.reason), (50.0, Reason::Share));
+    assert_eq!(
+        (shrunk.capacity.get(), shrunk.reason),
+        (50.0, Reason::Share)
+    );
     assert_eq!(world.ask("b", 100.0, None).capacity.get(), 0.0);
     world.ask("a", 100.0, Some(50.0));
     assert_eq!(world.ask("b", 100.0, None).capacity.get(), 50.0);
@@ -39,7 +51,12 @@ fn constant_demand_has_its_exact_share_after_three_refreshes() {
             let granted = world.ask(&client.to_string(), *wants, has[client]);
             has[client] = Some(granted.capacity.get());
             // Told to shrink, a holder obeys and reports back at once.
-            has[client] = Some(world.ask(&client.to_string(), *wants, has[client]).capacity.get());
+            has[client] = Some(
+                world
+                    .ask(&client.to_string(), *wants, has[client])
+                    .capacity
+                    .get(),
+            );
         }
         world.wait(5.0);
     }
@@ -58,7 +75,11 @@ fn a_lease_that_ran_out_frees_its_capacity_without_anyone_asking() {
     world.wait(0.2);
     assert_eq!(world.view().unwrap().sum_has, 0.0);
     world.wait(30.0);
-    assert_eq!(world.view(), None, "a resource without holders is forgotten");
+    assert_eq!(
+        world.view(),
+        None,
+        "a resource without holders is forgotten"
+    );
     assert_eq!(world.core.counts(), super::super::Counts::default());
 }
 
@@ -124,7 +145,10 @@ fn a_capacity_of_zero_blocks() {
     for kind in ["FAIR_SHARE", "PROPORTIONAL_SHARE", "STATIC"] {
         let mut world = World::new(document(kind, 0.0));
         let granted = world.ask("a", 10.0, None);
-        assert_eq!((granted.capacity.get(), granted.reason), (0.0, Reason::Blocked));
+        assert_eq!(
+            (granted.capacity.get(), granted.reason),
+            (0.0, Reason::Blocked)
+        );
     }
 }
 
@@ -132,26 +156,57 @@ fn a_capacity_of_zero_blocks() {
 fn without_a_template_it_grants_as_asked_or_refuses() {
     let mut world = World::new(parse("resources: []"));
     let granted = world.ask("a", 7.0, None);
-    assert_eq!((granted.capacity.get(), granted.reason), (7.0, Reason::Granted));
-    assert_eq!((granted.template.is_none(), granted.safe_capacity), (true, SafeCapacity::Unlimited));
-    assert_eq!((granted.lease_length.get(), granted.refresh_interval.get()), (60.0, 5.0));
-    assert_eq!(world.core.take_notices(), [super::super::Notice::Unmatched(db())]);
+    assert_eq!(
+        (granted.capacity.get(), granted.reason),
+        (7.0, Reason::Granted)
+    );
+    assert_eq!(
+        (granted.template.is_none(), granted.safe_capacity),
+        (true, SafeCapacity::Unlimited)
+    );
+    assert_eq!(
+        (granted.lease_length.get(), granted.refresh_interval.get()),
+        (60.0, 5.0)
+    );
+    assert_eq!(
+        world.core.take_notices(),
+        [super::super::Notice::Unmatched(db())]
+    );
     world.ask("b", 7.0, None);
     assert_eq!(world.core.take_notices(), []);
     assert_eq!(world.core.counts().unmatched, 2);
 
-    let refuse = Settings { unmatched: Unmatched::Refuse, ..SETTINGS };
+    let refuse = Settings {
+        unmatched: Unmatched::Refuse,
+        ..SETTINGS
+    };
     let granted = World::with(parse("resources: []"), refuse).ask("a", 7.0, None);
-    assert_eq!((granted.capacity.get(), granted.reason), (0.0, Reason::Blocked));
+    assert_eq!(
+        (granted.capacity.get(), granted.reason),
+        (0.0, Reason::Blocked)
+    );
 }
 
 #[test]
 fn full_books_refuse_newcomers_but_never_a_renewal() {
-    let mut world = World::with(document("FAIR_SHARE", 100.0), Settings { max_leases: 2, ..SETTINGS });
+    let mut world = World::with(
+        document("FAIR_SHARE", 100.0),
+        Settings {
+            max_leases: 2,
+            ..SETTINGS
+        },
+    );
     world.ask("a", 10.0, None);
     world.ask("b", 10.0, None);
     let refused = world.ask("c", 10.0, None);
-    assert_eq!((refused.capacity.get(), refused.lease_length.get(), refused.reason), (0.0, 0.0, Reason::Full));
+    assert_eq!(
+        (
+            refused.capacity.get(),
+            refused.lease_length.get(),
+            refused.reason
+        ),
+        (0.0, 0.0, Reason::Full)
+    );
     assert_eq!(world.ask("a", 10.0, Some(10.0)).reason, Reason::Granted);
     world.release("b", None);
     assert_eq!(world.ask("c", 10.0, None).reason, Reason::Granted);
@@ -164,19 +219,26 @@ fn safe_capacity_is_as_configured_or_an_equal_part() {
     world.ask("a", 10.0, None);
     let granted = world.ask("b", 10.0, None);
     assert_eq!(granted.safe_capacity.get(), 50.0);
-    for (configured, expected) in [("-1", SafeCapacity::Unlimited), ("7", SafeCapacity::new(7.0).unwrap())] {
+    for (configured, expected) in [
+        ("-1", SafeCapacity::Unlimited),
+        ("7", SafeCapacity::new(7.0).unwrap()),
+    ] {
         let text = format!(
             "resources: [{{identifier_glob: db, capacity: 100, safe_capacity: {configured}, algorithm: {{kind: STATIC}}}}]"
         );
-        assert_eq!(World::new(parse(&text)).ask("a", 1.0, None).safe_capacity, expected);
+        assert_eq!(
+            World::new(parse(&text)).ask("a", 1.0, None).safe_capacity,
+            expected
+        );
     }
 }
 
 #[test]
 fn doormans_other_algorithms_grant_whatever_the_others_hold() {
     let mut world = World::new(document("STATIC", 120.0));
-    let got: Vec<f64> =
-        [("a", 50.0), ("b", 200.0), ("c", 300.0)].map(|(client, wants)| world.ask(client, wants, None).capacity.get()).into();
+    let got: Vec<f64> = [("a", 50.0), ("b", 200.0), ("c", 300.0)]
+        .map(|(client, wants)| world.ask(client, wants, None).capacity.get())
+        .into();
     assert_eq!(got, [50.0, 120.0, 120.0]);
     let mut world = World::new(document("NO_ALGORITHM", 120.0));
     assert_eq!(world.ask("a", 1000.0, None).capacity.get(), 1000.0);
@@ -189,13 +251,22 @@ fn pages_of_holders_survive_changes() {
         world.ask(client, 1.0, None);
     }
     let names = |views: Vec<doorman_openapi::HolderView>| {
-        views.into_iter().map(|view| view.holder_id).collect::<Vec<_>>()
+        views
+            .into_iter()
+            .map(|view| view.holder_id)
+            .collect::<Vec<_>>()
     };
     let (first, next) = world.core.holders(&db(), 0, 2, world.now).unwrap();
     assert_eq!(names(first), ["a", "b"]);
     world.release("b", None);
-    let (second, end) = world.core.holders(&db(), next.unwrap(), 2, world.now).unwrap();
-    assert_eq!((names(second), end), (vec!["c".to_owned(), "d".to_owned()], None));
+    let (second, end) = world
+        .core
+        .holders(&db(), next.unwrap(), 2, world.now)
+        .unwrap();
+    assert_eq!(
+        (names(second), end),
+        (vec!["c".to_owned(), "d".to_owned()], None)
+    );
 }
 
 #[test]
@@ -209,7 +280,10 @@ fn pages_of_resources_are_ordered_and_filtered_by_prefix() {
     let page = |after: Option<&str>| {
         let after = after.map(|id| ResourceId::new(id).unwrap());
         let views = world.core.resources("t/", after.as_ref(), 2, world.now);
-        views.into_iter().map(|view| view.resource_id.to_string()).collect::<Vec<_>>()
+        views
+            .into_iter()
+            .map(|view| view.resource_id.to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(page(None), ["t/a", "t/b"]);
     assert_eq!(page(Some("t/b")), ["t/c"]);

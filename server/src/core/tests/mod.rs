@@ -2,8 +2,8 @@
 
 mod cuts;
 mod exactness;
-mod leasing;
 mod learning;
+mod leasing;
 mod nodes;
 mod order;
 mod safety;
@@ -12,13 +12,17 @@ use std::sync::Arc;
 
 use doorman_config::Document;
 use doorman_openapi::{
-    Capacity, CapacityRequest, ClientId, Held, Moment, ReleaseRequest, ResourceId, ResourceRequest, ResourceView, Seq,
+    Capacity, CapacityRequest, ClientId, Held, Moment, ReleaseRequest, ResourceId, ResourceRequest,
+    ResourceView, Seq,
 };
 
 use super::{Core, Granted, Predecessor, Settings, Unmatched};
 
-pub(super) const SETTINGS: Settings =
-    Settings { max_leases: 1_000_000, unmatched: Unmatched::Grant, predecessor: Predecessor::None };
+pub(super) const SETTINGS: Settings = Settings {
+    max_leases: 1_000_000,
+    unmatched: Unmatched::Grant,
+    predecessor: Predecessor::None,
+};
 
 /// A document with the resource `db`.
 pub(super) fn document(kind: &str, capacity: f64) -> Arc<Document> {
@@ -49,12 +53,19 @@ impl World {
 
     pub(super) fn with(document: Arc<Document>, settings: Settings) -> Self {
         let now = Moment::ORIGIN.after_seconds(3600.0);
-        Self { core: Core::new(document, settings, now), now }
+        Self {
+            core: Core::new(document, settings, now),
+            now,
+        }
     }
 
     pub(super) fn wait(&mut self, seconds: f64) {
         self.now = self.now.after_seconds(seconds);
-        while self.core.sweep(self.now, 1).is_some_and(|next| next <= self.now) {}
+        while self
+            .core
+            .sweep(self.now, 1)
+            .is_some_and(|next| next <= self.now)
+        {}
     }
 
     pub(super) fn send(&mut self, request: &CapacityRequest) -> Granted {
@@ -81,7 +92,12 @@ impl World {
     }
 }
 
-pub(super) fn request(client: &str, seq: Option<u64>, wants: f64, has: Option<f64>) -> CapacityRequest {
+pub(super) fn request(
+    client: &str,
+    seq: Option<u64>,
+    wants: f64,
+    has: Option<f64>,
+) -> CapacityRequest {
     CapacityRequest {
         client_id: ClientId::new(client).unwrap(),
         seq: seq.map(|seq| Seq::new(seq).unwrap()),
@@ -89,7 +105,9 @@ pub(super) fn request(client: &str, seq: Option<u64>, wants: f64, has: Option<f6
             resource_id: db(),
             wants: Capacity::new(wants).unwrap(),
             priority: 0,
-            has: has.map(|has| Held { capacity: Capacity::new(has).unwrap() }),
+            has: has.map(|has| Held {
+                capacity: Capacity::new(has).unwrap(),
+            }),
             outstanding: Capacity::ZERO,
             used: None,
         }],
@@ -98,5 +116,8 @@ pub(super) fn request(client: &str, seq: Option<u64>, wants: f64, has: Option<f6
 
 #[track_caller]
 pub(super) fn close(got: f64, expected: f64) {
-    assert!((got - expected).abs() <= 1e-9 * (1.0 + expected.abs()), "{got} is not {expected}");
+    assert!(
+        (got - expected).abs() <= 1e-9 * (1.0 + expected.abs()),
+        "{got} is not {expected}"
+    );
 }

@@ -1,7 +1,8 @@
 //! Nodes of the server tree, as a root answers them.
 
 use doorman_openapi::{
-    Band, ClientCount, Epoch, NodeId, Reason, ServerCapacityRequest, ServerReleaseRequest, ServerResourceRequest,
+    Band, ClientCount, Epoch, NodeId, Reason, ServerCapacityRequest, ServerReleaseRequest,
+    ServerResourceRequest,
 };
 
 use super::*;
@@ -19,7 +20,9 @@ fn ask(epoch: u64, seq: u64, bands: &[(i32, u64, f64)], has: Option<f64>) -> Ser
         resources: vec![ServerResourceRequest {
             resource_id: db(),
             wants: bands.collect(),
-            has: has.map(|has| Held { capacity: Capacity::new(has).unwrap() }),
+            has: has.map(|has| Held {
+                capacity: Capacity::new(has).unwrap(),
+            }),
             outstanding: Capacity::ZERO,
             used: None,
         }],
@@ -36,10 +39,18 @@ fn a_node_weighs_as_much_as_the_clients_behind_it() {
     let node = send(&mut world, &ask(1, 1, &[(0, 3, 300.0)], Some(0.0)));
     assert_eq!(node.capacity.get(), 100.0);
     world.ask("a", 100.0, None);
-    assert_eq!(send(&mut world, &ask(1, 2, &[(0, 3, 300.0)], Some(100.0))).capacity.get(), 75.0);
+    assert_eq!(
+        send(&mut world, &ask(1, 2, &[(0, 3, 300.0)], Some(100.0)))
+            .capacity
+            .get(),
+        75.0
+    );
     send(&mut world, &ask(1, 3, &[(0, 3, 300.0)], Some(75.0)));
     let client = world.ask("a", 100.0, None);
-    assert_eq!((client.capacity.get(), client.safe_capacity.get()), (25.0, 25.0));
+    assert_eq!(
+        (client.capacity.get(), client.safe_capacity.get()),
+        (25.0, 25.0)
+    );
 }
 
 #[test]
@@ -52,14 +63,24 @@ fn a_new_master_of_a_node_is_told_what_the_node_holds_and_nothing_is_lowered() {
     close(told.lease_length.get(), 11.0 / 1.05);
     assert_eq!(world.view().unwrap().sum_has, 80.0);
     // The deposed master is not heard any more.
-    assert_eq!(send(&mut world, &ask(1, 8, &[(0, 1, 99.0)], Some(80.0))).capacity.get(), 80.0);
+    assert_eq!(
+        send(&mut world, &ask(1, 8, &[(0, 1, 99.0)], Some(80.0)))
+            .capacity
+            .get(),
+        80.0
+    );
     assert_eq!(world.view().unwrap().sum_wants, 5.0);
 }
 
 #[test]
 fn a_node_that_is_new_to_the_books_gets_its_share_without_has() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    assert_eq!(send(&mut world, &ask(1, 1, &[(0, 1, 80.0)], None)).capacity.get(), 80.0);
+    assert_eq!(
+        send(&mut world, &ask(1, 1, &[(0, 1, 80.0)], None))
+            .capacity
+            .get(),
+        80.0
+    );
 }
 
 #[test]
@@ -70,7 +91,10 @@ fn outstanding_leases_of_a_node_stay_booked_when_it_gets_less() {
     let mut asks = ask(1, 2, &[(0, 1, 100.0)], Some(50.0));
     asks.resources[0].outstanding = Capacity::new(90.0).unwrap();
     let granted = send(&mut world, &asks);
-    assert_eq!((granted.capacity.get(), granted.reason), (50.0, Reason::Share));
+    assert_eq!(
+        (granted.capacity.get(), granted.reason),
+        (50.0, Reason::Share)
+    );
     close(world.view().unwrap().sum_has, 90.0);
     assert_eq!(world.ask("a", 100.0, None).capacity.get(), 10.0);
 }
@@ -79,7 +103,12 @@ fn outstanding_leases_of_a_node_stay_booked_when_it_gets_less() {
 fn bands_beyond_what_the_books_keep_are_merged_and_none_is_lost() {
     let mut world = World::new(document("FAIR_SHARE", 1e6));
     let bands: Vec<_> = (0..1000).map(|priority| (priority, 1, 1.0)).collect();
-    assert_eq!(send(&mut world, &ask(1, 1, &bands, Some(0.0))).capacity.get(), 1000.0);
+    assert_eq!(
+        send(&mut world, &ask(1, 1, &bands, Some(0.0)))
+            .capacity
+            .get(),
+        1000.0
+    );
     let (holders, _) = world.core.holders(&db(), 0, 10, world.now).unwrap();
     assert_eq!(holders[0].wants.len(), 32);
     assert_eq!(world.view().unwrap().clients, 1000.0);

@@ -16,7 +16,13 @@ fn a_late_or_doubled_request_changes_nothing_and_is_told_what_is_held() {
         close(late.lease_length.get(), 11.0 / 1.05);
         assert_eq!(world.view().unwrap().sum_wants, 40.0);
     }
-    assert_eq!(world.send(&request("a", Some(3), 90.0, Some(40.0))).capacity.get(), 90.0);
+    assert_eq!(
+        world
+            .send(&request("a", Some(3), 90.0, Some(40.0)))
+            .capacity
+            .get(),
+        90.0
+    );
 }
 
 #[test]
@@ -38,7 +44,13 @@ fn a_request_that_arrives_after_its_release_does_not_bring_the_lease_back() {
     assert_eq!((late.capacity.get(), late.lease_length.get()), (0.0, 0.0));
     assert_eq!(world.view().unwrap().sum_has, 0.0);
     // It may come back with a newer number; and the order is forgotten one lease length later.
-    assert_eq!(world.send(&request("a", Some(4), 40.0, None)).capacity.get(), 40.0);
+    assert_eq!(
+        world
+            .send(&request("a", Some(4), 40.0, None))
+            .capacity
+            .get(),
+        40.0
+    );
     world.release("a", Some(5));
     world.wait(22.0);
     assert_eq!(world.view(), None);

@@ -15,7 +15,10 @@ enum Step {
     /// A holder sends a release, and stops using what it had.
     Release(usize),
     /// Some message under way arrives; it may arrive again later.
-    Arrive { index: prop::sample::Index, again: bool },
+    Arrive {
+        index: prop::sample::Index,
+        again: bool,
+    },
     /// Some message under way is lost.
     Lose(prop::sample::Index),
     Wait(f64),
@@ -40,9 +43,24 @@ fn step_or_cut() -> impl Strategy<Value = Step> {
 
 #[derive(Debug, Clone)]
 enum Message {
-    Request { holder: usize, seq: u64, wants: f64, has: Option<f64>, sent: Moment },
-    Release { holder: usize, seq: u64 },
-    Answer { holder: usize, seq: u64, capacity: f64, length: f64, sent: Moment },
+    Request {
+        holder: usize,
+        seq: u64,
+        wants: f64,
+        has: Option<f64>,
+        sent: Moment,
+    },
+    Release {
+        holder: usize,
+        seq: u64,
+    },
+    Answer {
+        holder: usize,
+        seq: u64,
+        capacity: f64,
+        length: f64,
+        sent: Moment,
+    },
 }
 
 /// A holder that follows the protocol, on a clock that runs up to 1.05 times slower than the server's.
@@ -73,11 +91,19 @@ struct Fleet {
 impl Fleet {
     fn new() -> Self {
         let world = World::new(document("FAIR_SHARE", CAPACITY));
-        Self { world, holders: Default::default(), wire: Vec::new(), capacity: CAPACITY }
+        Self {
+            world,
+            holders: Default::default(),
+            wire: Vec::new(),
+            capacity: CAPACITY,
+        }
     }
 
     fn sum(&self) -> f64 {
-        self.holders.iter().map(|holder| holder.believes(self.world.now)).sum()
+        self.holders
+            .iter()
+            .map(|holder| holder.believes(self.world.now))
+            .sum()
     }
 
     fn take(&mut self, step: &Step) {
@@ -87,18 +113,31 @@ impl Fleet {
                 let holder = &mut self.holders[*index];
                 holder.seq += 1;
                 let has = Some(holder.believes(now)).filter(|has| *has > 0.0);
-                self.wire.push(Message::Request { holder: *index, seq: holder.seq, wants: *wants, has, sent: now });
+                self.wire.push(Message::Request {
+                    holder: *index,
+                    seq: holder.seq,
+                    wants: *wants,
+                    has,
+                    sent: now,
+                });
             }
             Step::Release(index) => {
                 let holder = &mut self.holders[*index];
                 holder.seq += 1;
                 holder.until = Moment::ORIGIN;
-                self.wire.push(Message::Release { holder: *index, seq: holder.seq });
+                self.wire.push(Message::Release {
+                    holder: *index,
+                    seq: holder.seq,
+                });
             }
             Step::Arrive { .. } | Step::Lose(_) if self.wire.is_empty() => {}
             Step::Arrive { index, again } => {
                 let at = index.index(self.wire.len());
-                let message = if *again { self.wire[at].clone() } else { self.wire.remove(at) };
+                let message = if *again {
+                    self.wire[at].clone()
+                } else {
+                    self.wire.remove(at)
+                };
                 self.deliver(message);
             }
             Step::Lose(index) => {
@@ -107,20 +146,42 @@ impl Fleet {
             Step::Wait(seconds) => self.world.wait(*seconds),
             Step::Cut(capacity) => {
                 self.capacity = *capacity;
-                self.world.core.reconfigure(document("FAIR_SHARE", *capacity));
+                self.world
+                    .core
+                    .reconfigure(document("FAIR_SHARE", *capacity));
             }
         }
     }
 
     fn deliver(&mut self, message: Message) {
         match message {
-            Message::Request { holder, seq, wants, has, sent } => {
-                let granted = self.world.send(&request(&holder.to_string(), Some(seq), wants, has));
+            Message::Request {
+                holder,
+                seq,
+                wants,
+                has,
+                sent,
+            } => {
+                let granted = self
+                    .world
+                    .send(&request(&holder.to_string(), Some(seq), wants, has));
                 let (capacity, length) = (granted.capacity.get(), granted.lease_length.get());
-                self.wire.push(Message::Answer { holder, seq, capacity, length, sent });
+                self.wire.push(Message::Answer {
+                    holder,
+                    seq,
+                    capacity,
+                    length,
+                    sent,
+                });
             }
             Message::Release { holder, seq } => self.world.release(&holder.to_string(), Some(seq)),
-            Message::Answer { holder: index, seq, capacity, length, sent } => {
+            Message::Answer {
+                holder: index,
+                seq,
+                capacity,
+                length,
+                sent,
+            } => {
                 let holder = &mut self.holders[index];
                 // A holder ignores every answer but that to the newest transmission.
                 if seq == holder.seq {
