@@ -1,7 +1,7 @@
 //! A process of the fleet: this same program, in another role.
 //!
-//! A child lives as long as its standard input, a pipe that the parent holds: however the parent ends, the pipe ends with it, and so
-//! does the child.
+//! A child lives as long as its standard input, a pipe that the parent holds: however the parent ends, the pipe ends with it, and
+//! then the child in good order.
 
 use std::{
     env,
@@ -21,7 +21,7 @@ use tokio::{
 /// How long a child may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A running child. It is killed when this is dropped.
+/// A running child. It ends by itself when this is dropped; [`stop`](Self::stop) sees to it that it does.
 #[derive(Debug)]
 pub(crate) struct Child {
     process: process::Child,
@@ -38,7 +38,6 @@ impl Child {
             .stdout(Stdio::piped())
             // A Ctrl-C in the terminal is for the parent alone, which ends its children in good order.
             .process_group(0)
-            .kill_on_drop(true)
             .spawn()?;
         let alive = process.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         Ok(Self { process, alive })

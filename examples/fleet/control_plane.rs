@@ -3,12 +3,12 @@
 use std::{
     error::Error,
     io::{self, Write},
-    path::PathBuf,
     sync::Arc,
 };
 
 use doorman_config::{Document, Faults};
 use doorman_server::{Server, Settings};
+use tempfile::TempDir;
 
 /// What a control plane is started with.
 #[derive(Debug, clap::Args)]
@@ -17,8 +17,6 @@ pub(crate) struct Arguments {
     port: u16,
     #[arg(long)]
     limit: f64,
-    #[arg(long)]
-    data_dir: PathBuf,
 }
 
 /// Serves until `stop` is ready. Says on standard output where it listens.
@@ -26,9 +24,11 @@ pub(crate) async fn run(
     arguments: Arguments,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Box<dyn Error>> {
+    // Removed at the end: the next fleet begins anew.
+    let data_dir = TempDir::with_prefix("doorman-fleet-")?;
     let server = Server::bind(Settings {
         listen: ([127, 0, 0, 1], arguments.port).into(),
-        data_dir: arguments.data_dir,
+        data_dir: data_dir.path().to_owned(),
         document: Arc::new(document(arguments.limit)?),
         ..Settings::default()
     })
@@ -36,7 +36,7 @@ pub(crate) async fn run(
     writeln!(io::stdout(), "listening on http://{}", server.local_addr())?;
     // Connections that did not end in time are cut off: nobody is left to be served.
     let _stopped = server.run(stop).await;
-    Ok(())
+    Ok(data_dir.close()?)
 }
 
 /// One resource, shared fairly, with leases that follow the load within seconds.

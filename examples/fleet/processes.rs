@@ -6,17 +6,13 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
 };
 
-use tempfile::TempDir;
-
 use crate::{child::Child, plan::INSTANCES};
 
-/// All processes but this one. Dropped, they are killed; [`stop`](Self::stop) is the good end.
+/// All processes but this one. Dropped, they end by themselves; [`stop`](Self::stop) waits for it.
 #[derive(Debug)]
 pub(crate) struct Processes {
     control_plane: Listening,
     services: [Listening; INSTANCES],
-    /// Where the control plane keeps what must outlive it.
-    data_dir: TempDir,
 }
 
 /// A process that listens.
@@ -33,12 +29,10 @@ impl Processes {
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
             format!("cannot listen on port {port}: {error}; choose another with --port")
         })?;
-        let data_dir = TempDir::with_prefix("doorman-fleet-")?;
         let control_plane = Listening::start(&[
             "control-plane",
             &format!("--port={port}"),
             &format!("--limit={limit}"),
-            &format!("--data-dir={}", data_dir.path().display()),
         ])
         .await?;
         let server = format!("--server=http://{}", control_plane.address);
@@ -51,7 +45,6 @@ impl Processes {
         Ok(Self {
             control_plane,
             services: [first, second, third],
-            data_dir,
         })
     }
 
@@ -83,8 +76,7 @@ impl Processes {
     pub(crate) async fn stop(self) -> io::Result<()> {
         let [first, second, third] = self.services.map(|service| service.process.stop());
         tokio::try_join!(first, second, third)?;
-        self.control_plane.process.stop().await?;
-        self.data_dir.close()
+        self.control_plane.process.stop().await
     }
 }
 

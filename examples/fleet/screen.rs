@@ -22,16 +22,13 @@ impl Screen {
     /// # Errors
     /// When nobody reads it any more.
     pub(crate) fn draw(&mut self, table: &str) -> io::Result<()> {
-        if !self.out.is_terminal() {
-            return writeln!(self.out, "{table}");
-        }
-        if self.lines > 0 {
+        if self.lines > 0 && self.out.is_terminal() {
             // To the beginning of the last table, and clear all below.
             write!(self.out, "\x1b[{}F\x1b[J", self.lines)?;
         }
-        self.lines = table.lines().count();
-        write!(self.out, "{table}")?;
-        self.out.flush()
+        // An empty line ends it.
+        self.lines = table.lines().count().saturating_add(1);
+        writeln!(self.out, "{table}")
     }
 
     /// Writes something that stays, below the table.

@@ -114,7 +114,7 @@ async fn show(
     }
     let totals = load.totals().into_iter().sum();
     let summary = Summary {
-        elapsed,
+        elapsed: load.history().now(),
         limit: options.limit,
         totals,
         averages,

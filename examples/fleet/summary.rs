@@ -52,13 +52,13 @@ impl fmt::Display for Summary {
         let failed = totals.unavailable.saturating_add(totals.failed);
         writeln!(
             f,
-            "In {} s: {} offered, {} admitted, {} refused, {failed} failed.",
-            elapsed.as_secs(),
+            "In {:.1} s: {} offered, {} admitted, {} refused, {failed} failed.",
+            elapsed.as_secs_f64(),
             totals.offered,
             totals.admitted,
             totals.refused,
         )?;
-        let mean = totals.admitted as f64 / elapsed.as_secs_f64().max(1.0);
+        let mean = totals.admitted as f64 / elapsed.as_secs_f64().max(0.1);
         writeln!(
             f,
             "Admitted {mean:.1}/s on average; the limit is {limit}/s."
