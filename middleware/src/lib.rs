@@ -79,6 +79,8 @@ mod refusal;
 mod service;
 mod snapshot;
 mod status;
+#[cfg(test)]
+mod testing;
 
 pub use body::LimitBody;
 pub use builder::{BuildError, Builder};

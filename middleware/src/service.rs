@@ -54,3 +54,6 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

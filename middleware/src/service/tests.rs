@@ -1,0 +1,266 @@
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http_body_util::{BodyExt as _, Empty, Full};
+use tower::{ServiceExt as _, service_fn};
+use tower_layer::Layer as _;
+
+use super::*;
+use crate::{
+    Limit, LimitLayer, OnLimit, Refusal, RefusalReason,
+    limiter::testing::{given, leased, leasing},
+    limiter::{Registry, Standing},
+    testing::{Inner, admitted, body, header, limited, send, status},
+};
+
+fn fixed(rate: f64) -> Arc<Registry> {
+    given(move |_| Standing::Fixed { rate })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_admitted_request_gets_the_inner_answer_and_learns_what_is_left() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate("api").named("per-fleet")]);
+    registry.publish("api", leased(10.0, Duration::from_secs(60)));
+
+    let answer = send(&service, Request::new(())).await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(
+        header(&answer, "ratelimit-policy"),
+        r#""per-fleet";q=1000;w=1"#
+    );
+    assert_eq!(header(&answer, "ratelimit"), r#""per-fleet";r=9;t=1"#);
+    assert_eq!(body(answer).await, "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_is_told_why_and_when_to_come_back() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate("api").named("per-fleet")]);
+    registry.publish("api", leased(0.4, Duration::from_secs(60)));
+    assert_eq!(status(&service).await, 200);
+
+    let answer = send(&service, Request::new(())).await;
+    assert_eq!(answer.status(), 429);
+    assert_eq!(header(&answer, "retry-after"), "3");
+    assert_eq!(
+        header(&answer, "ratelimit-policy"),
+        r#""per-fleet";q=1000;w=1"#
+    );
+    assert_eq!(header(&answer, "ratelimit"), r#""per-fleet";r=0;t=3"#);
+    assert_eq!(header(&answer, "content-type"), "application/problem+json");
+    assert_eq!(header(&answer, "cache-control"), "no-store");
+
+    let refusal: &Refusal = answer.extensions().get().unwrap();
+    assert_eq!(refusal.reason(), RefusalReason::Spent);
+    assert_eq!(refusal.retry_after(), Duration::from_millis(2_500));
+    assert_eq!(refusal.limit(), "per-fleet");
+    assert_eq!(refusal.resource().unwrap().as_str(), "api");
+
+    let body: serde_json::Value = serde_json::from_slice(&body(answer).await).unwrap();
+    assert_eq!(
+        body,
+        serde_json::json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Request cannot be satisfied as assigned quota has been exceeded",
+            "status": 429,
+            "detail": "the limit `per-fleet` is spent; try again in 3 s",
+            "violated-policies": ["per-fleet"],
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_back_when_told_is_admitted() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate("api")]);
+    registry.publish("api", leased(3.0, Duration::from_secs(60)));
+    assert_eq!(admitted(&service, 10).await, 3);
+
+    let answer = send(&service, Request::new(())).await;
+    let wait = answer.extensions().get::<Refusal>().unwrap().retry_after();
+    // Tokio's clock counts whole milliseconds.
+    tokio::time::advance(wait.saturating_sub(Duration::from_millis(1))).await;
+    assert_eq!(status(&service).await, 429);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!(status(&service).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_clones_and_connections_and_layers_share_one_state() {
+    let registry = fixed(50.0);
+    let layer = LimitLayer::new(Arc::clone(&registry), [Limit::rate("api")]);
+    let other = LimitLayer::new(registry, [Limit::rate("api")]);
+    let connections: Vec<_> = (0..100)
+        .map(|connection| {
+            let layer = if connection % 2 == 0 { &layer } else { &other };
+            let service = layer.clone().layer(Inner).clone();
+            tokio::spawn(async move { admitted(&service, 2).await })
+        })
+        .collect();
+    let mut total = 0;
+    for connection in connections {
+        total += connection.await.unwrap();
+    }
+    assert_eq!(total, 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_is_the_inner_services_and_reserves_nothing() {
+    let layer = LimitLayer::new(fixed(1.0), [Limit::rate("api")]);
+    let (inner, mut handle) = tower_test::mock::pair::<Request<()>, Response<Empty<Bytes>>>();
+    let mut service = tower_test::mock::Spawn::new(layer.layer(inner));
+
+    handle.allow(0);
+    assert!(service.poll_ready().is_pending());
+    handle.allow(1);
+    for _ in 0..100 {
+        assert!(service.poll_ready().is_ready());
+    }
+    let response = tokio::spawn(service.call(Request::new(())));
+    let (_, answer) = handle.next_request().await.unwrap();
+    answer.send_response(Response::new(Empty::new()));
+    assert_eq!(response.await.unwrap().unwrap().status(), 200);
+}
+
+/// Must be polled ready before each call, as the contract of services says; a clone is not ready.
+#[derive(Debug, Default)]
+struct Strict {
+    ready: bool,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Service<Request<()>> for Strict {
+    type Response = Response<Empty<Bytes>>;
+    type Error = &'static str;
+    type Future = std::future::Ready<Result<Self::Response, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        std::future::ready(match std::mem::take(&mut self.ready) {
+            true => Ok(Response::new(Empty::new())),
+            false => Err("was not ready"),
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_that_was_ready_is_the_one_called_also_after_a_wait() {
+    let at_most = Duration::from_secs(10);
+    let limit = Limit::rate("api").on_limit(OnLimit::Delay { at_most });
+    let mut service = LimitLayer::new(fixed(1.0), [limit]).layer(Strict::default());
+    let mut responses = Vec::new();
+    for _ in 0..3 {
+        responses.push(service.ready().await.unwrap().call(Request::new(())));
+    }
+    for response in responses {
+        assert_eq!(
+            response.await.map(|response| response.status().as_u16()),
+            Ok(200)
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_inner_services_error_stays_what_it_is() {
+    let inner = service_fn(|_: Request<()>| async { Err::<Response<Empty<Bytes>>, _>("broken") });
+    let service = LimitLayer::new(fixed(1.0), [Limit::rate("api")]).layer(inner);
+    let error: Result<_, &'static str> = service.oneshot(Request::new(())).await;
+    assert_eq!(error.unwrap_err(), "broken");
+}
+
+/// The data of a body that is not `Bytes`.
+struct Chunk(Bytes);
+
+impl From<Bytes> for Chunk {
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+}
+
+impl Buf for Chunk {
+    fn remaining(&self) -> usize {
+        self.0.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.0.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.0.advance(count);
+    }
+}
+
+#[tokio::test]
+async fn bodies_pass_whatever_they_are() {
+    struct Upload(&'static [u8]);
+    let inner = service_fn(|request: Request<Upload>| async {
+        let body = Full::new(Chunk(Bytes::from_static(request.into_body().0)));
+        Ok::<_, std::convert::Infallible>(Response::new(body))
+    });
+    let service = LimitLayer::new(fixed(1.0), [Limit::rate("api")]).layer(inner);
+    let request = || Request::new(Upload(b"abc"));
+
+    let answer = service.clone().oneshot(request()).await.unwrap();
+    assert_eq!(
+        answer.into_body().collect().await.unwrap().to_bytes(),
+        "abc"
+    );
+    let refused = service.oneshot(request()).await.unwrap();
+    assert!(
+        refused
+            .into_body()
+            .collect()
+            .await
+            .unwrap()
+            .to_bytes()
+            .starts_with(b"{")
+    );
+}
+
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn in_a_router_the_key_knows_the_route() {
+    use axum::{Router, body::Body, routing::get};
+
+    let registry = fixed(1.0);
+    let key = crate::Key::template("{method}/{route}").unwrap();
+    let router = Router::new()
+        .route("/orders/{id}", get(async || "order"))
+        .route("/items/{id}", get(async || "item"))
+        .layer(LimitLayer::new(Arc::clone(&registry), [Limit::rate(key)]));
+    let status = async |path: &str| {
+        let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        router
+            .clone()
+            .oneshot(request)
+            .await
+            .unwrap()
+            .status()
+            .as_u16()
+    };
+
+    assert_eq!(status("/orders/1").await, 200);
+    assert_eq!(status("/orders/2").await, 429, "the same route");
+    assert_eq!(status("/items/2").await, 200);
+    let mut resources: Vec<_> = registry
+        .limiters()
+        .iter()
+        .map(|limiter| limiter.resource().to_string())
+        .collect();
+    resources.sort();
+    assert_eq!(
+        resources,
+        ["GET/%2Fitems%2F%7Bid%7D", "GET/%2Forders%2F%7Bid%7D"]
+    );
+}

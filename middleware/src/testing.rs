@@ -1,0 +1,75 @@
+//! What tests of the request path share: a service that answers at once, behind limits.
+
+use std::{convert::Infallible, future::Ready, sync::Arc};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use tower::{Service, ServiceExt as _};
+use tower_layer::Layer as _;
+
+use crate::{Limit, LimitBody, LimitLayer, LimitService, limiter::Registry};
+
+pub(crate) type Answer = Response<LimitBody<Full<Bytes>>>;
+
+/// Answers every request with 200 and `ok`.
+#[derive(Debug, Clone)]
+pub(crate) struct Inner;
+
+impl<B> Service<Request<B>> for Inner {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), Infallible>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<B>) -> Self::Future {
+        std::future::ready(Ok(Response::new(Full::from("ok"))))
+    }
+}
+
+/// The service behind limits.
+pub(crate) fn limited(
+    registry: &Arc<Registry>,
+    limits: impl IntoIterator<Item = Limit>,
+) -> LimitService<Inner> {
+    LimitLayer::new(Arc::clone(registry), limits).layer(Inner)
+}
+
+pub(crate) async fn send<B>(service: &LimitService<Inner>, request: Request<B>) -> Answer {
+    service.clone().oneshot(request).await.unwrap()
+}
+
+/// The status of a request without anything in it.
+pub(crate) async fn status(service: &LimitService<Inner>) -> u16 {
+    send(service, Request::new(())).await.status().as_u16()
+}
+
+/// How many of so many requests are admitted at once.
+pub(crate) async fn admitted(service: &LimitService<Inner>, requests: usize) -> usize {
+    let mut admitted = 0;
+    for _ in 0..requests {
+        admitted += usize::from(status(service).await == 200);
+    }
+    admitted
+}
+
+/// A header of a response; several lines are joined.
+pub(crate) fn header(answer: &Answer, name: &str) -> String {
+    let lines: Vec<_> = answer
+        .headers()
+        .get_all(name)
+        .iter()
+        .map(|line| line.to_str().unwrap())
+        .collect();
+    lines.join(", ")
+}
+
+pub(crate) async fn body(answer: Answer) -> Bytes {
+    answer.into_body().collect().await.unwrap().to_bytes()
+}
