@@ -185,3 +185,6 @@ fn host_name() -> String {
     let name = rustix::system::uname();
     name.nodename().to_string_lossy().into_owned()
 }
+
+#[cfg(test)]
+mod tests;

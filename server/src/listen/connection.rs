@@ -18,7 +18,11 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
-use tokio::{net::TcpStream, sync::watch, time::sleep};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    time::sleep,
+};
 use tower::Service;
 
 use super::{
@@ -46,7 +50,7 @@ pub(super) fn builder() -> Builder<TokioExecutor> {
 /// Serves a connection to its end: the peer's, the end of our patience, or the end of what is under way when `draining` turns true.
 pub(super) async fn serve(
     builder: Arc<Builder<TokioExecutor>>,
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
     mut draining: watch::Receiver<bool>,
 ) {

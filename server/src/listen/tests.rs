@@ -1,1 +1,212 @@
+//! Connections in memory, under paused time; and a few over real sockets.
 
+use std::{sync::Arc, time::Duration};
+
+use axum::{Router, routing::get};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    net::TcpStream,
+    sync::{Notify, oneshot, watch},
+    task::JoinHandle,
+    time::{advance, sleep},
+};
+
+use super::{Listener, connection};
+use crate::clock;
+
+const REQUEST: &[u8] = b"GET /quick HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// A handler that says when it has begun, and ends when it is told to.
+#[derive(Debug, Clone, Default)]
+struct Slow {
+    begun: Arc<Notify>,
+    end: Arc<Notify>,
+}
+
+impl Slow {
+    fn router(&self) -> Router {
+        let Self { begun, end } = self.clone();
+        Router::new().route("/quick", get(async || "quick")).route(
+            "/slow",
+            get(async move || {
+                begun.notify_one();
+                end.notified().await;
+                "slow"
+            }),
+        )
+    }
+}
+
+struct Peer {
+    stream: DuplexStream,
+    server: JoinHandle<()>,
+    drain: watch::Sender<bool>,
+}
+
+fn connect(router: Router) -> Peer {
+    let (stream, far_end) = duplex(64 * 1024);
+    let (drain, draining) = watch::channel(false);
+    let builder = Arc::new(connection::builder());
+    let server = tokio::spawn(connection::serve(builder, far_end, router, draining));
+    Peer {
+        stream,
+        server,
+        drain,
+    }
+}
+
+impl Peer {
+    async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// Reads until the answer that ends so.
+    async fn answer(&mut self, end: &str) -> String {
+        let mut text = String::new();
+        while !text.ends_with(end) {
+            let mut bytes = [0; 1024];
+            let read = self.stream.read(&mut bytes).await.unwrap();
+            assert!(read > 0, "closed after {text:?}");
+            text.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+        }
+        text
+    }
+
+    /// Reads until the server closes the connection. Returns what still came, and after how many seconds.
+    async fn closed(mut self) -> (String, u64) {
+        let start = clock::now();
+        let mut rest = String::new();
+        self.stream.read_to_string(&mut rest).await.unwrap();
+        self.server.await.unwrap();
+        (rest, clock::now().since(start).as_secs())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_closed() {
+    let peer = connect(Slow::default().router());
+    assert_eq!(peer.closed().await, (String::new(), 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_drips_in_is_not_waited_for() {
+    let mut peer = connect(Slow::default().router());
+    let start = clock::now();
+    for byte in REQUEST {
+        sleep(Duration::from_secs(1)).await;
+        if peer.stream.write_all(&[*byte]).await.is_err() {
+            break;
+        }
+    }
+    assert_eq!(clock::now().since(start).as_secs(), 6);
+    assert!(peer.server.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_stay_open_between_requests_for_a_while() {
+    let mut peer = connect(Slow::default().router());
+    for _ in 0..3 {
+        peer.send(REQUEST).await;
+        peer.answer("quick").await;
+        advance(Duration::from_secs(74)).await;
+    }
+    // The second head begins in time, and is due in time.
+    peer.send(&REQUEST[..10]).await;
+    assert_eq!(peer.closed().await, (String::new(), 5));
+
+    let mut peer = connect(Slow::default().router());
+    peer.send(REQUEST).await;
+    peer.answer("quick").await;
+    assert_eq!(peer.closed().await, (String::new(), 75));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_may_take_its_time() {
+    let slow = Slow::default();
+    let mut peer = connect(slow.router());
+    peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    slow.begun.notified().await;
+    advance(Duration::from_secs(600)).await;
+    slow.end.notify_one();
+    peer.answer("slow").await;
+    assert_eq!(peer.closed().await, (String::new(), 75));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_closes_what_is_idle_and_answers_what_is_under_way() {
+    let slow = Slow::default();
+    let mut idle = connect(slow.router());
+    idle.send(REQUEST).await;
+    idle.answer("quick").await;
+    idle.drain.send_replace(true);
+    assert_eq!(idle.closed().await, (String::new(), 0));
+
+    let mut busy = connect(slow.router());
+    busy.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    slow.begun.notified().await;
+    busy.drain.send_replace(true);
+    advance(Duration::from_secs(3)).await;
+    slow.end.notify_one();
+    let (answer, _) = busy.closed().await;
+    assert!(
+        answer.contains("connection: close") && answer.ends_with("slow"),
+        "{answer}"
+    );
+
+    // What has come in when the drain begins is under way, even if nobody has looked at it yet.
+    let mut unread = connect(slow.router());
+    unread.send(REQUEST).await;
+    unread.answer("quick").await;
+    unread.send(REQUEST).await;
+    unread.drain.send_replace(true);
+    let (answer, _) = unread.closed().await;
+    assert!(answer.ends_with("quick"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_stop_over_real_sockets_fails_no_request_and_takes_nobody_in_any_more() {
+    let slow = Slow::default();
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.address();
+    let (stop, stopping) = oneshot::channel::<()>();
+    let router = slow.router();
+    let (drains, drained) = oneshot::channel();
+    let server = tokio::spawn(listener.serve(router, async { drop(stopping.await) }, || {
+        drains.send(()).unwrap()
+    }));
+
+    let mut busy = TcpStream::connect(address).await.unwrap();
+    busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
+        .await
+        .unwrap();
+    slow.begun.notified().await;
+    stop.send(()).unwrap();
+    drained.await.unwrap();
+    slow.end.notify_one();
+    let mut answer = String::new();
+    busy.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("slow"), "{answer}");
+    assert_eq!(server.await.unwrap(), 0);
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn what_does_not_end_is_cut_off_after_ten_seconds() {
+    let slow = Slow::default();
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.address();
+    let (stop, stopping) = oneshot::channel::<()>();
+    let server = tokio::spawn(listener.serve(slow.router(), async { drop(stopping.await) }, || {}));
+
+    let mut busy = TcpStream::connect(address).await.unwrap();
+    busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
+        .await
+        .unwrap();
+    slow.begun.notified().await;
+    // From here on nothing happens but the passing of time.
+    tokio::time::pause();
+    let start = clock::now();
+    stop.send(()).unwrap();
+    assert_eq!(server.await.unwrap(), 1);
+    assert_eq!(clock::now().since(start).as_secs(), 10);
+}

@@ -1,0 +1,62 @@
+//! What a server says when it starts: where it is, and what to do next.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use doorman_config::Document;
+use doorman_openapi::paths;
+use doorman_server::Server;
+
+pub(super) fn text(server: &Server, config_source: &str, built_in: bool) -> String {
+    let document = if built_in {
+        format!(
+            "Without --config, this document is in force:\n\n{}\n",
+            Document::BUILT_IN.trim_end()
+        )
+    } else {
+        format!("The document of {config_source} is in force.\n")
+    };
+    let address = server.local_addr();
+    let url = format!("http://{}", reachable(address));
+    format!(
+        "Doorman {version}, node {node}, epoch {epoch}\n{document}\n\
+         Listening on http://{address}\n\
+         Documentation: {url}{docs}\n\
+         Try: curl -s {url}{capacity} -H 'content-type: application/json' -d '{EXAMPLE}'\n",
+        version = env!("CARGO_PKG_VERSION"),
+        node = server.node(),
+        epoch = server.epoch(),
+        docs = paths::DOCS,
+        capacity = paths::CAPACITY,
+    )
+}
+
+const EXAMPLE: &str = r#"{"client_id":"me","resources":[{"resource_id":"db","wants":50}]}"#;
+
+/// An address at which this machine reaches a server that may listen on all of them.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_an_address_that_can_be_reached() {
+        for (listens, reached) in [
+            ("0.0.0.0:7300", "127.0.0.1:7300"),
+            ("[::]:7300", "[::1]:7300"),
+            ("10.0.0.5:80", "10.0.0.5:80"),
+        ] {
+            assert_eq!(
+                reachable(listens.parse().unwrap()),
+                reached.parse().unwrap()
+            );
+        }
+    }
+}

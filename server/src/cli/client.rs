@@ -1,0 +1,115 @@
+//! The client's side of the API, for commands that ask a running server.
+
+use std::{error::Error, future::Future, time::Duration};
+
+use doorman_openapi::Problem;
+use doorman_server::BaseUrl;
+use reqwest::{Method, RequestBuilder};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::failure::Failure;
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the server is.
+#[derive(Debug, clap::Args)]
+pub(super) struct ServerArgument {
+    /// The address of the server
+    #[arg(
+        long,
+        env = "DOORMAN_SERVER",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7300"
+    )]
+    server: BaseUrl,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(super) struct Client {
+    http: reqwest::Client,
+    server: BaseUrl,
+}
+
+impl Client {
+    pub(super) fn new(argument: ServerArgument) -> Result<Self, Failure> {
+        let server = argument.server;
+        let builder = reqwest::Client::builder()
+            .timeout(TIMEOUT)
+            .no_proxy()
+            .user_agent(concat!("doorman/", env!("CARGO_PKG_VERSION")));
+        // Authorities that nobody is asked for need not be installed.
+        let builder = if server.to_string().starts_with("https:") {
+            builder
+        } else {
+            builder.tls_certs_only([])
+        };
+        Ok(Self {
+            http: builder.build()?,
+            server,
+        })
+    }
+
+    /// Asks for what is at a path, which may have a query.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.answer(self.request(Method::GET, path)).await
+    }
+
+    /// Sends a body to a path.
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
+        let request = self
+            .request(Method::POST, path)
+            .header("content-type", "application/json")
+            .body(serde_json::to_vec(body)?);
+        self.answer(request).await
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.server))
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Failure> {
+        let no_answer = |error: reqwest::Error| {
+            // The library's own words name the address again; what it was caused by is what matters.
+            let cause: &dyn Error = error.source().unwrap_or(&error);
+            Failure::no_answer(format!("no answer from {}", self.server)).because(cause)
+        };
+        let response = request.send().await.map_err(no_answer)?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(no_answer)?;
+        let strange = || {
+            Failure::new(format!(
+                "{} answers {status}, but not as a control plane does",
+                self.server
+            ))
+        };
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| strange().because(&error));
+        }
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Err(Failure::new(problem.detail)),
+            Err(_) => Err(strange()),
+        }
+    }
+}
+
+/// Runs a command that asks a server.
+pub(super) fn block_on(
+    command: impl Future<Output = Result<String, Failure>>,
+) -> Result<String, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(command)
+}
+
+/// The name under which a person leases by hand: the same for all commands on a machine.
+pub(super) fn default_client_id() -> String {
+    let name = rustix::system::uname();
+    format!("doorman-cli@{}", name.nodename().to_string_lossy())
+}

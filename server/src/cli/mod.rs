@@ -1,0 +1,93 @@
+//! The command line: what was asked for, and how it ended.
+//!
+//! What a command answers goes to standard output; faults and logs go to standard error.
+
+mod banner;
+mod check;
+mod client;
+mod failure;
+mod lease;
+mod serve;
+mod show;
+mod table;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+
+use self::failure::Failure;
+
+const EXAMPLES: &str = "\
+Examples:
+  doorman                                    serve on 127.0.0.1:7300 with the built-in document
+  doorman --config file:limits.yaml          serve with your own
+  doorman check limits.yaml                  say what is wrong with it, and where
+  doorman get db --wants 50                  lease capacity, once
+  doorman show                               look at all live resources
+
+Every flag is also read from the environment: --data-dir from DOORMAN_DATA_DIR.
+Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 3 no answer from the server.";
+
+/// Leases parts of something with limited capacity to many processes, so that together they stay within it.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: serve::Arguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the control plane; what `doorman` does without a command
+    Serve(serve::Arguments),
+    /// Say what is wrong with a document, and where
+    Check(check::Arguments),
+    /// Print the OpenAPI document
+    Openapi,
+    /// Lease capacity for one resource, once
+    Get(lease::GetArguments),
+    /// Give leases back
+    Release(lease::ReleaseArguments),
+    /// Look at the live resources, or at one and who holds it
+    Show(show::Arguments),
+}
+
+pub(crate) fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+impl Cli {
+    fn run(self) -> Result<(), Failure> {
+        let answer = match self.command.unwrap_or(Command::Serve(self.serve)) {
+            Command::Serve(arguments) => return serve::run(arguments),
+            Command::Check(arguments) => check::run(&arguments)?,
+            Command::Openapi => doorman_server::openapi_json(),
+            Command::Get(arguments) => client::block_on(lease::get(arguments))?,
+            Command::Release(arguments) => client::block_on(lease::release(arguments))?,
+            Command::Show(arguments) => client::block_on(show::run(arguments))?,
+        };
+        say(&answer)
+    }
+}
+
+/// Writes a text to standard output. That nobody reads it any more is no failure.
+fn say(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("cannot write to standard output").because(&error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! `doorman serve`: the control plane.
+
+use std::{
+    future::poll_fn,
+    io::{self, IsTerminal},
+    net::{SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+    pin::pin,
+    sync::Arc,
+};
+
+use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
+use doorman_config::{Document, Source};
+use doorman_openapi::{NodeId, ServerId};
+use doorman_server::{BaseUrl, Exposure, Server, Settings, core::Unmatched};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+};
+use tracing_subscriber::EnvFilter;
+
+use super::{banner, failure::Failure, say};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, env = "DOORMAN_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = address)]
+    listen: SocketAddr,
+    /// The document that says how much there is of what: file:PATH, in YAML or JSON. Absent: a built-in one
+    #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE", value_parser = Source::parse)]
+    config: Option<Source>,
+    /// Where to keep what must outlive a start; made when it is absent
+    #[arg(
+        long,
+        env = "DOORMAN_DATA_DIR",
+        value_name = "DIR",
+        default_value = "./doorman-data"
+    )]
+    data_dir: PathBuf,
+    /// The address at which others reach this server. Absent: the one it listens on
+    #[arg(long, env = "DOORMAN_ADVERTISE", value_name = "URL")]
+    advertise: Option<BaseUrl>,
+    /// The name of this server. Absent: host name and port
+    #[arg(long, env = "DOORMAN_SERVER_ID", value_name = "NAME")]
+    server_id: Option<ServerId>,
+    /// The name of this server's node, kept in the data directory. Absent: a random one, made at the first start
+    #[arg(long, env = "DOORMAN_NODE", value_name = "NAME")]
+    node: Option<NodeId>,
+    /// The most leases that the books hold, of all resources together
+    #[arg(
+        long,
+        env = "DOORMAN_MAX_LEASES",
+        value_name = "N",
+        default_value_t = 1_000_000
+    )]
+    max_leases: usize,
+    /// What a resource that no template matches gets
+    #[arg(
+        long,
+        env = "DOORMAN_UNMATCHED",
+        value_name = "WHAT",
+        default_value = "grant"
+    )]
+    unmatched: UnmatchedArgument,
+    /// Listen on more than loopback, where everybody who can reach the address may take leases
+    #[arg(long, env = "DOORMAN_INSECURE_NO_AUTH", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    insecure_no_auth: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum UnmatchedArgument {
+    /// What is asked for
+    Grant,
+    /// Nothing
+    Refuse,
+}
+
+/// Takes names as well as addresses: `localhost:7300`.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    match text.to_socket_addrs() {
+        Ok(mut all) => all.next().ok_or_else(|| format!("{text} has no address")),
+        Err(error) => Err(format!(
+            "must be HOST:PORT, such as 127.0.0.1:7300: {error}"
+        )),
+    }
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            EnvFilter::builder()
+                .with_default_directive(tracing::Level::INFO.into())
+                .from_env_lossy(),
+        )
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .init();
+    let settings = settings(arguments)?;
+    for warning in settings.document.warnings() {
+        tracing::warn!("{}: {warning}", settings.config_source);
+    }
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(serve(settings))
+}
+
+fn settings(arguments: Arguments) -> Result<Settings, Failure> {
+    let Arguments {
+        listen,
+        config,
+        data_dir,
+        advertise,
+        server_id,
+        node,
+        max_leases,
+        unmatched,
+        insecure_no_auth,
+    } = arguments;
+    let (document, config_source) = match &config {
+        Some(source) => {
+            let document = source
+                .load()
+                .map_err(|error| Failure::of_document(&error))?;
+            (document, source.to_string())
+        }
+        None => (Document::built_in(), "built-in".to_owned()),
+    };
+    Ok(Settings {
+        listen,
+        data_dir,
+        document: Arc::new(document),
+        config_source,
+        advertise,
+        server_id,
+        node,
+        max_leases,
+        unmatched: match unmatched {
+            UnmatchedArgument::Grant => Unmatched::Grant,
+            UnmatchedArgument::Refuse => Unmatched::Refuse,
+        },
+        exposure: if insecure_no_auth {
+            Exposure::Anybody
+        } else {
+            Exposure::Loopback
+        },
+    })
+}
+
+async fn serve(settings: Settings) -> Result<(), Failure> {
+    // Before anything is said: who reads that we serve may tell us to stop at once.
+    let mut signals = Signals::new()?;
+    let built_in = settings.config_source == "built-in";
+    let config_source = settings.config_source.clone();
+    let server = Server::bind(settings).await?;
+    say(&banner::text(&server, &config_source, built_in))?;
+
+    let (stop, stopping) = oneshot::channel::<()>();
+    let mut running = pin!(server.run(async {
+        // A sender that is gone is as good as a word from it.
+        drop(stopping.await);
+    }));
+    let stopped = tokio::select! {
+        stopped = &mut running => stopped,
+        () = signals.next() => {
+            tracing::info!("stopping: answering what is under way; a second signal stops at once");
+            drop(stop);
+            tokio::select! {
+                stopped = running => stopped,
+                () = signals.next() => return Err(Failure::new("stopped at once by a second signal")),
+            }
+        }
+    };
+    match stopped.cut_off {
+        0 => tracing::info!("stopped"),
+        connections => tracing::warn!(connections, "stopped; some connections had to be cut off"),
+    }
+    Ok(())
+}
+
+/// The signals that ask a server to stop.
+struct Signals([Signal; 2]);
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        ]))
+    }
+
+    async fn next(&mut self) {
+        poll_fn(|cx| {
+            let any = self
+                .0
+                .iter_mut()
+                .any(|signal| signal.poll_recv(cx).is_ready());
+            if any {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
+        })
+        .await;
+    }
+}

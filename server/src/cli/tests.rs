@@ -1,0 +1,185 @@
+//! Commands as they are typed, against a server.
+
+use clap::CommandFactory;
+use doorman_server::{Server, Settings};
+use tempfile::TempDir;
+
+use super::*;
+
+fn parse(line: &str) -> Cli {
+    Cli::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs a command that asks the server at this address.
+async fn ask(address: &str, line: &str) -> Result<String, Failure> {
+    let cli = parse(&format!("doorman {line} --server {address}"));
+    match cli.command.unwrap() {
+        Command::Get(arguments) => lease::get(arguments).await,
+        Command::Release(arguments) => lease::release(arguments).await,
+        Command::Show(arguments) => show::run(arguments).await,
+        other => panic!("asks no server: {other:?}"),
+    }
+}
+
+/// Calls `test` with the address of a fresh server.
+async fn with_server(test: impl AsyncFnOnce(String)) {
+    let home = TempDir::new().unwrap();
+    let server = Server::bind(Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: home.path().join("data"),
+        ..Settings::default()
+    })
+    .await
+    .unwrap();
+    let address = format!("http://{}", server.local_addr());
+    tokio::select! {
+        stopped = server.run(std::future::pending()) => panic!("{stopped:?}"),
+        () = test(address) => {}
+    }
+}
+
+#[test]
+fn the_command_line_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn without_a_command_it_serves() {
+    assert!(parse("doorman --listen 127.0.0.1:0").command.is_none());
+    assert!(matches!(
+        parse("doorman serve").command,
+        Some(Command::Serve(_))
+    ));
+}
+
+#[test]
+fn what_makes_no_sense_is_wrong_usage() {
+    for line in [
+        "doorman --listen nowhere",
+        "doorman --config limits.yaml",
+        "doorman --config sqlite:doorman.db",
+        "doorman --advertise 10.0.0.5:7300",
+        "doorman --max-leases -1",
+        "doorman --unmatched sometimes",
+        "doorman --listen 127.0.0.1:0 show",
+        "doorman get db",
+        "doorman get db --wants -1",
+        "doorman get db --wants NaN",
+        "doorman show --server 127.0.0.1:7300",
+        "doorman steal db",
+    ] {
+        let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_leased_is_shown_until_it_is_given_back() {
+    with_server(async |address| {
+        let got = ask(&address, "get tenant/acme --wants 50 --client c")
+            .await
+            .unwrap();
+        assert_eq!(got, "tenant/acme\t50\t1000\t60\t5\tgranted\n");
+        let shown = ask(&address, "show").await.unwrap();
+        assert_eq!(shown, "tenant/acme\t1000\t50\t50\t1\tno\t*\tFAIR_SHARE\n");
+        let shown = ask(&address, "show tenant/acme").await.unwrap();
+        assert!(
+            shown.contains("\nc\tclient\t50\t50\t50\t0\t-\t6"),
+            "{shown}"
+        );
+
+        ask(&address, "release tenant/acme --client c")
+            .await
+            .unwrap();
+        let shown = ask(&address, "show").await.unwrap();
+        assert!(shown.is_empty() || shown.contains("\t0\t0\t0\t"), "{shown}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn json_is_what_the_server_answers() {
+    with_server(async |address| {
+        let got = ask(&address, "get db --wants 5 --json").await.unwrap();
+        let got: serde_json::Value = serde_json::from_str(&got).unwrap();
+        assert_eq!(got["resources"][0]["gets"]["capacity"], 5.0);
+        let shown = ask(&address, "show db --json").await.unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["resource"]["sum_has"], 5.0);
+        assert_eq!(shown["leases"][0]["has"], 5.0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lists_of_many_pages_are_shown_whole() {
+    with_server(async |address| {
+        let body = serde_json::json!({
+            "client_id": "c",
+            "resources": (0..2_500)
+                .map(|n| serde_json::json!({"resource_id": format!("r{n}"), "wants": 1}))
+                .collect::<Vec<_>>()
+        });
+        let leased = reqwest::Client::new()
+            .post(format!("{address}/v1/capacity"))
+            .header("content-type", "application/json")
+            .body(body.to_string())
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(leased.status(), 200);
+        assert_eq!(ask(&address, "show").await.unwrap().lines().count(), 2_500);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refusal_and_no_answer_are_told_apart() {
+    with_server(async |address| {
+        let refused = ask(&address, "show nothing").await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "doorman: nobody holds `nothing` or waits for it"
+        );
+        assert_eq!(refused.code(), 1);
+    })
+    .await;
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", gone.local_addr().unwrap());
+    drop(gone);
+    let failure = ask(&address, "show").await.unwrap_err();
+    assert!(
+        failure
+            .to_string()
+            .starts_with(&format!("doorman: no answer from {address}: "))
+    );
+    assert_eq!(failure.code(), 3);
+}
+
+#[test]
+fn the_faults_of_a_document_are_told_line_by_line() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("limits.yaml");
+    std::fs::write(
+        &file,
+        "resources:\n  - identifier_glob: db\n    capacity: -3\n  - capacity: x\n",
+    )
+    .unwrap();
+    let Some(Command::Check(arguments)) =
+        parse(&format!("doorman check {}", file.display())).command
+    else {
+        panic!("not a check");
+    };
+    let failure = check::run(&arguments).unwrap_err();
+    assert_eq!(failure.code(), 1);
+    let text = failure.to_string();
+    assert!(text.lines().count() >= 3, "{text}");
+    assert!(
+        text.lines()
+            .all(|line| line.starts_with(&*file.to_string_lossy())),
+        "{text}"
+    );
+
+    std::fs::write(&file, "resources: []\n").unwrap();
+    assert!(check::run(&arguments).unwrap().contains("ok, 0 templates"));
+}
