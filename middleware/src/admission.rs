@@ -19,7 +19,7 @@ use crate::{
     Limit, MissingKey, OnLimit, Refusal, RequestHead, clock,
     headers::{FieldName, Fields},
     key::Made,
-    limiter::{Limiter, LimiterSettings, Patience, Place, Refused, Registry},
+    limiter::{Limiter, LimiterSettings, Patience, Place, Refused, Registry, Why},
 };
 
 /// The limits of a layer, ready to decide. Every clone of the layer and every connection decides by the same.
@@ -298,12 +298,16 @@ impl Armed {
     }
 
     fn refusal(&self, asked: &Asked, refused: Refused, now: Moment) -> Refusal {
-        let resource = asked.place.limiter().resource();
-        let refusal = Refusal::new(&self.limit.name, resource, refused, now);
-        match asked.room {
-            Room::Own => refusal,
-            Room::Overflow => refusal.of_overflow(),
-        }
+        let refused = match asked.room {
+            Room::Own => refused,
+            Room::Overflow => refused.because(Why::Overflow),
+        };
+        Refusal::new(
+            &self.limit.name,
+            asked.place.limiter().resource(),
+            refused,
+            now,
+        )
     }
 }
 
@@ -323,3 +327,6 @@ impl From<Refusal> for Denial {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

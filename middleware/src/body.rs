@@ -80,3 +80,31 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+
+    #[test]
+    fn says_how_long_it_is_and_when_it_has_ended() {
+        let inner = LimitBody::inner(Full::new(Bytes::from("ok")));
+        assert_eq!(inner.size_hint().exact(), Some(2));
+        assert!(!inner.is_end_stream());
+
+        let mut refused = LimitBody::<Full<Bytes>>::refused(Bytes::from("{}"));
+        assert_eq!(refused.size_hint().exact(), Some(2));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let frame = Pin::new(&mut refused).poll_frame(&mut cx);
+        assert!(matches!(frame, Poll::Ready(Some(Ok(frame))) if frame.data_ref().unwrap() == "{}"));
+        assert!(refused.is_end_stream());
+        assert_eq!(refused.size_hint().exact(), Some(0));
+        assert!(
+            Pin::new(&mut refused)
+                .poll_frame(&mut cx)
+                .map(|frame| frame.is_none())
+                .is_ready()
+        );
+    }
+}

@@ -113,3 +113,6 @@ fn quota(Policy { limit, per }: Policy) -> Option<(f64, f64)> {
     let window = whole_seconds(per / limit);
     (window <= MAX_INTEGER).then_some((1.0, window))
 }
+
+#[cfg(test)]
+mod tests;

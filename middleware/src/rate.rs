@@ -73,3 +73,6 @@ impl Rate {
         Refusal::new(&self.name, self.limiter.resource(), refused, clock::now())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,19 +57,12 @@ impl Refusal {
                 Why::Spent => RefusalReason::Spent,
                 Why::Blocked => RefusalReason::Blocked,
                 Why::NoLease => RefusalReason::NoLease,
+                Why::Overflow => RefusalReason::Overflow,
                 Why::QueueFull => RefusalReason::QueueFull,
             },
             retry_after: refused
                 .until
                 .map_or(UNKNOWN_WAIT, |moment| moment.since(now)),
-        }
-    }
-
-    /// The same refusal, of a key for which there was no room.
-    pub(crate) fn of_overflow(self) -> Self {
-        Self {
-            reason: RefusalReason::Overflow,
-            ..self
         }
     }
 

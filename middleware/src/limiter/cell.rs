@@ -60,7 +60,7 @@ impl<const N: usize> Words<N> {
                 .map(|word| word.load(Ordering::Relaxed));
             // The words must have been read before the sequence is looked at again.
             fence(Ordering::Acquire);
-            if before % 2 == 0 && self.sequence.load(Ordering::Relaxed) == before {
+            if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
                 return words;
             }
             std::hint::spin_loop();

@@ -67,6 +67,19 @@ pub(crate) struct Refused {
     pub(crate) why: Why,
     /// The earliest moment at which coming back makes sense; `None` when nothing is known of it.
     pub(crate) until: Option<Moment>,
+    /// When the leasing side asks next; `None` when it never does.
+    pub(crate) refresh_at: Option<Moment>,
+}
+
+impl Refused {
+    /// The same, but for a reason that is none of the caller's doing: the next refresh may mend it.
+    pub(crate) fn because(self, why: Why) -> Self {
+        Self {
+            why,
+            until: self.refresh_at.or(self.until),
+            ..self
+        }
+    }
 }
 
 /// Why a limiter admits nothing.
@@ -78,6 +91,8 @@ pub(crate) enum Why {
     Blocked,
     /// There is no lease, and what the fallback lets pass, if anything, is spent.
     NoLease,
+    /// It stands in for the keys without room, and is spent.
+    Overflow,
     /// Too many wait already.
     QueueFull,
 }

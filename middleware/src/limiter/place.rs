@@ -243,35 +243,28 @@ fn join(
         }
         Patience::Forever => (Moment::NEVER, u32::MAX),
     };
-    match Waits::join(limiter, room) {
-        Some(waits) => Ok((deadline, waits)),
-        None => Err(Refused {
-            why: Why::QueueFull,
-            ..limiter.refuse(take, published, view, now)
-        }),
-    }
+    let waits = Waits::join(limiter, room).ok_or_else(|| {
+        let refused = limiter.refuse(take, published, view, now);
+        refused.because(Why::QueueFull)
+    })?;
+    Ok((deadline, waits))
 }
 
 impl Limiter {
     /// The refusal of a place, counted.
     fn refuse(&self, take: Take, published: &Published, view: &View, now: Moment) -> Refused {
         self.refused.update(|total| total + take.cost);
-        let reach = published.terms.reach(take, now, self.settings.burst);
         let refresh_at = Some(published.refresh_at).filter(|&moment| moment < Moment::NEVER);
+        let reach = published.terms.reach(take, now, self.settings.burst);
+        let refused = Refused {
+            why: Why::Spent,
+            until: reach.or(refresh_at),
+            refresh_at,
+        };
         match (view.leased, view.flow) {
-            (true, Flow::Shut) => Refused {
-                why: Why::Blocked,
-                until: refresh_at,
-            },
-            (true, Flow::At(_) | Flow::Open) => Refused {
-                why: Why::Spent,
-                until: reach.or(refresh_at),
-            },
-            // A lease may come with the next refresh, or the fallback lets the request pass before.
-            (false, _) => Refused {
-                why: Why::NoLease,
-                until: reach.into_iter().chain(refresh_at).min(),
-            },
+            (true, Flow::At(_) | Flow::Open) => refused,
+            (true, Flow::Shut) => refused.because(Why::Blocked),
+            (false, _) => refused.because(Why::NoLease),
         }
     }
 }

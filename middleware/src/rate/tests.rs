@@ -1,0 +1,126 @@
+use std::time::Duration;
+
+use tokio::time::{advance, timeout};
+
+use super::*;
+use crate::{
+    RefusalReason,
+    limiter::{
+        Standing,
+        testing::{given, leased, leasing, no_lease},
+    },
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn cost(cost: f64) -> Cost {
+    Cost::new(cost).unwrap()
+}
+
+/// Waits in a task of its own; its output is how many milliseconds it took.
+fn spawn(rate: &Rate, cost: Cost) -> tokio::task::JoinHandle<Result<u128, Refusal>> {
+    let rate = rate.clone();
+    let start = clock::now();
+    tokio::spawn(async move {
+        rate.wait(cost).await?;
+        Ok(clock::now().since(start).as_millis())
+    })
+}
+
+async fn settle() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_go_in_the_order_in_which_they_came() {
+    let rate = Rate::new(given(|_| Standing::Fixed { rate: 1.0 }), "db");
+    let waiting: Vec<_> = [1.0, 1.0, 2.0, 0.5]
+        .into_iter()
+        .map(|tokens| spawn(&rate, cost(tokens)))
+        .collect();
+    let mut times = Vec::new();
+    for waiting in waiting {
+        times.push(waiting.await.unwrap().unwrap());
+    }
+    // What costs two of a bucket of one goes when the bucket is full, and leaves debt.
+    assert_eq!(times, [0, 1_000, 2_000, 3_500]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_wait_gives_its_place_back() {
+    let rate = Rate::new(given(|_| Standing::Fixed { rate: 1.0 }), "db");
+    rate.try_acquire(Cost::ONE).unwrap();
+    assert!(
+        timeout(Duration::from_millis(500), rate.wait(cost(1.0)))
+            .await
+            .is_err()
+    );
+    let waited = spawn(&rate, Cost::ONE).await.unwrap().unwrap();
+    assert_eq!(waited, 500, "as if the other had never come");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_lease_it_waits_for_one() {
+    let (registry, _nudges) = leasing(10);
+    let rate = Rate::new(Arc::clone(&registry), "db");
+    let waiting = [spawn(&rate, Cost::ONE), spawn(&rate, Cost::ONE)];
+    advance(MINUTE).await;
+    registry.publish("db", no_lease(None));
+    advance(MINUTE).await;
+    settle().await;
+    assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
+
+    registry.publish("db", leased(1.0, MINUTE));
+    let mut times = Vec::new();
+    for waiting in waiting {
+        times.push(waiting.await.unwrap().unwrap());
+    }
+    assert_eq!(times, [120_000, 121_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_outlasts_the_end_of_a_lease() {
+    let (registry, _nudges) = leasing(10);
+    let rate = Rate::new(Arc::clone(&registry), "db");
+    registry.publish("db", leased(0.1, Duration::from_secs(5)));
+    rate.try_acquire(Cost::ONE).unwrap();
+    let waiting = spawn(&rate, Cost::ONE);
+    advance(MINUTE).await;
+    settle().await;
+    assert!(!waiting.is_finished(), "half a token came before the end");
+    registry.publish("db", leased(0.1, MINUTE));
+    assert_eq!(waiting.await.unwrap().unwrap(), 65_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_fails_when_no_lease_can_come_any_more() {
+    let (registry, nudges) = leasing(10);
+    let rate = Rate::new(Arc::clone(&registry), "db");
+    let waiting = spawn(&rate, Cost::ONE);
+    settle().await;
+    assert!(!waiting.is_finished());
+    drop(nudges);
+    let refusal = waiting.await.unwrap().unwrap_err();
+    assert_eq!(refusal.reason(), RefusalReason::NoLease);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_refused_with_the_reason_and_uses_nothing() {
+    let (registry, _nudges) = leasing(10);
+    let rate = Rate::new(Arc::clone(&registry), "db");
+    let refusal = rate.try_acquire(Cost::ONE).unwrap_err();
+    assert_eq!(refusal.reason(), RefusalReason::NoLease);
+
+    registry.publish("db", leased(2.0, MINUTE));
+    rate.try_acquire(cost(1.5)).unwrap();
+    let refusal = rate.try_acquire(Cost::ONE).unwrap_err();
+    assert_eq!(refusal.reason(), RefusalReason::Spent);
+    assert_eq!(refusal.retry_after(), Duration::from_millis(250));
+    assert_eq!(
+        (refusal.limit(), refusal.resource().unwrap().as_str()),
+        ("db", "db")
+    );
+    rate.try_acquire(cost(0.5)).unwrap();
+}
