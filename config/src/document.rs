@@ -72,7 +72,8 @@ impl Document {
         })
     }
 
-    /// The longest that any lease under this document lasts, those of resources that no template matches included.
+    /// The longest lease of any template; zero without templates. Resources that no template matches do not count: they are not
+    /// divided, so nobody has to know of their leases.
     #[must_use]
     pub fn longest_lease(&self) -> Seconds {
         self.longest_lease

@@ -15,7 +15,7 @@ use crate::{
     MAX_DOCUMENT_BYTES,
     fault::{Fault, FaultList, Faults, Place, Position, Reported},
     node::{Node, Value},
-    template::{Template, default_algorithm},
+    template::Template,
     yaml,
 };
 
@@ -117,26 +117,15 @@ fn check_globs(drafts: &[Result<Draft<'_>, Reported>], faults: &mut FaultList) {
     }
 }
 
-/// The longest lease under these templates. Unless one of them matches everything, a resource may fall under none and get the
-/// default terms.
+/// The longest lease under these templates; none without templates. What no template matches does not count: it is granted as
+/// asked, so nobody has to know of its leases.
 fn longest_lease(templates: &[Template]) -> Seconds {
-    let catches_all = templates
+    let lengths = templates
         .iter()
-        .any(|template| template.identifier_glob.is_catch_all());
-    let unmatched = if catches_all {
-        Seconds::ZERO
-    } else {
-        default_algorithm().lease_length
-    };
-    templates
-        .iter()
-        .map(|template| template.algorithm().lease_length)
-        .fold(
-            unmatched,
-            |longest, length| {
-                if length > longest { length } else { longest }
-            },
-        )
+        .map(|template| template.algorithm().lease_length);
+    lengths.fold(Seconds::ZERO, |longest, length| {
+        if length > longest { length } else { longest }
+    })
 }
 
 /// What is allowed, but likely a mistake.

@@ -210,7 +210,7 @@ fn the_exact_glob_comes_before_the_first_that_matches() {
 }
 
 #[test]
-fn the_longest_lease_counts_the_default_where_a_resource_may_match_nothing() {
+fn the_longest_lease_is_that_of_any_template() {
     let longest = |resources: &str| {
         parse(&format!("resources: [{resources}]"))
             .longest_lease()
@@ -219,8 +219,8 @@ fn the_longest_lease_counts_the_default_where_a_resource_may_match_nothing() {
     let short = "{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC, lease_length: 20}}";
     let long = "{identifier_glob: b, capacity: 1, algorithm: {kind: STATIC, lease_length: 300}}";
     let rest = "{identifier_glob: '*', capacity: 1, algorithm: {kind: STATIC, lease_length: 30}}";
-    assert_eq!(longest(""), 60.0);
-    assert_eq!(longest(short), 60.0);
+    assert_eq!(longest(""), 0.0);
+    assert_eq!(longest(short), 20.0);
     assert_eq!(longest(&format!("{short}, {rest}")), 30.0);
     assert_eq!(longest(&format!("{short}, {long}, {rest}")), 300.0);
 }

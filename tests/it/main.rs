@@ -1,0 +1,17 @@
+//! The whole system through its public doors: real processes, real sockets, real time.
+//!
+//! `support` starts what is tested; every other file is one capability. What can be tested without a process is tested beside its
+//! code.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that is mistaken in what there is has failed"
+)]
+
+mod fleet;
+mod outage;
+mod shutdown;
+mod start;
+mod support;
+mod tables;

@@ -1,0 +1,95 @@
+//! A control plane with its document and its data directory.
+
+use std::{path::Path, process::ExitStatus};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Process, curl, programs};
+
+/// A running control plane.
+#[derive(Debug)]
+pub(crate) struct ControlPlane {
+    process: Process,
+    address: String,
+    home: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts one with this document on a free port, with a fresh data directory.
+    pub(crate) fn start(document: &str) -> Self {
+        let home = TempDir::new().expect("a folder for temporary files");
+        std::fs::write(home.path().join("limits.yaml"), document).expect("the folder is new");
+        let (process, address) = run(home.path(), "127.0.0.1:0");
+        Self {
+            process,
+            address,
+            home,
+        }
+    }
+
+    /// Kills it without warning.
+    pub(crate) fn kill(self) -> Down {
+        let Self {
+            process,
+            address,
+            home,
+        } = self;
+        process.kill();
+        Down { address, home }
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) fn terminate(self) -> ExitStatus {
+        self.process.terminate();
+        self.process.wait()
+    }
+
+    /// The base address.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it answers at a path.
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let answer = curl(&[&format!("{}{path}", self.address)]);
+        serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
+    }
+
+    /// What it answers to a JSON body.
+    pub(crate) fn post(&self, path: &str, body: &str) -> Value {
+        let url = format!("{}{path}", self.address);
+        let answer = curl(&[&url, "-H", "content-type: application/json", "-d", body]);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
+    }
+}
+
+/// A control plane that has been killed, with what it left.
+#[derive(Debug)]
+pub(crate) struct Down {
+    address: String,
+    home: TempDir,
+}
+
+impl Down {
+    /// Starts it again, on the same address with the same data directory.
+    pub(crate) fn restart(self) -> ControlPlane {
+        let Self { address, home } = self;
+        let (process, address) = run(home.path(), address.trim_start_matches("http://"));
+        ControlPlane {
+            process,
+            address,
+            home,
+        }
+    }
+}
+
+fn run(home: &Path, listen: &str) -> (Process, String) {
+    let config = format!("file:{}", home.join("limits.yaml").display());
+    let data = home.join("data").display().to_string();
+    let args = ["--listen", listen, "--config", &config, "--data-dir", &data];
+    let mut process = Process::start(&programs::doorman(), &args);
+    let address = process.wait_for_address();
+    (process, address)
+}

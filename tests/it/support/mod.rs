@@ -1,0 +1,15 @@
+//! Processes to test with. Each is killed when it is dropped.
+
+mod alone;
+mod control_plane;
+mod curl;
+mod process;
+mod programs;
+mod service;
+
+pub(crate) use alone::alone;
+pub(crate) use control_plane::ControlPlane;
+pub(crate) use curl::curl;
+pub(crate) use process::Process;
+pub(crate) use programs::doorman;
+pub(crate) use service::Service;

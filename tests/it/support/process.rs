@@ -1,0 +1,118 @@
+//! A process that is killed when it is dropped.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a process may take to say what it is waited for; only a broken one takes so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running program with what it says.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    said: Vec<String>,
+}
+
+impl Process {
+    /// Starts a program; both of its outputs are read as they come.
+    pub(crate) fn start(program: &Path, args: &[&str]) -> Self {
+        let mut child = Command::new(program)
+            .args(args)
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
+        let (sender, lines) = mpsc::channel();
+        let outputs: [Option<Box<dyn Read + Send>>; 2] = [
+            child.stdout.take().map(|it| Box::new(it) as _),
+            child.stderr.take().map(|it| Box::new(it) as _),
+        ];
+        for output in outputs.into_iter().flatten() {
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    // The test may have stopped listening; the output is read on, so that the process never blocks on it.
+                    drop(sender.send(line));
+                }
+            });
+        }
+        Self {
+            child,
+            lines,
+            said: Vec::new(),
+        }
+    }
+
+    /// Waits until the process says a line for which `find` finds something.
+    pub(crate) fn wait_for<T>(&mut self, find: impl Fn(&str) -> Option<T>) -> T {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    let found = find(&line);
+                    self.said.push(line);
+                    if let Some(found) = found {
+                        return found;
+                    }
+                }
+                Err(_) => panic!(
+                    "it never said what it was waited for; it said:\n{}",
+                    self.said.join("\n")
+                ),
+            }
+        }
+    }
+
+    /// The first address of the form `http://127.0.0.1:PORT` that the process names.
+    pub(crate) fn wait_for_address(&mut self) -> String {
+        self.wait_for(|line| {
+            let address = line.get(line.find("http://127.0.0.1:")?..)?;
+            let port = address.get("http://127.0.0.1:".len()..)?;
+            let digits = port
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(port.len());
+            Some(format!("http://127.0.0.1:{}", port.get(..digits)?))
+        })
+    }
+
+    /// All lines said up to now.
+    pub(crate) fn said(&mut self) -> &[String] {
+        self.said.extend(self.lines.try_iter());
+        &self.said
+    }
+
+    /// SIGKILL: the process gets no chance to say good-bye.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ran");
+    }
+
+    /// SIGTERM.
+    pub(crate) fn terminate(&self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).expect("it runs");
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        self.child.wait().expect("it ran")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as well.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,49 @@
+//! An example service that wears the layer.
+
+use std::process::ExitStatus;
+
+use serde_json::Value;
+
+use super::{Process, curl, programs};
+
+/// A running service.
+#[derive(Debug)]
+pub(crate) struct Service {
+    process: Process,
+    address: String,
+}
+
+impl Service {
+    /// Starts one that leases from `server`, on a free port, with these further arguments.
+    pub(crate) fn start(server: &str, args: &[&str]) -> Self {
+        let mut all = vec!["--listen", "127.0.0.1:0", "--server", server];
+        all.extend(args);
+        let mut process = Process::start(&programs::service(), &all);
+        let address = process.wait_for_address();
+        Self { process, address }
+    }
+
+    /// The base address.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it says of its limits.
+    pub(crate) fn snapshot(&self) -> Value {
+        let answer = curl(&[&format!("{}/doorman", self.address)]);
+        serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
+    }
+
+    /// The capacity of its lease on a resource, if it has one.
+    pub(crate) fn lease(&self, resource: &str) -> Option<f64> {
+        let snapshot = self.snapshot();
+        let limits = snapshot["limits"].as_array().expect("a list of limits");
+        limits.iter().find(|limit| limit["resource"] == resource)?["lease"]["capacity"].as_f64()
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) fn terminate(self) -> ExitStatus {
+        self.process.terminate();
+        self.process.wait()
+    }
+}
