@@ -82,7 +82,8 @@ async fn no_request_notices_while_leases_last_then_each_fallback_does_what_it_sa
         assert_eq!(turned_away(totals), 0, "{totals:?}");
     }
 
-    sleep(NO_LEASE_LASTS.saturating_sub(load.history().now() - killed)).await;
+    let passed = load.history().now() - killed;
+    sleep(NO_LEASE_LASTS.saturating_sub(passed)).await;
     let [optimistic, pessimistic, safe] = during(&load, Duration::from_secs(4)).await;
     assert_eq!(turned_away(optimistic), 0, "{optimistic:?}");
     assert!(optimistic.admitted > 200, "{optimistic:?}");
