@@ -78,15 +78,17 @@ pub(super) async fn serve(
 
     poll_fn(|cx| {
         // First what has come in already: it is under way when the drain begins.
-        if connection.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        if !closing && drain.as_mut().poll(cx).is_ready() {
+        let mut served = connection.as_mut().poll(cx);
+        if served.is_pending() && !closing && drain.as_mut().poll(cx).is_ready() {
             closing = true;
             connection.as_mut().graceful_shutdown();
-            if connection.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(());
+            served = connection.as_mut().poll(cx);
+        }
+        if let Poll::Ready(served) = served {
+            if let Err(error) = served {
+                tracing::debug!(error, "a connection broke off");
             }
+            return Poll::Ready(());
         }
         let now = clock::now();
         let until = patience.until(&activity, now);

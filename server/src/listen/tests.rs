@@ -172,7 +172,7 @@ async fn a_stop_over_real_sockets_fails_no_request_and_takes_nobody_in_any_more(
     let router = slow.router();
     let (drains, drained) = oneshot::channel();
     let server = tokio::spawn(listener.serve(router, async { drop(stopping.await) }, || {
-        drains.send(()).unwrap()
+        drains.send(()).unwrap();
     }));
 
     let mut busy = TcpStream::connect(address).await.unwrap();
