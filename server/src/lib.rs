@@ -1,7 +1,7 @@
 //! The control plane of Doorman: leases parts of something with limited capacity to many processes, so that together they stay
 //! within it.
 //!
-//! A pure [core](crate::core) keeps the books and takes the decisions; around it lies a thin shell: HTTP, the data directory, the
+//! A pure [`core`] keeps the books and takes the decisions; around it lies a thin shell: HTTP, the data directory, the
 //! listener. The binary `doorman` is a command line around [`Server`].
 
 pub mod core;
