@@ -1,0 +1,171 @@
+use std::{path::Path, time::Duration};
+
+use axum::{body::Body, http::Request};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{sync::oneshot, time::sleep};
+use tower::ServiceExt;
+
+use super::*;
+
+fn settings(home: &Path) -> Settings {
+    Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: home.join("data"),
+        ..Settings::default()
+    }
+}
+
+async fn send(router: &Router, request: Request<Body>) -> Value {
+    let response = router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+}
+
+async fn get(router: &Router, path: &str) -> Value {
+    send(router, Request::get(path).body(Body::empty()).unwrap()).await
+}
+
+/// What a newcomer is told.
+async fn reason(server: &Server) -> String {
+    let request = Request::post("/v1/capacity").header("content-type", "application/json");
+    let body = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":5}]}"#;
+    let answer = send(&server.router(), request.body(body.into()).unwrap()).await;
+    answer["resources"][0]["reason"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[tokio::test]
+async fn without_authentication_it_listens_on_loopback_only() {
+    let home = TempDir::new().unwrap();
+    for (listen, is_loopback) in [
+        ("0.0.0.0:0", false),
+        ("[::]:0", false),
+        ("[::ffff:0.0.0.0]:0", false),
+        ("127.0.0.2:0", true),
+        ("[::1]:0", true),
+    ] {
+        let listen = listen.parse().unwrap();
+        let bound = Server::bind(Settings {
+            listen,
+            ..settings(home.path())
+        })
+        .await;
+        let refused = matches!(bound, Err(StartError::NeedsAuthentication(_)));
+        assert_eq!(refused, !is_loopback, "{listen}: {bound:?}");
+    }
+    let open = Settings {
+        listen: ([0, 0, 0, 0], 0).into(),
+        exposure: Exposure::Anybody,
+        ..settings(home.path())
+    };
+    assert!(Server::bind(open).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_start_on_a_port_in_use_fails_and_uses_up_no_epoch() {
+    let home = TempDir::new().unwrap();
+    let first = Server::bind(settings(home.path())).await.unwrap();
+    let listen = first.local_addr();
+    let second = Server::bind(Settings {
+        listen,
+        ..settings(home.path())
+    })
+    .await;
+    assert!(
+        matches!(second, Err(StartError::Listen { .. })),
+        "{second:?}"
+    );
+    let third = Server::bind(settings(home.path())).await.unwrap();
+    assert!(third.epoch().get() <= (first.epoch().get() + 1).max(clock::unix_seconds()));
+}
+
+#[tokio::test]
+async fn only_a_fresh_data_directory_on_loopback_needs_no_learning() {
+    let home = TempDir::new().unwrap();
+    let fresh = Server::bind(settings(home.path())).await.unwrap();
+    assert_eq!(reason(&fresh).await, "granted");
+    let used = Server::bind(settings(home.path())).await.unwrap();
+    assert_eq!(reason(&used).await, "pending");
+    assert_eq!(used.node(), fresh.node());
+    assert!(used.epoch() > fresh.epoch());
+
+    let home = TempDir::new().unwrap();
+    let exposed = Settings {
+        listen: ([0, 0, 0, 0], 0).into(),
+        exposure: Exposure::Anybody,
+        ..settings(home.path())
+    };
+    assert_eq!(
+        reason(&Server::bind(exposed).await.unwrap()).await,
+        "pending"
+    );
+}
+
+#[tokio::test]
+async fn it_names_an_address_at_which_it_is_reached() {
+    let home = TempDir::new().unwrap();
+    let server = Server::bind(settings(home.path())).await.unwrap();
+    let discovery = get(&server.router(), "/v1/discovery").await;
+    let address = format!("http://{}", server.local_addr());
+    assert_eq!(discovery["mastership"]["master_address"], address);
+
+    let everywhere = Settings {
+        listen: ([0, 0, 0, 0], 0).into(),
+        exposure: Exposure::Anybody,
+        ..settings(home.path())
+    };
+    let server = Server::bind(everywhere).await.unwrap();
+    let discovery = get(&server.router(), "/v1/discovery").await;
+    let named = discovery["mastership"]["master_address"].as_str().unwrap();
+    assert!(!named.contains("0.0.0.0"), "{named}");
+
+    let advertised = Settings {
+        advertise: Some("https://doorman.example".parse().unwrap()),
+        server_id: Some(ServerId::new("s").unwrap()),
+        node: Some(NodeId::new("n").unwrap()),
+        ..settings(home.path())
+    };
+    let discovery = get(
+        &Server::bind(advertised).await.unwrap().router(),
+        "/v1/discovery",
+    )
+    .await;
+    assert_eq!(
+        discovery["mastership"]["master_address"],
+        "https://doorman.example"
+    );
+    assert_eq!(
+        (&discovery["server_id"], &discovery["node"]),
+        (&"s".into(), &"n".into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_run_out_is_freed_though_nobody_asks() {
+    let home = TempDir::new().unwrap();
+    let server = Server::bind(settings(home.path())).await.unwrap();
+    assert_eq!(reason(&server).await, "granted");
+    let router = server.router();
+    let (stop, stopping) = oneshot::channel::<()>();
+    let running = tokio::spawn(server.run(async { drop(stopping.await) }));
+
+    let status = get(&router, "/v1/status").await;
+    assert_eq!(
+        (&status["resources"], &status["leases"]),
+        (&1.into(), &1.into())
+    );
+    // The longest that the books keep a lease of a minute, and the sweeper's sleep.
+    sleep(Duration::from_secs(65)).await;
+    let status = get(&router, "/v1/status").await;
+    assert_eq!(
+        (&status["resources"], &status["leases"]),
+        (&0.into(), &0.into())
+    );
+
+    drop(stop);
+    assert_eq!(running.await.unwrap(), Stopped { cut_off: 0 });
+}
