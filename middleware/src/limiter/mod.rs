@@ -12,6 +12,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod view;
+mod wait;
 
 use std::sync::{
     Arc, OnceLock,

@@ -1,11 +1,6 @@
 //! A place in the order of a limiter's tokens: asked for, taken at once or waited for, and given back unless it is kept.
 
-use std::{
-    future::Future,
-    pin::pin,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use doorman_openapi::Moment;
 
@@ -13,6 +8,7 @@ use super::{
     Limiter, Refused, Why,
     bucket::{Flow, Take, View},
     published::Published,
+    wait::Waits,
 };
 use crate::{Cost, clock};
 
@@ -27,17 +23,40 @@ pub(crate) enum Patience {
     Forever,
 }
 
+impl Patience {
+    /// Until when a request waits whose turn comes at `reach`; `None` when it does not wait.
+    fn deadline(self, reach: Option<Moment>) -> Option<Moment> {
+        match self {
+            Self::Never => None,
+            Self::Until { deadline, .. } => {
+                let in_time = reach.is_some_and(|moment| moment <= deadline);
+                in_time.then_some(deadline)
+            }
+            Self::Forever => Some(Moment::NEVER),
+        }
+    }
+
+    /// How many may wait already.
+    fn queue(self) -> u32 {
+        match self {
+            Self::Never => 0,
+            Self::Until { queue, .. } => queue,
+            Self::Forever => u32::MAX,
+        }
+    }
+}
+
 /// What one request asks of one limiter. Dropping it gives back what it took, unless it is [kept](Self::keep).
 #[derive(Debug)]
 pub(crate) struct Place {
-    limiter: Arc<Limiter>,
+    pub(super) limiter: Arc<Limiter>,
     cost: Cost,
-    state: State,
+    pub(super) state: State,
 }
 
 /// `Asked` → `Taken` | `Queued`; `Taken`, `Queued` → `Kept` | `Asked`.
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     /// Nothing is taken.
     Asked,
     /// Taken, and its turn had come.
@@ -75,24 +94,36 @@ impl Place {
         let published = limiter.read();
         let view = limiter.view(&published, now);
         let mut spent = limiter.spent.load();
-        let mut queued = None;
+        let mut waits = None;
         loop {
             let take = view.next(spent, self.cost.get());
-            let turn = view.admits(take);
-            if !turn && queued.is_none() {
-                queued = Some(join(limiter, take, patience, &published, &view, now)?);
-            }
+            let deadline = if view.admits(take) {
+                None
+            } else {
+                let reach = published.terms.reach(take, now, limiter.settings.burst);
+                let Some(deadline) = patience.deadline(reach) else {
+                    return Err(limiter.refuse(take, &published, &view, now));
+                };
+                if waits.is_none() {
+                    waits = Waits::join(limiter, patience.queue());
+                }
+                if waits.is_none() {
+                    let refused = limiter.refuse(take, &published, &view, now);
+                    return Err(refused.because(Why::QueueFull));
+                }
+                Some(deadline)
+            };
             if let Err(actual) = limiter.spent.replace(spent, take.end()) {
                 spent = actual;
                 continue;
             }
-            self.state = match queued {
-                Some((deadline, waits)) if !turn => State::Queued {
+            self.state = match (deadline, waits) {
+                (Some(deadline), Some(waits)) => State::Queued {
                     take,
                     deadline,
                     _waits: waits,
                 },
-                Some(_) | None => State::Taken {
+                (Some(_) | None, _) => State::Taken {
                     take,
                     runs_low: view.runs_low(take.end()),
                 },
@@ -135,84 +166,6 @@ impl Place {
             }
         }
     }
-
-    /// Waits for its turn, until its deadline at the latest, and looks again whenever the lease changes. Who waits goes in the
-    /// order of the places.
-    ///
-    /// As long as nothing is known of when its turn comes, it waits only while `hope` lasts.
-    ///
-    /// # Errors
-    /// [`Refused`], and counted so, when its turn does not come in time.
-    ///
-    /// # Cancel safety
-    /// Safe: the place stays what it is.
-    pub(crate) async fn turn(&self, hope: impl Future<Output = ()>) -> Result<(), Refused> {
-        let State::Queued { take, deadline, .. } = self.state else {
-            return Ok(());
-        };
-        let mut hope = pin!(hope);
-        loop {
-            let mut changed = pin!(self.limiter.bell().notified());
-            // From here on no publication is missed.
-            changed.as_mut().enable();
-            let now = clock::now();
-            let published = self.limiter.read();
-            let view = self.limiter.view(&published, now);
-            if view.admits(take) {
-                return Ok(());
-            }
-            let burst = self.limiter.settings.burst;
-            match published.terms.reach(take, now, burst) {
-                Some(moment) if moment <= deadline => {
-                    tokio::select! {
-                        () = changed => {}
-                        () = tokio::time::sleep(moment.since(now)) => {}
-                    }
-                }
-                None if deadline == Moment::NEVER => {
-                    tokio::select! {
-                        biased;
-                        () = changed => {}
-                        () = &mut hope => {
-                            return Err(self.limiter.refuse(take, &published, &view, now));
-                        }
-                    }
-                }
-                Some(_) | None => {
-                    return Err(self.limiter.refuse(take, &published, &view, now));
-                }
-            }
-        }
-    }
-
-    /// Waits for the first lease of its resource, until `at_most` after the resource was first asked for; not at all when so many
-    /// wait already.
-    ///
-    /// # Cancel safety
-    /// Safe: it takes nothing.
-    pub(crate) async fn first_lease(&self, at_most: Duration, queue: u32) {
-        let Some(_waits) = Waits::join(&self.limiter, queue) else {
-            return;
-        };
-        loop {
-            let mut changed = pin!(self.limiter.bell().notified());
-            changed.as_mut().enable();
-            let now = clock::now();
-            let Some(deadline) = self.lease_deadline(at_most).filter(|&moment| now < moment) else {
-                return;
-            };
-            tokio::select! {
-                () = changed => {}
-                () = tokio::time::sleep(deadline.since(now)) => {}
-            }
-        }
-    }
-
-    /// Until when a first lease is waited for; `None` when the resource has had one.
-    pub(crate) fn lease_deadline(&self, at_most: Duration) -> Option<Moment> {
-        let terms = self.limiter.read().terms;
-        (!terms.ever_leased()).then(|| terms.since.after(at_most))
-    }
 }
 
 impl Drop for Place {
@@ -223,36 +176,15 @@ impl Drop for Place {
     }
 }
 
-/// Joins those who wait for a turn that has not come; says until when at the latest.
-fn join(
-    limiter: &Arc<Limiter>,
-    take: Take,
-    patience: Patience,
-    published: &Published,
-    view: &View,
-    now: Moment,
-) -> Result<(Moment, Waits), Refused> {
-    let (deadline, room) = match patience {
-        Patience::Never => return Err(limiter.refuse(take, published, view, now)),
-        Patience::Until { deadline, queue } => {
-            let reach = published.terms.reach(take, now, limiter.settings.burst);
-            if reach.is_none_or(|moment| moment > deadline) {
-                return Err(limiter.refuse(take, published, view, now));
-            }
-            (deadline, queue)
-        }
-        Patience::Forever => (Moment::NEVER, u32::MAX),
-    };
-    let waits = Waits::join(limiter, room).ok_or_else(|| {
-        let refused = limiter.refuse(take, published, view, now);
-        refused.because(Why::QueueFull)
-    })?;
-    Ok((deadline, waits))
-}
-
 impl Limiter {
     /// The refusal of a place, counted.
-    fn refuse(&self, take: Take, published: &Published, view: &View, now: Moment) -> Refused {
+    pub(super) fn refuse(
+        &self,
+        take: Take,
+        published: &Published,
+        view: &View,
+        now: Moment,
+    ) -> Refused {
         self.refused.update(|total| total + take.cost);
         let refresh_at = Some(published.refresh_at).filter(|&moment| moment < Moment::NEVER);
         let reach = published.terms.reach(take, now, self.settings.burst);
@@ -266,24 +198,5 @@ impl Limiter {
             (true, Flow::Shut) => refused.because(Why::Blocked),
             (false, _) => refused.because(Why::NoLease),
         }
-    }
-}
-
-/// One of those who wait for something of a limiter.
-#[derive(Debug)]
-struct Waits(Arc<Limiter>);
-
-impl Waits {
-    /// Joins those who wait, unless so many wait already.
-    fn join(limiter: &Arc<Limiter>, room: u32) -> Option<Self> {
-        let before = limiter.waiting.fetch_add(1, Ordering::Relaxed);
-        let waits = Self(Arc::clone(limiter));
-        (before < room).then_some(waits)
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }

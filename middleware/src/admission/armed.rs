@@ -1,0 +1,176 @@
+//! One limit of a layer, ready to decide: whom it asks on behalf of a request, how long, and what it says when it refuses.
+
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use doorman_openapi::{Moment, ResourceId};
+
+use crate::{
+    Limit, MissingKey, OnLimit, Refusal, RequestHead,
+    headers::FieldName,
+    key::Made,
+    limiter::{Limiter, LimiterSettings, Patience, Place, Refused, Registry, Why},
+};
+
+/// A limit with its limiter, or what it takes to find it.
+#[derive(Debug)]
+pub(super) struct Armed {
+    limit: Limit,
+    /// Its name, as the response fields spell it.
+    pub(super) field: FieldName,
+    target: Target,
+}
+
+#[derive(Debug)]
+enum Target {
+    /// The key is constant.
+    Fixed(Arc<Limiter>),
+    /// The key is made of the request.
+    Keyed {
+        settings: Arc<LimiterSettings>,
+        /// The resource of the keys for which there is no room.
+        overflow: ResourceId,
+        /// Whether it has been said that the settings of an earlier limit count.
+        warned: AtomicBool,
+    },
+}
+
+/// What a request asks of one limit.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) place: Place,
+    room: Room,
+}
+
+/// Whether there was room for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Own,
+    Overflow,
+}
+
+thread_local! {
+    /// Where ids are written, so that a known key costs no allocation.
+    static ID: Cell<String> = const { Cell::new(String::new()) };
+}
+
+impl Armed {
+    pub(super) fn new(registry: &Registry, limit: Limit) -> Self {
+        let settings = Arc::new(limit.settings.clone());
+        let target = match limit.key.as_constant() {
+            Some(resource) => {
+                let limiter = registry.fixed(&resource, &settings);
+                if !limiter.agrees(&settings) {
+                    warn_of_other_settings(&limit.name, &limiter);
+                }
+                Target::Fixed(limiter)
+            }
+            None => Target::Keyed {
+                overflow: limit.key.overflow(),
+                settings,
+                warned: AtomicBool::new(false),
+            },
+        };
+        Self {
+            field: FieldName::new(&limit.name),
+            limit,
+            target,
+        }
+    }
+
+    /// What a request asks of this limit; `None` when the limit does not apply to it.
+    pub(super) fn ask(
+        &self,
+        registry: &Registry,
+        head: &RequestHead<'_>,
+    ) -> Result<Option<Asked>, Refusal> {
+        let (limiter, room) = match &self.target {
+            Target::Fixed(limiter) => (Arc::clone(limiter), Room::Own),
+            Target::Keyed {
+                settings,
+                overflow,
+                warned,
+            } => {
+                // Taken out and put back, for a closure of a key may itself come through here.
+                let mut id = ID.take();
+                let made = self.limit.key.write(head, &mut id);
+                let found = match (made, self.limit.on_missing_key) {
+                    (Made::Whole, _) | (Made::Missing, MissingKey::Shared) => {
+                        Ok(Some(match registry.keyed(&id, settings) {
+                            Some(limiter) => (limiter, Room::Own),
+                            None => (registry.overflow(overflow, settings), Room::Overflow),
+                        }))
+                    }
+                    (Made::Missing, MissingKey::Skip) => Ok(None),
+                    (Made::Missing, MissingKey::Reject) => {
+                        Err(Refusal::of_missing_key(&self.limit.name))
+                    }
+                };
+                ID.set(id);
+                let Some(found) = found? else {
+                    return Ok(None);
+                };
+                if !found.0.agrees(settings) && !warned.swap(true, Ordering::Relaxed) {
+                    warn_of_other_settings(&self.limit.name, &found.0);
+                }
+                found
+            }
+        };
+        let place = Place::new(limiter, self.limit.cost.of(head));
+        Ok(Some(Asked { place, room }))
+    }
+
+    /// Whether a request waits for the first lease of its resource before anything is decided.
+    pub(super) fn awaits_lease(&self, asked: &Asked, now: Moment) -> bool {
+        let at_most = self.limit.wait_for_lease;
+        !at_most.is_zero()
+            && asked
+                .place
+                .lease_deadline(at_most)
+                .is_some_and(|deadline| now < deadline)
+    }
+
+    /// Waits for the first lease, if the limit says so.
+    pub(super) async fn lease(&self, asked: &Asked) {
+        let at_most = self.limit.wait_for_lease;
+        if !at_most.is_zero() {
+            asked.place.first_lease(at_most, self.limit.queue).await;
+        }
+    }
+
+    pub(super) fn patience(&self, now: Moment) -> Patience {
+        match self.limit.on_limit {
+            OnLimit::Reject => Patience::Never,
+            OnLimit::Delay { at_most } => Patience::Until {
+                deadline: now.after(at_most),
+                queue: self.limit.queue,
+            },
+        }
+    }
+
+    pub(super) fn refusal(&self, asked: &Asked, refused: Refused, now: Moment) -> Refusal {
+        let refused = match asked.room {
+            Room::Own => refused,
+            Room::Overflow => refused.because(Why::Overflow),
+        };
+        Refusal::new(
+            &self.limit.name,
+            asked.place.limiter().resource(),
+            refused,
+            now,
+        )
+    }
+}
+
+fn warn_of_other_settings(limit: &str, limiter: &Limiter) {
+    tracing::warn!(
+        limit,
+        resource = %limiter.resource(),
+        "another limit on this resource came first: its burst, fallback and wants count"
+    );
+}

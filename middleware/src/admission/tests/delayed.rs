@@ -1,0 +1,115 @@
+//! Requests that wait for their turn.
+
+use super::*;
+
+fn at_most(at_most: Duration) -> Limit {
+    Limit::rate("api")
+        .burst(Duration::ZERO)
+        .on_limit(OnLimit::Delay { at_most })
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_go_one_by_one_as_tokens_come() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(SECOND)]);
+    registry.publish("api", leased(10.0, MINUTE));
+    let start = clock::now();
+    let waiting: Vec<_> = (0..12).map(|_| spawn(&service)).collect();
+    let mut outcomes = Vec::new();
+    for waiting in waiting {
+        let status = waiting.await.unwrap();
+        outcomes.push((status, clock::now().since(start).as_millis()));
+    }
+    let expected: Vec<_> = (0..11)
+        .map(|n| (200, n * 100))
+        .chain([(429, 1_000)])
+        .collect();
+    assert_eq!(outcomes, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_not_come_in_time_is_refused_at_once() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(millis(99))]);
+    registry.publish("api", leased(10.0, MINUTE));
+    let start = clock::now();
+    assert_eq!(status(&service).await, 200);
+    assert_eq!(status(&service).await, 429);
+    assert_eq!(clock::now(), start);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_away_gives_its_place_back() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(millis(100))]);
+    registry.publish("api", leased(10.0, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    for _ in 0..5 {
+        let waiting = spawn(&service);
+        settle().await;
+        assert_eq!(status(&service).await, 429, "the one place is taken");
+        waiting.abort();
+        settle().await;
+    }
+    let start = clock::now();
+    assert_eq!(status(&service).await, 200);
+    assert_eq!(clock::now().since(start), millis(100));
+    assert_eq!(registry.known("api").waiting(), 0);
+    let tally = registry.known("api").tally();
+    assert_eq!(
+        tally,
+        Tally {
+            admitted: 2.0,
+            refused: 5.0
+        }
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_with_503() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(MINUTE).queue(2)]);
+    registry.publish("api", leased(1.0, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let waiting = [spawn(&service), spawn(&service)];
+    settle().await;
+    let answer = send(&service, Request::new(())).await;
+    assert_eq!(
+        (answer.status().as_u16(), reason(&answer)),
+        (503, RefusalReason::QueueFull)
+    );
+    assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap(), 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_larger_lease_lets_them_go_earlier() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(20 * SECOND)]);
+    registry.publish("api", leased(0.1, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let waiting = spawn(&service);
+    settle().await;
+    let start = clock::now();
+    registry.publish("api", leased(2.0, MINUTE));
+    assert_eq!(waiting.await.unwrap(), 200);
+    assert_eq!(clock::now().since(start), millis(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_smaller_lease_refuses_those_who_would_come_too_late_and_frees_their_places() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(SECOND)]);
+    registry.publish("api", leased(10.0, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let waiting = spawn(&service);
+    settle().await;
+    let start = clock::now();
+    registry.publish("api", leased(0.5, MINUTE));
+    assert_eq!(waiting.await.unwrap(), 429);
+    assert_eq!(clock::now(), start);
+    advance(2 * SECOND).await;
+    assert_eq!(status(&service).await, 200, "its token was not used up");
+}

@@ -1,0 +1,46 @@
+//! The short wait for the first lease of a resource.
+
+use super::*;
+
+fn patient() -> Limit {
+    Limit::rate("api")
+        .fallback(Fallback::Pessimistic)
+        .wait_for_lease(SECOND)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_goes_as_soon_as_it_comes() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [patient()]);
+    let waiting = spawn(&service);
+    settle().await;
+    assert!(!waiting.is_finished());
+    let before = clock::now();
+    registry.publish("api", leased(1.0, MINUTE));
+    assert_eq!(waiting.await.unwrap(), 200);
+    assert_eq!(clock::now(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_a_lease_does_not_end_it() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [patient()]);
+    let waiting = spawn(&service);
+    settle().await;
+    registry.publish("api", no_lease(None));
+    settle().await;
+    assert!(!waiting.is_finished());
+    registry.publish("api", leased(1.0, MINUTE));
+    assert_eq!(waiting.await.unwrap(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fallback_decides_in_the_end_and_nobody_waits_again() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [patient()]);
+    let before = clock::now();
+    assert_eq!(status(&service).await, 503);
+    assert_eq!(clock::now().since(before), SECOND);
+    assert_eq!(status(&service).await, 503);
+    assert_eq!(clock::now().since(before), SECOND);
+}

@@ -1,0 +1,70 @@
+//! Keys made of requests.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn past_the_bound_new_ones_share_one_whose_refusals_are_503() {
+    let registry = given(|_| Standing::Fixed { rate: 1.0 });
+    let service = limited(&registry, [per_tenant()]);
+    let names: Vec<&'static str> = (0..1_000)
+        .map(|n| &*Box::leak(format!("t{n}").into_boxed_str()))
+        .collect();
+    for name in &names {
+        assert_eq!(send(&service, tenant(name)).await.status(), 200);
+    }
+    assert_eq!(send(&service, tenant("new")).await.status(), 200);
+    let answer = send(&service, tenant("newer")).await;
+    assert_eq!(
+        (answer.status().as_u16(), reason(&answer)),
+        (503, RefusalReason::Overflow)
+    );
+    let refusal: &Refusal = answer.extensions().get().unwrap();
+    assert_eq!(refusal.resource().unwrap().as_str(), "tenant/(overflow)");
+
+    // A known key is still its own, and its refusals are its own fault.
+    let answer = send(&service, tenant("t7")).await;
+    assert_eq!(
+        (answer.status().as_u16(), reason(&answer)),
+        (429, RefusalReason::Spent)
+    );
+    assert_eq!(registry.limiters().len(), 1_001);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_one_is_shared_skipped_or_refused() {
+    let registry = given(|_| Standing::Fixed { rate: 1.0 });
+    let service = |missing| limited(&registry, [per_tenant().on_missing_key(missing)]);
+
+    let shared = service(MissingKey::Shared);
+    assert_eq!(admitted(&shared, 3).await, 1);
+    assert_eq!(registry.known("tenant/(missing)").tally().refused, 2.0);
+    assert_eq!(admitted(&service(MissingKey::Skip), 3).await, 3);
+
+    let answer = send(&service(MissingKey::Reject), Request::new(())).await;
+    assert_eq!(
+        (answer.status().as_u16(), reason(&answer)),
+        (400, RefusalReason::MissingKey)
+    );
+    assert_eq!(header(&answer, "retry-after"), "");
+    let problem = crate::testing::body(answer).await;
+    let problem: doorman_openapi::Problem = serde_json::from_slice(&problem).unwrap();
+    assert_eq!(
+        (problem.kind.as_str(), problem.status),
+        ("about:blank", 400)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_may_itself_use_a_limited_service() {
+    let registry = given(|_| Standing::Fixed { rate: 1.0 });
+    let inner = limited(&registry, [per_tenant()]);
+    let key = Key::from_fn("outer", move |_| {
+        use tower::Service as _;
+        drop(inner.clone().call(tenant("inner")));
+        Some(Cow::Borrowed("value"))
+    });
+    let outer = limited(&registry, [Limit::rate(key.unwrap())]);
+    assert_eq!(send(&outer, Request::new(())).await.status(), 200);
+    assert_eq!(registry.known("tenant/inner").tally().admitted, 1.0);
+    assert_eq!(registry.known("outer/value").tally().admitted, 1.0);
+}

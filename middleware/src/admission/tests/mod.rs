@@ -1,0 +1,98 @@
+mod delayed;
+mod first_lease;
+mod keys;
+mod several_limits;
+mod without_a_lease;
+
+use std::{borrow::Cow, time::Duration};
+
+use http::{HeaderValue, Request};
+use tokio::time::advance;
+
+use super::*;
+use crate::{
+    Cost, Fallback, Key, LimitService, MissingKey, OnLimit, RefusalReason,
+    limiter::{
+        SafeRate, Standing, Tally,
+        testing::{given, leased, leasing, no_lease},
+    },
+    testing::{Answer, Inner, admitted, header, limited, send, status},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn tenant(name: &'static str) -> Request<()> {
+    let mut request = Request::new(());
+    request
+        .headers_mut()
+        .insert("x-tenant", HeaderValue::from_static(name));
+    request
+}
+
+fn per_tenant() -> Limit {
+    Limit::rate(Key::template("tenant/{header:x-tenant}").unwrap()).named("per-tenant")
+}
+
+fn reason(answer: &Answer) -> RefusalReason {
+    answer.extensions().get::<Refusal>().unwrap().reason()
+}
+
+/// Sends a request that another task waits for.
+fn spawn(service: &LimitService<Inner>) -> tokio::task::JoinHandle<u16> {
+    let service = service.clone();
+    tokio::spawn(async move { status(&service).await })
+}
+
+/// Lets every task run that can.
+async fn settle() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_is_fixed_or_computed_and_a_dear_request_passes_a_full_bucket() {
+    let registry = given(|_| Standing::Fixed { rate: 10.0 });
+    let limit = Limit::rate("api").cost_by(|head| match head.uri().path() {
+        "/report" => Cost::new(30.0).unwrap(),
+        _ => Cost::ONE,
+    });
+    let service = limited(&registry, [limit]);
+    let report = || Request::builder().uri("/report").body(()).unwrap();
+
+    assert_eq!(send(&service, report()).await.status(), 200);
+    // Thirty of ten: twenty are owed.
+    let answer = send(&service, Request::new(())).await;
+    let wait = answer.extensions().get::<Refusal>().unwrap().retry_after();
+    assert_eq!(wait, millis(2_100));
+    advance(millis(2_100)).await;
+    assert_eq!(status(&service).await, 200);
+    assert_eq!(
+        send(&service, report()).await.status(),
+        429,
+        "not while any is missing"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_worker_hears_of_demand_beyond_the_lease() {
+    let (registry, mut nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate("api")]);
+    registry.publish("api", leased(10.0, MINUTE));
+    let limiter = registry.known("api");
+    nudges.try_recv().unwrap();
+
+    assert_eq!(admitted(&service, 5).await, 5);
+    assert!(nudges.try_recv().is_err(), "half the bucket is left");
+    status(&service).await;
+    assert!(nudges.try_recv().is_ok());
+    limiter.heard();
+    assert_eq!(admitted(&service, 10).await, 4);
+    assert!(nudges.try_recv().is_ok());
+    assert!(nudges.try_recv().is_err(), "once is enough");
+}

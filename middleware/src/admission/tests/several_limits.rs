@@ -1,0 +1,99 @@
+//! Several limits on one request.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_spends_nothing_of_the_others() {
+    let registry = given(|resource| Standing::Fixed {
+        rate: if resource.as_str() == "fleet" {
+            10.0
+        } else {
+            1.0
+        },
+    });
+    let service = limited(&registry, [Limit::rate("fleet"), per_tenant()]);
+    for _ in 0..20 {
+        send(&service, tenant("greedy")).await;
+    }
+    // One of the greedy tenant went, and nineteen took nothing of the fleet's ten.
+    let tally = registry.known("fleet").tally();
+    assert_eq!(
+        tally,
+        Tally {
+            admitted: 1.0,
+            refused: 0.0
+        }
+    );
+    for name in ["b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+        assert_eq!(send(&service, tenant(name)).await.status(), 200, "{name}");
+    }
+    let answer = send(&service, tenant("k")).await;
+    assert_eq!(
+        answer.extensions().get::<Refusal>().unwrap().limit(),
+        "fleet"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_has_its_item_in_the_fields() {
+    let registry = given(|resource| Standing::Fixed {
+        rate: if resource.as_str() == "fleet" {
+            10.0
+        } else {
+            1.0
+        },
+    });
+    let service = limited(&registry, [Limit::rate("fleet"), per_tenant()]);
+    let answer = send(&service, tenant("acme")).await;
+    assert_eq!(
+        header(&answer, "ratelimit"),
+        r#""fleet";r=9;t=1, "per-tenant";r=0;t=1"#
+    );
+    let answer = send(&service, tenant("acme")).await;
+    assert_eq!(answer.status(), 429);
+    assert_eq!(
+        header(&answer, "ratelimit"),
+        r#""fleet";r=9;t=1, "per-tenant";r=0;t=1"#
+    );
+    assert_eq!(
+        header(&answer, "ratelimit-policy"),
+        r#""fleet";q=10;w=1, "per-tenant";q=1;w=1"#
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_fails_gives_back_what_was_taken_before() {
+    let (registry, _nudges) = leasing(10);
+    let delay = OnLimit::Delay { at_most: SECOND };
+    let service = limited(
+        &registry,
+        [Limit::rate("fleet"), Limit::rate("db").on_limit(delay)],
+    );
+    registry.publish("fleet", leased(2.0, MINUTE));
+    registry.publish("db", leased(1.0, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let waiting = spawn(&service);
+    settle().await;
+    registry.publish("db", leased(0.0, MINUTE));
+    assert_eq!(waiting.await.unwrap(), 429);
+    let reading = registry.known("fleet").reading(clock::now());
+    assert_eq!(reading.left, 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_on_one_resource_share_one_limiter_with_the_settings_of_the_first() {
+    let (registry, _nudges) = leasing(10);
+    let first = limited(
+        &registry,
+        [Limit::rate("db").fallback(Fallback::Pessimistic)],
+    );
+    let second = limited(
+        &registry,
+        [Limit::rate("db").fallback(Fallback::Optimistic)],
+    );
+    assert_eq!(status(&second).await, 503);
+    registry.publish("db", leased(2.0, MINUTE));
+    assert_eq!(status(&first).await, 200);
+    assert_eq!(status(&second).await, 200);
+    assert_eq!(status(&first).await, 429);
+}

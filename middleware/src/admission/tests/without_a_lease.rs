@@ -1,0 +1,105 @@
+//! What the fallbacks let pass.
+
+use super::*;
+
+async fn admitted_of_10(fallback: Fallback, standing: Option<Standing>) -> usize {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
+    if let Some(standing) = standing {
+        registry.publish("api", standing);
+    }
+    admitted(&service, 10).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fallback_decides() {
+    let safe = |rate| Some(no_lease(Some(SafeRate::PerSecond(rate))));
+    for (fallback, standing, expected) in [
+        (Fallback::Safe, None, 10),
+        (Fallback::Safe, Some(no_lease(None)), 10),
+        (
+            Fallback::Safe,
+            Some(no_lease(Some(SafeRate::Unlimited))),
+            10,
+        ),
+        (Fallback::Safe, safe(3.0), 3),
+        (Fallback::Safe, safe(0.1), 1),
+        (Fallback::Safe, safe(0.0), 0),
+        (Fallback::Optimistic, None, 10),
+        (Fallback::Optimistic, safe(0.0), 10),
+        (Fallback::Pessimistic, None, 0),
+        (Fallback::Pessimistic, safe(3.0), 0),
+    ] {
+        let count = admitted_of_10(fallback, standing).await;
+        assert_eq!(count, expected, "{fallback:?} {standing:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
+    for (fallback, expected) in [
+        (Fallback::Safe, 2),
+        (Fallback::Optimistic, 30),
+        (Fallback::Pessimistic, 0),
+    ] {
+        let (registry, _nudges) = leasing(10);
+        let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
+        let ends = clock::now().after(5 * SECOND);
+        let lease = Standing::Leased {
+            rate: 20.0,
+            ends,
+            safe: Some(SafeRate::PerSecond(2.0)),
+            refresh_at: ends,
+            policy: None,
+        };
+        registry.publish("api", lease);
+        advance(5 * SECOND - millis(1)).await;
+        assert_eq!(admitted(&service, 30).await, 20, "{fallback:?}");
+        advance(millis(1)).await;
+        // The bucket was emptied just before: what comes now is the fallback's alone.
+        let at_once = admitted(&service, 30).await;
+        assert!(
+            at_once == 0 || fallback == Fallback::Optimistic,
+            "{fallback:?}"
+        );
+        advance(SECOND).await;
+        assert_eq!(admitted(&service, 30).await, expected, "{fallback:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_say_that_it_is_not_the_callers_fault() {
+    let (registry, _nudges) = leasing(10);
+    let limit = Limit::rate("api").fallback(Fallback::Pessimistic);
+    let service = limited(&registry, [limit]);
+    registry.publish("api", no_lease(None));
+
+    let answer = send(&service, Request::new(())).await;
+    assert_eq!(
+        (answer.status().as_u16(), reason(&answer)),
+        (503, RefusalReason::NoLease)
+    );
+    assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
+    let problem = crate::testing::body(answer).await;
+    let problem: doorman_openapi::Problem = serde_json::from_slice(&problem).unwrap();
+    assert_eq!(problem.status, 503);
+    assert_eq!(
+        problem.kind,
+        "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_nothing_blocks_under_every_fallback() {
+    for fallback in [Fallback::Safe, Fallback::Optimistic, Fallback::Pessimistic] {
+        let (registry, _nudges) = leasing(10);
+        let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
+        registry.publish("api", leased(0.0, MINUTE));
+        let answer = send(&service, Request::new(())).await;
+        assert_eq!(
+            (answer.status().as_u16(), reason(&answer)),
+            (429, RefusalReason::Blocked)
+        );
+        assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
+    }
+}
