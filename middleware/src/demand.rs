@@ -6,6 +6,10 @@ use doorman_openapi::{Capacity, Moment};
 const SUB_INTERVALS: f64 = 4.0;
 /// Looks come at any time, so that a window may be cut into a few more.
 const SLOTS: usize = 6;
+/// While there are attempts, looks come so often in a window, so that a demand which outgrows its lease shows soon.
+const LOOKS: f64 = 8.0;
+/// Where nothing is attempted, less is enough: the limiter itself says when it runs low again.
+const LOOKS_WHILE_QUIET: f64 = 2.0;
 /// No demand is told by less time than this: one request after a pause is no rate of thousands.
 const SHORTEST: f64 = 1.0;
 const LONGEST: f64 = 10.0;
@@ -15,8 +19,7 @@ pub(crate) fn window_length(refresh_interval: f64) -> f64 {
     (2.0 * refresh_interval).clamp(SHORTEST, LONGEST)
 }
 
-/// Attempts over the last few seconds, taken from their running total. The more often it looks, up to eight times a window, the
-/// sooner it sees a change.
+/// Attempts over the last few seconds, taken from their running total.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     /// The newest first.
@@ -46,12 +49,16 @@ impl Window {
     /// Takes down the running total of attempts. Whether there were any since the last look.
     pub(crate) fn look(&mut self, total: f64, length: f64, now: Moment) -> bool {
         let attempts = (total - self.total).max(0.0);
-        let seconds = now.seconds_since(self.at);
+        let mut seconds = now.seconds_since(self.at);
         self.total = self.total.max(total);
         self.at = self.at.max(now);
 
-        let newest = &mut self.slots[0];
-        if f64::from(newest.seconds) + seconds > length / SUB_INTERVALS {
+        let begins = attempts > 0.0 && self.is_quiet();
+        if begins {
+            // The time since the last look was quiet too: a limiter that has begun to run low is looked at at once.
+            seconds = 0.0;
+        }
+        if begins || f64::from(self.slots[0].seconds) + seconds > length / SUB_INTERVALS {
             self.slots.rotate_right(1);
             self.slots[0] = Slot::default();
         }
@@ -60,6 +67,21 @@ impl Window {
         newest.attempts += attempts as f32;
         self.cut(length);
         attempts > 0.0
+    }
+
+    /// How many seconds after a look the next one should come.
+    pub(crate) fn next_look(&self, length: f64) -> f64 {
+        let looks = if self.is_quiet() {
+            LOOKS_WHILE_QUIET
+        } else {
+            LOOKS
+        };
+        length / looks
+    }
+
+    /// Whether nothing was attempted in the window.
+    fn is_quiet(&self) -> bool {
+        self.slots.iter().all(|slot| slot.attempts <= 0.0)
     }
 
     /// Drops what lies before the window.
@@ -127,10 +149,10 @@ mod tests {
     fn asks_for_what_is_attempted_and_a_little_more() {
         for rate in [1.0, 10.0, 45.0, 720.0, 1e6] {
             for (time, wants) in watch(2.0, 10.0, |_| rate) {
-                assert!(time < 2.0 || wants >= rate, "{time} {rate} {wants}");
+                assert!(time < 3.0 || wants >= rate, "{time} {rate} {wants}");
                 // In two seconds, the square root of what was attempted.
                 let most = rate + f64::max(0.1 * rate, (rate / 2.0).sqrt());
-                assert!(time < 2.0 || wants <= most * 1.001, "{time} {rate} {wants}");
+                assert!(time < 3.0 || wants <= most * 1.001, "{time} {rate} {wants}");
             }
         }
     }
@@ -170,7 +192,8 @@ mod tests {
         }
         assert!((100.0..=115.0).contains(&window.wants()), "{window:?}");
         // An hour without a look is one long sub-interval.
-        window.look(total + 7200.0, 2.0, Moment::ORIGIN.after_seconds(3610.0));
+        let much_later = Moment::ORIGIN.after_seconds(3610.0);
+        window.look(total + 7200.0, 2.0, much_later);
         assert!((2.0..=2.3).contains(&window.wants()), "{window:?}");
     }
 

@@ -180,9 +180,6 @@ impl Doorman {
         let Some(commands) = &self.commands else {
             return Ok(());
         };
-        if self.worker_state() == WorkerState::NotStarted {
-            return Err(NotReleased::NoWorker(WorkerState::NotStarted));
-        }
         let (reply, released) = oneshot::channel();
         if commands.send(Command::Shutdown(reply)).is_err() {
             return Err(NotReleased::NoWorker(self.worker_state()));
@@ -190,7 +187,13 @@ impl Doorman {
         match timeout(SHUTDOWN_TIME, released).await {
             Ok(Ok(result)) => result.map_err(NotReleased::Failed),
             Ok(Err(_)) => Err(NotReleased::NoWorker(self.worker_state())),
-            Err(_) => Err(NotReleased::Failed("the worker is busy".to_owned())),
+            Err(_) => Err(match self.worker_state() {
+                WorkerState::NotStarted => NotReleased::NoWorker(WorkerState::NotStarted),
+                WorkerState::NotNeeded
+                | WorkerState::Running
+                | WorkerState::Stopped
+                | WorkerState::Died => NotReleased::Failed("the worker is busy".to_owned()),
+            }),
         }
     }
 

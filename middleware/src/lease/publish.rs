@@ -46,3 +46,82 @@ pub(super) fn per(told: Option<&Told>) -> f64 {
         .filter(|per| *per > 0.0)
         .unwrap_or(1.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use doorman_openapi::Moment;
+
+    use super::*;
+    use crate::lease::Leased;
+
+    fn holding(unit: Unit, safe: SafeCapacity) -> Holding {
+        Holding {
+            lease: Some(Leased {
+                capacity: Capacity::saturating(600.0),
+                ends: Moment::from_nanos(20),
+            }),
+            told: Some(Arc::new(Told {
+                template: None,
+                limit: Some(Capacity::saturating(6000.0)),
+                unit,
+                per: Seconds::from(Duration::from_secs(60)),
+                safe,
+            })),
+            answered: true,
+            refresh_interval: Duration::from_secs(1),
+            refresh_at: Moment::from_nanos(10),
+        }
+    }
+
+    #[test]
+    fn a_capacity_over_a_minute_is_a_sixtieth_a_second() {
+        let safe = SafeCapacity::AtMost(Capacity::saturating(60.0));
+        let leased = holding(Unit::Rate, safe);
+        assert_eq!(
+            standing(&leased),
+            Standing::Leased {
+                rate: 10.0,
+                ends: Moment::from_nanos(20),
+                safe: Some(SafeRate::PerSecond(1.0)),
+                refresh_at: Moment::from_nanos(10),
+                policy: Some(Policy {
+                    limit: 6000.0,
+                    per: 60.0
+                }),
+            }
+        );
+        let lapsed = Holding {
+            lease: None,
+            ..leased
+        };
+        assert_eq!(
+            standing(&lapsed),
+            Standing::NoLease {
+                safe: Some(SafeRate::PerSecond(1.0)),
+                refresh_at: Moment::from_nanos(10),
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_not_told_is_not_made_up() {
+        let silent = Holding {
+            told: None,
+            ..holding(Unit::Rate, SafeCapacity::Unlimited)
+        };
+        assert!(matches!(
+            standing(&silent),
+            Standing::Leased { rate, safe: None, policy: None, .. } if rate == 600.0
+        ));
+    }
+
+    #[test]
+    fn a_gauge_is_no_rate() {
+        assert!(matches!(
+            standing(&holding(Unit::Gauge, SafeCapacity::Unlimited)),
+            Standing::NoLease { safe: None, .. }
+        ));
+    }
+}

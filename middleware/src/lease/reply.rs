@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(status: u16, headers: &[(HeaderName, &str)], body: &str, expected: Failure) {
+    fn check(status: u16, headers: &[(HeaderName, &str)], body: &str, expected: &Failure) {
         let mut response = Response::new(Bytes::copy_from_slice(body.as_bytes()));
         *response.status_mut() = StatusCode::from_u16(status).unwrap();
         for (name, value) in headers {
@@ -125,7 +125,7 @@ mod tests {
                 .insert(name.clone(), value.parse().unwrap());
         }
         let failed = read(&response, &servers()).unwrap_err();
-        assert_eq!(failed.failure, expected, "{status} {body}");
+        assert_eq!(&failed.failure, expected, "{status} {body}");
         assert!(failed.reason.len() < 400);
     }
 
@@ -144,10 +144,10 @@ mod tests {
     fn nonsense_is_a_failure() {
         let unavailable = Failure::Unavailable { retry_after: None };
         for body in ["", "{}", "null", r#"{"node":"","epoch":-1,"resources":[]}"#] {
-            check(200, &[], body, unavailable.clone());
+            check(200, &[], body, &unavailable);
         }
         for status in [101, 204, 400, 401, 404, 500, 502, 599] {
-            check(status, &[], "\u{0}", unavailable.clone());
+            check(status, &[], "\u{0}", &unavailable);
         }
     }
 
@@ -160,12 +160,22 @@ mod tests {
             ))
         };
         let to = |to| Failure::Redirected { to };
-        check(307, &[], &master("http://b:7300"), to(Some(1)));
-        check(307, &location("http://b:7300/v1/capacity"), "", to(Some(1)));
-        check(307, &location("http://evil:7300/v1/capacity"), "", to(None));
-        check(307, &[], &master("http://evil"), to(None));
-        check(307, &location("/v1/capacity"), "", to(None));
-        check(307, &[], "", to(None));
+        check(307, &[], &master("http://b:7300"), &to(Some(1)));
+        check(
+            307,
+            &location("http://b:7300/v1/capacity"),
+            "",
+            &to(Some(1)),
+        );
+        check(
+            307,
+            &location("http://evil:7300/v1/capacity"),
+            "",
+            &to(None),
+        );
+        check(307, &[], &master("http://evil"), &to(None));
+        check(307, &location("/v1/capacity"), "", &to(None));
+        check(307, &[], "", &to(None));
     }
 
     #[test]
@@ -175,10 +185,10 @@ mod tests {
                 {"pointer":"/client_id","detail":""},{"pointer":"/resources/4","detail":""}]"#,
         );
         let refused = |positions| Failure::Refused { positions };
-        check(422, &[], &errors, refused(vec![3, 4]));
-        check(403, &[], &errors, refused(vec![3, 4]));
-        check(403, &[], "", refused(vec![]));
-        check(413, &[], "", Failure::TooLarge);
+        check(422, &[], &errors, &refused(vec![3, 4]));
+        check(403, &[], &errors, &refused(vec![3, 4]));
+        check(403, &[], "", &refused(vec![]));
+        check(413, &[], "", &Failure::TooLarge);
     }
 
     #[test]
@@ -191,8 +201,8 @@ mod tests {
         ] {
             let retry_after = seconds.map(Duration::from_secs);
             let failure = Failure::Unavailable { retry_after };
-            check(503, &[(header::RETRY_AFTER, value)], "", failure.clone());
-            check(429, &[(header::RETRY_AFTER, value)], "", failure);
+            check(503, &[(header::RETRY_AFTER, value)], "", &failure);
+            check(429, &[(header::RETRY_AFTER, value)], "", &failure);
         }
     }
 }

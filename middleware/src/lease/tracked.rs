@@ -15,8 +15,6 @@ use crate::{
     limiter::Limiter,
 };
 
-/// A demand is looked at so often in its window, so that one which outgrows its lease shows soon.
-const LOOKS: f64 = 8.0;
 /// The window until a refresh interval is known.
 const FIRST_INTERVAL: f64 = 1.0;
 
@@ -49,6 +47,11 @@ impl Tracked {
             wants,
             used: Capacity::saturating(tally.admitted),
         }
+    }
+
+    /// When to look again.
+    fn look_after(&self, now: Moment) -> Moment {
+        now.after_seconds(self.window.next_look(self.window_length))
     }
 
     /// What the resource's answers say of how to measure.
@@ -112,6 +115,18 @@ impl Limiters {
         Some(self.tracked.get_mut(id)?.look(now))
     }
 
+    /// What a limiter that runs low wants. It is looked at again soon, and can then say once more that it runs low.
+    pub(super) fn look_at_hungry(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
+        let tracked = self.tracked.get_mut(id)?;
+        let demand = tracked.look(now);
+        let soon = tracked.look_after(now);
+        if soon < tracked.next_look {
+            tracked.next_look = soon;
+            self.looks.push(Reverse((soon, id.clone())));
+        }
+        Some(demand)
+    }
+
     /// Looks at the next limiter whose time has come, and lets it report again that it runs low.
     pub(super) fn look_next(&mut self, idle_after: Duration, now: Moment) -> Option<Look> {
         while self.next_look() <= now {
@@ -123,7 +138,7 @@ impl Limiters {
             };
             let demand = tracked.look(now);
             tracked.limiter.heard();
-            tracked.next_look = now.after_seconds(tracked.window_length / LOOKS);
+            tracked.next_look = tracked.look_after(now);
             self.looks.push(Reverse((tracked.next_look, id.clone())));
             return Some(Look {
                 demand,

@@ -83,3 +83,67 @@ impl Service<Request<Bytes>> for HttpTransport {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Answers one request on a real socket; what it was.
+    async fn answer_once(listener: TcpListener, answer: String) -> String {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"{}") {
+            let mut chunk = [0; 1024];
+            let length = stream.read(&mut chunk).await.unwrap();
+            assert!(length > 0, "{request:?}");
+            request.extend_from_slice(&chunk[..length]);
+        }
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        String::from_utf8(request).unwrap()
+    }
+
+    async fn exchange(answer: &str) -> (String, Result<Response<Bytes>, TransportError>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("http://{}/v1/capacity", listener.local_addr().unwrap());
+        let server = tokio::spawn(answer_once(listener, answer.to_owned()));
+        let mut transport = HttpTransport::new(None, false).unwrap();
+        let request = Request::post(uri).body(Bytes::from_static(b"{}")).unwrap();
+        let response = transport.call(request).await;
+        (server.await.unwrap(), response)
+    }
+
+    #[tokio::test]
+    async fn carries_a_request_and_its_answer() {
+        let (request, response) =
+            exchange("HTTP/1.1 200 OK\r\ncontent-length: 3\r\nx-a: b\r\n\r\nabc").await;
+        assert!(request.starts_with("POST /v1/capacity HTTP/1.1\r\n"));
+        let response = response.unwrap();
+        assert_eq!(response.headers()["x-a"], "b");
+        assert_eq!(response.body(), "abc");
+    }
+
+    #[tokio::test]
+    async fn follows_no_redirect() {
+        let (_, response) = exchange(
+            "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
+        )
+        .await;
+        assert_eq!(response.unwrap().status(), 307);
+    }
+
+    #[tokio::test]
+    async fn reads_no_endless_answer() {
+        let long = "x".repeat(LONGEST_ANSWER + 1);
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{long}",
+            long.len()
+        );
+        let (_, response) = exchange(&answer).await;
+        assert!(response.is_err());
+    }
+}

@@ -1,5 +1,9 @@
 //! The task around the state machine: it keeps the time, looks at the limiters, carries requests and tells the limiters what they have.
 
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
+mod plane;
 mod ready;
 #[cfg(test)]
 mod tests;
@@ -19,6 +23,7 @@ use tokio::{
         mpsc::{UnboundedReceiver, error::TryRecvError},
         oneshot,
     },
+    task::yield_now,
     time::{sleep, timeout},
 };
 
@@ -42,6 +47,9 @@ const RELEASE_TIME: Duration = Duration::from_millis(500);
 const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
 /// It wakes at least so often: a timer stands still while the machine is suspended, and leases do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// With very many keys it does not keep other tasks from their thread for longer than so many looks.
+const LOOKS_AT_A_TIME: usize = 1_000;
 
 /// What a handle asks of the worker.
 #[derive(Debug)]
@@ -69,11 +77,13 @@ pub struct Worker<T = HttpTransport> {
     parts: Parts<T>,
     limiters: Limiters,
     waiters: Waiters,
-    asking: FuturesUnordered<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
-    releasing: FuturesUnordered<Pin<Box<dyn Future<Output = Result<(), String>> + Send>>>,
+    asking: UnderWay<Outcome>,
+    releasing: UnderWay<Result<(), String>>,
     /// Why the last request failed, for the log.
     last_failure: String,
 }
+
+type UnderWay<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// Why the worker ends.
 enum End {
@@ -118,6 +128,9 @@ impl<T: Transport> Worker<T> {
         loop {
             let wake = self.catch_up();
             let pause = wake.since(clock::now()).min(LONGEST_SLEEP);
+            if pause.is_zero() {
+                yield_now().await;
+            }
             tokio::select! {
                 biased;
                 command = self.parts.commands.recv(), if commanded => match command {
@@ -135,9 +148,10 @@ impl<T: Transport> Worker<T> {
                     Some(nudge) => self.nudged(nudge),
                     None => return End::HandlesGone,
                 },
-                () = sleep(pause) => {}
                 Some(outcome) = self.asking.next() => self.came_out(outcome),
                 Some(_) = self.releasing.next() => {}
+                // What is due is done in every round.
+                () = sleep(pause) => {}
             }
         }
     }
@@ -145,7 +159,10 @@ impl<T: Transport> Worker<T> {
     /// Does all that is due now; when to come back.
     fn catch_up(&mut self) -> Moment {
         let now = clock::now();
-        while let Some(look) = self.limiters.look_next(self.parts.idle_after, now) {
+        for _ in 0..LOOKS_AT_A_TIME {
+            let Some(look) = self.limiters.look_next(self.parts.idle_after, now) else {
+                break;
+            };
             if look.idle && self.forget(&look.id) {
                 self.handle(Event::Forget { resource: look.id }, now);
             } else {
@@ -191,16 +208,15 @@ impl<T: Transport> Worker<T> {
 
     fn nudged(&mut self, nudge: Nudge) {
         let now = clock::now();
-        let limiter = match nudge {
-            Nudge::New(limiter) => {
-                self.limiters.insert(Arc::clone(&limiter), now);
-                limiter
+        match nudge {
+            // It is looked at at once.
+            Nudge::New(limiter) => self.limiters.insert(limiter, now),
+            Nudge::Hungry(limiter) => {
+                let id = limiter.resource();
+                if let Some(demand) = self.limiters.look_at_hungry(id, now) {
+                    self.demand(id.clone(), demand, now);
+                }
             }
-            Nudge::Hungry(limiter) => limiter,
-        };
-        let id = limiter.resource().clone();
-        if let Some(demand) = self.limiters.look(&id, now) {
-            self.demand(id, demand, now);
         }
     }
 

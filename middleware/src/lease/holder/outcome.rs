@@ -89,9 +89,9 @@ impl Holder {
                 continue;
             }
             let told = self.templates.learn(answer);
-            self.resources.update(id, |entry| {
-                entry.answered(answer, told, now, &mut self.chance)
-            });
+            let chance = &mut self.chance;
+            self.resources
+                .update(id, |entry| entry.answered(answer, told, now, chance));
             self.changed(id, now, effects);
             if answer.gets.lease_length > longest {
                 longest = answer.gets.lease_length;

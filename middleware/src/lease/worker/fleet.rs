@@ -1,0 +1,174 @@
+//! A fleet of three processes under one limit: what they admit together follows the limit, however the load is divided among them.
+
+use std::{collections::HashMap, time::Duration};
+
+use doorman_openapi::{Capacity, ClientId, Reason};
+use tokio::time::sleep;
+
+use super::plane::{Plane, Reply};
+use crate::{
+    Cost, Doorman, Rate,
+    lease::testing::{grant, response},
+};
+
+const LIMIT: f64 = 1000.0;
+
+/// The books of one resource: the largest equal share that fits, and nothing granted that another may still be using.
+#[derive(Default)]
+struct Books {
+    wants: HashMap<ClientId, f64>,
+    booked: HashMap<ClientId, f64>,
+}
+
+impl Books {
+    fn refresh(&mut self, client: &ClientId, wants: f64, has: f64) -> f64 {
+        self.wants.insert(client.clone(), wants);
+        self.booked.insert(client.clone(), has);
+        let others = self.booked.iter().filter(|(other, _)| *other != client);
+        let free = LIMIT - others.map(|(_, booked)| booked).sum::<f64>();
+        let granted = wants.min(self.share()).min(free.max(has)).max(0.0);
+        self.booked.insert(client.clone(), granted.max(has));
+        granted
+    }
+
+    fn share(&self) -> f64 {
+        let mut wants: Vec<f64> = self.wants.values().copied().collect();
+        wants.sort_unstable_by(f64::total_cmp);
+        let (mut left, mut holders) = (LIMIT, wants.len() as f64);
+        for wants in wants {
+            if wants > left / holders {
+                break;
+            }
+            left -= wants;
+            holders -= 1.0;
+        }
+        if holders > 0.0 { left / holders } else { LIMIT }
+    }
+}
+
+fn control_plane() -> Plane {
+    let mut books = Books::default();
+    Plane::new(move |call| {
+        let Some(request) = call.capacity() else {
+            return Reply::json(200, &serde_json::json!({}));
+        };
+        let asked = &request.resources[0];
+        let has = asked.has.map(|held| held.capacity).unwrap_or_default();
+        let wants = asked.wants.get();
+        let granted = books.refresh(&request.client_id, wants, has.get());
+        let mut answer = grant("api", Capacity::saturating(granted).get());
+        if granted < wants {
+            answer.reason = Reason::Share;
+        }
+        response(vec![answer]).into()
+    })
+}
+
+struct Fleet {
+    rates: Vec<Rate>,
+    _handles: Vec<Doorman>,
+    /// What each is offered but has not attempted yet.
+    due: [f64; 3],
+    plane: Plane,
+}
+
+const STEP: Duration = Duration::from_millis(1);
+
+impl Fleet {
+    fn start() -> Self {
+        let plane = control_plane();
+        let handles: Vec<Doorman> = (0..3)
+            .map(|_| {
+                let (doorman, worker) = Doorman::builder("http://a")
+                    .build_with(plane.clone())
+                    .unwrap();
+                tokio::spawn(worker.run());
+                doorman
+            })
+            .collect();
+        Self {
+            rates: handles.iter().map(|doorman| doorman.rate("api")).collect(),
+            _handles: handles,
+            due: [0.0; 3],
+            plane,
+        }
+    }
+
+    /// Offers so much a second to each, evenly paced; admitted and refused in each tenth of a second.
+    async fn offer(&mut self, split: [f64; 3], seconds: u32) -> Vec<(u32, u32)> {
+        let mut tenths = Vec::new();
+        for _ in 0..seconds * 10 {
+            let (mut admitted, mut refused) = (0, 0);
+            for _ in 0..100 {
+                sleep(STEP).await;
+                for ((rate, due), offered) in self.rates.iter().zip(&mut self.due).zip(split) {
+                    *due += offered * STEP.as_secs_f64();
+                    while *due >= 1.0 {
+                        *due -= 1.0;
+                        match rate.try_acquire(Cost::ONE) {
+                            Ok(()) => admitted += 1,
+                            Err(_) => refused += 1,
+                        }
+                    }
+                }
+            }
+            tenths.push((admitted, refused));
+        }
+        tenths
+    }
+}
+
+/// What was admitted a second, on average over any ten seconds from five seconds on.
+fn averages(tenths: &[(u32, u32)]) -> Vec<f64> {
+    tenths[50..]
+        .windows(100)
+        .map(|window| {
+            window
+                .iter()
+                .map(|(admitted, _)| f64::from(*admitted))
+                .sum::<f64>()
+                / 10.0
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn admits_the_limit_however_the_load_shifts() {
+    let mut fleet = Fleet::start();
+    let even = [1000.0, 1000.0, 1000.0];
+    let uneven = [2700.0, 270.0, 30.0];
+    let turned = [30.0, 2700.0, 270.0];
+    for split in [even, uneven, even, turned, uneven] {
+        for (tenth, average) in averages(&fleet.offer(split, 25).await).iter().enumerate() {
+            assert!(
+                (950.0..=1010.0).contains(average),
+                "{split:?}: {average} a second from {} s on",
+                5.0 + tenth as f64 / 10.0
+            );
+        }
+    }
+    let calls = fleet.plane.calls().len();
+    assert!(calls < 3 * 125 * 4, "{calls}: early requests are rare");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refuses_nothing_while_the_limit_is_not_reached() {
+    let mut fleet = Fleet::start();
+    for split in [
+        [720.0, 135.0, 45.0],
+        [45.0, 720.0, 135.0],
+        [300.0, 300.0, 300.0],
+    ] {
+        let tenths = fleet.offer(split, 30).await;
+        let (admitted, refused) = tenths[50..]
+            .iter()
+            .fold((0, 0), |(a, r), (admitted, refused)| {
+                (a + admitted, r + refused)
+            });
+        assert!(
+            refused * 1000 <= admitted + refused,
+            "{split:?}: {refused} of {}",
+            admitted + refused
+        );
+    }
+}

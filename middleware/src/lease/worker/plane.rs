@@ -1,0 +1,135 @@
+//! A control plane in this process, as a service that says what the test tells it to.
+
+use std::{
+    future::{Future, pending},
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use doorman_openapi::{CapacityRequest, CapacityResponse, Moment, ReleaseRequest, paths};
+use http::{Request, Response, header};
+use serde::Serialize;
+use tower_service::Service;
+
+use crate::{clock, lease::TransportError};
+
+/// What was asked, where and when.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) host: String,
+    pub(super) path: String,
+    pub(super) authorization: Option<String>,
+    pub(super) body: Bytes,
+    pub(super) at: Moment,
+}
+
+impl Call {
+    pub(super) fn capacity(&self) -> Option<CapacityRequest> {
+        (self.path == paths::CAPACITY).then(|| serde_json::from_slice(&self.body).unwrap())
+    }
+
+    pub(super) fn release(&self) -> Option<ReleaseRequest> {
+        (self.path == paths::CAPACITY_RELEASE).then(|| serde_json::from_slice(&self.body).unwrap())
+    }
+
+    /// The resources asked for.
+    pub(super) fn names(&self) -> Vec<String> {
+        let resources = self.capacity().map(|request| request.resources);
+        let resources = resources.unwrap_or_default().into_iter();
+        resources.map(|r| r.resource_id.to_string()).collect()
+    }
+}
+
+pub(super) enum Reply {
+    Is(Response<Bytes>),
+    /// No answer ever comes.
+    Hangs,
+    /// There is no connection.
+    Breaks,
+}
+
+impl Reply {
+    pub(super) fn json(status: u16, body: &impl Serialize) -> Self {
+        Self::Is(
+            Response::builder()
+                .status(status)
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(serde_json::to_vec(body).unwrap().into())
+                .unwrap(),
+        )
+    }
+}
+
+impl From<CapacityResponse> for Reply {
+    fn from(response: CapacityResponse) -> Self {
+        Self::json(200, &response)
+    }
+}
+
+type Rule = Box<dyn FnMut(&Call) -> Reply + Send>;
+
+#[derive(Clone)]
+pub(super) struct Plane {
+    rule: Arc<Mutex<Rule>>,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl Plane {
+    pub(super) fn new(rule: impl FnMut(&Call) -> Reply + Send + 'static) -> Self {
+        Self {
+            rule: Arc::new(Mutex::new(Box::new(rule))),
+            calls: Arc::default(),
+        }
+    }
+
+    /// From now on it answers so.
+    pub(super) fn now(&self, rule: impl FnMut(&Call) -> Reply + Send + 'static) {
+        *self.rule.lock().unwrap() = Box::new(rule);
+    }
+
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    pub(super) fn releases(&self) -> Vec<ReleaseRequest> {
+        self.calls().iter().filter_map(Call::release).collect()
+    }
+
+    /// The newest request for leases.
+    pub(super) fn last_request(&self) -> CapacityRequest {
+        let calls = self.calls();
+        calls.iter().rev().find_map(Call::capacity).unwrap()
+    }
+}
+
+impl Service<Request<Bytes>> for Plane {
+    type Response = Response<Bytes>;
+    type Error = TransportError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Bytes>, TransportError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        let authorization = request.headers().get(header::AUTHORIZATION);
+        let call = Call {
+            host: request.uri().host().unwrap().to_owned(),
+            path: request.uri().path().to_owned(),
+            authorization: authorization.map(|value| value.to_str().unwrap().to_owned()),
+            body: request.into_body(),
+            at: clock::now(),
+        };
+        let reply = (self.rule.lock().unwrap())(&call);
+        self.calls.lock().unwrap().push(call);
+        Box::pin(async {
+            match reply {
+                Reply::Is(response) => Ok(response),
+                Reply::Hangs => pending().await,
+                Reply::Breaks => Err("connection refused".into()),
+            }
+        })
+    }
+}
