@@ -65,12 +65,14 @@ pub enum HolderKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HolderView {
-    /// The client's or the node's identifier.
-    pub holder_id: String,
-    /// Client or node.
+    /// The client, or the node.
+    pub client_id: String,
+    /// Which of the two it is.
     pub kind: HolderKind,
-    /// What it wants, one entry a priority; a client has one.
-    pub wants: Vec<Band>,
+    /// Its priority; of a node with several, the highest.
+    pub priority: i32,
+    /// What it wants, of all priorities together.
+    pub wants: Capacity,
     /// The lease last granted.
     pub has: Capacity,
     /// The most it may be using now, by the books: the lease, or an older and larger one that has not ended.
@@ -81,6 +83,11 @@ pub struct HolderView {
     pub used: Option<Capacity>,
     /// Seconds until the books take the last of it back.
     pub expires_in: Seconds,
+    /// The same as a time of day in Unix seconds, for people.
+    pub expiry_time: u64,
+    /// What a node wants, one entry a priority; absent for a client.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bands: Vec<Band>,
 }
 
 /// What a server says of itself.

@@ -112,6 +112,7 @@ fn table_of_holders(holders: &[HolderView]) -> Result<String, Failure> {
     let mut table = Table::new([
         "HOLDER",
         "KIND",
+        "PRIORITY",
         "WANTS",
         "HAS",
         "BOOKED",
@@ -121,9 +122,10 @@ fn table_of_holders(holders: &[HolderView]) -> Result<String, Failure> {
     ]);
     for view in holders {
         table.row([
-            view.holder_id.clone(),
+            view.client_id.clone(),
             word(&view.kind)?,
-            rounded(view.wants.iter().map(|band| band.wants.get()).sum()),
+            view.priority.to_string(),
+            rounded(view.wants.get()),
             rounded(view.has.get()),
             rounded(view.booked),
             rounded(view.outstanding.get()),

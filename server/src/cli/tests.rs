@@ -84,7 +84,7 @@ async fn what_is_leased_is_shown_until_it_is_given_back() {
         assert_eq!(shown, "tenant/acme\t1000\t50\t50\t1\tno\t*\tFAIR_SHARE\n");
         let shown = ask(&address, "show tenant/acme").await.unwrap();
         assert!(
-            shown.contains("\nc\tclient\t50\t50\t50\t0\t-\t6"),
+            shown.contains("\nc\tclient\t0\t50\t50\t50\t0\t-\t6"),
             "{shown}"
         );
 

@@ -193,6 +193,7 @@ impl Core {
     }
 
     /// The holders of a live resource, oldest first, from position `from` on, with the position of the next page if there is more.
+    /// `unix_now` is the wall clock in Unix seconds, for the ends that people read.
     #[must_use]
     pub fn holders(
         &self,
@@ -200,6 +201,7 @@ impl Core {
         from: u64,
         limit: usize,
         now: Moment,
+        unix_now: u64,
     ) -> Option<(Vec<HolderView>, Option<u64>)> {
         let live = self.live.get(*self.by_id.get(id)? as usize)?;
         let name = |key: HolderKey| {
@@ -210,7 +212,7 @@ impl Core {
         let Ok(from) = HolderKey::try_from(from) else {
             return Some((Vec::new(), None));
         };
-        let mut holders = live.resource.holders(from, now, name);
+        let mut holders = live.resource.holders(from, now, unix_now, name);
         let page = holders.by_ref().take(limit).map(|(_, view)| view).collect();
         let next = holders.next().map(|(key, _)| u64::from(key));
         Some((page, next))

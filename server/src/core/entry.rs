@@ -99,9 +99,10 @@ impl Entry {
     pub(super) fn view(
         &self,
         kind: HolderKind,
-        holder_id: String,
+        client_id: String,
         demands: &Demands,
         now: Moment,
+        unix_now: u64,
     ) -> HolderView {
         let bands = self.bands.iter().filter_map(|band| {
             let demand = demands.get(band.demand)?;
@@ -112,15 +113,23 @@ impl Entry {
                 wants: Capacity::saturating(demand.wants),
             })
         });
+        let bands: Vec<Band> = bands.collect();
+        let expires_in = Seconds::from(self.booking.last_end().since(now));
         HolderView {
-            holder_id,
+            client_id,
             kind,
-            wants: bands.collect(),
+            priority: bands.first().map_or(0, |band| band.priority),
+            wants: Capacity::saturating(bands.iter().map(|band| band.wants.get()).sum()),
             has: Capacity::saturating(self.booking.lease(now).map_or(0.0, |lease| lease.amount)),
             booked: self.booking.at(now),
             outstanding: self.outstanding,
             used: self.used,
-            expires_in: Seconds::from(self.booking.last_end().since(now)),
+            expires_in,
+            expiry_time: unix_now.saturating_add(expires_in.get() as u64),
+            bands: match kind {
+                HolderKind::Client => Vec::new(),
+                HolderKind::Node => bands,
+            },
         }
     }
 }

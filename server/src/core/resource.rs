@@ -285,6 +285,7 @@ impl Resource {
         &'a self,
         from: HolderKey,
         now: Moment,
+        unix_now: u64,
         name: impl Fn(HolderKey) -> Option<(HolderKind, String)> + 'a,
     ) -> impl Iterator<Item = (HolderKey, HolderView)> + 'a {
         self.entries
@@ -292,7 +293,7 @@ impl Resource {
             .filter(|(_, entry)| !entry.is_released())
             .filter_map(move |(key, entry)| {
                 let (kind, id) = name(*key)?;
-                Some((*key, entry.view(kind, id, &self.demands, now)))
+                Some((*key, entry.view(kind, id, &self.demands, now, unix_now)))
             })
     }
 

@@ -17,7 +17,7 @@ use super::{
     refusal::Refusal,
     reply::Fresh,
 };
-use crate::app::App;
+use crate::{app::App, clock};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -145,14 +145,16 @@ async fn get_resource(
             body = LeasePage,
             example = json!({
                 "leases": [{
-                    "holder_id": "shop-1",
+                    "client_id": "shop-1",
                     "kind": "client",
-                    "wants": [{"priority": 0, "num_clients": 1, "wants": 50}],
+                    "priority": 0,
+                    "wants": 50,
                     "has": 50,
                     "booked": 50,
                     "outstanding": 0,
                     "used": null,
-                    "expires_in": 61.2
+                    "expires_in": 61.2,
+                    "expiry_time": 1795123456
                 }]
             })
         ),
@@ -170,7 +172,7 @@ async fn list_leases(
     let limit = query::limit(limit.as_deref())?;
     let from = cursor::read_lease(cursor.as_deref(), &id)?.unwrap_or(0);
     let (leases, next) = app
-        .books(|core, now| core.holders(&id, from, limit, now))?
+        .books(|core, now| core.holders(&id, from, limit, now, clock::unix_seconds()))?
         .ok_or_else(|| not_live(&id))?;
     let next_cursor = next.map(|position| cursor::at_lease(&id, position));
     Ok(Fresh(LeasePage {

@@ -11,9 +11,9 @@ fn level_by_bisection(capacity: f64, wants: &[f64]) -> Vec<f64> {
         let level = (low + high) / 2.0;
         let sum: f64 = wants.iter().map(|wants| wants.min(level)).sum();
         if sum <= capacity {
-            low = level
+            low = level;
         } else {
-            high = level
+            high = level;
         }
     }
     wants.iter().map(|wants| wants.min(low)).collect()

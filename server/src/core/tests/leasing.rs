@@ -253,15 +253,15 @@ fn pages_of_holders_survive_changes() {
     let names = |views: Vec<doorman_openapi::HolderView>| {
         views
             .into_iter()
-            .map(|view| view.holder_id)
+            .map(|view| view.client_id)
             .collect::<Vec<_>>()
     };
-    let (first, next) = world.core.holders(&db(), 0, 2, world.now).unwrap();
+    let (first, next) = world.core.holders(&db(), 0, 2, world.now, 0).unwrap();
     assert_eq!(names(first), ["a", "b"]);
     world.release("b", None);
     let (second, end) = world
         .core
-        .holders(&db(), next.unwrap(), 2, world.now)
+        .holders(&db(), next.unwrap(), 2, world.now, 0)
         .unwrap();
     assert_eq!(
         (names(second), end),

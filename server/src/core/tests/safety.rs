@@ -41,7 +41,7 @@ fn step_or_cut() -> impl Strategy<Value = Step> {
     prop_oneof![30 => step(), 1 => (0.0..CAPACITY).prop_map(Step::Cut)]
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Message {
     Request {
         holder: usize,
@@ -134,7 +134,7 @@ impl Fleet {
             Step::Arrive { index, again } => {
                 let at = index.index(self.wire.len());
                 let message = if *again {
-                    self.wire[at].clone()
+                    self.wire[at]
                 } else {
                     self.wire.remove(at)
                 };

@@ -61,7 +61,7 @@ async fn resources_are_found_by_their_percent_encoded_name() {
         let page = get(&router, &format!("/v1/resources/{encoded}/leases"))
             .await
             .json();
-        assert_eq!(page["leases"][0]["holder_id"], "c");
+        assert_eq!(page["leases"][0]["client_id"], "c");
     }
 }
 
@@ -138,7 +138,7 @@ async fn holders_come_in_pages() {
         &router,
         "/v1/resources/db/leases?limit=3&",
         "leases",
-        "holder_id",
+        "client_id",
     )
     .await;
     assert_eq!(lengths, [3, 3, 1]);
