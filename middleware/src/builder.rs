@@ -116,7 +116,7 @@ impl Builder {
         let servers = self.addresses()?;
         let encrypted = servers.iter().any(Address::is_encrypted);
         let transport = HttpTransport::new(self.authority.as_deref(), encrypted)
-            .map_err(|error| BuildError::Transport(error.into()))?;
+            .map_err(BuildError::Transport)?;
         self.assemble(servers, transport)
     }
 
@@ -219,5 +219,56 @@ impl fmt::Debug for Builder {
             .field("max_keys", &self.max_keys)
             .field("idle_after", &self.idle_after)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(builder: Builder) -> BuildError {
+        builder.build().map(drop).unwrap_err()
+    }
+
+    #[test]
+    fn refuses_what_makes_no_sense() {
+        let good = || Doorman::builder("http://a:7300");
+        assert!(matches!(
+            refusal(good().server("b:7300")),
+            BuildError::Server { address, .. } if address == "b:7300"
+        ));
+        assert!(matches!(
+            refusal(good().service("a\nb")),
+            BuildError::Service(_)
+        ));
+        assert!(matches!(
+            refusal(good().credentials(Credentials::token(""))),
+            BuildError::Credentials(_)
+        ));
+        assert!(matches!(
+            refusal(good().certificate_authority("no certificate")),
+            BuildError::Transport(_)
+        ));
+        assert!(good().build().is_ok());
+    }
+
+    #[test]
+    fn shows_no_secret() {
+        let address = "http://user:secret@a";
+        let shown = format!("{:?}", refusal(Doorman::builder(address)));
+        assert!(!shown.contains("secret"), "{shown}");
+        let builder = Doorman::builder(address).credentials(Credentials::token("secret"));
+        assert!(!format!("{builder:?}").contains("secret"));
+    }
+
+    #[test]
+    fn no_two_processes_share_a_client_id() {
+        for service in [Some("orders"), None] {
+            let ids = [client_id(service).unwrap(), client_id(service).unwrap()];
+            assert_ne!(ids[0], ids[1]);
+        }
+        let id = client_id(Some("orders")).unwrap();
+        let start = format!("orders-{}-", std::process::id());
+        assert!(id.as_str().starts_with(&start), "{id}");
     }
 }

@@ -31,7 +31,7 @@ pub struct HttpTransport {
 
 impl HttpTransport {
     /// `authority` in PEM is what servers are trusted by, instead of the system's authorities. Without TLS none are loaded at all.
-    pub(crate) fn new(authority: Option<&[u8]>, encrypted: bool) -> Result<Self, reqwest::Error> {
+    pub(crate) fn new(authority: Option<&[u8]>, encrypted: bool) -> Result<Self, TransportError> {
         let builder = Client::builder()
             .redirect(redirect::Policy::none())
             .referer(false)
@@ -40,7 +40,13 @@ impl HttpTransport {
             .connect_timeout(CONNECT_TIMEOUT)
             .user_agent(concat!("tower-doorman/", env!("CARGO_PKG_VERSION")));
         let builder = match authority {
-            Some(pem) => builder.tls_certs_only(Certificate::from_pem_bundle(pem)?),
+            Some(pem) => {
+                let certificates = Certificate::from_pem_bundle(pem)?;
+                if certificates.is_empty() {
+                    return Err("there is no certificate in the authority's PEM".into());
+                }
+                builder.tls_certs_only(certificates)
+            }
             None if encrypted => builder,
             None => builder.tls_certs_only([]),
         };

@@ -1,7 +1,9 @@
 //! The task around the state machine: it keeps the time, looks at the limiters, carries requests and tells the limiters what they have.
 
+mod end;
 #[cfg(test)]
 mod fleet;
+mod log;
 #[cfg(test)]
 mod plane;
 mod ready;
@@ -24,12 +26,12 @@ use tokio::{
         oneshot,
     },
     task::yield_now,
-    time::{sleep, timeout},
+    time::sleep,
 };
 
 use self::ready::Waiters;
 use super::{
-    Effect, Event, Holder, Holding, Warning,
+    Effect, Event, Holder, Holding,
     carrier::{Carrier, Outcome, Transport},
     publish,
     tracked::Limiters,
@@ -41,8 +43,6 @@ use crate::{
     status::{Status, WorkerState},
 };
 
-/// Giving the leases back must not hold up a process that ends.
-const RELEASE_TIME: Duration = Duration::from_millis(500);
 /// What is idle is given back without haste.
 const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
 /// It wakes at least so often: a timer stands still while the machine is suspended, and leases do not.
@@ -144,12 +144,13 @@ impl<T: Transport> Worker<T> {
                     // The handles are gone, but not yet what was made from them.
                     None => commanded = false,
                 },
+                // Answers are few, nudges may be many: no flood of new keys holds up a lease.
+                Some(outcome) = self.asking.next() => self.came_out(outcome),
+                Some(_) = self.releasing.next() => {}
                 nudge = self.parts.nudges.recv() => match nudge {
                     Some(nudge) => self.nudged(nudge),
                     None => return End::HandlesGone,
                 },
-                Some(outcome) = self.asking.next() => self.came_out(outcome),
-                Some(_) = self.releasing.next() => {}
                 // What is due is done in every round.
                 () = sleep(pause) => {}
             }
@@ -284,80 +285,6 @@ impl<T: Transport> Worker<T> {
         }
         if holding.answered && !std::mem::replace(&mut tracked.answered, true) {
             self.waiters.answered(resource);
-        }
-    }
-
-    fn warn(&self, warning: &Warning) {
-        let name = |endpoint: &usize| self.parts.carrier.name(*endpoint);
-        match warning {
-            Warning::Unreachable => tracing::warn!(
-                reason = self.last_failure,
-                "the control plane gives no leases: those held last until their end, then the fallbacks count"
-            ),
-            Warning::Reached => tracing::info!("the control plane gives leases again"),
-            Warning::Refused { resource } => tracing::warn!(
-                %resource,
-                reason = self.last_failure,
-                "the control plane refuses a resource: its fallback counts"
-            ),
-            Warning::ForeignNode {
-                endpoint,
-                known,
-                heard,
-            } => tracing::error!(
-                server = name(endpoint),
-                %known,
-                %heard,
-                "a server belongs to another node: several masters are several capacities, and its answers are refused"
-            ),
-            Warning::StaleEpoch {
-                endpoint,
-                known,
-                heard,
-            } => tracing::warn!(
-                server = name(endpoint),
-                %known,
-                %heard,
-                "a server answers for a reign that is over: its answers are dropped"
-            ),
-        }
-    }
-
-    /// Gives every lease back: to one server after the other, as long as there is time.
-    async fn give_back(&mut self) -> Result<(), String> {
-        // What is under way is for leases that are no longer wanted.
-        self.asking.clear();
-        let mut failure = String::from("no answer in time");
-        let giving = async {
-            for _ in 0..self.parts.carrier.servers.len() {
-                let now = clock::now();
-                let effects = self.parts.holder.handle(Event::Stop, now);
-                let mut release = None;
-                for effect in effects {
-                    match effect {
-                        Effect::Changed { resource, holding } => {
-                            self.changed(&resource, &holding, now);
-                        }
-                        Effect::SendRelease {
-                            endpoint, request, ..
-                        } => release = Some((endpoint, request)),
-                        Effect::Send { .. } | Effect::Warn(_) => {}
-                    }
-                }
-                let Some((endpoint, request)) = release else {
-                    return Ok(());
-                };
-                let carrier = &self.parts.carrier;
-                match carrier.give_back(endpoint, &request, RELEASE_TIME).await {
-                    Ok(()) => return Ok(()),
-                    Err(reason) => failure = format!("{}: {reason}", carrier.name(endpoint)),
-                }
-            }
-            Err(())
-        };
-        match timeout(RELEASE_TIME, giving).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(())) | Err(_) => Err(failure),
         }
     }
 }

@@ -1,0 +1,127 @@
+//! What is asked, and when.
+
+use super::*;
+
+#[test]
+fn new_resources_that_come_together_go_in_one_request() {
+    let mut table = Table::new(1);
+    table.want("a", 1.0);
+    assert!(table.requests().is_empty(), "it waits for others");
+    table.pass(0.002);
+    table.want("b", 2.0);
+    table.pass(0.001);
+    let requests = table.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(names(&requests[0]), ["a", "b"]);
+}
+
+#[test]
+fn a_new_resource_does_not_wait_for_a_slow_answer() {
+    let mut table = Table::new(1);
+    table.want("a", 1.0);
+    let slow = table.next_request();
+    table.want("b", 1.0);
+    let next = table.next_request();
+    assert_eq!(names(&next), ["b"]);
+    assert!(next.seq > slow.seq);
+}
+
+#[test]
+fn asks_with_what_it_has_and_what_it_used() {
+    let mut table = Table::new(1);
+    table.want("db", 10.0);
+    let first = table.next_request();
+    assert_eq!(has(&first), None);
+    assert_eq!(first.request.client_id.as_str(), "shop-1");
+    assert_eq!(first.request.seq, Some(first.seq));
+    table.answer(&first, grant_all(&first.request, 10.0));
+    let second = table.next_request();
+    assert_eq!(has(&second), Some(10.0));
+    assert_eq!(second.request.resources[0].used, Capacity::new(1.0).ok());
+}
+
+#[test]
+fn comes_back_after_the_refresh_interval_or_half_of_what_is_left() {
+    for (length, refresh, delay, latest) in [
+        (20.0, 1.0, 0.0, 1.0),
+        (20.0, 15.0, 0.0, 10.0),
+        (20.0, 15.0, 1.0, 9.5),
+        (20.0, 1.0, 0.5, 0.5),
+        (20.0, 0.0, 0.0, 0.1),
+        (0.05, 0.0, 0.0, 0.1),
+    ] {
+        let mut table = Table::new(1);
+        table.want("db", 10.0);
+        let sent = table.next_request();
+        table.pass(delay);
+        let grant = with(grant("db", 10.0), |answer| {
+            answer.gets.lease_length = seconds(length);
+            answer.gets.refresh_interval = seconds(refresh);
+        });
+        table.answer(&sent, response(vec![grant]));
+        let due = table.holding("db").refresh_at.seconds_since(table.now);
+        assert!(
+            due <= latest + 1e-9 && due >= (latest * 0.95 - 1e-9).min(0.1),
+            "{length} {refresh} {delay}: {due}"
+        );
+    }
+}
+
+#[test]
+fn neighbours_that_are_nearly_due_ride_along() {
+    let mut table = Table::new(1);
+    for (resource, refresh) in [("a", 10.0), ("b", 10.5), ("c", 40.0)] {
+        table.want(resource, 1.0);
+        let sent = table.next_request();
+        let grant = with(grant(resource, 1.0), |answer| {
+            answer.gets.lease_length = seconds(300.0);
+            answer.gets.refresh_interval = seconds(refresh);
+        });
+        table.answer(&sent, response(vec![grant]));
+    }
+    let mut together = names(&table.next_request())
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
+    together.sort_unstable();
+    assert_eq!(together, ["a", "b"]);
+}
+
+#[test]
+fn splits_what_is_due_into_requests_of_a_thousand() {
+    let mut table = Table::new(1);
+    for number in 0..2500 {
+        table.want(&format!("key/{number}"), 1.0);
+    }
+    table.pass(0.01);
+    let requests = table.requests();
+    let sizes: Vec<usize> = requests.iter().map(|sent| names(sent).len()).collect();
+    assert_eq!(sizes, [1000, 1000, 500]);
+}
+
+#[test]
+fn asks_early_when_the_demand_outgrows_the_lease_but_not_often() {
+    let mut table = Table::leased(1);
+    table.pass(0.05);
+    table.want("db", 11.0);
+    assert!(table.pause() > 0.5, "no more than noise");
+    table.want("db", 100.0);
+    let early = table.next_request();
+    assert_eq!(early.request.resources[0].wants.get(), 100.0);
+    table.answer(&early, grant_all(&early.request, 20.0));
+    table.want("db", 200.0);
+    // A quarter of the interval lies between early requests.
+    let since = table.holder.wake_at().seconds_since(table.now);
+    assert!((0.249..=0.251).contains(&since), "{since}");
+}
+
+#[test]
+fn does_not_ask_early_for_what_it_has() {
+    let mut table = Table::new(1);
+    table.want("db", 1.0);
+    let sent = table.next_request();
+    table.answer(&sent, grant_all(&sent.request, 1000.0));
+    table.pass(0.3);
+    table.want("db", 900.0);
+    assert!(table.pause() > 0.5);
+}

@@ -1,0 +1,193 @@
+//! What goes wrong.
+
+use super::*;
+
+#[test]
+fn goes_to_the_next_server_at_once_and_then_pauses() {
+    let mut table = Table::leased(3);
+    let first = table.next_request();
+    table.unavailable(&first);
+    let second = table.requests().pop().unwrap();
+    table.unavailable(&second);
+    let third = table.requests().pop().unwrap();
+    assert_eq!([first.endpoint, second.endpoint, third.endpoint], [0, 1, 2]);
+    assert!(table.warnings().is_empty());
+    table.unavailable(&third);
+    assert!(table.pause() >= 0.05);
+    assert_eq!(table.warnings(), [&Warning::Unreachable]);
+    let again = table.next_request();
+    table.answer(&again, grant_all(&again.request, 10.0));
+    assert_eq!(table.warnings()[1..], [&Warning::Reached]);
+}
+
+#[test]
+fn tries_every_four_seconds_at_least_while_anything_is_lapsed() {
+    let mut table = Table::new(1);
+    table.want("db", 1.0);
+    let mut sent = table.next_request();
+    for _ in 0..50 {
+        let retry_after = Some(Duration::from_secs(3600));
+        table.fail(&sent, Failure::Unavailable { retry_after });
+        let from = table.now;
+        sent = table.next_request();
+        let pause = table.now.seconds_since(from);
+        assert!((0.05..=4.0).contains(&pause), "{pause}");
+    }
+    assert_eq!(
+        table.warnings().len(),
+        2 + (table.now.seconds_since(Moment::ORIGIN) / 60.0) as usize - 1,
+        "one warning a minute"
+    );
+}
+
+#[test]
+fn gives_a_request_up_in_time_to_renew_elsewhere() {
+    let mut table = Table::leased(2);
+    let refresh = table.next_request();
+    assert_eq!(refresh.timeout, Duration::from_secs(2));
+    table.answer(
+        &refresh,
+        response(vec![with(grant("db", 10.0), |answer| {
+            answer.gets.lease_length = seconds(2.0);
+            answer.gets.refresh_interval = seconds(1.5);
+        })]),
+    );
+    let ends = table.holding("db").lease.unwrap().ends;
+    let refresh = table.next_request();
+    assert_eq!(refresh.timeout, ends.since(table.now));
+
+    let mut table = Table::leased(2);
+    let slow = table.next_request();
+    table.answer(
+        &slow,
+        response(vec![with(grant("db", 10.0), |answer| {
+            answer.gets.lease_length = seconds(300.0);
+            answer.gets.refresh_interval = seconds(10.0);
+        })]),
+    );
+    assert_eq!(table.next_request().timeout, Duration::from_secs(5));
+}
+
+#[test]
+fn follows_the_name_of_a_master_but_never_in_circles() {
+    let mut table = Table::leased(2);
+    let first = table.next_request();
+    table.fail(&first, Failure::Redirected { to: Some(1) });
+    let hop = table.requests().pop().unwrap();
+    assert_eq!(hop.endpoint, 1);
+    table.answer(&hop, grant_all(&hop.request, 10.0));
+    assert_eq!(table.next_request().endpoint, 1, "it stays there");
+
+    let mut table = Table::leased(2);
+    let mut sent = table.next_request();
+    let start = table.now;
+    for _ in 0..3 {
+        let to = Some(1 - sent.endpoint);
+        table.fail(&sent, Failure::Redirected { to });
+        sent = table.next_request();
+    }
+    assert!(table.now > start, "they name each other: it rests");
+}
+
+#[test]
+fn renews_the_others_without_a_refused_resource() {
+    let mut table = Table::new(1);
+    for resource in ["a", "b", "c"] {
+        table.want(resource, 1.0);
+    }
+    let sent = table.next_request();
+    let position = names(&sent).iter().position(|name| *name == "b").unwrap();
+    let positions = vec![position, 77];
+    table.fail(&sent, Failure::Refused { positions });
+    let again = table.requests().pop().unwrap();
+    assert_eq!(names(&again), ["a", "c"]);
+    table.answer(&again, grant_all(&again.request, 1.0));
+    assert_eq!(table.warnings(), [&Warning::Refused { resource: id("b") }]);
+
+    // It is asked for again, rarely, alone, and without another warning.
+    let refused = table.now;
+    let mut alone = Vec::new();
+    while table.now.seconds_since(refused) < 200.0 {
+        let sent = table.next_request();
+        if names(&sent).contains(&"b") {
+            assert_eq!(names(&sent), ["b"]);
+            alone.push(table.now);
+            let positions = vec![0];
+            table.fail(&sent, Failure::Refused { positions });
+        } else {
+            table.answer(&sent, grant_all(&sent.request, 1.0));
+        }
+    }
+    assert!((2..=4).contains(&alone.len()), "{alone:?}");
+    assert_eq!(table.warnings().len(), 1);
+}
+
+/// A server that refuses any request with this resource in it, without saying which is at fault.
+fn refuse_whole(table: &mut Table, poison: &str, failure: &Failure) -> usize {
+    let mut requests = 0;
+    while table.now.seconds_since(Moment::ORIGIN) < 0.9 {
+        table.now = table.holder.wake_at();
+        for sent in table.requests() {
+            requests += 1;
+            if names(&sent).contains(&poison) {
+                table.fail(&sent, failure.clone());
+            } else {
+                table.answer(&sent, grant_all(&sent.request, 1.0));
+            }
+        }
+    }
+    requests
+}
+
+#[test]
+fn finds_the_one_resource_for_which_a_request_is_refused_or_too_large() {
+    let positions = Vec::new();
+    for failure in [Failure::Refused { positions }, Failure::TooLarge] {
+        let mut table = Table::new(1);
+        for number in 0..1000 {
+            table.want(&format!("key/{number}"), 1.0);
+        }
+        let requests = refuse_whole(&mut table, "key/500", &failure);
+        assert!(requests < 100, "{failure:?}: {requests}");
+        let resource = id("key/500");
+        assert_eq!(table.warnings(), [&Warning::Refused { resource }]);
+        for number in (0..1000).filter(|number| *number != 500) {
+            assert_eq!(table.capacity(&format!("key/{number}")), Some(1.0));
+        }
+    }
+}
+
+#[test]
+fn does_not_storm_a_server_that_refuses_everything() {
+    let mut table = Table::new(1);
+    for number in 0..1000 {
+        table.want(&format!("key/{number}"), 1.0);
+    }
+    let mut requests = 0;
+    while table.now.seconds_since(Moment::ORIGIN) < 60.0 {
+        table.now = table.holder.wake_at();
+        for sent in table.requests() {
+            requests += 1;
+            let positions = Vec::new();
+            table.fail(&sent, Failure::Refused { positions });
+        }
+    }
+    assert!(requests < 60, "{requests}");
+}
+
+#[test]
+fn events_of_unknown_requests_change_nothing() {
+    let mut table = Table::leased(1);
+    let seq = Seq::new(77).unwrap();
+    let effects = table.effects.len();
+    table.handle(Event::Failed {
+        seq,
+        failure: Failure::TooLarge,
+    });
+    let response = response(vec![grant("db", 99.0)]);
+    table.handle(Event::Answered { seq, response });
+    table.handle(Event::Forget {
+        resource: ResourceId::new("unknown").unwrap(),
+    });
+    assert_eq!(table.effects.len(), effects);
+}

@@ -1,0 +1,197 @@
+//! The state machine by example: each test tells it what happens, moment by moment.
+
+mod answers;
+mod asking;
+mod failures;
+mod holding;
+
+use std::time::Duration;
+
+use doorman_openapi::{
+    Answer, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, Moment, NodeId, Reason,
+    ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq,
+};
+
+use crate::lease::{
+    Demand, Effect, Event, Failure, Holder, HolderSettings, Holding, Warning,
+    testing::{answer, grant, grant_all, id, response},
+};
+
+struct Sent {
+    seq: Seq,
+    endpoint: usize,
+    request: CapacityRequest,
+    timeout: Duration,
+}
+
+/// A holder, its time, and what it has said so far.
+struct Table {
+    holder: Holder,
+    now: Moment,
+    effects: Vec<Effect>,
+}
+
+impl Table {
+    fn new(endpoints: usize) -> Self {
+        let settings = HolderSettings {
+            client_id: ClientId::new("shop-1").unwrap(),
+            endpoints,
+            seed: 1,
+        };
+        Self {
+            holder: Holder::new(settings),
+            now: Moment::from_nanos(1),
+            effects: Vec::new(),
+        }
+    }
+
+    /// One that wants 10 of `db`, and has been granted 10 for 20 s.
+    fn leased(endpoints: usize) -> Self {
+        let mut table = Self::new(endpoints);
+        table.want("db", 10.0);
+        let sent = table.next_request();
+        table.answer(&sent, grant_all(&sent.request, 10.0));
+        table
+    }
+
+    fn handle(&mut self, event: Event) {
+        let effects = self.holder.handle(event, self.now);
+        self.effects.extend(effects);
+    }
+
+    fn want(&mut self, resource: &str, wants: f64) {
+        self.handle(Event::Demand {
+            resource: id(resource),
+            demand: Demand {
+                wants: Capacity::new(wants).unwrap(),
+                used: Capacity::new(1.0).unwrap(),
+            },
+        });
+    }
+
+    fn answer(&mut self, sent: &Sent, response: CapacityResponse) {
+        self.handle(Event::Answered {
+            seq: sent.seq,
+            response,
+        });
+    }
+
+    fn fail(&mut self, sent: &Sent, failure: Failure) {
+        self.handle(Event::Failed {
+            seq: sent.seq,
+            failure,
+        });
+    }
+
+    fn unavailable(&mut self, sent: &Sent) {
+        self.fail(sent, Failure::Unavailable { retry_after: None });
+    }
+
+    fn pass(&mut self, seconds: f64) {
+        self.now = self.now.after_seconds(seconds);
+    }
+
+    /// Ticks until there is no more to do now; the requests that were sent.
+    fn requests(&mut self) -> Vec<Sent> {
+        let before = self.effects.len();
+        while self.holder.wake_at() <= self.now {
+            self.handle(Event::Tick);
+        }
+        self.effects[before..].iter().filter_map(sent).collect()
+    }
+
+    /// Goes on in time until the next request is sent.
+    fn next_request(&mut self) -> Sent {
+        for _ in 0..1000 {
+            if let Some(sent) = self.requests().pop() {
+                return sent;
+            }
+            self.now = self.now.max(self.holder.wake_at());
+        }
+        panic!("it sends no more");
+    }
+
+    /// How long until it wakes.
+    fn pause(&self) -> f64 {
+        self.holder.wake_at().seconds_since(self.now)
+    }
+
+    fn holding(&self, resource: &str) -> Holding {
+        self.effects
+            .iter()
+            .rev()
+            .find_map(|effect| match effect {
+                Effect::Changed {
+                    resource: changed,
+                    holding,
+                } if changed.as_str() == resource => Some(holding.clone()),
+                Effect::Changed { .. }
+                | Effect::Send { .. }
+                | Effect::SendRelease { .. }
+                | Effect::Warn(_) => None,
+            })
+            .unwrap()
+    }
+
+    fn capacity(&self, resource: &str) -> Option<f64> {
+        let lease = self.holding(resource).lease;
+        lease.map(|lease| lease.capacity.get())
+    }
+
+    fn warnings(&self) -> Vec<&Warning> {
+        self.effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Warn(warning) => Some(warning),
+                Effect::Changed { .. } | Effect::Send { .. } | Effect::SendRelease { .. } => None,
+            })
+            .collect()
+    }
+
+    fn releases(&self) -> Vec<&ReleaseRequest> {
+        self.effects
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::SendRelease { request, .. } => Some(request),
+                Effect::Changed { .. } | Effect::Send { .. } | Effect::Warn(_) => None,
+            })
+            .collect()
+    }
+}
+
+fn sent(effect: &Effect) -> Option<Sent> {
+    match effect {
+        Effect::Send {
+            seq,
+            endpoint,
+            request,
+            timeout,
+        } => Some(Sent {
+            seq: *seq,
+            endpoint: *endpoint,
+            request: request.clone(),
+            timeout: *timeout,
+        }),
+        Effect::SendRelease { .. } | Effect::Changed { .. } | Effect::Warn(_) => None,
+    }
+}
+
+fn names(sent: &Sent) -> Vec<&str> {
+    let resources = sent.request.resources.iter();
+    resources.map(|asked| asked.resource_id.as_str()).collect()
+}
+
+fn has(sent: &Sent) -> Option<f64> {
+    sent.request.resources[0]
+        .has
+        .map(|held| held.capacity.get())
+}
+
+fn with(mut answer: Answer, change: impl FnOnce(&mut Answer)) -> Answer {
+    change(&mut answer);
+    answer
+}
+
+fn seconds(seconds: f64) -> Seconds {
+    Seconds::new(seconds).unwrap()
+}

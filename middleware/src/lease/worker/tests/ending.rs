@@ -1,0 +1,145 @@
+//! How leases and workers come to an end.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_gives_everything_back_and_the_limits_know() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, worker) = run(builder(), &plane);
+    let rate = doorman.rate("db");
+    let other = doorman.clone();
+    doorman.ready(SECOND).await.unwrap();
+    assert_eq!(take(&rate, 1), 1);
+    assert_eq!(doorman.shutdown().await, Ok(()));
+    worker.await.unwrap();
+    assert_eq!(take(&rate, 1), 0);
+    let releases = plane.releases();
+    assert_eq!(releases.len(), 1);
+    assert_eq!(releases[0].resource_ids, None, "all of the client's");
+    assert!(releases[0].seq > plane.last_request().seq);
+    assert_eq!(other.worker_state(), WorkerState::Stopped);
+    assert_eq!(
+        other.shutdown().await,
+        Err(NotReleased::NoWorker(WorkerState::Stopped))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_goes_on_to_a_server_that_takes_the_leases_back() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder(), &plane);
+    let _rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    plane.now(|call| match &*call.host {
+        "a" => Reply::Breaks,
+        _ => grants(10.0)(call),
+    });
+    assert_eq!(doorman.shutdown().await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_takes_half_a_second_at_most() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, worker) = run(builder(), &plane);
+    let _rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    plane.now(|_| Reply::Hangs);
+    let start = clock::now();
+    assert!(matches!(
+        doorman.shutdown().await,
+        Err(NotReleased::Failed(_))
+    ));
+    assert!(clock::now().seconds_since(start) <= 0.502);
+    worker.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_handle_dropped_gives_everything_back() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, worker) = run(builder(), &plane);
+    let layer = doorman.layer([Limit::rate("api")]);
+    doorman.ready(SECOND).await.unwrap();
+    drop(doorman);
+    sleep(5 * SECOND).await;
+    assert!(!worker.is_finished(), "the layer is still worn");
+    drop(layer);
+    worker.await.unwrap();
+    assert_eq!(plane.releases().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_leases_has_nothing_to_give_back() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, worker) = run(builder(), &plane);
+    assert_eq!(doorman.shutdown().await, Ok(()));
+    worker.await.unwrap();
+    assert!(plane.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_key_is_given_back_and_forgotten() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder().idle_after(10 * SECOND), &plane);
+    let key = Key::header("x-tenant").unwrap();
+    let layer = doorman.layer([Limit::rate("api"), Limit::rate(key)]);
+    let mut service = tower_layer::Layer::layer(
+        &layer,
+        tower::service_fn(async |_: http::Request<bytes::Bytes>| {
+            Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Empty::<
+                bytes::Bytes,
+            >::new()))
+        }),
+    );
+    let request = http::Request::get("/").header("x-tenant", "acme");
+    let request = request.body(bytes::Bytes::new()).unwrap();
+    let response = tower_service::Service::call(&mut service, request).await;
+    assert!(response.unwrap().status().is_success());
+    sleep(9 * SECOND).await;
+    let names = |doorman: &Doorman| {
+        let limits = doorman.snapshot().limits.into_iter();
+        limits
+            .map(|limit| limit.resource.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&doorman), ["api", "x-tenant/acme"]);
+    sleep(2 * SECOND).await;
+    assert_eq!(names(&doorman), ["api"], "the fixed one stays");
+    let releases = plane.releases();
+    assert_eq!(
+        releases[0].resource_ids.as_deref(),
+        Some(&[id("x-tenant/acme")][..])
+    );
+    sleep(2 * SECOND).await;
+    assert_eq!(plane.calls().last().unwrap().names(), ["api"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_can_tell_that_nobody_leases() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, worker) = builder().build_with(plane.clone()).unwrap();
+    let nobody = NotReady::NoWorker(WorkerState::NotStarted);
+    assert_eq!(doorman.ready(SECOND).await, Err(nobody));
+    assert_eq!(doorman.snapshot().worker, WorkerState::NotStarted);
+    let task = tokio::spawn(worker.run());
+    doorman.ready(SECOND).await.unwrap();
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    assert_eq!(doorman.snapshot().worker, WorkerState::Died);
+    let died = NotReady::NoWorker(WorkerState::Died);
+    assert_eq!(doorman.ready(SECOND).await, Err(died));
+}
+
+#[test]
+fn without_a_runtime_there_are_unlimited_and_fixed_limits() {
+    let doorman = Doorman::unlimited();
+    assert_eq!(take(&doorman.rate("db"), 1000), 1000);
+    let doorman = Doorman::fixed([("db", 10.0), ("broken", f64::NAN)]);
+    assert_eq!(take(&doorman.rate("db"), 1000), 10);
+    assert_eq!(take(&doorman.rate("broken"), 10), 0);
+    assert_eq!(take(&doorman.rate("other"), 10), 0);
+    assert_eq!(doorman.snapshot().worker, WorkerState::NotNeeded);
+    let json = serde_json::to_value(doorman.snapshot()).unwrap();
+    assert_eq!(json["worker"], "not_needed");
+    assert_eq!(json["limits"][1]["lease"]["capacity"], 10.0);
+    assert!(builder().spawn().is_err());
+}

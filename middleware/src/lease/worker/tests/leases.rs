@@ -1,0 +1,109 @@
+//! What is leased, and when it is asked for.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn leases_for_what_the_program_names() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder(), &plane);
+    let rate = doorman.rate("db");
+    let _layer = doorman.layer([Limit::rate("api")]);
+    doorman.ready(SECOND).await.unwrap();
+    assert_eq!(doorman.worker_state(), WorkerState::Running);
+    assert_eq!(held(&doorman, "db"), Some(10.0));
+    assert_eq!(held(&doorman, "api"), Some(10.0));
+    assert_eq!(take(&rate, 100), 10);
+    assert_eq!(plane.calls().len(), 1, "both in one request");
+    let client = plane.last_request().client_id;
+    let process = format!("test-{}-", std::process::id());
+    assert!(client.as_str().starts_with(&process), "{client}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_over_many_seconds_is_spent_by_the_second() {
+    let plane = Plane::new(|call| {
+        let mut response = grant_all(&call.capacity().unwrap(), 600.0);
+        response.resources[0].per = doorman_openapi::Seconds::new(60.0).ok();
+        response.into()
+    });
+    let (doorman, _worker) = run(builder(), &plane);
+    let rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    assert_eq!(take(&rate, 100), 10);
+    assert_eq!(held(&doorman, "db"), Some(600.0));
+    // A hundred attempts within the second, and a tenth more, by the minute.
+    sleep(SECOND).await;
+    let wants = plane.last_request().resources[0].wants.get();
+    assert!((6600.0..=6601.0).contains(&wants), "{wants}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn obeys_and_reports_a_smaller_lease_at_once() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder(), &plane);
+    let _rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    plane.now(grants(4.0));
+    sleep(SECOND * 11 / 10).await;
+    assert_eq!(held(&doorman, "db"), Some(4.0));
+    let calls = plane.calls();
+    let [.., told, reported] = &calls[..] else {
+        panic!("{calls:?}")
+    };
+    assert_eq!(reported.at, told.at);
+    let has = |call: &Call| call.capacity().unwrap().resources[0].has.unwrap().capacity;
+    assert_eq!((has(told).get(), has(reported).get()), (10.0, 4.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_demand_that_outgrows_the_lease_is_told_early() {
+    let plane = Plane::new(|call| {
+        let request = call.capacity().unwrap();
+        let wants = request.resources[0].wants.get();
+        grant_all(&request, wants).into()
+    });
+    let (doorman, _worker) = run(builder(), &plane);
+    let rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    assert_eq!(held(&doorman, "db"), Some(0.0));
+    // 100 a second, from one moment to the next.
+    sleep(5 * SECOND + SECOND / 2).await;
+    let start = clock::now();
+    let mut refused_late = 0;
+    for attempt in 0..300 {
+        sleep(SECOND / 100).await;
+        if rate.try_acquire(Cost::ONE).is_err() && attempt > 150 {
+            refused_late += 1;
+        }
+    }
+    assert_eq!(refused_late, 0, "after a second and a half");
+    let calls = plane.calls();
+    let early = calls.iter().find(|call| call.at > start).unwrap();
+    assert!(
+        early.at.seconds_since(start) <= 0.26,
+        "a quarter of the interval"
+    );
+    let calls = calls.iter().filter(|call| call.at > start).count();
+    assert!(calls <= 13, "{calls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_file_is_read_again() {
+    let path = std::env::temp_dir().join(format!("doorman-worker-{}", fastrand::u64(..)));
+    let write = |token: &str| std::fs::write(Path::new(&path), token).unwrap();
+    write("one");
+    let plane = Plane::new(grants(10.0));
+    let builder = builder().credentials(Credentials::file(&path));
+    let (doorman, _worker) = run(builder, &plane);
+    let _rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    write("two");
+    sleep(2 * SECOND).await;
+    std::fs::remove_file(&path).unwrap();
+    let calls = plane.calls();
+    let tokens = [calls.first(), calls.last()].map(|call| call.unwrap().authorization.clone());
+    assert_eq!(
+        tokens,
+        [Some("Bearer one".into()), Some("Bearer two".into())]
+    );
+}

@@ -1,0 +1,51 @@
+//! The worker against a control plane in this process, under a clock that stands still until everybody waits.
+
+mod ending;
+mod faults;
+mod leases;
+
+use std::{path::Path, time::Duration};
+
+use doorman_openapi::{
+    CapacityResponse, Epoch, FieldError, Mastership, NodeId, Problem, ProblemType,
+};
+use tokio::{task::JoinHandle, time::sleep};
+
+use super::plane::{Call, Plane, Reply};
+use crate::{
+    Builder, Cost, Credentials, Doorman, Key, Limit, NotReady, NotReleased, WorkerState, clock,
+    lease::testing::{grant_all, id},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Grants everybody so much, for 20 s, to be refreshed every second.
+fn grants(capacity: f64) -> impl FnMut(&Call) -> Reply + Send + 'static {
+    move |call| match call.capacity() {
+        Some(request) => grant_all(&request, capacity).into(),
+        None => Reply::json(200, &serde_json::json!({})),
+    }
+}
+
+fn builder() -> Builder {
+    Doorman::builder("http://a")
+        .server("http://b")
+        .service("test")
+}
+
+fn run(builder: Builder, plane: &Plane) -> (Doorman, JoinHandle<()>) {
+    let (doorman, worker) = builder.build_with(plane.clone()).unwrap();
+    (doorman, tokio::spawn(worker.run()))
+}
+
+/// How much of a resource is held.
+fn held(doorman: &Doorman, resource: &str) -> Option<f64> {
+    let limits = doorman.snapshot().limits;
+    let limit = limits.iter().find(|limit| limit.resource == id(resource));
+    limit.unwrap().lease.and_then(|lease| lease.capacity)
+}
+
+fn take(rate: &crate::Rate, requests: u32) -> u32 {
+    let admitted = (0..requests).filter(|_| rate.try_acquire(Cost::ONE).is_ok());
+    u32::try_from(admitted.count()).unwrap()
+}
