@@ -8,7 +8,7 @@
 
 use std::{
     error::Error,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     iter,
     net::SocketAddr,
     process::ExitCode,
@@ -54,7 +54,10 @@ pub(crate) struct Arguments {
 #[tokio::main]
 #[expect(clippy::print_stderr, reason = "a program says why it ends")]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
     let arguments = Arguments::parse();
     let ended = match told_to_end() {
         Ok(stop) => run(arguments, stop).await,
@@ -96,10 +99,8 @@ pub(crate) async fn run(
         // Whoever has not finished by then is cut off.
         () = stop.then(|()| time::sleep(DRAIN)) => {}
     }
-    if let Err(error) = doorman.shutdown().await {
-        // No harm: they end by themselves.
-        tracing::warn!(%error, "the leases were not given back");
-    }
+    // If nobody takes the leases back they end by themselves, and the layer has said so in the log.
+    drop(doorman.shutdown().await);
     Ok(())
 }
 
