@@ -4,8 +4,6 @@
 //! `RateLimit-Policy` says the whole limit of the resource, the same on every instance, and `RateLimit` what this instance would
 //! admit now.
 
-use std::fmt::Write as _;
-
 use bytes::Bytes;
 use doorman_openapi::Moment;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -15,8 +13,15 @@ use crate::limiter::{Policy, Reading};
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
+// The parameters of a policy: a quota, and the seconds it is for.
+const QUOTA: &str = "q";
+const WINDOW: &str = "w";
+// The parameters of a limit: what is available, and the seconds in which no more than that is.
+const AVAILABLE: &str = "r";
+const EFFECTIVE_WINDOW: &str = "t";
+
 /// The largest integer of a structured field.
-const MAX_INTEGER: f64 = 999_999_999_999_999.0;
+const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 /// The fields of one response.
 #[derive(Debug, Clone, Default)]
@@ -50,32 +55,27 @@ impl Fields {
     pub(crate) fn add(&mut self, name: &FieldName, reading: &Reading, now: Moment) {
         self.add_policy(name, reading);
         let Some(rate) = reading.rate else { return };
-        if reading.left.is_finite() {
-            let available = reading.left.max(0.0).floor();
-            let changes = whole_seconds(reading.changes_at.seconds_since(now));
-            let next = whole_seconds((available + 1.0 - reading.left) / rate);
-            self.add_limit(name, available, next.min(changes));
-        }
+        let available = reading.left.max(0.0).floor();
+        let next = (available + 1.0 - reading.left) / rate;
+        let window = next.min(reading.changes_at.seconds_since(now));
+        self.add_limit(name, integer(available), whole_seconds(window));
     }
 
     /// Adds the limit that refused the request.
     pub(crate) fn add_refusing(&mut self, name: &FieldName, reading: &Reading, retry_after: u64) {
         self.add_policy(name, reading);
-        self.add_limit(name, 0.0, retry_after as f64);
+        self.add_limit(name, 0, retry_after);
     }
 
     fn add_policy(&mut self, name: &FieldName, reading: &Reading) {
         if let Some((quota, window)) = reading.policy.and_then(quota) {
-            separate(&mut self.policy);
-            // Writing to a string does not fail.
-            write!(self.policy, "{};q={quota};w={window}", name.0).ok();
+            add(&mut self.policy, name, (QUOTA, quota), (WINDOW, window));
         }
     }
 
-    fn add_limit(&mut self, name: &FieldName, available: f64, window: f64) {
-        let (available, window) = (available.min(MAX_INTEGER), window.min(MAX_INTEGER));
-        separate(&mut self.limit);
-        write!(self.limit, "{};r={available};t={window}", name.0).ok();
+    fn add_limit(&mut self, name: &FieldName, available: u64, window: u64) {
+        let (available, window) = ((AVAILABLE, available), (EFFECTIVE_WINDOW, window));
+        add(&mut self.limit, name, available, window);
     }
 
     /// Adds the fields to a response. One that has them already, of another layer, keeps those too.
@@ -91,27 +91,40 @@ impl Fields {
     }
 }
 
-fn separate(list: &mut String) {
-    if !list.is_empty() {
+fn add(list: &mut String, name: &FieldName, first: (&str, u64), second: (&str, u64)) {
+    if list.is_empty() {
+        // Room for two integers, so that one item takes one allocation.
+        list.reserve(name.0.len().saturating_add(36));
+    } else {
         list.push_str(", ");
+    }
+    list.push_str(&name.0);
+    for (parameter, value) in [first, second] {
+        list.extend([";", parameter, "="]);
+        list.push_str(itoa::Buffer::new().format(value.min(MAX_INTEGER)));
     }
 }
 
 /// Whole seconds, rounded up, and at least one.
-fn whole_seconds(seconds: f64) -> f64 {
-    seconds.ceil().max(1.0)
+fn whole_seconds(seconds: f64) -> u64 {
+    integer(seconds.ceil().max(1.0))
+}
+
+/// A number that is whole already; a cast takes what is too large to the largest.
+fn integer(number: f64) -> u64 {
+    number as u64
 }
 
 /// A policy in the whole numbers of the draft: as much as is in the fewest whole seconds that hold the policy's own time, and at
 /// least one unit.
-fn quota(Policy { limit, per }: Policy) -> Option<(f64, f64)> {
+fn quota(Policy { limit, per }: Policy) -> Option<(u64, u64)> {
     let window = whole_seconds(per);
-    let quota = (limit * (window / per)).floor();
-    if quota >= 1.0 || limit <= 0.0 {
-        return Some((quota.clamp(0.0, MAX_INTEGER), window.min(MAX_INTEGER)));
+    let quota = integer((limit * (window as f64 / per)).floor());
+    if quota > 0 || limit <= 0.0 {
+        return Some((quota, window));
     }
     let window = whole_seconds(per / limit);
-    (window <= MAX_INTEGER).then_some((1.0, window))
+    (window <= MAX_INTEGER).then_some((1, window))
 }
 
 #[cfg(test)]
