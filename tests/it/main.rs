@@ -10,6 +10,7 @@
 )]
 
 mod fleet;
+mod idle;
 mod outage;
 mod shutdown;
 mod start;

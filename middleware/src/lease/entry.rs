@@ -239,6 +239,7 @@ fn lease_in(answer: &Answer, sent: Moment) -> Option<Leased> {
     let lease = answer.gets;
     let waiting = answer.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
     (lease.lease_length > Seconds::ZERO && !waiting).then(|| Leased {
+        blocked: answer.reason == Reason::Blocked,
         capacity: lease.capacity,
         ends: sent.after(lease.lease_length.duration()),
     })

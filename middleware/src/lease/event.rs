@@ -131,6 +131,8 @@ pub struct Leased {
     pub capacity: Capacity,
     /// Until when: the moment the request was sent, and the length of the lease.
     pub ends: Moment,
+    /// The whole capacity is 0. A lease on nothing else is one that wanted nothing.
+    pub blocked: bool,
 }
 
 /// What an answer says of the resource itself, apart from the lease.

@@ -18,7 +18,7 @@ pub(super) fn standing(holding: &Holding) -> Standing {
         });
     match holding.lease {
         Some(lease) if !counts_in_use(told) => Standing::Leased {
-            rate: lease.capacity.get() / per,
+            rate: (!lease.blocked).then_some(lease.capacity.get() / per),
             ends: lease.ends,
             safe,
             refresh_at: holding.refresh_at,
@@ -61,6 +61,7 @@ mod tests {
             lease: Some(Leased {
                 capacity: Capacity::saturating(600.0),
                 ends: Moment::from_nanos(20),
+                blocked: false,
             }),
             told: Some(Arc::new(Told {
                 template: None,
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(
             standing(&leased),
             Standing::Leased {
-                rate: 10.0,
+                rate: Some(10.0),
                 ends: Moment::from_nanos(20),
                 safe: Some(SafeRate::PerSecond(1.0)),
                 refresh_at: Moment::from_nanos(10),
@@ -113,7 +114,7 @@ mod tests {
         };
         assert!(matches!(
             standing(&silent),
-            Standing::Leased { rate, safe: None, policy: None, .. } if rate == 600.0
+            Standing::Leased { rate, safe: None, policy: None, .. } if rate == Some(600.0)
         ));
     }
 

@@ -17,7 +17,7 @@ use super::settings::Burst;
 pub(crate) enum Flow {
     /// Not at all, and nothing may be taken.
     Shut,
-    /// At so many tokens a second, more than none.
+    /// At so many tokens a second. At 0 none come, but what is left may be taken: a burst is never less than one token.
     At(f64),
     /// Everything passes. What is taken is remembered, and charged when there is a rate again.
     Open,
@@ -31,6 +31,11 @@ impl Flow {
         } else {
             Self::Shut
         }
+    }
+
+    /// The flow of a lease. One of nothing, to a holder that wanted nothing, leaves what is left; only a capacity of nothing is shut.
+    pub(crate) fn leased(rate: Option<f64>) -> Self {
+        rate.map_or(Self::Shut, |rate| Self::At(rate.clamp(0.0, f64::MAX)))
     }
 
     fn tokens(self, seconds: f64) -> f64 {
@@ -209,6 +214,9 @@ impl Terms {
             Flow::Open => Some(now),
             Flow::At(rate) => {
                 let needs = take.needs(burst.tokens(rate));
+                if rate == 0.0 {
+                    return (needs <= issued).then_some(now);
+                }
                 let mut moment = from.after_seconds((needs - issued) / rate).max(now);
                 // Seconds become whole nanoseconds by rounding down, and the quotient is rounded too: step up to the first moment
                 // at which the sum itself agrees, so that who comes back then is admitted.

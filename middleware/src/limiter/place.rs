@@ -188,9 +188,14 @@ impl Limiter {
         self.refused.update(|total| total + take.cost);
         let refresh_at = Some(published.refresh_at).filter(|&moment| moment < Moment::NEVER);
         let reach = published.terms.reach(take, now, self.settings.burst);
+        let until = match view.flow {
+            // Nothing comes before the leasing side has asked again.
+            Flow::At(0.0) => refresh_at.or(reach),
+            Flow::At(_) | Flow::Shut | Flow::Open => reach.or(refresh_at),
+        };
         let refused = Refused {
             why: Why::Spent,
-            until: reach.or(refresh_at),
+            until,
             refresh_at,
         };
         match (view.leased, view.flow) {

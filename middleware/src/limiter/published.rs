@@ -77,9 +77,12 @@ impl Published {
     }
 }
 
+/// No rate is negative.
+const SHUT: f64 = -1.0;
+
 fn flow_to_bits(flow: Flow) -> u64 {
     match flow {
-        Flow::Shut => 0.0,
+        Flow::Shut => SHUT,
         Flow::At(rate) => rate,
         Flow::Open => f64::INFINITY,
     }
@@ -91,7 +94,7 @@ fn flow_from_bits(bits: u64) -> Flow {
     if rate.is_infinite() {
         Flow::Open
     } else {
-        Flow::at(rate)
+        Flow::leased((rate != SHUT).then_some(rate))
     }
 }
 
@@ -122,7 +125,7 @@ pub(super) fn supply(standing: Standing, fallback: Fallback) -> (Supply, Moment,
             policy,
         } => {
             let supply = Supply::Lease {
-                flow: Flow::at(rate),
+                flow: Flow::leased(rate),
                 ends,
                 lapse: lapse(fallback, safe),
             };

@@ -14,8 +14,8 @@ pub(crate) enum Standing {
     },
     /// There is a lease; the limiter sees by itself when it ends.
     Leased {
-        /// Tokens a second; 0 blocks.
-        rate: f64,
+        /// Tokens a second; `None` when the whole capacity is nothing.
+        rate: Option<f64>,
         /// When the lease ends.
         ends: Moment,
         /// The safe capacity that counts once it has ended.

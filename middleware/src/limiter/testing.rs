@@ -24,6 +24,15 @@ pub(crate) fn given(
 /// A lease of so many tokens a second for so long, of a whole limit of 1,000 a second; the next refresh is in 2 s, and nothing is
 /// known of a safe capacity.
 pub(crate) fn leased(rate: f64, length: Duration) -> Standing {
+    lease_of(Some(rate), length)
+}
+
+/// A lease on a resource of which there is nothing.
+pub(crate) fn blocked(length: Duration) -> Standing {
+    lease_of(None, length)
+}
+
+fn lease_of(rate: Option<f64>, length: Duration) -> Standing {
     let now = clock::now();
     Standing::Leased {
         rate,

@@ -1,6 +1,7 @@
 //! What the fallbacks let pass.
 
 use super::*;
+use crate::limiter::{Nudge, testing::blocked};
 
 async fn admitted_of_10(fallback: Fallback, standing: Option<Standing>) -> usize {
     let (registry, _nudges) = leasing(10);
@@ -46,7 +47,7 @@ async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
         let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
         let ends = clock::now().after(5 * SECOND);
         let lease = Standing::Leased {
-            rate: 20.0,
+            rate: Some(20.0),
             ends,
             safe: Some(SafeRate::PerSecond(2.0)),
             refresh_at: ends,
@@ -90,11 +91,11 @@ async fn refusals_say_that_it_is_not_the_callers_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_nothing_blocks_under_every_fallback() {
+async fn a_capacity_of_nothing_blocks_under_every_fallback() {
     for fallback in [Fallback::Safe, Fallback::Optimistic, Fallback::Pessimistic] {
         let (registry, _nudges) = leasing(10);
         let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
-        registry.publish("api", leased(0.0, MINUTE));
+        registry.publish("api", blocked(MINUTE));
         let answer = send(&service, Request::new(())).await;
         assert_eq!(
             (answer.status().as_u16(), reason(&answer)),
@@ -102,4 +103,22 @@ async fn a_lease_of_nothing_blocks_under_every_fallback() {
         );
         assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_nothing_that_wanted_nothing_lets_the_next_request_pass_and_asks_for_more() {
+    let (registry, mut nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate("api")]);
+    registry.publish("api", leased(0.0, MINUTE));
+    while nudges.try_recv().is_ok() {}
+    assert_eq!(admitted(&service, 1).await, 1);
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(_))));
+    let answer = send(&service, Request::new(())).await;
+    assert_eq!(
+        (answer.status().as_u16(), reason(&answer)),
+        (429, RefusalReason::Spent)
+    );
+    assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
+    advance(10 * SECOND).await;
+    assert_eq!(admitted(&service, 1).await, 0, "nothing comes by itself");
 }

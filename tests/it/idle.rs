@@ -1,0 +1,26 @@
+//! A service that nobody has asked for a while.
+
+use std::time::Duration;
+
+use crate::support::{ControlPlane, Service, alone, curl};
+
+const DOCUMENT: &str = "
+resources:
+  - identifier_glob: api
+    capacity: 1000
+    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_request_after_a_lull_is_admitted() {
+    let _alone = alone().await;
+    let server = ControlPlane::start(DOCUMENT);
+    let service = Service::start(server.address(), &[]);
+    for _lull in 0..2 {
+        // The lease on nothing is what a service holds that wants nothing.
+        while service.lease("api") != Some(0.0) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(curl(&[service.address()]).status, 200);
+    }
+}
