@@ -93,7 +93,10 @@ impl Server {
         let predecessor = match (identity.directory, loopback) {
             (Directory::Fresh, true) => Predecessor::None,
             // Others may have been served from elsewhere, by a server whose data directory is lost.
-            (Directory::Fresh, false) | (Directory::Used, _) => Predecessor::Possible,
+            (Directory::Fresh, false) | (Directory::Used, _) => Predecessor::Until(
+                clock::now()
+                    .after_seconds(settings.document.longest_lease().get() * core::CLOCK_DRIFT),
+            ),
         };
         let core_settings = core::Settings {
             max_leases: settings.max_leases,

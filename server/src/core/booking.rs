@@ -3,7 +3,7 @@
 use doorman_openapi::Moment;
 
 /// How much longer the books keep a lease than it lasts: two clocks may differ in their rate by this factor.
-pub(super) const CLOCK_DRIFT: f64 = 1.05;
+pub const CLOCK_DRIFT: f64 = 1.05;
 
 /// So much, until then.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,6 +50,14 @@ impl Booking {
         claim: Hold::NONE,
     };
 
+    /// What was kept of a lease and of a claim.
+    pub(super) fn of(lease: Option<Hold>, claim: Option<Hold>) -> Self {
+        Self {
+            lease: lease.unwrap_or(Hold::NONE),
+            claim: claim.unwrap_or(Hold::NONE),
+        }
+    }
+
     /// The most that the holder may be using.
     pub(super) fn at(&self, now: Moment) -> f64 {
         let amount = |hold: &Hold| if hold.lasts(now) { hold.amount } else { 0.0 };
@@ -58,11 +66,12 @@ impl Booking {
 
     /// What the holder said it has, while that lasts.
     pub(super) fn claim(&self, now: Moment) -> f64 {
-        if self.claim.lasts(now) {
-            self.claim.amount
-        } else {
-            0.0
-        }
+        self.claimed_hold(now).map_or(0.0, |claim| claim.amount)
+    }
+
+    /// The same with its end.
+    pub(super) fn claimed_hold(&self, now: Moment) -> Option<Hold> {
+        self.claim.lasts(now).then_some(self.claim)
     }
 
     /// The lease last granted, while it lasts.

@@ -1,11 +1,17 @@
 //! The books of all resources.
 
+mod handover;
+mod reload;
+mod survey;
+
+pub use survey::Survey;
+
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::{
-    Band, Capacity, CapacityRequest, ClientCount, HolderView, Moment, Reason, ReleaseRequest,
-    ResourceId, ResourceView, Seconds, ServerCapacityRequest, ServerReleaseRequest,
+    AlgorithmKind, Band, Capacity, CapacityRequest, ClientCount, HolderView, Moment, Reason,
+    ReleaseRequest, ResourceId, ResourceView, Seconds, ServerCapacityRequest, ServerReleaseRequest,
 };
 use slab::Slab;
 
@@ -33,6 +39,8 @@ pub struct Core {
     by_id: BTreeMap<ResourceId, u32>,
     live: Slab<Live>,
     holders: Holders,
+    /// How often the document was replaced: terms of an older one are replaced when they are next looked at.
+    generation: u64,
     /// When a resource has to be looked at although nobody asks.
     ends: Alarms<u32>,
     counts: Counts,
@@ -44,6 +52,8 @@ pub struct Core {
 struct Live {
     id: ResourceId,
     resource: Resource,
+    /// Of which document its terms are.
+    generation: u64,
     /// When it rings for this resource; any other alarm is an old one.
     alarm: Moment,
     /// An excess claim has been told of.
@@ -61,6 +71,7 @@ impl Core {
             by_id: BTreeMap::new(),
             live: Slab::new(),
             holders: Holders::default(),
+            generation: 0,
             ends: Alarms::default(),
             counts: Counts::default(),
             notices: Vec::new(),
@@ -131,18 +142,6 @@ impl Core {
         let holder = HolderId::Node(request.node_id.clone());
         let order = Order::of_node(request.epoch, request.seq);
         self.release(&holder, request.resource_ids.as_deref(), order, now);
-    }
-
-    /// Puts a new document in force. No lease is lost: what stands stands until its next refresh or end.
-    pub fn reconfigure(&mut self, document: Arc<Document>) {
-        self.document = document;
-        for key in self.by_id.values() {
-            if let Some(live) = self.live.get_mut(*key as usize) {
-                let (terms, learning_until) =
-                    terms(&self.document, self.settings, self.started, &live.id);
-                live.resource.set_terms(terms, learning_until);
-            }
-        }
     }
 
     /// Frees what has run out, in at most `budget` steps, so that no caller waits long for the books. Returns when there is
@@ -239,7 +238,8 @@ impl Core {
         ask: &Ask<'_>,
         now: Moment,
     ) -> Granted {
-        let key = self.find_or_add(id);
+        let key = self.find_or_add(id, now);
+        self.adopt(key);
         let Some(live) = self.live.get_mut(key as usize) else {
             return self.full(id);
         };
@@ -261,18 +261,13 @@ impl Core {
         }
         let decision = live.resource.refresh(holder_key, ask, now);
         let granted = granted(id, &live.resource, decision);
-        if granted.template.is_none() {
-            self.counts.unmatched = self.counts.unmatched.saturating_add(1);
-        }
-        if decision.claimed_too_much {
-            self.counts.excess_claims = self.counts.excess_claims.saturating_add(1);
-            if !std::mem::replace(&mut live.told_of_claim, true) {
-                let id = id.clone();
-                self.notice(match holder {
-                    HolderId::Client(client) => Notice::ExcessClaimOfClient(id, client.clone()),
-                    HolderId::Node(node) => Notice::ExcessClaimOfNode(id, node.clone()),
-                });
-            }
+        self.counts.count(&granted, &decision);
+        if decision.claimed_too_much && !std::mem::replace(&mut live.told_of_claim, true) {
+            let id = id.clone();
+            self.notice(match holder {
+                HolderId::Client(client) => Notice::ExcessClaimOfClient(id, client.clone()),
+                HolderId::Node(node) => Notice::ExcessClaimOfNode(id, node.clone()),
+            });
         }
         self.wake(key);
         granted
@@ -324,7 +319,7 @@ impl Core {
         self.forget_if_empty(key);
     }
 
-    fn find_or_add(&mut self, id: &ResourceId) -> u32 {
+    fn find_or_add(&mut self, id: &ResourceId, now: Moment) -> u32 {
         if let Some(key) = self.by_id.get(id) {
             return *key;
         }
@@ -332,10 +327,17 @@ impl Core {
         if terms.template().is_none() {
             self.notice(Notice::Unmatched(id.clone()));
         }
+        if let Predecessor::Until(outstanding) = self.settings.predecessor
+            && terms.rule().divides()
+            && learning_until.max(now) < outstanding
+        {
+            self.counts.short_learning = self.counts.short_learning.saturating_add(1);
+        }
         let resource = Resource::new(terms, learning_until);
         let live = Live {
             id: id.clone(),
             resource,
+            generation: self.generation,
             alarm: Moment::NEVER,
             told_of_claim: false,
         };
@@ -380,29 +382,55 @@ impl Core {
             lease_length: Seconds::ZERO,
             refresh_interval: terms.refresh_interval(false),
             reason: Reason::Full,
+            booked_until: Moment::ORIGIN,
             claimed_too_much: false,
+            is_over_capacity: false,
         };
         granted(id, &Resource::new(terms, learning_until), decision)
     }
 
     fn view(&self, key: u32, now: Moment) -> Option<ResourceView> {
-        let Live { id, resource, .. } = self.live.get(key as usize)?;
+        let live = self.live.get(key as usize)?;
+        let Live { id, resource, .. } = live;
+        let newer = self.newer_terms(live);
+        let (terms, learning_until) = match &newer {
+            Some((terms, learning_until)) => (terms, *learning_until),
+            None => (resource.terms(), resource.learning_until()),
+        };
         Some(ResourceView {
             resource_id: id.clone(),
-            capacity: resource
-                .terms()
-                .template()
-                .map(|template| template.capacity()),
+            capacity: terms.template().map(|template| template.capacity()),
             sum_has: resource.sum_has(),
             sum_wants: resource.sum_wants(),
             clients: resource.clients(),
-            in_learning_mode: resource.in_learning_mode(now),
-            template: resource
-                .terms()
+            in_learning_mode: now < learning_until,
+            template: terms
                 .template()
                 .map(|template| template.identifier_glob().to_owned()),
-            algorithm: resource.terms().rule().kind,
+            algorithm: terms.rule().kind,
         })
+    }
+}
+
+impl Counts {
+    fn count(&mut self, granted: &Granted, decision: &Decision) {
+        let is_grant = granted.capacity > Capacity::ZERO;
+        let mut add = |counter: fn(&mut Self) -> &mut u64, when: bool| {
+            let counter = counter(self);
+            *counter = counter.saturating_add(u64::from(when));
+        };
+        let kind = granted.algorithm.kind;
+        add(|it| &mut it.unmatched, granted.template.is_none());
+        add(|it| &mut it.excess_claims, decision.claimed_too_much);
+        add(
+            |it| &mut it.undivided_grants,
+            is_grant && kind == AlgorithmKind::NoAlgorithm,
+        );
+        add(
+            |it| &mut it.static_grants,
+            is_grant && kind == AlgorithmKind::Static,
+        );
+        add(|it| &mut it.decisions_during_cut, decision.is_over_capacity);
     }
 }
 
@@ -418,7 +446,7 @@ fn terms(
         .map_or_else(|| Terms::unmatched(settings.unmatched), Terms::of);
     let learning_until = match settings.predecessor {
         Predecessor::None => started,
-        Predecessor::Possible => terms.learning_until(started, document.longest_lease()),
+        Predecessor::Until(outstanding) => terms.learning_until(started, outstanding),
     };
     (terms, learning_until)
 }
@@ -429,7 +457,9 @@ fn granted(id: &ResourceId, resource: &Resource, decision: Decision) -> Granted 
         lease_length,
         refresh_interval,
         reason,
+        booked_until,
         claimed_too_much: _,
+        is_over_capacity: _,
     } = decision;
     let terms = resource.terms();
     Granted {
@@ -441,5 +471,6 @@ fn granted(id: &ResourceId, resource: &Resource, decision: Decision) -> Granted 
         template: terms.template().cloned(),
         safe_capacity: terms.safe_capacity(resource.clients()),
         algorithm: terms.algorithm().clone(),
+        booked_until,
     }
 }

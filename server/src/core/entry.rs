@@ -84,6 +84,20 @@ impl Entry {
         self.bands.iter().map(|band| band.demand)
     }
 
+    /// The same as they were asked.
+    pub(super) fn bands(&self, demands: &Demands) -> Vec<Band> {
+        let bands = self.bands.iter().filter_map(|band| {
+            let demand = demands.get(band.demand)?;
+            let num_clients = ClientCount::new(demand.weight as u64).ok()?;
+            Some(Band {
+                priority: band.priority,
+                num_clients,
+                wants: Capacity::saturating(demand.wants),
+            })
+        });
+        bands.collect()
+    }
+
     /// When this entry has to be looked at again: the nearest end of what it may use, or of what is kept of it.
     pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
         let kept = (self.released_until > now).then_some(self.released_until);
@@ -104,16 +118,7 @@ impl Entry {
         now: Moment,
         unix_now: u64,
     ) -> HolderView {
-        let bands = self.bands.iter().filter_map(|band| {
-            let demand = demands.get(band.demand)?;
-            let num_clients = ClientCount::new(demand.weight as u64).ok()?;
-            Some(Band {
-                priority: band.priority,
-                num_clients,
-                wants: Capacity::saturating(demand.wants),
-            })
-        });
-        let bands: Vec<Band> = bands.collect();
+        let bands = self.bands(demands);
         let expires_in = Seconds::from(self.booking.last_end().since(now));
         HolderView {
             client_id,

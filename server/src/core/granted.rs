@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use doorman_config::Template;
 use doorman_openapi::{
-    Algorithm, Answer, Capacity, Lease, Reason, ResourceId, SafeCapacity, Seconds,
+    Algorithm, Answer, Capacity, Lease, Moment, Reason, ResourceId, SafeCapacity, Seconds,
 };
+
+use super::booking::CLOCK_DRIFT;
 
 /// What a holder is told of one resource: all of an answer but the time of day.
 #[derive(Debug, Clone)]
@@ -26,9 +28,37 @@ pub struct Granted {
     pub safe_capacity: SafeCapacity,
     /// How the resource is divided.
     pub algorithm: Algorithm,
+    /// Until when the books keep it. Before the holder may be told of it, this must be covered by what a successor will know.
+    pub booked_until: Moment,
 }
 
 impl Granted {
+    /// The most of it that may be told when a successor will believe that all leases have ended at `bound`: shorter, or nothing
+    /// when too little is left. The books keep what was decided, which is the more.
+    #[must_use]
+    pub fn within(self, bound: Moment, handled: Moment) -> Self {
+        if self.booked_until <= bound || self.capacity == Capacity::ZERO {
+            return self;
+        }
+        let left = Seconds::saturating(bound.seconds_since(handled) / CLOCK_DRIFT);
+        let soon = Seconds::saturating(self.refresh_interval.get().min(left.get() / 2.0));
+        if left == Seconds::ZERO {
+            Self {
+                capacity: Capacity::ZERO,
+                lease_length: Seconds::ZERO,
+                refresh_interval: Seconds::saturating(self.refresh_interval.get().min(1.0)),
+                reason: Reason::Pending,
+                ..self
+            }
+        } else {
+            Self {
+                lease_length: left,
+                refresh_interval: soon,
+                ..self
+            }
+        }
+    }
+
     /// The answer as it goes over the wire. `unix_now` is the wall clock in Unix seconds: the end it gives is for people only.
     #[must_use]
     pub fn into_answer(self, unix_now: u64) -> Answer {

@@ -19,6 +19,7 @@ mod books;
 mod demands;
 mod entry;
 mod granted;
+mod handover;
 mod holders;
 mod order;
 mod resource;
@@ -26,10 +27,12 @@ mod slots;
 mod sums;
 mod terms;
 
-pub use books::Core;
+pub use booking::CLOCK_DRIFT;
+pub use books::{Core, Survey};
 pub use granted::Granted;
+pub use handover::{DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord};
 
-use doorman_openapi::{ClientId, NodeId, ResourceId};
+use doorman_openapi::{ClientId, Moment, NodeId, ResourceId};
 
 /// How the core is to behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +61,8 @@ pub enum Unmatched {
 pub enum Predecessor {
     /// There was none.
     None,
-    /// There may be: learn before granting anything new.
-    Possible,
+    /// There may be, and the last of them ends then: learn so long before granting anything new.
+    Until(Moment),
 }
 
 /// How much the books hold.
@@ -73,6 +76,14 @@ pub struct Counts {
     pub unmatched: u64,
     /// Claims of holders that were more than they can have.
     pub excess_claims: u64,
+    /// Grants of resources that are not divided, because their template says NO_ALGORITHM or none matched.
+    pub undivided_grants: u64,
+    /// Grants of resources whose template says STATIC.
+    pub static_grants: u64,
+    /// Decisions taken while more was in the holders' hands than there is, after an operator's cut.
+    pub decisions_during_cut: u64,
+    /// Resources that learn for less long than a predecessor's leases may last, because their template says so.
+    pub short_learning: u64,
 }
 
 /// Something that an operator should read, told once a resource.

@@ -21,6 +21,16 @@ impl Order {
         }
     }
 
+    /// A place as it was kept.
+    pub(super) fn of_record(epoch: u64, seq: Option<Seq>) -> Self {
+        Self { epoch, seq }
+    }
+
+    /// The place to be kept.
+    pub(super) fn record(self) -> (u64, Option<Seq>) {
+        (self.epoch, self.seq)
+    }
+
     /// Whether a transmission of this place may change what `last` has left. One without `seq` cannot be ordered within its epoch.
     pub(super) fn follows(self, last: Self) -> bool {
         match self.epoch.cmp(&last.epoch) {

@@ -1,5 +1,7 @@
 //! One resource: its books, and the decision what a holder gets.
 
+mod handover;
+
 use std::collections::BTreeMap;
 
 use doorman_openapi::{Band, Capacity, HolderKind, HolderView, Moment, Reason, Seconds};
@@ -51,8 +53,12 @@ pub(super) struct Decision {
     pub(super) lease_length: Seconds,
     pub(super) refresh_interval: Seconds,
     pub(super) reason: Reason,
+    /// Until when the books keep the lease.
+    pub(super) booked_until: Moment,
     /// The holder claimed more than it can have; what was too much counts as none.
     pub(super) claimed_too_much: bool,
+    /// More is in the holders' hands than there is: the capacity was cut.
+    pub(super) is_over_capacity: bool,
 }
 
 /// The books of one resource.
@@ -95,6 +101,10 @@ impl Resource {
         now < self.learning_until
     }
 
+    pub(super) fn learning_until(&self) -> Moment {
+        self.learning_until
+    }
+
     pub(super) fn knows(&self, holder: HolderKey) -> bool {
         self.entries.contains_key(&holder)
     }
@@ -112,6 +122,11 @@ impl Resource {
     /// The most that all holders together may be using, by the books.
     pub(super) fn sum_has(&self) -> f64 {
         self.booked.total()
+    }
+
+    /// Whether that is more than there is.
+    pub(super) fn is_over_capacity(&self) -> bool {
+        is_over(&self.terms, &self.booked)
     }
 
     pub(super) fn sum_wants(&self) -> f64 {
@@ -216,9 +231,8 @@ impl Resource {
             )
         };
         entry.decided = Some((now, reason));
-        entry
-            .booking
-            .granted(Hold::lease(capacity, terms.lease_length(), now));
+        let lease = Hold::lease(capacity, terms.lease_length(), now);
+        entry.booking.granted(lease);
         booked.set(entry.slot, entry.booking.at(now));
         wake(entry, holder, ends, now);
         Decision {
@@ -226,7 +240,9 @@ impl Resource {
             lease_length: Seconds::saturating(terms.lease_length()),
             refresh_interval: terms.refresh_interval(reason == Reason::Pending),
             reason,
+            booked_until: lease.end,
             claimed_too_much,
+            is_over_capacity: !learning && is_over(terms, booked),
         }
     }
 
@@ -343,8 +359,15 @@ fn restate(entry: &Entry, terms: &Terms, now: Moment) -> Decision {
         lease_length: Seconds::saturating(lease.map_or(0.0, |lease| lease.remaining(now))),
         refresh_interval: terms.refresh_interval(reason == Reason::Pending),
         reason,
+        booked_until: lease.map_or(Moment::ORIGIN, |lease| lease.end),
         claimed_too_much: false,
+        is_over_capacity: false,
     }
+}
+
+/// Whether more is booked than there is of a capacity that is divided.
+fn is_over(terms: &Terms, booked: &Sums) -> bool {
+    terms.rule().divides() && booked.total() > terms.capacity() * (1.0 + TOLERANCE)
 }
 
 /// Sees to it that the entry is looked at when something of it ends. An alarm that rings sooner does as well.

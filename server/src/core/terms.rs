@@ -5,7 +5,7 @@ use std::sync::Arc;
 use doorman_config::Template;
 use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds};
 
-use super::{Unmatched, algorithm::Rule, booking::CLOCK_DRIFT};
+use super::{Unmatched, algorithm::Rule};
 
 /// What a resource's template says, or what counts when none matched.
 #[derive(Debug, Clone)]
@@ -120,10 +120,8 @@ impl Terms {
         }
     }
 
-    /// Until when a server that started at `started` may not know all that its predecessor leased.
-    ///
-    /// The longest lease of the document counts, not this resource's own: the document may have changed between the two servers.
-    pub(super) fn learning_until(&self, started: Moment, longest_lease: Seconds) -> Moment {
+    /// Until when a server that started at `started` learns what a predecessor leased, the last of which ends at `outstanding`.
+    pub(super) fn learning_until(&self, started: Moment, outstanding: Moment) -> Moment {
         if !self.rule.divides() {
             // What one holder gets does not depend on the others: there is nothing to learn.
             return started;
@@ -132,6 +130,8 @@ impl Terms {
             .template
             .as_ref()
             .and_then(|template| template.learning_mode_duration());
-        started.after_seconds(configured.map_or(longest_lease.get() * CLOCK_DRIFT, Seconds::get))
+        configured.map_or(outstanding, |configured| {
+            started.after_seconds(configured.get())
+        })
     }
 }

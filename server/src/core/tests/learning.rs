@@ -4,8 +4,9 @@ use doorman_openapi::Reason;
 
 use super::*;
 
+/// The last lease of the predecessor ends 21 s after the start.
 const SUCCESSOR: Settings = Settings {
-    predecessor: Predecessor::Possible,
+    predecessor: Predecessor::Until(Moment::from_nanos(3_621_000_000_000)),
     ..SETTINGS
 };
 
@@ -24,15 +25,22 @@ fn holders_keep_what_they_have_and_newcomers_wait() {
 }
 
 #[test]
-fn it_lasts_for_the_longest_lease_that_a_predecessor_can_have_granted() {
-    // The resource's own lease is 20 s, but the document knows one of 100 s.
-    let text = "resources: [\
-        {identifier_glob: db, capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}, \
-        {identifier_glob: other, capacity: 1, algorithm: {kind: STATIC, lease_length: 100, refresh_interval: 5}}]";
-    let mut world = World::with(parse(text), SUCCESSOR);
-    world.wait(104.9);
+fn it_lasts_until_the_last_lease_of_the_predecessor_has_ended_and_not_longer() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    world.wait(20.9);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
-    world.wait(0.2);
+    world.wait(0.1);
+    assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
+}
+
+#[test]
+fn a_document_that_changes_meanwhile_changes_nothing_of_it() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
+    world.wait(20.9);
+    world.core.reconfigure(document("PROPORTIONAL_SHARE", 50.0));
+    assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
+    world.wait(0.1);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
 }
 
@@ -42,7 +50,20 @@ fn a_configured_duration_counts_instead() {
         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, learning_mode_duration: 3}}]";
     let mut world = World::with(parse(text), SUCCESSOR);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
+    assert_eq!(world.core.counts().short_learning, 1);
     world.wait(3.0);
+    assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
+}
+
+#[test]
+fn a_longer_duration_counts_too_and_is_no_exception() {
+    let text = "resources: [{identifier_glob: db, capacity: 100, \
+        algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, learning_mode_duration: 40}}]";
+    let mut world = World::with(parse(text), SUCCESSOR);
+    world.wait(39.9);
+    assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
+    assert_eq!(world.core.counts().short_learning, 0);
+    world.wait(0.1);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
 }
 

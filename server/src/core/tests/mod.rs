@@ -1,7 +1,9 @@
 //! The core through its public door, with time by hand.
 
+mod bound;
 mod cuts;
 mod exactness;
+mod handover;
 mod learning;
 mod leasing;
 mod nodes;

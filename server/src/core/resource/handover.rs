@@ -1,0 +1,100 @@
+//! The books of a resource as one server hands them over to the next.
+
+use doorman_openapi::{Capacity, HolderKind, Moment};
+
+use super::{
+    super::{
+        booking::{Booking, Hold},
+        entry::Entry,
+        handover::{DecisionRecord, HoldRecord, HolderRecord},
+        order::Order,
+    },
+    HolderKey, Resource, wake,
+};
+
+impl Resource {
+    /// All entries, with what is left of them at `now`.
+    pub(in crate::core) fn hand_over(
+        &self,
+        name: impl Fn(HolderKey) -> Option<(HolderKind, String)>,
+        now: Moment,
+    ) -> Vec<HolderRecord> {
+        let records = self.entries.iter().filter_map(|(key, entry)| {
+            let (kind, id) = name(*key)?;
+            let (epoch, seq) = entry.order.record();
+            Some(HolderRecord {
+                kind,
+                id,
+                epoch,
+                seq,
+                bands: entry.bands(&self.demands),
+                lease: entry.booking.lease(now).map(|hold| left_of(hold, now)),
+                claim: entry
+                    .booking
+                    .claimed_hold(now)
+                    .map(|hold| left_of(hold, now)),
+                outstanding: entry.outstanding,
+                used: entry.used,
+                decided: entry.decided.map(|(at, reason)| DecisionRecord {
+                    ago: nanos_between(at, now),
+                    reason,
+                }),
+                kept: nanos_between(now, entry.released_until),
+            })
+        });
+        records.collect()
+    }
+
+    /// Takes an entry over; `false` when the holder is in the books already.
+    pub(in crate::core) fn take_over(
+        &mut self,
+        holder: HolderKey,
+        record: &HolderRecord,
+        stopped: Moment,
+    ) -> bool {
+        if self.knows(holder) {
+            return false;
+        }
+        let order = Order::of_record(record.epoch, record.seq);
+        let mut entry = Entry::new(self.slots.take(), order);
+        let hold = |record: HoldRecord| Hold {
+            amount: record.amount.get(),
+            end: later(stopped, record.left),
+        };
+        entry.booking = Booking::of(record.lease.map(hold), record.claim.map(hold));
+        entry.outstanding = record.outstanding;
+        entry.used = record.used;
+        entry.decided = record.decided.map(|decided| {
+            let at = stopped.as_nanos().saturating_sub(decided.ago);
+            (Moment::from_nanos(at), decided.reason)
+        });
+        if record.kept > 0 {
+            entry.released_until = later(stopped, record.kept);
+        }
+        entry.demand(&record.bands, &mut self.demands);
+        self.booked.set(entry.slot, entry.booking.at(stopped));
+        wake(&mut entry, holder, &mut self.ends, stopped);
+        if entry.next_end(stopped).is_none() {
+            // Nothing of it lasts: it is looked at, and forgotten, at once.
+            entry.alarm = stopped;
+            self.ends.set(stopped, holder);
+        }
+        self.entries.insert(holder, entry);
+        true
+    }
+}
+
+fn left_of(hold: Hold, now: Moment) -> HoldRecord {
+    HoldRecord {
+        amount: Capacity::saturating(hold.amount),
+        left: nanos_between(now, hold.end),
+    }
+}
+
+fn nanos_between(earlier: Moment, later: Moment) -> u64 {
+    later.as_nanos().saturating_sub(earlier.as_nanos())
+}
+
+fn later(moment: Moment, nanos: u64) -> Moment {
+    Moment::from_nanos(moment.as_nanos().saturating_add(nanos))
+}

@@ -1,0 +1,142 @@
+//! One server stops, and the next goes on with its books.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::core::{LearningRecord, ResourceRecord};
+
+/// What stands in a file between the two.
+fn written(core: &Core, now: Moment) -> (Option<LearningRecord>, String) {
+    let records: Vec<ResourceRecord> = core.hand_over(now).collect();
+    (
+        core.hand_over_learning(now),
+        serde_json::to_string(&records).unwrap(),
+    )
+}
+
+/// The successor's books. Its clock may be another: then what is left counts from its start.
+fn successor(world: &World, settings: Settings, now: Moment) -> World {
+    let (learning, text) = written(&world.core, world.now);
+    let mut core = Core::new(document("FAIR_SHARE", 100.0), settings, now);
+    if let Some(learning) = learning {
+        core.take_over_learning(learning, now);
+    }
+    for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
+        core.take_over(&record, now).unwrap();
+    }
+    World { core, now }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Ask(u8, u64, f64, Option<f64>),
+    Release(u8, u64),
+    Wait(f64),
+}
+
+fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..6u8, 0..40u64, 0.0..90.0f64, prop::option::of(0.0..60.0f64))
+            .prop_map(|(client, seq, wants, has)| Step::Ask(client, seq, wants, has)),
+        1 => (0..6u8, 0..40u64).prop_map(|(client, seq)| Step::Release(client, seq)),
+        3 => (0.0..9.0f64).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 0..most)
+}
+
+fn take(world: &mut World, step: &Step) -> Option<Granted> {
+    match step {
+        Step::Ask(client, seq, wants, has) => {
+            let request = request(&client.to_string(), Some(*seq), *wants, *has);
+            Some(world.send(&request))
+        }
+        Step::Release(client, seq) => {
+            world.release(&client.to_string(), Some(*seq));
+            None
+        }
+        Step::Wait(seconds) => {
+            world.wait(*seconds);
+            None
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_successor_answers_as_its_predecessor_would_have(
+        before in steps(40),
+        after in steps(30),
+        learns in any::<bool>(),
+        other_clock in prop::option::of(1.0..10_000.0f64),
+    ) {
+        let until = Moment::ORIGIN.after_seconds(3630.0);
+        let predecessor = if learns { Predecessor::Until(until) } else { Predecessor::None };
+        let settings = Settings { predecessor, ..SETTINGS };
+        let mut old = World::with(document("FAIR_SHARE", 100.0), settings);
+        for step in &before {
+            take(&mut old, step);
+        }
+        // Another boot's clock begins anew.
+        let now = other_clock.map_or(old.now, |now| Moment::ORIGIN.after_seconds(now));
+        let mut new = successor(&old, SETTINGS, now);
+        prop_assert_eq!(old.core.counts().leases, new.core.counts().leases);
+        prop_assert_eq!(old.core.counts().resources, new.core.counts().resources);
+        for step in &after {
+            match (take(&mut old, step), take(&mut new, step)) {
+                (Some(old), Some(new)) => {
+                    close(new.capacity.get(), old.capacity.get());
+                    prop_assert!((new.lease_length.get() - old.lease_length.get()).abs() < 1e-6);
+                    prop_assert_eq!(new.reason, old.reason);
+                }
+                (old, new) => prop_assert!(old.is_none() && new.is_none()),
+            }
+        }
+        for world in [&mut old, &mut new] {
+            world.wait(100.0);
+            prop_assert_eq!(world.core.counts().leases, 0);
+            prop_assert_eq!(world.core.counts().resources, 0);
+        }
+    }
+}
+
+#[test]
+fn a_successor_grants_what_is_free_and_nothing_of_what_the_others_hold() {
+    let mut old = World::new(document("FAIR_SHARE", 100.0));
+    old.ask("a", 80.0, None);
+    old.wait(3.0);
+    let mut new = successor(&old, SETTINGS, old.now);
+    // Two who want as much as there is: the newcomer gets what is free, and the holder shrinks to its share.
+    let newcomer = new.ask("b", 80.0, None);
+    close(newcomer.capacity.get(), 20.0);
+    close(new.ask("a", 80.0, Some(80.0)).capacity.get(), 50.0);
+}
+
+#[test]
+fn what_ended_between_the_stop_and_the_start_is_free() {
+    let mut old = World::new(document("FAIR_SHARE", 100.0));
+    old.ask("a", 80.0, None);
+    let (_, text) = written(&old.core, old.now);
+    let started = old.now.after_seconds(30.0);
+    let mut core = Core::new(document("FAIR_SHARE", 100.0), SETTINGS, started);
+    for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
+        core.take_over(&record, old.now).unwrap();
+    }
+    let mut new = World { core, now: started };
+    new.wait(0.0);
+    assert_eq!(new.core.counts().leases, 0);
+    assert_eq!(new.ask("b", 100.0, None).capacity.get(), 100.0);
+}
+
+#[test]
+fn a_holder_that_is_none_is_an_error() {
+    let mut old = World::new(document("FAIR_SHARE", 100.0));
+    old.ask("a", 80.0, None);
+    let mut record = old.core.hand_over(old.now).next().unwrap();
+    record.holders[0].id = String::new();
+    assert!(
+        World::new(document("FAIR_SHARE", 100.0))
+            .core
+            .take_over(&record, old.now)
+            .is_err()
+    );
+}
