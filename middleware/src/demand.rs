@@ -114,6 +114,14 @@ impl Window {
     }
 }
 
+/// The demand of a process that has been quiet for longer than a window, in attempts a second: one in as long as it has been quiet.
+///
+/// It fades to nothing, and on its way brings back the token that the last request took. So the next request, whenever it comes,
+/// finds one and does not have to wait for a lease.
+pub(crate) fn fading(quiet_seconds: f64) -> f64 {
+    1.0 / quiet_seconds.max(SHORTEST)
+}
+
 /// A demand of so many tokens a second, in the unit of a resource that is counted over `per` seconds.
 pub(crate) fn in_unit(per_second: f64, per: f64) -> Capacity {
     Capacity::saturating(per_second * per)

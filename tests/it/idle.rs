@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use crate::support::{ControlPlane, Service, alone, curl};
 
 const DOCUMENT: &str = "
@@ -16,11 +18,14 @@ async fn the_first_request_after_a_lull_is_admitted() {
     let _alone = alone().await;
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &[]);
-    for _lull in 0..2 {
-        // The lease on nothing is what a service holds that wants nothing.
-        while service.lease("api") != Some(0.0) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        assert_eq!(curl(&[service.address()]).status, 200);
+    // Before its first request it wants nothing, and so its lease is one on nothing.
+    while service.lease("api") != Some(0.0) {
+        sleep(Duration::from_millis(50)).await;
     }
+    assert_eq!(curl(&[service.address()]).status, 200);
+    // Afterwards what it wants fades.
+    while service.wants("api") > 0.3 {
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(curl(&[service.address()]).status, 200);
 }

@@ -11,7 +11,7 @@ use doorman_openapi::{Capacity, Moment, ResourceId};
 
 use super::Demand;
 use crate::{
-    demand::{Window, in_unit, window_length},
+    demand::{Window, fading, in_unit, window_length},
     limiter::Limiter,
 };
 
@@ -40,7 +40,13 @@ impl Tracked {
         if self.window.look(total, self.window_length, now) {
             self.last_attempt = now;
         }
-        let measured = || in_unit(self.window.wants(), self.per);
+        let measured = || {
+            let mut per_second = self.window.wants();
+            if per_second == 0.0 && total > 0.0 {
+                per_second = fading(now.seconds_since(self.last_attempt));
+            }
+            in_unit(per_second, self.per)
+        };
         let wants = self.limiter.settings().wants.unwrap_or_else(measured);
         self.limiter.saw(wants.get());
         Demand {

@@ -41,6 +41,16 @@ impl Service {
         limits.iter().find(|limit| limit["resource"] == resource)?["lease"]["capacity"].as_f64()
     }
 
+    /// What it wants of a resource.
+    pub(crate) fn wants(&self, resource: &str) -> f64 {
+        let snapshot = self.snapshot();
+        let limits = snapshot["limits"].as_array().expect("a list of limits");
+        let limit = limits.iter().find(|limit| limit["resource"] == resource);
+        limit.expect("it is limited")["wants"]
+            .as_f64()
+            .expect("a number")
+    }
+
     /// Asks it to stop, and waits until it has.
     pub(crate) fn terminate(self) -> ExitStatus {
         self.process.terminate();

@@ -245,8 +245,13 @@ proptest! {
                             prop_assert!(!bucket.admits(take, before), "admitted before promised");
                         }
                         None => {
+                            // What counts ticks misses what is true only for a part of one, at the end of a lease.
                             let end = moment(naive.tick + horizon);
-                            prop_assert!(promise.is_none_or(|promise| promise > end));
+                            let part_of_a_tick = |promise: Moment| {
+                                promise.since(now).as_nanos() % u128::from(NANOS_PER_TICK) != 0
+                                    && bucket.admits(take, promise)
+                            };
+                            prop_assert!(promise.is_none_or(|promise| promise > end || part_of_a_tick(promise)));
                         }
                     }
                 }
@@ -264,6 +269,7 @@ proptest! {
         // What was in force from each tick on, by the terms themselves; and what was admitted when, under which burst.
         let mut flows = vec![flow(lapse)];
         let mut admitted: Vec<(usize, f64, f64)> = Vec::new();
+        let mut lost_at = None;
         for step in steps {
             let tick = flows.len() - 1;
             let now = moment(i64::try_from(tick).unwrap());
@@ -278,10 +284,14 @@ proptest! {
                     let ends = moment(i64::try_from(tick).unwrap() + ticks);
                     let (rate, lapse) = (flow(Rate::At(rate)), flow(lapse));
                     bucket.switch(Supply::Lease { flow: rate, ends, lapse }, now);
-                    flows[tick] = bucket.terms.at(now, bucket.burst).flow;
+                    // A gap in which everything passes forgives debt, however short it is.
+                    if lost_at != Some(tick) || flows[tick] != Flow::Open {
+                        flows[tick] = bucket.terms.at(now, bucket.burst).flow;
+                    }
                 }
                 Step::Lose(lapse) => {
                     bucket.switch(Supply::NoLease { lapse: flow(lapse) }, now);
+                    lost_at = Some(tick);
                     flows[tick] = bucket.terms.at(now, bucket.burst).flow;
                 }
                 Step::Ask(cost) => {
