@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     Cost, Fallback, Key, LimitService, MissingKey, OnLimit, RefusalReason,
     limiter::{
-        SafeRate, Standing, Tally,
+        Nudge, SafeRate, Standing, Tally,
         testing::{given, leased, leasing, no_lease},
     },
     testing::{Answer, Inner, admitted, header, limited, send, status},
@@ -95,4 +95,19 @@ async fn the_worker_hears_of_demand_beyond_the_lease() {
     assert_eq!(admitted(&service, 10).await, 4);
     assert!(nudges.try_recv().is_ok());
     assert!(nudges.try_recv().is_err(), "once is enough");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_worker_hears_of_requests_that_wait() {
+    let (registry, mut nudges) = leasing(10);
+    let delay = OnLimit::Delay { at_most: SECOND };
+    let service = limited(&registry, [Limit::rate("api").on_limit(delay)]);
+    registry.publish("api", leased(10.0, MINUTE));
+    assert_eq!(admitted(&service, 10).await, 10);
+    while nudges.try_recv().is_ok() {}
+    registry.known("api").heard();
+    let waiting = spawn(&service);
+    settle().await;
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(_))));
+    assert_eq!(waiting.await.unwrap(), 200);
 }

@@ -1,7 +1,7 @@
 //! What the fallbacks let pass.
 
 use super::*;
-use crate::limiter::{Nudge, testing::blocked};
+use crate::limiter::testing::blocked;
 
 async fn admitted_of_10(fallback: Fallback, standing: Option<Standing>) -> usize {
     let (registry, _nudges) = leasing(10);
@@ -121,4 +121,29 @@ async fn a_lease_of_nothing_that_wanted_nothing_lets_the_next_request_pass_and_a
     assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
     advance(10 * SECOND).await;
     assert_eq!(admitted(&service, 1).await, 0, "nothing comes by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_refused_before_anything_is_known_comes_back_in_a_second() {
+    let (registry, _nudges) = leasing(10);
+    let limit = Limit::rate("api").fallback(Fallback::Pessimistic);
+    let service = limited(&registry, [limit]);
+    let answer = send(&service, Request::new(())).await;
+    assert_eq!(header(&answer, "retry-after"), "1");
+    assert_eq!(
+        header(&answer, "ratelimit-policy"),
+        "",
+        "nobody has told it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_whole_limit_is_still_told_when_the_lease_is_lost() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate("api")]);
+    registry.publish("api", leased(10.0, MINUTE));
+    registry.publish("api", no_lease(Some(SafeRate::PerSecond(5.0))));
+    let answer = send(&service, Request::new(())).await;
+    assert_eq!(header(&answer, "ratelimit-policy"), r#""api";q=1000;w=1"#);
+    assert_eq!(header(&answer, "ratelimit"), r#""api";r=4;t=1"#);
 }

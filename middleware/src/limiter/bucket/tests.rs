@@ -248,7 +248,8 @@ proptest! {
                             // What counts ticks misses what is true only for a part of one, at the end of a lease.
                             let end = moment(naive.tick + horizon);
                             let part_of_a_tick = |promise: Moment| {
-                                promise.since(now).as_nanos() % u128::from(NANOS_PER_TICK) != 0
+                                !promise
+.since(now).as_nanos().is_multiple_of(u128::from(NANOS_PER_TICK))
                                     && bucket.admits(take, promise)
                             };
                             prop_assert!(promise.is_none_or(|promise| promise > end || part_of_a_tick(promise)));

@@ -5,19 +5,20 @@ use super::*;
 #[test]
 fn words_are_never_read_half_written() {
     let words = Words::new([0; 8]);
+    const WRITES: u64 = 100_000;
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                for _ in 0..20_000 {
+                for _ in 0..WRITES {
                     words.update(|old| (old.map(|word| word + 1), ()));
                 }
             });
         }
         scope.spawn(|| {
             let mut last = 0;
-            while last < 40_000 {
+            while last < 2 * WRITES {
                 let [first, rest @ ..] = words.read();
-                assert!(rest.iter().all(|&word| word == first));
+                assert!(rest.iter().all(|&word| word == first), "{first}: {rest:?}");
                 assert!(first >= last, "went back in time");
                 last = first;
             }

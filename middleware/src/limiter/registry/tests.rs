@@ -1,7 +1,10 @@
 use std::thread;
 
 use super::{super::testing::leasing, *};
-use crate::limiter::{Burst, Fallback};
+use crate::{
+    Cost,
+    limiter::{Burst, Fallback, Patience, Place},
+};
 
 fn settings() -> Arc<LimiterSettings> {
     Arc::new(LimiterSettings {
@@ -52,6 +55,7 @@ fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
     let first = registry.keyed("a", &settings()).unwrap();
     assert!(registry.forget(&first));
     assert!(!registry.forget(&first), "was forgotten before");
+    assert!(!first.fix(), "is not the one to stay");
 
     let second = registry.keyed("a", &settings()).unwrap();
     assert!(!Arc::ptr_eq(&first, &second));
@@ -75,6 +79,21 @@ fn what_the_program_names_is_never_forgotten_even_if_a_request_named_it_first() 
     registry.fixed(&id("db"), &settings());
     assert!(limiter.is_fixed());
     assert!(!registry.forget(&limiter));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_not_forgotten_while_somebody_waits_for_it() {
+    let (registry, _nudges) = leasing(10);
+    let pessimistic = Arc::new(LimiterSettings {
+        fallback: Fallback::Pessimistic,
+        ..LimiterSettings::clone(&settings())
+    });
+    let limiter = registry.keyed("db", &pessimistic).unwrap();
+    let mut place = Place::new(Arc::clone(&limiter), Cost::ONE);
+    place.take(Patience::Forever, clock::now()).unwrap();
+    assert!(!registry.forget(&limiter));
+    drop(place);
+    assert!(registry.forget(&limiter));
 }
 
 #[test]
