@@ -8,7 +8,11 @@ use std::sync::{
 use doorman_config::Document;
 use doorman_openapi::{Discovery, Epoch, Mastership, Moment, NodeId, Seconds, ServerId, Status};
 
-use crate::{clock, core::Core};
+use crate::{
+    clock,
+    core::{Core, Granted},
+    restart::Horizon,
+};
 
 /// The books are in doubt: a fault struck while they were being changed, and nothing that is granted from them can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +22,7 @@ pub(crate) struct BooksInDoubt;
 #[derive(Debug)]
 pub(crate) struct App {
     core: Mutex<Core>,
+    horizon: Arc<Horizon>,
     draining: AtomicBool,
     started: Moment,
     about: About,
@@ -36,9 +41,10 @@ pub(crate) struct About {
 }
 
 impl App {
-    pub(crate) fn new(core: Core, about: About) -> Self {
+    pub(crate) fn new(core: Core, horizon: Arc<Horizon>, about: About) -> Self {
         Self {
             core: Mutex::new(core),
+            horizon,
             draining: AtomicBool::new(false),
             started: clock::now(),
             about,
@@ -52,6 +58,15 @@ impl App {
     ) -> Result<T, BooksInDoubt> {
         let mut core = self.core.lock().map_err(|_| BooksInDoubt)?;
         Ok(decide(&mut core, clock::now()))
+    }
+
+    /// Decides on leases, and tells of them what a successor will know, too.
+    pub(crate) async fn grant(
+        &self,
+        decide: impl FnOnce(&mut Core, Moment) -> Vec<Granted>,
+    ) -> Result<Vec<Granted>, BooksInDoubt> {
+        let (granted, handled) = self.books(|core, now| (decide(core, now), now))?;
+        Ok(self.horizon.secure(granted, handled).await)
     }
 
     /// Whether the books can be trusted.

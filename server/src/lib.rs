@@ -11,6 +11,7 @@ mod clock;
 mod http;
 mod identity;
 mod listen;
+mod restart;
 mod server;
 mod settings;
 mod sweeper;
@@ -18,7 +19,7 @@ mod sweeper;
 pub use self::{
     identity::IdentityError,
     server::{Server, StartError, Stopped},
-    settings::{BaseUrl, Exposure, InvalidBaseUrl, Settings},
+    settings::{BaseUrl, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},
 };
 
 /// The OpenAPI document of all routes, as it must be committed: pretty-printed JSON that ends with a line break.

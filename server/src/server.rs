@@ -7,12 +7,11 @@ use doorman_openapi::{Epoch, InvalidId, NodeId, ServerId};
 use tokio::task::JoinSet;
 
 use crate::{
-    app::{About, App},
-    clock,
-    core::{self, Core, Predecessor},
+    app::{About, App, BooksInDoubt},
     http,
-    identity::{self, Directory, IdentityError},
+    identity::IdentityError,
     listen::Listener,
+    restart::{Held, Start, Started},
     settings::{BaseUrl, Exposure, Settings},
     sweeper,
 };
@@ -33,6 +32,7 @@ use crate::{
 pub struct Server {
     listener: Listener,
     app: Arc<App>,
+    held: Held,
 }
 
 /// Why a server does not start.
@@ -88,22 +88,21 @@ impl Server {
                     source,
                 })?;
         let address = listener.address();
-        let identity = identity::open(&settings.data_dir, settings.node, clock::unix_seconds())?;
-
-        let predecessor = match (identity.directory, loopback) {
-            (Directory::Fresh, true) => Predecessor::None,
-            // Others may have been served from elsewhere, by a server whose data directory is lost.
-            (Directory::Fresh, false) | (Directory::Used, _) => Predecessor::Until(
-                clock::now()
-                    .after_seconds(settings.document.longest_lease().get() * core::CLOCK_DRIFT),
-            ),
-        };
-        let core_settings = core::Settings {
+        let start = Start {
+            directory: settings.data_dir,
+            node: settings.node,
+            document: Arc::clone(&settings.document),
             max_leases: settings.max_leases,
             unmatched: settings.unmatched,
-            predecessor,
+            is_loopback: loopback,
+            empty_directory: settings.empty_directory,
         };
-        let core = Core::new(Arc::clone(&settings.document), core_settings, clock::now());
+        let Started {
+            identity,
+            core,
+            horizon,
+            held,
+        } = start.take()?;
         let server_id = match settings.server_id {
             Some(id) => id,
             None => ServerId::new(format!("{}:{}", host_name(), address.port()))
@@ -119,7 +118,8 @@ impl Server {
         };
         Ok(Self {
             listener,
-            app: Arc::new(App::new(core, about)),
+            app: Arc::new(App::new(core, horizon, about)),
+            held,
         })
     }
 
@@ -147,13 +147,17 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready; then takes nobody in any more, answers what is under way, and closes what is idle, for at
-    /// most 10 s. What has run out is freed meanwhile, whether anybody asks or not.
+    /// most 10 s, and leaves its books to the next start. What has run out is freed meanwhile, whether anybody asks or not.
     ///
     /// # Cancel safety
-    /// When it is dropped, all connections are cut off and nothing is swept any more.
+    /// When it is dropped, all connections are cut off, nothing is swept any more, and no books are left: the next start learns.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
         let router = self.router();
-        let Self { listener, app } = self;
+        let Self {
+            listener,
+            app,
+            held,
+        } = self;
         let mut sweeper = JoinSet::new();
         sweeper.spawn(sweeper::run(Arc::clone(&app)));
 
@@ -168,6 +172,18 @@ impl Server {
                 served.await
             }
         };
+        // Nobody is answered any more, so these books are the last word.
+        let books = Arc::clone(&app);
+        let left = tokio::task::spawn_blocking(move || {
+            books
+                .books(|core, now| held.leave(core, now))
+                .unwrap_or_else(|BooksInDoubt| {
+                    tracing::warn!("books in doubt are not left to the next start");
+                });
+        });
+        if let Err(error) = left.await {
+            tracing::error!(%error, "the books could not be left to the next start");
+        }
         Stopped { cut_off }
     }
 }

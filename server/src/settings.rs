@@ -31,6 +31,18 @@ pub struct Settings {
     pub unmatched: Unmatched,
     /// Who may reach the server.
     pub exposure: Exposure,
+    /// What an empty data directory means.
+    pub empty_directory: EmptyDirectory,
+}
+
+/// What it means when there is nothing in the data directory. On a loopback address it always means a first start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EmptyDirectory {
+    /// Another one may be lost, and leases may be outstanding that nobody here knows of.
+    #[default]
+    MayBeLost,
+    /// The operator says that no server of this node has ever run.
+    FirstStart,
 }
 
 /// Who may reach a server that asks nobody who they are.
@@ -61,6 +73,7 @@ impl Default for Settings {
             max_leases: 1_000_000,
             unmatched: Unmatched::Grant,
             exposure: Exposure::Loopback,
+            empty_directory: EmptyDirectory::MayBeLost,
         }
     }
 }

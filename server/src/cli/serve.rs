@@ -12,7 +12,7 @@ use std::{
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
-use doorman_server::{BaseUrl, Exposure, Server, Settings, core::Unmatched};
+use doorman_server::{BaseUrl, EmptyDirectory, Exposure, Server, Settings, core::Unmatched};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
@@ -62,6 +62,10 @@ pub(super) struct Arguments {
         default_value = "grant"
     )]
     unmatched: UnmatchedArgument,
+    /// Say that no server of this node has ever run: an empty data directory is then no lost one, and nothing has to be learned. Has
+    /// no effect on a directory that a server has used
+    #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    first_start: bool,
     /// Listen on more than loopback, where everybody who can reach the address may take leases
     #[arg(long, env = "DOORMAN_INSECURE_NO_AUTH", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     insecure_no_auth: bool,
@@ -115,6 +119,7 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         node,
         max_leases,
         unmatched,
+        first_start,
         insecure_no_auth,
     } = arguments;
     let (document, config_source) = match &config {
@@ -143,6 +148,11 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
             Exposure::Anybody
         } else {
             Exposure::Loopback
+        },
+        empty_directory: if first_start {
+            EmptyDirectory::FirstStart
+        } else {
+            EmptyDirectory::MayBeLost
         },
     })
 }

@@ -78,7 +78,9 @@ async fn lease_capacity(
     State(app): State<Arc<App>>,
     Checked(request): Checked<CapacityRequest>,
 ) -> Result<Fresh<CapacityResponse>, Refusal> {
-    let granted = app.books(|core, now| core.refresh_client(&request, now))?;
+    let granted = app
+        .grant(|core, now| core.refresh_client(&request, now))
+        .await?;
     let unix_now = clock::unix_seconds();
     let resources = granted
         .into_iter()

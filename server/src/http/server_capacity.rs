@@ -91,7 +91,9 @@ async fn lease_server_capacity(
     State(app): State<Arc<App>>,
     Checked(request): Checked<ServerCapacityRequest>,
 ) -> Result<Fresh<ServerCapacityResponse>, Refusal> {
-    let granted = app.books(|core, now| core.refresh_node(&request, now))?;
+    let granted = app
+        .grant(|core, now| core.refresh_node(&request, now))
+        .await?;
     let unix_now = clock::unix_seconds();
     let resources = granted
         .into_iter()

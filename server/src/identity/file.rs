@@ -9,7 +9,7 @@ use std::{
 use super::IdentityError;
 
 /// Makes a directory, and those it stands in, where they are absent.
-pub(super) fn create_directory(path: &Path) -> Result<(), IdentityError> {
+pub(crate) fn create_directory(path: &Path) -> Result<(), IdentityError> {
     fs::create_dir_all(path).map_err(failed("create", path))
 }
 
@@ -39,11 +39,13 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-fn sync(directory: &Path) -> io::Result<()> {
+/// Makes the names in a directory safe on the disk, which are written by themselves.
+pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
+/// Says with what it was that the system failed.
+pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
     move |source| IdentityError::Io {
         doing,
         path: path.to_owned(),

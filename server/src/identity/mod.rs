@@ -3,7 +3,7 @@
 //! Holders drop answers of a lower epoch of the same node, so the epoch must grow from one start to the next, and it must be safe on
 //! the disk before the first answer that carries it.
 
-mod file;
+pub(crate) mod file;
 
 use std::{
     io,
@@ -44,6 +44,12 @@ pub enum IdentityError {
         /// What the system said.
         source: io::Error,
     },
+    /// Another server runs on it.
+    #[error("the data directory {} is in use by another server: give each its own with --data-dir", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The file is there, but makes no sense.
     #[error(
         "{} is corrupted ({reason}): restore it from a backup; or, once all leases of this server have ended, delete it, and the \
@@ -66,6 +72,7 @@ struct Stored {
 }
 
 /// Takes up the identity in a data directory, with a new epoch; makes both when they are absent. `node` overrides the stored name.
+/// Returns the epoch of the start before, too.
 ///
 /// # Errors
 /// [`IdentityError`] when the directory cannot be used, or what is in it makes no sense.
@@ -73,15 +80,16 @@ pub(crate) fn open(
     directory: &Path,
     node: Option<NodeId>,
     unix_now: u64,
-) -> Result<Identity, IdentityError> {
-    file::create_directory(directory)?;
+) -> Result<(Identity, Option<Epoch>), IdentityError> {
     let path = directory.join(FILE);
     let stored = file::read(&path)?
         .map(|text| parse(&path, &text))
         .transpose()?;
 
-    let last = stored.as_ref().map(|stored| stored.epoch.get());
-    let next = last.map_or(0, |last| last.saturating_add(1)).max(unix_now);
+    let last = stored.as_ref().map(|stored| stored.epoch);
+    let next = last
+        .map_or(0, |last| last.get().saturating_add(1))
+        .max(unix_now);
     let epoch = Epoch::new(next).map_err(|rule| corrupted(&path, format!("its epoch {rule}")))?;
     let known = stored.map(|stored| stored.node);
     let directory = match known {
@@ -98,11 +106,12 @@ pub(crate) fn open(
         .map_err(|error| corrupted(&path, error.to_string()))?;
     file::replace(&path, &format!("{text}\n"))?;
     let Stored { node, epoch } = stored;
-    Ok(Identity {
+    let identity = Identity {
         node,
         epoch,
         directory,
-    })
+    };
+    Ok((identity, last))
 }
 
 fn parse(path: &Path, text: &str) -> Result<Stored, IdentityError> {

@@ -1,8 +1,13 @@
 use std::fs;
 
-use super::*;
+use super::{open as take, *};
 
 const NOW: u64 = 1_795_000_000;
+
+fn open(path: &Path, node: Option<NodeId>, unix_now: u64) -> Result<Identity, IdentityError> {
+    file::create_directory(path)?;
+    take(path, node, unix_now).map(|(identity, _)| identity)
+}
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()

@@ -8,6 +8,7 @@ use tokio::{sync::oneshot, time::sleep};
 use tower::ServiceExt;
 
 use super::*;
+use crate::{clock, settings::EmptyDirectory};
 
 fn settings(home: &Path) -> Settings {
     Settings {
@@ -79,30 +80,101 @@ async fn a_start_on_a_port_in_use_fails_and_uses_up_no_epoch() {
         matches!(second, Err(StartError::Listen { .. })),
         "{second:?}"
     );
+    let epoch = first.epoch().get();
+    drop(first);
     let third = Server::bind(settings(home.path())).await.unwrap();
-    assert!(third.epoch().get() <= (first.epoch().get() + 1).max(clock::unix_seconds()));
+    assert!(third.epoch().get() <= (epoch + 1).max(clock::unix_seconds()));
 }
 
 #[tokio::test]
-async fn only_a_fresh_data_directory_on_loopback_needs_no_learning() {
+async fn one_server_at_a_time_runs_on_a_data_directory() {
+    let home = TempDir::new().unwrap();
+    let first = Server::bind(settings(home.path())).await.unwrap();
+    let error = Server::bind(settings(home.path())).await.unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop(first);
+    assert!(Server::bind(settings(home.path())).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_was_cut_off_leaves_something_to_learn() {
     let home = TempDir::new().unwrap();
     let fresh = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(reason(&fresh).await, "granted");
+    let (node, epoch) = (fresh.node().clone(), fresh.epoch());
+    drop(fresh);
     let used = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(reason(&used).await, "pending");
-    assert_eq!(used.node(), fresh.node());
-    assert!(used.epoch() > fresh.epoch());
+    assert_eq!(*used.node(), node);
+    assert!(used.epoch() > epoch);
+}
 
+#[tokio::test]
+async fn a_server_that_granted_nothing_leaves_nothing_to_learn() {
     let home = TempDir::new().unwrap();
-    let exposed = Settings {
+    for _ in 0..2 {
+        drop(Server::bind(settings(home.path())).await.unwrap());
+    }
+    let used = Server::bind(settings(home.path())).await.unwrap();
+    assert_eq!(reason(&used).await, "granted");
+}
+
+#[tokio::test]
+async fn a_clean_stop_leaves_the_books_to_the_next_start_and_to_no_other() {
+    let home = TempDir::new().unwrap();
+    let server = Server::bind(settings(home.path())).await.unwrap();
+    assert_eq!(reason(&server).await, "granted");
+    assert_eq!(server.run(async {}).await, Stopped { cut_off: 0 });
+
+    let next = Server::bind(settings(home.path())).await.unwrap();
+    let view = get(&next.router(), "/v1/resources/db").await;
+    assert_eq!(
+        (&view["sum_has"], &view["in_learning_mode"]),
+        (&5.0.into(), &false.into()),
+        "{view}"
+    );
+    drop(next);
+    // It was cut off, so the books before it are old.
+    let third = Server::bind(settings(home.path())).await.unwrap();
+    let status = get(&third.router(), "/v1/status").await;
+    assert_eq!(status["leases"], 0, "{status}");
+    assert_eq!(reason(&third).await, "pending");
+}
+
+#[tokio::test]
+async fn damaged_books_are_not_taken_over_and_the_server_learns() {
+    let home = TempDir::new().unwrap();
+    let server = Server::bind(settings(home.path())).await.unwrap();
+    assert_eq!(reason(&server).await, "granted");
+    assert_eq!(server.run(async {}).await, Stopped { cut_off: 0 });
+    let books = home.path().join("data/books.json");
+    let text = std::fs::read_to_string(&books).unwrap();
+    std::fs::write(&books, text.replace("\"c\"", "\"d\"")).unwrap();
+    let next = Server::bind(settings(home.path())).await.unwrap();
+    assert_eq!(reason(&next).await, "pending");
+}
+
+#[tokio::test]
+async fn a_fresh_data_directory_may_be_a_lost_one_unless_nobody_else_was_served_or_the_operator_knows()
+ {
+    let exposed = |home: &TempDir, empty_directory| Settings {
         listen: ([0, 0, 0, 0], 0).into(),
         exposure: Exposure::Anybody,
+        empty_directory,
         ..settings(home.path())
     };
-    assert_eq!(
-        reason(&Server::bind(exposed).await.unwrap()).await,
-        "pending"
-    );
+    for (empty_directory, expected) in [
+        (EmptyDirectory::MayBeLost, "pending"),
+        (EmptyDirectory::FirstStart, "granted"),
+    ] {
+        let home = TempDir::new().unwrap();
+        let server = Server::bind(exposed(&home, empty_directory)).await.unwrap();
+        assert_eq!(reason(&server).await, expected);
+        drop(server);
+        // The second start has a directory that is used, whatever the operator says.
+        let server = Server::bind(exposed(&home, EmptyDirectory::FirstStart)).await;
+        assert_eq!(reason(&server.unwrap()).await, "pending");
+    }
 }
 
 #[tokio::test]
@@ -112,6 +184,7 @@ async fn it_names_an_address_at_which_it_is_reached() {
     let discovery = get(&server.router(), "/v1/discovery").await;
     let address = format!("http://{}", server.local_addr());
     assert_eq!(discovery["mastership"]["master_address"], address);
+    drop(server);
 
     let everywhere = Settings {
         listen: ([0, 0, 0, 0], 0).into(),
@@ -122,6 +195,7 @@ async fn it_names_an_address_at_which_it_is_reached() {
     let discovery = get(&server.router(), "/v1/discovery").await;
     let named = discovery["mastership"]["master_address"].as_str().unwrap();
     assert!(!named.contains("0.0.0.0"), "{named}");
+    drop(server);
 
     let advertised = Settings {
         advertise: Some("https://doorman.example".parse().unwrap()),

@@ -18,7 +18,14 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Starts one with this document on a free port, with a fresh data directory.
     pub(crate) fn start(document: &str) -> Self {
-        let home = TempDir::new().expect("a folder for temporary files");
+        Self::start_in(
+            TempDir::new().expect("a folder for temporary files"),
+            document,
+        )
+    }
+
+    /// Starts one with this document in a folder, the data directory of which is `data`.
+    pub(crate) fn start_in(home: TempDir, document: &str) -> Self {
         std::fs::write(home.path().join("limits.yaml"), document).expect("the folder is new");
         let (process, address) = run(home.path(), "127.0.0.1:0");
         Self {
@@ -45,6 +52,23 @@ impl ControlPlane {
         self.process.wait()
     }
 
+    /// Asks it to stop, and waits until it has, in good order.
+    pub(crate) fn stop(self) -> Down {
+        let Self {
+            process,
+            address,
+            home,
+        } = self;
+        process.terminate();
+        assert_eq!(process.wait().code(), Some(0));
+        Down { address, home }
+    }
+
+    /// The folder with its document, `limits.yaml`, and its data directory, `data`.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
     /// The base address.
     pub(crate) fn address(&self) -> &str {
         &self.address
@@ -65,7 +89,7 @@ impl ControlPlane {
     }
 }
 
-/// A control plane that has been killed, with what it left.
+/// A control plane that has stopped, with what it left.
 #[derive(Debug)]
 pub(crate) struct Down {
     address: String,

@@ -16,7 +16,7 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use doorman_config::Document;
-use doorman_openapi::{Epoch, NodeId, Problem, ServerId};
+use doorman_openapi::{Epoch, Moment, NodeId, Problem, ServerId};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -25,6 +25,7 @@ use crate::{
     app::{About, App},
     clock,
     core::{self, Core, Predecessor, Unmatched},
+    restart::Horizon,
 };
 
 /// A fresh server with the built-in document.
@@ -44,7 +45,9 @@ fn app() -> Arc<App> {
         config_source: "built-in".to_owned(),
         document,
     };
-    Arc::new(App::new(core, about))
+    // All leases are covered, as if a disk had taken everything.
+    let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));
+    Arc::new(App::new(core, horizon, about))
 }
 
 fn router() -> Router {
