@@ -19,14 +19,16 @@ fn moment(tick: i64) -> Moment {
 
 fn flow(rate: Rate) -> Flow {
     match rate {
+        Rate::Shut => Flow::Shut,
+        Rate::At(rate) => Flow::leased(Some(rate as f64)),
         Rate::Open => Flow::Open,
-        Rate::At(rate) => Flow::at(rate as f64),
     }
 }
 
-/// Whole tokens a second; 0 is shut.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Rate {
+    Shut,
+    /// Whole tokens a second, maybe none.
     At(i64),
     Open,
 }
@@ -38,7 +40,7 @@ enum Step {
     /// A request of so many 512ths of a token.
     Ask(i64),
     /// A lease of a rate for so many ticks, and what counts after it.
-    Lease(i64, i64, Rate),
+    Lease(Rate, i64, Rate),
     /// The lease is lost, or known to have ended.
     Lose(Rate),
 }
@@ -49,7 +51,7 @@ struct Naive {
     tick: i64,
     level: i64,
     burst_ticks: i64,
-    lease: Option<(i64, i64)>,
+    lease: Option<(Rate, i64)>,
     lapse: Rate,
     /// When everything began to pass.
     open_since: Option<i64>,
@@ -72,7 +74,7 @@ impl Naive {
 
     fn rate(&self) -> Rate {
         match self.lease {
-            Some((rate, ends)) if self.tick < ends => Rate::At(rate),
+            Some((rate, ends)) if self.tick < ends => rate,
             _ => self.lapse,
         }
     }
@@ -82,32 +84,27 @@ impl Naive {
     }
 
     fn pass_one_tick(&mut self) {
-        if let Rate::At(rate) = self.rate()
-            && rate > 0
-        {
+        if let Rate::At(rate) = self.rate() {
             self.level = (self.level + rate).min(self.burst(rate));
             self.fresh = false;
         }
         let before = self.rate();
         self.tick += 1;
         match self.rate() {
-            Rate::At(rate) if rate > 0 => self.level = self.level.min(self.burst(rate)),
+            Rate::At(rate) => self.level = self.level.min(self.burst(rate)),
             Rate::Open if before != Rate::Open => self.open_since = Some(self.tick),
-            Rate::At(_) | Rate::Open => {}
+            Rate::Shut | Rate::Open => {}
         }
     }
 
-    fn switch(&mut self, lease: Option<(i64, i64)>, lapse: Rate) {
+    fn switch(&mut self, lease: Option<(Rate, i64)>, lapse: Rate) {
         let before = self.rate();
         (self.lease, self.lapse) = (lease, lapse);
         match (before, self.rate()) {
             (Rate::Open, Rate::Open) => {}
             (_, Rate::Open) => self.open_since = Some(self.tick),
-            (before, Rate::At(0)) => {
-                if before == Rate::Open {
-                    self.level = self.level.max(0);
-                }
-            }
+            (Rate::Open, Rate::Shut) => self.level = self.level.max(0),
+            (Rate::Shut | Rate::At(_), Rate::Shut) => {}
             (before, Rate::At(rate)) => {
                 let burst = self.burst(rate);
                 if before == Rate::Open {
@@ -128,7 +125,7 @@ impl Naive {
     fn ask(&mut self, cost: i64) -> bool {
         let admitted = match self.rate() {
             Rate::Open => true,
-            Rate::At(0) => false,
+            Rate::Shut => false,
             Rate::At(rate) => self.level >= cost.min(self.burst(rate)),
         };
         if admitted {
@@ -185,11 +182,15 @@ impl Bucket {
 }
 
 fn rates() -> impl Strategy<Value = i64> {
-    prop_oneof![1 => Just(0), 6 => 1..40_i64, 2 => 40..3_000_i64]
+    prop_oneof![6 => 1..40_i64, 2 => 40..3_000_i64]
+}
+
+fn leases() -> impl Strategy<Value = Rate> {
+    prop_oneof![1 => Just(Rate::Shut), 1 => Just(Rate::At(0)), 8 => rates().prop_map(Rate::At)]
 }
 
 fn lapses() -> impl Strategy<Value = Rate> {
-    prop_oneof![1 => Just(Rate::Open), 1 => Just(Rate::At(0)), 2 => rates().prop_map(Rate::At)]
+    prop_oneof![1 => Just(Rate::Open), 1 => Just(Rate::Shut), 2 => rates().prop_map(Rate::At)]
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -197,9 +198,19 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => prop_oneof![0..40_i64, 0..1_000_i64].prop_map(Step::Pass),
         16 => costs.prop_map(Step::Ask),
-        3 => (rates(), 1..3_000_i64, lapses()).prop_map(|(rate, ticks, lapse)| Step::Lease(rate, ticks, lapse)),
+        3 => (leases(), 1..3_000_i64, lapses()).prop_map(|(rate, ticks, lapse)| Step::Lease(rate, ticks, lapse)),
         1 => lapses().prop_map(Step::Lose),
     ]
+}
+
+/// Notes the flow from the last tick on. A gap in which everything passes forgives debt, however short it is: once something was
+/// admitted, such a tick counts as one.
+fn note_flow(flows: &mut [Flow], admitted: &[(usize, f64, f64)], flow: Flow) {
+    if let Some(last) = flows.last_mut()
+        && (*last != Flow::Open || admitted.is_empty())
+    {
+        *last = flow;
+    }
 }
 
 proptest! {
@@ -218,7 +229,7 @@ proptest! {
                 Step::Lease(rate, ticks, lapse) => {
                     let ends = naive.tick + ticks;
                     naive.switch(Some((rate, ends)), lapse);
-                    let (rate, lapse) = (flow(Rate::At(rate)), flow(lapse));
+                    let (rate, lapse) = (flow(rate), flow(lapse));
                     bucket.switch(Supply::Lease { flow: rate, ends: moment(ends), lapse }, now);
                 }
                 Step::Lose(lapse) => {
@@ -248,8 +259,8 @@ proptest! {
                             // What counts ticks misses what is true only for a part of one, at the end of a lease.
                             let end = moment(naive.tick + horizon);
                             let part_of_a_tick = |promise: Moment| {
-                                !promise
-.since(now).as_nanos().is_multiple_of(u128::from(NANOS_PER_TICK))
+                                let ticks = promise.since(now).as_nanos();
+                                !ticks.is_multiple_of(u128::from(NANOS_PER_TICK))
                                     && bucket.admits(take, promise)
                             };
                             prop_assert!(promise.is_none_or(|promise| promise > end || part_of_a_tick(promise)));
@@ -270,7 +281,6 @@ proptest! {
         // What was in force from each tick on, by the terms themselves; and what was admitted when, under which burst.
         let mut flows = vec![flow(lapse)];
         let mut admitted: Vec<(usize, f64, f64)> = Vec::new();
-        let mut lost_at = None;
         for step in steps {
             let tick = flows.len() - 1;
             let now = moment(i64::try_from(tick).unwrap());
@@ -283,17 +293,13 @@ proptest! {
                 }
                 Step::Lease(rate, ticks, lapse) => {
                     let ends = moment(i64::try_from(tick).unwrap() + ticks);
-                    let (rate, lapse) = (flow(Rate::At(rate)), flow(lapse));
+                    let (rate, lapse) = (flow(rate), flow(lapse));
                     bucket.switch(Supply::Lease { flow: rate, ends, lapse }, now);
-                    // A gap in which everything passes forgives debt, however short it is.
-                    if lost_at != Some(tick) || flows[tick] != Flow::Open {
-                        flows[tick] = bucket.terms.at(now, bucket.burst).flow;
-                    }
+                    note_flow(&mut flows, &admitted, bucket.terms.at(now, bucket.burst).flow);
                 }
                 Step::Lose(lapse) => {
                     bucket.switch(Supply::NoLease { lapse: flow(lapse) }, now);
-                    lost_at = Some(tick);
-                    flows[tick] = bucket.terms.at(now, bucket.burst).flow;
+                    note_flow(&mut flows, &admitted, bucket.terms.at(now, bucket.burst).flow);
                 }
                 Step::Ask(cost) => {
                     // As many as there is room for: whoever asks, asks without pause.
@@ -336,7 +342,7 @@ proptest! {
 
 #[test]
 fn a_place_given_back_late_returns_only_what_has_not_overflowed() {
-    let mut bucket = Bucket::new(TICKS, Rate::At(0));
+    let mut bucket = Bucket::new(TICKS, Rate::Shut);
     let supply = Supply::Lease {
         flow: Flow::At(10.0),
         ends: Moment::NEVER,
@@ -354,7 +360,7 @@ fn a_place_given_back_late_returns_only_what_has_not_overflowed() {
 
 #[test]
 fn a_rate_below_one_request_a_burst_still_admits() {
-    let mut bucket = Bucket::new(TICKS, Rate::At(0));
+    let mut bucket = Bucket::new(TICKS, Rate::Shut);
     let supply = Supply::Lease {
         flow: Flow::At(0.25),
         ends: Moment::NEVER,
@@ -373,7 +379,7 @@ fn a_rate_below_one_request_a_burst_still_admits() {
 #[test]
 fn no_rate_makes_the_promise_run_past_the_end_of_time() {
     for rate in [f64::MIN_POSITIVE, 1e-300, 1e-12, 1e15, f64::MAX] {
-        let mut bucket = Bucket::new(TICKS, Rate::At(0));
+        let mut bucket = Bucket::new(TICKS, Rate::Shut);
         let supply = Supply::Lease {
             flow: Flow::at(rate),
             ends: Moment::NEVER,
