@@ -50,7 +50,7 @@ mod yaml;
 pub use document::Document;
 pub use fault::{Fault, Faults, Position};
 pub use glob::{Glob, InvalidGlob};
-pub use source::{InvalidSource, LoadError, Source};
+pub use source::{InvalidSource, LoadError, Source, Unread};
 pub use template::{SafeCapacityRule, Template, default_algorithm};
 
 /// The most bytes that a document may have: 4 MiB.

@@ -63,14 +63,56 @@ impl Source {
     /// # Errors
     /// [`LoadError`] when it cannot be read, or is wrong.
     pub fn load(&self) -> Result<Document, LoadError> {
-        let fail = |cause| LoadError {
-            path: self.path.clone(),
-            cause,
-        };
-        let bytes = read_bounded(&self.path).map_err(|error| fail(Cause::Io(error)))?;
-        text(&bytes)
+        self.read()?.document()
+    }
+
+    /// Reads what is there now, whether it is a document or not. Blocks on the file system.
+    ///
+    /// # Errors
+    /// [`LoadError`] when it cannot be read.
+    pub fn read(&self) -> Result<Unread, LoadError> {
+        match read_bounded(&self.path) {
+            Ok(bytes) => Ok(Unread {
+                path: self.path.clone(),
+                bytes,
+            }),
+            Err(error) => Err(LoadError {
+                path: self.path.clone(),
+                cause: Cause::Io(error),
+            }),
+        }
+    }
+
+    /// The directory in which a change of the document shows, however it comes about: by an edit of the file, by another file that
+    /// takes its name, or by a symbolic link that is turned to another directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        match self.path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        }
+    }
+}
+
+/// What a source held at one time; two of them are equal when they are so byte by byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Unread {
+    /// Makes a document of it.
+    ///
+    /// # Errors
+    /// [`LoadError`] when it is wrong.
+    pub fn document(&self) -> Result<Document, LoadError> {
+        text(&self.bytes)
             .and_then(Document::parse)
-            .map_err(|faults| fail(Cause::Faults(faults)))
+            .map_err(|faults| LoadError {
+                path: self.path.clone(),
+                cause: Cause::Faults(faults),
+            })
     }
 }
 

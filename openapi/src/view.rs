@@ -116,6 +116,11 @@ pub struct Status {
     pub config_source: String,
     /// Identifies the document now in force: equal documents have equal versions.
     pub config_version: String,
+    /// Why the last change of the document's source was refused; absent while the document in force is that of the source. A line a
+    /// fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub config_error: Option<String>,
     /// How many resources are live.
     pub resources: usize,
     /// How many leases the books hold, of all resources together.

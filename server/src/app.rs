@@ -1,16 +1,16 @@
 //! What all handlers share: the books behind one lock, and what the server knows of itself.
 
 use std::sync::{
-    Arc, Mutex,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
-use doorman_config::Document;
 use doorman_openapi::{Discovery, Epoch, Mastership, Moment, NodeId, Seconds, ServerId, Status};
 
 use crate::{
     clock,
     core::{Core, Granted},
+    reload::InForce,
     restart::Horizon,
 };
 
@@ -23,6 +23,7 @@ pub(crate) struct BooksInDoubt;
 pub(crate) struct App {
     core: Mutex<Core>,
     horizon: Arc<Horizon>,
+    in_force: Mutex<InForce>,
     draining: AtomicBool,
     started: Moment,
     about: About,
@@ -37,14 +38,14 @@ pub(crate) struct About {
     /// The base address at which others reach it.
     pub(crate) advertise: String,
     pub(crate) config_source: String,
-    pub(crate) document: Arc<Document>,
 }
 
 impl App {
-    pub(crate) fn new(core: Core, horizon: Arc<Horizon>, about: About) -> Self {
+    pub(crate) fn new(core: Core, horizon: Arc<Horizon>, in_force: InForce, about: About) -> Self {
         Self {
             core: Mutex::new(core),
             horizon,
+            in_force: Mutex::new(in_force),
             draining: AtomicBool::new(false),
             started: clock::now(),
             about,
@@ -67,6 +68,12 @@ impl App {
     ) -> Result<Vec<Granted>, BooksInDoubt> {
         let (granted, handled) = self.books(|core, now| (decide(core, now), now))?;
         Ok(self.horizon.secure(granted, handled).await)
+    }
+
+    /// The document in force. To be held for a moment only, and not together with the books.
+    pub(crate) fn in_force(&self) -> MutexGuard<'_, InForce> {
+        // It is whole after every statement that changes it, so a panic elsewhere does no harm to it.
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the books can be trusted.
@@ -104,6 +111,7 @@ impl App {
     pub(crate) fn status(&self) -> Result<Status, BooksInDoubt> {
         let (counts, now) = self.books(|core, now| (core.counts(), now))?;
         let about = &self.about;
+        let in_force = self.in_force();
         Ok(Status {
             server_id: about.server_id.clone(),
             node: about.node.clone(),
@@ -115,7 +123,8 @@ impl App {
             uptime: Seconds::from(now.since(self.started)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config_source: about.config_source.clone(),
-            config_version: about.document.version().to_owned(),
+            config_version: in_force.document().version().to_owned(),
+            config_error: in_force.error().map(str::to_owned),
             resources: counts.resources,
             leases: counts.leases,
         })

@@ -3,6 +3,7 @@
 use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc};
 
 use axum::Router;
+use doorman_config::Source;
 use doorman_openapi::{Epoch, InvalidId, NodeId, ServerId};
 use tokio::task::JoinSet;
 
@@ -11,6 +12,7 @@ use crate::{
     http,
     identity::IdentityError,
     listen::Listener,
+    reload::{self, InForce},
     restart::{Held, Start, Started},
     settings::{BaseUrl, Exposure, Settings},
     sweeper,
@@ -33,6 +35,7 @@ pub struct Server {
     listener: Listener,
     app: Arc<App>,
     held: Held,
+    follows: Option<Source>,
 }
 
 /// Why a server does not start.
@@ -114,12 +117,17 @@ impl Server {
             epoch: identity.epoch,
             advertise: advertised(settings.advertise, address),
             config_source: settings.config_source,
-            document: settings.document,
         };
         Ok(Self {
             listener,
-            app: Arc::new(App::new(core, horizon, about)),
+            app: Arc::new(App::new(
+                core,
+                horizon,
+                InForce::new(settings.document),
+                about,
+            )),
             held,
+            follows: settings.follows,
         })
     }
 
@@ -157,21 +165,26 @@ impl Server {
             listener,
             app,
             held,
+            follows,
         } = self;
-        let mut sweeper = JoinSet::new();
-        sweeper.spawn(sweeper::run(Arc::clone(&app)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(sweeper::run(Arc::clone(&app)));
+        if let Some(source) = follows {
+            tasks.spawn(reload::follow(Arc::clone(&app), source));
+        }
 
         let mut served = pin!(listener.serve(router, shutdown, || app.begin_drain()));
         let cut_off = tokio::select! {
             cut_off = &mut served => cut_off,
-            // It gives up when the books are in doubt; those who ask must still be told so.
-            Some(ended) = sweeper.join_next() => {
+            // They give up when the books are in doubt; those who ask must still be told so.
+            Some(ended) = tasks.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "the sweeper failed");
+                    tracing::error!(%error, "a task of the server failed");
                 }
                 served.await
             }
         };
+        tasks.shutdown().await;
         // Nobody is answered any more, so these books are the last word.
         let books = Arc::clone(&app);
         let left = tokio::task::spawn_blocking(move || {

@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc};
 
 use axum::http::Uri;
-use doorman_config::Document;
+use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
 
 use crate::core::Unmatched;
@@ -17,6 +17,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// How much there is of what.
     pub document: Arc<Document>,
+    /// Where the document is followed to as that changes; absent: it stays as it is.
+    pub follows: Option<Source>,
     /// Where the document comes from, for people.
     pub config_source: String,
     /// The address at which others reach the server; absent: the one it listens on.
@@ -66,6 +68,7 @@ impl Default for Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], Self::PORT)),
             data_dir: PathBuf::from("./doorman-data"),
             document: Arc::new(Document::built_in()),
+            follows: None,
             config_source: "built-in".to_owned(),
             advertise: None,
             server_id: None,

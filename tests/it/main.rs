@@ -12,6 +12,7 @@
 mod fleet;
 mod idle;
 mod outage;
+mod reload;
 mod restart;
 mod shutdown;
 mod start;

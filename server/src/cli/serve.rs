@@ -26,7 +26,7 @@ pub(super) struct Arguments {
     /// Where to listen; port 0 takes a free one
     #[arg(long, env = "DOORMAN_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = address)]
     listen: SocketAddr,
-    /// The document that says how much there is of what: file:PATH, in YAML or JSON. Absent: a built-in one
+    /// The document that says how much there is of what: file:PATH, in YAML or JSON, followed as it changes. Absent: a built-in one
     #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE", value_parser = Source::parse)]
     config: Option<Source>,
     /// Where to keep what must outlive a start; made when it is absent
@@ -135,6 +135,7 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         listen,
         data_dir,
         document: Arc::new(document),
+        follows: config,
         config_source,
         advertise,
         server_id,

@@ -52,7 +52,8 @@ async fn get_discovery(State(app): State<Arc<App>>, NoQuery: NoQuery) -> Fresh<D
 
 /// Look at the server
 ///
-/// Who it is, how long it has been up, which document is in force, and how much its books hold.
+/// Who it is, how long it has been up, which document is in force, and how much its books hold. `config_error` is there while the
+/// document's source says what cannot come into force, and why.
 #[utoipa::path(
     get,
     path = paths::STATUS,

@@ -65,8 +65,9 @@ impl Core {
                 continue;
             };
             let resource = &live.resource;
-            survey.learning += usize::from(resource.in_learning_mode(now));
-            survey.over_capacity += usize::from(resource.is_over_capacity());
+            let learning = resource.in_learning_mode(now);
+            survey.learning += usize::from(learning);
+            survey.over_capacity += usize::from(!learning && resource.is_over_capacity());
             let key = u32::try_from(key).unwrap_or(u32::MAX);
             survey
                 .top

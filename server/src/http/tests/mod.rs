@@ -25,6 +25,7 @@ use crate::{
     app::{About, App},
     clock,
     core::{self, Core, Predecessor, Unmatched},
+    reload::InForce,
     restart::Horizon,
 };
 
@@ -43,11 +44,10 @@ fn app() -> Arc<App> {
         epoch: Epoch::new(7).unwrap(),
         advertise: "http://127.0.0.1:7300".to_owned(),
         config_source: "built-in".to_owned(),
-        document,
     };
     // All leases are covered, as if a disk had taken everything.
     let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));
-    Arc::new(App::new(core, horizon, about))
+    Arc::new(App::new(core, horizon, InForce::new(document), about))
 }
 
 fn router() -> Router {

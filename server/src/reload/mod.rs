@@ -1,0 +1,120 @@
+//! The document follows its source while the server runs; a bad change never replaces a good document.
+//!
+//! A change is seen because the directory is watched, or at the latest by the next look, and taken when the source has held still for a
+//! moment: an edit in place can be read half-way, and half a document may well be a valid one. Nobody's lease is touched by it: what
+//! stands stands until its next refresh.
+
+mod in_force;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use doorman_config::{Document, LoadError, Source, Unread};
+use tokio::{task, time::sleep};
+
+use self::watch::Watch;
+use crate::app::App;
+
+pub(crate) use self::in_force::InForce;
+
+/// How often it looks by itself: not every file system tells of changes, and a link may point to where nobody watches.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long the source must hold still.
+const STILL: Duration = Duration::from_millis(250);
+/// How often it is looked at for that; one that never holds still is taken as it is.
+const PATIENCE: u32 = 20;
+
+/// What the source held, or why it could not be read.
+type Seen = Result<Unread, String>;
+
+/// Follows the source until the books are in doubt.
+pub(crate) async fn follow(app: Arc<App>, source: Source) {
+    let mut watch = Watch::of(source.directory());
+    let mut seen = None;
+    loop {
+        let now = settled(&source, seen.as_ref()).await;
+        if seen.as_ref() != Some(&now) && !consider(&app, &source, &now).await {
+            return;
+        }
+        seen = Some(now);
+        tokio::select! {
+            () = watch.changed() => {}
+            () = sleep(LOOK) => {}
+        }
+    }
+}
+
+/// What the source holds once it holds still; at once when it is what was seen before.
+async fn settled(source: &Source, seen: Option<&Seen>) -> Seen {
+    let mut now = read(source).await;
+    for _ in 0..PATIENCE {
+        if seen == Some(&now) {
+            break;
+        }
+        sleep(STILL).await;
+        let then = std::mem::replace(&mut now, read(source).await);
+        if then == now {
+            break;
+        }
+    }
+    now
+}
+
+async fn read(source: &Source) -> Seen {
+    let source = source.clone();
+    let read = task::spawn_blocking(move || source.read()).await;
+    read.map_err(|error| error.to_string())?
+        .map_err(|error| reason(&error))
+}
+
+/// Puts a document in force if there is a new and good one; `false` when the books are in doubt.
+async fn consider(app: &App, source: &Source, seen: &Seen) -> bool {
+    let document = match seen.clone() {
+        Ok(unread) => parse(unread).await,
+        Err(reason) => Err(reason),
+    };
+    let document = match document {
+        Ok(document) => document,
+        Err(reason) => {
+            tracing::error!(%source, "the document is wrong, and the one before stays in force:\n{reason}");
+            app.in_force().refuse(reason);
+            return true;
+        }
+    };
+    if **app.in_force().document() == document {
+        app.in_force().is_current();
+        return true;
+    }
+    for warning in document.warnings() {
+        tracing::warn!(%source, "{warning}");
+    }
+    let document = Arc::new(document);
+    // What is left of the old one is dropped when nobody waits for the books.
+    let old = Arc::clone(app.in_force().document());
+    let changed = app.books(|core, _| core.reconfigure(Arc::clone(&document)));
+    drop(old);
+    if changed.is_err() {
+        return false;
+    }
+    tracing::info!(%source, version = document.version(), "a new document is in force");
+    app.in_force().replace(document);
+    true
+}
+
+async fn parse(unread: Unread) -> Result<Document, String> {
+    let parsed = task::spawn_blocking(move || unread.document()).await;
+    parsed
+        .map_err(|error| error.to_string())?
+        .map_err(|error| reason(&error))
+}
+
+/// A fault a line, or why it could not be read.
+fn reason(error: &LoadError) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,132 @@
+use std::{fs, path::Path};
+
+use doorman_openapi::{Epoch, Moment, NodeId, ServerId};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    app::About,
+    clock,
+    core::{Core, Predecessor, Settings, Unmatched},
+    restart::Horizon,
+};
+
+fn text(capacity: u32) -> String {
+    format!(
+        "resources: [{{identifier_glob: '*', capacity: {capacity}, algorithm: {{kind: FAIR_SHARE}}}}]"
+    )
+}
+
+/// A server that follows a file, while `test` changes it.
+async fn following(test: impl AsyncFnOnce(&Path, &App)) {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("limits.yaml");
+    fs::write(&file, text(1)).unwrap();
+    let source = Source::file(&file);
+    let document = Arc::new(source.load().unwrap());
+    let settings = Settings {
+        max_leases: 10,
+        unmatched: Unmatched::Grant,
+        predecessor: Predecessor::None,
+    };
+    let about = About {
+        server_id: ServerId::new("s").unwrap(),
+        node: NodeId::new("n").unwrap(),
+        epoch: Epoch::new(1).unwrap(),
+        advertise: String::new(),
+        config_source: source.to_string(),
+    };
+    let core = Core::new(Arc::clone(&document), settings, clock::now());
+    let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));
+    let app = Arc::new(App::new(core, horizon, InForce::new(document), about));
+    tokio::select! {
+        () = follow(Arc::clone(&app), source) => panic!("it stopped following"),
+        () = test(&file, &app) => {}
+    }
+}
+
+fn capacity(app: &App) -> f64 {
+    app.in_force().document().templates()[0].capacity().get()
+}
+
+async fn until(app: &App, is: impl Fn(&App) -> bool) {
+    while !is(app) {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_comes_into_force() {
+    following(async |file, app| {
+        fs::write(file, text(2)).unwrap();
+        until(app, |app| capacity(app) == 2.0).await;
+        let replacement = file.with_extension("new");
+        fs::write(&replacement, text(3)).unwrap();
+        fs::rename(&replacement, file).unwrap();
+        until(app, |app| capacity(app) == 3.0).await;
+        assert_eq!(app.in_force().reloads().refused, 0);
+        assert_eq!(app.in_force().reloads().applied, 2);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_change_is_told_and_the_good_document_stays() {
+    following(async |file, app| {
+        fs::write(file, "resources: [{identifier_glob: '*', capacity: -1}]").unwrap();
+        until(app, |app| app.in_force().error().is_some()).await;
+        let error = app.in_force().error().unwrap_or_default().to_owned();
+        assert!(
+            error.contains("limits.yaml:1") && error.contains("capacity"),
+            "{error}"
+        );
+        assert_eq!(capacity(app), 1.0);
+
+        fs::remove_file(file).unwrap();
+        until(app, |app| app.in_force().reloads().refused == 2).await;
+        assert!(
+            app.in_force()
+                .error()
+                .is_some_and(|error| error.contains("cannot be read"))
+        );
+
+        // What was in force comes back: nothing changes, and nothing is wrong any more.
+        fs::write(file, text(1) + "\n").unwrap();
+        until(app, |app| app.in_force().error().is_none()).await;
+        assert_eq!(app.in_force().reloads().applied, 0);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_that_is_being_written_is_not_taken_half_way() {
+    following(async |file, app| {
+        // Each part of it would be valid by itself.
+        let whole = "resources:\n".to_owned()
+            + &(0..8)
+                .map(|n| {
+                    format!(
+                        "- {{identifier_glob: r{n}, capacity: 9, algorithm: {{kind: STATIC}}}}\n"
+                    )
+                })
+                .collect::<String>();
+        let mut written = String::new();
+        for line in whole.split_inclusive('\n') {
+            written += line;
+            fs::write(file, &written).unwrap();
+            sleep(Duration::from_millis(100)).await;
+        }
+        until(app, |app| capacity(app) == 9.0).await;
+        assert_eq!(app.in_force().document().templates().len(), 8);
+        let reloads = app.in_force().reloads();
+        assert_eq!((reloads.applied, reloads.refused), (1, 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reason_without_end_is_cut_short() {
+    let mut in_force = InForce::new(Arc::new(Document::built_in()));
+    in_force.refuse("ü".repeat(5000));
+    assert!(in_force.error().is_some_and(|error| error.len() < 4100));
+}
