@@ -81,7 +81,8 @@ impl Template {
         self.per
     }
 
-    /// How long after a decision an early request only gets that decision again; from 0, and shorter than a lease.
+    /// How long after a decision an early request only gets that decision again; from 0, and at most the refresh
+    /// interval.
     #[must_use]
     pub fn minimum_refresh_interval(&self) -> Seconds {
         self.minimum_refresh_interval

@@ -455,7 +455,7 @@ proptest! {
                 let mut template = serde_json::json!({
                     "identifier_glob": glob,
                     "capacity": capacity,
-                    "minimum_refresh_interval": minimum,
+                    "minimum_refresh_interval": minimum * refresh,
                     "algorithm": {"kind": kind, "lease_length": lease, "refresh_interval": refresh},
                 });
                 if let Some(safe) = safe {

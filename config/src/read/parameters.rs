@@ -14,6 +14,9 @@ use crate::{
 
 const FIELDS: &[&str] = &["name", "value"];
 
+/// Smaller steps could not be counted: there would be more of them in a capacity than a number can tell apart.
+const SMALLEST_STEP: f64 = 1e-6;
+
 /// Reads the parameters of an algorithm; each may stand once, and only where the algorithm takes it.
 pub(super) fn read(
     fields: &Fields<'_>,
@@ -62,6 +65,16 @@ fn read_one(
             parameters.surplus.replace(value).map(|_| "surplus")
         }
         ParameterName::Granularity => {
+            if value > 0.0
+                && value < SMALLEST_STEP
+                && let Some((node, place)) = fields.get("value")
+            {
+                let message = format!(
+                    "must be 0 or a number from 0.000001 for granularity, not {}",
+                    node.value
+                );
+                return Err(faults.add(node.at, place, message));
+            }
             let value = Capacity::saturating(value);
             parameters.granularity.replace(value).map(|_| "granularity")
         }

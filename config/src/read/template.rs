@@ -93,12 +93,12 @@ impl<'n> Draft<'n> {
     ) -> Result<Template, Reported> {
         let terms = self.terms(catch_all, faults)?;
         let minimum_refresh_interval = self.minimum_refresh_interval?.unwrap_or(Seconds::ZERO);
-        if minimum_refresh_interval >= terms.algorithm.lease_length
+        if minimum_refresh_interval > terms.algorithm.refresh_interval
             && let Some((node, place)) = self.fields.get("minimum_refresh_interval")
         {
             let message = format!(
-                "must be shorter than the lease_length of {} seconds, or no lease could be renewed; not {}",
-                terms.algorithm.lease_length, node.value
+                "must be at most the refresh_interval of {} seconds, or every regular refresh would be too early; not {}",
+                terms.algorithm.refresh_interval, node.value
             );
             return Err(faults.add(node.at, place, message));
         }

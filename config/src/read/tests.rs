@@ -219,8 +219,8 @@ fn checks_the_numbers_of_a_template() {
     );
     check_field(
         "minimum_refresh_interval: 60",
-        "5:29: resources[0] \"db\": minimum_refresh_interval: must be shorter than the lease_length of 60 seconds, or no lease \
-         could be renewed; not 60",
+        "5:29: resources[0] \"db\": minimum_refresh_interval: must be at most the refresh_interval of 5 seconds, or every regular \
+         refresh would be too early; not 60",
     );
 }
 
@@ -301,6 +301,10 @@ fn checks_the_algorithm() {
     check_algorithm(
         "kind: FAIR_SHARE, parameters: [{name: surplus, value: 0}, {name: surplus, value: 1}]",
         "4:73: resources[0] \"db\": algorithm.parameters[1]: must be left out: surplus stands only once",
+    );
+    check_algorithm(
+        "kind: FAIR_SHARE, parameters: [{name: granularity, value: 1e-310}]",
+        "4:73: resources[0] \"db\": algorithm.parameters[0].value: must be 0 or a number from 0.000001 for granularity, not 1e-310",
     );
     check_algorithm(
         "kind: FAIR_SHARE, parameters: [{name: size, value: 1}]",

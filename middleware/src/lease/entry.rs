@@ -49,6 +49,8 @@ pub(super) struct Entry {
     /// When the newest request was sent.
     sent: Option<Moment>,
     state: State,
+    /// Whether the newest request said that a lease is held.
+    claimed: bool,
     /// Whether the newest request does no more than report a shrink.
     reporting: bool,
     refused: bool,
@@ -67,6 +69,7 @@ impl Entry {
             state: State::Waiting {
                 due: now.after(GATHERING),
             },
+            claimed: false,
             reporting: false,
             refused: false,
         }
@@ -130,11 +133,13 @@ impl Entry {
         self.asked = self.demand.wants;
         self.sent = Some(now);
         self.state = State::UnderWay { seq };
+        let has = self.held(now);
+        self.claimed = has.is_some();
         ResourceRequest {
             resource_id: id.clone(),
             wants: self.demand.wants,
             priority: 0,
-            has: self.held(now).map(|capacity| Held { capacity }),
+            has: has.map(|capacity| Held { capacity }),
             outstanding: Capacity::ZERO,
             used: Some(self.demand.used),
         }
@@ -170,6 +175,12 @@ impl Entry {
         now: Moment,
         chance: &mut fastrand::Rng,
     ) {
+        if self.claimed && self.held(now).is_none() {
+            // What was said to be held is held no more, and a server that has restarted meanwhile may only have repeated it: others
+            // may have it by now. Ask again, saying so.
+            self.put_off(now);
+            return;
+        }
         let sent = self.sent.unwrap_or(now);
         let before = self.held(now).unwrap_or_default().get();
         self.lease = lease_in(answer, sent).filter(|lease| now < lease.ends);

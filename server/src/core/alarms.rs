@@ -11,6 +11,9 @@ use doorman_openapi::Moment;
 #[derive(Debug)]
 pub(super) struct Alarms<K: Ord>(BinaryHeap<Reverse<(Moment, K)>>);
 
+/// So many alarms may always lie about.
+const SPARE: usize = 64;
+
 impl<K: Ord> Default for Alarms<K> {
     fn default() -> Self {
         Self(BinaryHeap::new())
@@ -21,6 +24,18 @@ impl<K: Ord> Alarms<K> {
     /// Rings at `at`.
     pub(super) fn set(&mut self, at: Moment, key: K) {
         self.0.push(Reverse((at, key)));
+    }
+
+    /// Throws away the alarms that nobody waits for, when there are more of them than of those `waited_for` tells of. What that costs
+    /// was paid for by setting as many.
+    pub(super) fn prune<I: Iterator<Item = (Moment, K)>>(
+        &mut self,
+        waiting: usize,
+        waited_for: impl FnOnce() -> I,
+    ) {
+        if self.0.len() > 2 * waiting + SPARE {
+            self.0 = waited_for().map(Reverse).collect();
+        }
     }
 
     /// The earliest alarm that is still to ring.
@@ -34,5 +49,22 @@ impl<K: Ord> Alarms<K> {
             return None;
         }
         self.0.pop().map(|Reverse(alarm)| alarm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_waits_for_does_not_pile_up() {
+        let at = |seconds: u32| Moment::ORIGIN.after_seconds(f64::from(seconds));
+        let mut alarms = Alarms::default();
+        for seconds in 0..10_000 {
+            alarms.set(at(seconds), 7);
+            alarms.prune(1, || [(at(seconds), 7)].into_iter());
+        }
+        assert!(alarms.0.len() <= SPARE + 3, "{}", alarms.0.len());
+        assert_eq!(alarms.ring(Moment::NEVER).map(|(_, key)| key), Some(7));
     }
 }

@@ -241,7 +241,7 @@ impl Core {
         let key = self.find_or_add(id, now);
         self.adopt(key);
         let Some(live) = self.live.get_mut(key as usize) else {
-            return self.full(id);
+            return self.full(id, 0.0);
         };
         let holders = &mut self.holders;
         let before = live.resource.len();
@@ -253,14 +253,16 @@ impl Core {
         if !live.resource.knows(holder_key) {
             if self.counts.leases >= self.settings.max_leases {
                 holders.drop_if_idle(holder_key);
+                let clients = live.resource.clients();
                 self.forget_if_empty(key);
-                return self.full(id);
+                return self.full(id, clients);
             }
             holders.joined(holder_key, key);
             self.counts.leases = self.counts.leases.saturating_add(1);
         }
         let decision = live.resource.refresh(holder_key, ask, now);
-        let granted = granted(id, &live.resource, decision);
+        let clients = live.resource.clients();
+        let granted = granted(id, live.resource.terms(), clients, decision);
         self.counts.count(&granted, &decision);
         if decision.claimed_too_much && !std::mem::replace(&mut live.told_of_claim, true) {
             let id = id.clone();
@@ -365,6 +367,11 @@ impl Core {
         {
             live.alarm = end;
             self.ends.set(end, key);
+            let waiting = || {
+                let live = self.live.iter().map(|(key, live)| (live.alarm, key));
+                live.filter_map(|(at, key)| Some((at, u32::try_from(key).ok()?)))
+            };
+            self.ends.prune(self.live.len(), waiting);
         }
     }
 
@@ -374,9 +381,9 @@ impl Core {
         }
     }
 
-    /// The books have no room for one more.
-    fn full(&self, id: &ResourceId) -> Granted {
-        let (terms, learning_until) = terms(&self.document, self.settings, self.started, id);
+    /// The books have no room for one more beside so many clients of the resource.
+    fn full(&self, id: &ResourceId, clients: f64) -> Granted {
+        let (terms, _) = terms(&self.document, self.settings, self.started, id);
         let decision = Decision {
             capacity: Capacity::ZERO,
             lease_length: Seconds::ZERO,
@@ -386,7 +393,7 @@ impl Core {
             claimed_too_much: false,
             is_over_capacity: false,
         };
-        granted(id, &Resource::new(terms, learning_until), decision)
+        granted(id, &terms, clients + 1.0, decision)
     }
 
     fn view(&self, key: u32, now: Moment) -> Option<ResourceView> {
@@ -451,7 +458,7 @@ fn terms(
     (terms, learning_until)
 }
 
-fn granted(id: &ResourceId, resource: &Resource, decision: Decision) -> Granted {
+fn granted(id: &ResourceId, terms: &Terms, clients: f64, decision: Decision) -> Granted {
     let Decision {
         capacity,
         lease_length,
@@ -461,7 +468,6 @@ fn granted(id: &ResourceId, resource: &Resource, decision: Decision) -> Granted 
         claimed_too_much: _,
         is_over_capacity: _,
     } = decision;
-    let terms = resource.terms();
     Granted {
         resource_id: id.clone(),
         capacity,
@@ -469,7 +475,7 @@ fn granted(id: &ResourceId, resource: &Resource, decision: Decision) -> Granted 
         refresh_interval,
         reason,
         template: terms.template().cloned(),
-        safe_capacity: terms.safe_capacity(resource.clients()),
+        safe_capacity: terms.safe_capacity(clients),
         algorithm: terms.algorithm().clone(),
         booked_until,
     }

@@ -60,9 +60,10 @@ struct Node {
 /// The demands of a resource: a treap in an arena, ordered by wants per weight, ties by id.
 ///
 /// Seidel and Aragon, "Randomized Search Trees" (Algorithmica, 1996): expected depth O(log n) whatever the order of insertion. The
-/// heap keys are a hash of the arena's index, which no client chooses.
+/// heap keys are drawn at random, so that no client can know them and choose what it wants by them.
 #[derive(Debug)]
 pub(super) struct Demands {
+    chance: fastrand::Rng,
     nodes: Vec<Node>,
     free: Vec<u32>,
     root: u32,
@@ -71,6 +72,7 @@ pub(super) struct Demands {
 impl Default for Demands {
     fn default() -> Self {
         Self {
+            chance: fastrand::Rng::new(),
             nodes: Vec::new(),
             free: Vec::new(),
             root: NIL,
@@ -90,7 +92,7 @@ impl Demands {
             total: demand.into(),
             left: NIL,
             right: NIL,
-            height_key: scatter(id),
+            height_key: self.chance.u32(..),
         };
         match self.nodes.get_mut(id as usize) {
             Some(place) => *place = node,
@@ -286,16 +288,6 @@ impl Demands {
     }
 }
 
-/// Spreads neighbouring indices over all keys (the finalizer of MurmurHash3, a bijection).
-fn scatter(id: u32) -> u32 {
-    let mut key = id;
-    key ^= key >> 16;
-    key = key.wrapping_mul(0x85eb_ca6b);
-    key ^= key >> 13;
-    key = key.wrapping_mul(0xc2b2_ae35);
-    key ^ (key >> 16)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -339,20 +331,49 @@ mod tests {
         }
     }
 
+    fn depth(tree: &Demands, at: u32) -> usize {
+        tree.node(at).map_or(0, |node| {
+            1 + depth(tree, node.left).max(depth(tree, node.right))
+        })
+    }
+
     #[test]
-    fn stays_shallow_when_demands_come_in_order() {
-        let mut tree = Demands::default();
-        for index in 0..100_000 {
-            tree.insert(Demand {
-                wants: f64::from(index),
-                weight: 1.0,
-            });
+    fn stays_shallow_in_whatever_order_demands_come() {
+        let hash = |id: u32| {
+            let key = (id ^ (id >> 16)).wrapping_mul(0x85eb_ca6b);
+            let key = (key ^ (key >> 13)).wrapping_mul(0xc2b2_ae35);
+            key ^ (key >> 16)
+        };
+        // The last is the order that turns a treap with this well-known hash of the index for its keys into a list.
+        let orders: [fn(u32, fn(u32) -> u32) -> f64; 3] = [
+            |id, _| f64::from(id),
+            |_, _| 1.0,
+            |id, hash| f64::from(hash(id)),
+        ];
+        for order in orders {
+            let mut tree = Demands::default();
+            for id in 0..50_000 {
+                tree.insert(Demand {
+                    wants: order(id, hash),
+                    weight: 1.0,
+                });
+            }
+            assert!(depth(&tree, tree.root) < 80, "{}", depth(&tree, tree.root));
         }
-        fn depth(tree: &Demands, at: u32) -> usize {
-            tree.node(at).map_or(0, |node| {
-                1 + depth(tree, node.left).max(depth(tree, node.right))
-            })
-        }
-        assert!(depth(&tree, tree.root) < 60, "{}", depth(&tree, tree.root));
+    }
+
+    #[test]
+    fn two_trees_of_the_same_demands_differ_so_that_nobody_can_know_their_shape() {
+        let shape = || {
+            let mut tree = Demands::default();
+            for id in 0..1_000 {
+                tree.insert(Demand {
+                    wants: f64::from(id),
+                    weight: 1.0,
+                });
+            }
+            tree.nodes.iter().map(|node| node.left).collect::<Vec<_>>()
+        };
+        assert_ne!(shape(), shape());
     }
 }

@@ -184,15 +184,23 @@ impl Resource {
                 now.after_seconds(terms.lease_length() * CLOCK_DRIFT)
             };
             entry.booking.claimed(claim.min(most), unknown_end, now);
+        } else if ask.outstanding.get() > before {
+            // What a node has handed out it has, even if it does not know what it was granted.
+            let outstanding = ask.outstanding.get().min(before.max(room));
+            let unknown_end = now.after_seconds(terms.lease_length() * CLOCK_DRIFT);
+            entry.booking.claimed(outstanding, unknown_end, now);
         }
         let held = match ask.has {
             Has::Amount(_) => entry.booking.claim(now),
             Has::Unknown => before,
         };
 
-        let early = entry
-            .decided
-            .is_some_and(|(decided, _)| now < terms.early_until(decided));
+        // Who is told that more is to come is not early when it comes for it. While learning, the lease that a late request brought
+        // into the books is not one that its holder has because it asks again: it has what it says.
+        let early = !learning
+            && entry.decided.is_some_and(|(decided, reason)| {
+                reason != Reason::Pending && now < terms.early_until(decided)
+            });
         let asks_what_it_holds =
             ask.has == Has::Unknown && entry.booking.lease(now).is_some_and(|it| it.amount > 0.0);
         if early || asks_what_it_holds {
@@ -264,6 +272,10 @@ impl Resource {
             wake(entry, holder, &mut self.ends, now);
         } else {
             self.forget(holder);
+            let entries = &self.entries;
+            self.ends.prune(entries.len(), || {
+                entries.iter().map(|(holder, entry)| (entry.alarm, *holder))
+            });
         }
     }
 
@@ -354,10 +366,15 @@ fn reaches(amount: f64, goal: f64) -> bool {
 fn restate(entry: &Entry, terms: &Terms, now: Moment) -> Decision {
     let lease = entry.booking.lease(now);
     let reason = entry.decided.map_or(Reason::Pending, |(_, reason)| reason);
+    let refresh_interval = terms.refresh_interval(reason == Reason::Pending);
     Decision {
         capacity: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),
         lease_length: Seconds::saturating(lease.map_or(0.0, |lease| lease.remaining(now))),
-        refresh_interval: terms.refresh_interval(reason == Reason::Pending),
+        refresh_interval: lease
+            .map(|lease| lease.remaining(now) / 2.0)
+            .map_or(refresh_interval, |half| {
+                Seconds::saturating(half.min(refresh_interval.get()))
+            }),
         reason,
         booked_until: lease.map_or(Moment::ORIGIN, |lease| lease.end),
         claimed_too_much: false,

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use axum::{
     Router,
     body::Body,
-    extract::Path,
+    extract::{Path, rejection::PathRejection},
     http::{HeaderName, HeaderValue, Response, StatusCode, header},
     response::IntoResponse,
     routing::get,
@@ -33,7 +33,13 @@ pub(super) fn pages() -> Router<Arc<App>> {
         .route("/docs/", get(|| page("")))
         .route(
             "/docs/{file}",
-            get(|Path(file): Path<String>| async move { page(&file).await }),
+            get(|file: Result<Path<String>, PathRejection>| async move {
+                match file {
+                    Ok(Path(file)) => page(&file).await,
+                    // A name that is no text is the name of nothing.
+                    Err(_) => Err(no_such_file()),
+                }
+            }),
         )
 }
 
@@ -60,6 +66,13 @@ fn see(relative: &'static str) -> (StatusCode, [(HeaderName, &'static str); 1]) 
     (StatusCode::SEE_OTHER, [(header::LOCATION, relative)])
 }
 
+fn no_such_file() -> Refusal {
+    Refusal::new(
+        ProblemType::NotFound,
+        "the documentation page has no such file",
+    )
+}
+
 async fn page(file: &str) -> Result<Response<Body>, Refusal> {
     static CONFIG: LazyLock<Arc<Config<'static>>> = LazyLock::new(|| {
         Arc::new(
@@ -75,10 +88,7 @@ async fn page(file: &str) -> Result<Response<Body>, Refusal> {
         internal_error()
     })?;
     let Some(served) = served else {
-        return Err(Refusal::new(
-            ProblemType::NotFound,
-            "the documentation page has no such file",
-        ));
+        return Err(no_such_file());
     };
     let mut response = Body::from(served.bytes.into_owned()).into_response();
     let headers = response.headers_mut();

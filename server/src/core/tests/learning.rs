@@ -90,3 +90,20 @@ fn what_does_not_depend_on_others_needs_no_learning() {
         assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
     }
 }
+
+#[test]
+fn what_a_late_request_claimed_is_not_given_back_to_who_says_it_has_nothing() {
+    let text = "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 5, \
+        algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]";
+    let mut world = World::with(parse(text), SUCCESSOR);
+    // It was sent before its holder's lease ended, and arrives after.
+    assert_eq!(
+        world
+            .send(&request("a", Some(2), 100.0, Some(100.0)))
+            .capacity
+            .get(),
+        100.0
+    );
+    let now = world.send(&request("a", Some(3), 100.0, None));
+    assert_eq!((now.capacity.get(), now.reason), (0.0, Reason::Pending));
+}

@@ -207,6 +207,8 @@ fn full_books_refuse_newcomers_but_never_a_renewal() {
         ),
         (0.0, 0.0, Reason::Full)
     );
+    // An equal part for three: it goes on without a lease beside two who have one.
+    close(refused.safe_capacity.get(), 100.0 / 3.0);
     assert_eq!(world.ask("a", 10.0, Some(10.0)).reason, Reason::Granted);
     world.release("b", None);
     assert_eq!(world.ask("c", 10.0, None).reason, Reason::Granted);
@@ -288,4 +290,36 @@ fn pages_of_resources_are_ordered_and_filtered_by_prefix() {
     assert_eq!(page(None), ["t/a", "t/b"]);
     assert_eq!(page(Some("t/b")), ["t/c"]);
     assert_eq!(page(Some("t/c")), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_holder_says_of_itself_is_shown() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    let mut asks = request("a", None, 10.0, None);
+    asks.resources[0].used = Some(Capacity::new(7.0).unwrap());
+    world.send(&asks);
+    let mut asks = request("a", None, 10.0, Some(10.0));
+    asks.resources[0].outstanding = Capacity::new(3.0).unwrap();
+    world.send(&asks);
+    let (holders, _) = world.core.holders(&db(), 0, 1, world.now, 1000).unwrap();
+    let [holder] = &holders[..] else {
+        panic!("{holders:?}")
+    };
+    assert_eq!(holder.used.map(Capacity::get), Some(7.0));
+    assert_eq!(holder.outstanding.get(), 3.0);
+    assert_eq!((holder.expires_in.get(), holder.expiry_time), (21.0, 1021));
+}
+
+#[test]
+fn a_shorter_lease_does_not_hide_the_longer_one_before_it() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    world.ask("a", 100.0, None);
+    let shorter = "resources: [{identifier_glob: db, capacity: 100, \
+        algorithm: {kind: FAIR_SHARE, lease_length: 2, refresh_interval: 1}}]";
+    world.core.reconfigure(parse(shorter));
+    assert_eq!(world.ask("a", 100.0, Some(100.0)).lease_length.get(), 2.0);
+    world.wait(20.9);
+    assert_eq!(world.view().unwrap().sum_has, 100.0);
+    world.wait(0.2);
+    assert_eq!(world.view(), None);
 }

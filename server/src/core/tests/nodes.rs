@@ -129,3 +129,13 @@ fn a_node_and_a_client_of_the_same_name_are_two() {
     world.core.release_node(&release, world.now);
     assert_eq!(world.view().unwrap().sum_has, 10.0);
 }
+
+#[test]
+fn what_a_node_has_handed_out_counts_even_if_it_does_not_know_what_it_has() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    let mut asks = ask(1, 1, &[(0, 1, 10.0)], None);
+    asks.resources[0].outstanding = Capacity::new(90.0).unwrap();
+    send(&mut world, &asks);
+    assert_eq!(world.view().unwrap().sum_has, 90.0);
+    assert_eq!(world.ask("a", 100.0, None).capacity.get(), 10.0);
+}

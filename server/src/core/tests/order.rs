@@ -73,3 +73,57 @@ fn an_early_request_runs_no_algorithm_but_is_heard() {
     world.wait(1.0);
     assert_eq!(world.ask("a", 60.0, Some(40.0)).capacity.get(), 60.0);
 }
+
+#[test]
+fn an_early_request_is_booked_as_it_says() {
+    let mut world = World::new(parse(
+        "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 2, \
+         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]",
+    ));
+    world.ask("a", 40.0, None);
+    let mut asks = request("a", None, 40.0, Some(40.0));
+    asks.resources[0].outstanding = Capacity::new(90.0).unwrap();
+    let early = world.send(&asks);
+    assert_eq!(early.capacity.get(), 40.0);
+    assert_eq!(world.view().unwrap().sum_has, 90.0);
+}
+
+#[test]
+fn who_is_told_that_more_is_to_come_is_not_early_when_it_comes_for_it() {
+    let mut world = World::new(parse(
+        "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 4, \
+         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]",
+    ));
+    world.ask("a", 100.0, None);
+    assert_eq!(world.ask("b", 50.0, None).reason, Reason::Pending);
+    world.release("a", None);
+    world.wait(1.0);
+    assert_eq!(world.ask("b", 50.0, None).capacity.get(), 50.0);
+}
+
+#[test]
+fn what_is_left_of_a_lease_is_stated_with_a_refresh_before_its_end() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    world.send(&request("a", Some(2), 40.0, None));
+    world.wait(19.0);
+    let late = world.send(&request("a", Some(1), 40.0, None));
+    assert!(
+        late.refresh_interval.get() < late.lease_length.get(),
+        "{late:?}"
+    );
+}
+
+#[test]
+fn a_released_entry_keeps_its_order_for_a_lease_length() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    world.send(&request("a", Some(1), 40.0, None));
+    world.release("a", Some(3));
+    world.wait(19.9);
+    assert_eq!(
+        world
+            .send(&request("a", Some(2), 40.0, None))
+            .capacity
+            .get(),
+        0.0
+    );
+}

@@ -133,3 +133,16 @@ fn has_nothing_to_give_back_that_it_never_asked_for() {
     table.handle(Event::Stop);
     assert!(table.releases().is_empty());
 }
+
+#[test]
+fn an_answer_to_a_claim_that_has_lapsed_meanwhile_is_not_believed() {
+    let mut table = Table::leased(1);
+    let refresh = table.next_request();
+    assert_eq!(has(&refresh), Some(10.0));
+    // A server that restarted repeats what it was told, though others may have been given it since.
+    table.pass(30.0);
+    table.answer(&refresh, grant_all(&refresh.request, 10.0));
+    assert_eq!(table.capacity("db"), None);
+    let again = table.next_request();
+    assert_eq!(has(&again), None);
+}
