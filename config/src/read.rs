@@ -8,7 +8,7 @@ mod value;
 
 use std::collections::HashMap;
 
-use doorman_openapi::Seconds;
+use doorman_openapi::{CLOCK_DRIFT, Seconds};
 
 use self::{fields::Fields, template::Draft, value::list};
 use crate::{
@@ -29,9 +29,6 @@ pub(crate) struct Read {
     pub(crate) longest_lease: Seconds,
     pub(crate) warnings: Vec<String>,
 }
-
-/// How far the clocks of a server and a holder may drift apart: a lease is booked this much longer than it is counted.
-const CLOCK_TOLERANCE: f64 = 1.05;
 
 /// Reads a document.
 ///
@@ -134,7 +131,7 @@ fn warnings<'d>(
     longest_lease: Seconds,
 ) -> Vec<String> {
     // To the millisecond: what an operator works out on paper is enough.
-    let milliseconds = (longest_lease.get() * CLOCK_TOLERANCE * 1000.0).round();
+    let milliseconds = (longest_lease.get() * CLOCK_DRIFT * 1000.0).round();
     let needed = Seconds::saturating(milliseconds / 1000.0);
     drafts
         .filter_map(|draft| {

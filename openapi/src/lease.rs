@@ -4,6 +4,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{Capacity, InvalidNumber, Seconds};
 
+/// How much longer a server keeps a lease in its books than it lasts: any two clocks may differ in their rate by this factor.
+pub const CLOCK_DRIFT: f64 = 1.05;
+
 /// A lease on capacity.
 ///
 /// `lease_length` is what counts: a holder counts it on its own clock from the moment it **sent** the request, so that neither a

@@ -43,7 +43,7 @@ pub use capacity::{
 };
 pub use discovery::{Discovery, Mastership};
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, ServerId};
-pub use lease::{Held, Lease, SafeCapacity};
+pub use lease::{CLOCK_DRIFT, Held, Lease, SafeCapacity};
 pub use number::{Capacity, ClientCount, Epoch, InvalidNumber, Seconds, Seq};
 pub use problem::{FieldError, Problem, ProblemType};
 pub use server_capacity::{

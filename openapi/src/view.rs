@@ -16,7 +16,7 @@ pub struct ResourcePage {
     pub next_cursor: Option<String>,
 }
 
-/// A live resource: one that somebody holds or waits for.
+/// A live resource: one that somebody holds, waits for, or gave back less than a lease length ago.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ResourceView {
@@ -38,7 +38,7 @@ pub struct ResourceView {
     pub algorithm: AlgorithmKind,
 }
 
-/// A page of the holders of a resource, by identifier.
+/// A page of the holders of a resource, in an order that their coming and going does not change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LeasePage {

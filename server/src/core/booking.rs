@@ -1,9 +1,6 @@
 //! The most that one holder may be using, and until when.
 
-use doorman_openapi::Moment;
-
-/// How much longer the books keep a lease than it lasts: two clocks may differ in their rate by this factor.
-pub const CLOCK_DRIFT: f64 = 1.05;
+use doorman_openapi::{CLOCK_DRIFT, Moment};
 
 /// So much, until then.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -185,13 +185,13 @@ impl Core {
             .collect()
     }
 
-    /// One live resource; `None` when nobody holds it or waits for it.
+    /// One live resource; `None` when nobody holds it, waits for it, or gave it back less than a lease length ago.
     #[must_use]
     pub fn resource(&self, id: &ResourceId, now: Moment) -> Option<ResourceView> {
         self.view(*self.by_id.get(id)?, now)
     }
 
-    /// The holders of a live resource, oldest first, from position `from` on, with the position of the next page if there is more.
+    /// The holders of a live resource, in an order that does not change while they stay, from position `from` on, with the position of the next page if there is more.
     /// `unix_now` is the wall clock in Unix seconds, for the ends that people read.
     #[must_use]
     pub fn holders(

@@ -337,6 +337,9 @@ mod tests {
         })
     }
 
+    /// What the demand of each number wants, and so where it stands; the hash is handed in.
+    type Order = fn(u32, fn(u32) -> u32) -> f64;
+
     #[test]
     fn stays_shallow_in_whatever_order_demands_come() {
         let hash = |id: u32| {
@@ -345,7 +348,7 @@ mod tests {
             key ^ (key >> 16)
         };
         // The last is the order that turns a treap with this well-known hash of the index for its keys into a list.
-        let orders: [fn(u32, fn(u32) -> u32) -> f64; 3] = [
+        let orders: [Order; 3] = [
             |id, _| f64::from(id),
             |_, _| 1.0,
             |id, hash| f64::from(hash(id)),

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use doorman_config::Template;
 use doorman_openapi::{
-    Algorithm, Answer, Capacity, Lease, Moment, Reason, ResourceId, SafeCapacity, Seconds,
+    Algorithm, Answer, CLOCK_DRIFT, Capacity, Lease, Moment, Reason, ResourceId, SafeCapacity,
+    Seconds,
 };
-
-use super::booking::CLOCK_DRIFT;
 
 /// What a holder is told of one resource: all of an answer but the time of day.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct ResourceRecord {
     /// Its identifier.
     pub resource_id: ResourceId,
-    /// Who holds it, waits for it, or has given it back not long ago; oldest first.
+    /// Who holds it, waits for it, or has given it back not long ago.
     pub holders: Vec<HolderRecord>,
 }
 

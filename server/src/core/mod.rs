@@ -27,7 +27,6 @@ mod slots;
 mod sums;
 mod terms;
 
-pub use booking::CLOCK_DRIFT;
 pub use books::{Core, Survey};
 pub use granted::Granted;
 pub use handover::{DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord};

@@ -4,12 +4,14 @@ mod handover;
 
 use std::collections::BTreeMap;
 
-use doorman_openapi::{Band, Capacity, HolderKind, HolderView, Moment, Reason, Seconds};
+use doorman_openapi::{
+    Band, CLOCK_DRIFT, Capacity, HolderKind, HolderView, Moment, Reason, Seconds,
+};
 
 use super::{
     alarms::Alarms,
     algorithm::Rule,
-    booking::{Booking, CLOCK_DRIFT, Hold},
+    booking::{Booking, Hold},
     demands::Demands,
     entry::Entry,
     order::Order,

@@ -1,9 +1,9 @@
 //! What a start knows of the leases of the server before it.
 
-use doorman_openapi::{Moment, Seconds};
+use doorman_openapi::{CLOCK_DRIFT, Moment, Seconds};
 
 use super::{boot::Boot, bound::Found};
-use crate::{core::CLOCK_DRIFT, identity::Directory};
+use crate::identity::Directory;
 
 /// Until when leases that this server did not grant may last, and how that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -56,6 +56,8 @@ pub(crate) struct Started {
     pub(crate) identity: Identity,
     pub(crate) core: Core,
     pub(crate) horizon: Arc<Horizon>,
+    /// That nobody had leased before was an operator's word.
+    pub(crate) took_the_operators_word: bool,
     pub(crate) held: Held,
 }
 
@@ -135,6 +137,7 @@ impl Start {
             }
         });
         Ok(Started {
+            took_the_operators_word: outstanding.because == Because::Fresh(Fresh::OperatorsWord),
             held: Held {
                 directory: self.directory.clone(),
                 epoch: identity.epoch,
