@@ -22,6 +22,8 @@ pub const STATUS: &str = "/v1/status";
 pub const LIVEZ: &str = "/livez";
 /// Whether the server takes requests.
 pub const READYZ: &str = "/readyz";
+/// What is counted and measured.
+pub const METRICS: &str = "/metrics";
 /// The OpenAPI document.
 pub const OPENAPI: &str = "/openapi.json";
 /// The documentation page.

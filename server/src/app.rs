@@ -10,6 +10,7 @@ use doorman_openapi::{Discovery, Epoch, Mastership, Moment, NodeId, Seconds, Ser
 use crate::{
     clock,
     core::{Core, Granted},
+    metrics::Requests,
     reload::InForce,
     restart::Horizon,
 };
@@ -24,6 +25,7 @@ pub(crate) struct App {
     core: Mutex<Core>,
     horizon: Arc<Horizon>,
     in_force: Mutex<InForce>,
+    requests: Requests,
     draining: AtomicBool,
     started: Moment,
     about: About,
@@ -38,6 +40,8 @@ pub(crate) struct About {
     /// The base address at which others reach it.
     pub(crate) advertise: String,
     pub(crate) config_source: String,
+    /// That nobody had leased before was an operator's word.
+    pub(crate) took_the_operators_word: bool,
 }
 
 impl App {
@@ -46,6 +50,7 @@ impl App {
             core: Mutex::new(core),
             horizon,
             in_force: Mutex::new(in_force),
+            requests: Requests::default(),
             draining: AtomicBool::new(false),
             started: clock::now(),
             about,
@@ -74,6 +79,11 @@ impl App {
     pub(crate) fn in_force(&self) -> MutexGuard<'_, InForce> {
         // It is whole after every statement that changes it, so a panic elsewhere does no harm to it.
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of all requests so far.
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     /// Whether the books can be trusted.

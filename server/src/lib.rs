@@ -11,6 +11,7 @@ mod clock;
 mod http;
 mod identity;
 mod listen;
+mod metrics;
 mod reload;
 mod restart;
 mod server;

@@ -104,6 +104,7 @@ impl Server {
             identity,
             core,
             horizon,
+            took_the_operators_word,
             held,
         } = start.take()?;
         let server_id = match settings.server_id {
@@ -117,6 +118,7 @@ impl Server {
             epoch: identity.epoch,
             advertise: advertised(settings.advertise, address),
             config_source: settings.config_source,
+            took_the_operators_word,
         };
         Ok(Self {
             listener,

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::{
     fleet::target,
-    support::{ControlPlane, Service, alone},
+    support::{ControlPlane, Service, alone, curl},
 };
 
 /// Only what is broken takes longer.
@@ -198,6 +198,13 @@ async fn nobody_loses_a_lease_however_the_document_changes() {
         })
         .await;
     assert_eq!(fleet.server.get("/v1/status")["config_version"], version);
+    let metrics = curl(&[&format!("{}/metrics", fleet.server.address())]).body;
+    for line in [
+        "doorman_config_last_reload_successful 0",
+        r#"doorman_config_reloads_total{outcome="refused"} 1"#,
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line} in {metrics}");
+    }
     fleet.assert_nothing_is_refused().await;
     turn_link(file, "..5", &document(300.0, "FAIR_SHARE", 20));
     fleet

@@ -1,7 +1,7 @@
 //! The HTTP shell around the core.
 //!
 //! A request walks `mod` (the router) → `extract` (`media`, `body`, `read`, `query`: untrusted bytes to checked values) → a handler
-//! (`capacity`, `server_capacity`, `resources`, `about`, `probes`) → the books → `reply`, or `refusal` when anything is wrong on the
+//! (`capacity`, `server_capacity`, `resources`, `about`, `probes`, `metrics`) → the books → `reply`, or `refusal` when anything is wrong on the
 //! way. Every handler is registered together with its documentation; `document` adds what they share.
 
 mod about;
@@ -13,6 +13,7 @@ mod document;
 mod extract;
 mod failures;
 mod media;
+mod metrics;
 mod probes;
 mod query;
 mod read;
@@ -48,6 +49,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(app.requests().clone())
         .with_state(app)
 }
 
@@ -63,6 +65,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(about::routes())
         .merge(resources::routes())
         .merge(probes::routes())
+        .merge(metrics::routes())
         .merge(docs::routes())
 }
 

@@ -51,7 +51,6 @@ impl InForce {
         self.error.as_deref()
     }
 
-    #[cfg(test)]
     pub(crate) fn reloads(&self) -> Reloads {
         self.reloads
     }

@@ -3,6 +3,7 @@
 mod bodies;
 mod docs;
 mod leases;
+mod metrics;
 mod openapi;
 mod probes;
 mod routing;
@@ -44,6 +45,7 @@ fn app() -> Arc<App> {
         epoch: Epoch::new(7).unwrap(),
         advertise: "http://127.0.0.1:7300".to_owned(),
         config_source: "built-in".to_owned(),
+        took_the_operators_word: false,
     };
     // All leases are covered, as if a disk had taken everything.
     let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));

@@ -71,6 +71,7 @@ fn others_can_read_the_openapi_document() {
         "check_livez",
         "check_readyz",
         "get_discovery",
+        "get_metrics",
         "get_openapi",
         "get_resource",
         "get_status",

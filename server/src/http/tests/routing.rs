@@ -26,9 +26,13 @@ async fn unknown_routes_are_problems() {
     ] {
         let problem = get(&router, path).await.problem(404);
         assert_eq!(problem.kind, "/problems/not-found", "{path}");
-        post(&router, path, "{}")
-            .await
-            .problem(if ["/docs/nothing", "/docs/%ff"].contains(&path) { 405 } else { 404 });
+        post(&router, path, "{}").await.problem(
+            if ["/docs/nothing", "/docs/%ff"].contains(&path) {
+                405
+            } else {
+                404
+            },
+        );
     }
     let long = format!("/{}", "x".repeat(10_000));
     assert!(get(&router, &long).await.body.len() < 1_000);

@@ -1,0 +1,46 @@
+//! Metrics, for machines that watch the server. The labels are bounded whatever clients send, so the text stays small.
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::header, response::IntoResponse};
+use doorman_openapi::paths;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{failures::Unavailable, internal_error, refusal::Refusal};
+use crate::{
+    app::App,
+    metrics::{self, MEDIA_TYPE, Unreadable},
+};
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(get_metrics))
+}
+
+/// Read the metrics
+///
+/// All of them, in the OpenMetrics text that Prometheus reads. Of the resources, the 50 that want the most are named.
+#[utoipa::path(
+    get,
+    path = paths::METRICS,
+    tag = "probes",
+    responses(
+        (
+            status = OK,
+            description = "The metrics",
+            body = String,
+            content_type = "application/openmetrics-text",
+            example = "# HELP doorman_leases Leases of all resources together.\n# TYPE doorman_leases gauge\ndoorman_leases 3.0\n# EOF\n"
+        ),
+        Unavailable
+    )
+)]
+async fn get_metrics(State(app): State<Arc<App>>) -> Result<impl IntoResponse, Refusal> {
+    let text = metrics::scrape(&app).await.map_err(|error| match error {
+        Unreadable::Books(in_doubt) => in_doubt.into(),
+        Unreadable::Text(error) => {
+            tracing::error!(%error, "the metrics could not be written");
+            internal_error()
+        }
+    })?;
+    Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], text))
+}

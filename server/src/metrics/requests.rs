@@ -1,0 +1,211 @@
+//! Requests as they come and go: how many, how they failed, how long they took.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use axum::{
+    extract::MatchedPath,
+    http::{Method, Request, Response},
+};
+use doorman_openapi::{Moment, paths};
+use pin_project_lite::pin_project;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use tower::{Layer, Service};
+
+use crate::clock;
+
+/// Seconds. Most answers take a fraction of a millisecond; some wait for a disk.
+const BUCKETS: [f64; 15] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    10.0,
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    method: &'static str,
+    route: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failure {
+    method: &'static str,
+    route: &'static str,
+    status: u16,
+}
+
+/// What is known of all requests so far; clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Requests {
+    answered: Family<Call, Counter>,
+    failed: Family<Failure, Counter>,
+    durations: Family<Call, Histogram>,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self {
+            answered: Family::default(),
+            failed: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+        }
+    }
+}
+
+impl Requests {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "http_requests",
+            "Requests that were answered",
+            self.answered.clone(),
+        );
+        registry.register(
+            "http_errors",
+            "Requests that were answered with a status of 400 or more",
+            self.failed.clone(),
+        );
+        registry.register_with_unit(
+            "http_request_duration",
+            "How long requests took, from their head to the head of their answer",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+    }
+
+    fn answered(&self, call: Call, status: u16, began: Moment) {
+        let Call { method, route } = call;
+        self.answered.get_or_create(&call).inc();
+        self.durations
+            .get_or_create(&call)
+            .observe(clock::now().seconds_since(began));
+        if status >= 400 {
+            let failure = Failure {
+                method,
+                route,
+                status,
+            };
+            self.failed.get_or_create(&failure).inc();
+        }
+    }
+}
+
+impl<S> Layer<S> for Requests {
+    type Service = Recorded<S>;
+
+    fn layer(&self, inner: S) -> Recorded<S> {
+        Recorded {
+            inner,
+            requests: self.clone(),
+        }
+    }
+}
+
+/// A service whose requests are recorded.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorded<S> {
+    inner: S,
+    requests: Requests,
+}
+
+impl<S, B, R> Service<Request<B>> for Recorded<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let matched = request.extensions().get::<MatchedPath>();
+        let call = Call {
+            method: method(request.method()),
+            route: matched.map_or(OTHER, |matched| route(matched.as_str())),
+        };
+        ResponseFuture {
+            call,
+            began: clock::now(),
+            requests: self.requests.clone(),
+            inner: self.inner.call(request),
+        }
+    }
+}
+
+pin_project! {
+    /// The answer to a request that is recorded when it comes.
+    #[derive(Debug)]
+    pub(crate) struct ResponseFuture<F> {
+        call: Call,
+        began: Moment,
+        requests: Requests,
+        #[pin]
+        inner: F,
+    }
+}
+
+impl<F, R, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let response = ready!(this.inner.poll(cx));
+        if let Ok(response) = &response {
+            this.requests
+                .answered(*this.call, response.status().as_u16(), *this.began);
+        }
+        Poll::Ready(response)
+    }
+}
+
+const OTHER: &str = "other";
+
+/// The routes that are told apart; whatever else is asked for is one more.
+const ROUTES: [&str; 14] = [
+    paths::CAPACITY,
+    paths::CAPACITY_RELEASE,
+    paths::SERVER_CAPACITY,
+    paths::SERVER_CAPACITY_RELEASE,
+    paths::DISCOVERY,
+    paths::RESOURCES,
+    paths::RESOURCE,
+    paths::RESOURCE_LEASES,
+    paths::STATUS,
+    paths::LIVEZ,
+    paths::READYZ,
+    paths::METRICS,
+    paths::OPENAPI,
+    paths::DOCS,
+];
+
+fn route(matched: &str) -> &'static str {
+    ROUTES
+        .into_iter()
+        .find(|route| *route == matched)
+        .unwrap_or(OTHER)
+}
+
+/// A method, of which a client may invent any.
+fn method(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        Method::PATCH => "PATCH",
+        _ => "_OTHER",
+    }
+}
