@@ -5,7 +5,7 @@
 use doorman_openapi::{Band, Capacity, HolderKind, Reason, ResourceId, Seq};
 use serde::{Deserialize, Serialize};
 
-/// The books of one resource.
+/// The books of one resource, or a part of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResourceRecord {
     /// Its identifier.

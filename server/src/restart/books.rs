@@ -166,11 +166,10 @@ fn verify(mut file: impl BufRead) -> Result<(), Unusable> {
     let mut line = Vec::new();
     let mut before = None;
     loop {
-        line.clear();
         if file.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        if let Some(before) = before.replace(line.clone()) {
+        if let Some(before) = before.replace(std::mem::take(&mut line)) {
             checksum.add(&before);
         }
     }

@@ -61,6 +61,7 @@ pub(super) async fn run(
                 if !std::mem::replace(&mut fails, true) {
                     tracing::error!(%error, "the data directory cannot be written: leases become shorter, and end, until it can");
                 }
+                // It is written anew then, not only synced again: what failed once may be taken for written.
                 sleep(PAUSE).await;
             }
         }

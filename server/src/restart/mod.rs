@@ -166,10 +166,7 @@ impl Start {
         match books::read(&self.directory, &mut core, last, boot, now) {
             Ok(Some(ends)) => {
                 let leases = core.counts().leases;
-                tracing::info!(
-                    leases,
-                    "the books of the last server are taken over: nothing to learn"
-                );
+                tracing::info!(leases, "the books of the last server are taken over");
                 Some((core, ends))
             }
             Ok(None) => None,

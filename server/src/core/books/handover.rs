@@ -5,18 +5,29 @@ use doorman_openapi::{ClientId, HolderKind, InvalidId, Moment, NodeId};
 use super::{Core, HolderId, Predecessor};
 use crate::core::{LearningRecord, ResourceRecord};
 
+/// How many holders one record has at most.
+const HOLDERS_A_RECORD: usize = 1000;
+
 impl Core {
-    /// All that is in the books, with what is left of it at `now`.
+    /// All that is in the books, with what is left of it at `now`; a resource with many holders comes in several records, so that no
+    /// record is large.
     pub fn hand_over(&self, now: Moment) -> impl Iterator<Item = ResourceRecord> {
-        self.by_id.iter().filter_map(move |(id, key)| {
+        let live = self.by_id.iter().filter_map(|(id, key)| {
             let live = self.live.get(*key as usize)?;
+            Some((id, &live.resource))
+        });
+        live.flat_map(move |(id, resource)| {
             let name = |holder| {
                 let id = self.holders.id(holder)?;
                 Some((id.kind(), id.as_str().to_owned()))
             };
-            Some(ResourceRecord {
-                resource_id: id.clone(),
-                holders: live.resource.hand_over(name, now),
+            let mut rest = resource.hand_over(name, now);
+            std::iter::from_fn(move || {
+                let holders: Vec<_> = rest.by_ref().take(HOLDERS_A_RECORD).collect();
+                (!holders.is_empty()).then(|| ResourceRecord {
+                    resource_id: id.clone(),
+                    holders,
+                })
             })
         })
     }

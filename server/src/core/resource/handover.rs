@@ -18,8 +18,8 @@ impl Resource {
         &self,
         name: impl Fn(HolderKey) -> Option<(HolderKind, String)>,
         now: Moment,
-    ) -> Vec<HolderRecord> {
-        let records = self.entries.iter().filter_map(|(key, entry)| {
+    ) -> impl Iterator<Item = HolderRecord> {
+        self.entries.iter().filter_map(move |(key, entry)| {
             let (kind, id) = name(*key)?;
             let (epoch, seq) = entry.order.record();
             Some(HolderRecord {
@@ -41,8 +41,7 @@ impl Resource {
                 }),
                 kept: nanos_between(now, entry.released_until),
             })
-        });
-        records.collect()
+        })
     }
 
     /// Takes an entry over; `false` when the holder is in the books already.

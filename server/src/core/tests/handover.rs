@@ -112,6 +112,28 @@ fn a_successor_grants_what_is_free_and_nothing_of_what_the_others_hold() {
 }
 
 #[test]
+fn a_resource_with_many_holders_comes_in_parts_and_is_one_again() {
+    let mut old = World::new(document("FAIR_SHARE", 5000.0));
+    for client in 0..2500 {
+        old.ask(&client.to_string(), 1.0, None);
+    }
+    let parts: Vec<_> = old
+        .core
+        .hand_over(old.now)
+        .map(|it| it.holders.len())
+        .collect();
+    assert_eq!(parts, [1000, 1000, 500]);
+    let new = successor(&old, SETTINGS, old.now);
+    assert_eq!(
+        new.view(),
+        old.view().map(|view| ResourceView {
+            capacity: Some(Capacity::new(100.0).unwrap()),
+            ..view
+        })
+    );
+}
+
+#[test]
 fn what_ended_between_the_stop_and_the_start_is_free() {
     let mut old = World::new(document("FAIR_SHARE", 100.0));
     old.ask("a", 80.0, None);
