@@ -235,3 +235,6 @@ fn tell(because: Because, until: Option<Moment>, now: Moment) {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;
