@@ -30,7 +30,9 @@
 //!
 //! // Come up with the leases in hand, if they can be had; until then the fallbacks count.
 //! doorman.ready(Duration::from_secs(2)).await.ok();
-//! axum::serve(tokio::net::TcpListener::bind("127.0.0.1:8080").await?, app).await?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! let stop = async { drop(tokio::signal::ctrl_c().await) };
+//! axum::serve(listener, app).with_graceful_shutdown(stop).await?;
 //!
 //! // Give the leases back, so that the others need not wait for their end.
 //! doorman.shutdown().await?;

@@ -14,6 +14,7 @@ mod idle;
 mod outage;
 mod reload;
 mod restart;
+mod service;
 mod shutdown;
 mod start;
 mod support;

@@ -9,7 +9,7 @@ mod service;
 
 pub(crate) use alone::alone;
 pub(crate) use control_plane::ControlPlane;
-pub(crate) use curl::curl;
+pub(crate) use curl::{Answer, curl};
 pub(crate) use process::Process;
 pub(crate) use programs::doorman;
 pub(crate) use service::Service;

@@ -34,6 +34,14 @@ impl Service {
         serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
     }
 
+    /// The resources that it limits.
+    pub(crate) fn resources(&self) -> Vec<String> {
+        let snapshot = self.snapshot();
+        let limits = snapshot["limits"].as_array().expect("a list of limits");
+        let ids = limits.iter().filter_map(|limit| limit["resource"].as_str());
+        ids.map(str::to_owned).collect()
+    }
+
     /// The capacity of its lease on a resource, if it has one.
     pub(crate) fn lease(&self, resource: &str) -> Option<f64> {
         let snapshot = self.snapshot();
