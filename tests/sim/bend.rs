@@ -1,0 +1,52 @@
+//! Answers bent to what they would be without a rule.
+
+use doorman_openapi::{CLOCK_DRIFT, Capacity, HolderView, Moment, Reason, Seconds};
+use doorman_server::core::{Core, Granted};
+
+use super::{Rule, terms::Terms};
+
+/// Bends an answer to what it would be without the rule.
+pub(super) fn bend(
+    without: Option<Rule>,
+    granted: &mut Granted,
+    core: &Core,
+    holder: &str,
+    terms: &Terms,
+    now: Moment,
+) {
+    let is_lease = granted.lease_length > Seconds::ZERO;
+    match without {
+        Some(Rule::Restating) if is_lease => granted.lease_length = granted.algorithm.lease_length,
+        Some(Rule::Drift) => {
+            granted.lease_length = Seconds::saturating(granted.lease_length.get() * CLOCK_DRIFT);
+        }
+        Some(Rule::Granting | Rule::Cuts) => {
+            let Some((holders, _)) = core.holders(&granted.resource_id, 0, 100, now, 0) else {
+                return;
+            };
+            let Some(own) = holders.iter().position(|view| view.client_id == holder) else {
+                return;
+            };
+            let amount = if without == Some(Rule::Cuts) {
+                let others =
+                    holders.iter().map(|view| view.booked).sum::<f64>() - holders[own].booked;
+                granted
+                    .capacity
+                    .get()
+                    .min((terms.capacity - others).max(0.0))
+            } else {
+                let demand = |view: &HolderView| {
+                    let clients = view.bands.iter().map(|band| band.num_clients.get() as f64);
+                    (clients.sum::<f64>().max(1.0), view.wants.get())
+                };
+                let demands: Vec<_> = holders.iter().map(demand).collect();
+                granted.capacity.get().max(terms.shares(&demands)[own])
+            };
+            granted.capacity = Capacity::saturating(amount);
+            if without == Some(Rule::Granting) && granted.reason == Reason::Pending {
+                granted.reason = Reason::Share;
+            }
+        }
+        _ => {}
+    }
+}
