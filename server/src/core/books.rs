@@ -1,17 +1,19 @@
 //! The books of all resources.
 
+mod counts;
 mod handover;
 mod reload;
 mod survey;
+mod views;
 
 pub use survey::Survey;
 
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::{
-    AlgorithmKind, Band, Capacity, CapacityRequest, ClientCount, HolderView, Moment, Reason,
-    ReleaseRequest, ResourceId, ResourceView, Seconds, ServerCapacityRequest, ServerReleaseRequest,
+    Band, Capacity, CapacityRequest, ClientCount, Moment, Reason, ReleaseRequest, ResourceId,
+    Seconds, ServerCapacityRequest, ServerReleaseRequest,
 };
 use slab::Slab;
 
@@ -162,59 +164,6 @@ impl Core {
             self.expire(key, now);
         }
         self.ends.next()
-    }
-
-    /// Live resources whose identifier starts with `prefix`, in order, after `after`.
-    #[must_use]
-    pub fn resources(
-        &self,
-        prefix: &str,
-        after: Option<&ResourceId>,
-        limit: usize,
-        now: Moment,
-    ) -> Vec<ResourceView> {
-        let from = match after {
-            Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
-            _ => Bound::Included(prefix),
-        };
-        self.by_id
-            .range::<str, _>((from, Bound::Unbounded))
-            .take_while(|(id, _)| id.as_str().starts_with(prefix))
-            .filter_map(|(_, key)| self.view(*key, now))
-            .take(limit)
-            .collect()
-    }
-
-    /// One live resource; `None` when nobody holds it, waits for it, or gave it back less than a lease length ago.
-    #[must_use]
-    pub fn resource(&self, id: &ResourceId, now: Moment) -> Option<ResourceView> {
-        self.view(*self.by_id.get(id)?, now)
-    }
-
-    /// The holders of a live resource, in an order that does not change while they stay, from position `from` on, with the position of the next page if there is more.
-    /// `unix_now` is the wall clock in Unix seconds, for the ends that people read.
-    #[must_use]
-    pub fn holders(
-        &self,
-        id: &ResourceId,
-        from: u64,
-        limit: usize,
-        now: Moment,
-        unix_now: u64,
-    ) -> Option<(Vec<HolderView>, Option<u64>)> {
-        let live = self.live.get(*self.by_id.get(id)? as usize)?;
-        let name = |key: HolderKey| {
-            self.holders
-                .id(key)
-                .map(|id| (id.kind(), id.as_str().to_owned()))
-        };
-        let Ok(from) = HolderKey::try_from(from) else {
-            return Some((Vec::new(), None));
-        };
-        let mut holders = live.resource.holders(from, now, unix_now, name);
-        let page = holders.by_ref().take(limit).map(|(_, view)| view).collect();
-        let next = holders.next().map(|(key, _)| u64::from(key));
-        Some((page, next))
     }
 
     /// How much the books hold.
@@ -394,50 +343,6 @@ impl Core {
             is_over_capacity: false,
         };
         granted(id, &terms, clients + 1.0, decision)
-    }
-
-    fn view(&self, key: u32, now: Moment) -> Option<ResourceView> {
-        let live = self.live.get(key as usize)?;
-        let Live { id, resource, .. } = live;
-        let newer = self.newer_terms(live);
-        let (terms, learning_until) = match &newer {
-            Some((terms, learning_until)) => (terms, *learning_until),
-            None => (resource.terms(), resource.learning_until()),
-        };
-        Some(ResourceView {
-            resource_id: id.clone(),
-            capacity: terms.template().map(|template| template.capacity()),
-            sum_has: resource.sum_has(),
-            sum_wants: resource.sum_wants(),
-            clients: resource.clients(),
-            in_learning_mode: now < learning_until,
-            template: terms
-                .template()
-                .map(|template| template.identifier_glob().to_owned()),
-            algorithm: terms.rule().kind,
-        })
-    }
-}
-
-impl Counts {
-    fn count(&mut self, granted: &Granted, decision: &Decision) {
-        let is_grant = granted.capacity > Capacity::ZERO;
-        let mut add = |counter: fn(&mut Self) -> &mut u64, when: bool| {
-            let counter = counter(self);
-            *counter = counter.saturating_add(u64::from(when));
-        };
-        let kind = granted.algorithm.kind;
-        add(|it| &mut it.unmatched, granted.template.is_none());
-        add(|it| &mut it.excess_claims, decision.claimed_too_much);
-        add(
-            |it| &mut it.undivided_grants,
-            is_grant && kind == AlgorithmKind::NoAlgorithm,
-        );
-        add(
-            |it| &mut it.static_grants,
-            is_grant && kind == AlgorithmKind::Static,
-        );
-        add(|it| &mut it.decisions_during_cut, decision.is_over_capacity);
     }
 }
 

@@ -1,0 +1,84 @@
+//! What operators see of the books.
+
+use std::ops::Bound;
+
+use doorman_openapi::{HolderView, Moment, ResourceId, ResourceView};
+
+use super::{Core, HolderKey, Live};
+
+impl Core {
+    /// Live resources whose identifier starts with `prefix`, in order, after `after`.
+    #[must_use]
+    pub fn resources(
+        &self,
+        prefix: &str,
+        after: Option<&ResourceId>,
+        limit: usize,
+        now: Moment,
+    ) -> Vec<ResourceView> {
+        let from = match after {
+            Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
+            _ => Bound::Included(prefix),
+        };
+        self.by_id
+            .range::<str, _>((from, Bound::Unbounded))
+            .take_while(|(id, _)| id.as_str().starts_with(prefix))
+            .filter_map(|(_, key)| self.view(*key, now))
+            .take(limit)
+            .collect()
+    }
+
+    /// One live resource; `None` when nobody holds it, waits for it, or gave it back less than a lease length ago.
+    #[must_use]
+    pub fn resource(&self, id: &ResourceId, now: Moment) -> Option<ResourceView> {
+        self.view(*self.by_id.get(id)?, now)
+    }
+
+    /// The holders of a live resource, in an order that does not change while they stay, from position `from` on, with the position of the next page if there is more.
+    /// `unix_now` is the wall clock in Unix seconds, for the ends that people read.
+    #[must_use]
+    pub fn holders(
+        &self,
+        id: &ResourceId,
+        from: u64,
+        limit: usize,
+        now: Moment,
+        unix_now: u64,
+    ) -> Option<(Vec<HolderView>, Option<u64>)> {
+        let live = self.live.get(*self.by_id.get(id)? as usize)?;
+        let name = |key: HolderKey| {
+            self.holders
+                .id(key)
+                .map(|id| (id.kind(), id.as_str().to_owned()))
+        };
+        let Ok(from) = HolderKey::try_from(from) else {
+            return Some((Vec::new(), None));
+        };
+        let mut holders = live.resource.holders(from, now, unix_now, name);
+        let page = holders.by_ref().take(limit).map(|(_, view)| view).collect();
+        let next = holders.next().map(|(key, _)| u64::from(key));
+        Some((page, next))
+    }
+
+    pub(super) fn view(&self, key: u32, now: Moment) -> Option<ResourceView> {
+        let live = self.live.get(key as usize)?;
+        let Live { id, resource, .. } = live;
+        let newer = self.newer_terms(live);
+        let (terms, learning_until) = match &newer {
+            Some((terms, learning_until)) => (terms, *learning_until),
+            None => (resource.terms(), resource.learning_until()),
+        };
+        Some(ResourceView {
+            resource_id: id.clone(),
+            capacity: terms.template().map(|template| template.capacity()),
+            sum_has: resource.sum_has(),
+            sum_wants: resource.sum_wants(),
+            clients: resource.clients(),
+            in_learning_mode: now < learning_until,
+            template: terms
+                .template()
+                .map(|template| template.identifier_glob().to_owned()),
+            algorithm: terms.rule().kind,
+        })
+    }
+}
