@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -41,14 +42,17 @@ struct Failure {
 }
 
 /// What is known of all requests so far; clones share it.
-#[derive(Debug, Clone)]
-pub(crate) struct Requests {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Requests(Arc<Families>);
+
+#[derive(Debug)]
+struct Families {
     answered: Family<Call, Counter>,
     failed: Family<Failure, Counter>,
     durations: Family<Call, Histogram>,
 }
 
-impl Default for Requests {
+impl Default for Families {
     fn default() -> Self {
         Self {
             answered: Family::default(),
@@ -63,25 +67,26 @@ impl Requests {
         registry.register(
             "http_requests",
             "Requests that were answered",
-            self.answered.clone(),
+            self.0.answered.clone(),
         );
         registry.register(
             "http_errors",
             "Requests that were answered with a status of 400 or more",
-            self.failed.clone(),
+            self.0.failed.clone(),
         );
         registry.register_with_unit(
             "http_request_duration",
             "How long requests took, from their head to the head of their answer",
             Unit::Seconds,
-            self.durations.clone(),
+            self.0.durations.clone(),
         );
     }
 
     fn answered(&self, call: Call, status: u16, began: Moment) {
         let Call { method, route } = call;
-        self.answered.get_or_create(&call).inc();
-        self.durations
+        self.0.answered.get_or_create(&call).inc();
+        self.0
+            .durations
             .get_or_create(&call)
             .observe(clock::now().seconds_since(began));
         if status >= 400 {
@@ -90,7 +95,7 @@ impl Requests {
                 route,
                 status,
             };
-            self.failed.get_or_create(&failure).inc();
+            self.0.failed.get_or_create(&failure).inc();
         }
     }
 }
