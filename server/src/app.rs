@@ -10,6 +10,7 @@ use doorman_openapi::{Discovery, Epoch, Mastership, Moment, NodeId, Seconds, Ser
 use crate::{
     clock,
     core::{Core, Granted},
+    http::Room,
     metrics::Requests,
     reload::InForce,
     restart::Horizon,
@@ -26,6 +27,7 @@ pub(crate) struct App {
     horizon: Arc<Horizon>,
     in_force: Mutex<InForce>,
     requests: Requests,
+    room: Room,
     draining: AtomicBool,
     started: Moment,
     about: About,
@@ -51,6 +53,7 @@ impl App {
             horizon,
             in_force: Mutex::new(in_force),
             requests: Requests::default(),
+            room: Room::default(),
             draining: AtomicBool::new(false),
             started: clock::now(),
             about,
@@ -84,6 +87,11 @@ impl App {
     /// What is known of all requests so far.
     pub(crate) fn requests(&self) -> &Requests {
         &self.requests
+    }
+
+    /// Where bodies find room while they arrive.
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
     }
 
     /// Whether the books can be trusted.

@@ -1,14 +1,16 @@
-//! Takes a body off the connection: no more bytes than allowed, and no longer than allowed.
+//! Takes a body off the connection: no more bytes than allowed, neither of one body nor of all that are under way, and no longer than
+//! allowed.
 
 use std::time::Duration;
 
 use axum::{
-    body::Body,
+    body::{Body, HttpBody as _},
     http::{HeaderMap, header},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use doorman_openapi::{MAX_BODY_BYTES, ProblemType};
 use http_body_util::BodyExt;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::refusal::Refusal;
 
@@ -19,13 +21,30 @@ pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// see its connection reset, and not why.
 const DISCARDED_BYTES: usize = 4 * MAX_BODY_BYTES;
 
+/// The most bytes that are kept of all bodies that are still arriving: 64 MiB. Bodies that arrive in one piece take nothing of it, so
+/// that small ones are read even when large ones have taken it all.
+const ALL_BODIES_BYTES: usize = 64 * 1024 * 1024;
+
+/// What is taken of that at a time; so a body in a few small pieces takes from it once.
+const SHARE_BYTES: usize = 16 * 1024;
+
+/// The room for all bodies that are still arriving.
+#[derive(Debug)]
+pub(crate) struct Room(Semaphore);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Semaphore::new(ALL_BODIES_BYTES / SHARE_BYTES))
+    }
+}
+
 /// Takes the whole body.
 ///
 /// # Errors
-/// 413 when it is too large, 408 when it does not arrive in time, 400 when it breaks off.
-pub(crate) async fn take(headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+/// 413 when it is too large, 503 when it finds no room beside all others, 408 when it does not arrive in time, 400 when it breaks off.
+pub(crate) async fn take(headers: &HeaderMap, body: Body, room: &Room) -> Result<Bytes, Refusal> {
     // The timer is armed only when the body is not there at once.
-    match tokio::time::timeout(BODY_TIMEOUT, collect(headers, body)).await {
+    match tokio::time::timeout(BODY_TIMEOUT, collect(headers, body, room)).await {
         Ok(taken) => taken,
         Err(_) => Err(Refusal::new(
             ProblemType::RequestTimeout,
@@ -34,7 +53,7 @@ pub(crate) async fn take(headers: &HeaderMap, body: Body) -> Result<Bytes, Refus
     }
 }
 
-async fn collect(headers: &HeaderMap, mut body: Body) -> Result<Bytes, Refusal> {
+async fn collect(headers: &HeaderMap, mut body: Body, room: &Room) -> Result<Bytes, Refusal> {
     // Who asks first whether to send the body at all is told before it does.
     let waits = headers.contains_key(header::EXPECT);
     let declared: Option<usize> = headers
@@ -45,22 +64,68 @@ async fn collect(headers: &HeaderMap, mut body: Body) -> Result<Bytes, Refusal> 
     }
 
     let first = next(&mut body).await?.unwrap_or_default();
-    let Some(mut piece) = next(&mut body).await? else {
-        // It came in one piece, as small ones do: no copy.
+    if body.is_end_stream() {
+        // It came in one piece, as small ones do: no copy, and nothing is kept while the rest is waited for.
         let fits = first.len() <= MAX_BODY_BYTES;
         return if fits { Ok(first) } else { Err(too_large()) };
-    };
-    let mut whole = BytesMut::from(first);
+    }
+    let mut whole = Arriving::new(room);
+    let mut piece = first;
     loop {
-        if whole.len().saturating_add(piece.len()) > MAX_BODY_BYTES {
+        if let Err(refusal) = whole.push(&piece) {
+            // What is thrown away takes no room.
+            drop((whole, piece));
             discard(body).await;
-            return Err(too_large());
+            return Err(refusal);
         }
-        whole.extend_from_slice(&piece);
         piece = match next(&mut body).await? {
             Some(next) => next,
-            None => return Ok(whole.freeze()),
+            None => return Ok(whole.bytes.into()),
         };
+    }
+}
+
+/// A body of which more may come, with its part of the room.
+struct Arriving<'a> {
+    bytes: Vec<u8>,
+    room: &'a Semaphore,
+    taken: Option<SemaphorePermit<'a>>,
+}
+
+impl<'a> Arriving<'a> {
+    fn new(Room(room): &'a Room) -> Self {
+        Self {
+            bytes: Vec::new(),
+            room,
+            taken: None,
+        }
+    }
+
+    fn push(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+        let len = self.bytes.len().saturating_add(piece.len());
+        if len > MAX_BODY_BYTES {
+            return Err(too_large());
+        }
+        if len > self.bytes.capacity() {
+            // What is allocated counts, not what is used of it.
+            self.grow(len.next_power_of_two().max(SHARE_BYTES))?;
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn grow(&mut self, capacity: usize) -> Result<(), Refusal> {
+        let held = self.taken.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let more = (capacity / SHARE_BYTES).saturating_sub(held);
+        let more = u32::try_from(more).map_err(|_| no_room())?;
+        let more = self.room.try_acquire_many(more).map_err(|_| no_room())?;
+        match &mut self.taken {
+            Some(taken) => taken.merge(more),
+            None => self.taken = Some(more),
+        }
+        self.bytes
+            .reserve_exact(capacity.saturating_sub(self.bytes.len()));
+        Ok(())
     }
 }
 
@@ -95,5 +160,14 @@ fn too_large() -> Refusal {
     Refusal::new(
         ProblemType::PayloadTooLarge,
         format!("a body may have at most {MAX_BODY_BYTES} bytes"),
+    )
+}
+
+fn no_room() -> Refusal {
+    Refusal::new(
+        ProblemType::Unavailable,
+        format!(
+            "the bodies of all requests under way may have at most {ALL_BODIES_BYTES} bytes together; smaller bodies find room sooner"
+        ),
     )
 }

@@ -1,5 +1,7 @@
 //! What handlers are given: checked bodies, checked identifiers, and calls without a query.
 
+use std::sync::Arc;
+
 use axum::{
     extract::{FromRequest, FromRequestParts, Path, Request},
     http::request::Parts,
@@ -11,19 +13,20 @@ use super::{
     read::{self, Body},
     refusal::Refusal,
 };
+use crate::app::App;
 
 /// The body of a lease call, checked whole.
 #[derive(Debug)]
 pub(crate) struct Checked<T>(pub(crate) T);
 
-impl<S: Sync, T: Body> FromRequest<S> for Checked<T> {
+impl<T: Body> FromRequest<Arc<App>> for Checked<T> {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
         query::none(&parts.uri)?;
         media::check(&parts.headers)?;
-        let body = body::take(&parts.headers, body).await?;
+        let body = body::take(&parts.headers, body, app.room()).await?;
         read::read(&body).map(Self)
     }
 }

@@ -38,6 +38,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use self::body::Room;
 use self::refusal::Refusal;
 use crate::app::{App, BooksInDoubt};
 

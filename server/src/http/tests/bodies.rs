@@ -152,3 +152,44 @@ async fn a_body_that_breaks_off_is_malformed() {
         .problem(400);
     assert!(problem.detail.contains("broke off"), "{}", problem.detail);
 }
+
+#[tokio::test]
+async fn all_bodies_that_are_still_arriving_have_64_mebibytes_together() {
+    let router = router();
+    let (path, right) = CALLS[0];
+    let in_pieces = || pieces(vec![Bytes::from(right), Bytes::from(" ")]);
+
+    // Each holds back its last byte.
+    let (came, mut coming) = tokio::sync::mpsc::unbounded_channel();
+    let held_back: Vec<_> = (0..64 * 1024 * 1024 / MAX_BODY_BYTES)
+        .map(|_| {
+            let (router, came) = (router.clone(), came.clone());
+            let piece = Bytes::from(vec![b' '; MAX_BODY_BYTES - 1]);
+            let waits = stream::once(async move {
+                came.send(()).unwrap();
+                std::future::pending().await
+            });
+            let piece = stream::iter([Ok::<_, std::convert::Infallible>(piece)]);
+            let body = Body::from_stream(piece.chain(waits));
+            tokio::spawn(async move { post(&router, path, body).await })
+        })
+        .collect();
+    for _ in &held_back {
+        coming.recv().await.unwrap();
+    }
+
+    let refused = post(&router, path, in_pieces()).await;
+    let problem = refused.problem(503);
+    assert_eq!(problem.kind, "/problems/unavailable");
+    assert!(problem.detail.contains("67108864"), "{}", problem.detail);
+    assert_eq!(refused.header("retry-after"), "1");
+    // Small bodies come in one piece, and find room.
+    assert_eq!(post(&router, path, right).await.status, 200);
+
+    // Who gives up makes room again.
+    for request in held_back {
+        request.abort();
+        assert!(request.await.unwrap_err().is_cancelled());
+    }
+    assert_eq!(post(&router, path, in_pieces()).await.status, 200);
+}
