@@ -5,7 +5,6 @@ use std::{
     pin::pin,
     sync::Arc,
     task::Poll,
-    time::Duration,
 };
 
 use axum::{
@@ -15,7 +14,7 @@ use axum::{
 };
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioExecutor, TokioIo},
     server::conn::auto::Builder,
 };
 use tokio::{
@@ -31,17 +30,14 @@ use super::{
 };
 use crate::clock;
 
-/// How often an HTTP/2 peer with requests under way is asked whether it is still there, and how long it has to answer.
-const PING_EVERY: Duration = Duration::from_secs(20);
-
 /// What all connections are served with.
+///
+/// HTTP/2 peers are not asked by pings whether they are still there: the answers would keep a connection open for ever that nobody
+/// uses, and a peer that is gone is idle, or does not take its answer.
 pub(super) fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_EVERY)
         .max_concurrent_streams(256)
         .max_header_list_size(16 * 1024);
     builder

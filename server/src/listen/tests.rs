@@ -2,13 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Router, routing::get};
+use axum::{Router, body::Body, http::Request, routing::get};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     net::TcpStream,
     sync::{Notify, oneshot, watch},
     task::JoinHandle,
-    time::{advance, sleep},
+    time::{advance, sleep, timeout},
 };
 
 use super::{Listener, connection};
@@ -118,6 +120,32 @@ async fn connections_stay_open_between_requests_for_a_while() {
     peer.send(REQUEST).await;
     peer.answer("quick").await;
     assert_eq!(peer.closed().await, (String::new(), 75));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_http2_connection_without_requests_is_idle_though_its_peer_is_there() {
+    let Peer {
+        stream,
+        server,
+        drain: _open,
+    } = connect(Slow::default().router());
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    // It answers whatever it is asked.
+    let peer = tokio::spawn(connection);
+    let request = Request::get("http://a/quick").body(Body::empty()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    drop(answer);
+
+    let start = clock::now();
+    timeout(Duration::from_secs(600), server)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(clock::now().since(start).as_secs(), 75);
+    drop(peer.await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
