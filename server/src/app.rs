@@ -69,13 +69,41 @@ impl App {
         Ok(decide(&mut core, clock::now()))
     }
 
-    /// Decides on leases, and tells of them what a successor will know, too.
+    /// Decides on as many leases as are asked for, and tells of them what a successor will know, too. `decide` takes the next few of
+    /// them from a position on: between two parts the books are free for others.
+    ///
+    /// # Cancel safety
+    /// When it is dropped, nobody is told; what has been decided stays booked until it ends, as with an answer that is lost.
     pub(crate) async fn grant(
         &self,
-        decide: impl FnOnce(&mut Core, Moment) -> Vec<Granted>,
+        asked: usize,
+        mut decide: impl FnMut(&mut Core, usize, Moment) -> Vec<Granted>,
     ) -> Result<Vec<Granted>, BooksInDoubt> {
-        let (granted, handled) = self.books(|core, now| (decide(core, now), now))?;
+        let (mut granted, handled) = self.books(|core, now| (decide(core, 0, now), now))?;
+        while granted.len() < asked {
+            tokio::task::yield_now().await;
+            let mut part = self.books(|core, now| decide(core, granted.len(), now))?;
+            granted.append(&mut part);
+        }
+        // The request was sent before its first part was handled, and no booking seems shorter than it is.
         Ok(self.horizon.secure(granted, handled).await)
+    }
+
+    /// Takes leases back. `give_back` takes the next few of them from a position on, and says from where to go on: between two parts
+    /// the books are free for others.
+    ///
+    /// # Cancel safety
+    /// When it is dropped, some of many leases may not be back; they end by themselves.
+    pub(crate) async fn release(
+        &self,
+        mut give_back: impl FnMut(&mut Core, usize, Moment) -> Option<usize>,
+    ) -> Result<(), BooksInDoubt> {
+        let mut from = 0;
+        while let Some(next) = self.books(|core, now| give_back(core, from, now))? {
+            from = next;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
     /// The document in force. To be held for a moment only, and not together with the books.

@@ -3,6 +3,7 @@
 mod counts;
 mod handover;
 mod reload;
+mod requests;
 mod survey;
 mod views;
 
@@ -11,10 +12,7 @@ pub use survey::Survey;
 use std::{collections::BTreeMap, sync::Arc};
 
 use doorman_config::Document;
-use doorman_openapi::{
-    Band, Capacity, CapacityRequest, ClientCount, Moment, Reason, ReleaseRequest, ResourceId,
-    Seconds, ServerCapacityRequest, ServerReleaseRequest,
-};
+use doorman_openapi::{Capacity, Moment, Reason, ResourceId, Seconds};
 use slab::Slab;
 
 use super::{
@@ -22,7 +20,7 @@ use super::{
     alarms::Alarms,
     holders::{HolderId, Holders},
     order::Order,
-    resource::{Ask, Decision, Has, HolderKey, Resource},
+    resource::{Ask, Decision, HolderKey, Resource},
     terms::Terms,
 };
 
@@ -78,72 +76,6 @@ impl Core {
             counts: Counts::default(),
             notices: Vec::new(),
         }
-    }
-
-    /// Decides what a client gets, for each resource it asks for, in the order of the request.
-    pub fn refresh_client(&mut self, request: &CapacityRequest, now: Moment) -> Vec<Granted> {
-        let holder = HolderId::Client(request.client_id.clone());
-        let order = Order::of_client(request.seq);
-        request
-            .resources
-            .iter()
-            .map(|asked| {
-                let band = Band {
-                    priority: asked.priority,
-                    num_clients: ClientCount::ONE,
-                    wants: asked.wants,
-                };
-                let ask = Ask {
-                    order,
-                    bands: std::slice::from_ref(&band),
-                    // A client knows what it has: when it says nothing, it has nothing.
-                    has: Has::Amount(asked.has.map_or(Capacity::ZERO, |held| held.capacity)),
-                    outstanding: asked.outstanding,
-                    used: asked.used,
-                };
-                self.refresh(&holder, &asked.resource_id, &ask, now)
-            })
-            .collect()
-    }
-
-    /// Decides what a node gets, for each resource it asks for, in the order of the request.
-    pub fn refresh_node(&mut self, request: &ServerCapacityRequest, now: Moment) -> Vec<Granted> {
-        let holder = HolderId::Node(request.node_id.clone());
-        let order = Order::of_node(request.epoch, request.seq);
-        request
-            .resources
-            .iter()
-            .map(|asked| {
-                let ask = Ask {
-                    order,
-                    bands: &asked.wants,
-                    has: asked
-                        .has
-                        .map_or(Has::Unknown, |held| Has::Amount(held.capacity)),
-                    outstanding: asked.outstanding,
-                    used: asked.used,
-                };
-                self.refresh(&holder, &asked.resource_id, &ask, now)
-            })
-            .collect()
-    }
-
-    /// Takes a client's leases back; what it does not have is not missed.
-    pub fn release_client(&mut self, request: &ReleaseRequest, now: Moment) {
-        let holder = HolderId::Client(request.client_id.clone());
-        self.release(
-            &holder,
-            request.resource_ids.as_deref(),
-            Order::of_client(request.seq),
-            now,
-        );
-    }
-
-    /// Takes a node's leases back; what it does not have is not missed.
-    pub fn release_node(&mut self, request: &ServerReleaseRequest, now: Moment) {
-        let holder = HolderId::Node(request.node_id.clone());
-        let order = Order::of_node(request.epoch, request.seq);
-        self.release(&holder, request.resource_ids.as_deref(), order, now);
     }
 
     /// Frees what has run out, in at most `budget` steps, so that no caller waits long for the books. Returns when there is
@@ -224,36 +156,19 @@ impl Core {
         granted
     }
 
-    fn release(
-        &mut self,
-        holder: &HolderId,
-        ids: Option<&[ResourceId]>,
-        order: Order,
-        now: Moment,
-    ) {
-        let Some(holder_key) = self.holders.find(holder) else {
+    /// One lease of a holder comes back.
+    fn release(&mut self, holder: HolderKey, key: u32, order: Order, now: Moment) {
+        let Some(live) = self.live.get_mut(key as usize) else {
             return;
         };
-        let keys = match ids {
-            Some(ids) => ids
-                .iter()
-                .filter_map(|id| self.by_id.get(id).copied())
-                .collect(),
-            None => self.holders.resources(holder_key),
-        };
-        for key in keys {
-            let Some(live) = self.live.get_mut(key as usize) else {
-                continue;
-            };
-            let before = live.resource.len();
-            live.resource.release(holder_key, order, now);
-            if live.resource.len() < before {
-                self.counts.leases = self.counts.leases.saturating_sub(1);
-                self.holders.left(holder_key, key);
-            }
-            self.wake(key);
-            self.forget_if_empty(key);
+        let before = live.resource.len();
+        live.resource.release(holder, order, now);
+        if live.resource.len() < before {
+            self.counts.leases = self.counts.leases.saturating_sub(1);
+            self.holders.left(holder, key);
         }
+        self.wake(key);
+        self.forget_if_empty(key);
     }
 
     /// Clears away what has ended of a resource, and forgets it when nothing is left.

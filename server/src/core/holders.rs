@@ -1,9 +1,8 @@
 //! Who holds what: each holder's identifier once, and where it is booked.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use doorman_openapi::{ClientId, HolderKind, NodeId};
-use foldhash::fast::FixedState;
 use slab::Slab;
 
 use super::resource::HolderKey;
@@ -34,8 +33,8 @@ impl HolderId {
 #[derive(Debug)]
 struct Holder {
     id: HolderId,
-    /// The keys of the resources that have it in their books; no client chooses them, so a fixed hash does.
-    resources: HashSet<u32, FixedState>,
+    /// The keys of the resources that have it in their books, in an order in which a long walk can be broken off and taken up again.
+    resources: BTreeSet<u32>,
 }
 
 /// The holders in the books.
@@ -60,7 +59,7 @@ impl Holders {
         self.find(id).unwrap_or_else(|| {
             let holder = Holder {
                 id: id.clone(),
-                resources: HashSet::default(),
+                resources: BTreeSet::new(),
             };
             // The books are bounded far below this many holders.
             let key = HolderKey::try_from(self.holders.insert(holder)).unwrap_or(HolderKey::MAX);
@@ -100,11 +99,13 @@ impl Holders {
         }
     }
 
-    /// The resources that have the holder in their books.
-    pub(super) fn resources(&self, key: HolderKey) -> Vec<u32> {
-        self.holders
-            .get(key as usize)
-            .map(|holder| holder.resources.iter().copied().collect())
-            .unwrap_or_default()
+    /// The keys of the resources that have the holder in their books, in order, from `from` on.
+    pub(super) fn resources(&self, key: HolderKey, from: usize) -> impl Iterator<Item = u32> {
+        let holder = self.holders.get(key as usize);
+        let from = u32::try_from(from).ok();
+        let rest = holder
+            .zip(from)
+            .map(|(holder, from)| holder.resources.range(from..));
+        rest.into_iter().flatten().copied()
     }
 }

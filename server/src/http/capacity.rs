@@ -79,7 +79,9 @@ async fn lease_capacity(
     Checked(request): Checked<CapacityRequest>,
 ) -> Result<Fresh<CapacityResponse>, Refusal> {
     let granted = app
-        .grant(|core, now| core.refresh_client(&request, now))
+        .grant(request.resources.len(), |core, from, now| {
+            core.refresh_client_part(&request, from, now)
+        })
         .await?;
     let unix_now = clock::unix_seconds();
     let resources = granted
@@ -123,6 +125,7 @@ async fn release_capacity(
     State(app): State<Arc<App>>,
     Checked(request): Checked<ReleaseRequest>,
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
-    app.books(|core, now| core.release_client(&request, now))?;
+    app.release(|core, from, now| core.release_client_part(&request, from, now))
+        .await?;
     Ok(Fresh(ReleaseResponse {}))
 }

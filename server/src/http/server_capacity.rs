@@ -92,7 +92,9 @@ async fn lease_server_capacity(
     Checked(request): Checked<ServerCapacityRequest>,
 ) -> Result<Fresh<ServerCapacityResponse>, Refusal> {
     let granted = app
-        .grant(|core, now| core.refresh_node(&request, now))
+        .grant(request.resources.len(), |core, from, now| {
+            core.refresh_node_part(&request, from, now)
+        })
         .await?;
     let unix_now = clock::unix_seconds();
     let resources = granted
@@ -139,6 +141,7 @@ async fn release_server_capacity(
     State(app): State<Arc<App>>,
     Checked(request): Checked<ServerReleaseRequest>,
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
-    app.books(|core, now| core.release_node(&request, now))?;
+    app.release(|core, from, now| core.release_node_part(&request, from, now))
+        .await?;
     Ok(Fresh(ReleaseResponse {}))
 }

@@ -8,6 +8,7 @@ mod learning;
 mod leasing;
 mod nodes;
 mod order;
+mod parts;
 mod safety;
 
 use std::sync::Arc;

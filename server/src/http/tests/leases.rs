@@ -96,3 +96,58 @@ async fn releases_give_back_what_they_name_or_all_and_may_be_repeated() {
     post(&router, "/v1/capacity/release", r#"{"client_id":"c"}"#).await;
     assert!(live().await.is_empty());
 }
+
+async fn ids_of_all(router: &Router) -> Vec<String> {
+    ids(&get(router, "/v1/resources").await)
+}
+
+/// Which of the two calls is answered first, when the long one comes first.
+async fn first_answered(router: &Router, long: (&str, String), short: (&str, String)) -> String {
+    let order = std::sync::Mutex::new(Vec::new());
+    let call = async |(path, body): (&str, String), name: &str| {
+        let reply = post(router, path, body).await;
+        assert_eq!(reply.status, 200);
+        order.lock().unwrap().push(name.to_owned());
+    };
+    tokio::join!(call(long, "long"), call(short, "short"));
+    order.into_inner().unwrap().remove(0)
+}
+
+#[tokio::test]
+async fn a_long_request_does_not_keep_the_books_from_others() {
+    let router = router();
+    let ids = || (0..10_000).map(|n| format!("r/{n}"));
+    let clients: Vec<_> = ids()
+        .map(|id| json!({"resource_id": id, "wants": 1}))
+        .collect();
+    let bands: Vec<_> = ids()
+        .map(|id| json!({"resource_id": id, "wants": [{"priority": 0, "num_clients": 1, "wants": 1}]}))
+        .collect();
+    let ids: Vec<_> = ids().collect();
+    for (path, body) in [
+        (
+            "/v1/capacity",
+            json!({"client_id": "c", "resources": clients}),
+        ),
+        (
+            "/v1/server-capacity",
+            json!({"node_id": "n", "resources": bands}),
+        ),
+        (
+            "/v1/capacity/release",
+            json!({"client_id": "c", "resource_ids": ids}),
+        ),
+        ("/v1/server-capacity/release", json!({"node_id": "n"})),
+    ] {
+        let short = json!({"client_id": "short", "resources": [{"resource_id": "s", "wants": 1}]});
+        let long = (path, body.to_string());
+        let short = ("/v1/capacity", short.to_string());
+        assert_eq!(
+            first_answered(&router, long, short).await,
+            "short",
+            "{path}"
+        );
+    }
+    // All is back.
+    assert_eq!(ids_of_all(&router).await, ["s"]);
+}

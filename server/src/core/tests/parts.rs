@@ -1,0 +1,99 @@
+//! Long requests, taken in parts.
+
+use std::fmt::Write;
+
+use super::*;
+
+const MANY: usize = 1000;
+
+/// A client's request for `r/0`, `r/1` and so on.
+fn for_many(client: &str, count: usize) -> CapacityRequest {
+    let mut request = request(client, Some(1), 1.0, None);
+    let one = request.resources.remove(0);
+    request.resources = (0..count)
+        .map(|n| ResourceRequest {
+            resource_id: ResourceId::new(format!("r/{n}")).unwrap(),
+            ..one.clone()
+        })
+        .collect();
+    request
+}
+
+fn release(client: &str, resource_ids: Option<Vec<ResourceId>>) -> ReleaseRequest {
+    ReleaseRequest {
+        client_id: ClientId::new(client).unwrap(),
+        seq: Some(Seq::new(2).unwrap()),
+        resource_ids,
+    }
+}
+
+fn named<'a>(granted: impl IntoIterator<Item = &'a Granted>) -> Vec<&'a ResourceId> {
+    let ids = granted.into_iter().map(|granted| &granted.resource_id);
+    ids.collect()
+}
+
+#[test]
+fn a_part_of_a_request_goes_on_where_the_one_before_ended_and_no_part_is_long() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    let request = for_many("a", MANY);
+    let mut granted: Vec<Granted> = Vec::new();
+    while granted.len() < MANY {
+        let part = world
+            .core
+            .refresh_client_part(&request, granted.len(), world.now);
+        assert!((1..=64).contains(&part.len()), "{}", part.len());
+        granted.extend(part);
+        world.wait(0.001);
+    }
+    let asked: Vec<_> = request.resources.iter().map(|it| &it.resource_id).collect();
+    assert_eq!(named(&granted), asked);
+    assert_eq!(world.core.counts().leases, MANY);
+    // The same request whole is a late one, and is answered the same way.
+    let whole = world.core.refresh_client(&request, world.now);
+    assert_eq!(named(&whole), asked);
+    assert!(whole.iter().all(|granted| granted.capacity.get() == 1.0));
+}
+
+#[test]
+fn where_there_are_many_templates_to_look_through_a_part_is_shorter() {
+    let mut text = "resources: [".to_owned();
+    for n in 0..3 * 1024 {
+        write!(text, "{{identifier_glob: 't/{n}/*', capacity: 1}}, ").unwrap();
+    }
+    text.push_str(
+        "{identifier_glob: '*', capacity: 1, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]",
+    );
+    let mut world = World::new(parse(&text));
+    let part = world
+        .core
+        .refresh_client_part(&for_many("a", MANY), 0, world.now);
+    assert!((1..=16).contains(&part.len()), "{}", part.len());
+}
+
+#[test]
+fn many_leases_come_back_in_parts() {
+    for listed in [false, true] {
+        let mut world = World::new(document("FAIR_SHARE", 100.0));
+        let request = for_many("a", MANY);
+        world.core.refresh_client(&request, world.now);
+        world.core.refresh_client(&for_many("b", 1), world.now);
+        let ids = request.resources.into_iter().map(|it| it.resource_id);
+        let release = release("a", listed.then(|| ids.collect()));
+
+        let held = |world: &World| {
+            let views = world.core.resources("r/", None, MANY, world.now);
+            views.iter().filter(|view| view.sum_has > 0.0).count()
+        };
+        let (mut from, mut left) = (Some(0), MANY);
+        while let Some(position) = from {
+            from = world
+                .core
+                .release_client_part(&release, position, world.now);
+            let now_left = held(&world);
+            assert!(left - now_left <= 64, "{left} {now_left}");
+            left = now_left;
+        }
+        // The other's lease stays.
+        assert_eq!(left, 1);
+    }
+}
