@@ -12,17 +12,20 @@ pub(super) const LONGEST_WHILE_LAPSED: Duration = Duration::from_secs(4);
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
-    last: Moment,
+    /// When the request was sent that failed last.
+    sent: Moment,
     until: Moment,
 }
 
 impl Backoff {
     /// Pauses: twice as long as the last time, half of it by chance so that a fleet does not come back as one, but no longer than
-    /// `longest`. `asked` is what the server asked for; it lengthens the pause within the same bound.
+    /// `longest` after the failed request was sent: a server that hangs has used up the time already. `asked` is what the server asked
+    /// for; it lengthens the pause within the same bound.
     pub(super) fn fail(
         &mut self,
         asked: Option<Duration>,
         longest: Duration,
+        sent: Moment,
         now: Moment,
         chance: &mut fastrand::Rng,
     ) {
@@ -34,8 +37,9 @@ impl Backoff {
             .max(asked.unwrap_or_default())
             .min(longest.max(FIRST));
         self.failures = self.failures.saturating_add(1);
-        self.last = now;
-        self.until = now.after(ceiling.mul_f64(0.5 + 0.5 * chance.f64()));
+        self.sent = sent;
+        let pause = ceiling.mul_f64(0.5 + 0.5 * chance.f64());
+        self.until = now.after(pause).min(sent.after(longest.max(FIRST)));
     }
 
     pub(super) fn reset(&mut self) {
@@ -50,7 +54,7 @@ impl Backoff {
     /// Nothing is sent before this. What has lapsed since the pause was chosen shortens it.
     pub(super) fn until(&self, anything_lapsed: bool) -> Moment {
         if anything_lapsed {
-            self.until.min(self.last.after(LONGEST_WHILE_LAPSED))
+            self.until.min(self.sent.after(LONGEST_WHILE_LAPSED))
         } else {
             self.until
         }
@@ -73,7 +77,7 @@ mod tests {
         let mut backoff = Backoff::default();
         let mut now = Moment::from_nanos(1);
         for ceiling in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 4.0, 4.0] {
-            backoff.fail(None, LONGEST_WHILE_LAPSED, now, &mut chance);
+            backoff.fail(None, LONGEST_WHILE_LAPSED, now, now, &mut chance);
             let pause = pause(&backoff, now);
             assert!(
                 (ceiling / 2.0..=ceiling).contains(&pause),
@@ -82,7 +86,7 @@ mod tests {
             now = backoff.until(false);
         }
         backoff.reset();
-        backoff.fail(None, LONG, now, &mut chance);
+        backoff.fail(None, LONG, now, now, &mut chance);
         assert!(pause(&backoff, now) <= 0.1);
     }
 
@@ -92,7 +96,7 @@ mod tests {
         let mut backoff = Backoff::default();
         let now = Moment::from_nanos(1);
         for _ in 0..100 {
-            backoff.fail(None, LONG, now, &mut chance);
+            backoff.fail(None, LONG, now, now, &mut chance);
         }
         assert!(pause(&backoff, now) <= 0.1);
     }
@@ -102,11 +106,28 @@ mod tests {
         let mut chance = fastrand::Rng::with_seed(1);
         let now = Moment::from_nanos(1);
         let mut backoff = Backoff::default();
-        backoff.fail(Some(Duration::from_secs(20)), LONG, now, &mut chance);
+        backoff.fail(Some(Duration::from_secs(20)), LONG, now, now, &mut chance);
         assert!(pause(&backoff, now) >= 10.0);
         let mut backoff = Backoff::default();
-        backoff.fail(Some(Duration::MAX), LONGEST_WHILE_LAPSED, now, &mut chance);
+        backoff.fail(
+            Some(Duration::MAX),
+            LONGEST_WHILE_LAPSED,
+            now,
+            now,
+            &mut chance,
+        );
         assert!(pause(&backoff, now) <= 4.0);
+    }
+
+    #[test]
+    fn what_a_server_that_hangs_has_taken_is_part_of_the_pause() {
+        let mut chance = fastrand::Rng::with_seed(1);
+        let sent = Moment::from_nanos(1);
+        let now = sent.after(LONGEST_WHILE_LAPSED);
+        let mut backoff = Backoff::default();
+        backoff.fail(None, LONGEST_WHILE_LAPSED, sent, now, &mut chance);
+        assert_eq!(backoff.until(true), now);
+        assert!(!backoff.is_over());
     }
 
     #[test]
@@ -114,7 +135,7 @@ mod tests {
         let mut chance = fastrand::Rng::with_seed(1);
         let now = Moment::from_nanos(1);
         let mut backoff = Backoff::default();
-        backoff.fail(Some(LONG), LONG, now, &mut chance);
+        backoff.fail(Some(LONG), LONG, now, now, &mut chance);
         assert!(backoff.until(false).seconds_since(now) >= 30.0);
         assert_eq!(backoff.until(true), now.after(LONGEST_WHILE_LAPSED));
     }

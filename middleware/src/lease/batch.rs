@@ -16,6 +16,7 @@ pub(super) const MOST_UNDER_WAY: usize = 8;
 pub(super) struct Batch {
     pub(super) resources: Vec<ResourceId>,
     pub(super) endpoint: usize,
+    pub(super) sent: Moment,
     /// Given up after this.
     pub(super) deadline: Moment,
 }

@@ -119,12 +119,13 @@ impl Entry {
         !self.refused && (ahead <= GATHERING || ahead <= interval.mul_f64(RIDE))
     }
 
-    /// How long a request sent now may take: long enough for a slow server, but not past the end of the lease it renews.
+    /// How long a request sent now may take: long enough for a slow server, but not past the end of the lease it renews, and where
+    /// there is none, not so long that it stands in the way of the next try.
     pub(super) fn timeout(&self, now: Moment) -> Duration {
         let timeout = (self.interval / 2).max(SHORTEST_TIMEOUT);
         match self.ends() {
             Some(ends) if now < ends => timeout.min(ends.since(now)).max(SHORTEST_INTERVAL),
-            Some(_) | None => timeout,
+            Some(_) | None => timeout.min(LONGEST_WHILE_LAPSED),
         }
     }
 

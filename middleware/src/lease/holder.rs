@@ -12,7 +12,7 @@ use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, Resourc
 
 use super::{
     Demand, Effect, Event, Failure,
-    backoff::Backoff,
+    backoff::{Backoff, LONGEST_WHILE_LAPSED},
     batch::{self, Batch},
     endpoints::Endpoints,
     entry::Entry,
@@ -139,7 +139,10 @@ impl Holder {
             return Moment::NEVER;
         }
         let not_before = self.not_before();
-        let due = self.resources.first_due().filter(|_| !self.is_full());
+        let due = self
+            .resources
+            .first_due()
+            .map(|due| due.max(self.room_at()));
         let release = self.releases.first().map(|_| Moment::ORIGIN);
         let deadline = self.under_way.values().map(|batch| batch.deadline).min();
         [
@@ -157,20 +160,25 @@ impl Holder {
     /// The resources that a tick at `now` would ask for: tell their demand first, so that what is sent is new.
     #[must_use]
     pub fn due(&self, now: Moment) -> Vec<ResourceId> {
-        if self.stopped || self.is_full() || now < self.not_before() {
+        if self.stopped || now < self.room_at() || now < self.not_before() {
             return Vec::new();
         }
         batch::choose(&self.resources, self.batch_limit, now)
     }
 
-    /// Whether no other request may be under way. After a failure one finds out whether it is over.
-    fn is_full(&self) -> bool {
-        let most = if self.backoff.is_over() {
-            batch::MOST_UNDER_WAY
-        } else {
-            1
-        };
-        self.under_way.len() >= most
+    /// When another request may be under way. After a failure one finds out whether it is over; but while anything is lapsed, one that
+    /// renews what lasts, and has time, does not hold up the rest.
+    fn room_at(&self) -> Moment {
+        if self.under_way.len() >= batch::MOST_UNDER_WAY {
+            return Moment::NEVER;
+        }
+        let newest = self.under_way.values().map(|batch| batch.sent).max();
+        match newest {
+            Some(_) if self.backoff.is_over() => Moment::ORIGIN,
+            Some(sent) if self.resources.anything_lapsed() => sent.after(LONGEST_WHILE_LAPSED),
+            Some(_) => Moment::NEVER,
+            None => Moment::ORIGIN,
+        }
     }
 
     fn not_before(&self) -> Moment {
@@ -239,7 +247,11 @@ impl Holder {
     fn send(&mut self, chosen: Vec<ResourceId>, now: Moment, effects: &mut Vec<Effect>) {
         let seq = self.next_seq();
         let endpoint = self.endpoints.current();
-        let timeout = batch::timeout(&self.resources, &chosen, now);
+        let mut timeout = batch::timeout(&self.resources, &chosen, now);
+        if !self.backoff.is_over() {
+            // The others wait for what comes of it.
+            timeout = timeout.min(LONGEST_WHILE_LAPSED);
+        }
         let resources = chosen
             .iter()
             .filter_map(|id| self.resources.update(id, |entry| entry.send(id, seq, now)))
@@ -247,6 +259,7 @@ impl Holder {
         let batch = Batch {
             resources: chosen,
             endpoint,
+            sent: now,
             deadline: now.after(timeout),
         };
         self.under_way.insert(seq, batch);

@@ -202,7 +202,8 @@ impl Holder {
                 .min(end.since(now) / 2),
             Some(_) | None => LONGEST_WHILE_LAPSED,
         };
-        self.backoff.fail(asked, longest, now, &mut self.chance);
+        self.backoff
+            .fail(asked, longest, batch.sent, now, &mut self.chance);
     }
 
     /// Asks again at `due` for what the request has not brought.

@@ -69,6 +69,47 @@ fn gives_a_request_up_in_time_to_renew_elsewhere() {
 }
 
 #[test]
+fn a_server_that_hangs_is_tried_every_four_seconds_once_the_lease_is_lapsed() {
+    let mut table = Table::new(1);
+    let ends = lease_for_long(&mut table, "db", 120.0, 60.0);
+    let mut last = table.now;
+    while table.now.seconds_since(ends) < 120.0 {
+        table.next_request();
+        let pause = table.now.since(last.max(ends));
+        assert!(pause <= Duration::from_secs(4), "{pause:?}");
+        last = table.now;
+    }
+}
+
+#[test]
+fn a_request_with_much_time_does_not_hold_up_what_is_lapsed() {
+    let mut table = Table::new(1);
+    lease_for_long(&mut table, "long", 6000.0, 60.0);
+    let slow = table.next_request();
+    assert_eq!(slow.timeout, Duration::from_secs(30));
+    table.want("new", 1.0);
+    let start = table.now;
+    let fails = table.next_request();
+    assert_eq!(names(&fails), ["new"]);
+    table.unavailable(&fails);
+    let again = table.next_request();
+    assert_eq!(names(&again), ["new"]);
+    assert!(table.now.since(start) <= Duration::from_secs(5));
+}
+
+/// Leases 10 of a resource; when it ends.
+fn lease_for_long(table: &mut Table, resource: &str, length: f64, refresh: f64) -> Moment {
+    table.want(resource, 10.0);
+    let sent = table.next_request();
+    let grant = with(grant(resource, 10.0), |answer| {
+        answer.gets.lease_length = seconds(length);
+        answer.gets.refresh_interval = seconds(refresh);
+    });
+    table.answer(&sent, response(vec![grant]));
+    table.holding(resource).lease.unwrap().ends
+}
+
+#[test]
 fn follows_the_name_of_a_master_but_never_in_circles() {
     let mut table = Table::leased(2);
     let first = table.next_request();
