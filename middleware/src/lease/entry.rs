@@ -24,6 +24,8 @@ const RIDE: f64 = 0.1;
 const SPREAD: f64 = 0.05;
 /// A demand has outgrown what was asked when it is larger by more than the noise of a measured rate.
 const OUTGROWN: f64 = 1.2;
+/// What is held is next to nothing when it is less than this part of what is wanted.
+const NEXT_TO_NOTHING: f64 = 0.1;
 /// Capacities closer than this are the same: the sums of a server are not exact.
 const TOLERANCE: f64 = 1e-9;
 
@@ -152,7 +154,8 @@ impl Entry {
         self.hurry(now);
     }
 
-    /// Asks early when the demand has outgrown both the lease and what was asked, though not too often.
+    /// Asks early when the demand has outgrown both the lease and what was asked, though not too often: at once, nearly, where there is
+    /// next to nothing to live on until then.
     fn hurry(&mut self, now: Moment) {
         let (State::Waiting { due }, Some(sent)) = (self.state, self.sent) else {
             return;
@@ -162,7 +165,12 @@ impl Entry {
         if self.refused || wants <= held || wants <= self.asked.get() * OUTGROWN {
             return;
         }
-        let early = sent.after((self.interval / 4).max(SHORTEST_INTERVAL));
+        let pause = if held < wants * NEXT_TO_NOTHING {
+            SHORTEST_INTERVAL
+        } else {
+            (self.interval / 4).max(SHORTEST_INTERVAL)
+        };
+        let early = sent.after(pause);
         self.state = State::Waiting {
             due: due.min(early.max(now)),
         };

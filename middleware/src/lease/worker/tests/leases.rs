@@ -80,8 +80,8 @@ async fn a_demand_that_outgrows_the_lease_is_told_early() {
     let calls = plane.calls();
     let early = calls.iter().find(|call| call.at > start).unwrap();
     assert!(
-        early.at.seconds_since(start) <= 0.26,
-        "a quarter of the interval"
+        early.at.seconds_since(start) <= 0.12,
+        "a tenth of a second, and until the worker looks"
     );
     let calls = calls.iter().filter(|call| call.at > start).count();
     assert!(calls <= 13, "{calls}");
