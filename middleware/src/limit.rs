@@ -138,7 +138,8 @@ impl Limit {
     }
 
     /// How long the first requests for a resource wait for its first lease before the fallback decides: not at all if nothing else
-    /// is said. It is counted from the first of them, so that an outage of the control plane delays a resource only once.
+    /// is said. It is counted once for each resource, from its first request, or from when the layer is made if the key is constant:
+    /// so that an outage of the control plane delays a resource only once, however often it is asked in vain.
     pub fn wait_for_lease(mut self, at_most: Duration) -> Self {
         self.wait_for_lease = at_most;
         self

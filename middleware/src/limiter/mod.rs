@@ -47,6 +47,8 @@ pub(crate) struct Limiter {
     wants: AtomicF64,
     resource: ResourceId,
     settings: Arc<LimiterSettings>,
+    /// When it was made: the wait for a first lease is counted from here, whatever is published meanwhile.
+    made_at: Moment,
     /// Wakes waiting requests after a publication; made by the first that waits.
     changed: OnceLock<Box<Notify>>,
     waiting: AtomicU32,
@@ -127,6 +129,7 @@ impl Limiter {
             wants: AtomicF64::default(),
             resource,
             settings,
+            made_at: now,
             changed: OnceLock::new(),
             waiting: AtomicU32::new(0),
             hungry: AtomicBool::new(false),

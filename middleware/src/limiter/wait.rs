@@ -65,7 +65,7 @@ impl Place {
         }
     }
 
-    /// Waits for the first lease of its resource, until `at_most` after the resource was first asked for; not at all when so many
+    /// Waits for the first lease of its resource, until `at_most` after its limiter was made; not at all when so many
     /// wait already.
     ///
     /// # Cancel safety
@@ -91,7 +91,7 @@ impl Place {
     /// Until when a first lease is waited for; `None` when the resource has had one.
     pub(crate) fn lease_deadline(&self, at_most: Duration) -> Option<Moment> {
         let terms = self.limiter.read().terms;
-        (!terms.ever_leased()).then(|| terms.since.after(at_most))
+        (!terms.ever_leased()).then(|| self.limiter.made_at.after(at_most))
     }
 }
 

@@ -44,3 +44,22 @@ async fn the_fallback_decides_in_the_end_and_nobody_waits_again() {
     assert_eq!(status(&service).await, 503);
     assert_eq!(clock::now().since(before), SECOND);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_does_not_prolong_it_however_often_the_control_plane_is_asked() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [patient()]);
+    let before = clock::now();
+    let waiting = spawn(&service);
+    settle().await;
+    for _ in 0..8 {
+        advance(millis(400)).await;
+        registry.publish("api", no_lease(Some(SafeRate::PerSecond(1.0))));
+        settle().await;
+    }
+    assert!(waiting.is_finished(), "{:?}", clock::now().since(before));
+    assert_eq!(waiting.await.unwrap(), 503);
+    let late = clock::now();
+    assert_eq!(status(&service).await, 503);
+    assert_eq!(clock::now(), late, "the resource was delayed once");
+}
