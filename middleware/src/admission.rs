@@ -131,24 +131,29 @@ impl Admission {
         fields
     }
 
-    /// The request does not go: everything is given back.
+    /// The request does not go: everything is given back. It may come back when every limit would let it pass, not only the one that
+    /// was the first to refuse.
     fn deny(
         &self,
         asked: &mut AskedOfAll,
         refusing: &Armed,
-        refusal: Refusal,
+        mut refusal: Refusal,
         now: Moment,
     ) -> Box<Denial> {
+        for one in asked.iter_mut().flatten() {
+            one.place.give_back(now);
+        }
+        let own_wait = refusal.retry_after_seconds();
         let mut fields = Fields::default();
         for (armed, asked) in zip(&self.limits, asked) {
             let Some(Asked { place, .. }) = asked else {
                 continue;
             };
-            place.give_back(now);
             let reading = place.limiter().reading(now);
             if ptr::eq(armed, refusing) {
-                fields.add_refusing(&armed.field, &reading, refusal.retry_after_seconds());
+                fields.add_refusing(&armed.field, &reading, own_wait);
             } else {
+                refusal.wait_until(place.possible_at(now), now);
                 fields.add(&armed.field, &reading, now);
             }
         }

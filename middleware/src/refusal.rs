@@ -41,6 +41,10 @@ pub enum RefusalReason {
 /// When to come back if nothing is known of when it makes sense.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(60);
 
+fn wait(until: Option<Moment>, now: Moment) -> Duration {
+    until.map_or(UNKNOWN_WAIT, |moment| moment.since(now))
+}
+
 const REGISTRY: &str = "https://iana.org/assignments/http-problem-types";
 
 impl Refusal {
@@ -60,10 +64,13 @@ impl Refusal {
                 Why::Overflow => RefusalReason::Overflow,
                 Why::QueueFull => RefusalReason::QueueFull,
             },
-            retry_after: refused
-                .until
-                .map_or(UNKNOWN_WAIT, |moment| moment.since(now)),
+            retry_after: wait(refused.until, now),
         }
+    }
+
+    /// Coming back makes no sense before `moment` either, for another limit of the same request; `None` when nothing is known of it.
+    pub(crate) fn wait_until(&mut self, moment: Option<Moment>, now: Moment) {
+        self.retry_after = self.retry_after.max(wait(moment, now));
     }
 
     pub(crate) fn of_missing_key(limit: &Arc<str>) -> Self {
@@ -93,8 +100,8 @@ impl Refusal {
         self.reason
     }
 
-    /// How long to wait before coming back makes sense. Exact where the [reason](Self::reason) is that the limit is spent: if the
-    /// lease stays and nobody else comes, the request is admitted then, and not before.
+    /// How long to wait before coming back makes sense, by all the limits of the request. Exact where the [reason](Self::reason) is
+    /// that the limit is spent: if the leases stay and nobody else comes, the request is admitted then, and not before.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after

@@ -154,6 +154,16 @@ impl Place {
             .update(|total| total + self.cost.get());
     }
 
+    /// The earliest moment at which it could be taken if nobody else came: `now` when it could be at once, `None` when nothing is known
+    /// of it.
+    pub(crate) fn possible_at(&self, now: Moment) -> Option<Moment> {
+        let limiter = &self.limiter;
+        let published = limiter.read();
+        let view = limiter.view(&published, now);
+        let take = view.next(limiter.spent.load(), self.cost.get());
+        limiter.admits_at(take, &published, &view, now)
+    }
+
     /// Gives back what it took.
     pub(crate) fn give_back(&mut self, now: Moment) {
         match std::mem::replace(&mut self.state, State::Asked) {
@@ -186,22 +196,31 @@ impl Limiter {
         now: Moment,
     ) -> Refused {
         self.refused.update(|total| total + take.cost);
-        let refresh_at = Some(published.refresh_at).filter(|&moment| moment < Moment::NEVER);
-        let reach = published.terms.reach(take, now, self.settings.burst);
-        let until = match view.flow {
-            // Nothing comes before the leasing side has asked again.
-            Flow::At(0.0) => refresh_at.or(reach),
-            Flow::At(_) | Flow::Shut | Flow::Open => reach.or(refresh_at),
-        };
         let refused = Refused {
             why: Why::Spent,
-            until,
-            refresh_at,
+            until: self.admits_at(take, published, view, now),
+            refresh_at: published.next_refresh(),
         };
         match (view.leased, view.flow) {
             (true, Flow::At(_) | Flow::Open) => refused,
             (true, Flow::Shut) => refused.because(Why::Blocked),
             (false, _) => refused.because(Why::NoLease),
+        }
+    }
+
+    /// The earliest moment at which coming back for a place makes sense; `None` when nothing is known of it.
+    fn admits_at(
+        &self,
+        take: Take,
+        published: &Published,
+        view: &View,
+        now: Moment,
+    ) -> Option<Moment> {
+        let reach = published.terms.reach(take, now, self.settings.burst);
+        match view.flow {
+            // Nothing comes before the leasing side has asked again.
+            Flow::At(0.0) if !view.admits(take) => published.next_refresh().or(reach),
+            Flow::At(_) | Flow::Shut | Flow::Open => reach.or(published.next_refresh()),
         }
     }
 }

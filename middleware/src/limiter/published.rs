@@ -30,6 +30,11 @@ impl Published {
         }
     }
 
+    /// When the leasing side asks next; `None` when it never does.
+    pub(super) fn next_refresh(&self) -> Option<Moment> {
+        Some(self.refresh_at).filter(|&moment| moment < Moment::NEVER)
+    }
+
     pub(super) fn into_words(self) -> [u64; WORDS] {
         let Self {
             terms:

@@ -37,6 +37,30 @@ async fn a_refusal_spends_nothing_of_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_request_is_told_to_come_back_when_all_of_them_let_it_pass() {
+    let registry = given(|resource| Standing::Fixed {
+        rate: if resource.as_str() == "quick" {
+            1.0
+        } else {
+            0.1
+        },
+    });
+    let service = limited(&registry, [Limit::rate("quick"), Limit::rate("slow")]);
+    assert_eq!(status(&service).await, 200);
+    let answer = send(&service, Request::new(())).await;
+    let wait = answer.extensions().get::<Refusal>().unwrap().retry_after();
+    assert_eq!(wait, 10 * SECOND);
+    assert_eq!(header(&answer, "retry-after"), "10");
+    assert_eq!(
+        header(&answer, "ratelimit"),
+        r#""quick";r=0;t=1, "slow";r=0;t=10"#,
+        "each says its own"
+    );
+    advance(wait).await;
+    assert_eq!(status(&service).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_has_its_item_in_the_fields() {
     let registry = given(|resource| Standing::Fixed {
         rate: if resource.as_str() == "fleet" {
