@@ -20,6 +20,11 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
+/// Whether a byte of an id stands in no value, however that is written, nor in a word of ours that stands for one.
+pub(super) fn is_never_in_a_value(byte: u8) -> bool {
+    !(byte.is_ascii_alphanumeric() || b"-._~%()".contains(&byte))
+}
+
 /// Appends a value, percent-encoded; stops soon after the id has become too long.
 pub(super) fn push(id: &mut String, value: &[u8]) {
     for piece in percent_encode(value, RESERVED) {

@@ -121,10 +121,12 @@ impl Key {
     }
 
     /// A resource a combination of values: `tenant/{header:x-tenant}/{route}`. There are `{header:NAME}`, `{method}`, `{route}` and
-    /// `{peer}`; the rest is constant.
+    /// `{peer}`; the rest is constant. Between two placeholders there must be a character that no value contains, such as `/`, so that
+    /// no two combinations make the same id.
     ///
     /// # Errors
-    /// [`InvalidKey`] when a placeholder is not one of these, a brace has no other, or the constant text leaves no room.
+    /// [`InvalidKey`] when a placeholder is not one of these, nothing separates it from the one before, a brace has no other, or the
+    /// constant text leaves no room.
     pub fn template(template: &str) -> Result<Self, InvalidKey> {
         Ok(Self {
             text: template.into(),

@@ -4,7 +4,7 @@ use http::HeaderName;
 
 use super::{
     Part, Value,
-    encode::{MAX_ID, MAX_SHORT, push_text},
+    encode::{MAX_ID, MAX_SHORT, is_never_in_a_value, push_text},
 };
 
 /// Why a text is not a template of a key.
@@ -24,6 +24,12 @@ pub enum InvalidKey {
         "unbalanced brace at byte {0}: a placeholder is {{header:NAME}}, {{method}}, {{route}} or {{peer}}"
     )]
     UnbalancedBrace(usize),
+    /// Two placeholders with nothing between them that no value can contain: a sender could move characters from one value to the
+    /// other, and so come by the key of somebody else.
+    #[error(
+        "nothing separates the placeholder that ends at byte {0} from the next: put something between them that no value contains, such as `/`"
+    )]
+    Unseparated(usize),
     /// There is nothing in it.
     #[error("a key cannot be empty")]
     Empty,
@@ -57,6 +63,14 @@ pub(super) fn parse(template: &str) -> Result<Vec<Part>, InvalidKey> {
             .split_once('}')
             .filter(|(name, _)| !name.contains('{'))
             .ok_or(InvalidKey::UnbalancedBrace(opening))?;
+        let separated = match parts.as_slice() {
+            [.., Part::Value(_)] => false,
+            [.., Part::Value(_), Part::Text(between)] => between.bytes().any(is_never_in_a_value),
+            _ => true,
+        };
+        if !separated {
+            return Err(InvalidKey::Unseparated(opening.saturating_sub(text.len())));
+        }
         parts.push(Part::Value(placeholder(name)?));
         rest = tail;
     }

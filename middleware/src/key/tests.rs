@@ -153,7 +153,48 @@ fn a_wrong_template_says_what_would_be_right() {
     assert!(Key::from_fn(&long, |_| None).is_err());
 }
 
+#[test]
+fn placeholders_that_run_into_each_other_are_refused() {
+    for (template, at) in [
+        ("{method}{peer}", 8),
+        ("{method}-{peer}", 8),
+        ("a/{method}x1.{peer}", 10),
+        ("{method}%20{peer}", 8),
+        ("{method}(missing){peer}", 8),
+        ("{method}\n{peer}", 8),
+        ("{method}/{peer}_{route}", 15),
+    ] {
+        let error = Key::template(template).unwrap_err();
+        assert_eq!(error, InvalidKey::Unseparated(at), "{template:?}");
+    }
+    let error = Key::template("{method}{peer}").unwrap_err().to_string();
+    assert!(error.contains("such as `/`"), "{error}");
+    for template in [
+        "{method}/{peer}",
+        "a-{method}:{peer}-b",
+        "{method}-ü-{peer}",
+    ] {
+        assert!(Key::template(template).is_ok(), "{template:?}");
+    }
+}
+
 proptest! {
+    #[test]
+    fn no_two_combinations_of_values_make_the_same_id(
+        between in "[ab/%20()-]{0,4}",
+        one in ("[ab/% ()-]{1,3}", "[ab/% ()-]{1,3}"),
+        other in ("[ab/% ()-]{1,3}", "[ab/% ()-]{1,3}"),
+    ) {
+        prop_assume!(one != other);
+        if let Ok(key) = Key::template(&format!("{{header:a}}{between}{{header:b}}")) {
+            let id = |(a, b): &(String, String)| {
+                let request = Request::builder().header("a", a).header("b", b).body(());
+                id(&key, &request.unwrap())
+            };
+            prop_assert_ne!(id(&one), id(&other));
+        }
+    }
+
     #[test]
     fn any_text_of_a_program_is_a_resource(text in any::<String>(), times in 1..200_usize) {
         let id = constant(&text.repeat(times));
