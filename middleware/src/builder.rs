@@ -96,6 +96,7 @@ impl Builder {
     }
 
     /// How many keys made of requests are limited one by one at the same time: 100,000 unless it is said. Those beyond share one.
+    /// What the program names does not count.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys;
         self

@@ -4,7 +4,10 @@ use std::{
     borrow::Borrow,
     fmt,
     hash::{Hash, Hasher},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use doorman_openapi::ResourceId;
@@ -33,27 +36,32 @@ pub(crate) enum Nudge {
     Hungry(Arc<Limiter>),
 }
 
-/// Bits of a limiter's tenure: made of a request, and forgotten when idle.
-const KEYED: u8 = 0;
+/// Bits of a limiter's tenure: it takes up the room of a key.
+const KEYED: u8 = 1;
 /// Named in the program: it stays for good.
-const FIXED: u8 = 1;
+const FIXED: u8 = 2;
 /// Not in the registry any more.
-const FORGOTTEN: u8 = 2;
+const FORGOTTEN: u8 = 4;
+/// None of them: it stands in for the keys without room.
+const SPARE: u8 = 0;
 
 /// Every limiter of the process. Whoever admits requests holds it; the worker does not, and sees that all are gone when the channel
 /// of the nudges closes.
 pub(crate) struct Registry {
     limiters: HashMap<Entry, (), RandomState>,
     max_keys: usize,
+    /// How many limiters take up the room of a key.
+    keys: AtomicUsize,
     source: Source,
 }
 
 impl Registry {
-    /// An empty registry that makes at most `max_keys` limiters for keys.
+    /// An empty registry that has at most `max_keys` limiters for keys, besides those of what the program names.
     pub(crate) fn new(max_keys: usize, source: Source) -> Arc<Self> {
         Arc::new(Self {
             limiters: HashMap::with_hasher(RandomState::default()),
             max_keys,
+            keys: AtomicUsize::new(0),
             source,
         })
     }
@@ -69,10 +77,10 @@ impl Registry {
         if let Some(limiter) = self.find(resource) {
             return Some(limiter);
         }
-        if self.limiters.len() >= self.max_keys {
+        let resource = ResourceId::new(resource).ok()?;
+        if !self.take_room() {
             return None;
         }
-        let resource = ResourceId::new(resource).ok()?;
         Some(self.make(resource, settings, KEYED))
     }
 
@@ -83,7 +91,7 @@ impl Registry {
         settings: &Arc<LimiterSettings>,
     ) -> Arc<Limiter> {
         self.find(resource.as_str())
-            .unwrap_or_else(|| self.make(resource.clone(), settings, KEYED))
+            .unwrap_or_else(|| self.make(resource.clone(), settings, SPARE))
     }
 
     /// The limiter of a resource that the program names. It is there for good.
@@ -96,7 +104,8 @@ impl Registry {
             let limiter = self
                 .find(resource.as_str())
                 .unwrap_or_else(|| self.make(resource.clone(), settings, FIXED));
-            if limiter.fix() {
+            if let Some(before) = limiter.fix() {
+                self.give_room(before);
                 return limiter;
             }
             // It is just being forgotten: make it anew.
@@ -119,6 +128,7 @@ impl Registry {
         while !self.insert(&limiter) {
             // Another thread was faster; if that one has been forgotten already, try again.
             if let Some(known) = self.find(limiter.resource().as_str()) {
+                self.give_room(tenure);
                 return known;
             }
         }
@@ -127,6 +137,22 @@ impl Registry {
             nudges.send(Nudge::New(Arc::clone(&limiter))).ok();
         }
         limiter
+    }
+
+    /// Takes the room of one more key; false when there is none.
+    fn take_room(&self) -> bool {
+        self.keys
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
+                (keys < self.max_keys).then_some(keys.saturating_add(1))
+            })
+            .is_ok()
+    }
+
+    /// Gives back the room of a limiter that had this tenure, if it took up any.
+    fn give_room(&self, tenure: u8) {
+        if tenure & KEYED != 0 {
+            self.keys.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     fn insert(&self, limiter: &Arc<Limiter>) -> bool {
@@ -143,10 +169,14 @@ impl Registry {
 
     /// Forgets a limiter that is idle, unless it is fixed or somebody waits; says whether it did.
     pub(crate) fn forget(&self, limiter: &Arc<Limiter>) -> bool {
-        if limiter.waiting() > 0 || !limiter.unfix() {
+        if limiter.waiting() > 0 {
             return false;
         }
+        let Some(before) = limiter.retire() else {
+            return false;
+        };
         self.limiters.pin().remove(limiter.resource().as_str());
+        self.give_room(before);
         true
     }
 
@@ -192,20 +222,22 @@ impl Limiter {
         self.tenure.load(Ordering::Acquire) & FIXED != 0
     }
 
-    /// Makes it stay for good; false when it has been forgotten already.
-    fn fix(&self) -> bool {
+    /// Makes it stay for good, and says what its tenure was; `None` when it has been forgotten already.
+    fn fix(&self) -> Option<u8> {
         self.tenure
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
-                (bits & FORGOTTEN == 0).then_some(bits | FIXED)
+                (bits & FORGOTTEN == 0).then_some(FIXED)
             })
-            .is_ok()
+            .ok()
     }
 
-    /// Marks it as forgotten; false when it is fixed, or was forgotten before.
-    fn unfix(&self) -> bool {
+    /// Marks it as forgotten, and says what its tenure was; `None` when it is fixed, or was forgotten before.
+    fn retire(&self) -> Option<u8> {
         self.tenure
-            .compare_exchange(KEYED, FORGOTTEN, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
+                (bits & (FIXED | FORGOTTEN) == 0).then_some(FORGOTTEN)
+            })
+            .ok()
     }
 }
 

@@ -50,12 +50,29 @@ fn past_the_bound_there_is_room_for_known_keys_and_what_the_program_names() {
 }
 
 #[test]
+fn only_keys_take_up_their_room() {
+    let (registry, _nudges) = leasing(1);
+    registry.fixed(&id("api"), &settings());
+    registry.overflow(&id("(overflow)"), &settings());
+    let first = registry.keyed("a", &settings());
+    assert!(first.is_some(), "what the program names takes no room");
+    assert!(registry.keyed("b", &settings()).is_none());
+
+    registry.fixed(&id("a"), &settings());
+    assert!(
+        registry.keyed("b", &settings()).is_some(),
+        "`a` is no key any more"
+    );
+    assert!(registry.keyed("c", &settings()).is_none());
+}
+
+#[test]
 fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
     let (registry, mut nudges) = leasing(1);
     let first = registry.keyed("a", &settings()).unwrap();
     assert!(registry.forget(&first));
     assert!(!registry.forget(&first), "was forgotten before");
-    assert!(!first.fix(), "is not the one to stay");
+    assert!(first.fix().is_none(), "is not the one to stay");
 
     let second = registry.keyed("a", &settings()).unwrap();
     assert!(!Arc::ptr_eq(&first, &second));
