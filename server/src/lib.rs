@@ -12,6 +12,7 @@ mod http;
 mod identity;
 mod listen;
 mod metrics;
+mod notices;
 mod reload;
 mod restart;
 mod server;

@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    app::App,
-    core::{Core, Notice},
-};
+use crate::{app::App, core::Core, notices::Log};
 
 /// How many steps are taken under one lock, so that no request waits long for the books.
 const BUDGET: usize = 256;
@@ -15,14 +12,13 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Sweeps until the books are in doubt, when there is nothing left to do.
 pub(crate) async fn run(app: Arc<App>) {
-    while let Ok((wait, notices)) = app.books(|core: &mut Core, now| {
+    let mut log = Log::default();
+    while let Ok((wait, notices, now)) = app.books(|core: &mut Core, now| {
         let next = core.sweep(now, BUDGET);
         let wait = next.map_or(LONGEST_SLEEP, |next| next.since(now));
-        (wait.min(LONGEST_SLEEP), core.take_notices())
+        (wait.min(LONGEST_SLEEP), core.take_notices(), now)
     }) {
-        for notice in notices {
-            tell(&notice);
-        }
+        log.tell(notices, now);
         if wait.is_zero() {
             tokio::task::yield_now().await;
         } else {
@@ -32,18 +28,4 @@ pub(crate) async fn run(app: Arc<App>) {
     tracing::error!(
         "the books are in doubt after a fault: nothing is granted until the server is started again"
     );
-}
-
-fn tell(notice: &Notice) {
-    match notice {
-        Notice::Unmatched(resource) => {
-            tracing::warn!(%resource, "no template matches this resource");
-        }
-        Notice::ExcessClaimOfClient(resource, client) => {
-            tracing::warn!(%resource, %client, "a client claims more than it can have; what is too much counts as none");
-        }
-        Notice::ExcessClaimOfNode(resource, node) => {
-            tracing::warn!(%resource, %node, "a node claims more than it can have; what is too much counts as none");
-        }
-    }
 }

@@ -16,7 +16,7 @@ use doorman_openapi::{Capacity, Moment, Reason, ResourceId, Seconds};
 use slab::Slab;
 
 use super::{
-    Counts, Granted, Notice, Predecessor, Settings,
+    Counts, Granted, Notice, Notices, Predecessor, Settings,
     alarms::Alarms,
     holders::{HolderId, Holders},
     order::Order,
@@ -24,7 +24,7 @@ use super::{
     terms::Terms,
 };
 
-/// How many notices wait to be taken; what comes beyond is only counted.
+/// How many notices wait to be taken; of those beyond only their number is kept.
 const MAX_NOTICES: usize = 256;
 
 /// The books of all resources, and the decisions taken on them.
@@ -44,7 +44,7 @@ pub struct Core {
     /// When a resource has to be looked at although nobody asks.
     ends: Alarms<u32>,
     counts: Counts,
-    notices: Vec<Notice>,
+    notices: Notices,
 }
 
 /// A resource with what the books of all resources keep of it.
@@ -56,6 +56,8 @@ struct Live {
     generation: u64,
     /// When it rings for this resource; any other alarm is an old one.
     alarm: Moment,
+    /// That no template matches it has been told.
+    told_of_no_template: bool,
     /// An excess claim has been told of.
     told_of_claim: bool,
 }
@@ -74,7 +76,7 @@ impl Core {
             generation: 0,
             ends: Alarms::default(),
             counts: Counts::default(),
-            notices: Vec::new(),
+            notices: Notices::default(),
         }
     }
 
@@ -108,7 +110,7 @@ impl Core {
     }
 
     /// What an operator should read that has not been taken yet.
-    pub fn take_notices(&mut self) -> Vec<Notice> {
+    pub fn take_notices(&mut self) -> Notices {
         std::mem::take(&mut self.notices)
     }
 
@@ -145,7 +147,13 @@ impl Core {
         let clients = live.resource.clients();
         let granted = granted(id, live.resource.terms(), clients, decision);
         self.counts.count(&granted, &decision);
-        if decision.claimed_too_much && !std::mem::replace(&mut live.told_of_claim, true) {
+        let is_news = |when: bool, told: &mut bool| when && !std::mem::replace(told, true);
+        let unmatched = is_news(granted.template.is_none(), &mut live.told_of_no_template);
+        let claim = is_news(decision.claimed_too_much, &mut live.told_of_claim);
+        if unmatched {
+            self.notice(Notice::Unmatched(id.clone()));
+        }
+        if claim {
             let id = id.clone();
             self.notice(match holder {
                 HolderId::Client(client) => Notice::ExcessClaimOfClient(id, client.clone()),
@@ -190,9 +198,6 @@ impl Core {
             return *key;
         }
         let (terms, learning_until) = terms(&self.document, self.settings, self.started, id);
-        if terms.template().is_none() {
-            self.notice(Notice::Unmatched(id.clone()));
-        }
         if let Predecessor::Until(outstanding) = self.settings.predecessor
             && terms.rule().divides()
             && learning_until.max(now) < outstanding
@@ -205,6 +210,7 @@ impl Core {
             resource,
             generation: self.generation,
             alarm: Moment::NEVER,
+            told_of_no_template: false,
             told_of_claim: false,
         };
         // The books are bounded far below this many resources.
@@ -240,8 +246,11 @@ impl Core {
     }
 
     fn notice(&mut self, notice: Notice) {
-        if self.notices.len() < MAX_NOTICES {
-            self.notices.push(notice);
+        let Notices { told, left_out } = &mut self.notices;
+        if told.len() < MAX_NOTICES {
+            told.push(notice);
+        } else {
+            *left_out = left_out.saturating_add(1);
         }
     }
 

@@ -96,5 +96,14 @@ pub enum Notice {
     ExcessClaimOfNode(ResourceId, NodeId),
 }
 
+/// What an operator should read, as far as there was room for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Notices {
+    /// In the order in which it was noticed.
+    pub told: Vec<Notice>,
+    /// How many more there were.
+    pub left_out: u64,
+}
+
 #[cfg(test)]
 mod tests;

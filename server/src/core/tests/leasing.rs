@@ -168,12 +168,9 @@ fn without_a_template_it_grants_as_asked_or_refuses() {
         (granted.lease_length.get(), granted.refresh_interval.get()),
         (60.0, 5.0)
     );
-    assert_eq!(
-        world.core.take_notices(),
-        [super::super::Notice::Unmatched(db())]
-    );
+    assert_eq!(world.core.take_notices().told, [Notice::Unmatched(db())]);
     world.ask("b", 7.0, None);
-    assert_eq!(world.core.take_notices(), []);
+    assert_eq!(world.core.take_notices(), Notices::default());
     assert_eq!(world.core.counts().unmatched, 2);
 
     let refuse = Settings {

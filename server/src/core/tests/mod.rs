@@ -7,6 +7,7 @@ mod handover;
 mod learning;
 mod leasing;
 mod nodes;
+mod notices;
 mod order;
 mod parts;
 mod safety;
@@ -19,7 +20,7 @@ use doorman_openapi::{
     ResourceView, Seq,
 };
 
-use super::{Core, Granted, Predecessor, Settings, Unmatched};
+use super::{Core, Granted, Notice, Notices, Predecessor, Settings, Unmatched};
 
 pub(super) const SETTINGS: Settings = Settings {
     max_leases: 1_000_000,

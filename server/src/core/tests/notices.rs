@@ -1,0 +1,38 @@
+//! What operators are told, once, and not more than they can read.
+
+use super::*;
+
+fn ask_for(world: &mut World, resource: &str) {
+    let mut request = request("a", None, 1.0, None);
+    request.resources[0].resource_id = ResourceId::new(resource).unwrap();
+    world.send(&request);
+}
+
+#[test]
+fn a_newcomer_without_room_is_not_worth_a_notice() {
+    let settings = Settings {
+        max_leases: 1,
+        ..SETTINGS
+    };
+    let mut world = World::with(document("FAIR_SHARE", 100.0), settings);
+    for resource in ["first", "second", "third", "first"] {
+        ask_for(&mut world, resource);
+    }
+    let first = ResourceId::new("first").unwrap();
+    let expected = Notices {
+        told: vec![Notice::Unmatched(first)],
+        left_out: 0,
+    };
+    assert_eq!(world.core.take_notices(), expected);
+}
+
+#[test]
+fn notices_that_nobody_takes_are_counted() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    for n in 0..1000 {
+        ask_for(&mut world, &format!("r/{n}"));
+    }
+    let notices = world.core.take_notices();
+    assert_eq!((notices.told.len(), notices.left_out), (256, 744));
+    assert_eq!(world.core.take_notices(), Notices::default());
+}
