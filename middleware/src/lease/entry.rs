@@ -53,7 +53,7 @@ pub(super) struct Entry {
     state: State,
     /// Whether the newest request said that a lease is held.
     claimed: bool,
-    /// Whether the newest request does no more than report a shrink.
+    /// Whether the newest request reports a shrink.
     reporting: bool,
     refused: bool,
 }
@@ -204,12 +204,12 @@ impl Entry {
 
         let after = self.held(now).unwrap_or_default().get();
         let shrunk = after < before * (1.0 - TOLERANCE);
-        let due = if shrunk && !self.reporting {
-            now
-        } else {
-            self.next(sent, now, chance)
+        let due = match (shrunk, std::mem::replace(&mut self.reporting, shrunk)) {
+            (true, false) => now,
+            // A server that shrinks the lease at every report is not reported to without end.
+            (true, true) => now.after(SHORTEST_INTERVAL),
+            (false, _) => self.next(sent, now, chance),
         };
-        self.reporting = shrunk && !self.reporting;
         self.state = State::Waiting { due };
         self.hurry(now);
     }
