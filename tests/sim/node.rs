@@ -284,7 +284,8 @@ impl Grant {
         if has < outstanding {
             // The clients behind it come back one by one; until then they keep what they have.
             let back = refresh * chance.f64();
-            self.shrinks = Some(now.after_seconds(back));
+            let at = now.after_seconds(back);
+            self.shrinks = Some(self.shrinks.map_or(at, |sooner| sooner.min(at)));
             back + 0.001
         } else {
             self.outstanding = Part {
