@@ -46,10 +46,20 @@ impl ControlPlane {
         Down { address, home }
     }
 
+    /// Asks it to stop.
+    pub(crate) fn ask_to_stop(&self) {
+        self.process.terminate();
+    }
+
+    /// Waits until it has stopped.
+    pub(crate) fn stopped(self) -> ExitStatus {
+        self.process.wait()
+    }
+
     /// Asks it to stop, and waits until it has.
     pub(crate) fn terminate(self) -> ExitStatus {
-        self.process.terminate();
-        self.process.wait()
+        self.ask_to_stop();
+        self.stopped()
     }
 
     /// Asks it to stop, and waits until it has, in good order.

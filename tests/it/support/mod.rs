@@ -10,6 +10,6 @@ mod service;
 pub(crate) use alone::alone;
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use curl::{Answer, curl};
-pub(crate) use process::Process;
+pub(crate) use process::{PATIENCE, Process};
 pub(crate) use programs::doorman;
 pub(crate) use service::Service;

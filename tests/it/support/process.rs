@@ -11,8 +11,11 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a process may take to say what it is waited for; only a broken one takes so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a process may take to say what it is waited for, or to end; only a broken one takes so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether a process has ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A running program with what it says.
 #[derive(Debug)]
@@ -105,7 +108,13 @@ impl Process {
 
     /// Waits for the end of the process.
     pub(crate) fn wait(mut self) -> ExitStatus {
-        self.child.wait().expect("it ran")
+        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+            if let Some(status) = self.child.try_wait().expect("it ran") {
+                return status;
+            }
+            thread::sleep(LOOK);
+        }
+        panic!("it never ended; it said:\n{}", self.said().join("\n"));
     }
 }
 
