@@ -12,6 +12,10 @@ use doorman_openapi::Moment;
 
 use super::settings::Burst;
 
+/// The most tokens a second that a bucket is filled at; a higher rate counts as this. So the totals, which grow with the rate whether
+/// or not anything is spent, stay where one token makes a difference: below 2^53, for more than a hundred days at this rate.
+const FASTEST: f64 = 1e9;
+
 /// How a bucket is filled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Flow {
@@ -27,7 +31,7 @@ impl Flow {
     /// The flow at a rate; no rate at all is shut.
     pub(crate) fn at(rate: f64) -> Self {
         if rate > 0.0 {
-            Self::At(rate.min(f64::MAX))
+            Self::At(rate.min(FASTEST))
         } else {
             Self::Shut
         }
@@ -35,7 +39,7 @@ impl Flow {
 
     /// The flow of a lease. One of nothing, to a holder that wanted nothing, leaves what is left; only a capacity of nothing is shut.
     pub(crate) fn leased(rate: Option<f64>) -> Self {
-        rate.map_or(Self::Shut, |rate| Self::At(rate.clamp(0.0, f64::MAX)))
+        rate.map_or(Self::Shut, |rate| Self::At(rate.clamp(0.0, FASTEST)))
     }
 
     fn tokens(self, seconds: f64) -> f64 {

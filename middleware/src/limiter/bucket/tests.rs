@@ -395,3 +395,27 @@ fn no_rate_makes_the_promise_run_past_the_end_of_time() {
         );
     }
 }
+
+#[test]
+fn after_any_rate_single_tokens_still_count() {
+    for rate in [1e9, 1e12, 1e15, f64::MAX] {
+        let mut bucket = Bucket::new(TICKS, Rate::Shut);
+        let lease = |rate| Supply::Lease {
+            flow: Flow::leased(Some(rate)),
+            ends: Moment::NEVER,
+            lapse: Flow::Shut,
+        };
+        bucket.switch(lease(rate), moment(0));
+        let a_day_later = moment(86_400 * TICKS);
+        bucket.switch(lease(10.0), a_day_later);
+        let admitted = (0..1_000)
+            .take_while(|_| {
+                let take = bucket.next(TICKS, a_day_later);
+                let admitted = bucket.admits(take, a_day_later);
+                bucket.spent = take.end();
+                admitted
+            })
+            .count();
+        assert_eq!(admitted, 10, "{rate}");
+    }
+}
