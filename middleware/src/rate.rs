@@ -38,7 +38,11 @@ impl Rate {
     /// which they came.
     ///
     /// # Errors
-    /// [`Refusal`] when there is no lease and none will come, because the worker is gone.
+    /// [`Refusal`] when there is no lease and none will come, because the worker is gone; or when the resource is blocked for good, as
+    /// those are that [`Doorman::fixed`](crate::Doorman::fixed) does not name.
+    ///
+    /// # Panics
+    /// When it has to wait, and there is no tokio runtime with a timer.
     ///
     /// # Cancel safety
     /// Safe: dropping the future gives its place back.

@@ -198,11 +198,11 @@ impl Registry {
         }
     }
 
-    /// Resolves when no lease can come any more: the worker is gone.
+    /// Resolves when no lease can come any more: the worker is gone, or there never was one, and what is given stays as it is.
     pub(crate) async fn orphaned(&self) {
         match &self.source {
             Source::Worker(nudges) => nudges.closed().await,
-            Source::Given(_) => std::future::pending().await,
+            Source::Given(_) => {}
         }
     }
 }

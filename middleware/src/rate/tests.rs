@@ -124,3 +124,13 @@ async fn an_attempt_is_refused_with_the_reason_and_uses_nothing() {
     );
     rate.try_acquire(cost(0.5)).unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_resource_that_is_given_nothing() {
+    let doorman = crate::Doorman::fixed([("db", 10.0)]);
+    let refusal = timeout(MINUTE, doorman.rate("bd").wait(Cost::ONE)).await;
+    let refusal = refusal.expect("does not wait").unwrap_err();
+    assert_eq!(refusal.reason(), RefusalReason::Blocked);
+    assert_eq!(refusal.resource().unwrap().as_str(), "bd");
+    assert_eq!(spawn(&doorman.rate("db"), Cost::ONE).await.unwrap(), Ok(0));
+}
