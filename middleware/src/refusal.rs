@@ -28,7 +28,7 @@ pub enum RefusalReason {
     Spent,
     /// The limit is zero: 429.
     Blocked,
-    /// There is no lease, and what the fallback lets pass, if anything, is spent: 503.
+    /// There is no lease, or one on nothing as nothing was wanted; and what passes all the same, if anything, is spent: 503.
     NoLease,
     /// There was no room for another key, and what the keys without room share is spent: 503.
     Overflow,

@@ -43,6 +43,8 @@ pub(crate) struct Limiter {
     published: Words<WORDS>,
     admitted: AtomicF64,
     refused: AtomicF64,
+    /// The cost of who waits, and of who went away while waiting.
+    undecided: AtomicF64,
     /// The demand that the leasing side last saw, in the resource's own unit.
     wants: AtomicF64,
     resource: ResourceId,
@@ -57,7 +59,7 @@ pub(crate) struct Limiter {
     tenure: AtomicU8,
 }
 
-/// Running totals of cost. Their sum is the demand.
+/// Running totals of cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Tally {
     pub(crate) admitted: f64,
@@ -92,7 +94,7 @@ pub(crate) enum Why {
     Spent,
     /// The lease is nothing at all.
     Blocked,
-    /// There is no lease, and what the fallback lets pass, if anything, is spent.
+    /// There is no lease, or one on nothing as nothing was wanted; and what passes all the same, if anything, is spent.
     NoLease,
     /// It stands in for the keys without room, and is spent.
     Overflow,
@@ -126,6 +128,7 @@ impl Limiter {
             published: Words::new(published.into_words()),
             admitted: AtomicF64::default(),
             refused: AtomicF64::default(),
+            undecided: AtomicF64::default(),
             wants: AtomicF64::default(),
             resource,
             settings,
@@ -156,6 +159,12 @@ impl Limiter {
             admitted: self.admitted.load(),
             refused: self.refused.load(),
         }
+    }
+
+    /// The running total of cost attempted, whatever came of it. This is the demand: who waits wants a token as much as who was admitted
+    /// or refused, and would wait for ever if nobody asked for it.
+    pub(crate) fn attempted(&self) -> f64 {
+        self.admitted.load() + self.refused.load() + self.undecided.load()
     }
 
     /// How many requests wait.

@@ -51,6 +51,8 @@ impl Patience {
 pub(crate) struct Place {
     pub(super) limiter: Arc<Limiter>,
     cost: Cost,
+    /// Whether it counts among those that are not decided.
+    undecided: bool,
     pub(super) state: State,
 }
 
@@ -76,6 +78,7 @@ impl Place {
         Self {
             limiter,
             cost,
+            undecided: false,
             state: State::Asked,
         }
     }
@@ -117,6 +120,10 @@ impl Place {
                 spent = actual;
                 continue;
             }
+            if deadline.is_some() && !std::mem::replace(&mut self.undecided, true) {
+                let cost = self.cost.get();
+                limiter.undecided.update(|total| total + cost);
+            }
             self.state = match (deadline, waits) {
                 (Some(deadline), Some(waits)) => State::Queued {
                     take,
@@ -152,6 +159,15 @@ impl Place {
         self.limiter
             .admitted
             .update(|total| total + self.cost.get());
+        self.decided();
+    }
+
+    /// What has come of it is counted elsewhere. Only once: no place is kept after it was refused.
+    pub(super) fn decided(&self) {
+        if self.undecided {
+            let cost = self.cost.get();
+            self.limiter.undecided.update(|total| total - cost);
+        }
     }
 
     /// The earliest moment at which it could be taken if nobody else came: `now` when it could be at once, `None` when nothing is known
@@ -202,6 +218,8 @@ impl Limiter {
             refresh_at: published.next_refresh(),
         };
         match (view.leased, view.flow) {
+            // Nothing was leased because nothing was wanted: the limit itself may be free.
+            (true, Flow::At(0.0)) => refused.because(Why::NoLease),
             (true, Flow::At(_) | Flow::Open) => refused,
             (true, Flow::Shut) => refused.because(Why::Blocked),
             (false, _) => refused.because(Why::NoLease),

@@ -101,7 +101,7 @@ async fn a_delay_that_fails_gives_back_what_was_taken_before() {
     let waiting = spawn(&service);
     settle().await;
     registry.publish("db", leased(0.0, MINUTE));
-    assert_eq!(waiting.await.unwrap(), 429);
+    assert_eq!(waiting.await.unwrap(), 503);
     let reading = registry.known("fleet").reading(clock::now());
     assert_eq!(reading.left, 1.0);
 }

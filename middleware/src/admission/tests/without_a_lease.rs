@@ -116,7 +116,7 @@ async fn a_lease_of_nothing_that_wanted_nothing_lets_the_next_request_pass_and_a
     let answer = send(&service, Request::new(())).await;
     assert_eq!(
         (answer.status().as_u16(), reason(&answer)),
-        (429, RefusalReason::Spent)
+        (503, RefusalReason::NoLease)
     );
     assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
     advance(10 * SECOND).await;
