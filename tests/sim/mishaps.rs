@@ -1,7 +1,6 @@
 //! What befalls the processes, the network between them, and the documents.
 
 use super::{
-    NODE_FAILS_OVER,
     etcd::TERM,
     schedule::Event,
     terms::{Kind, Terms},
@@ -25,8 +24,7 @@ impl World {
             12 => self.stop_client(client),
             13..15 => self.forget_and_want(client),
             15 => self.fill_disk(server),
-            16 if NODE_FAILS_OVER => self.fail_over_node(),
-            16 => {}
+            16 => self.fail_over_node(),
             17..19 => self.change_terms(),
             _ => self.cut_or_raise(),
         }

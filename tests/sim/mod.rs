@@ -32,10 +32,6 @@ mod world;
 pub use ablation::{Rule, UnknownRule};
 pub use report::{Broken, Tally, Violation};
 
-/// Whether the node's masters change. Not yet: a root does not tell a new master all that the node may have handed out, so that the
-/// limit does not hold.
-const NODE_FAILS_OVER: bool = false;
-
 /// What is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {

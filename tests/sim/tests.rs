@@ -101,6 +101,7 @@ needs! {
     the_limit_needs_the_numbers_of_requests: SeqOfRequests => Limit,
     the_limit_needs_the_numbers_of_releases: SeqOfReleases => Limit,
     the_limit_needs_leases_stated_again_at_what_is_left: Restating => Limit,
+    the_limit_needs_epochs: Epoch => Limit,
     the_limit_needs_masters_that_fence_themselves: SelfFencing => Limit,
     the_limit_needs_the_margin_for_clocks: Drift => Limit,
     the_limit_needs_learning: Learning => Limit,

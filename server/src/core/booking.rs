@@ -76,6 +76,14 @@ impl Booking {
         self.lease.lasts(now).then_some(self.lease)
     }
 
+    /// The larger of the two, while it lasts.
+    pub(super) fn largest(&self, now: Moment) -> Option<Hold> {
+        [self.lease, self.claim]
+            .into_iter()
+            .filter(|hold| hold.lasts(now) && hold.amount > 0.0)
+            .max_by(|a, b| a.amount.total_cmp(&b.amount).then(a.end.cmp(&b.end)))
+    }
+
     /// When the books have to be looked at again: the nearest end.
     pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
         [self.lease, self.claim]

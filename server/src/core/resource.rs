@@ -158,7 +158,10 @@ impl Resource {
             Entry::new(slots.take(), ask.order)
         });
         if !is_new && !ask.order.follows(entry.order) {
-            return restate(entry, terms, now);
+            return match ask.has {
+                Has::Amount(_) => restate(entry, terms, now),
+                Has::Unknown => state_to_new_master(entry, terms, learning, now),
+            };
         }
         entry.order = ask.order.after(entry.order);
         entry.released_until = Moment::ORIGIN;
@@ -203,9 +206,17 @@ impl Resource {
             && entry.decided.is_some_and(|(decided, reason)| {
                 reason != Reason::Pending && now < terms.early_until(decided)
             });
-        let asks_what_it_holds =
-            ask.has == Has::Unknown && entry.booking.lease(now).is_some_and(|it| it.amount > 0.0);
-        if early || asks_what_it_holds {
+        if ask.has == Has::Unknown && (learning || before > 0.0) {
+            if entry.booking.next_end(now).is_none() {
+                // It holds nothing, and its entry must end all the same.
+                let nothing = Hold::lease(0.0, terms.lease_length(), now);
+                entry.booking.granted(nothing);
+            }
+            booked.set(entry.slot, entry.booking.at(now));
+            wake(entry, holder, ends, now);
+            return state_to_new_master(entry, terms, learning, now);
+        }
+        if early {
             booked.set(entry.slot, entry.booking.at(now));
             wake(entry, holder, ends, now);
             return Decision {
@@ -387,6 +398,27 @@ fn restate(entry: &Entry, terms: &Terms, now: Moment) -> Decision {
 /// Whether more is booked than there is of a capacity that is divided.
 fn is_over(terms: &Terms, booked: &Sums) -> bool {
     terms.rule().divides() && booked.total() > terms.capacity() * (1.0 + TOLERANCE)
+}
+
+/// What a node's new master is told that the node holds: the most that it may have handed out, the older lease included. A server
+/// that learns cannot tell, because a late request of the master before may be all that it has heard: the node asks again.
+fn state_to_new_master(entry: &Entry, terms: &Terms, learning: bool, now: Moment) -> Decision {
+    let hold = entry.booking.largest(now).filter(|_| !learning);
+    let (amount, length) = hold.map_or((0.0, 0.0), |hold| (hold.amount, hold.remaining(now)));
+    let soon = terms.refresh_interval(true).get();
+    Decision {
+        capacity: Capacity::saturating(amount),
+        lease_length: Seconds::saturating(length),
+        refresh_interval: Seconds::saturating(if length > 0.0 {
+            soon.min(length / 2.0)
+        } else {
+            soon
+        }),
+        reason: Reason::Pending,
+        booked_until: hold.map_or(now, |hold| hold.end),
+        claimed_too_much: false,
+        is_over_capacity: false,
+    }
 }
 
 /// Sees to it that the entry is looked at when something of it ends. An alarm that rings sooner does as well.

@@ -139,3 +139,55 @@ fn what_a_node_has_handed_out_counts_even_if_it_does_not_know_what_it_has() {
     assert_eq!(world.view().unwrap().sum_has, 90.0);
     assert_eq!(world.ask("a", 100.0, None).capacity.get(), 10.0);
 }
+
+#[test]
+fn a_new_master_of_a_node_is_told_all_that_the_node_may_have_handed_out() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    send(&mut world, &ask(1, 1, &[(0, 1, 100.0)], Some(0.0)));
+    world.ask("a", 100.0, None);
+    let shrunk = send(&mut world, &ask(1, 2, &[(0, 1, 100.0)], Some(100.0)));
+    assert_eq!(shrunk.capacity.get(), 50.0);
+    // The answer that told the node to shrink may not have reached its clients. Asked twice, it is told the same.
+    for _ in 0..2 {
+        let told = send(&mut world, &ask(2, 1, &[(0, 1, 100.0)], None));
+        assert_eq!(told.capacity.get(), 100.0);
+    }
+    let mut asks = ask(2, 2, &[(0, 1, 100.0)], Some(100.0));
+    asks.resources[0].outstanding = Capacity::new(100.0).unwrap();
+    send(&mut world, &asks);
+    assert_eq!(world.ask("a", 100.0, None).capacity.get(), 0.0);
+}
+
+#[test]
+fn a_server_that_learns_does_not_tell_a_new_master_what_a_late_request_of_the_old_one_said() {
+    let settings = Settings {
+        predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3621.0)),
+        ..SETTINGS
+    };
+    let mut world = World::with(document("FAIR_SHARE", 100.0), settings);
+    world.wait(10.0);
+    send(&mut world, &ask(1, 9, &[(0, 1, 100.0)], Some(80.0)));
+    let told = send(&mut world, &ask(2, 1, &[(0, 1, 100.0)], None));
+    assert_eq!(
+        (told.capacity.get(), told.lease_length.get(), told.reason),
+        (0.0, 0.0, Reason::Pending)
+    );
+    // Afterwards all others have spoken.
+    world.wait(11.5);
+    let told = send(&mut world, &ask(2, 2, &[(0, 1, 100.0)], None));
+    assert_eq!(told.capacity.get(), 80.0);
+    close(told.lease_length.get(), 9.5 / 1.05);
+}
+
+#[test]
+fn a_node_that_asked_a_learning_server_and_went_away_is_forgotten() {
+    let learning = Settings {
+        predecessor: Predecessor::Until(Moment::NEVER),
+        ..SETTINGS
+    };
+    let mut world = World::with(document("FAIR_SHARE", 100.0), learning);
+    let told = send(&mut world, &ask(1, 1, &[(0, 1, 10.0)], None));
+    assert_eq!(told.lease_length.get(), 0.0);
+    world.wait(22.0);
+    assert_eq!(world.core.counts().leases, 0);
+}
