@@ -35,8 +35,7 @@ pub(super) struct Tracked {
 
 impl Tracked {
     fn look(&mut self, now: Moment) -> Demand {
-        let tally = self.limiter.tally();
-        let total = tally.admitted + tally.refused;
+        let total = self.limiter.attempted();
         if self.window.look(total, self.window_length, now) {
             self.last_attempt = now;
         }
@@ -51,7 +50,7 @@ impl Tracked {
         self.limiter.saw(wants.get());
         Demand {
             wants,
-            used: Capacity::saturating(tally.admitted),
+            used: Capacity::saturating(self.limiter.tally().admitted),
         }
     }
 

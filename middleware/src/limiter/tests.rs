@@ -57,6 +57,23 @@ async fn a_place_that_is_dropped_is_given_back_and_counts_nowhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_is_one_attempt_whatever_comes_of_it() {
+    let limiter = limiter(Fallback::Pessimistic);
+    limiter.publish(leased(1.0, Duration::from_secs(60)), clock::now());
+    take(&limiter, clock::now()).unwrap().keep();
+    let mut places = [(); 2].map(|()| Place::new(Arc::clone(&limiter), Cost::ONE));
+    for place in &mut places {
+        place.take(Patience::Forever, clock::now()).unwrap();
+    }
+    assert_eq!(limiter.attempted(), 3.0);
+    let [mut goes, leaves] = places;
+    goes.turn(std::future::pending()).await.unwrap();
+    goes.keep();
+    drop(leaves);
+    assert_eq!(limiter.attempted(), 3.0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewed_lease_brings_no_second_burst() {
     let limiter = limiter(Fallback::Pessimistic);
     let now = clock::now();
@@ -104,5 +121,5 @@ async fn requests_before_the_first_lease_are_charged_against_a_full_bucket() {
 #[test]
 fn is_small() {
     // A service may keep a million of them.
-    assert!(size_of::<Limiter>() <= 168, "{}", size_of::<Limiter>());
+    assert!(size_of::<Limiter>() <= 192, "{}", size_of::<Limiter>());
 }

@@ -11,7 +11,9 @@ use doorman_openapi::Moment;
 
 use super::{
     Limiter, Refused,
+    bucket::{Take, View},
     place::{Place, State},
+    published::Published,
 };
 use crate::clock;
 
@@ -54,15 +56,22 @@ impl Place {
                         biased;
                         () = changed => {}
                         () = &mut hope => {
-                            return Err(self.limiter.refuse(take, &published, &view, now));
+                            return Err(self.turn_away(take, &published, &view, now));
                         }
                     }
                 }
                 Some(_) | None => {
-                    return Err(self.limiter.refuse(take, &published, &view, now));
+                    return Err(self.turn_away(take, &published, &view, now));
                 }
             }
         }
+    }
+
+    /// Its turn has not come.
+    fn turn_away(&self, take: Take, published: &Published, view: &View, now: Moment) -> Refused {
+        let refused = self.limiter.refuse(take, published, view, now);
+        self.decided();
+        refused
     }
 
     /// Waits for the first lease of its resource, until `at_most` after its limiter was made; not at all when so many

@@ -88,6 +88,28 @@ async fn a_demand_that_outgrows_the_lease_is_told_early() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waits_is_leased_for() {
+    let plane = Plane::new(|call| {
+        let request = call.capacity().unwrap();
+        let wants = request.resources[0].wants.get();
+        grant_all(&request, wants.min(1000.0)).into()
+    });
+    let (doorman, _worker) = run(builder(), &plane);
+    let rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    let start = clock::now();
+    let waiting = (0..1000).map(|_| {
+        let rate = rate.clone();
+        tokio::spawn(async move { rate.wait(Cost::ONE).await.unwrap() })
+    });
+    for waits in waiting.collect::<Vec<_>>() {
+        waits.await.unwrap();
+    }
+    let seconds = clock::now().seconds_since(start);
+    assert!(seconds <= 4.0, "a thousand a second are free: {seconds} s");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_file_is_read_again() {
     let path = std::env::temp_dir().join(format!("doorman-worker-{}", fastrand::u64(..)));
     let write = |token: &str| std::fs::write(Path::new(&path), token).unwrap();
