@@ -71,6 +71,8 @@ pub(crate) struct Terms {
     pub(crate) ends: Moment,
     /// How it is filled from `ends` on, without a lease.
     pub(crate) lapse: Flow,
+    /// Whether some of what was spent passed on credit, and no rate has come yet that it could be charged to.
+    pub(crate) credit: bool,
 }
 
 /// What new terms are made of.
@@ -105,6 +107,7 @@ impl Terms {
             flow: Flow::Shut,
             ends: Moment::ORIGIN,
             lapse,
+            credit: false,
         }
     }
 
@@ -160,23 +163,31 @@ impl Terms {
         let next = if now < ends { flow } else { lapse };
 
         let view = self.at(now, burst);
-        let (mut issued, mut since, mut debt) = (view.issued, now, f64::INFINITY);
+        let (mut issued, mut since) = (view.issued, now);
         match (view.flow, next) {
             // The gap goes on: it is charged as a whole, from its beginning.
             (Flow::Open, Flow::Open) => since = view.from,
             // Charge what passed against what the rate would have issued meanwhile.
             (Flow::Open, Flow::At(rate)) => {
                 issued += rate * now.seconds_since(view.from);
-                debt = burst.tokens(rate);
             }
-            (Flow::Open, Flow::Shut) => debt = 0.0,
-            (Flow::At(_) | Flow::Shut, _) => {}
+            (Flow::Open, Flow::Shut) | (Flow::At(_) | Flow::Shut, _) => {}
         }
         if let Flow::At(rate) = next
             && view.issued == 0.0
         {
             issued += burst.tokens(rate);
         }
+        // What passed on credit is owed until there is a rate, but never more than the burst of that rate.
+        let owed = match view.flow {
+            Flow::Open => true,
+            Flow::Shut => self.credit,
+            Flow::At(_) => false,
+        };
+        let charged_to = match (next, lapse) {
+            (Flow::At(rate), _) | (Flow::Shut, Flow::At(rate)) => Some(rate).filter(|_| owed),
+            (Flow::Shut | Flow::Open, _) => None,
+        };
         Change {
             terms: Self {
                 issued,
@@ -184,9 +195,10 @@ impl Terms {
                 flow,
                 ends,
                 lapse,
+                credit: owed && next == Flow::Shut,
             },
             at_least: view.floor,
-            at_most: issued + debt,
+            at_most: charged_to.map_or(f64::INFINITY, |rate| issued + burst.tokens(rate)),
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) struct Published {
     pub(super) policy: Option<Policy>,
 }
 
-pub(super) const WORDS: usize = 8;
+pub(super) const WORDS: usize = 9;
 
 impl Published {
     /// What holds before anything was published.
@@ -44,6 +44,7 @@ impl Published {
                     flow,
                     ends,
                     lapse,
+                    credit,
                 },
             refresh_at,
             policy,
@@ -62,11 +63,22 @@ impl Published {
             refresh_at.as_nanos(),
             limit.to_bits(),
             per.to_bits(),
+            u64::from(credit),
         ]
     }
 
     pub(super) fn from_words(words: [u64; WORDS]) -> Self {
-        let [issued, since, flow, ends, lapse, refresh_at, limit, per] = words;
+        let [
+            issued,
+            since,
+            flow,
+            ends,
+            lapse,
+            refresh_at,
+            limit,
+            per,
+            credit,
+        ] = words;
         let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
         Self {
             terms: Terms {
@@ -75,6 +87,7 @@ impl Published {
                 flow: flow_from_bits(flow),
                 ends: Moment::from_nanos(ends),
                 lapse: flow_from_bits(lapse),
+                credit: credit != 0,
             },
             refresh_at: Moment::from_nanos(refresh_at),
             policy: (per > 0.0).then_some(Policy { limit, per }),

@@ -147,3 +147,31 @@ async fn the_whole_limit_is_still_told_when_the_lease_is_lost() {
     assert_eq!(header(&answer, "ratelimit-policy"), r#""api";q=1000;w=1"#);
     assert_eq!(header(&answer, "ratelimit"), r#""api";r=4;t=1"#);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_passed_on_credit_is_charged_whatever_comes_before_the_lease() {
+    let nothing_is_safe = no_lease(Some(SafeRate::PerSecond(0.0)));
+    let ways: [&[Standing]; 4] = [
+        &[],
+        &[nothing_is_safe],
+        &[blocked(MINUTE)],
+        &[nothing_is_safe, blocked(MINUTE), nothing_is_safe],
+    ];
+    for way in ways {
+        let (registry, _nudges) = leasing(10);
+        let service = limited(&registry, [Limit::rate("api")]);
+        assert_eq!(admitted(&service, 500).await, 500);
+        for standing in way {
+            registry.publish("api", *standing);
+        }
+        registry.publish("api", leased(10.0, MINUTE));
+        assert_eq!(
+            registry.known("api").reading(clock::now()).left,
+            -10.0,
+            "{way:?}"
+        );
+        assert_eq!(admitted(&service, 100).await, 0);
+        advance(millis(1_100)).await;
+        assert_eq!(admitted(&service, 100).await, 1, "a burst of debt, no more");
+    }
+}

@@ -55,6 +55,8 @@ struct Naive {
     lapse: Rate,
     /// When everything began to pass.
     open_since: Option<i64>,
+    /// Whether there is debt of when everything passed that has met no rate yet.
+    credit: bool,
     /// Whether no token has ever been issued.
     fresh: bool,
 }
@@ -68,6 +70,7 @@ impl Naive {
             lease: None,
             lapse,
             open_since: (lapse == Rate::Open).then_some(0),
+            credit: false,
             fresh: true,
         }
     }
@@ -86,7 +89,7 @@ impl Naive {
     fn pass_one_tick(&mut self) {
         if let Rate::At(rate) = self.rate() {
             self.level = (self.level + rate).min(self.burst(rate));
-            self.fresh = false;
+            (self.fresh, self.credit) = (false, false);
         }
         let before = self.rate();
         self.tick += 1;
@@ -103,8 +106,14 @@ impl Naive {
         match (before, self.rate()) {
             (Rate::Open, Rate::Open) => {}
             (_, Rate::Open) => self.open_since = Some(self.tick),
-            (Rate::Open, Rate::Shut) => self.level = self.level.max(0),
-            (Rate::Shut | Rate::At(_), Rate::Shut) => {}
+            (before, Rate::Shut) => {
+                self.credit |= before == Rate::Open;
+                if self.credit
+                    && let Rate::At(rate) = lapse
+                {
+                    self.level = self.level.max(-self.burst(rate));
+                }
+            }
             (before, Rate::At(rate)) => {
                 let burst = self.burst(rate);
                 if before == Rate::Open {
@@ -115,9 +124,10 @@ impl Naive {
                     self.fresh = false;
                 }
                 self.level = self.level.min(burst);
-                if before == Rate::Open {
+                if before == Rate::Open || self.credit {
                     self.level = self.level.max(-burst);
                 }
+                self.credit = false;
             }
         }
     }
