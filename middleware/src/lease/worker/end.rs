@@ -14,13 +14,15 @@ use crate::{
 const RELEASE_TIME: Duration = Duration::from_millis(500);
 
 impl<T: Transport> Worker<T> {
-    /// Gives every lease back: to one server after the other, as long as there is time.
+    /// Gives every lease back: to one server after the other, each of which has its part of the time.
     pub(super) async fn give_back(&mut self) -> Result<(), String> {
         // What is under way is for leases that are no longer wanted.
         self.asking.clear();
         let mut failure = String::from("no answer in time");
+        let servers = self.parts.carrier.servers.len();
+        let each = RELEASE_TIME.div_f64(servers.max(1) as f64);
         let giving = async {
-            for _ in 0..self.parts.carrier.servers.len() {
+            for _ in 0..servers {
                 let now = clock::now();
                 let effects = self.parts.holder.handle(Event::Stop, now);
                 let mut release = None;
@@ -39,7 +41,7 @@ impl<T: Transport> Worker<T> {
                     return Ok(());
                 };
                 let carrier = &self.parts.carrier;
-                match carrier.give_back(endpoint, &request, RELEASE_TIME).await {
+                match carrier.give_back(endpoint, &request, each).await {
                     Ok(()) => return Ok(()),
                     Err(reason) => failure = format!("{}: {reason}", carrier.name(endpoint)),
                 }
