@@ -1,6 +1,11 @@
 //! What the leasing side shows to the control plane.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use http::HeaderValue;
 use tokio::io::AsyncReadExt;
@@ -46,6 +51,7 @@ impl Credentials {
     }
 
     /// A closure that returns the token. It is called for every request, on the worker's task: it must not block.
+    /// One that panics has failed to provide a token, as one that returns an error: the request counts as failed, and there is another.
     #[must_use]
     pub fn from_fn(
         token: impl Fn() -> Result<String, Box<dyn std::error::Error + Send + Sync>>
@@ -66,7 +72,7 @@ impl Credentials {
                 file.take(LONGEST_TOKEN).read_to_string(&mut text).await?;
                 bearer(text.trim())
             }
-            Kind::Closure(token) => bearer(&token()?),
+            Kind::Closure(token) => bearer(&call(&**token)?),
         }
     }
 
@@ -77,6 +83,12 @@ impl Credentials {
             Kind::File(_) | Kind::Closure(_) => Ok(()),
         }
     }
+}
+
+/// A bug in a closure costs a request, not the worker with all its leases. Whatever state the closure leaves behind is its own.
+fn call(token: &(dyn Fn() -> Result<String, Error> + Send + Sync)) -> Result<String, Error> {
+    catch_unwind(AssertUnwindSafe(token))
+        .unwrap_or_else(|_| Err("the closure that provides the token panicked".into()))
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, Error> {
@@ -111,6 +123,13 @@ mod tests {
             assert!(!error.contains("ret"), "{error}");
             assert!(credentials.check().is_err());
         }
+    }
+
+    #[tokio::test]
+    async fn a_closure_that_panics_has_failed() {
+        let credentials = Credentials::from_fn(|| panic!("a bug"));
+        let error = credentials.header().await.unwrap_err().to_string();
+        assert!(error.contains("panicked"), "{error}");
     }
 
     #[tokio::test]
