@@ -15,8 +15,8 @@ use crate::{
     status::Status,
 };
 
-/// How many keys there may be unless it is said.
-const MAX_KEYS: usize = 100_000;
+/// How many keys there may be unless it is said, whether they are leased for or not.
+pub(crate) const MAX_KEYS: usize = 100_000;
 /// How long a key is kept without an attempt unless it is said.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 

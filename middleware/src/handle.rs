@@ -16,7 +16,9 @@ use tokio::{
 };
 
 use crate::{
-    Builder, Limit, LimitLayer, LimitSnapshot, Rate, Snapshot, WorkerState, clock,
+    Builder, Limit, LimitLayer, LimitSnapshot, Rate, Snapshot, WorkerState,
+    builder::MAX_KEYS,
+    clock,
     key::constant,
     lease::Command,
     limiter::{Registry, Source, Standing},
@@ -106,7 +108,7 @@ impl Doorman {
     fn given(standing: impl Fn(&ResourceId) -> Standing + Send + Sync + 'static) -> Self {
         let source = Source::Given(Box::new(standing));
         Self {
-            registry: Registry::new(usize::MAX, source),
+            registry: Registry::new(MAX_KEYS, source),
             commands: None,
             status: Arc::new(Status::new(WorkerState::NotNeeded)),
             warned: Arc::default(),
@@ -224,5 +226,25 @@ impl Doorman {
             );
         }
         state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::{Burst, Fallback, LimiterSettings};
+
+    #[test]
+    fn limits_without_a_server_are_bounded_too() {
+        let settings = Arc::new(LimiterSettings {
+            burst: Burst::default(),
+            fallback: Fallback::default(),
+            wants: None,
+        });
+        for doorman in [Doorman::unlimited(), Doorman::fixed([("db", 10.0)])] {
+            let keys = 0..=MAX_KEYS;
+            let made = keys.filter_map(|key| doorman.registry.keyed(&key.to_string(), &settings));
+            assert_eq!(made.count(), MAX_KEYS);
+        }
     }
 }
