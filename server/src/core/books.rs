@@ -18,9 +18,10 @@ use slab::Slab;
 use super::{
     Counts, Granted, Notice, Notices, Predecessor, Settings,
     alarms::Alarms,
+    decision::Decision,
     holders::{HolderId, Holders},
     order::Order,
-    resource::{Ask, Decision, HolderKey, Resource},
+    resource::{Ask, HolderKey, Resource},
     terms::Terms,
 };
 

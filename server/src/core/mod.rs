@@ -16,6 +16,7 @@ mod alarms;
 mod algorithm;
 mod booking;
 mod books;
+mod decision;
 mod demands;
 mod entry;
 mod granted;
