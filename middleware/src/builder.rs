@@ -102,8 +102,8 @@ impl Builder {
         self
     }
 
-    /// How long a key without an attempt is kept before its lease is given back: a minute unless it is said. At least a second, in
-    /// which its bucket may fill again.
+    /// How long a key without an attempt is kept before its lease is given back: a minute unless it is said, and a second at least. It
+    /// is kept for longer while its bucket is not full, or who comes back slowly would find it full every time.
     pub fn idle_after(mut self, time: Duration) -> Self {
         self.idle_after = time.max(Duration::from_secs(1));
         self

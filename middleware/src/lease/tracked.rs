@@ -71,7 +71,7 @@ impl Tracked {
 pub(super) struct Look {
     pub(super) id: ResourceId,
     pub(super) demand: Demand,
-    /// Whether nothing has been attempted for long.
+    /// Whether nothing has been attempted for long, and the bucket is full again: to forget it is to give nothing away.
     pub(super) idle: bool,
 }
 
@@ -147,7 +147,7 @@ impl Limiters {
             self.looks.push(Reverse((tracked.next_look, id.clone())));
             return Some(Look {
                 demand,
-                idle: tracked.last_attempt.after(idle_after) <= now,
+                idle: tracked.last_attempt.after(idle_after) <= now && tracked.limiter.is_full(now),
                 id,
             });
         }

@@ -320,6 +320,14 @@ impl View {
         }
     }
 
+    /// Whether nothing is lost on anybody by beginning anew with a full bucket: it is full, or where it is not being filled, nothing is owed.
+    pub(crate) fn is_full(&self, spent: f64) -> bool {
+        match self.flow {
+            Flow::At(_) => spent <= self.floor,
+            Flow::Shut | Flow::Open => spent <= self.issued,
+        }
+    }
+
     /// Whether less than half a bucket is left.
     pub(crate) fn runs_low(&self, spent: f64) -> bool {
         match self.flow {

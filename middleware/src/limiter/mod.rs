@@ -204,6 +204,11 @@ impl Limiter {
         !self.hungry.load(Ordering::Relaxed) && !self.hungry.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether it may be forgotten: one made anew has a full bucket, and knows of no debt.
+    pub(crate) fn is_full(&self, now: Moment) -> bool {
+        self.view(&self.read(), now).is_full(self.spent.load())
+    }
+
     /// What the response fields may say.
     pub(crate) fn reading(&self, now: Moment) -> Reading {
         let published = self.read();

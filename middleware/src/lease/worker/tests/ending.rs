@@ -127,6 +127,39 @@ async fn an_idle_key_is_given_back_and_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_comes_back_slowly_does_not_find_a_full_bucket_every_time() {
+    let plane = Plane::new(|call| {
+        let Some(request) = call.capacity() else {
+            return Reply::json(200, &serde_json::json!({}));
+        };
+        let mut response = grant_all(&request, 0.0);
+        for (answer, asked) in response.resources.iter_mut().zip(&request.resources) {
+            answer.gets.capacity =
+                doorman_openapi::Capacity::saturating(asked.wants.get().min(10.0));
+            answer.per = doorman_openapi::Seconds::new(3600.0).ok();
+        }
+        response.into()
+    });
+    let (doorman, _worker) = run(builder(), &plane);
+    let key = Key::header("x-login").unwrap();
+    let layer = doorman.layer([Limit::rate(key)]);
+    let service = tower_layer::Layer::layer(&layer, crate::testing::Inner);
+    let start = clock::now();
+    let mut admitted = 0;
+    while clock::now().seconds_since(start) < 3600.0 {
+        let mut request = http::Request::new(());
+        let login = http::HeaderValue::from_static("eve");
+        request.headers_mut().insert("x-login", login);
+        let response = crate::testing::send(&service, request).await;
+        admitted += u32::from(response.status().is_success());
+        sleep(70 * SECOND).await;
+    }
+    assert!((8..=12).contains(&admitted), "ten an hour: {admitted}");
+    sleep(3600 * SECOND).await;
+    assert!(doorman.snapshot().limits.is_empty(), "it is full again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handle_can_tell_that_nobody_leases() {
     let plane = Plane::new(grants(10.0));
     let (doorman, worker) = builder().build_with(plane.clone()).unwrap();
