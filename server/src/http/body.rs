@@ -21,9 +21,9 @@ pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// see its connection reset, and not why.
 const DISCARDED_BYTES: usize = 4 * MAX_BODY_BYTES;
 
-/// The most bytes that are kept of all bodies that are still arriving: 64 MiB. Bodies that arrive in one piece take nothing of it, so
+/// The most bytes that are kept of all bodies that are still arriving: 32 MiB. Bodies that arrive in one piece take nothing of it, so
 /// that small ones are read even when large ones have taken it all.
-const ALL_BODIES_BYTES: usize = 64 * 1024 * 1024;
+const ALL_BODIES_BYTES: usize = 32 * 1024 * 1024;
 
 /// What is taken of that at a time; so a body in a few small pieces takes from it once.
 const SHARE_BYTES: usize = 16 * 1024;

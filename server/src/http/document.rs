@@ -50,7 +50,7 @@ fn description() -> String {
         A holder spends its lease without asking, and renews it before it ends.\n\n\
         Numbers are finite; durations are seconds and may be fractional. Unknown fields are ignored in lease calls. A malformed \
         request is refused whole: nothing of it takes effect.\n\n\
-        A body has at most 4 MiB and arrives within 10 s. Of all bodies that are still arriving the server keeps at most 64 MiB; one \
+        A body has at most 4 MiB and arrives within 10 s. Of all bodies that are still arriving the server keeps at most 32 MiB; one \
         that finds no room is refused with 503 and `Retry-After`. Bodies that arrive in one piece, as small ones do, always find room.\n\n\
         Every failure is `application/problem+json` (RFC 9457). What `type` may be:\n\n| type | status | |\n|---|---|---|\n"
         .to_owned();

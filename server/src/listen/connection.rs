@@ -30,12 +30,16 @@ use super::{
 };
 use crate::clock;
 
+/// How many bytes of an HTTP/1 connection are read ahead at most; so many a head may have, too.
+const READ_AHEAD: usize = 64 * 1024;
+
 /// What all connections are served with.
 ///
 /// HTTP/2 peers are not asked by pings whether they are still there: the answers would keep a connection open for ever that nobody
 /// uses, and a peer that is gone is idle, or does not take its answer.
 pub(super) fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().max_buf_size(READ_AHEAD);
     builder
         .http2()
         .max_concurrent_streams(256)

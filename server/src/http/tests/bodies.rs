@@ -154,14 +154,14 @@ async fn a_body_that_breaks_off_is_malformed() {
 }
 
 #[tokio::test]
-async fn all_bodies_that_are_still_arriving_have_64_mebibytes_together() {
+async fn all_bodies_that_are_still_arriving_have_32_mebibytes_together() {
     let router = router();
     let (path, right) = CALLS[0];
     let in_pieces = || pieces(vec![Bytes::from(right), Bytes::from(" ")]);
 
     // Each holds back its last byte.
     let (came, mut coming) = tokio::sync::mpsc::unbounded_channel();
-    let held_back: Vec<_> = (0..64 * 1024 * 1024 / MAX_BODY_BYTES)
+    let held_back: Vec<_> = (0..32 * 1024 * 1024 / MAX_BODY_BYTES)
         .map(|_| {
             let (router, came) = (router.clone(), came.clone());
             let piece = Bytes::from(vec![b' '; MAX_BODY_BYTES - 1]);
@@ -181,7 +181,7 @@ async fn all_bodies_that_are_still_arriving_have_64_mebibytes_together() {
     let refused = post(&router, path, in_pieces()).await;
     let problem = refused.problem(503);
     assert_eq!(problem.kind, "/problems/unavailable");
-    assert!(problem.detail.contains("67108864"), "{}", problem.detail);
+    assert!(problem.detail.contains("33554432"), "{}", problem.detail);
     assert_eq!(refused.header("retry-after"), "1");
     // Small bodies come in one piece, and find room.
     assert_eq!(post(&router, path, right).await.status, 200);
