@@ -10,6 +10,7 @@
 )]
 
 mod fleet;
+mod hostile;
 mod idle;
 mod outage;
 mod reload;

@@ -84,6 +84,11 @@ impl ControlPlane {
         &self.address
     }
 
+    /// The memory that it has, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.process.memory()
+    }
+
     /// What it answers at a path.
     pub(crate) fn get(&self, path: &str) -> Value {
         let answer = curl(&[&format!("{}{path}", self.address)]);

@@ -94,6 +94,15 @@ impl Process {
         &self.said
     }
 
+    /// The memory that the process has, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .expect("it runs, on Linux");
+        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|it| it.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+        kib.expect("a number") * 1024
+    }
+
     /// SIGKILL: the process gets no chance to say good-bye.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
