@@ -1,11 +1,7 @@
 //! The task around the state machine: it keeps the time, looks at the limiters, carries requests and tells the limiters what they have.
 
 mod end;
-#[cfg(test)]
-mod fleet;
 mod log;
-#[cfg(test)]
-mod plane;
 mod ready;
 #[cfg(test)]
 mod tests;

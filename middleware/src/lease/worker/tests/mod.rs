@@ -2,7 +2,9 @@
 
 mod ending;
 mod faults;
+mod fleet;
 mod leases;
+mod plane;
 
 use std::{path::Path, time::Duration};
 
@@ -11,7 +13,7 @@ use doorman_openapi::{
 };
 use tokio::{task::JoinHandle, time::sleep};
 
-use super::plane::{Call, Plane, Reply};
+use self::plane::{Call, Plane, Reply};
 use crate::{
     Builder, Cost, Credentials, Doorman, Key, Limit, NotReady, NotReleased, WorkerState, clock,
     lease::testing::{grant_all, id},
