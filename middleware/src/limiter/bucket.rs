@@ -64,6 +64,8 @@ impl Flow {
 pub(crate) struct Terms {
     /// The tokens issued by `since`.
     pub(crate) issued: f64,
+    /// The least that counts as spent, for what overflowed before `since` stays lost.
+    pub(crate) lost: f64,
     pub(crate) since: Moment,
     /// How it is filled until `ends`, under a lease.
     pub(crate) flow: Flow,
@@ -103,6 +105,7 @@ impl Terms {
     pub(crate) fn new(lapse: Flow, now: Moment) -> Self {
         Self {
             issued: 0.0,
+            lost: f64::NEG_INFINITY,
             since: now,
             flow: Flow::Shut,
             ends: Moment::ORIGIN,
@@ -125,7 +128,7 @@ impl Terms {
                 flow: self.flow,
                 leased: true,
                 issued,
-                floor: self.flow.floor(issued, burst),
+                floor: self.flow.floor(issued, burst).max(self.lost),
                 burst,
             };
         }
@@ -146,9 +149,9 @@ impl Terms {
     fn at_end(&self, burst: Burst) -> (f64, f64) {
         if self.since < self.ends {
             let issued = self.issued + self.flow.tokens(self.ends.seconds_since(self.since));
-            (issued, self.flow.floor(issued, burst))
+            (issued, self.flow.floor(issued, burst).max(self.lost))
         } else {
-            (self.issued, f64::NEG_INFINITY)
+            (self.issued, self.lost)
         }
     }
 
@@ -191,6 +194,7 @@ impl Terms {
         Change {
             terms: Self {
                 issued,
+                lost: view.floor,
                 since,
                 flow,
                 ends,

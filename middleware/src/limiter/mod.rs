@@ -2,6 +2,7 @@
 
 mod bucket;
 mod cell;
+mod line;
 mod place;
 mod published;
 mod registry;
@@ -15,7 +16,7 @@ mod view;
 mod wait;
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
     atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence},
 };
 
@@ -26,6 +27,7 @@ pub use self::settings::Fallback;
 use self::{
     bucket::View,
     cell::{AtomicF64, Words},
+    line::Line,
     published::{Published, WORDS},
 };
 pub(crate) use self::{
@@ -54,6 +56,8 @@ pub(crate) struct Limiter {
     /// Wakes waiting requests after a publication; made by the first that waits.
     changed: OnceLock<Box<Notify>>,
     waiting: AtomicU32,
+    /// The places of those who wait for their turn.
+    line: Mutex<Line>,
     /// Whether the leasing side has been told that the lease runs low, and has not looked yet.
     hungry: AtomicBool,
     tenure: AtomicU8,
@@ -135,6 +139,7 @@ impl Limiter {
             made_at: now,
             changed: OnceLock::new(),
             waiting: AtomicU32::new(0),
+            line: Mutex::default(),
             hungry: AtomicBool::new(false),
             tenure: AtomicU8::new(tenure),
         }
@@ -175,11 +180,14 @@ impl Limiter {
     /// Says what holds from `now` on, and wakes who waits.
     pub(crate) fn publish(&self, standing: Standing, now: Moment) {
         let (supply, refresh_at, policy) = published::supply(standing, self.settings.fallback);
+        // Before the words are being written: who holds the line reads them.
+        let mut line = self.line();
         self.published.update(|words| {
             let old = Published::from_words(words);
             let change = old.terms.succeed(supply, now, self.settings.burst);
+            let at_most = line.forgive(change.at_most);
             self.spent
-                .update(|spent| spent.max(change.at_least).min(change.at_most));
+                .update(|spent| spent.max(change.at_least).min(at_most));
             let new = Published {
                 terms: change.terms,
                 refresh_at,
@@ -187,11 +195,21 @@ impl Limiter {
             };
             (new.into_words(), ())
         });
-        // Either this sees the bell of a request that begins to wait, or that request sees what was published.
+        drop(line);
+        self.ring();
+    }
+
+    /// Wakes who waits.
+    fn ring(&self) {
+        // Either this sees the bell of a request that begins to wait, or that request sees what has changed.
         fence(Ordering::SeqCst);
         if let Some(changed) = self.changed.get() {
             changed.notify_waiters();
         }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the limiter report once more that it runs low. Called when the leasing side has looked.

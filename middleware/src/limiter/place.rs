@@ -1,12 +1,13 @@
 //! A place in the order of a limiter's tokens: asked for, taken at once or waited for, and given back unless it is kept.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use doorman_openapi::Moment;
 
 use super::{
     Limiter, Refused, Why,
     bucket::{Flow, Take, View},
+    line::{Line, Ticket},
     published::Published,
     wait::Waits,
 };
@@ -65,7 +66,7 @@ pub(super) enum State {
     Taken { take: Take, runs_low: bool },
     /// Taken ahead of its turn.
     Queued {
-        take: Take,
+        ticket: Ticket,
         deadline: Moment,
         _waits: Waits,
     },
@@ -94,10 +95,12 @@ impl Place {
     pub(crate) fn take(&mut self, patience: Patience, now: Moment) -> Result<(), Refused> {
         self.give_back(now);
         let limiter = &self.limiter;
-        let published = limiter.read();
-        let view = limiter.view(&published, now);
+        let mut published = limiter.read();
+        let mut view = limiter.view(&published, now);
         let mut spent = limiter.spent.load();
         let mut waits = None;
+        // Held by who queues, so that the line is in the order of the tokens.
+        let mut line = None;
         loop {
             let take = view.next(spent, self.cost.get());
             let deadline = if view.admits(take) {
@@ -114,6 +117,14 @@ impl Place {
                     let refused = limiter.refuse(take, &published, &view, now);
                     return Err(refused.because(Why::QueueFull));
                 }
+                if line.is_none() {
+                    line = Some(limiter.line());
+                    // What was read before may be replaced by now.
+                    published = limiter.read();
+                    view = limiter.view(&published, now);
+                    spent = limiter.spent.load();
+                    continue;
+                }
                 Some(deadline)
             };
             if let Err(actual) = limiter.spent.replace(spent, take.end()) {
@@ -124,13 +135,13 @@ impl Place {
                 let cost = self.cost.get();
                 limiter.undecided.update(|total| total + cost);
             }
-            self.state = match (deadline, waits) {
-                (Some(deadline), Some(waits)) => State::Queued {
-                    take,
+            self.state = match (deadline, waits, line) {
+                (Some(deadline), Some(waits), Some(mut line)) => State::Queued {
+                    ticket: line.join(take),
                     deadline,
                     _waits: waits,
                 },
-                (Some(_) | None, _) => State::Taken {
+                (Some(_) | None, _, _) => State::Taken {
                     take,
                     runs_low: view.runs_low(take.end()),
                 },
@@ -155,7 +166,9 @@ impl Place {
 
     /// Goes: what it took stays taken, and counts as admitted.
     pub(crate) fn keep(&mut self) {
-        self.state = State::Kept;
+        if let State::Queued { ticket, .. } = std::mem::replace(&mut self.state, State::Kept) {
+            self.limiter.line().leave(ticket);
+        }
         self.limiter
             .admitted
             .update(|total| total + self.cost.get());
@@ -180,15 +193,21 @@ impl Place {
         limiter.admits_at(take, &published, &view, now)
     }
 
-    /// Gives back what it took.
+    /// Gives back what it took, to those who wait behind it first.
     pub(crate) fn give_back(&mut self, now: Moment) {
         match std::mem::replace(&mut self.state, State::Asked) {
             State::Asked => {}
             State::Kept => self.state = State::Kept,
-            State::Taken { take, .. } | State::Queued { take, .. } => {
-                let view = self.limiter.view(&self.limiter.read(), now);
-                let returned = take.returnable(&view);
-                self.limiter.spent.update(|spent| spent - returned);
+            // When its turn had come, all who wait were behind it, or may go already.
+            State::Taken { take, .. } => {
+                let line = self.limiter.line();
+                self.limiter.take_back(take, line, None, now);
+            }
+            State::Queued { ticket, .. } => {
+                let mut line = self.limiter.line();
+                if let Some(take) = line.leave(ticket) {
+                    self.limiter.take_back(take, line, Some(ticket), now);
+                }
             }
         }
     }
@@ -203,6 +222,23 @@ impl Drop for Place {
 }
 
 impl Limiter {
+    /// Takes back what has not overflowed meanwhile, and lets those behind move up.
+    fn take_back(
+        &self,
+        take: Take,
+        mut line: MutexGuard<'_, Line>,
+        left: Option<Ticket>,
+        now: Moment,
+    ) {
+        let returned = take.returnable(&self.view(&self.read(), now));
+        self.spent.update(|spent| spent - returned);
+        let moved = line.pull(left, returned);
+        drop(line);
+        if moved {
+            self.ring();
+        }
+    }
+
     /// The refusal of a place, counted.
     pub(super) fn refuse(
         &self,

@@ -18,7 +18,7 @@ pub(super) struct Published {
     pub(super) policy: Option<Policy>,
 }
 
-pub(super) const WORDS: usize = 9;
+pub(super) const WORDS: usize = 10;
 
 impl Published {
     /// What holds before anything was published.
@@ -40,6 +40,7 @@ impl Published {
             terms:
                 Terms {
                     issued,
+                    lost,
                     since,
                     flow,
                     ends,
@@ -64,6 +65,7 @@ impl Published {
             limit.to_bits(),
             per.to_bits(),
             u64::from(credit),
+            lost.to_bits(),
         ]
     }
 
@@ -78,11 +80,13 @@ impl Published {
             limit,
             per,
             credit,
+            lost,
         ] = words;
         let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
         Self {
             terms: Terms {
                 issued: f64::from_bits(issued),
+                lost: f64::from_bits(lost),
                 since: Moment::from_nanos(since),
                 flow: flow_from_bits(flow),
                 ends: Moment::from_nanos(ends),

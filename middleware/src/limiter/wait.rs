@@ -29,7 +29,10 @@ impl Place {
     /// # Cancel safety
     /// Safe: the place stays what it is.
     pub(crate) async fn turn(&self, hope: impl Future<Output = ()>) -> Result<(), Refused> {
-        let State::Queued { take, deadline, .. } = self.state else {
+        let State::Queued {
+            ticket, deadline, ..
+        } = self.state
+        else {
             return Ok(());
         };
         let mut hope = pin!(hope);
@@ -38,6 +41,10 @@ impl Place {
             // From here on no publication is missed.
             changed.as_mut().enable();
             let now = clock::now();
+            // Those before it may have left meanwhile.
+            let Some(take) = self.limiter.line().place(ticket) else {
+                return Ok(());
+            };
             let published = self.limiter.read();
             let view = self.limiter.view(&published, now);
             if view.admits(take) {

@@ -113,3 +113,72 @@ async fn a_smaller_lease_refuses_those_who_would_come_too_late_and_frees_their_p
     advance(2 * SECOND).await;
     assert_eq!(status(&service).await, 200, "its token was not used up");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_place_given_back_goes_to_those_behind_and_to_nobody_twice() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(30 * SECOND)]);
+    registry.publish("api", leased(10.0, 10 * MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let start = clock::now();
+    let go = || {
+        let waiting = spawn(&service);
+        async move {
+            (
+                waiting.await.unwrap(),
+                clock::now().since(start).as_millis(),
+            )
+        }
+    };
+    let leaving: Vec<_> = (0..50).map(|_| spawn(&service)).collect();
+    settle().await;
+    let mut staying: Vec<_> = (0..50).map(|_| tokio::spawn(go())).collect();
+    settle().await;
+    for waiting in leaving {
+        waiting.abort();
+    }
+    settle().await;
+    staying.extend((0..50).map(|_| tokio::spawn(go())));
+    for (turn, waiting) in (1..).zip(staying) {
+        assert_eq!(waiting.await.unwrap(), (200, turn * 100));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_that_nobody_saw_gives_no_place_to_newcomers() {
+    let (registry, _nudges) = leasing(10);
+    let limit = at_most(30 * SECOND).fallback(Fallback::Optimistic);
+    let service = limited(&registry, [limit]);
+    registry.publish("api", leased(10.0, 10 * MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let first: Vec<_> = (0..20).map(|_| spawn(&service)).collect();
+    settle().await;
+    registry.publish("api", no_lease(None));
+    registry.publish("api", leased(10.0, 10 * MINUTE));
+    let start = clock::now();
+    let second = spawn(&service);
+    assert_eq!(second.await.unwrap(), 200);
+    assert_eq!(clock::now().since(start), millis(2_100));
+    assert!(first.iter().all(tokio::task::JoinHandle::is_finished));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_given_back_without_a_lease_returns_nothing_that_had_overflowed() {
+    let (registry, _nudges) = leasing(10);
+    let fleet = Limit::rate("fleet")
+        .cost(Cost::new(4.0).unwrap())
+        .fallback(Fallback::Pessimistic);
+    let api = at_most(20 * SECOND);
+    let service = limited(&registry, [fleet, api]);
+    registry.publish("fleet", leased(10.0, MINUTE));
+    registry.publish("api", leased(0.1, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let waiting = spawn(&service);
+    settle().await;
+    advance(SECOND).await;
+    registry.publish("fleet", no_lease(None));
+    waiting.abort();
+    settle().await;
+    registry.publish("fleet", leased(20.0, MINUTE));
+    assert_eq!(registry.known("fleet").reading(clock::now()).left, 10.0);
+}
