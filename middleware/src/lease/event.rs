@@ -150,7 +150,7 @@ pub struct Told {
     pub safe: SafeCapacity,
 }
 
-/// What somebody should be told, rarely enough to be logged as it comes.
+/// What somebody should be told, rarely enough to be logged as it comes, but for what is said of each resource.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
     /// No endpoint gives leases. At most once a minute.

@@ -30,6 +30,7 @@ use super::{
     Effect, Event, Holder, Holding,
     carrier::{Carrier, Outcome, Transport},
     publish,
+    rarely::Counted,
     tracked::Limiters,
     transport::HttpTransport,
 };
@@ -77,6 +78,8 @@ pub struct Worker<T = HttpTransport> {
     releasing: UnderWay<Result<(), String>>,
     /// Why the last request failed, for the log.
     last_failure: String,
+    refusals: Counted,
+    gauges: Counted,
 }
 
 type UnderWay<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
@@ -96,6 +99,8 @@ impl<T: Transport> Worker<T> {
             asking: FuturesUnordered::new(),
             releasing: FuturesUnordered::new(),
             last_failure: String::new(),
+            refusals: Counted::default(),
+            gauges: Counted::default(),
         }
     }
 
@@ -260,7 +265,7 @@ impl<T: Transport> Worker<T> {
                     self.releasing.push(Box::pin(releasing));
                 }
                 Effect::Changed { resource, holding } => self.changed(&resource, &holding, now),
-                Effect::Warn(warning) => self.warn(&warning),
+                Effect::Warn(warning) => self.warn(&warning, now),
             }
         }
     }
@@ -273,9 +278,13 @@ impl<T: Transport> Worker<T> {
         let told = holding.told.as_deref();
         tracked.measure(holding.refresh_interval, publish::per(told));
         tracked.limiter.publish(publish::standing(holding), now);
-        if publish::counts_in_use(told) && !std::mem::replace(&mut tracked.warned, true) {
+        if publish::counts_in_use(told)
+            && !std::mem::replace(&mut tracked.warned, true)
+            && let Some(left_out) = self.gauges.now(now)
+        {
             tracing::error!(
                 %resource,
+                left_out,
                 "the resource counts what is in use at one time, and a limit wears it as a rate: the fallback counts"
             );
         }
