@@ -16,20 +16,23 @@ pub(super) fn standing(holding: &Holding) -> Standing {
             SafeCapacity::Unlimited => SafeRate::Unlimited,
             SafeCapacity::AtMost(capacity) => SafeRate::PerSecond(capacity.get() / per),
         });
+    let policy = told
+        .filter(|told| told.unit == Unit::Rate)
+        .and_then(|told| told.limit)
+        .map(Capacity::get)
+        .map(|limit| Policy { limit, per });
     match holding.lease {
         Some(lease) if !counts_in_use(told) => Standing::Leased {
             rate: (!lease.blocked).then_some(lease.capacity.get() / per),
             ends: lease.ends,
             safe,
             refresh_at: holding.refresh_at,
-            policy: told
-                .and_then(|told| told.limit)
-                .map(Capacity::get)
-                .map(|limit| Policy { limit, per }),
+            policy,
         },
         Some(_) | None => Standing::NoLease {
             safe,
             refresh_at: holding.refresh_at,
+            policy,
         },
     }
 }
@@ -102,6 +105,10 @@ mod tests {
             Standing::NoLease {
                 safe: Some(SafeRate::PerSecond(1.0)),
                 refresh_at: Moment::from_nanos(10),
+                policy: Some(Policy {
+                    limit: 6000.0,
+                    per: 60.0
+                }),
             }
         );
     }

@@ -191,7 +191,7 @@ impl Limiter {
             let new = Published {
                 terms: change.terms,
                 refresh_at,
-                policy: policy.or(old.policy),
+                policy,
             };
             (new.into_words(), ())
         });

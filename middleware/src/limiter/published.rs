@@ -135,9 +135,13 @@ fn lapse(fallback: Fallback, safe: Option<SafeRate>) -> Flow {
 /// it is told.
 pub(super) fn supply(standing: Standing, fallback: Fallback) -> (Supply, Moment, Option<Policy>) {
     match standing {
-        Standing::NoLease { safe, refresh_at } => {
+        Standing::NoLease {
+            safe,
+            refresh_at,
+            policy,
+        } => {
             let lapse = lapse(fallback, safe);
-            (Supply::NoLease { lapse }, refresh_at, None)
+            (Supply::NoLease { lapse }, refresh_at, policy)
         }
         Standing::Leased {
             rate,

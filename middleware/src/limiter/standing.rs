@@ -11,6 +11,8 @@ pub(crate) enum Standing {
         safe: Option<SafeRate>,
         /// When the leasing side asks next.
         refresh_at: Moment,
+        /// The whole limit, as far as it is known.
+        policy: Option<Policy>,
     },
     /// There is a lease; the limiter sees by itself when it ends.
     Leased {

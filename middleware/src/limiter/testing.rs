@@ -46,11 +46,15 @@ fn lease_of(rate: Option<f64>, length: Duration) -> Standing {
     }
 }
 
-/// No lease; the next refresh is in 2 s.
+/// No lease, of a whole limit of 1,000 a second; the next refresh is in 2 s.
 pub(crate) fn no_lease(safe: Option<SafeRate>) -> Standing {
     Standing::NoLease {
         safe,
         refresh_at: clock::now().after(Duration::from_secs(2)),
+        policy: Some(Policy {
+            limit: 1_000.0,
+            per: 1.0,
+        }),
     }
 }
 
