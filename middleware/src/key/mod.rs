@@ -130,7 +130,42 @@ impl Key {
     pub fn template(template: &str) -> Result<Self, InvalidKey> {
         Ok(Self {
             text: template.into(),
-            parts: template::parse(template)?.into(),
+            parts: template::parse(template, &[])?.into(),
+        })
+    }
+
+    /// A [template](Self::template) that may also have values which closures take from the request: `{name}` is what the closure of that
+    /// name gives, encoded as all values are. `None`, or an empty value: the key cannot be made. Closures of several types, or whose type is not inferred, are given as
+    /// `Box<dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync>`.
+    ///
+    /// ```
+    /// use std::borrow::Cow;
+    /// use tower_doorman::{Key, RequestHead};
+    ///
+    /// fn path<'a>(head: &RequestHead<'a>) -> Option<Cow<'a, str>> {
+    ///     Some(head.uri().path().to_owned().into())
+    /// }
+    /// let key = Key::template_with("path/{path}/{method}", [("path", path)])?;
+    /// # Ok::<(), tower_doorman::InvalidKey>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidKey`] as for a template. The names of the other placeholders keep their meaning.
+    pub fn template_with<N, F>(
+        template: &str,
+        makers: impl IntoIterator<Item = (N, F)>,
+    ) -> Result<Self, InvalidKey>
+    where
+        N: AsRef<str>,
+        F: for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync + 'static,
+    {
+        let makers: Vec<_> = makers
+            .into_iter()
+            .map(|(name, make)| (name.as_ref().to_owned(), Arc::new(make) as Arc<Maker>))
+            .collect();
+        Ok(Self {
+            text: template.into(),
+            parts: template::parse(template, &makers)?.into(),
         })
     }
 

@@ -1,9 +1,11 @@
 //! Templates of resource ids: `tenant/{header:x-tenant}/{route}`.
 
+use std::sync::Arc;
+
 use http::HeaderName;
 
 use super::{
-    Part, Value,
+    Maker, Part, Value,
     encode::{MAX_ID, MAX_SHORT, is_never_in_a_value, push_text},
 };
 
@@ -40,7 +42,10 @@ pub enum InvalidKey {
     TooLong(usize),
 }
 
-pub(super) fn parse(template: &str) -> Result<Vec<Part>, InvalidKey> {
+/// A closure, and the placeholder that stands for its value.
+type Named = (String, Arc<Maker>);
+
+pub(super) fn parse(template: &str, makers: &[Named]) -> Result<Vec<Part>, InvalidKey> {
     let mut parts = Vec::new();
     let mut rest = template;
     while !rest.is_empty() {
@@ -71,14 +76,14 @@ pub(super) fn parse(template: &str) -> Result<Vec<Part>, InvalidKey> {
         if !separated {
             return Err(InvalidKey::Unseparated(opening.saturating_sub(text.len())));
         }
-        parts.push(Part::Value(placeholder(name)?));
+        parts.push(Part::Value(placeholder(name, makers)?));
         rest = tail;
     }
     check_length(&parts)?;
     Ok(parts)
 }
 
-fn placeholder(name: &str) -> Result<Value, InvalidKey> {
+fn placeholder(name: &str, makers: &[Named]) -> Result<Value, InvalidKey> {
     match name {
         "method" => Ok(Value::Method),
         "route" => Ok(Value::Route),
@@ -87,7 +92,11 @@ fn placeholder(name: &str) -> Result<Value, InvalidKey> {
             Some(header) => HeaderName::from_bytes(header.as_bytes())
                 .map(Value::Header)
                 .map_err(|_| InvalidKey::InvalidHeader(header.to_owned())),
-            None => Err(InvalidKey::UnknownPlaceholder(name.to_owned())),
+            None => makers
+                .iter()
+                .find(|(named, _)| named == name)
+                .map(|(_, make)| Value::Made(Arc::clone(make)))
+                .ok_or_else(|| InvalidKey::UnknownPlaceholder(name.to_owned())),
         },
     }
 }

@@ -153,6 +153,34 @@ fn a_wrong_template_says_what_would_be_right() {
     assert!(Key::from_fn(&long, |_| None).is_err());
 }
 
+type Make = Box<dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync>;
+
+#[test]
+fn a_template_may_have_the_values_of_closures() {
+    let makers = || -> [(&str, Make); 2] {
+        [
+            (
+                "path",
+                Box::new(|head| Some(head.uri().path().to_owned().into())),
+            ),
+            ("nothing", Box::new(|_| None)),
+        ]
+    };
+    let key = Key::template_with("v1/{method}/{path}", makers()).unwrap();
+    assert_eq!(id(&key, &with_tenant("acme")), "v1/GET/%2F");
+    let key = Key::template_with("{path}/{nothing}", makers()).unwrap();
+    let missing = ("%2F/(missing)".to_owned(), Made::Missing);
+    assert_eq!(made(&key, &with_tenant("acme")), missing);
+    assert_eq!(
+        Key::template_with("{path}/{other}", makers()).unwrap_err(),
+        InvalidKey::UnknownPlaceholder("other".to_owned())
+    );
+    assert_eq!(
+        Key::template_with("{path}{nothing}", makers()).unwrap_err(),
+        InvalidKey::Unseparated(6)
+    );
+}
+
 #[test]
 fn placeholders_that_run_into_each_other_are_refused() {
     for (template, at) in [
