@@ -135,7 +135,8 @@ impl Key {
     }
 
     /// A [template](Self::template) that may also have values which closures take from the request: `{name}` is what the closure of that
-    /// name gives, encoded as all values are. `None`, or an empty value: the key cannot be made. Closures of several types, or whose type is not inferred, are given as
+    /// name gives, encoded as all values are. `None`, or an empty value: the key cannot be made. Closures of several types, or whose
+    /// type is not inferred, are given as
     /// `Box<dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync>`.
     ///
     /// ```
