@@ -49,14 +49,14 @@ impl fmt::Display for Summary {
             totals,
             averages,
         } = self;
-        let failed = totals.unavailable.saturating_add(totals.failed);
+        let refused = totals.refused.saturating_add(totals.unavailable);
         writeln!(
             f,
-            "In {:.1} s: {} offered, {} admitted, {} refused, {failed} failed.",
+            "In {:.1} s: {} offered, {} admitted, {refused} refused, {} failed.",
             elapsed.as_secs_f64(),
             totals.offered,
             totals.admitted,
-            totals.refused,
+            totals.failed,
         )?;
         let mean = totals.admitted as f64 / elapsed.as_secs_f64().max(0.1);
         writeln!(

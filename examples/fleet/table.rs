@@ -74,15 +74,16 @@ impl Table<'_> {
         lease: Option<f64>,
     ) -> fmt::Result {
         let rate = |count| self.second.per_second(count);
-        let failed = totals.unavailable.saturating_add(totals.failed);
+        // The layer refuses with 503 while there is no lease to speak of, as in the first moments.
+        let refused = totals.refused.saturating_add(totals.unavailable);
         let lease = lease.map_or_else(|| "none".to_owned(), |lease| format!("{lease:.1}"));
         writeln!(
             f,
             "  {name:<18}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{lease:>10}",
             rate(totals.offered),
             rate(totals.admitted),
-            rate(totals.refused),
-            rate(failed),
+            rate(refused),
+            rate(totals.failed),
         )
     }
 }
