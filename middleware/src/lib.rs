@@ -55,7 +55,8 @@
 //! # }
 //! ```
 //!
-//! A team's own tests wear [`Doorman::unlimited`] or [`Doorman::fixed`], which need neither a server nor a runtime.
+//! A team's own tests wear [`Doorman::unlimited`] or [`Doorman::fixed`], which need no server, and a runtime only where something
+//! waits.
 //!
 //! | feature | adds |
 //! |---|---|
