@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much of a body that is too large is read and thrown away before the answer. A client that is still sending would otherwise
-/// see its connection reset, and not why.
+/// see its connection reset, and perhaps not why. One that has said that it sends more is answered at once.
 const DISCARDED_BYTES: usize = 4 * MAX_BODY_BYTES;
 
 /// The most bytes that are kept of all bodies that are still arriving: 32 MiB. Bodies that arrive in one piece take nothing of it, so
@@ -59,7 +59,10 @@ async fn collect(headers: &HeaderMap, mut body: Body, room: &Room) -> Result<Byt
     let declared: Option<usize> = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
-    if waits && declared.is_some_and(|length| length > MAX_BODY_BYTES) {
+    if let Some(length) = declared.filter(|length| *length > MAX_BODY_BYTES) {
+        if !waits && length <= DISCARDED_BYTES {
+            discard(body).await;
+        }
         return Err(too_large());
     }
 

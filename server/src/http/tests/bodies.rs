@@ -118,6 +118,17 @@ async fn who_asks_first_is_told_before_sending_a_body_that_is_too_large() {
         .problem(413);
 }
 
+#[tokio::test]
+async fn who_says_that_a_gibibyte_comes_is_told_at_once() {
+    let request = Request::post("/v1/capacity")
+        .header("content-type", "application/json")
+        .header("content-length", (1_u64 << 30).to_string());
+    let never = Body::from_stream(stream::pending::<Result<Bytes, std::convert::Infallible>>());
+    send(&router(), request.body(never).unwrap())
+        .await
+        .problem(413);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_without_end_is_refused_without_reading_it_all() {
     let piece = Bytes::from(vec![b' '; 1 << 20]);
