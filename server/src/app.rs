@@ -11,9 +11,9 @@ use crate::{
     clock,
     core::{Core, Granted},
     http::Room,
-    metrics::Requests,
+    metrics::{Connections, Requests},
     reload::InForce,
-    restart::Horizon,
+    restart::{Horizon, Writes},
 };
 
 /// The books are in doubt: a fault struck while they were being changed, and nothing that is granted from them can be trusted.
@@ -27,6 +27,7 @@ pub(crate) struct App {
     horizon: Arc<Horizon>,
     in_force: Mutex<InForce>,
     requests: Requests,
+    connections: Connections,
     room: Room,
     draining: AtomicBool,
     started: Moment,
@@ -53,6 +54,7 @@ impl App {
             horizon,
             in_force: Mutex::new(in_force),
             requests: Requests::default(),
+            connections: Connections::default(),
             room: Room::default(),
             draining: AtomicBool::new(false),
             started: clock::now(),
@@ -112,9 +114,19 @@ impl App {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How often the bound on what is granted was written.
+    pub(crate) fn bound_writes(&self) -> Writes {
+        self.horizon.writes()
+    }
+
     /// What is known of all requests so far.
     pub(crate) fn requests(&self) -> &Requests {
         &self.requests
+    }
+
+    /// What is known of all connections so far.
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Where bodies find room while they arrive.

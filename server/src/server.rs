@@ -83,13 +83,12 @@ impl Server {
             return Err(StartError::NeedsAuthentication(settings.listen));
         }
         // The address first: a start that fails for a port in use should not use up an epoch.
-        let listener =
-            Listener::bind(settings.listen)
-                .await
-                .map_err(|source| StartError::Listen {
-                    address: settings.listen,
-                    source,
-                })?;
+        let listener = Listener::bind(settings.listen, settings.max_connections)
+            .await
+            .map_err(|source| StartError::Listen {
+                address: settings.listen,
+                source,
+            })?;
         let address = listener.address();
         let start = Start {
             directory: settings.data_dir,
@@ -175,7 +174,8 @@ impl Server {
             tasks.spawn(reload::follow(Arc::clone(&app), source));
         }
 
-        let mut served = pin!(listener.serve(router, shutdown, || app.begin_drain()));
+        let connections = app.connections().clone();
+        let mut served = pin!(listener.serve(router, connections, shutdown, || app.begin_drain()));
         let cut_off = tokio::select! {
             cut_off = &mut served => cut_off,
             // They give up when the books are in doubt; those who ask must still be told so.

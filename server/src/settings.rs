@@ -1,6 +1,6 @@
 //! What a server is started with.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc};
+use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, sync::Arc};
 
 use axum::http::Uri;
 use doorman_config::{Document, Source};
@@ -29,6 +29,9 @@ pub struct Settings {
     pub node: Option<NodeId>,
     /// The most leases that the books hold, of all resources together.
     pub max_leases: usize,
+    /// The most connections that are open at one time. When all are taken, those that have waited longest for their peers are closed.
+    /// Fewer, where the process may not have so many open files.
+    pub max_connections: NonZeroUsize,
     /// What a resource without a template gets.
     pub unmatched: Unmatched,
     /// Who may reach the server.
@@ -60,6 +63,9 @@ pub enum Exposure {
 impl Settings {
     /// The port that a server listens on when nothing is said.
     pub const PORT: u16 = 7300;
+
+    /// The most connections when nothing is said.
+    pub const MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10_000).expect("it is not zero");
 }
 
 impl Default for Settings {
@@ -74,6 +80,7 @@ impl Default for Settings {
             server_id: None,
             node: None,
             max_leases: 1_000_000,
+            max_connections: Self::MAX_CONNECTIONS,
             unmatched: Unmatched::Grant,
             exposure: Exposure::Loopback,
             empty_directory: EmptyDirectory::MayBeLost,

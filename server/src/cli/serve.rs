@@ -4,6 +4,7 @@ use std::{
     future::poll_fn,
     io::{self, IsTerminal},
     net::{SocketAddr, ToSocketAddrs},
+    num::NonZeroUsize,
     path::PathBuf,
     pin::pin,
     sync::Arc,
@@ -13,6 +14,7 @@ use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
 use doorman_server::{BaseUrl, EmptyDirectory, Exposure, Server, Settings, core::Unmatched};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
@@ -54,6 +56,9 @@ pub(super) struct Arguments {
         default_value_t = 1_000_000
     )]
     max_leases: usize,
+    /// The most connections at one time. When all are taken, those that have waited longest for their peers are closed
+    #[arg(long, env = "DOORMAN_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::MAX_CONNECTIONS)]
+    max_connections: NonZeroUsize,
     /// What a resource that no template matches gets
     #[arg(
         long,
@@ -100,6 +105,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
         .with_writer(io::stderr)
         .init();
     let settings = settings(arguments)?;
+    open_as_many_files_as_allowed();
     for warning in settings.document.warnings() {
         tracing::warn!("{}: {warning}", settings.config_source);
     }
@@ -107,6 +113,18 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
         .enable_all()
         .build()?
         .block_on(serve(settings))
+}
+
+/// The lower of the two limits of open files is one for programs that cannot handle many; it would leave room for few connections.
+fn open_as_many_files_as_allowed() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
 }
 
 fn settings(arguments: Arguments) -> Result<Settings, Failure> {
@@ -118,6 +136,7 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         server_id,
         node,
         max_leases,
+        max_connections,
         unmatched,
         first_start,
         insecure_no_auth,
@@ -141,6 +160,7 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         server_id,
         node,
         max_leases,
+        max_connections,
         unmatched: match unmatched {
             UnmatchedArgument::Grant => Unmatched::Grant,
             UnmatchedArgument::Refuse => Unmatched::Refuse,

@@ -1,20 +1,19 @@
-//! Takes connections in, and owns them.
+//! Takes connections in, until the server stops.
 
-use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration,
+};
 
 use axum::Router;
 use futures_util::FutureExt;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
-    task::{JoinError, JoinSet},
     time::{sleep, timeout},
 };
 
-use super::connection;
-
-/// The most connections that are open at one time; who comes beyond waits in the system's queue.
-const MAX_CONNECTIONS: usize = 10_000;
+use super::{connection, crowd::Crowd, places::places};
+use crate::metrics::Connections;
 
 /// How long what is under way may take to end when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,19 +21,27 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait when the system has no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long to wait for room when all connections are taken, before more of them are asked to make some.
+const ROOM_PAUSE: Duration = Duration::from_millis(100);
+
 /// A bound listener that takes nobody in yet.
 #[derive(Debug)]
 pub(crate) struct Listener {
     listener: TcpListener,
     address: SocketAddr,
+    most: NonZeroUsize,
 }
 
 impl Listener {
-    /// Binds an address; port 0 takes a free one.
-    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
+    /// Binds an address; port 0 takes a free one. At most `most` connections will be open at one time.
+    pub(crate) async fn bind(address: SocketAddr, most: NonZeroUsize) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address })
+        Ok(Self {
+            listener,
+            address,
+            most,
+        })
     }
 
     /// The address it is bound to, with the real port.
@@ -50,19 +57,17 @@ impl Listener {
     pub(crate) async fn serve(
         self,
         router: Router,
+        counted: Connections,
         shutdown: impl Future<Output = ()>,
         drains: impl FnOnce(),
     ) -> usize {
         let builder = Arc::new(connection::builder());
         let (drain, draining) = watch::channel(false);
-        let mut connections = JoinSet::new();
-        let serve = |stream| {
-            connection::serve(
-                Arc::clone(&builder),
-                stream,
-                router.clone(),
-                draining.clone(),
-            )
+        let mut crowd = Crowd::new(places(self.most), counted);
+        let take_in = |crowd: &mut Crowd, stream| {
+            let (builder, router) = (Arc::clone(&builder), router.clone());
+            let draining = draining.clone();
+            crowd.add(|activity| connection::serve(builder, stream, activity, router, draining));
         };
 
         let mut shutdown = pin!(shutdown);
@@ -70,32 +75,29 @@ impl Listener {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                Some(ended) = connections.join_next() => report(ended),
-                stream = accept(&self.listener), if connections.len() < MAX_CONNECTIONS => {
-                    connections.spawn(serve(stream));
+                Some(()) = crowd.one_ends() => {}
+                stream = accept(&self.listener), if !crowd.is_full() => {
+                    take_in(&mut crowd, stream);
+                    if crowd.is_full() {
+                        crowd.make_room();
+                    }
                 }
+                // All of them were busy, or became it before they closed.
+                () = sleep(ROOM_PAUSE), if crowd.is_full() => crowd.make_room(),
             }
         }
 
         drains();
         // Who has connected already may have asked already.
         while let Some(Ok((stream, _))) = self.listener.accept().now_or_never() {
-            connections.spawn(serve(prepared(stream)));
+            take_in(&mut crowd, prepared(stream));
         }
         drop(self.listener);
         drain.send_replace(true);
-        let all_end = async {
-            while let Some(ended) = connections.join_next().await {
-                report(ended);
-            }
-        };
+        let all_end = async { while crowd.one_ends().await.is_some() {} };
         let in_time = timeout(DRAIN_TIMEOUT, all_end).await;
-        let cut_off = if in_time.is_ok() {
-            0
-        } else {
-            connections.len()
-        };
-        connections.shutdown().await;
+        let cut_off = if in_time.is_ok() { 0 } else { crowd.len() };
+        crowd.cut_off().await;
         cut_off
     }
 }
@@ -128,10 +130,4 @@ fn prepared(stream: TcpStream) -> TcpStream {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     stream
-}
-
-fn report(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "a connection's task failed");
-    }
 }

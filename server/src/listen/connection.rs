@@ -12,6 +12,7 @@ use axum::{
     body::Body,
     http::{Request, Version},
 };
+use doorman_openapi::Moment;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
@@ -47,14 +48,24 @@ pub(super) fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-/// Serves a connection to its end: the peer's, the end of our patience, or the end of what is under way when `draining` turns true.
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// By itself: its peer closed it, our patience was over, or what was under way when the server stopped was answered.
+    Over,
+    /// To make room for others.
+    GaveWay,
+}
+
+/// Serves a connection to its end: the peer's, the end of our patience, the end of what is under way when `draining` turns true, or
+/// as soon as it is asked to give way while it waits for its peer.
 pub(super) async fn serve(
     builder: Arc<Builder<TokioExecutor>>,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    activity: Arc<Activity>,
     router: Router,
     mut draining: watch::Receiver<bool>,
-) {
-    let activity = Arc::new(Activity::new());
+) -> Ended {
     let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
     let told = Arc::clone(&activity);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -77,7 +88,8 @@ pub(super) async fn serve(
     let mut timer = pin!(sleep(HEAD_TIMEOUT));
 
     poll_fn(|cx| {
-        // First what has come in already: it is under way when the drain begins.
+        activity.calls(cx.waker());
+        // First what has come in already: it is under way when the drain begins, and when others need room.
         let mut served = connection.as_mut().poll(cx);
         if served.is_pending() && !closing && drain.as_mut().poll(cx).is_ready() {
             closing = true;
@@ -88,12 +100,15 @@ pub(super) async fn serve(
             if let Err(error) = served {
                 tracing::debug!(error, "a connection broke off");
             }
-            return Poll::Ready(());
+            return Poll::Ready(Ended::Over);
         }
         let now = clock::now();
         let until = patience.until(&activity, now);
         if until <= now {
-            return Poll::Ready(());
+            return Poll::Ready(Ended::Over);
+        }
+        if activity.was_asked_to_give_way() && activity.waits_since() != Moment::NEVER {
+            return Poll::Ready(Ended::GaveWay);
         }
         // The timer may ring too early, since it is not set anew each time that something moves, but never too late.
         if until < rings {
@@ -106,7 +121,7 @@ pub(super) async fn serve(
         }
         Poll::Pending
     })
-    .await;
+    .await
 }
 
 /// A request under way, until it is dropped.

@@ -7,11 +7,16 @@
 //! back every few seconds; and it arms a timer for each request, where this costs one look at the clock.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicBool, AtomicU64, AtomicUsize,
+        Ordering::{AcqRel, Relaxed, Release},
+    },
+    task::Waker,
     time::Duration,
 };
 
 use doorman_openapi::Moment;
+use futures_util::task::AtomicWaker;
 
 /// How long the head of a request may take to arrive, from its first byte (on a new connection: from its beginning).
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,7 +24,8 @@ pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may stay open between requests.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// What the parts of a connection tell of it. Written from within the connection's task, or from the requests it has under way.
+/// What the parts of a connection tell of it, and what it is told. Written from within the connection's task, from the requests it has
+/// under way, and by who needs room.
 #[derive(Debug)]
 pub(super) struct Activity {
     requests: AtomicUsize,
@@ -29,6 +35,10 @@ pub(super) struct Activity {
     moved: AtomicBool,
     /// Requests come interleaved (HTTP/2), with frames between them that begin no head.
     interleaved: AtomicBool,
+    /// Since when it waits for its peer, in nanoseconds on the clock.
+    waits_since: AtomicU64,
+    gives_way: AtomicBool,
+    task: AtomicWaker,
 }
 
 impl Activity {
@@ -39,6 +49,9 @@ impl Activity {
             head_begun: AtomicBool::new(true),
             moved: AtomicBool::new(false),
             interleaved: AtomicBool::new(false),
+            waits_since: AtomicU64::new(Moment::NEVER.as_nanos()),
+            gives_way: AtomicBool::new(false),
+            task: AtomicWaker::new(),
         }
     }
 
@@ -66,6 +79,28 @@ impl Activity {
         self.requests.fetch_sub(1, Relaxed);
         self.moved.store(true, Relaxed);
     }
+
+    /// Since when the connection has waited for its peer: for the first byte of a head, or for its last. [`Moment::NEVER`] while it is
+    /// busy, or nobody has looked at it yet.
+    pub(super) fn waits_since(&self) -> Moment {
+        Moment::from_nanos(self.waits_since.load(Relaxed))
+    }
+
+    /// Asks the connection to close, unless it is busy by then.
+    pub(super) fn give_way(&self) {
+        self.gives_way.store(true, Release);
+        self.task.wake();
+    }
+
+    /// Who is woken when it is asked to give way.
+    pub(super) fn calls(&self, waker: &Waker) {
+        self.task.register(waker);
+    }
+
+    /// Whether it was asked to give way since this was last asked.
+    pub(super) fn was_asked_to_give_way(&self) -> bool {
+        self.gives_way.swap(false, AcqRel)
+    }
 }
 
 /// The times of one connection.
@@ -84,22 +119,26 @@ impl Patience {
         }
     }
 
-    /// Until when to wait for what comes next, as things stand now.
+    /// Until when to wait for what comes next, as things stand now; since when, is noted for others.
     pub(super) fn until(&mut self, activity: &Activity, now: Moment) -> Moment {
         if activity.moved.swap(false, Relaxed) {
             self.quiet_since = now;
         }
         if activity.requests.load(Relaxed) > 0 {
             self.head_since = None;
+            activity
+                .waits_since
+                .store(Moment::NEVER.as_nanos(), Relaxed);
             return Moment::NEVER;
         }
-        if activity.head_begun.load(Relaxed) {
-            let since = *self.head_since.get_or_insert(now);
-            since.after(HEAD_TIMEOUT)
+        let (since, patience) = if activity.head_begun.load(Relaxed) {
+            (*self.head_since.get_or_insert(now), HEAD_TIMEOUT)
         } else {
             self.head_since = None;
-            self.quiet_since.after(IDLE_TIMEOUT)
-        }
+            (self.quiet_since, IDLE_TIMEOUT)
+        };
+        activity.waits_since.store(since.as_nanos(), Relaxed);
+        since.after(patience)
     }
 }
 

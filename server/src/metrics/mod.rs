@@ -4,6 +4,7 @@
 //! the most are named. What the books count anyway is read when somebody asks, so that it costs a lease nothing.
 
 mod books;
+mod connections;
 mod requests;
 
 use std::fmt;
@@ -15,9 +16,12 @@ use prometheus_client::{
 };
 
 use self::books::Books;
-use crate::app::{App, BooksInDoubt};
+use crate::{
+    app::{App, BooksInDoubt},
+    restart::Writes,
+};
 
-pub(crate) use self::requests::Requests;
+pub(crate) use self::{connections::Connections, requests::Requests};
 
 /// The media type of the text; Prometheus refuses a scrape without it.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -54,11 +58,22 @@ pub(crate) async fn scrape(app: &App) -> Result<String, Unreadable> {
         ConstGauge::new(epoch),
     );
     app.requests().register(&mut registry);
+    app.connections().register(&mut registry);
     books.register(&mut registry, app.about().took_the_operators_word);
     register_document(&mut registry, app);
+    register_bound(&mut registry, app);
     let mut text = String::new();
     text::encode(&mut text, &registry).map_err(Unreadable::Text)?;
     Ok(text)
+}
+
+fn register_bound(registry: &mut Registry, app: &App) {
+    let Writes { written, failed } = app.bound_writes();
+    registry.register(
+        "bound_writes",
+        "Writings of the bound that the next start learns until, by what became of them; while they fail, leases become shorter, and end",
+        books::by_label("outcome", [("written", written), ("failed", failed)]),
+    );
 }
 
 fn register_document(registry: &mut Registry, app: &App) {

@@ -52,6 +52,13 @@ impl BoundFile {
         Ok((Self { file, next }, found))
     }
 
+    /// The file of a data directory on a disk that takes nothing any more.
+    #[cfg(test)]
+    pub(super) fn that_takes_nothing(directory: &Path) -> Self {
+        let file = File::open(directory.join(FILE)).unwrap();
+        Self { file, next: 1 }
+    }
+
     /// Puts a bound in the place of the one before the last; when this returns, it is safe on the disk. Blocks on it.
     pub(super) fn write(&mut self, bound: &Bound) -> io::Result<()> {
         let (at, slot) = slot::encode(self.next, bound);

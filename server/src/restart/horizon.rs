@@ -26,6 +26,15 @@ pub(crate) struct Horizon {
     longest: AtomicU64,
     safe: watch::Sender<Moment>,
     hurry: Notify,
+    written: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How often the bound was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Writes {
+    pub(crate) written: u64,
+    pub(crate) failed: u64,
 }
 
 impl Horizon {
@@ -36,6 +45,8 @@ impl Horizon {
             longest: AtomicU64::new(longest),
             safe: watch::Sender::new(safe),
             hurry: Notify::new(),
+            written: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
         }
     }
 
@@ -85,7 +96,21 @@ impl Horizon {
 
     /// So much is safe on the disk.
     pub(super) fn is_safe(&self, bound: Moment) {
+        self.written.fetch_add(1, Relaxed);
         self.safe.send_replace(bound);
+    }
+
+    /// The disk did not take what was written.
+    pub(super) fn is_not_safe(&self) {
+        self.failed.fetch_add(1, Relaxed);
+    }
+
+    /// How often the bound was written since the start.
+    pub(crate) fn writes(&self) -> Writes {
+        Writes {
+            written: self.written.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+        }
     }
 
     /// Ready when somebody waits.

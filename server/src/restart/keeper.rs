@@ -58,6 +58,7 @@ pub(super) async fn run(
                 horizon.is_safe(ends);
             }
             Err(error) => {
+                horizon.is_not_safe();
                 if !std::mem::replace(&mut fails, true) {
                     tracing::error!(%error, "the data directory cannot be written: leases become shorter, and end, until it can");
                 }

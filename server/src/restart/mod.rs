@@ -35,7 +35,7 @@ use crate::{
     settings::EmptyDirectory,
 };
 
-pub(crate) use self::horizon::Horizon;
+pub(crate) use self::horizon::{Horizon, Writes};
 
 /// What a start needs to know beside the data directory.
 #[derive(Debug)]

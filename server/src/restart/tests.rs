@@ -143,3 +143,30 @@ async fn a_server_that_stops_while_it_learns_leaves_the_rest_of_it_to_the_next()
     assert!(learns(clock::now()) && !learns(ends));
     assert_eq!(bound(home.path()).ends, ends);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_the_disk_takes_and_what_it_does_not_is_counted() {
+    let home = TempDir::new().unwrap();
+    let mut started = start(home.path());
+    let now = clock::now();
+    let granted = ask(&mut started, "db", now);
+    let told = started.horizon.secure(granted.clone(), now).await.remove(0);
+    assert_eq!(told.lease_length.get(), 60.0);
+    let Writes { written, failed } = started.horizon.writes();
+    assert!(written > 0 && failed == 0, "{written} {failed}");
+
+    let horizon = Arc::new(Horizon::new(Moment::ORIGIN, 0));
+    let file = BoundFile::that_takes_nothing(&home.path().join("data"));
+    let lock = Arc::new(Lock::take(home.path()).unwrap());
+    let mut keeper = JoinSet::new();
+    keeper.spawn(keeper::run(
+        Arc::clone(&horizon),
+        file,
+        Boot(1),
+        Arc::downgrade(&lock),
+    ));
+    let told = horizon.secure(granted, now).await.remove(0);
+    assert_eq!(told.lease_length.get(), 0.0);
+    let Writes { written, failed } = horizon.writes();
+    assert!(written == 0 && failed > 0, "{written} {failed}");
+}

@@ -107,6 +107,11 @@ async fn say_what_the_server_did_and_what_it_holds() {
         (r#"config_reloads_total{outcome="applied"}"#, 0.0),
         (r#"config_reloads_total{outcome="refused"}"#, 0.0),
         ("config_last_reload_successful", 1.0),
+        (r#"bound_writes_total{outcome="written"}"#, 0.0),
+        (r#"bound_writes_total{outcome="failed"}"#, 0.0),
+        ("connections", 0.0),
+        ("connections_most", 0.0),
+        ("connections_gave_way_total", 0.0),
     ] {
         let series = format!("doorman_{series}");
         assert_eq!(

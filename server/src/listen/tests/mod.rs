@@ -1,6 +1,8 @@
 //! Connections in memory, under paused time; and a few over real sockets.
 
-use std::{sync::Arc, time::Duration};
+mod crowd;
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, http::Request, routing::get};
 use hyper::client::conn::http2;
@@ -13,8 +15,12 @@ use tokio::{
     time::{advance, sleep, timeout},
 };
 
-use super::{Listener, connection};
-use crate::clock;
+use super::{
+    Listener,
+    connection::{self, Ended},
+    patience::Activity,
+};
+use crate::{clock, metrics::Connections};
 
 const REQUEST: &[u8] = b"GET /quick HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -39,9 +45,17 @@ impl Slow {
     }
 }
 
+async fn listener(most: usize) -> Listener {
+    let most = NonZeroUsize::new(most).unwrap();
+    Listener::bind(([127, 0, 0, 1], 0).into(), most)
+        .await
+        .unwrap()
+}
+
 struct Peer {
     stream: DuplexStream,
-    server: JoinHandle<()>,
+    server: JoinHandle<Ended>,
+    activity: Arc<Activity>,
     drain: watch::Sender<bool>,
 }
 
@@ -49,10 +63,18 @@ fn connect(router: Router) -> Peer {
     let (stream, far_end) = duplex(64 * 1024);
     let (drain, draining) = watch::channel(false);
     let builder = Arc::new(connection::builder());
-    let server = tokio::spawn(connection::serve(builder, far_end, router, draining));
+    let activity = Arc::new(Activity::new());
+    let server = tokio::spawn(connection::serve(
+        builder,
+        far_end,
+        Arc::clone(&activity),
+        router,
+        draining,
+    ));
     Peer {
         stream,
         server,
+        activity,
         drain,
     }
 }
@@ -127,6 +149,7 @@ async fn an_http2_connection_without_requests_is_idle_though_its_peer_is_there()
     let Peer {
         stream,
         server,
+        activity: _,
         drain: _open,
     } = connect(Slow::default().router());
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -194,14 +217,19 @@ async fn a_drain_closes_what_is_idle_and_answers_what_is_under_way() {
 #[tokio::test]
 async fn a_stop_over_real_sockets_fails_no_request_and_takes_nobody_in_any_more() {
     let slow = Slow::default();
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let listener = listener(1000).await;
     let address = listener.address();
     let (stop, stopping) = oneshot::channel::<()>();
     let router = slow.router();
     let (drains, drained) = oneshot::channel();
-    let server = tokio::spawn(listener.serve(router, async { drop(stopping.await) }, || {
-        drains.send(()).unwrap();
-    }));
+    let server = tokio::spawn(listener.serve(
+        router,
+        Connections::default(),
+        async { drop(stopping.await) },
+        || {
+            drains.send(()).unwrap();
+        },
+    ));
 
     let mut busy = TcpStream::connect(address).await.unwrap();
     busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -221,10 +249,15 @@ async fn a_stop_over_real_sockets_fails_no_request_and_takes_nobody_in_any_more(
 #[tokio::test]
 async fn what_does_not_end_is_cut_off_after_ten_seconds() {
     let slow = Slow::default();
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let listener = listener(1000).await;
     let address = listener.address();
     let (stop, stopping) = oneshot::channel::<()>();
-    let server = tokio::spawn(listener.serve(slow.router(), async { drop(stopping.await) }, || {}));
+    let server = tokio::spawn(listener.serve(
+        slow.router(),
+        Connections::default(),
+        async { drop(stopping.await) },
+        || {},
+    ));
 
     let mut busy = TcpStream::connect(address).await.unwrap();
     busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")

@@ -1,0 +1,115 @@
+//! The connections that are open, and which of them make room when there are too many.
+//!
+//! Who comes next always finds a place, unless all are taken by requests under way: as soon as all places are taken, those connections
+//! close that have waited longest for their peer. A client that is served loses nothing by it but a connection that it did not use.
+
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+
+use doorman_openapi::Moment;
+use tokio::task::{Id, JoinSet};
+
+use super::{connection::Ended, patience::Activity};
+use crate::{clock, metrics::Connections};
+
+/// Of so many places one is made free at a time: to find out who has waited longest is a look at every connection.
+const MAKES_ROOM: usize = 64;
+
+/// How often the log is told.
+const LOG_PERIOD: Duration = Duration::from_secs(60);
+
+/// The open connections, each with its task.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    most: usize,
+    tasks: JoinSet<Ended>,
+    activities: HashMap<Id, Arc<Activity>>,
+    counted: Connections,
+    told: Option<Moment>,
+}
+
+impl Crowd {
+    /// Nobody, with room for so many.
+    pub(super) fn new(most: usize, counted: Connections) -> Self {
+        counted.most(most);
+        Self {
+            most,
+            tasks: JoinSet::new(),
+            activities: HashMap::new(),
+            counted,
+            told: None,
+        }
+    }
+
+    /// Takes a connection in, which `serve` serves, whether there is room for it or not.
+    pub(super) fn add<F>(&mut self, serve: impl FnOnce(Arc<Activity>) -> F)
+    where
+        F: Future<Output = Ended> + Send + 'static,
+    {
+        let activity = Arc::new(Activity::new());
+        let task = self.tasks.spawn(serve(Arc::clone(&activity)));
+        self.activities.insert(task.id(), activity);
+        self.counted.open(self.len());
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether all places are taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.most
+    }
+
+    /// Waits until a connection has ended; `None` when there is none.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(super) async fn one_ends(&mut self) -> Option<()> {
+        let id = match self.tasks.join_next_with_id().await? {
+            Ok((id, Ended::Over)) => id,
+            Ok((id, Ended::GaveWay)) => {
+                self.counted.one_gave_way();
+                id
+            }
+            Err(error) => {
+                tracing::error!(%error, "a connection's task failed");
+                error.id()
+            }
+        };
+        self.activities.remove(&id);
+        self.counted.open(self.len());
+        Some(())
+    }
+
+    /// Asks those that have waited longest for their peer to close, so many that looking for them pays.
+    pub(super) fn make_room(&mut self) {
+        let mut waiting: Vec<_> = self
+            .activities
+            .values()
+            .map(|activity| (activity.waits_since(), activity))
+            .filter(|(since, _)| *since != Moment::NEVER)
+            .collect();
+        let go = (self.most / MAKES_ROOM).max(1).min(waiting.len());
+        if go < waiting.len() {
+            waiting.select_nth_unstable_by_key(go, |(since, _)| *since);
+        }
+        for (_, activity) in waiting.iter().take(go) {
+            activity.give_way();
+        }
+        let now = clock::now();
+        if self.told.is_none_or(|told| now.since(told) >= LOG_PERIOD) {
+            self.told = Some(now);
+            tracing::warn!(
+                most = self.most,
+                "all connections are taken: those that have waited longest for their peers are closed"
+            );
+        }
+    }
+
+    /// Cuts off all that are left.
+    pub(super) async fn cut_off(mut self) {
+        self.tasks.shutdown().await;
+        self.counted.open(0);
+    }
+}

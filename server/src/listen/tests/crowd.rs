@@ -1,0 +1,105 @@
+//! More connections than there is room for.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_give_way_closes_between_requests_and_not_within_one() {
+    let slow = Slow::default();
+    let mut peer = connect(slow.router());
+    peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    slow.begun.notified().await;
+    peer.activity.give_way();
+    advance(Duration::from_secs(1)).await;
+    slow.end.notify_one();
+    peer.answer("slow").await;
+    // What has come in already is within a request, even if nobody has looked at it yet.
+    peer.send(REQUEST).await;
+    peer.activity.give_way();
+    peer.answer("quick").await;
+
+    peer.activity.give_way();
+    assert_eq!(peer.server.await.unwrap(), Ended::GaveWay);
+    // A head that is still coming is waited for no longer either.
+    let mut peer = connect(slow.router());
+    peer.send(&REQUEST[..10]).await;
+    advance(Duration::from_secs(1)).await;
+    peer.activity.give_way();
+    assert_eq!(peer.server.await.unwrap(), Ended::GaveWay);
+}
+
+struct Served {
+    address: std::net::SocketAddr,
+    counted: Connections,
+    _server: tokio::task::JoinSet<usize>,
+}
+
+/// Serves so many connections at one time.
+async fn serve(most: usize, router: Router) -> Served {
+    let listener = listener(most).await;
+    let address = listener.address();
+    let counted = Connections::default();
+    let served = listener.serve(router, counted.clone(), std::future::pending(), || {});
+    let mut server = tokio::task::JoinSet::new();
+    server.spawn(served);
+    Served {
+        address,
+        counted,
+        _server: server,
+    }
+}
+
+async fn answered(stream: &mut TcpStream, end: &str) {
+    let mut text = Vec::new();
+    while !text.ends_with(end.as_bytes()) {
+        assert!(stream.read_buf(&mut text).await.unwrap() > 0, "closed");
+    }
+}
+
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    matches!(stream.read(&mut [0]).await, Ok(0) | Err(_))
+}
+
+#[tokio::test]
+async fn newcomers_find_room_since_those_that_have_waited_longest_make_it() {
+    let served = serve(4, Slow::default().router()).await;
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        stream.write_all(REQUEST).await.unwrap();
+        answered(&mut stream, "quick").await;
+        open.push(stream);
+    }
+    // One place is free for who comes next.
+    for stream in &mut open[..17] {
+        assert!(is_closed(stream).await);
+    }
+    for stream in &mut open[17..] {
+        stream.write_all(REQUEST).await.unwrap();
+        answered(stream, "quick").await;
+    }
+    assert_eq!(served.counted.gave_way(), 17);
+}
+
+#[tokio::test]
+async fn who_is_served_is_never_closed_for_others_and_they_come_in_afterwards() {
+    let slow = Slow::default();
+    let served = serve(2, slow.router()).await;
+    let mut busy = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        stream
+            .write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        slow.begun.notified().await;
+        busy.push(stream);
+    }
+    let mut newcomer = TcpStream::connect(served.address).await.unwrap();
+    newcomer.write_all(REQUEST).await.unwrap();
+    // Both are answered though they stay open afterwards, and one of them then makes room.
+    for stream in &mut busy {
+        slow.end.notify_one();
+        answered(stream, "slow").await;
+    }
+    answered(&mut newcomer, "quick").await;
+}
