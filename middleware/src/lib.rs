@@ -89,7 +89,7 @@ pub use body::LimitBody;
 pub use builder::{BuildError, Builder};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
-pub use doorman_openapi::{Capacity, ResourceId};
+pub use doorman_openapi::{Capacity, InvalidTemplate, ResourceId};
 pub use future::ResponseFuture;
 pub use handle::{Doorman, NotReady, NotReleased};
 pub use key::{InvalidKey, Key, MissingKey, PeerAddr, RequestHead};

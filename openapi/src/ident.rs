@@ -5,7 +5,7 @@ use std::{borrow::Borrow, borrow::Cow, fmt, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// The most bytes of UTF-8 that an identifier may have.
-const MAX_BYTES: usize = 256;
+pub(crate) const MAX_BYTES: usize = 256;
 
 /// Why a text is not an identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

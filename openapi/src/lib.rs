@@ -28,6 +28,7 @@ mod algorithm;
 mod capacity;
 mod discovery;
 mod ident;
+mod key_template;
 mod lease;
 mod number;
 pub mod paths;
@@ -43,6 +44,7 @@ pub use capacity::{
 };
 pub use discovery::{Discovery, Mastership};
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, ServerId};
+pub use key_template::{InvalidTemplate, MAX_VALUE_BYTES, TemplatePart, template_parts};
 pub use lease::{CLOCK_DRIFT, Held, Lease, SafeCapacity};
 pub use number::{Capacity, ClientCount, Epoch, InvalidNumber, Seconds, Seq};
 pub use problem::{FieldError, Problem, ProblemType};

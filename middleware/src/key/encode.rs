@@ -2,15 +2,12 @@
 
 use std::fmt::Write as _;
 
-use doorman_openapi::ResourceId;
+use doorman_openapi::{MAX_VALUE_BYTES, ResourceId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use sha2::{Digest, Sha256};
 
 /// The most bytes that a resource id may have.
 pub(super) const MAX_ID: usize = 256;
-
-/// The most bytes of a value that always stand as they are; a longer one is hashed when its id would be too long.
-pub(super) const MAX_SHORT: usize = 40;
 
 /// All but the unreserved characters of RFC 3986. Parentheses are among what is encoded: what stands in parentheses in an id is
 /// our own word, never a value.
@@ -19,11 +16,6 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
-
-/// Whether a byte of an id stands in no value, however that is written, nor in a word of ours that stands for one.
-pub(super) fn is_never_in_a_value(byte: u8) -> bool {
-    !(byte.is_ascii_alphanumeric() || b"-._~%()".contains(&byte))
-}
 
 /// Appends a value, percent-encoded; stops soon after the id has become too long.
 pub(super) fn push(id: &mut String, value: &[u8]) {
@@ -38,7 +30,7 @@ pub(super) fn push(id: &mut String, value: &[u8]) {
 /// Appends a value, percent-encoded, or its hash where that is shorter than a long value.
 pub(super) fn push_short(id: &mut String, value: &[u8]) {
     let encoded: usize = percent_encode(value, RESERVED).map(str::len).sum();
-    if encoded <= MAX_SHORT {
+    if encoded <= MAX_VALUE_BYTES {
         push(id, value);
     } else {
         push_hash(id, value);

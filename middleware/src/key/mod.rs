@@ -9,7 +9,7 @@ mod tests;
 
 use std::{borrow::Cow, fmt, io::Write as _, sync::Arc};
 
-use doorman_openapi::ResourceId;
+use doorman_openapi::{InvalidTemplate, MAX_VALUE_BYTES, ResourceId};
 use http::HeaderName;
 
 pub(crate) use self::encode::constant;
@@ -115,9 +115,11 @@ impl Key {
     {
         let mut clean = String::new();
         encode::push_text(&mut clean, name);
-        let key = Self::one(&clean, Value::Made(Arc::new(make)));
-        template::check_length(&key.parts)?;
-        Ok(key)
+        let longest = clean.len().saturating_add(1 + MAX_VALUE_BYTES);
+        if longest > encode::MAX_ID {
+            return Err(InvalidTemplate::TooLong(longest).into());
+        }
+        Ok(Self::one(&clean, Value::Made(Arc::new(make))))
     }
 
     /// A resource a combination of values: `tenant/{header:x-tenant}/{route}`. There are `{header:NAME}`, `{method}`, `{route}` and

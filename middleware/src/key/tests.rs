@@ -142,13 +142,20 @@ fn a_wrong_template_says_what_would_be_right() {
         ("{method}}", 8),
     ] {
         let error = Key::template(template).unwrap_err();
-        assert_eq!(error, InvalidKey::UnbalancedBrace(at), "{template}");
+        assert_eq!(
+            error,
+            InvalidTemplate::UnbalancedBrace(at).into(),
+            "{template}"
+        );
     }
-    assert_eq!(Key::template("").unwrap_err(), InvalidKey::Empty);
+    assert_eq!(
+        Key::template("").unwrap_err(),
+        InvalidTemplate::Empty.into()
+    );
     let long = "x".repeat(217);
     assert_eq!(
         Key::template(&format!("{long}{{method}}")).unwrap_err(),
-        InvalidKey::TooLong(257)
+        InvalidTemplate::TooLong(257).into()
     );
     assert!(Key::from_fn(&long, |_| None).is_err());
 }
@@ -177,7 +184,7 @@ fn a_template_may_have_the_values_of_closures() {
     );
     assert_eq!(
         Key::template_with("{path}{nothing}", makers()).unwrap_err(),
-        InvalidKey::Unseparated(6)
+        InvalidTemplate::Unseparated(6).into()
     );
 }
 
@@ -193,7 +200,11 @@ fn placeholders_that_run_into_each_other_are_refused() {
         ("{method}/{peer}_{route}", 15),
     ] {
         let error = Key::template(template).unwrap_err();
-        assert_eq!(error, InvalidKey::Unseparated(at), "{template:?}");
+        assert_eq!(
+            error,
+            InvalidTemplate::Unseparated(at).into(),
+            "{template:?}"
+        );
     }
     let error = Key::template("{method}{peer}").unwrap_err().to_string();
     assert!(error.contains("such as `/`"), "{error}");

@@ -1,0 +1,175 @@
+//! The grammar of resource templates, such as `tenant/{header:x-tenant}/{route}`: which resource a request spends, in one line of text.
+//!
+//! Operators write them in rules and programs in keys, and both must mean the same by them. What a placeholder stands for is for
+//! the reader to know; here is only how text and placeholders are told apart, and what may stand next to what.
+
+/// The most bytes that a value takes up in a resource id, however long it is: from there on its hash stands for it.
+pub const MAX_VALUE_BYTES: usize = 40;
+
+/// A piece of a template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TemplatePart<'t> {
+    /// What stands in every id as it is.
+    Text(&'t str),
+    /// What stands between braces, such as `header:x-tenant`: a value of the request stands there in the id.
+    Placeholder(&'t str),
+}
+
+/// Why a text is no template; positions are in bytes, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidTemplate {
+    /// A brace without its other.
+    #[error("the brace at byte {0} has no other: a placeholder is like {{method}}")]
+    UnbalancedBrace(usize),
+    /// Two placeholders with nothing between them that no value can contain: a sender could move characters from one value to the
+    /// other, and so come by the key of somebody else.
+    #[error(
+        "nothing separates the placeholder that ends at byte {0} from the next: put something between them that no value contains, such as `/`"
+    )]
+    Unseparated(usize),
+    /// There is nothing in it.
+    #[error("there is nothing in it")]
+    Empty,
+    /// The constant text leaves too little room for the values.
+    #[error(
+        "the constant text is too long: with {MAX_VALUE_BYTES} bytes a placeholder it comes to {0} of at most {max} bytes", max = crate::ident::MAX_BYTES
+    )]
+    TooLong(usize),
+}
+
+/// Tells text and placeholders apart.
+///
+/// ```
+/// use doorman_openapi::{InvalidTemplate, TemplatePart, template_parts};
+///
+/// let parts = template_parts("tenant/{header:x-tenant}")?;
+/// assert_eq!(parts, [TemplatePart::Text("tenant/"), TemplatePart::Placeholder("header:x-tenant")]);
+/// assert_eq!(template_parts("{method}-{route}"), Err(InvalidTemplate::Unseparated(8)));
+/// # Ok::<(), InvalidTemplate>(())
+/// ```
+///
+/// # Errors
+/// [`InvalidTemplate`] when the text is empty, a brace has no other, nothing separates two placeholders, or it makes ids that are too
+/// long.
+pub fn template_parts(template: &str) -> Result<Vec<TemplatePart<'_>>, InvalidTemplate> {
+    let mut parts = Vec::new();
+    let mut rest = template;
+    while !rest.is_empty() {
+        let at = template.len().saturating_sub(rest.len());
+        let (text, tail) = match rest.split_once('{') {
+            Some((text, tail)) => (text, Some(tail)),
+            None => (rest, None),
+        };
+        if let Some(brace) = text.find('}') {
+            return Err(InvalidTemplate::UnbalancedBrace(at.saturating_add(brace)));
+        }
+        if !text.is_empty() {
+            parts.push(TemplatePart::Text(text));
+        }
+        let Some(tail) = tail else { break };
+        let opening = at.saturating_add(text.len());
+        let (name, tail) = tail
+            .split_once('}')
+            .filter(|(name, _)| !name.contains('{'))
+            .ok_or(InvalidTemplate::UnbalancedBrace(opening))?;
+        if !separated(&parts) {
+            let end = opening.saturating_sub(text.len());
+            return Err(InvalidTemplate::Unseparated(end));
+        }
+        parts.push(TemplatePart::Placeholder(name));
+        rest = tail;
+    }
+    match longest(&parts) {
+        0 => Err(InvalidTemplate::Empty),
+        1..=crate::ident::MAX_BYTES => Ok(parts),
+        longest => Err(InvalidTemplate::TooLong(longest)),
+    }
+}
+
+/// Whether a placeholder may follow these parts.
+fn separated(parts: &[TemplatePart<'_>]) -> bool {
+    match parts {
+        [.., TemplatePart::Placeholder(_)] => false,
+        [
+            ..,
+            TemplatePart::Placeholder(_),
+            TemplatePart::Text(between),
+        ] => between.chars().any(is_never_in_a_value),
+        _ => true,
+    }
+}
+
+/// Whether a character stands in no value, however that is written, nor in a word of ours that stands for one. Values consist of the
+/// unreserved characters of RFC 3986 and of what is percent-encoded, as control characters are; our own words stand in parentheses.
+fn is_never_in_a_value(character: char) -> bool {
+    !(character.is_ascii_alphanumeric() || character.is_control() || "-._~%()".contains(character))
+}
+
+/// The length of the longest id. A control character stands percent-encoded: three bytes for one.
+fn longest(parts: &[TemplatePart<'_>]) -> usize {
+    let bytes = |character: char| match character.is_control() {
+        true => 3 * character.len_utf8(),
+        false => character.len_utf8(),
+    };
+    parts
+        .iter()
+        .map(|part| match part {
+            TemplatePart::Text(text) => text.chars().map(bytes).sum(),
+            TemplatePart::Placeholder(_) => MAX_VALUE_BYTES,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(template: &str, error: InvalidTemplate) {
+        assert_eq!(template_parts(template), Err(error), "{template:?}");
+    }
+
+    #[test]
+    fn a_constant_is_a_template() {
+        assert_eq!(template_parts("api"), Ok(vec![TemplatePart::Text("api")]));
+    }
+
+    #[test]
+    fn every_brace_has_its_other() {
+        for (template, at) in [
+            ("a{", 1),
+            ("a}", 1),
+            ("{a{b}}", 0),
+            ("{method}}", 8),
+            ("é{", 2),
+        ] {
+            check(template, InvalidTemplate::UnbalancedBrace(at));
+        }
+    }
+
+    #[test]
+    fn no_value_can_reach_into_the_next() {
+        for (template, end) in [
+            ("{a}{b}", 3),
+            ("{a}-{b}", 3),
+            ("x/{a}%20{b}", 5),
+            ("{a}\u{1}{b}", 3),
+            ("{a}/{b}_{c}", 7),
+        ] {
+            check(template, InvalidTemplate::Unseparated(end));
+        }
+        for template in ["{a}/{b}", "{a}-ü-{b}", "{a}:{b}"] {
+            assert!(template_parts(template).is_ok(), "{template:?}");
+        }
+    }
+
+    #[test]
+    fn every_id_fits() {
+        check("", InvalidTemplate::Empty);
+        assert!(template_parts(&format!("{}{{a}}", "x".repeat(216))).is_ok());
+        let long = format!("{}{{a}}", "x".repeat(217));
+        check(&long, InvalidTemplate::TooLong(257));
+        check(&"\n".repeat(86), InvalidTemplate::TooLong(258));
+    }
+}
