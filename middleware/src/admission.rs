@@ -10,7 +10,11 @@ use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
 use self::armed::{Armed, Asked};
-use crate::{Limit, Refusal, RequestHead, clock, headers::Fields, limiter::Registry};
+use crate::{
+    Limit, Refusal, RequestHead, clock,
+    headers::Fields,
+    limiter::{Patience, Registry},
+};
 
 /// The limits of a layer, ready to decide. Every clone of the layer and every connection decides by the same.
 #[derive(Debug)]
@@ -66,6 +70,24 @@ impl Admission {
             return Verdict::Waits(Box::pin(Arc::clone(self).after_turns(asked)));
         }
         Verdict::Admitted(self.keep(asked, now))
+    }
+
+    /// Decides on a request that cannot wait. A refusal leaves nothing spent.
+    pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
+        let now = clock::now();
+        let mut asked = self.ask(head)?;
+        for (armed, one) in zip(&self.limits, &mut asked) {
+            let Some(one) = one else { continue };
+            let taken = one.place.take(Patience::Never, now);
+            if taken.is_err() || one.place.runs_low() {
+                self.registry.hungry(one.place.limiter());
+            }
+            taken.map_err(|refused| armed.refusal(one, refused, now))?;
+        }
+        for one in asked.iter_mut().flatten() {
+            one.place.keep();
+        }
+        Ok(())
     }
 
     fn ask(&self, head: &RequestHead<'_>) -> Result<AskedOfAll, Refusal> {

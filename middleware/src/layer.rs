@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use crate::{Limit, LimitService, admission::Admission, limiter::Registry};
+use crate::{Limit, LimitService, Refusal, RequestHead, admission::Admission, limiter::Registry};
 
 /// Holds a service to limits: made by [`Doorman::layer`](crate::Doorman::layer).
 ///
@@ -21,6 +21,16 @@ impl LimitLayer {
         Self {
             admission: Arc::new(Admission::new(registry, limits)),
         }
+    }
+
+    /// Decides on a request at once, for code that has requests but no tower service. What is admitted is spent, of every limit.
+    ///
+    /// Nothing waits here: a request that would have to, for its turn or for a first lease, is decided by what there is now.
+    ///
+    /// # Errors
+    /// [`Refusal`] when one of the limits does not let it pass; then nothing is spent.
+    pub fn try_admit(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
+        self.admission.decide_now(head)
     }
 }
 

@@ -68,3 +68,22 @@ async fn a_closure_may_itself_use_a_limited_service() {
     assert_eq!(registry.known("tenant/inner").tally().admitted, 1.0);
     assert_eq!(registry.known("outer/value").tally().admitted, 1.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn without_a_service_a_decision_is_the_same_but_that_nothing_waits() {
+    let registry = given(|resource| Standing::Fixed {
+        rate: if resource.as_str() == "all" { 2.0 } else { 1.0 },
+    });
+    let delay = OnLimit::Delay { at_most: MINUTE };
+    let limits = [Limit::rate("all"), per_tenant().on_limit(delay)];
+    let layer = crate::LimitLayer::new(Arc::clone(&registry), limits);
+    let admit = |name| layer.try_admit(&RequestHead::of(&tenant(name)));
+
+    assert_eq!(admit("a"), Ok(()));
+    let refusal = admit("a").unwrap_err();
+    assert_eq!(refusal.limit(), "per-tenant");
+    assert_eq!(refusal.retry_after(), SECOND);
+    assert_eq!(registry.known("tenant/a").tally().refused, 1.0);
+    assert_eq!(admit("b"), Ok(()), "the refusal has left nothing spent");
+    assert_eq!(admit("c").unwrap_err().limit(), "all");
+}
