@@ -17,6 +17,10 @@ pub enum AlgorithmKind {
     ProportionalShare,
     /// When overloaded, the weighted max-min fair share.
     FairShare,
+    /// Not divided: every holder admits each request with one probability, so that all together come to the capacity. For rates.
+    Suppression,
+    /// Not divided: every holder spends from one token bucket, of which each keeps a copy and reports what it has used. For rates.
+    SharedBucket,
 }
 
 /// The algorithm of a resource and the terms of its leases.

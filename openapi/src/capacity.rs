@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Capacity, ClientId, Epoch, Held, Lease, NodeId, ResourceId, SafeCapacity, Seconds, Seq, Unit,
+    Balance, Capacity, ClientId, Epoch, Held, Lease, NodeId, Probability, ResourceId, SafeCapacity,
+    Seconds, Seq, Unit,
 };
 
 /// Asks for leases on several resources at once. Unknown fields are ignored.
@@ -76,6 +77,15 @@ pub struct Answer {
     /// What the holder may use by itself when it has no lease; −1: unlimited.
     #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1.0, maximum = 1e15, example = 2.0))]
     pub safe_capacity: SafeCapacity,
+    /// The probability with which the holder admits each request, beside the lease; sent for SUPPRESSION only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub admission_probability: Option<Probability>,
+    /// What is left in the bucket that all holders share, with all that they have reported to have used taken out; sent for SHARED_BUCKET
+    /// only. Negative: the holders have used more than there was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub balance: Option<Balance>,
 }
 
 /// Why a lease is as large as it is.

@@ -46,7 +46,7 @@ pub use discovery::{Discovery, Mastership};
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, ServerId};
 pub use key_template::{InvalidTemplate, MAX_VALUE_BYTES, TemplatePart, template_parts};
 pub use lease::{CLOCK_DRIFT, Held, Lease, SafeCapacity};
-pub use number::{Capacity, ClientCount, Epoch, InvalidNumber, Seconds, Seq};
+pub use number::{Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Seconds, Seq};
 pub use problem::{FieldError, Problem, ProblemType};
 pub use server_capacity::{
     Band, ServerAnswer, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,

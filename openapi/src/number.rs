@@ -102,6 +102,87 @@ impl Seconds {
     }
 }
 
+/// What is left in a token bucket, in tokens; negative when more was taken than there was. Finite, from −1e15 to 1e15.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1e15, maximum = 1e15, example = -8.0))]
+#[serde(transparent)]
+pub struct Balance(f64);
+
+impl Balance {
+    const MOST: f64 = Capacity::MAX.0;
+    const RULE: InvalidNumber = InvalidNumber("a number from -1e15 to 1e15");
+
+    /// Checks a number and takes it as a balance.
+    ///
+    /// # Errors
+    /// [`InvalidNumber`] when it is not finite, or further than 1e15 from zero.
+    pub fn new(tokens: f64) -> Result<Self, InvalidNumber> {
+        if (-Self::MOST..=Self::MOST).contains(&tokens) {
+            Ok(Self(tokens + 0.0))
+        } else {
+            Err(Self::RULE)
+        }
+    }
+
+    /// The nearest balance: what lies outside the range is taken to its edge, NaN to zero.
+    #[must_use]
+    pub fn saturating(tokens: f64) -> Self {
+        if tokens.is_nan() {
+            Self(0.0)
+        } else {
+            Self(tokens.clamp(-Self::MOST, Self::MOST) + 0.0)
+        }
+    }
+
+    /// The balance as a number of tokens.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// A probability. Finite, from 0 to 1.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 1.0, example = 0.25))]
+#[serde(transparent)]
+pub struct Probability(f64);
+
+impl Probability {
+    /// Always.
+    pub const ONE: Self = Self(1.0);
+    const RULE: InvalidNumber = InvalidNumber("a number from 0 to 1");
+
+    /// Checks a number and takes it as a probability.
+    ///
+    /// # Errors
+    /// [`InvalidNumber`] when it is not from 0 to 1.
+    pub fn new(probability: f64) -> Result<Self, InvalidNumber> {
+        if (0.0..=1.0).contains(&probability) {
+            Ok(Self(probability + 0.0))
+        } else {
+            Err(Self::RULE)
+        }
+    }
+
+    /// The nearest probability: what lies outside the range is taken to its edge, NaN to zero.
+    #[must_use]
+    pub fn saturating(probability: f64) -> Self {
+        if probability.is_nan() {
+            Self(0.0)
+        } else {
+            Self(probability.clamp(0.0, 1.0) + 0.0)
+        }
+    }
+
+    /// The probability as a number.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
 macro_rules! checked_float {
     ($name:ident) => {
         impl fmt::Debug for $name {
@@ -134,6 +215,8 @@ macro_rules! checked_float {
 
 checked_float!(Capacity);
 checked_float!(Seconds);
+checked_float!(Balance);
+checked_float!(Probability);
 
 /// The number of a transmission: one counter per process run of a client, so that a server can tell a late copy from a new
 /// request. An integer below 2⁵³.

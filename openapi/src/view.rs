@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AlgorithmKind, Band, Capacity, Epoch, NodeId, ResourceId, Seconds, ServerId};
+use crate::{
+    AlgorithmKind, Balance, Band, Capacity, Epoch, NodeId, Probability, ResourceId, Seconds,
+    ServerId,
+};
 
 /// A page of live resources, by identifier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +39,18 @@ pub struct ResourceView {
     pub template: Option<String>,
     /// How it is divided.
     pub algorithm: AlgorithmKind,
+    /// What is left in the bucket that all holders share, by what they have reported; for SHARED_BUCKET only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub balance: Option<Balance>,
+    /// With which probability holders admit each request; for SUPPRESSION only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub admission_probability: Option<Probability>,
+    /// What an operator should change, in words; absent when there is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub warning: Option<String>,
 }
 
 /// A page of the holders of a resource, in an order that their coming and going does not change.

@@ -56,6 +56,12 @@ fn write(notice: &Notice) {
         Notice::Unmatched(resource) => {
             tracing::warn!(%resource, "no template matches this resource");
         }
+        Notice::SharesBelowOne(resource) => {
+            tracing::warn!(
+                %resource,
+                "an equal share comes to less than one request a refresh interval; SHARED_BUCKET or SUPPRESSION would suit better"
+            );
+        }
         Notice::ExcessClaimOfClient(resource, client) => {
             tracing::warn!(%resource, %client, "a client claims more than it can have; what is too much counts as none");
         }

@@ -47,7 +47,13 @@ fn read_one(
     let name = fields.required("name", &PARAMETER_NAME, faults);
     let value = fields.required("value", &PARAMETER_VALUE, faults);
     let (name, value) = (name?, value?);
-    if let Some(kind @ (AlgorithmKind::NoAlgorithm | AlgorithmKind::Static)) = kind {
+    if let Some(
+        kind @ (AlgorithmKind::NoAlgorithm
+        | AlgorithmKind::Static
+        | AlgorithmKind::Suppression
+        | AlgorithmKind::SharedBucket),
+    ) = kind
+    {
         let message = format!("must be left out: {} takes no parameters", kind_name(kind));
         return Err(faults.add(node.at, place, message));
     }
@@ -88,11 +94,13 @@ fn read_one(
     }
 }
 
-fn kind_name(kind: AlgorithmKind) -> &'static str {
+pub(super) fn kind_name(kind: AlgorithmKind) -> &'static str {
     match kind {
         AlgorithmKind::NoAlgorithm => "NO_ALGORITHM",
         AlgorithmKind::Static => "STATIC",
         AlgorithmKind::ProportionalShare => "PROPORTIONAL_SHARE",
         AlgorithmKind::FairShare => "FAIR_SHARE",
+        AlgorithmKind::Suppression => "SUPPRESSION",
+        AlgorithmKind::SharedBucket => "SHARED_BUCKET",
     }
 }

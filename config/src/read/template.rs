@@ -1,10 +1,11 @@
 //! One template of the list, before what it takes from others is known.
 
-use doorman_openapi::{Capacity, SafeCapacity, Seconds, Unit};
+use doorman_openapi::{AlgorithmKind, Capacity, SafeCapacity, Seconds, Unit};
 
 use super::{
     algorithm::{self, OwnTerms},
     fields::Fields,
+    parameters::kind_name,
     value::{CAPACITY, DESCRIPTION, IDENTIFIER_GLOB, LENGTH, LENGTH_OR_ZERO, SAFE_CAPACITY, UNIT},
 };
 use crate::{
@@ -102,6 +103,7 @@ impl<'n> Draft<'n> {
             );
             return Err(faults.add(node.at, place, message));
         }
+        self.check_unit(&terms, faults)?;
         Ok(Template {
             identifier_glob: self.identifier_glob.clone()?,
             capacity: self.capacity?,
@@ -114,6 +116,22 @@ impl<'n> Draft<'n> {
             minimum_refresh_interval,
             terms,
         })
+    }
+
+    /// What is spent at a rate can be suppressed in part, or taken from a bucket; what is in use at one time cannot.
+    fn check_unit(&self, terms: &Terms, faults: &mut FaultList) -> Result<(), Reported> {
+        let kind = terms.algorithm.kind;
+        let is_for_rates = matches!(
+            kind,
+            AlgorithmKind::Suppression | AlgorithmKind::SharedBucket
+        );
+        let (Ok(Some(Unit::Gauge)), true, Some((node, place))) =
+            (self.unit, is_for_rates, self.fields.get("unit"))
+        else {
+            return Ok(());
+        };
+        let message = format!("must be rate: {} is for rates only", kind_name(kind));
+        Err(faults.add(node.at, place, message))
     }
 
     fn terms(&self, catch_all: Option<&Self>, faults: &mut FaultList) -> Result<Terms, Reported> {

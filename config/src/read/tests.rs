@@ -62,7 +62,7 @@ rules: []
             r#"10:22: resources[1] "tenant/*": identifier_glob: must be unique; the same glob stands at 3:22"#,
             r#"11:15: resources[1] "tenant/*": capacity: must be a number from 0 to 1e15, not the text "lots""#,
             r#"12:5: resources[1] "tenant/*": capacity: must stand only once; its first value is at 11:15"#,
-            r#"13:23: resources[1] "tenant/*": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE or FAIR_SHARE, not "fair_share"; did you mean FAIR_SHARE?"#,
+            r#"13:23: resources[1] "tenant/*": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET, not "fair_share"; did you mean FAIR_SHARE?"#,
             r#"13:49: resources[1] "tenant/*": algorithm.lease_length: must be a number of seconds from 0.001 to 31536000 (a year), not 0"#,
             r#"14:5: resources[2]: identifier_glob: is missing; must be a glob over identifiers, such as "tenant/*""#,
             r#"14:5: resources[2]: algorithm: is missing; must be here, or in a template for "*" to be taken from"#,
@@ -251,19 +251,18 @@ fn checks_the_words_of_a_template() {
 
 #[test]
 fn checks_the_algorithm() {
-    let kinds = "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE or FAIR_SHARE";
+    let kinds =
+        "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET";
     check_algorithm(
         "lease_length: 10",
         &format!("4:14: resources[0] \"db\": algorithm.kind: is missing; must be {kinds}"),
     );
-    for later in ["PRIORITY_SHARE", "SUPPRESSION", "SHARED_BUCKET"] {
-        check_algorithm(
-            &format!("kind: {later}"),
-            &format!(
-                "4:21: resources[0] \"db\": algorithm.kind: {later} is not yet supported; must be {kinds}"
-            ),
-        );
-    }
+    check_algorithm(
+        "kind: PRIORITY_SHARE",
+        &format!(
+            "4:21: resources[0] \"db\": algorithm.kind: PRIORITY_SHARE is not yet supported; must be {kinds}"
+        ),
+    );
     for (written, shown) in [
         ("4", "4"),
         ("1.5", "1.5"),
@@ -328,6 +327,41 @@ fn checks_the_algorithm() {
 }
 
 #[test]
+fn a_rate_can_be_suppressed_or_taken_from_a_bucket_and_a_gauge_cannot() {
+    for kind in ["SUPPRESSION", "SHARED_BUCKET"] {
+        let with = |unit: &str, rest: &str| {
+            format!(
+                "resources: [{{identifier_glob: db, capacity: 1, unit: {unit}, \
+                 algorithm: {{kind: {kind}, lease_length: 20, refresh_interval: 0.1{rest}}}}}]"
+            )
+        };
+        assert!(Document::parse(&with("rate", "")).is_ok());
+        check(
+            &with("gauge", ""),
+            &[&format!(
+                "1:54: resources[0] \"db\": unit: must be rate: {kind} is for rates only"
+            )],
+        );
+        let shown =
+            faults(&with("rate", ", parameters: [{name: surplus, value: 0.1}]")).to_string();
+        assert!(
+            shown.ends_with(&format!("{kind} takes no parameters")),
+            "{shown}"
+        );
+        // A gauge that takes the algorithm of all others is as wrong.
+        check(
+            &format!(
+                "resources: [{{identifier_glob: db, capacity: 1, unit: gauge}}, \
+                 {{identifier_glob: '*', capacity: 1, algorithm: {{kind: {kind}}}}}]"
+            ),
+            &[&format!(
+                "1:54: resources[0] \"db\": unit: must be rate: {kind} is for rates only"
+            )],
+        );
+    }
+}
+
+#[test]
 fn what_matches_everything_stands_last_and_has_an_algorithm() {
     check(
         "resources:\n- {identifier_glob: '*', capacity: 1}\n- {identifier_glob: db, capacity: 1}\n",
@@ -341,7 +375,7 @@ fn what_matches_everything_stands_last_and_has_an_algorithm() {
     check(
         "resources:\n- {identifier_glob: db, capacity: 1}\n- {identifier_glob: '*', capacity: 1, algorithm: {kind: 9}}\n",
         &[
-            "3:57: resources[1] \"*\": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE or FAIR_SHARE, not 9",
+            "3:57: resources[1] \"*\": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET, not 9",
         ],
     );
 }

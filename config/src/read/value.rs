@@ -108,24 +108,31 @@ pub(super) const PARAMETER_VALUE: Rule<f64> = Rule {
     },
 };
 
-/// The algorithms by name, each with its number in the original's protocol, which documents may hold instead.
-const KINDS: [(&str, f64, AlgorithmKind); 4] = [
-    ("NO_ALGORITHM", 0.0, AlgorithmKind::NoAlgorithm),
-    ("STATIC", 1.0, AlgorithmKind::Static),
-    ("PROPORTIONAL_SHARE", 2.0, AlgorithmKind::ProportionalShare),
-    ("FAIR_SHARE", 3.0, AlgorithmKind::FairShare),
+/// The algorithms by name, with their number in the original's protocol where it knew them, which documents may hold instead.
+const KINDS: [(&str, Option<f64>, AlgorithmKind); 6] = [
+    ("NO_ALGORITHM", Some(0.0), AlgorithmKind::NoAlgorithm),
+    ("STATIC", Some(1.0), AlgorithmKind::Static),
+    (
+        "PROPORTIONAL_SHARE",
+        Some(2.0),
+        AlgorithmKind::ProportionalShare,
+    ),
+    ("FAIR_SHARE", Some(3.0), AlgorithmKind::FairShare),
+    ("SUPPRESSION", None, AlgorithmKind::Suppression),
+    ("SHARED_BUCKET", None, AlgorithmKind::SharedBucket),
 ];
 
-const LATER_KINDS: [&str; 3] = ["PRIORITY_SHARE", "SUPPRESSION", "SHARED_BUCKET"];
+const LATER_KINDS: [&str; 1] = ["PRIORITY_SHARE"];
 
-const KIND_EXPECTED: &str = "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE or FAIR_SHARE";
+const KIND_EXPECTED: &str =
+    "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET";
 
 pub(super) const KIND: Rule<AlgorithmKind> = Rule {
     expected: KIND_EXPECTED,
     read: |value| match value {
         Value::Number { value, .. } => KINDS
             .iter()
-            .find(|(_, number, _)| number == value)
+            .find(|(_, number, _)| *number == Some(*value))
             .map(|(_, _, kind)| *kind)
             .ok_or(Refusal::NotAsExpected),
         Value::Text(text) => KINDS

@@ -25,6 +25,8 @@ pub(crate) fn answer(resource: &str, template: Option<&str>, safe: Capacity) -> 
         unit: Some(Unit::Rate),
         per: Some(Seconds::new(1.0).unwrap()),
         safe_capacity: SafeCapacity::AtMost(safe),
+        admission_probability: None,
+        balance: None,
     }
 }
 

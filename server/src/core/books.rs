@@ -16,7 +16,7 @@ use doorman_openapi::{Capacity, Moment, Reason, ResourceId, Seconds};
 use slab::Slab;
 
 use super::{
-    Counts, Granted, Notice, Notices, Predecessor, Settings,
+    Counts, Feedback, Granted, Notice, Notices, Predecessor, Settings,
     alarms::Alarms,
     decision::Decision,
     holders::{HolderId, Holders},
@@ -61,6 +61,8 @@ struct Live {
     told_of_no_template: bool,
     /// An excess claim has been told of.
     told_of_claim: bool,
+    /// That its shares are too small has been told.
+    told_of_shares_below_one: bool,
 }
 
 impl Core {
@@ -123,7 +125,7 @@ impl Core {
         now: Moment,
     ) -> Granted {
         let key = self.find_or_add(id, now);
-        self.adopt(key);
+        self.adopt(key, now);
         let Some(live) = self.live.get_mut(key as usize) else {
             return self.full(id, 0.0);
         };
@@ -138,7 +140,7 @@ impl Core {
             if self.counts.leases >= self.settings.max_leases {
                 holders.drop_if_idle(holder_key);
                 let clients = live.resource.clients();
-                self.forget_if_empty(key);
+                self.forget_if_empty(key, now);
                 return self.full(id, clients);
             }
             holders.joined(holder_key, key);
@@ -146,11 +148,19 @@ impl Core {
         }
         let decision = live.resource.refresh(holder_key, ask, now);
         let clients = live.resource.clients();
-        let granted = granted(id, live.resource.terms(), clients, decision);
+        let feedback = live.resource.feedback(now);
+        let granted = granted(id, live.resource.terms(), clients, decision, feedback);
         self.counts.count(&granted, &decision);
         let is_news = |when: bool, told: &mut bool| when && !std::mem::replace(told, true);
         let unmatched = is_news(granted.template.is_none(), &mut live.told_of_no_template);
         let claim = is_news(decision.claimed_too_much, &mut live.told_of_claim);
+        let small = is_news(
+            live.resource.terms().splits_below_one(clients),
+            &mut live.told_of_shares_below_one,
+        );
+        if small {
+            self.notice(Notice::SharesBelowOne(id.clone()));
+        }
         if unmatched {
             self.notice(Notice::Unmatched(id.clone()));
         }
@@ -177,7 +187,7 @@ impl Core {
             self.holders.left(holder, key);
         }
         self.wake(key);
-        self.forget_if_empty(key);
+        self.forget_if_empty(key, now);
     }
 
     /// Clears away what has ended of a resource, and forgets it when nothing is left.
@@ -191,7 +201,7 @@ impl Core {
             .expire_some(now, |holder| holders.left(holder, key));
         self.counts.leases = (self.counts.leases + live.resource.len()).saturating_sub(before);
         self.wake(key);
-        self.forget_if_empty(key);
+        self.forget_if_empty(key, now);
     }
 
     fn find_or_add(&mut self, id: &ResourceId, now: Moment) -> u32 {
@@ -205,7 +215,11 @@ impl Core {
         {
             self.counts.short_learning = self.counts.short_learning.saturating_add(1);
         }
-        let resource = Resource::new(terms, learning_until);
+        let predecessor_until = match self.settings.predecessor {
+            Predecessor::None => Moment::ORIGIN,
+            Predecessor::Until(outstanding) => outstanding,
+        };
+        let resource = Resource::new(terms, learning_until, predecessor_until, now);
         let live = Live {
             id: id.clone(),
             resource,
@@ -213,6 +227,7 @@ impl Core {
             alarm: Moment::NEVER,
             told_of_no_template: false,
             told_of_claim: false,
+            told_of_shares_below_one: false,
         };
         // The books are bounded far below this many resources.
         let key = u32::try_from(self.live.insert(live)).unwrap_or(u32::MAX);
@@ -220,12 +235,12 @@ impl Core {
         key
     }
 
-    fn forget_if_empty(&mut self, key: u32) {
-        if self
-            .live
-            .get(key as usize)
-            .is_some_and(|live| live.resource.len() == 0)
-        {
+    /// Forgets a resource without holders: when nothing is lost by it, or there is no room for what is owed.
+    fn forget_if_empty(&mut self, key: u32, now: Moment) {
+        let has_room = self.by_id.len() <= self.settings.max_leases;
+        if self.live.get(key as usize).is_some_and(|live| {
+            live.resource.is_empty(now) || live.resource.len() == 0 && !has_room
+        }) {
             let live = self.live.remove(key as usize);
             self.by_id.remove(&live.id);
         }
@@ -267,7 +282,7 @@ impl Core {
             claimed_too_much: false,
             is_over_capacity: false,
         };
-        granted(id, &terms, clients + 1.0, decision)
+        granted(id, &terms, clients + 1.0, decision, Feedback::None)
     }
 }
 
@@ -288,7 +303,13 @@ fn terms(
     (terms, learning_until)
 }
 
-fn granted(id: &ResourceId, terms: &Terms, clients: f64, decision: Decision) -> Granted {
+fn granted(
+    id: &ResourceId,
+    terms: &Terms,
+    clients: f64,
+    decision: Decision,
+    feedback: Feedback,
+) -> Granted {
     let Decision {
         capacity,
         lease_length,
@@ -307,6 +328,7 @@ fn granted(id: &ResourceId, terms: &Terms, clients: f64, decision: Decision) -> 
         template: terms.template().cloned(),
         safe_capacity: terms.safe_capacity(clients),
         algorithm: terms.algorithm().clone(),
+        feedback,
         booked_until,
     }
 }

@@ -8,6 +8,7 @@ use super::{
     booking::Booking,
     demands::{Demand, DemandId, Demands},
     order::Order,
+    shared_bucket,
 };
 
 /// The most priorities that one holder is booked with: of more, the lowest are merged, so that no request bloats the books.
@@ -18,6 +19,14 @@ const MAX_BANDS: usize = 32;
 struct BandEntry {
     priority: i32,
     demand: DemandId,
+}
+
+/// From where the first total counts that a holder says it has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Baseline {
+    Zero,
+    /// From itself: a predecessor may have counted it already.
+    Said,
 }
 
 /// What the books keep of one holder of one resource.
@@ -70,6 +79,25 @@ impl Entry {
             priority: band.priority,
             demand: demands.insert(demand_of(band)),
         }));
+    }
+
+    /// Takes down the total that the holder says it has used; how much of it is new.
+    ///
+    /// A total that has shrunk is another count, of which nothing is known. The first that is ever heard counts from zero, but for no
+    /// more than one bucket full: so much the holder may have used before it was first answered; a larger one is the total of somebody
+    /// who was forgotten.
+    pub(super) fn says_used(
+        &mut self,
+        used: Option<Capacity>,
+        baseline: Baseline,
+        rate: f64,
+    ) -> f64 {
+        let Some(used) = used else { return 0.0 };
+        match (self.used.replace(used), baseline) {
+            (Some(before), _) => (used.get() - before.get()).max(0.0),
+            (None, Baseline::Zero) => used.get().min(shared_bucket::size(rate)),
+            (None, Baseline::Said) => 0.0,
+        }
     }
 
     /// Takes the demand out.

@@ -8,6 +8,8 @@ use doorman_openapi::{
     Seconds,
 };
 
+use super::Feedback;
+
 /// What a holder is told of one resource: all of an answer but the time of day.
 #[derive(Debug, Clone)]
 pub struct Granted {
@@ -27,6 +29,8 @@ pub struct Granted {
     pub safe_capacity: SafeCapacity,
     /// How the resource is divided.
     pub algorithm: Algorithm,
+    /// What it is told beside the lease.
+    pub feedback: Feedback,
     /// Until when the books keep it. Before the holder may be told of it, this must be covered by what a successor will know.
     pub booked_until: Moment,
 }
@@ -77,6 +81,8 @@ impl Granted {
             unit: self.template.as_ref().map(|template| template.unit()),
             per: self.template.as_ref().map(|template| template.per()),
             safe_capacity: self.safe_capacity,
+            admission_probability: self.feedback.admission_probability(),
+            balance: self.feedback.balance(),
             resource_id: self.resource_id,
         }
     }

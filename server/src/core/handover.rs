@@ -2,7 +2,7 @@
 //!
 //! Lengths, not moments: a moment means nothing to another process. All of them count from the stop.
 
-use doorman_openapi::{Band, Capacity, HolderKind, Reason, ResourceId, Seq};
+use doorman_openapi::{Balance, Band, Capacity, HolderKind, Reason, ResourceId, Seq};
 use serde::{Deserialize, Serialize};
 
 /// The books of one resource, or a part of them.
@@ -12,6 +12,9 @@ pub struct ResourceRecord {
     pub resource_id: ResourceId,
     /// Who holds it, waits for it, or has given it back not long ago.
     pub holders: Vec<HolderRecord>,
+    /// What is left in the bucket that all share, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<Balance>,
 }
 
 /// What the books keep of one holder of one resource.

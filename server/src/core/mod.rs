@@ -23,14 +23,18 @@ mod granted;
 mod handover;
 mod holders;
 mod order;
+mod recent_demand;
 mod resource;
+mod shared_bucket;
 mod slots;
 mod sums;
 mod terms;
+mod undivided;
 
 pub use books::{Core, Survey};
 pub use granted::Granted;
 pub use handover::{DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord};
+pub use undivided::Feedback;
 
 use doorman_openapi::{ClientId, Moment, NodeId, ResourceId};
 
@@ -80,6 +84,10 @@ pub struct Counts {
     pub undivided_grants: u64,
     /// Grants of resources whose template says STATIC.
     pub static_grants: u64,
+    /// Grants of resources whose template says SUPPRESSION.
+    pub suppression_grants: u64,
+    /// Grants of resources whose template says SHARED_BUCKET.
+    pub shared_bucket_grants: u64,
     /// Decisions taken while more was in the holders' hands than there is, after an operator's cut.
     pub decisions_during_cut: u64,
     /// Resources that learn for less long than a predecessor's leases may last, because their template says so.
@@ -91,6 +99,8 @@ pub struct Counts {
 pub enum Notice {
     /// No template matches the resource.
     Unmatched(ResourceId),
+    /// An equal share of the resource comes to less than one request a refresh interval.
+    SharesBelowOne(ResourceId),
     /// A client claims more than it was granted and than is free; what is too much counts as none.
     ExcessClaimOfClient(ResourceId, ClientId),
     /// A node does.

@@ -13,11 +13,12 @@ use super::{
     booking::{Booking, Hold},
     decision::{Decision, TOLERANCE, grant, is_over, keep, reaches, restate, state_to_new_master},
     demands::Demands,
-    entry::Entry,
+    entry::{Baseline, Entry},
     order::Order,
     slots::Slots,
     sums::Sums,
     terms::Terms,
+    undivided::{Feedback, Undivided},
 };
 
 /// Names a holder within this server.
@@ -50,19 +51,29 @@ pub(super) enum Has {
 pub(super) struct Resource {
     terms: Terms,
     learning_until: Moment,
+    predecessor_until: Moment,
     entries: BTreeMap<HolderKey, Entry>,
     slots: Slots,
     /// What each holder may be using.
     booked: Sums,
     demands: Demands,
+    undivided: Undivided,
     ends: Alarms<HolderKey>,
 }
 
 impl Resource {
-    pub(super) fn new(terms: Terms, learning_until: Moment) -> Self {
+    /// Without holders. `predecessor_until`: until when leases of a predecessor may be outstanding, be they learned or not.
+    pub(super) fn new(
+        terms: Terms,
+        learning_until: Moment,
+        predecessor_until: Moment,
+        now: Moment,
+    ) -> Self {
         Self {
+            undivided: Undivided::new(&terms, predecessor_until, now),
             terms,
             learning_until,
+            predecessor_until,
             entries: BTreeMap::new(),
             slots: Slots::default(),
             booked: Sums::default(),
@@ -72,7 +83,9 @@ impl Resource {
     }
 
     /// Puts new terms in force. What stands stands until its next refresh or end.
-    pub(super) fn set_terms(&mut self, terms: Terms, learning_until: Moment) {
+    pub(super) fn set_terms(&mut self, terms: Terms, learning_until: Moment, now: Moment) {
+        self.undivided.adopt(&self.terms, &terms, now);
+        self.undivided.wanted(self.sum_wants(), now);
         self.terms = terms;
         self.learning_until = learning_until;
     }
@@ -100,7 +113,20 @@ impl Resource {
 
     /// When something ends next.
     pub(super) fn next_end(&self) -> Option<Moment> {
-        self.ends.next()
+        let spent = self.undivided.is_spent_until(&self.terms);
+        self.ends
+            .next()
+            .or_else(|| self.entries.is_empty().then_some(spent))
+    }
+
+    /// Whether to forget it is to give nothing away.
+    pub(super) fn is_empty(&self, now: Moment) -> bool {
+        self.entries.is_empty() && self.undivided.is_spent_until(&self.terms) <= now
+    }
+
+    /// What all holders are told alike.
+    pub(super) fn feedback(&self, now: Moment) -> Feedback {
+        self.undivided.feedback(&self.terms, now)
     }
 
     /// The most that all holders together may be using, by the books.
@@ -132,6 +158,8 @@ impl Resource {
             slots,
             booked,
             demands,
+            undivided,
+            predecessor_until,
             ends,
         } = self;
         let mut is_new = false;
@@ -148,8 +176,18 @@ impl Resource {
         entry.order = ask.order.after(entry.order);
         entry.released_until = Moment::ORIGIN;
         entry.outstanding = ask.outstanding;
-        entry.used = ask.used.or(entry.used);
+        let baseline = if now < *predecessor_until {
+            Baseline::Said
+        } else {
+            Baseline::Zero
+        };
+        undivided.used(
+            entry.says_used(ask.used, baseline, terms.rate()),
+            terms,
+            now,
+        );
         entry.demand(ask.bands, demands);
+        undivided.wanted(demands.total().wants, now);
 
         let before = entry.booking.at(now);
         let others = booked.all_but(entry.slot);
@@ -259,6 +297,7 @@ impl Resource {
         }
         entry.order = order.after(entry.order);
         entry.withdraw(&mut self.demands);
+        self.undivided.wanted(self.demands.total().wants, now);
         entry.booking = Booking::NOTHING;
         entry.decided = None;
         self.booked.set(entry.slot, 0.0);
@@ -266,7 +305,7 @@ impl Resource {
             entry.released_until = now.after_seconds(self.terms.lease_length() * CLOCK_DRIFT);
             wake(entry, holder, &mut self.ends, now);
         } else {
-            self.forget(holder);
+            self.forget(holder, now);
             let entries = &self.entries;
             self.ends.prune(entries.len(), || {
                 entries.iter().map(|(holder, entry)| (entry.alarm, *holder))
@@ -292,7 +331,7 @@ impl Resource {
             if entry.next_end(now).is_some() {
                 wake(entry, holder, &mut self.ends, now);
             } else {
-                self.forget(holder);
+                self.forget(holder, now);
                 gone(holder);
             }
         }
@@ -320,9 +359,10 @@ impl Resource {
             })
     }
 
-    fn forget(&mut self, holder: HolderKey) {
+    fn forget(&mut self, holder: HolderKey, now: Moment) {
         if let Some(mut entry) = self.entries.remove(&holder) {
             entry.withdraw(&mut self.demands);
+            self.undivided.wanted(self.demands.total().wants, now);
             self.booked.set(entry.slot, 0.0);
             self.slots.give_back(entry.slot);
         }

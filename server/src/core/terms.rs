@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use doorman_config::Template;
-use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds};
+use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds, Unit};
 
 use super::{Unmatched, algorithm::Rule};
 
@@ -64,6 +64,22 @@ impl Terms {
         self.rule.capacity
     }
 
+    /// The capacity in tokens a second.
+    pub(super) fn rate(&self) -> f64 {
+        let per = self.template.as_ref().map_or(1.0, |it| it.per().get());
+        self.rule.capacity / per
+    }
+
+    /// Whether an equal share of a rate that is divided among so many comes to less than one request a refresh interval: a holder
+    /// can then hardly ever admit the one it is asked for.
+    pub(super) fn splits_below_one(&self, clients: f64) -> bool {
+        let unit = self.template.as_ref().map(|template| template.unit());
+        let is_divided =
+            self.rule.divides() && self.rule.capacity > 0.0 && unit == Some(Unit::Rate);
+        let interval = self.algorithm.refresh_interval.get();
+        is_divided && clients > 1.0 && self.rate() / clients * interval < 1.0
+    }
+
     pub(super) fn template(&self) -> Option<&Arc<Template>> {
         self.template.as_ref()
     }
@@ -96,7 +112,9 @@ impl Terms {
     pub(super) fn room_beside(&self, others: f64) -> f64 {
         match self.rule.kind {
             AlgorithmKind::NoAlgorithm => f64::INFINITY,
-            AlgorithmKind::Static => self.rule.capacity,
+            AlgorithmKind::Static | AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => {
+                self.rule.capacity
+            }
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => {
                 (self.rule.capacity - others).max(0.0)
             }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use doorman_openapi::{Capacity, ResourceView};
+use doorman_openapi::{Balance, Capacity, Probability, ResourceView};
 use prometheus_client::{
     metrics::{
         counter::{ConstCounter, Counter},
@@ -99,6 +99,8 @@ impl Books {
             excess_claims,
             undivided_grants,
             static_grants,
+            suppression_grants,
+            shared_bucket_grants,
             decisions_during_cut,
             short_learning,
         } = self.counts;
@@ -109,22 +111,24 @@ impl Books {
                 ("excess_claim", excess_claims),
                 ("first_start", u64::from(first_start)),
                 ("no_algorithm", undivided_grants),
+                ("shared_bucket", shared_bucket_grants),
                 ("short_learning", short_learning),
                 ("static", static_grants),
+                ("suppression", suppression_grants),
             ],
         );
         registry.register(
             "safety_exceptions",
             "Occasions on which holders together may use more than there is: decisions during an operator's cut (cut), claims above \
              what is possible (excess_claim), starts on an operator's word that there was no predecessor (first_start), grants of \
-             resources that are not divided (no_algorithm, static), resources that learn for less long than leases last \
+             resources that are not divided (no_algorithm, shared_bucket, static, suppression), resources that learn for less long than leases last \
              (short_learning)",
             exceptions,
         );
     }
 
     fn register_resources(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, Read); 5] = [
+        let gauges: [(&str, &str, Read); 7] = [
             ("resource_capacity", "How much there is", |view| {
                 view.capacity.map(Capacity::get)
             }),
@@ -145,6 +149,16 @@ impl Books {
                 "resource_learning",
                 "Whether the server is still learning what its predecessor leased of it",
                 |view| Some(f64::from(u8::from(view.in_learning_mode))),
+            ),
+            (
+                "resource_balance",
+                "What is left in the bucket that all holders share",
+                |view| view.balance.map(Balance::get),
+            ),
+            (
+                "resource_admission_probability",
+                "With which probability holders admit each request",
+                |view| view.admission_probability.map(Probability::get),
             ),
         ];
         for (name, help, amount) in gauges {

@@ -26,7 +26,10 @@ impl Rule {
     /// Whether the shares of all holders together stay within the capacity, so that what one may be granted depends on the others.
     pub(super) fn divides(&self) -> bool {
         match self.kind {
-            AlgorithmKind::NoAlgorithm | AlgorithmKind::Static => false,
+            AlgorithmKind::NoAlgorithm
+            | AlgorithmKind::Static
+            | AlgorithmKind::Suppression
+            | AlgorithmKind::SharedBucket => false,
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => true,
         }
     }
@@ -46,6 +49,7 @@ impl Rule {
         let division = match self.kind {
             AlgorithmKind::NoAlgorithm => return wants(),
             AlgorithmKind::Static => return wants().min(self.capacity),
+            AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => return self.capacity,
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare if self.fits(demands) => {
                 Division::content(self.surplus_per_weight(demands))
             }

@@ -23,6 +23,14 @@ impl Counts {
             |it| &mut it.static_grants,
             is_grant && kind == AlgorithmKind::Static,
         );
+        add(
+            |it| &mut it.suppression_grants,
+            is_grant && kind == AlgorithmKind::Suppression,
+        );
+        add(
+            |it| &mut it.shared_bucket_grants,
+            is_grant && kind == AlgorithmKind::SharedBucket,
+        );
         add(|it| &mut it.decisions_during_cut, decision.is_over_capacity);
     }
 }

@@ -22,11 +22,15 @@ impl Core {
                 Some((id.kind(), id.as_str().to_owned()))
             };
             let mut rest = resource.hand_over(name, now);
+            let mut balance = resource.feedback(now).balance();
             std::iter::from_fn(move || {
                 let holders: Vec<_> = rest.by_ref().take(HOLDERS_A_RECORD).collect();
-                (!holders.is_empty()).then(|| ResourceRecord {
+                // What is owed outlives the holders, so that there may be none.
+                let balance = balance.take();
+                (!holders.is_empty() || balance.is_some()).then(|| ResourceRecord {
                     resource_id: id.clone(),
                     holders,
+                    balance,
                 })
             })
         })
@@ -50,6 +54,11 @@ impl Core {
     /// [`InvalidId`] when a holder's identifier is none; what came before it has been taken over.
     pub fn take_over(&mut self, record: &ResourceRecord, stopped: Moment) -> Result<(), InvalidId> {
         let key = self.find_or_add(&record.resource_id, stopped);
+        if let Some(balance) = record.balance
+            && let Some(live) = self.live.get_mut(key as usize)
+        {
+            live.resource.take_over_balance(balance, stopped);
+        }
         for holder in &record.holders {
             let id = match holder.kind {
                 HolderKind::Client => HolderId::Client(ClientId::new(&*holder.id)?),
@@ -65,7 +74,7 @@ impl Core {
             }
         }
         self.wake(key);
-        self.forget_if_empty(key);
+        self.forget_if_empty(key, stopped);
         Ok(())
     }
 

@@ -23,7 +23,7 @@ impl Core {
     }
 
     /// Gives a resource its terms, if those it has are of an older document.
-    pub(super) fn adopt(&mut self, key: u32) {
+    pub(super) fn adopt(&mut self, key: u32, now: Moment) {
         let newer = self
             .live
             .get(key as usize)
@@ -31,7 +31,7 @@ impl Core {
         if let Some((terms, learning_until)) = newer
             && let Some(live) = self.live.get_mut(key as usize)
         {
-            live.resource.set_terms(terms, learning_until);
+            live.resource.set_terms(terms, learning_until, now);
             live.generation = self.generation;
         }
     }

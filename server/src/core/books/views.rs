@@ -4,7 +4,10 @@ use std::ops::Bound;
 
 use doorman_openapi::{HolderView, Moment, ResourceId, ResourceView};
 
-use super::{Core, HolderKey, Live};
+use super::{Core, Feedback, HolderKey, Live};
+
+const SHARES_BELOW_ONE: &str = "an equal share comes to less than one request a refresh interval: SHARED_BUCKET or SUPPRESSION \
+     hold so many clients to so small a rate better";
 
 impl Core {
     /// Live resources whose identifier starts with `prefix`, in order, after `after`.
@@ -68,6 +71,11 @@ impl Core {
             Some((terms, learning_until)) => (terms, *learning_until),
             None => (resource.terms(), resource.learning_until()),
         };
+        let feedback = match newer {
+            None => resource.feedback(now),
+            // It is told as soon as the resource is next asked for.
+            Some(_) => Feedback::None,
+        };
         Some(ResourceView {
             resource_id: id.clone(),
             capacity: terms.template().map(|template| template.capacity()),
@@ -79,6 +87,11 @@ impl Core {
                 .template()
                 .map(|template| template.identifier_glob().to_owned()),
             algorithm: terms.rule().kind,
+            balance: feedback.balance(),
+            admission_probability: feedback.admission_probability(),
+            warning: terms
+                .splits_below_one(resource.clients())
+                .then(|| SHARES_BELOW_ONE.to_owned()),
         })
     }
 }

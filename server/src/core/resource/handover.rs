@@ -1,6 +1,6 @@
 //! The books of a resource as one server hands them over to the next.
 
-use doorman_openapi::{Capacity, HolderKind, Moment};
+use doorman_openapi::{Balance, Capacity, HolderKind, Moment};
 
 use super::{
     super::{
@@ -44,6 +44,11 @@ impl Resource {
         })
     }
 
+    /// Takes over what was left in the bucket that all share.
+    pub(in crate::core) fn take_over_balance(&mut self, balance: Balance, stopped: Moment) {
+        self.undivided.take_over_balance(balance, stopped);
+    }
+
     /// Takes an entry over; `false` when the holder is in the books already.
     pub(in crate::core) fn take_over(
         &mut self,
@@ -71,6 +76,7 @@ impl Resource {
             entry.released_until = later(stopped, record.kept);
         }
         entry.demand(&record.bands, &mut self.demands);
+        self.undivided.wanted(self.demands.total().wants, stopped);
         self.booked.set(entry.slot, entry.booking.at(stopped));
         wake(&mut entry, holder, &mut self.ends, stopped);
         if entry.next_end(stopped).is_none() {

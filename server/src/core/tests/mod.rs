@@ -11,6 +11,8 @@ mod notices;
 mod order;
 mod parts;
 mod safety;
+mod shared_bucket;
+mod suppression;
 
 use std::sync::Arc;
 

@@ -36,3 +36,25 @@ fn notices_that_nobody_takes_are_counted() {
     assert_eq!((notices.told.len(), notices.left_out), (256, 744));
     assert_eq!(world.core.take_notices(), Notices::default());
 }
+
+#[test]
+fn a_rate_that_is_split_too_small_is_warned_of() {
+    let mut world = World::new(document("FAIR_SHARE", 1.0));
+    for client in 0..6 {
+        world.ask(&client.to_string(), 1.0, None);
+        let warned = world.view().unwrap().warning.is_some();
+        assert_eq!(
+            warned,
+            client == 5,
+            "five may have one in five seconds each"
+        );
+    }
+    world.ask("7", 1.0, None);
+    assert_eq!(
+        world.core.take_notices().told,
+        vec![Notice::SharesBelowOne(db())]
+    );
+    world.core.reconfigure(document("SHARED_BUCKET", 1.0));
+    world.ask("8", 1.0, None);
+    assert_eq!(world.view().unwrap().warning, None);
+}

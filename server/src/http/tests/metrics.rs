@@ -136,13 +136,15 @@ async fn count_every_exception_from_the_promise() {
             "excess_claim",
             "first_start",
             "no_algorithm",
+            "shared_bucket",
             "short_learning",
             "static",
+            "suppression",
         ]
         .map(of);
         (counts, samples["doorman_resources_over_capacity"])
     };
-    assert_eq!(exceptions().await, ([0.0; 6], 0.0));
+    assert_eq!(exceptions().await, ([0.0; 8], 0.0));
 
     ask(&router, "db", 50.0).await;
     let document = |text: &str| Arc::new(Document::parse(text).unwrap());
@@ -154,14 +156,21 @@ async fn count_every_exception_from_the_promise() {
         "resources: [\
            {identifier_glob: static, capacity: 9, algorithm: {kind: STATIC}}, \
            {identifier_glob: none, capacity: 9, algorithm: {kind: NO_ALGORITHM}}, \
+           {identifier_glob: bucket, capacity: 9, algorithm: {kind: SHARED_BUCKET}}, \
+           {identifier_glob: part, capacity: 9, algorithm: {kind: SUPPRESSION}}, \
            {identifier_glob: db, capacity: 10, algorithm: {kind: FAIR_SHARE}}]",
     );
     ask(&router, "static", 9.0).await;
     ask(&router, "none", 9.0).await;
+    ask(&router, "bucket", 9.0).await;
+    ask(&router, "part", 9.0).await;
     let claims =
         r#"{"client_id":"d","resources":[{"resource_id":"db","wants":5,"has":{"capacity":500}}]}"#;
     assert_eq!(post(&router, "/v1/capacity", claims).await.status, 200);
-    assert_eq!(exceptions().await, ([1.0, 1.0, 0.0, 1.0, 0.0, 1.0], 1.0));
+    assert_eq!(
+        exceptions().await,
+        ([1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0], 1.0)
+    );
 }
 
 #[tokio::test]
