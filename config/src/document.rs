@@ -1,11 +1,11 @@
-//! The document: all templates together, and which of them a resource falls under.
+//! The document: all templates together, and which of them a resource falls under; all rules, and which of them are for a service.
 
 use std::{collections::HashMap, sync::Arc};
 
-use doorman_openapi::{ResourceId, Seconds};
+use doorman_openapi::{ResourceId, RulesResponse, Seconds};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
-use crate::{Faults, Template, read};
+use crate::{Faults, Rule, Template, read, version::Version};
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +17,7 @@ mod tests;
 pub struct Document {
     templates: Vec<Arc<Template>>,
     by_glob: HashMap<String, Arc<Template>>,
+    rules: Vec<Rule>,
     longest_lease: Seconds,
     warnings: Vec<String>,
     version: String,
@@ -38,9 +39,13 @@ impl Document {
             .map(|template| (template.identifier_glob().to_owned(), Arc::clone(template)))
             .collect();
         Ok(Self {
-            version: version(&templates),
+            version: Version::new()
+                .with(templates.iter().map(AsRef::as_ref))
+                .with(&read.rules)
+                .finish(),
             templates,
             by_glob,
+            rules: read.rules,
             longest_lease: read.longest_lease,
             warnings: read.warnings,
         })
@@ -72,6 +77,27 @@ impl Document {
         })
     }
 
+    /// The rules, in the order of the document.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What the service of this name is told of rules: those that are for it, in the order of the document.
+    #[must_use]
+    pub fn rules_for(&self, service: &str) -> RulesResponse {
+        let rules: Vec<_> = self
+            .rules
+            .iter()
+            .filter(|rule| rule.is_for(service))
+            .map(|rule| rule.stated().clone())
+            .collect();
+        RulesResponse {
+            version: Version::new().with(&rules).finish(),
+            rules,
+        }
+    }
+
     /// The longest lease of any template; zero without templates. Resources that no template matches do not count: they are not
     /// divided, so nobody has to know of their leases.
     #[must_use]
@@ -96,31 +122,20 @@ impl Document {
 /// Documents are equal when they mean the same, however they are written.
 impl PartialEq for Document {
     fn eq(&self, other: &Self) -> bool {
-        self.templates == other.templates
+        self.templates == other.templates && self.rules == other.rules
     }
 }
 
 impl Serialize for Document {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let templates: Vec<&Template> = self.templates.iter().map(AsRef::as_ref).collect();
-        let mut fields = serializer.serialize_struct("Document", 1)?;
+        let mut fields = serializer.serialize_struct("Document", 2)?;
         fields.serialize_field("resources", &templates)?;
+        if self.rules.is_empty() {
+            fields.skip_field("rules")?;
+        } else {
+            fields.serialize_field("rules", &self.rules)?;
+        }
         fields.end()
     }
-}
-
-/// Hashes the canonical form: FNV-1a with 128 bits, which is the same everywhere and for ever, unlike the standard library's
-/// hashers. It need not withstand an attacker: only operators write documents.
-fn version(templates: &[Arc<Template>]) -> String {
-    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let mut hash = OFFSET;
-    for template in templates {
-        // Text, numbers that are finite, and names: nothing that could fail to be written.
-        let canonical = serde_json::to_vec(template.as_ref()).unwrap_or_default();
-        for byte in canonical.iter().chain(b"\n") {
-            hash = (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
-        }
-    }
-    format!("{hash:032x}")
 }

@@ -22,12 +22,35 @@ impl fmt::Display for Position {
     }
 }
 
-/// A place in the tree of a document: which template, and which field of it.
+/// A place in the tree of a document: which template or rule, and which field of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Place {
-    template: Option<(usize, Option<String>)>,
+    entry: Option<Entry>,
     field: String,
     pointer: String,
+}
+
+/// An entry of one of the document's lists, which names itself when it has a readable name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    list: List,
+    index: usize,
+    name: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    Resources,
+    Rules,
+}
+
+impl List {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Resources => "resources",
+            Self::Rules => "rules",
+        }
+    }
 }
 
 impl Place {
@@ -38,10 +61,23 @@ impl Place {
 
     /// The template with this index, which names itself by `identifier_glob` when it has a readable one.
     pub(crate) fn template(index: usize, identifier_glob: Option<&str>) -> Self {
+        Self::in_list(List::Resources, index, identifier_glob)
+    }
+
+    /// The rule with this index.
+    pub(crate) fn rule(index: usize, name: Option<&str>) -> Self {
+        Self::in_list(List::Rules, index, name)
+    }
+
+    fn in_list(list: List, index: usize, name: Option<&str>) -> Self {
         Self {
-            template: Some((index, identifier_glob.map(str::to_owned))),
+            entry: Some(Entry {
+                list,
+                index,
+                name: name.map(str::to_owned),
+            }),
             field: String::new(),
-            pointer: format!("/resources/{index}"),
+            pointer: format!("/{}/{index}", list.name()),
         }
     }
 
@@ -50,7 +86,7 @@ impl Place {
         let dot = if self.field.is_empty() { "" } else { "." };
         let escaped = name.replace('~', "~0").replace('/', "~1");
         Self {
-            template: self.template.clone(),
+            entry: self.entry.clone(),
             field: format!("{}{dot}{}", self.field, shortened(name)),
             pointer: format!("{}/{escaped}", self.pointer),
         }
@@ -59,7 +95,7 @@ impl Place {
     /// An entry of the list at this place.
     pub(crate) fn entry(&self, index: usize) -> Self {
         Self {
-            template: self.template.clone(),
+            entry: self.entry.clone(),
             field: format!("{}[{index}]", self.field),
             pointer: format!("{}/{index}", self.pointer),
         }
@@ -93,19 +129,35 @@ impl Fault {
         self.position
     }
 
-    /// The index of the template that it is in, from 0; `None` when it concerns the document as a whole.
+    /// The index of the template that it is in, from 0; `None` when it is in none.
     #[must_use]
     pub fn template_index(&self) -> Option<usize> {
-        self.place.template.as_ref().map(|(index, _)| *index)
+        self.entry_of(List::Resources).map(|entry| entry.index)
     }
 
     /// The `identifier_glob` of the template that it is in, when it has one.
     #[must_use]
     pub fn identifier_glob(&self) -> Option<&str> {
-        self.place.template.as_ref()?.1.as_deref()
+        self.entry_of(List::Resources)?.name.as_deref()
     }
 
-    /// The field, such as `algorithm.lease_length`; empty when it is the template or the document as a whole.
+    /// The index of the rule that it is in, from 0; `None` when it is in none.
+    #[must_use]
+    pub fn rule_index(&self) -> Option<usize> {
+        self.entry_of(List::Rules).map(|entry| entry.index)
+    }
+
+    /// The `name` of the rule that it is in, when it has one.
+    #[must_use]
+    pub fn rule_name(&self) -> Option<&str> {
+        self.entry_of(List::Rules)?.name.as_deref()
+    }
+
+    fn entry_of(&self, list: List) -> Option<&Entry> {
+        self.place.entry.as_ref().filter(|entry| entry.list == list)
+    }
+
+    /// The field, such as `algorithm.lease_length`; empty when it is the template, the rule or the document as a whole.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.place.field
@@ -129,10 +181,10 @@ impl fmt::Display for Fault {
         if let Some(position) = self.position {
             write!(f, "{position}: ")?;
         }
-        if let Some((index, identifier_glob)) = &self.place.template {
-            write!(f, "resources[{index}]")?;
-            if let Some(glob) = identifier_glob {
-                write!(f, " {}", Quoted(glob))?;
+        if let Some(Entry { list, index, name }) = &self.place.entry {
+            write!(f, "{}[{index}]", list.name())?;
+            if let Some(name) = name {
+                write!(f, " {}", Quoted(name))?;
             }
             f.write_str(": ")?;
         }

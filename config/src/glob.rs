@@ -90,6 +90,20 @@ impl Glob {
         *self.tokens == [Token::AnyRun]
     }
 
+    /// Whether anything that begins with `beginning` can match, by the characters before the first that stands for others: it may say
+    /// so where nothing does.
+    pub(crate) fn may_match_beginning(&self, beginning: &str) -> bool {
+        let mut beginning = beginning.chars();
+        self.tokens
+            .iter()
+            .map_while(|token| match token {
+                Token::Char(char) => Some(char),
+                Token::AnyChar | Token::AnyRun | Token::Class { .. } => None,
+            })
+            .zip(&mut beginning)
+            .all(|(wanted, char)| *wanted == char)
+    }
+
     /// Whether the whole of `text` matches. At worst in time proportional to the product of both lengths.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {

@@ -1,7 +1,7 @@
 //! The document that operators write: from untrusted text to checked values.
 //!
-//! A document says how much there is of what, in resource templates. It comes as YAML or JSON, from a file or over the wire, and
-//! the files of the original Doorman load unchanged. Whatever is wrong with it is found at once and named by template, field and
+//! A document says how much there is of what, in resource templates, and which requests spend it, in rules. It comes as YAML or JSON, from a file or over the wire, and
+//! the files of the original Doorman load unchanged. Whatever is wrong with it is found at once and named by template or rule, field and
 //! line; a wrong document is refused whole, so that it never replaces a good one.
 //!
 //! ```
@@ -33,8 +33,8 @@
 //! # Ok::<(), doorman_config::Faults>(())
 //! ```
 //!
-//! The way of a text: `yaml` makes a bounded tree of it that keeps places and repetitions, `read` makes templates of the tree and
-//! lists the faults, `document` answers which template a resource falls under. Nothing here keeps time or a connection.
+//! The way of a text: `yaml` makes a bounded tree of it that keeps places and repetitions, `read` makes templates and rules of the tree
+//! and lists the faults, `document` answers which template a resource falls under, and which rules are for a service. Nothing here keeps time or a connection.
 
 mod document;
 mod fault;
@@ -43,13 +43,16 @@ mod nearest;
 mod node;
 mod quote;
 mod read;
+mod rule;
 mod source;
 mod template;
+mod version;
 mod yaml;
 
 pub use document::Document;
 pub use fault::{Fault, Faults, Position};
 pub use glob::{Glob, InvalidGlob};
+pub use rule::Rule;
 pub use source::{InvalidSource, LoadError, Source, Unread};
 pub use template::{SafeCapacityRule, Template, default_algorithm};
 

@@ -1,8 +1,12 @@
-//! From the tree as written to checked templates, listing every fault on the way.
+//! From the tree as written to checked templates and rules, listing every fault on the way.
 
 mod algorithm;
 mod fields;
 mod parameters;
+mod resource;
+mod rule;
+mod rule_value;
+mod rules;
 mod template;
 mod value;
 
@@ -12,7 +16,7 @@ use doorman_openapi::{CLOCK_DRIFT, Seconds};
 
 use self::{fields::Fields, template::Draft, value::list};
 use crate::{
-    MAX_DOCUMENT_BYTES,
+    MAX_DOCUMENT_BYTES, Rule,
     fault::{Fault, FaultList, Faults, Place, Position, Reported},
     node::{Node, Value},
     template::Template,
@@ -26,6 +30,7 @@ mod tests;
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) templates: Vec<Template>,
+    pub(crate) rules: Vec<Rule>,
     pub(crate) longest_lease: Seconds,
     pub(crate) warnings: Vec<String>,
 }
@@ -51,21 +56,23 @@ fn root_map(root: &Node, faults: &mut FaultList) -> Result<Read, Reported> {
         return Err(faults.add(root.at, Place::document(), message));
     }
     let fields = Fields::read(root, Place::document(), &["resources", "rules"], faults)?;
-    if let Some((rules, place)) = fields.get("rules") {
-        faults.add(
-            rules.at,
-            place,
-            "not yet supported; leave the section out, and state the limits where the layer is built",
-        );
-    }
-    let (resources, place) = fields.get("resources").ok_or_else(|| {
+    let resources = fields.get("resources").ok_or_else(|| {
         let expected = "must be a list of templates";
         fields.missing("resources", expected, faults)
-    })?;
-    templates(
-        list(resources, place, "a list of templates", faults)?,
-        faults,
-    )
+    });
+    // Both lists are read before the first failure counts: one fault hides no other.
+    let read = resources.and_then(|(node, place)| {
+        templates(list(node, place, "a list of templates", faults)?, faults)
+    });
+    let rules = match fields.get("rules") {
+        None => Ok(Vec::new()),
+        Some((node, place)) => rules::read(node, place, faults),
+    };
+    let (mut read, rules) = (read?, rules?);
+    read.warnings
+        .extend(rules::warnings(&rules, &read.templates));
+    read.rules = rules.into_iter().map(|draft| draft.rule).collect();
+    Ok(read)
 }
 
 fn templates(nodes: &[Node], faults: &mut FaultList) -> Result<Read, Reported> {
@@ -88,6 +95,7 @@ fn templates(nodes: &[Node], faults: &mut FaultList) -> Result<Read, Reported> {
     let longest_lease = longest_lease(&templates);
     Ok(Read {
         templates,
+        rules: Vec::new(),
         longest_lease,
         warnings: warnings(drafts.iter().flatten(), longest_lease),
     })

@@ -115,6 +115,11 @@ identifier!(
     ServerId,
     "host-a:7300"
 );
+identifier!(
+    /// Names a rule of a document.
+    RuleName,
+    "per-tenant"
+);
 
 #[cfg(test)]
 mod tests {

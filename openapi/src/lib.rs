@@ -33,6 +33,7 @@ mod lease;
 mod number;
 pub mod paths;
 mod problem;
+mod rule;
 mod server_capacity;
 mod time;
 mod view;
@@ -43,11 +44,12 @@ pub use capacity::{
     ResourceRequest,
 };
 pub use discovery::{Discovery, Mastership};
-pub use ident::{ClientId, InvalidId, NodeId, ResourceId, ServerId};
+pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};
 pub use key_template::{InvalidTemplate, MAX_VALUE_BYTES, TemplatePart, template_parts};
 pub use lease::{CLOCK_DRIFT, Held, Lease, SafeCapacity};
 pub use number::{Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Seconds, Seq};
 pub use problem::{FieldError, Problem, ProblemType};
+pub use rule::{Fallback, OnLimit, OnMissingKey, Rule, RulesResponse};
 pub use server_capacity::{
     Band, ServerAnswer, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
     ServerResourceRequest,
@@ -60,6 +62,9 @@ pub const OPENAPI_JSON: &str = include_str!("../openapi.json");
 
 /// The most bytes a body of a request may have: 4 MiB.
 pub const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+
+/// The most rules that a document may have: each request of a service walks through the rules for it.
+pub const MAX_RULES: usize = 1_000;
 
 /// The most resources that one request may carry.
 pub const MAX_RESOURCES: usize = 10_000;

@@ -16,6 +16,8 @@ pub const RESOURCES: &str = "/v1/resources";
 pub const RESOURCE: &str = "/v1/resources/{resource_id}";
 /// The holders of a live resource.
 pub const RESOURCE_LEASES: &str = "/v1/resources/{resource_id}/leases";
+/// The rules for a service.
+pub const RULES: &str = "/v1/rules";
 /// The server itself.
 pub const STATUS: &str = "/v1/status";
 /// Whether the process lives.

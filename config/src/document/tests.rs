@@ -328,6 +328,9 @@ resources:   # all of them
   - identifier_glob: "*"
     capacity: 1000
     algorithm: *terms
+rules:
+  - {name: r, service: "orders*", methods: [GET], path: "/{id}", resource: "tenant/{jwt:sub}", cost: 2,
+     on_limit: {action: delay, max_delay: 0.5}, on_missing_key: skip, fallback: safe, priority: -1}
 "#;
 
 /// What damages documents: pieces that mean something to YAML, to JSON, or to the reader.

@@ -74,14 +74,7 @@ impl<'n> Fields<'n> {
         let Some((node, place)) = self.get(name) else {
             return Ok(None);
         };
-        match (rule.read)(&node.value) {
-            Ok(value) => Ok(Some(value)),
-            Err(Refusal::NotAsExpected) => {
-                let message = format!("must be {}, not {}", rule.expected, node.value);
-                Err(faults.add(node.at, place, message))
-            }
-            Err(Refusal::Because(message)) => Err(faults.add(node.at, place, message)),
-        }
+        value(node, place, rule, faults).map(Some)
     }
 
     /// A field that must be there.
@@ -95,6 +88,15 @@ impl<'n> Fields<'n> {
             .ok_or_else(|| self.missing(name, format_args!("must be {}", rule.expected), faults))
     }
 
+    /// Reports that a field is wrong because of another.
+    pub(super) fn wrong(&self, name: &str, message: &str, faults: &mut FaultList) -> Reported {
+        let (at, place) = match self.get(name) {
+            Some((node, place)) => (node.at, place),
+            None => (self.at, self.place.clone()),
+        };
+        faults.add(at, place, message)
+    }
+
     /// Reports that a field is not there; what stands in for its position is that of the map.
     pub(super) fn missing(
         &self,
@@ -105,6 +107,22 @@ impl<'n> Fields<'n> {
         let message = format!("is missing; {expected}");
         faults.add(self.at, self.place.field(name), message)
     }
+}
+
+/// A value, as its rule has it.
+pub(super) fn value<T>(
+    node: &Node,
+    place: Place,
+    rule: &Rule<T>,
+    faults: &mut FaultList,
+) -> Result<T, Reported> {
+    (rule.read)(&node.value).map_err(|refusal| {
+        let message = match refusal {
+            Refusal::NotAsExpected => format!("must be {}, not {}", rule.expected, node.value),
+            Refusal::Because(message) => message,
+        };
+        faults.add(node.at, place, message)
+    })
 }
 
 fn unknown(name: &str, known: &[&str]) -> String {

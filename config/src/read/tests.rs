@@ -51,7 +51,7 @@ resources:
     algorithm: {kind: fair_share, lease_length: 0}
   - capacity: 5
     per: 0
-rules: []
+rules: {}
 "#;
     check(
         text,
@@ -67,7 +67,7 @@ rules: []
             r#"14:5: resources[2]: identifier_glob: is missing; must be a glob over identifiers, such as "tenant/*""#,
             r#"14:5: resources[2]: algorithm: is missing; must be here, or in a template for "*" to be taken from"#,
             r#"15:10: resources[2]: per: must be a number of seconds from 0.001 to 31536000 (a year), not 0"#,
-            r#"16:8: rules: not yet supported; leave the section out, and state the limits where the layer is built"#,
+            "16:8: rules: must be a list of rules, not a map",
         ],
     );
     let faults = faults(text);

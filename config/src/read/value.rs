@@ -161,14 +161,14 @@ fn unknown_kind(text: &str) -> Refusal {
     }
 }
 
-fn text(value: &Value) -> Result<String, Refusal> {
+pub(super) fn text(value: &Value) -> Result<String, Refusal> {
     value
         .as_text()
         .map(str::to_owned)
         .ok_or(Refusal::NotAsExpected)
 }
 
-fn number(value: &Value) -> Result<f64, Refusal> {
+pub(super) fn number(value: &Value) -> Result<f64, Refusal> {
     match value {
         Value::Number { value, .. } => Ok(*value),
         Value::Nothing | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
@@ -177,7 +177,7 @@ fn number(value: &Value) -> Result<f64, Refusal> {
     }
 }
 
-fn checked<T, E>(number: f64, check: fn(f64) -> Result<T, E>) -> Result<T, Refusal> {
+pub(super) fn checked<T, E>(number: f64, check: fn(f64) -> Result<T, E>) -> Result<T, Refusal> {
     check(number).map_err(|_| Refusal::NotAsExpected)
 }
 

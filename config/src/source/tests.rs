@@ -56,16 +56,14 @@ fn loads_what_the_file_says_now() {
 
 #[test]
 fn leads_every_fault_by_the_name_of_the_file() {
-    let (_directory, path) = file(b"resources: {}\nrules: []\n");
+    let (_directory, path) = file(b"resources: {}\nrules: {}\n");
     let error = Source::file(&path).load().unwrap_err();
     let name = path.display();
     assert_eq!(
         error.to_string().lines().collect::<Vec<_>>(),
         [
             format!("{name}:1:12: resources: must be a list of templates, not a map"),
-            format!(
-                "{name}:2:8: rules: not yet supported; leave the section out, and state the limits where the layer is built"
-            ),
+            format!("{name}:2:8: rules: must be a list of rules, not a map"),
         ]
     );
     assert_eq!(error.faults().unwrap().list().len(), 2);

@@ -1,0 +1,113 @@
+use doorman_openapi::{Fallback, OnLimit, OnMissingKey, Seconds, Unit};
+
+use crate::Document;
+
+fn parse(rules: &str) -> Document {
+    let text = format!(
+        "resources: [{{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]\nrules:\n{rules}"
+    );
+    Document::parse(&text).unwrap_or_else(|faults| panic!("{text}\n{faults}"))
+}
+
+const THREE: &str = "
+- {name: health, service: '*', path: /healthz, on_limit: {action: exempt}}
+- name: per-tenant
+  service: 'orders*'
+  methods: [GET, POST]
+  path: '/v1/orders/{id}'
+  resource: 'tenant/{jwt:sub}'
+  unit: rate
+  cost: 2
+  burst: 0.5
+  on_limit: {action: delay, max_delay: 0.25}
+  on_missing_key: skip
+  fallback: optimistic
+  priority: -3
+- {name: all, service: 'orders', resource: api}
+";
+
+#[test]
+fn says_what_is_written_and_fills_in_what_is_left_out() {
+    let document = parse(THREE);
+    let [health, tenant, all] = document.rules() else {
+        panic!("{document:?}");
+    };
+    let tenant = tenant.stated();
+    assert_eq!(tenant.name.as_str(), "per-tenant");
+    assert_eq!(
+        tenant.methods.as_deref(),
+        Some(&["GET".to_owned(), "POST".to_owned()][..])
+    );
+    assert_eq!(tenant.path.as_deref(), Some("/v1/orders/{id}"));
+    assert_eq!(tenant.resource.as_deref(), Some("tenant/{jwt:sub}"));
+    assert_eq!((tenant.cost.get(), tenant.burst.get()), (2.0, 0.5));
+    let max_delay = Seconds::new(0.25).unwrap();
+    assert_eq!(tenant.on_limit, OnLimit::Delay { max_delay });
+    assert_eq!(tenant.on_missing_key, OnMissingKey::Skip);
+    assert_eq!(tenant.fallback, Fallback::Optimistic);
+    assert_eq!(tenant.priority, -3);
+
+    let all = all.stated();
+    assert_eq!((&all.methods, &all.path), (&None, &None));
+    assert_eq!((all.cost.get(), all.burst.get()), (1.0, 1.0));
+    assert_eq!(all.on_limit, OnLimit::Reject);
+    assert_eq!(all.on_missing_key, OnMissingKey::Shared);
+    assert_eq!(
+        (all.unit, all.fallback, all.priority),
+        (Unit::Rate, Fallback::Safe, 0)
+    );
+    assert_eq!(health.stated().resource, None);
+}
+
+#[test]
+fn without_a_lease_a_gauge_admits_nothing_unless_it_says_so() {
+    let document = parse(
+        "- {name: a, service: s, resource: r, unit: gauge}\n- {name: b, service: s, resource: r, unit: gauge, fallback: safe}\n",
+    );
+    let fallbacks = document.rules().iter().map(|rule| rule.stated().fallback);
+    assert_eq!(
+        fallbacks.collect::<Vec<_>>(),
+        [Fallback::Pessimistic, Fallback::Safe]
+    );
+}
+
+#[test]
+fn a_service_is_told_of_its_rules_in_order() {
+    let document = parse(THREE);
+    let names = |service: &str| {
+        let rules = document.rules_for(service).rules.into_iter();
+        rules.map(|rule| rule.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("orders"), ["health", "per-tenant", "all"]);
+    assert_eq!(names("orders-eu"), ["health", "per-tenant"]);
+    assert_eq!(names("shop"), ["health"]);
+}
+
+#[test]
+fn the_version_for_a_service_changes_with_its_rules_alone() {
+    let before = parse(THREE);
+    let after = parse(&THREE.replace("orders*", "orders?*"));
+    let same =
+        |service: &str| before.rules_for(service).version == after.rules_for(service).version;
+    assert_eq!(
+        ["shop", "orders", "orders-eu"].map(same),
+        [true, false, false]
+    );
+    assert_ne!(before.version(), after.version());
+    assert_ne!(before, after);
+}
+
+#[test]
+fn reads_what_it_writes_and_what_is_told() {
+    let document = parse(THREE);
+    let written = serde_json::to_string(&document).unwrap();
+    let again = Document::parse(&written).unwrap();
+    assert_eq!(again, document);
+    assert_eq!(again.version(), document.version());
+    let told = document.rules_for("orders");
+    let written = serde_json::to_string(&told).unwrap();
+    assert_eq!(
+        serde_json::from_str::<doorman_openapi::RulesResponse>(&written).unwrap(),
+        told
+    );
+}
