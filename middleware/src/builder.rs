@@ -1,15 +1,18 @@
 //! From settings to a handle and its worker.
 
+#[cfg(feature = "reqwest")]
+mod over_http;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use doorman_openapi::{ClientId, InvalidId};
-use tokio::{runtime, sync::mpsc};
+use tokio::sync::mpsc;
 
 use crate::{
     Credentials, Doorman, WorkerState,
     lease::{
-        Address, Carrier, Holder, HolderSettings, HttpTransport, InvalidAddress, Parts, Transport,
-        TransportError, Worker,
+        Address, Carrier, Holder, HolderSettings, InvalidAddress, Parts, Transport, TransportError,
+        Worker,
     },
     limiter::{Registry, Source},
     status::Status,
@@ -26,6 +29,8 @@ pub struct Builder {
     servers: Vec<String>,
     service: Option<String>,
     credentials: Option<Credentials>,
+    /// In PEM.
+    #[cfg(feature = "reqwest")]
     authority: Option<Vec<u8>>,
     max_keys: usize,
     idle_after: Duration,
@@ -50,9 +55,11 @@ pub enum BuildError {
     #[error("credentials")]
     Credentials(#[source] TransportError),
     /// Connections cannot be made at all, for the authority's certificate, or for want of certificates on the system.
+    #[cfg(feature = "reqwest")]
     #[error("transport")]
     Transport(#[source] TransportError),
     /// [`Builder::spawn`] outside a runtime.
+    #[cfg(feature = "reqwest")]
     #[error("there is no tokio runtime to spawn the worker on")]
     NoRuntime,
 }
@@ -63,6 +70,7 @@ impl Builder {
             servers: vec![server],
             service: None,
             credentials: None,
+            #[cfg(feature = "reqwest")]
             authority: None,
             max_keys: MAX_KEYS,
             idle_after: IDLE_AFTER,
@@ -89,12 +97,6 @@ impl Builder {
         self
     }
 
-    /// The certificates in PEM that servers are trusted by, instead of those of the system.
-    pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.authority = Some(pem.into());
-        self
-    }
-
     /// How many keys made of requests are limited one by one at the same time: 100,000 unless it is said. Those beyond share one.
     /// What the program names does not count.
     pub fn max_keys(mut self, keys: usize) -> Self {
@@ -109,20 +111,8 @@ impl Builder {
         self
     }
 
-    /// The handle, and the worker that leases for it once it is [run](Worker::run).
-    ///
-    /// # Errors
-    /// [`BuildError`] when a setting makes no sense. Servers are not asked.
-    pub fn build(self) -> Result<(Doorman, Worker), BuildError> {
-        let servers = self.addresses()?;
-        let encrypted = servers.iter().any(Address::is_encrypted);
-        let transport = HttpTransport::new(self.authority.as_deref(), encrypted)
-            .map_err(BuildError::Transport)?;
-        self.assemble(servers, transport)
-    }
-
-    /// Like [`build`](Self::build), with another way to the control plane: a mock, a router in this process, a client with its own
-    /// middleware. It must follow no redirects and repeat no request.
+    /// The handle and the worker, with a way to the control plane of your own: a mock, a router in this process, a client with its
+    /// own middleware. It must follow no redirects and repeat no request.
     ///
     /// # Errors
     /// [`BuildError`] when a setting makes no sense.
@@ -132,17 +122,6 @@ impl Builder {
     ) -> Result<(Doorman, Worker<T>), BuildError> {
         let servers = self.addresses()?;
         self.assemble(servers, transport)
-    }
-
-    /// The handle, with its worker spawned on the current runtime. The handle can [tell](Doorman::worker_state) when it dies.
-    ///
-    /// # Errors
-    /// [`BuildError`] when a setting makes no sense, or there is no runtime.
-    pub fn spawn(self) -> Result<Doorman, BuildError> {
-        let runtime = runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-        let (doorman, worker) = self.build()?;
-        runtime.spawn(worker.run());
-        Ok(doorman)
     }
 
     fn addresses(&self) -> Result<Arc<[Address]>, BuildError> {
@@ -225,10 +204,14 @@ impl fmt::Debug for Builder {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use http::{Request, Response};
+
     use super::*;
 
     fn refusal(builder: Builder) -> BuildError {
-        builder.build().map(drop).unwrap_err()
+        let (nobody, _) = tower_test::mock::pair::<Request<Bytes>, Response<Bytes>>();
+        builder.build_with(nobody).map(drop).unwrap_err()
     }
 
     #[test]
@@ -246,11 +229,6 @@ mod tests {
             refusal(good().credentials(Credentials::token(""))),
             BuildError::Credentials(_)
         ));
-        assert!(matches!(
-            refusal(good().certificate_authority("no certificate")),
-            BuildError::Transport(_)
-        ));
-        assert!(good().build().is_ok());
     }
 
     #[test]

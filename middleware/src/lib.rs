@@ -10,7 +10,7 @@
 //! limit does what its [`Fallback`] says.
 //!
 //! ```no_run
-//! # #[cfg(feature = "axum")]
+//! # #[cfg(all(feature = "axum", feature = "reqwest"))]
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
 //!
@@ -44,6 +44,7 @@
 //! Without requests of its own, code asks directly:
 //!
 //! ```no_run
+//! # #[cfg(feature = "reqwest")]
 //! # async fn work() -> Result<(), Box<dyn std::error::Error>> {
 //! use tower_doorman::{Cost, Doorman};
 //!
@@ -61,6 +62,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `axum` (default) | keys from axum's route template (`MatchedPath`) and peer address (`ConnectInfo`) |
+//! | `reqwest` (default) | the way to the control plane that [`Builder`] takes unless it is [given another](Builder::build_with): HTTP, TLS with rustls |
 
 mod admission;
 mod body;

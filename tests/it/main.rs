@@ -13,6 +13,7 @@ mod fleet;
 mod hostile;
 mod idle;
 mod outage;
+mod packages;
 mod reload;
 mod restart;
 mod service;

@@ -15,12 +15,14 @@ use tower_service::Service;
 use super::{
     address::Address,
     reply::{self, Failed},
-    transport::TransportError,
 };
 use crate::Credentials;
 
-/// A service that can be the way to the control plane: [`HttpTransport`](super::HttpTransport) in production, a mock or an
-/// in-process router in tests.
+/// An error of a transport.
+pub type TransportError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A service that can be the way to the control plane: `HttpTransport` (feature `reqwest`) in production, a mock or an in-process
+/// router in tests.
 pub trait Transport:
     Service<
         Request<Bytes>,

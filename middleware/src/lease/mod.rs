@@ -22,14 +22,16 @@ mod resources;
 pub(crate) mod testing;
 mod told;
 mod tracked;
+#[cfg(feature = "reqwest")]
 mod transport;
 mod worker;
 
 pub use address::InvalidAddress;
-pub use carrier::Transport;
+pub use carrier::{Transport, TransportError};
 pub use event::{Demand, Effect, Event, Failure, Holding, Leased, Told, Warning};
 pub use holder::{Holder, HolderSettings};
-pub use transport::{HttpTransport, TransportError};
+#[cfg(feature = "reqwest")]
+pub use transport::HttpTransport;
 pub use worker::Worker;
 
 pub(crate) use address::Address;

@@ -13,8 +13,7 @@ use http::{Request, Response};
 use reqwest::{Certificate, Client, redirect};
 use tower_service::Service;
 
-/// An error of a transport.
-pub type TransportError = Box<dyn std::error::Error + Send + Sync>;
+use super::TransportError;
 
 /// No answer is longer than this: a thousand leases are a third of a megabyte.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;

@@ -32,13 +32,18 @@ use super::{
     publish,
     rarely::Counted,
     tracked::Limiters,
-    transport::HttpTransport,
 };
 use crate::{
     clock,
     limiter::{Nudge, Registry},
     status::{Status, WorkerState},
 };
+
+/// The way that is taken unless another is given; without the feature `reqwest` there is none.
+#[cfg(feature = "reqwest")]
+type Usual = super::HttpTransport;
+#[cfg(not(feature = "reqwest"))]
+type Usual = std::convert::Infallible;
 
 /// What is idle is given back without haste.
 const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
@@ -70,7 +75,7 @@ pub(crate) struct Parts<T> {
 
 /// The one task of a process that leases for all of its limits. It does nothing until it is [run](Self::run).
 #[must_use = "no lease comes unless the worker is run"]
-pub struct Worker<T = HttpTransport> {
+pub struct Worker<T = Usual> {
     parts: Parts<T>,
     limiters: Limiters,
     waiters: Waiters,

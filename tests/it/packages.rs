@@ -1,0 +1,96 @@
+//! What the two crates that services build bring along, as cargo itself resolves it.
+
+use std::{collections::HashMap, process::Command};
+
+use serde_json::Value;
+
+/// The oldest Rust that services may build the two crates with.
+const OLDEST_RUST: (u32, u32) = (1, 88);
+
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .arg("--locked")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).expect("cargo writes text")
+}
+
+/// Every package that is built into one of ours: its name and version.
+fn tree(package: &str, features: &[&str]) -> Vec<(String, String)> {
+    let common = ["tree", "-e", "normal", "--prefix", "none", "-f", "{p}"];
+    let arguments = [&common[..], &["-p", package], features].concat();
+    cargo(&arguments)
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            let name = words.next()?;
+            let version = words.next()?.strip_prefix('v')?;
+            Some((name.to_owned(), version.to_owned()))
+        })
+        .collect()
+}
+
+fn names(features: &[&str]) -> Vec<String> {
+    let tree = tree("tower-doorman", features).into_iter();
+    tree.map(|(name, _)| name).collect()
+}
+
+#[test]
+fn builds_that_do_not_want_them_have_no_axum_no_reqwest_and_no_jsonwebtoken() {
+    let optional = ["axum", "reqwest", "jsonwebtoken"];
+    let bare = names(&["--no-default-features"]);
+    assert!(bare.contains(&"http".to_owned()), "{bare:?}");
+    for name in optional {
+        assert!(!bare.contains(&name.to_owned()), "{name}");
+    }
+    assert!(!names(&[]).contains(&"jsonwebtoken".to_owned()));
+    for (feature, brings) in [("axum", "axum"), ("reqwest", "reqwest")] {
+        let alone = names(&["--no-default-features", "--features", feature]);
+        for name in optional {
+            let expected = name == brings;
+            assert_eq!(
+                alone.contains(&name.to_owned()),
+                expected,
+                "{feature}: {name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_package_asks_for_a_newer_rust_than_services_are_promised() {
+    // Packages for other systems than this one may not be here.
+    let version = cargo(&["--version", "--verbose"]);
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let platform = ["--filter-platform", host.unwrap()];
+    let metadata = cargo(&[&["metadata", "--format-version", "1"], &platform[..]].concat());
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let asks: HashMap<_, _> = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|package| {
+            let text = |field: &str| package[field].as_str().map(str::to_owned);
+            Some(((text("name")?, text("version")?), text("rust_version")?))
+        })
+        .collect();
+    for package in ["tower-doorman", "doorman-openapi"] {
+        let tree = tree(package, &["--all-features"]);
+        assert!(
+            asks.contains_key(&tree[0]),
+            "{package} says what it asks for"
+        );
+        for package in tree {
+            let Some(asked) = asks.get(&package) else {
+                continue;
+            };
+            let mut numbers = asked.split('.').map(|number| number.parse().unwrap());
+            let asked = (numbers.next().unwrap(), numbers.next().unwrap_or(0));
+            assert!(asked <= OLDEST_RUST, "{package:?} asks for {asked:?}");
+        }
+    }
+}
