@@ -11,10 +11,6 @@ impl Figures {
         Self(vec![figure])
     }
 
-    pub(crate) fn of_rounds(rounds: Vec<f64>) -> Self {
-        Self(rounds)
-    }
-
     /// The least of all rounds: the least disturbed one, when a figure is a cost. NaN without any.
     #[must_use]
     pub fn least(&self) -> f64 {
@@ -60,13 +56,19 @@ impl Figures {
     }
 }
 
+impl FromIterator<f64> for Figures {
+    fn from_iter<I: IntoIterator<Item = f64>>(rounds: I) -> Self {
+        Self(rounds.into_iter().collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_median_is_the_middle_or_lies_between_the_two_in_the_middle() {
-        let median = |rounds: &[f64]| Figures::of_rounds(rounds.to_vec()).median();
+        let median = |rounds: &[f64]| Figures(rounds.to_vec()).median();
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[9.0, 1.0, 3.0]), 3.0);
         assert_eq!(median(&[9.0, 1.0, 3.0, 4.0]), 3.5);
@@ -75,8 +77,8 @@ mod tests {
 
     #[test]
     fn a_ratio_is_taken_round_by_round() {
-        let a = Figures::of_rounds(vec![10.0, 100.0, 12.0]);
-        let b = Figures::of_rounds(vec![5.0, 50.0, 4.0]);
+        let a = Figures(vec![10.0, 100.0, 12.0]);
+        let b = Figures(vec![5.0, 50.0, 4.0]);
         assert_eq!(a.over(&b).median(), 2.0);
         assert_eq!(a.minus(&b).most(), 50.0);
         assert_eq!(a.minus(&b).least(), 5.0);

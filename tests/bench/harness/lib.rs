@@ -16,6 +16,6 @@ mod table;
 pub use self::{
     effort::Effort,
     figures::Figures,
-    rounds::{Turn, nanos_per, take_turns},
+    rounds::{Turn, nanos_per, take_turns, take_turns_of},
     table::{Row, Table, Target},
 };

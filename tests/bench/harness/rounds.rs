@@ -5,27 +5,32 @@ use std::time::Instant;
 use crate::Figures;
 
 /// One side of a comparison: runs one round, and returns its figure.
-pub type Turn<'a> = &'a mut dyn FnMut() -> f64;
+pub type Turn<'a, T = f64> = &'a mut dyn FnMut() -> T;
 
 /// Runs so many rounds of each side, one side after the other, every second time in the opposite order. A round before the first warms
 /// up and does not count.
-pub fn take_turns<const N: usize>(rounds: usize, mut sides: [Turn<'_>; N]) -> [Figures; N] {
-    let mut figures = [(); N].map(|()| Vec::with_capacity(rounds));
+pub fn take_turns<const N: usize>(rounds: usize, sides: [Turn<'_>; N]) -> [Figures; N] {
+    take_turns_of(rounds, sides).map(|figures| figures.into_iter().collect())
+}
+
+/// The same where a round tells more than one figure, or may fail.
+pub fn take_turns_of<T, const N: usize>(rounds: usize, mut sides: [Turn<'_, T>; N]) -> [Vec<T>; N] {
+    let mut told = [(); N].map(|()| Vec::with_capacity(rounds));
     for round in 0..=rounds {
-        let turn = |(side, figures): (&mut Turn<'_>, &mut Vec<f64>)| {
-            let figure = side();
+        let turn = |(side, told): (&mut Turn<'_, T>, &mut Vec<T>)| {
+            let result = side();
             if round > 0 {
-                figures.push(figure);
+                told.push(result);
             }
         };
-        let pairs = sides.iter_mut().zip(&mut figures);
+        let pairs = sides.iter_mut().zip(&mut told);
         if round.is_multiple_of(2) {
             pairs.for_each(turn);
         } else {
             pairs.rev().for_each(turn);
         }
     }
-    figures.map(Figures::of_rounds)
+    told
 }
 
 /// How long something takes that is done so many times over, in nanoseconds for one time.
@@ -62,7 +67,7 @@ mod tests {
             ],
         );
         assert_eq!(*order.borrow(), "abbaabba");
-        assert_eq!(a, Figures::of_rounds(vec![4.0, 5.0, 8.0]));
-        assert_eq!(b, Figures::of_rounds(vec![0.0; 3]));
+        assert_eq!(a, [4.0, 5.0, 8.0].into_iter().collect());
+        assert_eq!(b, [0.0; 3].into_iter().collect());
     }
 }

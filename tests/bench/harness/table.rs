@@ -125,15 +125,29 @@ fn spread(figures: &Figures) -> String {
     format!("{} [{}–{}]", short(median), short(least), short(most))
 }
 
-/// Three digits, or as many as stand before the point.
+/// Two or three digits that count, or as many as stand before the point.
 fn short(figure: f64) -> String {
     let decimals = match figure.abs() {
         0.0 => 0,
+        size if size < 0.01 => 5,
         size if size < 10.0 => 2,
         size if size < 100.0 => 1,
         _ => 0,
     };
-    format!("{figure:.decimals$}")
+    let text = format!("{figure:.decimals$}");
+    let grouped = decimals == 0 && text.bytes().all(|digit| digit.is_ascii_digit());
+    if grouped { thousands(&text) } else { text }
+}
+
+fn thousands(digits: &str) -> String {
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -164,5 +178,21 @@ mod tests {
         assert!(text.contains("0.50 ×  at most 0.65: met"), "{text}");
         assert!(text.contains("1.00 ×  at most 0.65: missed"), "{text}");
         assert!(text.contains("at least 8.00: missed"), "{text}");
+    }
+
+    #[test]
+    fn small_figures_keep_digits_and_large_ones_are_grouped() {
+        for (figure, text) in [
+            (0.0, "0"),
+            (0.000_19, "0.00019"),
+            (0.654, "0.65"),
+            (12.34, "12.3"),
+            (999.6, "1,000"),
+            (21_058_314.0, "21,058,314"),
+            (-1_234.0, "-1234"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(short(figure), text);
+        }
     }
 }

@@ -49,6 +49,8 @@ impl Plane {
                 unit: Some(Unit::Rate),
                 per: Some(Seconds::from(Duration::from_secs(1))),
                 safe_capacity: SafeCapacity::AtMost(Capacity::saturating(1.0)),
+                admission_probability: None,
+                balance: None,
             }
         });
         CapacityResponse {
