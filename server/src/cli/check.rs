@@ -25,12 +25,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, Failure> {
     for warning in document.warnings() {
         writeln!(err, "warning: {file}:{warning}")?;
     }
-    let templates = match document.templates().len() {
-        1 => "1 template".to_owned(),
-        count => format!("{count} templates"),
+    let templates = counted(document.templates().len(), "template");
+    let rules = match document.rules().len() {
+        0 => String::new(),
+        count => format!(", {}", counted(count, "rule")),
     };
     Ok(format!(
-        "{file}: ok, {templates}, version {}\n",
+        "{file}: ok, {templates}{rules}, version {}\n",
         document.version()
     ))
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
 }

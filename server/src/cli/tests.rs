@@ -181,5 +181,23 @@ fn the_faults_of_a_document_are_told_line_by_line() {
     );
 
     std::fs::write(&file, "resources: []\n").unwrap();
-    assert!(check::run(&arguments).unwrap().contains("ok, 0 templates"));
+    assert!(
+        check::run(&arguments)
+            .unwrap()
+            .contains("ok, 0 templates, version")
+    );
+
+    let rules = "resources: []\nrules:\n- {name: a, service: s, resource: api}\n";
+    std::fs::write(&file, rules).unwrap();
+    assert!(
+        check::run(&arguments)
+            .unwrap()
+            .contains("ok, 0 templates, 1 rule,")
+    );
+    std::fs::write(&file, rules.replace("resource:", "resorce:")).unwrap();
+    let failure = check::run(&arguments).unwrap_err().to_string();
+    assert!(
+        failure.contains("limits.yaml:3:25: rules[0] \"a\": resorce:"),
+        "{failure}"
+    );
 }

@@ -27,6 +27,7 @@ pub(super) fn base() -> OpenApi {
         [
             ("leases", "Clients lease capacity, and give it back"),
             ("server tree", "Nodes lease on behalf of their clients"),
+            ("rules", "Services learn what limits they wear"),
             ("views", "What operators look at"),
             ("probes", "Whether the server lives and takes requests"),
         ]

@@ -1,12 +1,13 @@
 //! The HTTP shell around the core.
 //!
 //! A request walks `mod` (the router) → `extract` (`media`, `body`, `read`, `query`: untrusted bytes to checked values) → a handler
-//! (`capacity`, `server_capacity`, `resources`, `about`, `probes`, `metrics`) → the books → `reply`, or `refusal` when anything is wrong on the
+//! (`capacity`, `server_capacity`, `resources`, `rules`, `about`, `probes`, `metrics`) → the books → `reply` or `conditional`, or `refusal` when anything is wrong on the
 //! way. Every handler is registered together with its documentation; `document` adds what they share.
 
 mod about;
 mod body;
 mod capacity;
+mod conditional;
 mod cursor;
 mod docs;
 mod document;
@@ -20,6 +21,7 @@ mod read;
 mod refusal;
 mod reply;
 mod resources;
+mod rules;
 mod server_capacity;
 
 #[cfg(test)]
@@ -65,6 +67,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(server_capacity::routes())
         .merge(about::routes())
         .merge(resources::routes())
+        .merge(rules::routes())
         .merge(probes::routes())
         .merge(metrics::routes())
         .merge(docs::routes())

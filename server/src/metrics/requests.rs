@@ -177,7 +177,7 @@ where
 const OTHER: &str = "other";
 
 /// The routes that are told apart; whatever else is asked for is one more.
-const ROUTES: [&str; 14] = [
+const ROUTES: [&str; 15] = [
     paths::CAPACITY,
     paths::CAPACITY_RELEASE,
     paths::SERVER_CAPACITY,
@@ -186,6 +186,7 @@ const ROUTES: [&str; 14] = [
     paths::RESOURCES,
     paths::RESOURCE,
     paths::RESOURCE_LEASES,
+    paths::RULES,
     paths::STATUS,
     paths::LIVEZ,
     paths::READYZ,

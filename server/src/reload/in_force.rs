@@ -56,7 +56,7 @@ impl InForce {
     }
 
     /// A new document is in force.
-    pub(super) fn replace(&mut self, document: Arc<Document>) {
+    pub(crate) fn replace(&mut self, document: Arc<Document>) {
         self.document = document;
         self.error = None;
         self.reloads.applied = self.reloads.applied.saturating_add(1);

@@ -7,6 +7,7 @@ mod metrics;
 mod openapi;
 mod probes;
 mod routing;
+mod rules;
 mod views;
 
 use std::sync::Arc;
@@ -32,7 +33,12 @@ use crate::{
 
 /// A fresh server with the built-in document.
 fn app() -> Arc<App> {
-    let document = Arc::new(Document::built_in());
+    app_with(Document::built_in())
+}
+
+/// A fresh server with this document.
+fn app_with(document: Document) -> Arc<App> {
+    let document = Arc::new(document);
     let settings = core::Settings {
         max_leases: 1_000_000,
         unmatched: Unmatched::Grant,

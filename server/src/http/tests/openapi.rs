@@ -79,6 +79,7 @@ fn others_can_read_the_openapi_document() {
         "lease_server_capacity",
         "list_leases",
         "list_resources",
+        "list_rules",
         "release_capacity",
         "release_server_capacity",
     ];
