@@ -19,6 +19,15 @@ pub(crate) fn window_length(refresh_interval: f64) -> f64 {
     (2.0 * refresh_interval).clamp(SHORTEST, LONGEST)
 }
 
+/// Whether more is asked for than was attempted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Headroom {
+    /// A little, so that what is leased is enough for a busier moment.
+    Some,
+    /// Nothing: what all want decides how much each may do, and more than the truth would suppress who keeps to the limit.
+    None,
+}
+
 /// Attempts over the last few seconds, taken from their running total.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
@@ -96,7 +105,7 @@ impl Window {
     }
 
     /// The demand, in attempts a second: finite, not negative, and 0 when nothing was attempted.
-    pub(crate) fn wants(&self) -> f64 {
+    pub(crate) fn wants(&self, headroom: Headroom) -> f64 {
         // A demand that has just begun is not watered down by the quiet before it.
         let active = self.slots.iter().rposition(|slot| slot.attempts > 0.0);
         let Some(oldest) = active else {
@@ -109,7 +118,10 @@ impl Window {
                 attempts + f64::from(slot.attempts),
             )
         });
-        let headroom = f64::max(0.1 * attempts, attempts.sqrt());
+        let headroom = match headroom {
+            Headroom::Some => f64::max(0.1 * attempts, attempts.sqrt()),
+            Headroom::None => 0.0,
+        };
         (attempts + headroom) / f64::max(seconds, SHORTEST)
     }
 }
@@ -148,7 +160,7 @@ mod tests {
                 total += rate(time - step * (1.0 - f64::from(part) / 100.0)) * step / 100.0;
             }
             window.look(total, length, start.after_seconds(time));
-            wants.push((time, window.wants()));
+            wants.push((time, window.wants(Headroom::Some)));
         }
         wants
     }
@@ -198,11 +210,17 @@ mod tests {
                 Moment::ORIGIN.after_seconds(f64::from(look) / 1000.0),
             );
         }
-        assert!((100.0..=115.0).contains(&window.wants()), "{window:?}");
+        assert!(
+            (100.0..=115.0).contains(&window.wants(Headroom::Some)),
+            "{window:?}"
+        );
         // An hour without a look is one long sub-interval.
         let much_later = Moment::ORIGIN.after_seconds(3610.0);
         window.look(total + 7200.0, 2.0, much_later);
-        assert!((2.0..=2.3).contains(&window.wants()), "{window:?}");
+        assert!(
+            (2.0..=2.3).contains(&window.wants(Headroom::Some)),
+            "{window:?}"
+        );
     }
 
     proptest! {
@@ -219,7 +237,7 @@ mod tests {
             for (seconds, total) in looks {
                 now = now.after_seconds(seconds);
                 window.look(total, length, now);
-                let wants = window.wants();
+                let wants = window.wants(Headroom::Some);
                 prop_assert!(wants.is_finite() && wants >= 0.0, "{}", wants);
                 last = total;
             }
@@ -227,7 +245,7 @@ mod tests {
                 now = now.after_seconds(length / SUB_INTERVALS);
                 window.look(last, length, now);
             }
-            prop_assert_eq!(window.wants(), 0.0);
+            prop_assert_eq!(window.wants(Headroom::Some), 0.0);
         }
     }
 }

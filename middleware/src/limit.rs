@@ -43,7 +43,8 @@ pub enum OnLimit {
     /// It is refused at once.
     #[default]
     Reject,
-    /// It waits for its turn; it is refused at once when that would not come in time, or too many wait already. A caller that goes
+    /// It waits for its turn; it is refused at once when that would not come in time, or too many wait already, or the resource
+    /// is suppressed and chance is against the request: there is nothing to wait for. A caller that goes
     /// away gives its place back.
     Delay {
         /// How long it waits at most.

@@ -1,12 +1,15 @@
 //! A limit used directly, without a layer.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Cost, Fallback, Refusal, clock,
+    Cost, Fallback, Refusal, RefusalReason, clock,
     key::constant,
     limiter::{Burst, Limiter, LimiterSettings, Patience, Place, Refused, Registry},
 };
+
+/// Between tries that are left to chance: a timer is no finer.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// The rate of one resource, for code that asks before it acts: made by [`Doorman::rate`](crate::Doorman::rate). Cheap to clone.
 ///
@@ -47,7 +50,15 @@ impl Rate {
     /// # Cancel safety
     /// Safe: dropping the future gives its place back.
     pub async fn wait(&self, cost: Cost) -> Result<(), Refusal> {
-        let mut place = self.take(cost, Patience::Forever)?;
+        let mut place = loop {
+            match self.take(cost, Patience::Forever) {
+                // Chance may favour the next try.
+                Err(refusal) if refusal.reason() == RefusalReason::Suppressed => {
+                    tokio::time::sleep(refusal.retry_after().max(SHORTEST_PAUSE)).await;
+                }
+                taken => break taken?,
+            }
+        };
         let turn = place.turn(self.registry.orphaned()).await;
         turn.map_err(|refused| self.refusal(refused))?;
         place.keep();

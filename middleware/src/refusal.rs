@@ -34,6 +34,8 @@ pub enum RefusalReason {
     Overflow,
     /// Too many wait already: 503.
     QueueFull,
+    /// The limit is spent over the whole fleet, and chance has chosen this request among those that must go: 429. The next may pass.
+    Suppressed,
     /// The request lacks what its key is made of: 400.
     MissingKey,
 }
@@ -63,6 +65,7 @@ impl Refusal {
                 Why::NoLease => RefusalReason::NoLease,
                 Why::Overflow => RefusalReason::Overflow,
                 Why::QueueFull => RefusalReason::QueueFull,
+                Why::Suppressed => RefusalReason::Suppressed,
             },
             retry_after: wait(refused.until, now),
         }
@@ -166,7 +169,7 @@ struct Answer {
 impl RefusalReason {
     fn answer(self) -> Answer {
         match self {
-            Self::Spent | Self::Blocked => Answer {
+            Self::Spent | Self::Blocked | Self::Suppressed => Answer {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 kind: Some("quota-exceeded"),
                 title: "Request cannot be satisfied as assigned quota has been exceeded",
@@ -199,6 +202,12 @@ impl fmt::Display for Refusal {
             }
             RefusalReason::QueueFull => {
                 write!(f, "too many requests wait for the limit `{limit}`")
+            }
+            RefusalReason::Suppressed => {
+                write!(
+                    f,
+                    "the limit `{limit}` is spent, and lets only some requests pass"
+                )
             }
             RefusalReason::MissingKey => {
                 write!(f, "the request lacks what the limit `{limit}` is kept by")

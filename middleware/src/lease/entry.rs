@@ -6,7 +6,7 @@ use doorman_openapi::{
     Answer, Capacity, Held, Moment, Reason, ResourceId, ResourceRequest, Seconds, Seq,
 };
 
-use super::{Demand, Holding, Leased, Told, backoff::LONGEST_WHILE_LAPSED};
+use super::{Demand, Holding, Leased, SharedBalance, Sharing, Told, backoff::LONGEST_WHILE_LAPSED};
 
 /// A new resource waits so long for others, so that a burst of new keys goes in one request.
 pub(super) const GATHERING: Duration = Duration::from_millis(3);
@@ -43,6 +43,8 @@ pub(super) struct Entry {
     demand: Demand,
     /// What the newest request asked for.
     asked: Capacity,
+    /// What it said had been used.
+    reported: Capacity,
     lease: Option<Leased>,
     /// Of this resource once it has been answered for, of its template before.
     told: Option<Arc<Told>>,
@@ -63,6 +65,7 @@ impl Entry {
         Self {
             demand,
             asked: Capacity::ZERO,
+            reported: Capacity::ZERO,
             lease: None,
             told,
             answered: false,
@@ -134,6 +137,7 @@ impl Entry {
     /// It goes into the request of this number.
     pub(super) fn send(&mut self, id: &ResourceId, seq: Seq, now: Moment) -> ResourceRequest {
         self.asked = self.demand.wants;
+        self.reported = self.demand.used;
         self.sent = Some(now);
         self.state = State::UnderWay { seq };
         let has = self.held(now);
@@ -192,7 +196,7 @@ impl Entry {
         }
         let sent = self.sent.unwrap_or(now);
         let before = self.held(now).unwrap_or_default().get();
-        self.lease = lease_in(answer, sent).filter(|lease| now < lease.ends);
+        self.lease = lease_in(answer, sent, self.reported, now).filter(|lease| now < lease.ends);
         self.told = Some(told);
         self.answered = true;
         self.refused = false;
@@ -255,12 +259,21 @@ impl Entry {
 
 /// The lease that an answer brings, counted from when its request was sent. None at all is not the same as a lease on nothing:
 /// who waits for capacity has no lease yet, who is shut out has a lease of 0.
-fn lease_in(answer: &Answer, sent: Moment) -> Option<Leased> {
+fn lease_in(answer: &Answer, sent: Moment, reported: Capacity, now: Moment) -> Option<Leased> {
     let lease = answer.gets;
     let waiting = answer.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
     (lease.lease_length > Seconds::ZERO && !waiting).then(|| Leased {
         blocked: answer.reason == Reason::Blocked,
         capacity: lease.capacity,
         ends: sent.after(lease.lease_length.duration()),
+        sharing: match (answer.balance, answer.admission_probability) {
+            (Some(tokens), _) => Sharing::Bucket(SharedBalance {
+                tokens,
+                used: reported,
+                heard: now,
+            }),
+            (None, Some(probability)) => Sharing::Suppressed(probability),
+            (None, None) => Sharing::Divided,
+        },
     })
 }

@@ -28,7 +28,9 @@ mod worker;
 
 pub use address::InvalidAddress;
 pub use carrier::{Transport, TransportError};
-pub use event::{Demand, Effect, Event, Failure, Holding, Leased, Told, Warning};
+pub use event::{
+    Demand, Effect, Event, Failure, Holding, Leased, SharedBalance, Sharing, Told, Warning,
+};
 pub use holder::{Holder, HolderSettings};
 #[cfg(feature = "reqwest")]
 pub use transport::HttpTransport;

@@ -2,8 +2,11 @@
 
 use doorman_openapi::{Capacity, SafeCapacity, Seconds, Unit};
 
-use super::{Holding, Told};
-use crate::limiter::{Policy, SafeRate, Standing};
+use super::{Holding, Sharing, Told};
+use crate::{
+    demand::Headroom,
+    limiter::{Policy, SafeRate, Standing},
+};
 
 /// What a limiter is told of what is held. A capacity that counts what is in use at one time is no rate: for a limiter of rates
 /// there is then no lease.
@@ -28,12 +31,21 @@ pub(super) fn standing(holding: &Holding) -> Standing {
             safe,
             refresh_at: holding.refresh_at,
             policy,
+            sharing: lease.sharing,
         },
         Some(_) | None => Standing::NoLease {
             safe,
             refresh_at: holding.refresh_at,
             policy,
         },
+    }
+}
+
+/// Whether to ask for more than is attempted: not where what all want decides how much each may do.
+pub(super) fn headroom(holding: &Holding) -> Headroom {
+    match holding.lease.map(|lease| lease.sharing) {
+        Some(Sharing::Suppressed(_)) => Headroom::None,
+        Some(Sharing::Divided | Sharing::Bucket(_)) | None => Headroom::Some,
     }
 }
 
@@ -57,7 +69,7 @@ mod tests {
     use doorman_openapi::Moment;
 
     use super::*;
-    use crate::lease::Leased;
+    use crate::lease::{Leased, Sharing};
 
     fn holding(unit: Unit, safe: SafeCapacity) -> Holding {
         Holding {
@@ -65,6 +77,7 @@ mod tests {
                 capacity: Capacity::saturating(600.0),
                 ends: Moment::from_nanos(20),
                 blocked: false,
+                sharing: Sharing::Divided,
             }),
             told: Some(Arc::new(Told {
                 template: None,
@@ -94,6 +107,7 @@ mod tests {
                     limit: 6000.0,
                     per: 60.0
                 }),
+                sharing: Sharing::Divided,
             }
         );
         let lapsed = Holding {

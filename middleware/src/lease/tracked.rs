@@ -11,7 +11,7 @@ use doorman_openapi::{Capacity, Moment, ResourceId};
 
 use super::Demand;
 use crate::{
-    demand::{Window, fading, in_unit, window_length},
+    demand::{Headroom, Window, fading, in_unit, window_length},
     limiter::Limiter,
 };
 
@@ -25,6 +25,7 @@ pub(super) struct Tracked {
     window_length: f64,
     /// The seconds that the resource's rate is counted over.
     per: f64,
+    headroom: Headroom,
     last_attempt: Moment,
     next_look: Moment,
     /// Whether the control plane has answered for it.
@@ -40,8 +41,8 @@ impl Tracked {
             self.last_attempt = now;
         }
         let measured = || {
-            let mut per_second = self.window.wants();
-            if per_second == 0.0 && total > 0.0 {
+            let mut per_second = self.window.wants(self.headroom);
+            if per_second == 0.0 && total > 0.0 && self.headroom == Headroom::Some {
                 per_second = fading(now.seconds_since(self.last_attempt));
             }
             in_unit(per_second, self.per)
@@ -60,9 +61,10 @@ impl Tracked {
     }
 
     /// What the resource's answers say of how to measure.
-    pub(super) fn measure(&mut self, refresh_interval: Duration, per: f64) {
+    pub(super) fn measure(&mut self, refresh_interval: Duration, per: f64, headroom: Headroom) {
         self.window_length = window_length(refresh_interval.as_secs_f64());
         self.per = per;
+        self.headroom = headroom;
     }
 }
 
@@ -91,6 +93,7 @@ impl Limiters {
             window: Window::new(now),
             window_length: window_length(FIRST_INTERVAL),
             per: 1.0,
+            headroom: Headroom::Some,
             last_attempt: now,
             next_look: now,
             answered: false,

@@ -281,7 +281,8 @@ impl<T: Transport> Worker<T> {
             return;
         };
         let told = holding.told.as_deref();
-        tracked.measure(holding.refresh_interval, publish::per(told));
+        let headroom = publish::headroom(holding);
+        tracked.measure(holding.refresh_interval, publish::per(told), headroom);
         tracked.limiter.publish(publish::standing(holding), now);
         if publish::counts_in_use(told)
             && !std::mem::replace(&mut tracked.warned, true)

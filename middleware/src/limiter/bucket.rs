@@ -84,6 +84,8 @@ pub(crate) enum Supply {
         flow: Flow,
         ends: Moment,
         lapse: Flow,
+        /// What is left from now on, whatever was before; `None`: what there was.
+        left: Option<f64>,
     },
     NoLease {
         lapse: Flow,
@@ -155,12 +157,17 @@ impl Terms {
         }
     }
 
-    /// The terms that follow these at `now`.
-    pub(crate) fn succeed(&self, supply: Supply, now: Moment, burst: Burst) -> Change {
-        let (flow, ends, lapse) = match supply {
-            Supply::Lease { flow, ends, lapse } if now < ends => (flow, ends, lapse),
+    /// The terms that follow these at `now`, when so much has been taken by those who went.
+    pub(crate) fn succeed(&self, supply: Supply, taken: f64, now: Moment, burst: Burst) -> Change {
+        let (flow, ends, lapse, left) = match supply {
+            Supply::Lease {
+                flow,
+                ends,
+                lapse,
+                left,
+            } if now < ends => (flow, ends, lapse, left),
             Supply::Lease { lapse, .. } | Supply::NoLease { lapse } => {
-                (Flow::Shut, self.ends.min(now), lapse)
+                (Flow::Shut, self.ends.min(now), lapse, None)
             }
         };
         let next = if now < ends { flow } else { lapse };
@@ -187,7 +194,13 @@ impl Terms {
             Flow::Shut => self.credit,
             Flow::At(_) => false,
         };
+        let left = left.filter(|_| matches!(next, Flow::At(_)));
+        if let Some(left) = left {
+            issued = taken.max(view.floor) + left;
+        }
         let charged_to = match (next, lapse) {
+            // What is left counts all that was taken.
+            _ if left.is_some() => None,
             (Flow::At(rate), _) | (Flow::Shut, Flow::At(rate)) => Some(rate).filter(|_| owed),
             (Flow::Shut | Flow::Open, _) => None,
         };

@@ -28,7 +28,7 @@ use self::{
     bucket::View,
     cell::{AtomicF64, Words},
     line::Line,
-    published::{Published, WORDS},
+    published::{News, Published, WORDS},
 };
 pub(crate) use self::{
     place::{Patience, Place},
@@ -104,6 +104,8 @@ pub(crate) enum Why {
     Overflow,
     /// Too many wait already.
     QueueFull,
+    /// Chance, which is to keep all holders together within the capacity.
+    Suppressed,
 }
 
 /// What the response fields say of a limiter.
@@ -179,12 +181,20 @@ impl Limiter {
 
     /// Says what holds from `now` on, and wakes who waits.
     pub(crate) fn publish(&self, standing: Standing, now: Moment) {
-        let (supply, refresh_at, policy) = published::supply(standing, self.settings.fallback);
         // Before the words are being written: who holds the line reads them.
         let mut line = self.line();
         self.published.update(|words| {
             let old = Published::from_words(words);
-            let change = old.terms.succeed(supply, now, self.settings.burst);
+            // Who takes a token is counted as admitted later: read in this order, nobody is admitted who has not taken any.
+            let admitted = self.admitted.load();
+            let taken = self.spent.load() - self.undecided.load();
+            let News {
+                supply,
+                refresh_at,
+                policy,
+                admission,
+            } = published::news(standing, self.settings.fallback, admitted, now);
+            let change = old.terms.succeed(supply, taken, now, self.settings.burst);
             let at_most = line.forgive(change.at_most);
             self.spent
                 .update(|spent| spent.max(change.at_least).min(at_most));
@@ -192,6 +202,7 @@ impl Limiter {
                 terms: change.terms,
                 refresh_at,
                 policy,
+                admission,
             };
             (new.into_words(), ())
         });

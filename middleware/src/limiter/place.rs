@@ -98,6 +98,10 @@ impl Place {
         let mut published = limiter.read();
         let mut view = limiter.view(&published, now);
         let mut spent = limiter.spent.load();
+        if view.leased && !published.draw() {
+            let take = view.next(spent, self.cost.get());
+            return Err(limiter.suppress(take, &published, &view, now));
+        }
         let mut waits = None;
         // Held by who queues, so that the line is in the order of the tokens.
         let mut line = None;
@@ -259,6 +263,24 @@ impl Limiter {
             (true, Flow::At(_) | Flow::Open) => refused,
             (true, Flow::Shut) => refused.because(Why::Blocked),
             (false, _) => refused.because(Why::NoLease),
+        }
+    }
+
+    /// The refusal of a place by chance, counted: what is suppressed is wanted all the same. The next try is as good as this one, so
+    /// it makes sense when as much time has passed as one in so many takes, or when the chances may have changed.
+    fn suppress(&self, take: Take, published: &Published, view: &View, now: Moment) -> Refused {
+        self.refused.update(|total| total + take.cost);
+        let refresh_at = published.next_refresh();
+        let rate = view.rate().unwrap_or_default() * published.admission;
+        let next = now.after_seconds(1.0 / rate);
+        Refused {
+            why: Why::Suppressed,
+            until: Some(
+                refresh_at
+                    .filter(|&refresh| refresh > now)
+                    .map_or(next, |it| it.min(next)),
+            ),
+            refresh_at,
         }
     }
 

@@ -7,6 +7,7 @@ use super::{
     settings::Fallback,
     standing::{Policy, SafeRate, Standing},
 };
+use crate::lease::Sharing;
 
 /// All that a decision, a refusal and the response fields need to know of a resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,9 +17,14 @@ pub(super) struct Published {
     pub(super) refresh_at: Moment,
     /// The whole limit, as last told.
     pub(super) policy: Option<Policy>,
+    /// With which probability a request is admitted under the lease, if its turn has come.
+    pub(super) admission: f64,
 }
 
-pub(super) const WORDS: usize = 10;
+pub(super) const WORDS: usize = 11;
+
+/// The probability of what is not left to chance.
+const ALWAYS: f64 = 1.0;
 
 impl Published {
     /// What holds before anything was published.
@@ -27,12 +33,18 @@ impl Published {
             terms: Terms::new(lapse(fallback, None), now),
             refresh_at: now,
             policy: None,
+            admission: ALWAYS,
         }
     }
 
     /// When the leasing side asks next; `None` when it never does.
     pub(super) fn next_refresh(&self) -> Option<Moment> {
         Some(self.refresh_at).filter(|&moment| moment < Moment::NEVER)
+    }
+
+    /// Whether chance lets a request pass that asks under the lease. For all that is not suppressed it does.
+    pub(super) fn draw(&self) -> bool {
+        self.admission >= ALWAYS || fastrand::f64() < self.admission
     }
 
     pub(super) fn into_words(self) -> [u64; WORDS] {
@@ -49,6 +61,7 @@ impl Published {
                 },
             refresh_at,
             policy,
+            admission,
         } = self;
         // No policy counts over no time.
         let Policy { limit, per } = policy.unwrap_or(Policy {
@@ -66,6 +79,7 @@ impl Published {
             per.to_bits(),
             u64::from(credit),
             lost.to_bits(),
+            admission.to_bits(),
         ]
     }
 
@@ -81,6 +95,7 @@ impl Published {
             per,
             credit,
             lost,
+            admission,
         ] = words;
         let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
         Self {
@@ -95,6 +110,7 @@ impl Published {
             },
             refresh_at: Moment::from_nanos(refresh_at),
             policy: (per > 0.0).then_some(Policy { limit, per }),
+            admission: f64::from_bits(admission),
         }
     }
 }
@@ -131,47 +147,83 @@ fn lapse(fallback: Fallback, safe: Option<SafeRate>) -> Flow {
     }
 }
 
-/// What a standing comes to under a fallback: how the bucket is filled, when the leasing side asks next, and the whole limit where
-/// it is told.
-pub(super) fn supply(standing: Standing, fallback: Fallback) -> (Supply, Moment, Option<Policy>) {
+/// What a standing comes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct News {
+    /// How the bucket is filled.
+    pub(super) supply: Supply,
+    /// When the leasing side asks next.
+    pub(super) refresh_at: Moment,
+    /// The whole limit, where it is told.
+    pub(super) policy: Option<Policy>,
+    /// With which probability a request is admitted under the lease, if its turn has come.
+    pub(super) admission: f64,
+}
+
+/// What a standing comes to at `now` under a fallback, for a limiter that has admitted so much.
+pub(super) fn news(standing: Standing, fallback: Fallback, admitted: f64, now: Moment) -> News {
     match standing {
         Standing::NoLease {
             safe,
             refresh_at,
             policy,
-        } => {
-            let lapse = lapse(fallback, safe);
-            (Supply::NoLease { lapse }, refresh_at, policy)
-        }
+        } => News {
+            supply: Supply::NoLease {
+                lapse: lapse(fallback, safe),
+            },
+            refresh_at,
+            policy,
+            admission: ALWAYS,
+        },
         Standing::Leased {
             rate,
             ends,
             safe,
             refresh_at,
             policy,
-        } => {
-            let supply = Supply::Lease {
+            sharing,
+        } => News {
+            supply: Supply::Lease {
                 flow: Flow::leased(rate),
                 ends,
                 lapse: lapse(fallback, safe),
-            };
-            (supply, refresh_at, policy)
-        }
-        Standing::Unlimited => (for_ever(Flow::Open), Moment::NEVER, None),
+                left: match sharing {
+                    // What was heard before counts no more than once: since then the bucket has been filled, and spent from.
+                    Sharing::Bucket(balance) if balance.heard == now => {
+                        let since = (admitted - balance.used.get()).max(0.0);
+                        Some(balance.tokens.get() - since)
+                    }
+                    Sharing::Bucket(_) | Sharing::Suppressed(_) | Sharing::Divided => None,
+                },
+            },
+            refresh_at,
+            policy,
+            admission: match sharing {
+                Sharing::Suppressed(probability) => probability.get(),
+                Sharing::Bucket(_) | Sharing::Divided => ALWAYS,
+            },
+        },
+        Standing::Unlimited => for_ever(Flow::Open, None),
         Standing::Fixed { rate } => {
             let policy = Policy {
                 limit: rate,
                 per: 1.0,
             };
-            (for_ever(Flow::at(rate)), Moment::NEVER, Some(policy))
+            for_ever(Flow::at(rate), Some(policy))
         }
     }
 }
 
-fn for_ever(flow: Flow) -> Supply {
-    Supply::Lease {
-        flow,
-        ends: Moment::NEVER,
-        lapse: flow,
+fn for_ever(flow: Flow, policy: Option<Policy>) -> News {
+    News {
+        supply: Supply::Lease {
+            flow,
+            ends: Moment::NEVER,
+            lapse: flow,
+            left: None,
+        },
+        refresh_at: Moment::NEVER,
+        policy,
+        admission: ALWAYS,
     }
 }

@@ -2,6 +2,8 @@
 
 use doorman_openapi::Moment;
 
+use crate::lease::Sharing;
+
 /// What holds for a resource from now on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Standing {
@@ -26,6 +28,8 @@ pub(crate) enum Standing {
         refresh_at: Moment,
         /// The whole limit, of which the lease is a part; `None` when no template matched.
         policy: Option<Policy>,
+        /// What all holders were told alike, where the capacity is not divided.
+        sharing: Sharing,
     },
     /// No limit at all, and never will be.
     Unlimited,

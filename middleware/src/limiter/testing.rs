@@ -6,7 +6,7 @@ use doorman_openapi::ResourceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{Limiter, Nudge, Policy, Registry, SafeRate, Source, Standing};
-use crate::clock;
+use crate::{clock, lease::Sharing};
 
 /// A registry whose worker is the test.
 pub(crate) fn leasing(max_keys: usize) -> (Arc<Registry>, UnboundedReceiver<Nudge>) {
@@ -43,6 +43,7 @@ fn lease_of(rate: Option<f64>, length: Duration) -> Standing {
             limit: 1_000.0,
             per: 1.0,
         }),
+        sharing: Sharing::Divided,
     }
 }
 

@@ -1,3 +1,5 @@
+mod sharing;
+
 use std::{thread, time::Duration};
 
 use super::{testing::leased, *};

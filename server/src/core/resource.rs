@@ -299,6 +299,8 @@ impl Resource {
         entry.withdraw(&mut self.demands);
         self.undivided.wanted(self.demands.total().wants, now);
         entry.booking = Booking::NOTHING;
+        // Whoever asks again begins to count anew.
+        entry.used = None;
         entry.decided = None;
         self.booked.set(entry.slot, 0.0);
         if entry.order.is_known() {

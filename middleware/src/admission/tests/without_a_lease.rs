@@ -1,7 +1,7 @@
 //! What the fallbacks let pass.
 
 use super::*;
-use crate::limiter::testing::blocked;
+use crate::{lease::Sharing, limiter::testing::blocked};
 
 async fn admitted_of_10(fallback: Fallback, standing: Option<Standing>) -> usize {
     let (registry, _nudges) = leasing(10);
@@ -52,6 +52,7 @@ async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
             safe: Some(SafeRate::PerSecond(2.0)),
             refresh_at: ends,
             policy: None,
+            sharing: Sharing::Divided,
         };
         registry.publish("api", lease);
         advance(5 * SECOND - millis(1)).await;

@@ -176,7 +176,7 @@ impl Bucket {
     }
 
     fn switch(&mut self, supply: Supply, now: Moment) {
-        let change = self.terms.succeed(supply, now, self.burst);
+        let change = self.terms.succeed(supply, self.spent, now, self.burst);
         self.spent = self.spent.max(change.at_least).min(change.at_most);
         self.terms = change.terms;
     }
@@ -240,7 +240,7 @@ proptest! {
                     let ends = naive.tick + ticks;
                     naive.switch(Some((rate, ends)), lapse);
                     let (rate, lapse) = (flow(rate), flow(lapse));
-                    bucket.switch(Supply::Lease { flow: rate, ends: moment(ends), lapse }, now);
+                    bucket.switch(Supply::Lease { flow: rate, ends: moment(ends), lapse, left: None }, now);
                 }
                 Step::Lose(lapse) => {
                     naive.switch(None, lapse);
@@ -304,7 +304,7 @@ proptest! {
                 Step::Lease(rate, ticks, lapse) => {
                     let ends = moment(i64::try_from(tick).unwrap() + ticks);
                     let (rate, lapse) = (flow(rate), flow(lapse));
-                    bucket.switch(Supply::Lease { flow: rate, ends, lapse }, now);
+                    bucket.switch(Supply::Lease { flow: rate, ends, lapse, left: None }, now);
                     note_flow(&mut flows, &admitted, bucket.terms.at(now, bucket.burst).flow);
                 }
                 Step::Lose(lapse) => {
@@ -357,6 +357,7 @@ fn a_place_given_back_late_returns_only_what_has_not_overflowed() {
         flow: Flow::At(10.0),
         ends: Moment::NEVER,
         lapse: Flow::Shut,
+        left: None,
     };
     bucket.switch(supply, moment(0));
     let take = bucket.next(4 * TICKS, moment(0));
@@ -375,6 +376,7 @@ fn a_rate_below_one_request_a_burst_still_admits() {
         flow: Flow::At(0.25),
         ends: Moment::NEVER,
         lapse: Flow::Shut,
+        left: None,
     };
     bucket.switch(supply, moment(0));
     let take = bucket.next(TICKS, moment(0));
@@ -394,6 +396,7 @@ fn no_rate_makes_the_promise_run_past_the_end_of_time() {
             flow: Flow::at(rate),
             ends: Moment::NEVER,
             lapse: Flow::Shut,
+            left: None,
         };
         bucket.switch(supply, moment(0));
         bucket.spent += 1e15;
@@ -417,6 +420,7 @@ fn after_any_rate_single_tokens_still_count() {
             flow: Flow::leased(Some(rate)),
             ends: Moment::NEVER,
             lapse: Flow::Shut,
+            left: None,
         };
         bucket.switch(lease(rate), moment(0));
         let a_day_later = moment(86_400 * TICKS);
