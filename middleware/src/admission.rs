@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use self::armed::{Armed, Asked};
 use crate::{
-    Limit, Refusal, RequestHead, clock,
+    Callers, Limit, Refusal, RequestHead, clock,
     headers::Fields,
     limiter::{Patience, Registry},
 };
@@ -20,6 +20,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Admission {
     registry: Arc<Registry>,
+    callers: Callers,
     limits: Box<[Armed]>,
 }
 
@@ -44,12 +45,20 @@ pub(crate) struct Denial {
 type AskedOfAll = SmallVec<[Option<Asked>; 2]>;
 
 impl Admission {
-    pub(crate) fn new(registry: Arc<Registry>, limits: impl IntoIterator<Item = Limit>) -> Self {
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        callers: Callers,
+        limits: impl IntoIterator<Item = Limit>,
+    ) -> Self {
         let limits = limits
             .into_iter()
             .map(|limit| Armed::new(&registry, limit))
             .collect();
-        Self { registry, limits }
+        Self {
+            registry,
+            callers,
+            limits,
+        }
     }
 
     /// Decides on a request. A refusal leaves nothing spent.
@@ -91,9 +100,10 @@ impl Admission {
     }
 
     fn ask(&self, head: &RequestHead<'_>) -> Result<AskedOfAll, Refusal> {
+        let head = head.seen_by(&self.callers);
         self.limits
             .iter()
-            .map(|armed| armed.ask(&self.registry, head))
+            .map(|armed| armed.ask(&self.registry, &head))
             .collect()
     }
 

@@ -9,7 +9,7 @@ use doorman_openapi::{ClientId, InvalidId};
 use tokio::sync::mpsc;
 
 use crate::{
-    Credentials, Doorman, WorkerState,
+    Callers, Credentials, Doorman, WorkerState,
     lease::{
         Address, Carrier, Holder, HolderSettings, InvalidAddress, Parts, Transport, TransportError,
         Worker,
@@ -32,6 +32,7 @@ pub struct Builder {
     /// In PEM.
     #[cfg(feature = "reqwest")]
     authority: Option<Vec<u8>>,
+    callers: Callers,
     max_keys: usize,
     idle_after: Duration,
 }
@@ -72,6 +73,7 @@ impl Builder {
             credentials: None,
             #[cfg(feature = "reqwest")]
             authority: None,
+            callers: Callers::new(),
             max_keys: MAX_KEYS,
             idle_after: IDLE_AFTER,
         }
@@ -94,6 +96,12 @@ impl Builder {
     /// What to show to the control plane; nothing unless it is said.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = Some(credentials);
+        self
+    }
+
+    /// How callers are told apart, for keys that need to know: which proxies are trusted, and the like. Nobody is unless it is said.
+    pub fn callers(mut self, callers: Callers) -> Self {
+        self.callers = callers;
         self
     }
 
@@ -170,7 +178,8 @@ impl Builder {
             status: Arc::clone(&status),
             idle_after: self.idle_after,
         });
-        Ok((Doorman::new(registry, command, status), worker))
+        let doorman = Doorman::new(registry, command, status, self.callers);
+        Ok((doorman, worker))
     }
 }
 
@@ -196,6 +205,7 @@ impl fmt::Debug for Builder {
             .field("servers", &self.servers.len())
             .field("service", &self.service)
             .field("credentials", &self.credentials)
+            .field("callers", &self.callers)
             .field("max_keys", &self.max_keys)
             .field("idle_after", &self.idle_after)
             .finish_non_exhaustive()

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    Builder, Limit, LimitLayer, LimitSnapshot, Rate, Snapshot, WorkerState,
+    Builder, Callers, Limit, LimitLayer, LimitSnapshot, Rate, Snapshot, WorkerState,
     builder::MAX_KEYS,
     clock,
     key::constant,
@@ -35,6 +35,7 @@ pub struct Doorman {
     /// To the worker; `None` when none is needed.
     commands: Option<UnboundedSender<Command>>,
     status: Arc<Status>,
+    callers: Callers,
     /// Whether it was said that the worker was never run.
     warned: Arc<AtomicBool>,
 }
@@ -111,6 +112,7 @@ impl Doorman {
             registry: Registry::new(MAX_KEYS, source),
             commands: None,
             status: Arc::new(Status::new(WorkerState::NotNeeded)),
+            callers: Callers::new(),
             warned: Arc::default(),
         }
     }
@@ -119,18 +121,28 @@ impl Doorman {
         registry: Arc<Registry>,
         commands: UnboundedSender<Command>,
         status: Arc<Status>,
+        callers: Callers,
     ) -> Self {
         Self {
             registry,
             commands: Some(commands),
             status,
+            callers,
             warned: Arc::default(),
         }
     }
 
+    /// The handle, with another way to tell callers apart in the layers that are made of it from now on. For
+    /// [`unlimited`](Self::unlimited) and [`fixed`](Self::fixed), which have no [builder](Builder::callers).
+    #[must_use]
+    pub fn with_callers(mut self, callers: Callers) -> Self {
+        self.callers = callers;
+        self
+    }
+
     /// A layer that holds services to these limits, all or nothing. The resources with constant keys are leased from now on.
     pub fn layer(&self, limits: impl IntoIterator<Item = Limit>) -> LimitLayer {
-        LimitLayer::new(Arc::clone(&self.registry), limits)
+        LimitLayer::new(Arc::clone(&self.registry), self.callers.clone(), limits)
     }
 
     /// The rate of one resource, to be used directly. It is leased from now on.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use crate::{Limit, LimitService, Refusal, RequestHead, admission::Admission, limiter::Registry};
+use crate::{
+    Callers, Limit, LimitService, Refusal, RequestHead, admission::Admission, limiter::Registry,
+};
 
 /// Holds a service to limits: made by [`Doorman::layer`](crate::Doorman::layer).
 ///
@@ -17,9 +19,13 @@ pub struct LimitLayer {
 }
 
 impl LimitLayer {
-    pub(crate) fn new(registry: Arc<Registry>, limits: impl IntoIterator<Item = Limit>) -> Self {
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        callers: Callers,
+        limits: impl IntoIterator<Item = Limit>,
+    ) -> Self {
         Self {
-            admission: Arc::new(Admission::new(registry, limits)),
+            admission: Arc::new(Admission::new(registry, callers, limits)),
         }
     }
 

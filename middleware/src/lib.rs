@@ -94,7 +94,10 @@ pub use credentials::Credentials;
 pub use doorman_openapi::{Capacity, InvalidTemplate, ResourceId};
 pub use future::ResponseFuture;
 pub use handle::{Doorman, NotReady, NotReleased};
-pub use key::{InvalidKey, Key, MissingKey, PeerAddr, RequestHead};
+pub use key::{
+    Callers, ForwardedHeader, InvalidKey, InvalidNetwork, Key, MissingKey, PeerAddr, RequestHead,
+    TrustedProxies,
+};
 pub use layer::LimitLayer;
 pub use lease::Worker;
 pub use limit::{Limit, OnLimit};

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use tower::{Service, ServiceExt as _};
 use tower_layer::Layer as _;
 
-use crate::{Limit, LimitBody, LimitLayer, LimitService, limiter::Registry};
+use crate::{Callers, Limit, LimitBody, LimitLayer, LimitService, limiter::Registry};
 
 pub(crate) type Answer = Response<LimitBody<Full<Bytes>>>;
 
@@ -38,7 +38,7 @@ pub(crate) fn limited(
     registry: &Arc<Registry>,
     limits: impl IntoIterator<Item = Limit>,
 ) -> LimitService<Inner> {
-    LimitLayer::new(Arc::clone(registry), limits).layer(Inner)
+    LimitLayer::new(Arc::clone(registry), Callers::new(), limits).layer(Inner)
 }
 
 pub(crate) async fn send<B>(service: &LimitService<Inner>, request: Request<B>) -> Answer {

@@ -4,15 +4,19 @@ use std::net::IpAddr;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
-use super::peer;
+use super::{Callers, peer};
+
+/// Of a head that no layer looks at.
+static NOBODY: Callers = Callers::new();
 
 /// A request without its body: what keys and costs are made of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct RequestHead<'a> {
     method: &'a Method,
     uri: &'a Uri,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
+    callers: &'a Callers,
 }
 
 impl<'a> RequestHead<'a> {
@@ -24,7 +28,17 @@ impl<'a> RequestHead<'a> {
             uri: request.uri(),
             headers: request.headers(),
             extensions: request.extensions(),
+            callers: &NOBODY,
         }
+    }
+
+    /// The same head for those who tell callers apart in this way.
+    pub(crate) fn seen_by<'b>(&'b self, callers: &'b Callers) -> RequestHead<'b> {
+        RequestHead { callers, ..*self }
+    }
+
+    pub(super) fn callers(&self) -> &'a Callers {
+        self.callers
     }
 
     /// The method.
@@ -77,5 +91,12 @@ impl<'a> RequestHead<'a> {
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
         peer::find(self.extensions)
+    }
+
+    /// The address of the caller, as far as the [trusted proxies](crate::TrustedProxies) of the layer's handle say; where it trusts
+    /// none, and outside of a layer, that of the [peer](Self::peer).
+    #[must_use]
+    pub fn client_ip(&self) -> Option<IpAddr> {
+        self.callers.client_ip(self)
     }
 }

@@ -1,19 +1,30 @@
 //! Which resource a request spends: a key is made of the request's head, the same on every instance.
 
+mod api_key;
+mod callers;
 mod encode;
+mod forwarded;
 mod head;
+mod host;
 mod peer;
 mod template;
 #[cfg(test)]
 mod tests;
+mod value;
 
-use std::{borrow::Cow, fmt, io::Write as _, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use doorman_openapi::{InvalidTemplate, MAX_VALUE_BYTES, ResourceId};
-use http::HeaderName;
 
 pub(crate) use self::encode::constant;
-pub use self::{head::RequestHead, peer::PeerAddr, template::InvalidKey};
+use self::value::{Maker, Value};
+pub use self::{
+    callers::Callers,
+    forwarded::{ForwardedHeader, InvalidNetwork, TrustedProxies},
+    head::RequestHead,
+    peer::PeerAddr,
+    template::InvalidKey,
+};
 
 /// Which resource a request spends. Cheap to clone.
 ///
@@ -42,22 +53,10 @@ pub enum MissingKey {
     Reject,
 }
 
-/// A closure that takes a value from a request.
-type Maker = dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync;
-
 #[derive(Clone)]
 enum Part {
     Text(Box<str>),
     Value(Value),
-}
-
-#[derive(Clone)]
-enum Value {
-    Header(HeaderName),
-    Method,
-    Route,
-    Peer,
-    Made(Arc<Maker>),
 }
 
 impl Key {
@@ -105,6 +104,34 @@ impl Key {
         Self::one("peer", Value::Peer)
     }
 
+    /// A resource a caller's address: `client_ip/192.0.2.1`. All addresses of an IPv6 network of 64 bits are one, and IPv4 addresses
+    /// mapped into IPv6 are IPv4.
+    ///
+    /// Trusted are the connection's [peer](RequestHead::peer) and, where the process's [`Callers`] name any, the proxies in front of
+    /// it: as [`TrustedProxies`] says. Without them it is the same as [`peer`](Self::peer).
+    #[must_use]
+    pub fn client_ip() -> Self {
+        Self::one("client_ip", Value::ClientIp)
+    }
+
+    /// A resource a host that is asked for: `host/api.example.com`, in lower case and without the port.
+    ///
+    /// Whoever sends the request chooses it, unless a proxy or the routing by hosts lets no other pass.
+    #[must_use]
+    pub fn host() -> Self {
+        Self::one("host", Value::Host)
+    }
+
+    /// A resource an API key, from the header `x-api-key`: `api_key/` and 32 hexadecimal digits of its hash. The key itself is in
+    /// no id. A template can name another header: `{api_key:authorization}`.
+    ///
+    /// It is not known here whether the key is valid: put the layer behind the one that checks keys, or a caller who makes keys up is
+    /// limited by each of them. Keys that can be guessed need a [secret](Callers::api_key_secret).
+    #[must_use]
+    pub fn api_key() -> Self {
+        Self::one("api_key", Value::ApiKey(template::API_KEY))
+    }
+
     /// A resource a value that a closure takes from the request: `<name>/<value>`. `None`, or an empty value: it cannot be made.
     ///
     /// # Errors
@@ -122,9 +149,18 @@ impl Key {
         Ok(Self::one(&clean, Value::Made(Arc::new(make))))
     }
 
-    /// A resource a combination of values: `tenant/{header:x-tenant}/{route}`. There are `{header:NAME}`, `{method}`, `{route}` and
-    /// `{peer}`; the rest is constant. Between two placeholders there must be a character that no value contains, such as `/`, so that
-    /// no two combinations make the same id.
+    /// A resource a combination of values: `tenant/{header:x-tenant}/{route}`. The rest is constant. Between two placeholders there
+    /// must be a character that no value contains, such as `/`, so that no two combinations make the same id.
+    ///
+    /// | placeholder | value |
+    /// |---|---|
+    /// | `{header:NAME}` | of a [header](Self::header) |
+    /// | `{api_key}`, `{api_key:NAME}` | hash of an [API key](Self::api_key), in a header of that name |
+    /// | `{client_ip}` | [address of the caller](Self::client_ip) |
+    /// | `{peer}` | [address at the other end of the connection](Self::peer) |
+    /// | `{host}` | [host that is asked for](Self::host) |
+    /// | `{method}` | [method](Self::method) |
+    /// | `{route}` | [template of the route](Self::route) |
     ///
     /// # Errors
     /// [`InvalidKey`] when a placeholder is not one of these, nothing separates it from the one before, a brace has no other, or the
@@ -230,7 +266,13 @@ impl Key {
                         match value {
                             // A request without a route is not wrong: it is one that no route matched.
                             Value::Route => id.push_str("(unmatched)"),
-                            Value::Header(_) | Value::Method | Value::Peer | Value::Made(_) => {
+                            Value::Header(_)
+                            | Value::ApiKey(_)
+                            | Value::ClientIp
+                            | Value::Peer
+                            | Value::Host
+                            | Value::Method
+                            | Value::Made(_) => {
                                 made = Made::Missing;
                                 id.push_str("(missing)");
                             }
@@ -248,27 +290,6 @@ impl Key {
 pub(crate) enum Made {
     Whole,
     Missing,
-}
-
-impl Value {
-    /// Hands the value of a request to `found`; `None` when there is none, or it is empty.
-    fn take<R>(&self, head: &RequestHead<'_>, found: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        let found = |value: &[u8]| (!value.is_empty()).then(|| found(value));
-        match self {
-            Self::Header(name) => found(head.header(name)?.as_bytes()),
-            Self::Method => found(head.method().as_str().as_bytes()),
-            Self::Route => found(head.route()?.as_bytes()),
-            Self::Peer => {
-                // The longest is four groups of four digits, and `::/64`.
-                let mut text = [0; 32];
-                let mut rest = text.as_mut_slice();
-                write!(rest, "{}", peer::Party(head.peer()?)).ok()?;
-                let free = rest.len();
-                found(text.get(..text.len().checked_sub(free)?)?)
-            }
-            Self::Made(make) => found(make(head)?.as_bytes()),
-        }
-    }
 }
 
 impl From<&str> for Key {

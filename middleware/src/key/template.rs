@@ -5,7 +5,11 @@ use std::sync::Arc;
 use doorman_openapi::{InvalidTemplate, TemplatePart, template_parts};
 use http::HeaderName;
 
-use super::{Maker, Part, Value, encode::push_text};
+use super::{
+    Part,
+    encode::push_text,
+    value::{Maker, Value},
+};
 
 /// Why a text is not a template of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -13,11 +17,12 @@ use super::{Maker, Part, Value, encode::push_text};
 pub enum InvalidKey {
     /// A placeholder that does not exist.
     #[error(
-        "unknown placeholder {{{0}}}: there are {{header:NAME}}, {{method}}, {{route}} and {{peer}}"
+        "unknown placeholder {{{0}}}: there are {{header:NAME}}, {{api_key}}, {{api_key:NAME}}, {{client_ip}}, {{peer}}, {{host}}, \
+         {{method}} and {{route}}"
     )]
     UnknownPlaceholder(String),
     /// A name that no header can have.
-    #[error("{{header:{0}}} names no header that can be")]
+    #[error("{0:?} names no header that can be")]
     InvalidHeader(String),
     /// It is not made as a template is.
     #[error(transparent)]
@@ -41,20 +46,33 @@ pub(super) fn parse(template: &str, makers: &[Named]) -> Result<Vec<Part>, Inval
         .collect()
 }
 
+/// Where an API key is, if nothing else is said.
+pub(super) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
 fn placeholder(name: &str, makers: &[Named]) -> Result<Value, InvalidKey> {
-    match name {
-        "method" => Ok(Value::Method),
-        "route" => Ok(Value::Route),
-        "peer" => Ok(Value::Peer),
-        _ => match name.strip_prefix("header:") {
-            Some(header) => HeaderName::from_bytes(header.as_bytes())
-                .map(Value::Header)
-                .map_err(|_| InvalidKey::InvalidHeader(header.to_owned())),
-            None => makers
-                .iter()
-                .find(|(named, _)| named == name)
-                .map(|(_, make)| Value::Made(Arc::clone(make)))
-                .ok_or_else(|| InvalidKey::UnknownPlaceholder(name.to_owned())),
+    let known = match name.split_once(':') {
+        Some(("header", name)) => Some(Value::Header(header(name)?)),
+        Some(("api_key", name)) => Some(Value::ApiKey(header(name)?)),
+        Some(_) => None,
+        None => match name {
+            "api_key" => Some(Value::ApiKey(API_KEY)),
+            "client_ip" => Some(Value::ClientIp),
+            "host" => Some(Value::Host),
+            "method" => Some(Value::Method),
+            "peer" => Some(Value::Peer),
+            "route" => Some(Value::Route),
+            _ => None,
         },
-    }
+    };
+    let made = || {
+        let (_, make) = makers.iter().find(|(named, _)| named == name)?;
+        Some(Value::Made(Arc::clone(make)))
+    };
+    known
+        .or_else(made)
+        .ok_or_else(|| InvalidKey::UnknownPlaceholder(name.to_owned()))
+}
+
+fn header(name: &str) -> Result<HeaderName, InvalidKey> {
+    HeaderName::from_bytes(name.as_bytes()).map_err(|_| InvalidKey::InvalidHeader(name.to_owned()))
 }

@@ -7,7 +7,7 @@ use tower_layer::Layer as _;
 
 use super::*;
 use crate::{
-    Limit, LimitLayer, OnLimit, Refusal, RefusalReason,
+    Callers, Limit, LimitLayer, OnLimit, Refusal, RefusalReason,
     limiter::testing::{given, leased, leasing},
     limiter::{Registry, Standing},
     testing::{Inner, admitted, body, header, limited, send, status},
@@ -89,8 +89,8 @@ async fn whoever_comes_back_when_told_is_admitted() {
 #[tokio::test(start_paused = true)]
 async fn all_clones_and_connections_and_layers_share_one_state() {
     let registry = fixed(50.0);
-    let layer = LimitLayer::new(Arc::clone(&registry), [Limit::rate("api")]);
-    let other = LimitLayer::new(registry, [Limit::rate("api")]);
+    let layer = LimitLayer::new(Arc::clone(&registry), Callers::new(), [Limit::rate("api")]);
+    let other = LimitLayer::new(registry, Callers::new(), [Limit::rate("api")]);
     let connections: Vec<_> = (0..100)
         .map(|connection| {
             let layer = if connection % 2 == 0 { &layer } else { &other };
@@ -107,7 +107,7 @@ async fn all_clones_and_connections_and_layers_share_one_state() {
 
 #[tokio::test(start_paused = true)]
 async fn readiness_is_the_inner_services_and_reserves_nothing() {
-    let layer = LimitLayer::new(fixed(1.0), [Limit::rate("api")]);
+    let layer = LimitLayer::new(fixed(1.0), Callers::new(), [Limit::rate("api")]);
     let (inner, mut handle) = tower_test::mock::pair::<Request<()>, Response<Empty<Bytes>>>();
     let mut service = tower_test::mock::Spawn::new(layer.layer(inner));
 
@@ -157,7 +157,7 @@ impl Service<Request<()>> for Strict {
 async fn the_service_that_was_ready_is_the_one_called_also_after_a_wait() {
     let at_most = Duration::from_secs(10);
     let limit = Limit::rate("api").on_limit(OnLimit::Delay { at_most });
-    let mut service = LimitLayer::new(fixed(1.0), [limit]).layer(Strict::default());
+    let mut service = LimitLayer::new(fixed(1.0), Callers::new(), [limit]).layer(Strict::default());
     let mut responses = Vec::new();
     for _ in 0..3 {
         responses.push(service.ready().await.unwrap().call(Request::new(())));
@@ -173,7 +173,7 @@ async fn the_service_that_was_ready_is_the_one_called_also_after_a_wait() {
 #[tokio::test]
 async fn the_inner_services_error_stays_what_it_is() {
     let inner = service_fn(|_: Request<()>| async { Err::<Response<Empty<Bytes>>, _>("broken") });
-    let service = LimitLayer::new(fixed(1.0), [Limit::rate("api")]).layer(inner);
+    let service = LimitLayer::new(fixed(1.0), Callers::new(), [Limit::rate("api")]).layer(inner);
     let error: Result<_, &'static str> = service.oneshot(Request::new(())).await;
     assert_eq!(error.unwrap_err(), "broken");
 }
@@ -208,7 +208,7 @@ async fn bodies_pass_whatever_they_are() {
         let body = Full::new(Chunk(Bytes::from_static(request.into_body().0)));
         Ok::<_, std::convert::Infallible>(Response::new(body))
     });
-    let service = LimitLayer::new(fixed(1.0), [Limit::rate("api")]).layer(inner);
+    let service = LimitLayer::new(fixed(1.0), Callers::new(), [Limit::rate("api")]).layer(inner);
     let request = || Request::new(Upload(b"abc"));
 
     let answer = service.clone().oneshot(request()).await.unwrap();
@@ -238,7 +238,11 @@ async fn in_a_router_the_key_knows_the_route() {
     let router = Router::new()
         .route("/orders/{id}", get(async || "order"))
         .route("/items/{id}", get(async || "item"))
-        .layer(LimitLayer::new(Arc::clone(&registry), [Limit::rate(key)]));
+        .layer(LimitLayer::new(
+            Arc::clone(&registry),
+            Callers::new(),
+            [Limit::rate(key)],
+        ));
     let status = async |path: &str| {
         let request = Request::builder().uri(path).body(Body::empty()).unwrap();
         router

@@ -76,7 +76,7 @@ async fn without_a_service_a_decision_is_the_same_but_that_nothing_waits() {
     });
     let delay = OnLimit::Delay { at_most: MINUTE };
     let limits = [Limit::rate("all"), per_tenant().on_limit(delay)];
-    let layer = crate::LimitLayer::new(Arc::clone(&registry), limits);
+    let layer = crate::LimitLayer::new(Arc::clone(&registry), Callers::new(), limits);
     let admit = |name| layer.try_admit(&RequestHead::of(&tenant(name)));
 
     assert_eq!(admit("a"), Ok(()));

@@ -1,3 +1,5 @@
+mod callers;
+
 use std::collections::HashSet;
 
 use http::{HeaderValue, Request};
@@ -128,13 +130,14 @@ fn a_wrong_template_says_what_would_be_right() {
     let error = |template: &str| Key::template(template).unwrap_err().to_string();
     assert_eq!(
         error("a/{tenant}"),
-        "unknown placeholder {tenant}: there are {header:NAME}, {method}, {route} and {peer}"
+        "unknown placeholder {tenant}: there are {header:NAME}, {api_key}, {api_key:NAME}, {client_ip}, {peer}, {host}, {method} and \
+         {route}"
     );
     assert!(error("{header}").contains("{header:NAME}"));
-    assert_eq!(
-        Key::template("{header:a b}").unwrap_err(),
-        InvalidKey::InvalidHeader("a b".to_owned())
-    );
+    for template in ["{header:a b}", "{api_key:a b}"] {
+        let error = InvalidKey::InvalidHeader("a b".to_owned());
+        assert_eq!(Key::template(template).unwrap_err(), error);
+    }
     for (template, at) in [
         ("a{method", 1),
         ("a}b", 1),

@@ -1,0 +1,72 @@
+//! How a process tells its callers apart.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use super::{RequestHead, api_key, forwarded::TrustedProxies};
+
+/// What a process needs to know to tell its callers apart: which proxies it trusts and by what secret it hashes API keys. Cheap to
+/// clone.
+///
+/// It holds for every layer that a handle makes, so that it is said once, and also counts for limits that are not written in the
+/// program. Every instance of a fleet must say the same, or one caller has a key at each.
+///
+/// ```no_run
+/// # #[cfg(feature = "reqwest")]
+/// # fn build() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_doorman::{Callers, Doorman, ForwardedHeader, Key, Limit, TrustedProxies};
+///
+/// let behind_a_balancer = TrustedProxies::hops(1, ForwardedHeader::XForwardedFor);
+/// let doorman = Doorman::builder("http://127.0.0.1:7300")
+///     .callers(Callers::new().trusted_proxies(behind_a_balancer))
+///     .spawn()?;
+/// let layer = doorman.layer([Limit::rate(Key::client_ip())]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct Callers {
+    proxies: TrustedProxies,
+    api_key_secret: Option<Arc<[u8]>>,
+}
+
+impl Callers {
+    /// Trusts nobody.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            proxies: TrustedProxies::nobody(),
+            api_key_secret: None,
+        }
+    }
+
+    /// Which proxies may say whose request it is, for [`Key::client_ip`](crate::Key::client_ip).
+    #[must_use]
+    pub fn trusted_proxies(mut self, proxies: TrustedProxies) -> Self {
+        self.proxies = proxies;
+        self
+    }
+
+    /// A secret by which API keys are hashed, so that who sees ids of resources, but does not know the secret, cannot try out which
+    /// key is behind one. Needed where keys can be guessed; the same on every instance.
+    #[must_use]
+    pub fn api_key_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.api_key_secret = Some(secret.as_ref().into());
+        self
+    }
+
+    pub(super) fn client_ip(&self, head: &RequestHead<'_>) -> Option<IpAddr> {
+        self.proxies.client(head.peer(), head.headers())
+    }
+
+    pub(super) fn hash_api_key(&self, presented: &api_key::Presented<'_>) -> api_key::Hashed {
+        presented.hash(self.api_key_secret.as_deref())
+    }
+}
+
+impl fmt::Debug for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callers")
+            .field("proxies", &self.proxies)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,124 @@
+//! Keys that tell callers apart.
+
+use super::*;
+use crate::{ForwardedHeader, TrustedProxies};
+
+fn id_of(key: &Key, callers: &Callers, request: &Request<()>) -> String {
+    let mut id = String::new();
+    key.write(&RequestHead::of(request).seen_by(callers), &mut id);
+    id
+}
+
+fn request(headers: &[(&str, &str)]) -> Request<()> {
+    let mut request = Request::builder();
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut request = request.body(()).unwrap();
+    let peer = "10.0.0.1:4711".parse().unwrap();
+    request.extensions_mut().insert(PeerAddr(peer));
+    request
+}
+
+#[test]
+fn a_client_is_who_the_trusted_proxies_say() {
+    let request = request(&[("x-forwarded-for", "203.0.113.9, 2001:db8:1:2:3:4:5:6")]);
+    let behind = TrustedProxies::hops(1, ForwardedHeader::XForwardedFor);
+    let behind = Callers::new().trusted_proxies(behind);
+    for key in [
+        Key::client_ip(),
+        Key::template("client_ip/{client_ip}").unwrap(),
+    ] {
+        assert_eq!(id_of(&key, &Callers::new(), &request), "client_ip/10.0.0.1");
+        // One party owns the whole network.
+        let expected = "client_ip/2001%3Adb8%3A1%3A2%3A%3A%2F64";
+        assert_eq!(id_of(&key, &behind, &request), expected);
+    }
+    assert_eq!(id_of(&Key::peer(), &behind, &request), "peer/10.0.0.1");
+    let by_closure = Key::from_fn("c", |head| Some(head.client_ip()?.to_string().into()));
+    let expected = "c/2001%3Adb8%3A1%3A2%3A3%3A4%3A5%3A6";
+    assert_eq!(id_of(&by_closure.unwrap(), &behind, &request), expected);
+}
+
+#[test]
+fn an_api_key_is_in_no_id_but_its_hash_is() {
+    let secret = Callers::new().api_key_secret("pepper");
+    let key = Key::api_key();
+    let request = request(&[("x-api-key", "abc")]);
+    // echo -n abc | openssl dgst -sha256 -hmac 'doorman api key', the first half; and with `pepper`.
+    let plain = "api_key/15da6785e12151d9641b5811e3834b98";
+    let peppered = "api_key/95ac8d48c4886bae06029b433c46c419";
+    assert_eq!(id_of(&key, &Callers::new(), &request), plain);
+    assert_eq!(id_of(&key, &secret, &request), peppered);
+    assert!(!format!("{secret:?}").contains("pepper"));
+}
+
+#[test]
+fn an_api_key_has_one_id_however_it_is_presented() {
+    let key = Key::template("{api_key:Authorization}").unwrap();
+    let id = |value: &str| id_of(&key, &Callers::new(), &request(&[("authorization", value)]));
+    let same = id("Bearer abc");
+    for value in ["bearer abc", "BEARER  abc ", "  Bearer abc"] {
+        assert_eq!(id(value), same, "{value:?}");
+    }
+    for value in ["Bearer abd", "Bearer Abc", "Basic abc"] {
+        assert_ne!(id(value), same, "{value:?}");
+    }
+    for value in ["Bearer", "Bearer ", "abc", ""] {
+        assert_eq!(id(value), "(missing)", "{value:?}");
+    }
+    let twice = request(&[("x-api-key", "abc"), ("x-api-key", "other")]);
+    assert_eq!(
+        id_of(&Key::api_key(), &Callers::new(), &twice),
+        "api_key/(missing)"
+    );
+}
+
+#[test]
+fn a_host_is_in_lower_case_and_without_its_port() {
+    for (target, host, expected) in [
+        ("/", "API.example.com", "api.example.com"),
+        ("/", "api.example.com:8080", "api.example.com"),
+        ("/", "api.example.com.", "api.example.com"),
+        ("/", "192.0.2.1:80", "192.0.2.1"),
+        ("/", "[2001:DB8::1]:80", "%5B2001%3Adb8%3A%3A1%5D"),
+        // What is asked for counts before the header.
+        (
+            "http://User@API.example.com:80/x",
+            "other",
+            "api.example.com",
+        ),
+        ("/", "", "(missing)"),
+        ("/", ":80", "(missing)"),
+        ("/", "[2001:db8::1", "(missing)"),
+    ] {
+        let mut request = request(&[("host", host)]);
+        *request.uri_mut() = target.parse().unwrap();
+        let id = id_of(&Key::host(), &Callers::new(), &request);
+        assert_eq!(id, format!("host/{expected}"), "{target} {host:?}");
+    }
+    let twice = request(&[("host", "a"), ("host", "b")]);
+    let long = request(&[("host", &"a".repeat(256))]);
+    for request in [twice, long, Request::new(())] {
+        assert_eq!(
+            id_of(&Key::host(), &Callers::new(), &request),
+            "host/(missing)"
+        );
+    }
+}
+
+proptest! {
+    /// Only what a key names is looked at.
+    #[test]
+    fn no_header_changes_a_key_that_names_none(
+        headers in prop::collection::vec(("[a-z-]{1,20}|x-forwarded-for|forwarded|x-real-ip|x-api-key", "[ -~]{0,30}"), 0..8),
+    ) {
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let networks = TrustedProxies::networks(["192.0.2.0/24"], ForwardedHeader::Forwarded);
+        for callers in [Callers::new(), Callers::new().trusted_proxies(networks.unwrap())] {
+            let key = Key::template("{client_ip}/{peer}/{method}/{route}").unwrap();
+            let id = id_of(&key, &callers, &request(&headers));
+            prop_assert_eq!(id, "10.0.0.1/10.0.0.1/GET/(unmatched)");
+        }
+    }
+}
