@@ -52,7 +52,7 @@ fn description() -> String {
         Numbers are finite; durations are seconds and may be fractional. Unknown fields are ignored in lease calls. A malformed \
         request is refused whole: nothing of it takes effect.\n\n\
         The head of a request has at most 64 KiB and arrives within 5 s, and a connection stays open for 75 s between requests; \
-        otherwise it is closed without an answer. When all connections are taken (10,000, unless the server was told otherwise), \
+        otherwise it is closed without an answer. When all connections are taken (1,500, unless the server was told otherwise), \
         those that have waited longest for their clients are closed. What is not HTTP is answered with a bare 400, and a head that \
         is too large with a bare 431.\n\n\
         A body has at most 4 MiB and arrives within 10 s. Of all bodies that are still arriving the server keeps at most 32 MiB; one \

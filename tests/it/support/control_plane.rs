@@ -89,6 +89,11 @@ impl ControlPlane {
         self.process.memory()
     }
 
+    /// The most memory that it has ever had, in bytes.
+    pub(crate) fn most_memory(&self) -> usize {
+        self.process.most_memory()
+    }
+
     /// What it answers at a path.
     pub(crate) fn get(&self, path: &str) -> Value {
         let answer = curl(&[&format!("{}{path}", self.address)]);

@@ -96,9 +96,19 @@ impl Process {
 
     /// The memory that the process has, in bytes.
     pub(crate) fn memory(&self) -> usize {
+        self.status("VmRSS:")
+    }
+
+    /// The most memory that it has ever had, in bytes.
+    pub(crate) fn most_memory(&self) -> usize {
+        self.status("VmHWM:")
+    }
+
+    /// One of the sizes that the system tells of the process, in bytes.
+    fn status(&self, name: &str) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
             .expect("it runs, on Linux");
-        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|it| it.strip_prefix(name));
         let kib = line.and_then(|it| it.trim().strip_suffix(" kB")?.parse::<usize>().ok());
         kib.expect("a number") * 1024
     }

@@ -1,0 +1,112 @@
+//! The healthy beside the hostile, and without them, in turns: what else the machine does falls on both alike. The ratio of their 99th
+//! percentiles is printed, not asserted: on a busy machine it says more about the machine.
+
+use std::{
+    io::Write,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use super::{MIB, Victim, healthy};
+
+/// How the ratio should be.
+const TARGET: f64 = 1.2;
+
+/// Tells the hostile when to go on, and them when to stop.
+pub(super) struct Attack {
+    ready: Barrier,
+    over: AtomicBool,
+}
+
+impl Attack {
+    /// From now on it counts.
+    pub(super) fn is_ready(&self) {
+        self.ready.wait();
+    }
+
+    /// Whether to stop.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+}
+
+/// Runs an attack several times beside healthy requests. It calls [`Attack::is_ready`] once, and goes on until it is over.
+pub(super) fn measure(name: &str, victim: &Victim, attack: impl Fn(&Attack) + Sync) {
+    let (rounds, time) = effort();
+    let mut quiet = Vec::new();
+    let mut hostile = Vec::new();
+    let mut ratios = Vec::new();
+    for round in 0..rounds {
+        let alone = || healthy::measure(victim.at, time);
+        let (a, b) = if round % 2 == 0 {
+            let a = alone();
+            (a, beside(victim, time, &attack))
+        } else {
+            let b = beside(victim, time, &attack);
+            (alone(), b)
+        };
+        ratios.push(p99(&b) / p99(&a));
+        quiet.extend(a);
+        hostile.extend(b);
+        victim.memory_stayed_flat();
+    }
+    ratios.sort_by(f64::total_cmp);
+    let line = format!(
+        "p99 of {} healthy requests beside {name}: {:.2} ms; without: {:.2} ms; {rounds} ratios, median {:.2} [{:.2}–{:.2}], should be at most {TARGET}; memory at most {} MiB more\n",
+        hostile.len(),
+        p99(&hostile) * 1e3,
+        p99(&quiet) * 1e3,
+        ratios[ratios.len() / 2],
+        ratios[0],
+        ratios[ratios.len() - 1],
+        victim.grown() / MIB,
+    );
+    // Past the harness, which keeps to itself what a test prints that does not fail.
+    std::io::stdout()
+        .write_all(line.as_bytes())
+        .expect("somebody reads it");
+}
+
+fn beside(victim: &Victim, time: Duration, attack: impl Fn(&Attack) + Sync) -> Vec<Duration> {
+    let state = Attack {
+        ready: Barrier::new(2),
+        over: AtomicBool::new(false),
+    };
+    let at = victim.at;
+    thread::scope(|scope| {
+        scope.spawn(|| attack(&state));
+        state.ready.wait();
+        let took = healthy::measure(at, time);
+        state.over.store(true, Relaxed);
+        took
+    })
+}
+
+const SECONDS: &str = "DOORMAN_HOSTILE_SECONDS";
+
+/// Whether it is only a brief look.
+pub(super) fn is_brief() -> bool {
+    std::env::var_os(SECONDS).is_none()
+}
+
+/// How many rounds, and how long each side of one is measured.
+fn effort() -> (usize, Duration) {
+    match std::env::var(SECONDS) {
+        Ok(seconds) => {
+            let seconds = seconds.parse().expect("a number of seconds");
+            (7, Duration::from_secs(seconds))
+        }
+        Err(_) => (3, Duration::from_millis(500)),
+    }
+}
+
+/// In seconds.
+fn p99(took: &[Duration]) -> f64 {
+    let mut sorted = took.to_vec();
+    sorted.sort();
+    sorted[sorted.len() * 99 / 100].as_secs_f64()
+}

@@ -1,0 +1,114 @@
+//! What may not stand in a request: the status, and the pointer to the fault.
+
+use serde_json::Value;
+
+use super::{
+    DOCUMENT,
+    wire::{JSON, address, asking, exchange, post},
+};
+use crate::support::ControlPlane;
+
+/// The pointers of the faults that an answer names.
+fn pointers(body: &str) -> Vec<String> {
+    let problem: Value = serde_json::from_str(body).expect("a problem");
+    let errors = problem["errors"].as_array().cloned().unwrap_or_default();
+    errors
+        .iter()
+        .map(|error| error["pointer"].as_str().expect("a text").to_owned())
+        .collect()
+}
+
+#[test]
+fn numbers_and_identifiers_that_cannot_be_are_refused_where_they_stand() {
+    let server = ControlPlane::start(DOCUMENT);
+    let at = address(&server);
+    let wants = |wants: &str| asking(&format!(r#"{{"resource_id": "api", "wants": {wants}}}"#));
+    let named = |id: &str| asking(&format!(r#"{{"resource_id": {id}, "wants": 1}}"#));
+    let huge = format!("\"{}\"", "x".repeat(257));
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let rows = [
+        (wants("0"), 200, &[][..]),
+        (wants("-0"), 200, &[]),
+        (wants("1e15"), 200, &[]),
+        (wants("1e999"), 422, &["/resources/0/wants"]),
+        (wants("-1"), 422, &["/resources/0/wants"]),
+        (wants("\"1\""), 422, &["/resources/0/wants"]),
+        (wants("null"), 422, &["/resources/0/wants"]),
+        (wants("NaN"), 400, &[]),
+        (wants(&deep), 422, &["/resources/0/wants"]),
+        (
+            asking(r#"{"resource_id": "api"}"#),
+            422,
+            &["/resources/0/wants"],
+        ),
+        (
+            asking(r#"{"resource_id": "api", "wants": 1, "wants": 2}"#),
+            422,
+            &["/resources/0/wants"],
+        ),
+        (
+            asking(r#"{"resource_id": "api", "wants": 1}, {"resource_id": "api", "wants": 1}"#),
+            422,
+            &["/resources/1/resource_id"],
+        ),
+        (named("\"\""), 422, &["/resources/0/resource_id"]),
+        (named(&huge), 422, &["/resources/0/resource_id"]),
+        (named("\"a\\u0000\""), 422, &["/resources/0/resource_id"]),
+        (named("\"a\\n\""), 422, &["/resources/0/resource_id"]),
+        (named("\"\\ud800\""), 422, &["/resources/0/resource_id"]),
+        (named("\".\""), 200, &[]),
+        (named("\"..\""), 200, &[]),
+        (named("\"a//b/../c\""), 200, &[]),
+        (deep.clone(), 422, &[""]),
+        (String::new(), 400, &[]),
+        ("{".repeat(100_000), 400, &[]),
+    ];
+    for (body, status, expected) in rows {
+        let shown: String = body.chars().take(100).collect();
+        let (got, answer) = exchange(at, &post(JSON, &body));
+        assert_eq!(got, status, "{shown}: {answer}");
+        if status == 422 {
+            assert_eq!(pointers(&answer), expected, "{shown}");
+        }
+    }
+    for content_type in [
+        "",
+        "content-type: text/plain\r\n",
+        "content-type: application/json; charset=utf-16\r\n",
+    ] {
+        let (status, answer) = exchange(at, &post(content_type, &wants("1")));
+        assert_eq!(status, 415, "{content_type}: {answer}");
+    }
+}
+
+#[test]
+fn a_resource_is_found_under_its_name_however_odd_that_is() {
+    let server = ControlPlane::start(DOCUMENT);
+    let at = address(&server);
+    let get = |path: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        exchange(at, head.as_bytes())
+    };
+    for (id, path) in [
+        (".", "/v1/resources/%2E"),
+        ("..", "/v1/resources/%2e%2E"),
+        ("a//b/../c", "/v1/resources/a%2F%2Fb%2F..%2Fc"),
+    ] {
+        let body = asking(&format!(r#"{{"resource_id": "{id}", "wants": 1}}"#));
+        assert_eq!(exchange(at, &post(JSON, &body)).0, 200);
+        let (status, answer) = get(path);
+        assert_eq!(status, 200, "{answer}");
+        assert!(
+            answer.contains(&format!("\"resource_id\":\"{id}\"")),
+            "{answer}"
+        );
+    }
+    for (path, status) in [
+        ("/v1/resources/nobody", 404),
+        ("/v1/resources/%00", 400),
+        ("/v1/resources/%ff", 400),
+        ("/v1/resources/a/b/c", 404),
+    ] {
+        assert_eq!(get(path).0, status, "{path}");
+    }
+}

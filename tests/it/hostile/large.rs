@@ -1,0 +1,78 @@
+//! Bodies of a gibibyte, and of the most that is read.
+
+use std::{io::Write, net::SocketAddr, thread, time::Duration};
+
+use super::{
+    MIB, Victim, beside, healthy,
+    wire::{Answer, HEAD, connect, connections, last_words},
+};
+use crate::support::alone;
+
+const GIB: usize = 1024 * MIB;
+
+/// What the server and the system take off our hands at most before we notice that nobody reads on.
+const TAKEN: usize = 64 * MIB;
+
+/// Sends a gibibyte of which the server was told, as far as it takes it, and says how much that was.
+fn declared(at: SocketAddr) -> (Answer, usize) {
+    send(
+        at,
+        &format!("content-length: {GIB}\r\n\r\n"),
+        &" ".repeat(MIB),
+    )
+}
+
+/// Sends one that it was not told of.
+fn chunked(at: SocketAddr) -> (Answer, usize) {
+    let piece = format!("{MIB:x}\r\n{}\r\n", " ".repeat(MIB));
+    send(at, "transfer-encoding: chunked\r\n\r\n", &piece)
+}
+
+fn send(at: SocketAddr, rest_of_head: &str, piece: &str) -> (Answer, usize) {
+    let mut stream = connect(at);
+    let head = format!("{HEAD}{rest_of_head}");
+    stream.write_all(head.as_bytes()).expect("it reads");
+    let pieces = (0..GIB / MIB).take_while(|_| stream.write_all(piece.as_bytes()).is_ok());
+    let taken = pieces.count() * MIB;
+    (last_words(&mut stream), taken)
+}
+
+#[tokio::test]
+async fn large_bodies_are_refused_and_cost_others_nothing() {
+    let _alone = alone().await;
+    connections();
+    let victim = Victim::start();
+    for send in [declared, chunked] {
+        let ((status, answer), taken) = send(victim.at);
+        assert_eq!(status, 413, "{answer}");
+        assert!(taken <= TAKEN, "it took {} MiB", taken / MIB);
+        healthy::ask(victim.at);
+    }
+
+    // Each holds back the last byte of the largest body there is.
+    let len = 4 * MIB;
+    let whole = format!("{HEAD}content-length: {len}\r\n\r\n{}", " ".repeat(len - 1));
+    let held_back: Vec<_> = (0..100)
+        .map(|_| {
+            let mut stream = connect(victim.at);
+            // What finds no room is refused, and then nobody reads on.
+            drop(stream.write_all(whole.as_bytes()));
+            stream
+        })
+        .collect();
+    healthy::ask(victim.at);
+    victim.memory_stayed_flat();
+    drop(held_back);
+
+    let at = victim.at;
+    beside::measure("ten bodies of 1 GiB a second", &victim, |attack| {
+        attack.is_ready();
+        for send in [declared, chunked].into_iter().cycle() {
+            if attack.is_over() {
+                return;
+            }
+            assert_eq!(send(at).0.0, 413);
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+}
