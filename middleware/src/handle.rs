@@ -244,15 +244,11 @@ impl Doorman {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::{Burst, Fallback, LimiterSettings};
+    use crate::limiter::LimiterSettings;
 
     #[test]
     fn limits_without_a_server_are_bounded_too() {
-        let settings = Arc::new(LimiterSettings {
-            burst: Burst::default(),
-            fallback: Fallback::default(),
-            wants: None,
-        });
+        let settings = Arc::new(LimiterSettings::default());
         for doorman in [Doorman::unlimited(), Doorman::fixed([("db", 10.0)])] {
             let keys = 0..=MAX_KEYS;
             let made = keys.filter_map(|key| doorman.registry.keyed(&key.to_string(), &settings));

@@ -72,11 +72,7 @@ impl Limit {
             name: Arc::clone(key.text()),
             key,
             cost: CostRule::Fixed(Cost::ONE),
-            settings: LimiterSettings {
-                burst: Burst::default(),
-                fallback: Fallback::default(),
-                wants: None,
-            },
+            settings: LimiterSettings::default(),
             on_limit: OnLimit::default(),
             queue: QUEUE,
             wait_for_lease: Duration::ZERO,
@@ -110,13 +106,21 @@ impl Limit {
     ///
     /// Limits on one resource share its tokens: the burst, fallback and wants of the first of them count.
     pub fn burst(mut self, burst: Duration) -> Self {
-        self.settings.burst = Burst::new(burst);
+        self.settings.burst = Burst::new(burst).into();
         self
     }
 
     /// What counts while there is no lease. What passes on credit is charged when the lease comes: at most one burst.
     pub fn fallback(mut self, fallback: Fallback) -> Self {
-        self.settings.fallback = fallback;
+        self.settings.fallback = fallback.into();
+        self
+    }
+
+    /// How important it is, where the control plane shares by importance: more is more important, and 0 is if nothing is said.
+    ///
+    /// Limits on one resource share its lease: the highest priority of them counts.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.settings.priority = priority.into();
         self
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     Cost, Fallback, Refusal, RefusalReason, clock,
     key::constant,
-    limiter::{Burst, Limiter, LimiterSettings, Patience, Place, Refused, Registry},
+    limiter::{Limiter, LimiterSettings, Patience, Place, Refused, Registry},
 };
 
 /// Between tries that are left to chance: a timer is no finer.
@@ -25,9 +25,8 @@ pub struct Rate {
 impl Rate {
     pub(crate) fn new(registry: Arc<Registry>, resource: &str) -> Self {
         let settings = Arc::new(LimiterSettings {
-            burst: Burst::default(),
-            fallback: Fallback::Pessimistic,
-            wants: None,
+            fallback: Fallback::Pessimistic.into(),
+            ..LimiterSettings::default()
         });
         let limiter = registry.fixed(&constant(resource), &settings);
         Self {

@@ -97,7 +97,7 @@ impl Client {
         self.wants[position] = Some(wants);
         let demand = Demand {
             wants: Capacity::saturating(wants),
-            used: Capacity::ZERO,
+            ..Demand::default()
         };
         let resource = resource(position);
         self.tell(Event::Demand { resource, demand }, world)

@@ -145,7 +145,7 @@ impl Entry {
         ResourceRequest {
             resource_id: id.clone(),
             wants: self.demand.wants,
-            priority: 0,
+            priority: self.demand.priority,
             has: has.map(|capacity| Held { capacity }),
             outstanding: Capacity::ZERO,
             used: Some(self.demand.used),

@@ -14,6 +14,8 @@ pub struct Demand {
     pub wants: Capacity,
     /// The total cost admitted since the resource was first asked for: a running total, never a delta.
     pub used: Capacity,
+    /// How important it is: more is more important.
+    pub priority: i32,
 }
 
 /// What has happened.

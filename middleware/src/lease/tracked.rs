@@ -52,6 +52,7 @@ impl Tracked {
         Demand {
             wants,
             used: Capacity::saturating(self.limiter.tally().admitted),
+            priority: self.limiter.priority(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod bucket;
 mod cell;
 mod line;
+mod live;
 mod place;
 mod published;
 mod registry;
@@ -128,7 +129,7 @@ impl Limiter {
         tenure: u8,
         now: Moment,
     ) -> Self {
-        let published = Published::new(settings.fallback, now);
+        let published = Published::new(settings.fallback.get(), now);
         Self {
             spent: AtomicF64::default(),
             published: Words::new(published.into_words()),
@@ -155,9 +156,14 @@ impl Limiter {
         &self.settings
     }
 
-    /// Whether its settings are those of a further limit on its resource.
+    /// Hears the settings of a limit on its resource: whether it can live by both.
     pub(crate) fn agrees(&self, settings: &Arc<LimiterSettings>) -> bool {
-        Arc::ptr_eq(&self.settings, settings) || self.settings == *settings
+        Arc::ptr_eq(&self.settings, settings) || self.settings.agree(settings)
+    }
+
+    /// How important what is leased for it is.
+    pub(crate) fn priority(&self) -> i32 {
+        self.settings.priority.highest()
     }
 
     /// What has been admitted and refused so far.
@@ -193,8 +199,10 @@ impl Limiter {
                 refresh_at,
                 policy,
                 admission,
-            } = published::news(standing, self.settings.fallback, admitted, now);
-            let change = old.terms.succeed(supply, taken, now, self.settings.burst);
+            } = published::news(standing, self.settings.fallback.get(), admitted, now);
+            let change = old
+                .terms
+                .succeed(supply, taken, now, self.settings.burst.get());
             let at_most = line.forgive(change.at_most);
             self.spent
                 .update(|spent| spent.max(change.at_least).min(at_most));
@@ -259,7 +267,7 @@ impl Limiter {
     }
 
     fn view(&self, published: &Published, now: Moment) -> View {
-        published.terms.at(now, self.settings.burst)
+        published.terms.at(now, self.settings.burst.get())
     }
 
     fn bell(&self) -> &Notify {

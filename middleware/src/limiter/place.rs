@@ -110,7 +110,9 @@ impl Place {
             let deadline = if view.admits(take) {
                 None
             } else {
-                let reach = published.terms.reach(take, now, limiter.settings.burst);
+                let reach = published
+                    .terms
+                    .reach(take, now, limiter.settings.burst.get());
                 let Some(deadline) = patience.deadline(reach) else {
                     return Err(limiter.refuse(take, &published, &view, now));
                 };
@@ -292,7 +294,7 @@ impl Limiter {
         view: &View,
         now: Moment,
     ) -> Option<Moment> {
-        let reach = published.terms.reach(take, now, self.settings.burst);
+        let reach = published.terms.reach(take, now, self.settings.burst.get());
         match view.flow {
             // Nothing comes before the leasing side has asked again.
             Flow::At(0.0) if !view.admits(take) => published.next_refresh().or(reach),

@@ -1,8 +1,13 @@
 //! What a limiter is told once, when its first user creates it.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicI32, Ordering},
+    time::Duration,
+};
 
 use doorman_openapi::Capacity;
+
+use super::live::{Live, Word};
 
 /// What counts for a limit while there is no lease on its resource: none has come yet, or it has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -16,15 +21,96 @@ pub enum Fallback {
     Pessimistic,
 }
 
-/// The settings of one limiter: those of the limit that first used its resource.
-#[derive(Debug, Clone, PartialEq)]
+/// The settings of a limiter: those of the limit that first used its resource, shared by all the limiters that it makes.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct LimiterSettings {
     /// How much of the rate may be saved up.
-    pub(crate) burst: Burst,
-    /// What counts without a lease.
-    pub(crate) fallback: Fallback,
+    pub(crate) burst: Live<Burst>,
+    /// What counts without a lease; a change counts from the next publication on.
+    pub(crate) fallback: Live<Fallback>,
     /// The demand as stated; `None` when it is measured.
     pub(crate) wants: Option<Capacity>,
+    pub(crate) priority: Priority,
+}
+
+impl LimiterSettings {
+    /// Hears what a later limit on a resource of these says: whether a limiter can live by both.
+    pub(super) fn agree(&self, other: &Self) -> bool {
+        let Self {
+            burst,
+            fallback,
+            wants,
+            priority,
+        } = self;
+        priority.raise(other.priority.stated.get());
+        burst.get() == other.burst.get()
+            && fallback.get() == other.fallback.get()
+            && *wants == other.wants
+    }
+}
+
+/// How important what is leased is: more is more important. The highest that the limits on a resource state counts.
+#[derive(Debug)]
+pub(crate) struct Priority {
+    stated: Live<i32>,
+    /// What the limits state that came later.
+    others: AtomicI32,
+}
+
+impl Priority {
+    fn raise(&self, priority: i32) {
+        if self.others.load(Ordering::Relaxed) < priority {
+            self.others.fetch_max(priority, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn highest(&self) -> i32 {
+        self.stated.get().max(self.others.load(Ordering::Relaxed))
+    }
+}
+
+impl From<i32> for Priority {
+    fn from(stated: i32) -> Self {
+        Self {
+            stated: stated.into(),
+            others: AtomicI32::new(i32::MIN),
+        }
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        0.into()
+    }
+}
+
+/// The clone is that of another limit.
+impl Clone for Priority {
+    fn clone(&self) -> Self {
+        self.stated.get().into()
+    }
+}
+
+impl Word for Fallback {
+    fn into_word(self) -> u64 {
+        self as u64
+    }
+
+    fn from_word(word: u64) -> Self {
+        const ALL: [Fallback; 3] = [Fallback::Safe, Fallback::Optimistic, Fallback::Pessimistic];
+        let index = usize::try_from(word).unwrap_or_default();
+        ALL.get(index).copied().unwrap_or_default()
+    }
+}
+
+impl Word for Burst {
+    fn into_word(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    fn from_word(word: u64) -> Self {
+        Self(f64::from_bits(word))
+    }
 }
 
 /// The size of a bucket, in seconds of its rate.
@@ -46,5 +132,22 @@ impl Default for Burst {
     /// One second.
     fn default() -> Self {
         Self(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_what_it_was_set_to() {
+        for fallback in [Fallback::Safe, Fallback::Optimistic, Fallback::Pessimistic] {
+            assert_eq!(Live::from(fallback).get(), fallback);
+        }
+        for priority in [0, -1, i32::MIN, i32::MAX] {
+            assert_eq!(Live::from(priority).get(), priority);
+        }
+        let half = Burst::new(Duration::from_millis(500));
+        assert_eq!(Live::from(half).get(), half);
     }
 }

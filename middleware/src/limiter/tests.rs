@@ -7,9 +7,8 @@ use crate::{Cost, clock};
 
 fn limiter(fallback: Fallback) -> Arc<Limiter> {
     let settings = Arc::new(LimiterSettings {
-        burst: Burst::default(),
-        fallback,
-        wants: None,
+        fallback: fallback.into(),
+        ..LimiterSettings::default()
     });
     let resource = ResourceId::new("db").unwrap();
     Arc::new(Limiter::new(resource, settings, 0, clock::now()))
@@ -124,4 +123,23 @@ async fn requests_before_the_first_lease_are_charged_against_a_full_bucket() {
 fn is_small() {
     // A service may keep a million of them.
     assert!(size_of::<Limiter>() <= 224, "{}", size_of::<Limiter>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_highest_priority_of_its_limits_counts() {
+    let of = |priority: i32| {
+        Arc::new(LimiterSettings {
+            priority: priority.into(),
+            ..LimiterSettings::default()
+        })
+    };
+    let first = of(-2);
+    let resource = ResourceId::new("db").unwrap();
+    let limiter = Limiter::new(resource, Arc::clone(&first), 0, clock::now());
+    assert!(limiter.agrees(&first));
+    assert_eq!(limiter.priority(), -2);
+    for (other, counts) in [(-7, -2), (3, 3), (1, 3)] {
+        assert!(limiter.agrees(&of(other)), "a priority is no disagreement");
+        assert_eq!(limiter.priority(), counts);
+    }
 }

@@ -50,7 +50,7 @@ impl Place {
             if view.admits(take) {
                 return Ok(());
             }
-            let burst = self.limiter.settings.burst;
+            let burst = self.limiter.settings.burst.get();
             match published.terms.reach(take, now, burst) {
                 Some(moment) if moment <= deadline => {
                     tokio::select! {

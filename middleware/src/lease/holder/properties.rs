@@ -132,7 +132,7 @@ impl Referee {
                 resource: id(&resource.to_string()),
                 demand: Demand {
                     wants: Capacity::new(wants).unwrap(),
-                    used: Capacity::ZERO,
+                    ..Demand::default()
                 },
             }),
             Step::Forget(resource) => {

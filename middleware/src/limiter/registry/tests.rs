@@ -3,15 +3,11 @@ use std::thread;
 use super::{super::testing::leasing, *};
 use crate::{
     Cost,
-    limiter::{Burst, Fallback, Patience, Place},
+    limiter::{Fallback, Patience, Place},
 };
 
 fn settings() -> Arc<LimiterSettings> {
-    Arc::new(LimiterSettings {
-        burst: Burst::default(),
-        fallback: Fallback::Safe,
-        wants: None,
-    })
+    Arc::new(LimiterSettings::default())
 }
 
 fn id(text: &str) -> ResourceId {
@@ -102,8 +98,8 @@ fn what_the_program_names_is_never_forgotten_even_if_a_request_named_it_first() 
 async fn a_key_is_not_forgotten_while_somebody_waits_for_it() {
     let (registry, _nudges) = leasing(10);
     let pessimistic = Arc::new(LimiterSettings {
-        fallback: Fallback::Pessimistic,
-        ..LimiterSettings::clone(&settings())
+        fallback: Fallback::Pessimistic.into(),
+        ..LimiterSettings::default()
     });
     let limiter = registry.keyed("db", &pessimistic).unwrap();
     let mut place = Place::new(Arc::clone(&limiter), Cost::ONE);

@@ -65,6 +65,7 @@ impl Table {
             demand: Demand {
                 wants: Capacity::new(wants).unwrap(),
                 used: Capacity::new(1.0).unwrap(),
+                priority: 3,
             },
         });
     }

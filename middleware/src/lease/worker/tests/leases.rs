@@ -129,3 +129,22 @@ async fn a_token_file_is_read_again() {
         [Some("Bearer one".into()), Some("Bearer two".into())]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_for_has_the_priority_of_its_limits() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder(), &plane);
+    let _layer = doorman.layer([
+        Limit::rate("api"),
+        Limit::rate("db").priority(-1),
+        Limit::rate("api").priority(5),
+    ]);
+    doorman.ready(SECOND).await.unwrap();
+    let resources = plane.last_request().resources;
+    let mut asked: Vec<_> = resources
+        .iter()
+        .map(|asked| (asked.resource_id.as_str(), asked.priority))
+        .collect();
+    asked.sort_unstable();
+    assert_eq!(asked, [("api", 5), ("db", -1)]);
+}
