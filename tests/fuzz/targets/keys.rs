@@ -101,16 +101,19 @@ impl Asked {
     }
 
     /// What each placeholder of a template stands for; `None` where there is nothing. A route is never there, and has a word of its
-    /// own.
+    /// own; no proxy is trusted.
     fn values(&self, template: &str) -> Vec<Option<Vec<u8>>> {
         let placeholders = template.split('{').skip(1);
         placeholders
             .map(|rest| match rest.split('}').next().unwrap_or_default() {
                 "method" => Some(self.method.as_str().into()),
                 "route" => Some(Vec::new()),
-                "peer" => self.party(),
+                "peer" | "client_ip" => self.party(),
                 name => {
-                    let header = name.strip_prefix("header:").unwrap_or_default();
+                    let header = ["header:", "api_key:"]
+                        .into_iter()
+                        .find_map(|kind| name.strip_prefix(kind))
+                        .unwrap_or_default();
                     let [a, b] = &self.headers;
                     let value = match header.to_ascii_lowercase().as_str() {
                         "x-a" => a.as_ref(),
