@@ -85,13 +85,17 @@ impl Admission {
     pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
         let now = clock::now();
         let mut asked = self.ask(head)?;
-        for (armed, one) in zip(&self.limits, &mut asked) {
-            let Some(one) = one else { continue };
+        for (armed, entry) in zip(&self.limits, &mut asked) {
+            let Some(one) = entry else { continue };
             let taken = one.place.take(Patience::Never, now);
             if taken.is_err() || one.place.runs_low() {
                 self.registry.hungry(one.place.limiter());
             }
-            taken.map_err(|refused| armed.refusal(one, refused, now))?;
+            match taken {
+                Ok(()) => {}
+                Err(_) if armed.is_shadow() => *entry = None,
+                Err(refused) => return Err(armed.refusal(one, refused, now)),
+            }
         }
         for one in asked.iter_mut().flatten() {
             one.place.keep();
@@ -109,15 +113,20 @@ impl Admission {
 
     /// Takes a place of every limit, or of none.
     fn take(&self, asked: &mut AskedOfAll, now: Moment) -> Result<(), Box<Denial>> {
-        for (armed, one) in zip(&self.limits, &mut *asked) {
-            let Some(one) = one else { continue };
+        for (armed, entry) in zip(&self.limits, &mut *asked) {
+            let Some(one) = entry else { continue };
             let taken = one.place.take(armed.patience(now), now);
             if taken.is_err() || one.place.runs_low() {
                 self.registry.hungry(one.place.limiter());
             }
-            if let Err(refused) = taken {
-                let refusal = armed.refusal(one, refused, now);
-                return Err(self.deny(asked, armed, refusal, now));
+            match taken {
+                Ok(()) => {}
+                // It has been counted, and has no more say.
+                Err(_) if armed.is_shadow() => *entry = None,
+                Err(refused) => {
+                    let refusal = armed.refusal(one, refused, now);
+                    return Err(self.deny(asked, armed, refusal, now));
+                }
             }
         }
         Ok(())
@@ -158,7 +167,9 @@ impl Admission {
                 continue;
             };
             place.keep();
-            fields.add(&armed.field, &place.limiter().reading(now), now);
+            if !armed.is_shadow() {
+                fields.add(&armed.field, &place.limiter().reading(now), now);
+            }
         }
         fields
     }
@@ -184,7 +195,7 @@ impl Admission {
             let reading = place.limiter().reading(now);
             if ptr::eq(armed, refusing) {
                 fields.add_refusing(&armed.field, &reading, own_wait);
-            } else {
+            } else if !armed.is_shadow() {
                 refusal.wait_until(place.possible_at(now), now);
                 fields.add(&armed.field, &reading, now);
             }

@@ -50,6 +50,9 @@ pub enum OnLimit {
         /// How long it waits at most.
         at_most: Duration,
     },
+    /// It passes, and spends nothing of this limit: to try a limit out before it counts. It is counted as refused, by the limit's
+    /// resource in the [snapshot](crate::Doorman::snapshot), and its response does not speak of the limit.
+    Shadow,
 }
 
 #[derive(Clone)]

@@ -31,7 +31,7 @@ pub struct LimitSnapshot {
     pub wants: f64,
     /// The total cost admitted since the process began, or since the resource was last forgotten.
     pub admitted: f64,
-    /// The total cost refused in the same time.
+    /// The total cost refused in the same time, with what a limit in [shadow mode](crate::OnLimit::Shadow) would have refused.
     pub refused: f64,
     /// How many requests wait.
     pub waiting: u32,

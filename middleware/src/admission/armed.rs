@@ -107,6 +107,7 @@ impl Armed {
                         }))
                     }
                     (Made::Missing, MissingKey::Skip) => Ok(None),
+                    (Made::Missing, MissingKey::Reject) if self.is_shadow() => Ok(None),
                     (Made::Missing, MissingKey::Reject) => {
                         Err(Refusal::of_missing_key(&self.limit.name))
                     }
@@ -125,10 +126,16 @@ impl Armed {
         Ok(Some(Asked { place, room }))
     }
 
+    /// Whether it only counts what it would refuse.
+    pub(super) fn is_shadow(&self) -> bool {
+        matches!(self.limit.on_limit, OnLimit::Shadow)
+    }
+
     /// Whether a request waits for the first lease of its resource before anything is decided.
     pub(super) fn awaits_lease(&self, asked: &Asked, now: Moment) -> bool {
         let at_most = self.limit.wait_for_lease;
         !at_most.is_zero()
+            && !self.is_shadow()
             && asked
                 .place
                 .lease_deadline(at_most)
@@ -138,14 +145,14 @@ impl Armed {
     /// Waits for the first lease, if the limit says so.
     pub(super) async fn lease(&self, asked: &Asked) {
         let at_most = self.limit.wait_for_lease;
-        if !at_most.is_zero() {
+        if !at_most.is_zero() && !self.is_shadow() {
             asked.place.first_lease(at_most, self.limit.queue).await;
         }
     }
 
     pub(super) fn patience(&self, now: Moment) -> Patience {
         match self.limit.on_limit {
-            OnLimit::Reject => Patience::Never,
+            OnLimit::Reject | OnLimit::Shadow => Patience::Never,
             OnLimit::Delay { at_most } => Patience::Until {
                 deadline: now.after(at_most),
                 queue: self.limit.queue,

@@ -2,6 +2,7 @@ mod delayed;
 mod first_lease;
 mod keys;
 mod several_limits;
+mod shadow;
 mod without_a_lease;
 
 use std::{borrow::Cow, time::Duration};
