@@ -13,19 +13,12 @@ const LOOKS_WHILE_QUIET: f64 = 2.0;
 /// No demand is told by less time than this: one request after a pause is no rate of thousands.
 const SHORTEST: f64 = 1.0;
 const LONGEST: f64 = 10.0;
+/// No report stands for less time than this, in seconds.
+const SHORTEST_REPORT: f64 = 0.1;
 
 /// How long a window is, in seconds: about two refresh intervals, so that what is asked for is neither stale nor jumpy.
 pub(crate) fn window_length(refresh_interval: f64) -> f64 {
     (2.0 * refresh_interval).clamp(SHORTEST, LONGEST)
-}
-
-/// Whether more is asked for than was attempted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Headroom {
-    /// A little, so that what is leased is enough for a busier moment.
-    Some,
-    /// Nothing: what all want decides how much each may do, and more than the truth would suppress who keeps to the limit.
-    None,
 }
 
 /// Attempts over the last few seconds, taken from their running total.
@@ -105,7 +98,7 @@ impl Window {
     }
 
     /// The demand, in attempts a second: finite, not negative, and 0 when nothing was attempted.
-    pub(crate) fn wants(&self, headroom: Headroom) -> f64 {
+    pub(crate) fn wants(&self) -> f64 {
         // A demand that has just begun is not watered down by the quiet before it.
         let active = self.slots.iter().rposition(|slot| slot.attempts > 0.0);
         let Some(oldest) = active else {
@@ -118,10 +111,7 @@ impl Window {
                 attempts + f64::from(slot.attempts),
             )
         });
-        let headroom = match headroom {
-            Headroom::Some => f64::max(0.1 * attempts, attempts.sqrt()),
-            Headroom::None => 0.0,
-        };
+        let headroom = f64::max(0.1 * attempts, attempts.sqrt());
         (attempts + headroom) / f64::max(seconds, SHORTEST)
     }
 }
@@ -132,6 +122,39 @@ impl Window {
 /// finds one and does not have to wait for a lease.
 pub(crate) fn fading(quiet_seconds: f64) -> f64 {
     1.0 / quiet_seconds.max(SHORTEST)
+}
+
+/// Attempts since they were last reported, where what all holders want is added up and decides how much of it may be done: each
+/// attempt counts in one report, at its time, without headroom. More than the truth would suppress who keeps to the limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SinceReport {
+    /// The running total at the last report, and when that was.
+    total: f64,
+    at: Moment,
+}
+
+impl SinceReport {
+    /// Nothing was attempted, or reported, before `now`.
+    pub(crate) fn new(now: Moment) -> Self {
+        Self {
+            total: 0.0,
+            at: now,
+        }
+    }
+
+    /// The demand in attempts a second, for a report that stands for `interval` seconds: an early one counts for as long.
+    pub(crate) fn wants(&self, total: f64, interval: f64, now: Moment) -> f64 {
+        let seconds = now
+            .seconds_since(self.at)
+            .max(interval)
+            .max(SHORTEST_REPORT);
+        (total - self.total).max(0.0) / seconds
+    }
+
+    /// The total is reported.
+    pub(crate) fn reported(&mut self, total: f64, now: Moment) {
+        *self = Self { total, at: now };
+    }
 }
 
 /// A demand of so many tokens a second, in the unit of a resource that is counted over `per` seconds.
@@ -160,7 +183,7 @@ mod tests {
                 total += rate(time - step * (1.0 - f64::from(part) / 100.0)) * step / 100.0;
             }
             window.look(total, length, start.after_seconds(time));
-            wants.push((time, window.wants(Headroom::Some)));
+            wants.push((time, window.wants()));
         }
         wants
     }
@@ -210,17 +233,11 @@ mod tests {
                 Moment::ORIGIN.after_seconds(f64::from(look) / 1000.0),
             );
         }
-        assert!(
-            (100.0..=115.0).contains(&window.wants(Headroom::Some)),
-            "{window:?}"
-        );
+        assert!((100.0..=115.0).contains(&window.wants()), "{window:?}");
         // An hour without a look is one long sub-interval.
         let much_later = Moment::ORIGIN.after_seconds(3610.0);
         window.look(total + 7200.0, 2.0, much_later);
-        assert!(
-            (2.0..=2.3).contains(&window.wants(Headroom::Some)),
-            "{window:?}"
-        );
+        assert!((2.0..=2.3).contains(&window.wants()), "{window:?}");
     }
 
     proptest! {
@@ -237,7 +254,7 @@ mod tests {
             for (seconds, total) in looks {
                 now = now.after_seconds(seconds);
                 window.look(total, length, now);
-                let wants = window.wants(Headroom::Some);
+                let wants = window.wants();
                 prop_assert!(wants.is_finite() && wants >= 0.0, "{}", wants);
                 last = total;
             }
@@ -245,7 +262,7 @@ mod tests {
                 now = now.after_seconds(length / SUB_INTERVALS);
                 window.look(last, length, now);
             }
-            prop_assert_eq!(window.wants(Headroom::Some), 0.0);
+            prop_assert_eq!(window.wants(), 0.0);
         }
     }
 }

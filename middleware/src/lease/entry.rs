@@ -196,6 +196,7 @@ impl Entry {
         }
         let sent = self.sent.unwrap_or(now);
         let before = self.held(now).unwrap_or_default().get();
+        let was_suppressed = self.is_suppressed();
         self.lease = lease_in(answer, sent, self.reported, now).filter(|lease| now < lease.ends);
         self.told = Some(told);
         self.answered = true;
@@ -212,10 +213,16 @@ impl Entry {
             (true, false) => now,
             // A server that shrinks the lease at every report is not reported to without end.
             (true, true) => now.after(SHORTEST_INTERVAL),
+            // The demand was not yet measured as it counts where it is added up to those of others: say it anew.
+            (false, _) if self.is_suppressed() && !was_suppressed => now.after(SHORTEST_INTERVAL),
             (false, _) => self.next(sent, now, chance),
         };
         self.state = State::Waiting { due };
         self.hurry(now);
+    }
+
+    fn is_suppressed(&self) -> bool {
+        self.told.as_ref().is_some_and(|told| told.suppressed)
     }
 
     /// When to come back after an answer.

@@ -175,6 +175,8 @@ pub struct Told {
     pub per: Seconds,
     /// What a holder may use by itself when it has no lease.
     pub safe: SafeCapacity,
+    /// Whether what all want decides with which probability each request is admitted (SUPPRESSION).
+    pub suppressed: bool,
 }
 
 /// What somebody should be told, rarely enough to be logged as it comes, but for what is said of each resource.

@@ -2,11 +2,8 @@
 
 use doorman_openapi::{Capacity, SafeCapacity, Seconds, Unit};
 
-use super::{Holding, Sharing, Told};
-use crate::{
-    demand::Headroom,
-    limiter::{Policy, SafeRate, Standing},
-};
+use super::{Holding, Told};
+use crate::limiter::{Policy, SafeRate, Standing};
 
 /// What a limiter is told of what is held. A capacity that counts what is in use at one time is no rate: for a limiter of rates
 /// there is then no lease.
@@ -38,14 +35,6 @@ pub(super) fn standing(holding: &Holding) -> Standing {
             refresh_at: holding.refresh_at,
             policy,
         },
-    }
-}
-
-/// Whether to ask for more than is attempted: not where what all want decides how much each may do.
-pub(super) fn headroom(holding: &Holding) -> Headroom {
-    match holding.lease.map(|lease| lease.sharing) {
-        Some(Sharing::Suppressed(_)) => Headroom::None,
-        Some(Sharing::Divided | Sharing::Bucket(_)) | None => Headroom::Some,
     }
 }
 
@@ -85,6 +74,7 @@ mod tests {
                 unit,
                 per: Seconds::from(Duration::from_secs(60)),
                 safe,
+                suppressed: false,
             })),
             answered: true,
             refresh_interval: Duration::from_secs(1),

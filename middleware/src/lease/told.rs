@@ -27,6 +27,7 @@ impl Templates {
                 .filter(|per| *per > Seconds::ZERO)
                 .unwrap_or_else(|| Duration::from_secs(1).into()),
             safe: answer.safe_capacity,
+            suppressed: answer.admission_probability.is_some(),
         };
         if let Some(known) = self.told.get(&answer.template)
             && **known == told

@@ -9,9 +9,9 @@ use std::{
 
 use doorman_openapi::{Capacity, Moment, ResourceId};
 
-use super::Demand;
+use super::{Demand, Told, publish};
 use crate::{
-    demand::{Headroom, Window, fading, in_unit, window_length},
+    demand::{SinceReport, Window, fading, in_unit, window_length},
     limiter::Limiter,
 };
 
@@ -25,7 +25,9 @@ pub(super) struct Tracked {
     window_length: f64,
     /// The seconds that the resource's rate is counted over.
     per: f64,
-    headroom: Headroom,
+    since_report: SinceReport,
+    /// How long a report stands, where what all holders want is added up; `None` where it is not.
+    report_interval: Option<f64>,
     last_attempt: Moment,
     next_look: Moment,
     /// Whether the control plane has answered for it.
@@ -41,10 +43,13 @@ impl Tracked {
             self.last_attempt = now;
         }
         let measured = || {
-            let mut per_second = self.window.wants(self.headroom);
-            if per_second == 0.0 && total > 0.0 && self.headroom == Headroom::Some {
-                per_second = fading(now.seconds_since(self.last_attempt));
-            }
+            let per_second = match self.report_interval {
+                Some(interval) => self.since_report.wants(total, interval, now),
+                None if total > 0.0 && self.window.wants() == 0.0 => {
+                    fading(now.seconds_since(self.last_attempt))
+                }
+                None => self.window.wants(),
+            };
             in_unit(per_second, self.per)
         };
         let wants = self.limiter.settings().wants.unwrap_or_else(measured);
@@ -62,10 +67,11 @@ impl Tracked {
     }
 
     /// What the resource's answers say of how to measure.
-    pub(super) fn measure(&mut self, refresh_interval: Duration, per: f64, headroom: Headroom) {
-        self.window_length = window_length(refresh_interval.as_secs_f64());
-        self.per = per;
-        self.headroom = headroom;
+    pub(super) fn measure(&mut self, refresh_interval: Duration, told: Option<&Told>) {
+        let interval = refresh_interval.as_secs_f64();
+        self.window_length = window_length(interval);
+        self.per = publish::per(told);
+        self.report_interval = told.is_some_and(|told| told.suppressed).then_some(interval);
     }
 }
 
@@ -94,7 +100,8 @@ impl Limiters {
             window: Window::new(now),
             window_length: window_length(FIRST_INTERVAL),
             per: 1.0,
-            headroom: Headroom::Some,
+            since_report: SinceReport::new(now),
+            report_interval: None,
             last_attempt: now,
             next_look: now,
             answered: false,
@@ -119,9 +126,15 @@ impl Limiters {
             .map_or(Moment::NEVER, |Reverse((at, _))| *at)
     }
 
-    /// What the limiter of a resource wants now.
-    pub(super) fn look(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
-        Some(self.tracked.get_mut(id)?.look(now))
+    /// What the limiter of a resource wants now, to be sent at once.
+    pub(super) fn report(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
+        let tracked = self.tracked.get_mut(id)?;
+        let demand = tracked.look(now);
+        if tracked.report_interval.is_some() {
+            let total = tracked.limiter.attempted();
+            tracked.since_report.reported(total, now);
+        }
+        Some(demand)
     }
 
     /// What a limiter that runs low wants. It is looked at again soon, and can then say once more that it runs low.

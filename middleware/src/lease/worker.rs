@@ -178,7 +178,7 @@ impl<T: Transport> Worker<T> {
         }
         while self.parts.holder.wake_at() <= now {
             for id in self.parts.holder.due(now) {
-                if let Some(demand) = self.limiters.look(&id, now) {
+                if let Some(demand) = self.limiters.report(&id, now) {
                     self.demand(id, demand, now);
                 }
             }
@@ -281,8 +281,7 @@ impl<T: Transport> Worker<T> {
             return;
         };
         let told = holding.told.as_deref();
-        let headroom = publish::headroom(holding);
-        tracked.measure(holding.refresh_interval, publish::per(told), headroom);
+        tracked.measure(holding.refresh_interval, told);
         tracked.limiter.publish(publish::standing(holding), now);
         if publish::counts_in_use(told)
             && !std::mem::replace(&mut tracked.warned, true)

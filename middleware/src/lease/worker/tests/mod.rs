@@ -5,6 +5,7 @@ mod faults;
 mod fleet;
 mod leases;
 mod plane;
+mod small_limits;
 
 use std::{path::Path, time::Duration};
 
