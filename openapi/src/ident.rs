@@ -1,6 +1,6 @@
 //! Identifiers: names that are checked once, when they come in.
 
-use std::{borrow::Borrow, borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Borrow, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -14,7 +14,9 @@ pub struct InvalidId;
 
 fn check(text: &str) -> Result<(), InvalidId> {
     let fits = !text.is_empty() && text.len() <= MAX_BYTES;
-    if fits && !text.chars().any(char::is_control) {
+    // Nearly every text is plain ASCII, which is told without decoding it.
+    let is_plain = || text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if fits && (is_plain() || !text.chars().any(char::is_control)) {
         Ok(())
     } else {
         Err(InvalidId)
@@ -78,7 +80,22 @@ macro_rules! identifier {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                Self::new(Cow::<'de, str>::deserialize(deserializer)?).map_err(de::Error::custom)
+                struct Text;
+
+                // The text is looked at where it lies: to own it first would cost an allocation more.
+                impl de::Visitor<'_> for Text {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a string")
+                    }
+
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        $name::new(text).map_err(E::custom)
+                    }
+                }
+
+                deserializer.deserialize_str(Text)
             }
         }
     };

@@ -1,5 +1,7 @@
 //! What the books keep of one holder of one resource.
 
+use std::borrow::Cow;
+
 use doorman_openapi::{
     Band, Capacity, ClientCount, HolderKind, HolderView, Moment, Reason, Seconds,
 };
@@ -8,6 +10,7 @@ use super::{
     booking::Booking,
     demands::{Demand, DemandId, Demands},
     order::Order,
+    resource::HolderKey,
     shared_bucket,
 };
 
@@ -32,8 +35,9 @@ pub(super) enum Baseline {
 /// What the books keep of one holder of one resource.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Its place in the sums of the bookings.
-    pub(super) slot: usize,
+    pub(super) holder: HolderKey,
+    /// Its place among the entries, and in the sums of the bookings.
+    pub(super) slot: u32,
     pub(super) booking: Booking,
     /// The newest transmission that was heard.
     pub(super) order: Order,
@@ -49,8 +53,9 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(slot: usize, order: Order) -> Self {
+    pub(super) fn new(holder: HolderKey, slot: u32, order: Order) -> Self {
         Self {
+            holder,
             slot,
             booking: Booking::NOTHING,
             order,
@@ -67,7 +72,7 @@ impl Entry {
     pub(super) fn demand(&mut self, bands: &[Band], demands: &mut Demands) {
         let bands = merged(bands);
         let unchanged = self.bands.len() == bands.len()
-            && self.bands.iter().zip(&bands).all(|(kept, band)| {
+            && self.bands.iter().zip(&*bands).all(|(kept, band)| {
                 kept.priority == band.priority && demands.get(kept.demand) == Some(demand_of(band))
             });
         if unchanged {
@@ -175,7 +180,11 @@ fn demand_of(band: &Band) -> Demand {
 }
 
 /// The bands by priority, highest first, the lowest merged into one when there are too many.
-fn merged(bands: &[Band]) -> Vec<Band> {
+fn merged(bands: &[Band]) -> Cow<'_, [Band]> {
+    // A client has one.
+    if bands.len() <= 1 {
+        return bands.into();
+    }
     let mut bands = bands.to_vec();
     bands.sort_by_key(|band| std::cmp::Reverse(band.priority));
     while bands.len() > MAX_BANDS {
@@ -190,5 +199,5 @@ fn merged(bands: &[Band]) -> Vec<Band> {
             next.wants = Capacity::saturating(next.wants.get() + lowest.wants.get());
         }
     }
-    bands
+    bands.into()
 }

@@ -2,8 +2,6 @@
 
 mod handover;
 
-use std::collections::BTreeMap;
-
 use doorman_openapi::{
     Band, CLOCK_DRIFT, Capacity, HolderKind, HolderView, Moment, Reason, Seconds,
 };
@@ -13,9 +11,9 @@ use super::{
     booking::{Booking, Hold},
     decision::{Decision, TOLERANCE, grant, is_over, keep, reaches, restate, state_to_new_master},
     demands::Demands,
+    entries::Entries,
     entry::{Baseline, Entry},
     order::Order,
-    slots::Slots,
     sums::Sums,
     terms::Terms,
     undivided::{Feedback, Undivided},
@@ -52,8 +50,7 @@ pub(super) struct Resource {
     terms: Terms,
     learning_until: Moment,
     predecessor_until: Moment,
-    entries: BTreeMap<HolderKey, Entry>,
-    slots: Slots,
+    entries: Entries,
     /// What each holder may be using.
     booked: Sums,
     demands: Demands,
@@ -74,8 +71,7 @@ impl Resource {
             terms,
             learning_until,
             predecessor_until,
-            entries: BTreeMap::new(),
-            slots: Slots::default(),
+            entries: Entries::default(),
             booked: Sums::default(),
             demands: Demands::default(),
             ends: Alarms::default(),
@@ -103,7 +99,7 @@ impl Resource {
     }
 
     pub(super) fn knows(&self, holder: HolderKey) -> bool {
-        self.entries.contains_key(&holder)
+        self.entries.contains(holder)
     }
 
     /// How many entries the books hold, released ones that are kept for their order included.
@@ -155,18 +151,13 @@ impl Resource {
             terms,
             learning_until,
             entries,
-            slots,
             booked,
             demands,
             undivided,
             predecessor_until,
             ends,
         } = self;
-        let mut is_new = false;
-        let entry = entries.entry(holder).or_insert_with(|| {
-            is_new = true;
-            Entry::new(slots.take(), ask.order)
-        });
+        let (entry, is_new) = entries.find_or_add(holder, ask.order);
         if !is_new && !ask.order.follows(entry.order) {
             return match ask.has {
                 Has::Amount(_) => restate(entry, terms, now),
@@ -289,7 +280,7 @@ impl Resource {
 
     /// Takes back all that a holder has. A late release changes nothing.
     pub(super) fn release(&mut self, holder: HolderKey, order: Order, now: Moment) {
-        let Some(entry) = self.entries.get_mut(&holder) else {
+        let Some(entry) = self.entries.get_mut(holder) else {
             return;
         };
         if !order.follows(entry.order) {
@@ -310,7 +301,7 @@ impl Resource {
             self.forget(holder, now);
             let entries = &self.entries;
             self.ends.prune(entries.len(), || {
-                entries.iter().map(|(holder, entry)| (entry.alarm, *holder))
+                entries.iter().map(|entry| (entry.alarm, entry.holder))
             });
         }
     }
@@ -323,7 +314,7 @@ impl Resource {
             };
             let Some(entry) = self
                 .entries
-                .get_mut(&holder)
+                .get_mut(holder)
                 .filter(|entry| entry.alarm == at)
             else {
                 continue;
@@ -344,29 +335,29 @@ impl Resource {
         self.expire(now, ENDS_PER_REQUEST, gone);
     }
 
-    /// The holders from `from` on.
+    /// The holders from a slot on, each with its slot.
     pub(super) fn holders<'a>(
         &'a self,
-        from: HolderKey,
+        from: u32,
         now: Moment,
         unix_now: u64,
         name: impl Fn(HolderKey) -> Option<(HolderKind, String)> + 'a,
-    ) -> impl Iterator<Item = (HolderKey, HolderView)> + 'a {
+    ) -> impl Iterator<Item = (u32, HolderView)> + 'a {
         self.entries
-            .range(from..)
-            .filter(|(_, entry)| !entry.is_released())
-            .filter_map(move |(key, entry)| {
-                let (kind, id) = name(*key)?;
-                Some((*key, entry.view(kind, id, &self.demands, now, unix_now)))
+            .from(from)
+            .filter(|entry| !entry.is_released())
+            .filter_map(move |entry| {
+                let (kind, id) = name(entry.holder)?;
+                let view = entry.view(kind, id, &self.demands, now, unix_now);
+                Some((entry.slot, view))
             })
     }
 
     fn forget(&mut self, holder: HolderKey, now: Moment) {
-        if let Some(mut entry) = self.entries.remove(&holder) {
+        if let Some(mut entry) = self.entries.remove(holder) {
             entry.withdraw(&mut self.demands);
             self.undivided.wanted(self.demands.total().wants, now);
             self.booked.set(entry.slot, 0.0);
-            self.slots.give_back(entry.slot);
         }
     }
 }

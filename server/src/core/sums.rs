@@ -26,7 +26,8 @@ impl Sums {
     }
 
     /// Sets the number of a slot.
-    pub(super) fn set(&mut self, slot: usize, value: f64) {
+    pub(super) fn set(&mut self, slot: u32, value: f64) {
+        let slot = slot as usize;
         if slot >= self.slots() {
             self.grow(slot);
         }
@@ -44,7 +45,8 @@ impl Sums {
     }
 
     /// The sum of all slots but this one.
-    pub(super) fn all_but(&self, slot: usize) -> f64 {
+    pub(super) fn all_but(&self, slot: u32) -> f64 {
+        let slot = slot as usize;
         if slot >= self.slots() {
             return self.total();
         }
@@ -79,16 +81,16 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_plain_list_and_ends_at_exactly_zero(
-            changes in prop::collection::vec((0usize..70, 0.0f64..1e15), 1..200)
+            changes in prop::collection::vec((0u32..70, 0.0f64..1e15), 1..200)
         ) {
             let mut sums = Sums::default();
             let mut list = [0.0; 70];
             for (slot, value) in changes {
                 // Asked before the slot has ever been set, too.
-                let others = list.iter().sum::<f64>() - list[slot];
+                let others = list.iter().sum::<f64>() - list[slot as usize];
                 prop_assert!((sums.all_but(slot) - others).abs() <= 1e-9 * list.iter().sum::<f64>());
                 sums.set(slot, value);
-                list[slot] = value;
+                list[slot as usize] = value;
                 let total: f64 = list.iter().sum();
                 prop_assert!((sums.total() - total).abs() <= 1e-9 * total);
             }

@@ -13,8 +13,10 @@ pub(crate) struct Fresh<T>(pub(crate) T);
 
 impl<T: Serialize> IntoResponse for Fresh<T> {
     fn into_response(self) -> Response<Body> {
-        match serde_json::to_vec(&self.0) {
-            Ok(body) => {
+        // Room for what a client with a few resources is answered, so that it is not moved while it grows.
+        let mut body = Vec::with_capacity(1024);
+        match serde_json::to_writer(&mut body, &self.0) {
+            Ok(()) => {
                 let mut response = Response::new(Body::from(body));
                 let headers = response.headers_mut();
                 headers.insert(

@@ -54,12 +54,12 @@ impl Core {
                 .id(key)
                 .map(|id| (id.kind(), id.as_str().to_owned()))
         };
-        let Ok(from) = HolderKey::try_from(from) else {
+        let Ok(from) = u32::try_from(from) else {
             return Some((Vec::new(), None));
         };
         let mut holders = live.resource.holders(from, now, unix_now, name);
         let page = holders.by_ref().take(limit).map(|(_, view)| view).collect();
-        let next = holders.next().map(|(key, _)| u64::from(key));
+        let next = holders.next().map(|(slot, _)| u64::from(slot));
         Some((page, next))
     }
 

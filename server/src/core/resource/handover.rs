@@ -5,7 +5,6 @@ use doorman_openapi::{Balance, Capacity, HolderKind, Moment};
 use super::{
     super::{
         booking::{Booking, Hold},
-        entry::Entry,
         handover::{DecisionRecord, HoldRecord, HolderRecord},
         order::Order,
     },
@@ -19,8 +18,8 @@ impl Resource {
         name: impl Fn(HolderKey) -> Option<(HolderKind, String)>,
         now: Moment,
     ) -> impl Iterator<Item = HolderRecord> {
-        self.entries.iter().filter_map(move |(key, entry)| {
-            let (kind, id) = name(*key)?;
+        self.entries.iter().filter_map(move |entry| {
+            let (kind, id) = name(entry.holder)?;
             let (epoch, seq) = entry.order.record();
             Some(HolderRecord {
                 kind,
@@ -56,11 +55,10 @@ impl Resource {
         record: &HolderRecord,
         stopped: Moment,
     ) -> bool {
-        if self.knows(holder) {
-            return false;
-        }
         let order = Order::of_record(record.epoch, record.seq);
-        let mut entry = Entry::new(self.slots.take(), order);
+        let (entry, true) = self.entries.find_or_add(holder, order) else {
+            return false;
+        };
         let hold = |record: HoldRecord| Hold {
             amount: record.amount.get(),
             end: later(stopped, record.left),
@@ -78,13 +76,12 @@ impl Resource {
         entry.demand(&record.bands, &mut self.demands);
         self.undivided.wanted(self.demands.total().wants, stopped);
         self.booked.set(entry.slot, entry.booking.at(stopped));
-        wake(&mut entry, holder, &mut self.ends, stopped);
+        wake(entry, holder, &mut self.ends, stopped);
         if entry.next_end(stopped).is_none() {
             // Nothing of it lasts: it is looked at, and forgotten, at once.
             entry.alarm = stopped;
             self.ends.set(stopped, holder);
         }
-        self.entries.insert(holder, entry);
         true
     }
 }

@@ -1,0 +1,70 @@
+//! The entries of one resource: each in a slot that it keeps while it stays, and found by its holder in one step.
+
+use std::collections::{HashMap, hash_map};
+
+use foldhash::fast::RandomState;
+use slab::Slab;
+
+use super::{entry::Entry, order::Order, resource::HolderKey};
+
+/// The entries of one resource, by holder and by slot.
+///
+/// Entries are large, and a resource may have a million of them: they lie one after the other, without the gaps that the nodes of a
+/// tree have, and only the small map from holder to slot is searched.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    slots: HashMap<HolderKey, u32, RandomState>,
+    entries: Slab<Entry>,
+}
+
+impl Entries {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn contains(&self, holder: HolderKey) -> bool {
+        self.slots.contains_key(&holder)
+    }
+
+    pub(super) fn get_mut(&mut self, holder: HolderKey) -> Option<&mut Entry> {
+        let slot = *self.slots.get(&holder)?;
+        self.entries.get_mut(slot as usize)
+    }
+
+    /// A holder's entry, and whether it is new.
+    pub(super) fn find_or_add(&mut self, holder: HolderKey, order: Order) -> (&mut Entry, bool) {
+        match self.slots.entry(holder) {
+            hash_map::Entry::Occupied(slot) => {
+                let entry = self.entries.get_mut(*slot.get() as usize);
+                (entry.expect("a slot that is known has an entry"), false)
+            }
+            hash_map::Entry::Vacant(unknown) => {
+                let vacant = self.entries.vacant_entry();
+                // The books are bounded far below this many entries.
+                let slot = u32::try_from(vacant.key()).unwrap_or(u32::MAX);
+                unknown.insert(slot);
+                (vacant.insert(Entry::new(holder, slot, order)), true)
+            }
+        }
+    }
+
+    /// Takes a holder's entry out; its slot is given to the next one that comes.
+    pub(super) fn remove(&mut self, holder: HolderKey) -> Option<Entry> {
+        let slot = self.slots.remove(&holder)?;
+        self.entries.try_remove(slot as usize)
+    }
+
+    /// All entries, in the order of their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().map(|(_, entry)| entry)
+    }
+
+    /// The entries from a slot on, in their order.
+    pub(super) fn from(&self, slot: u32) -> impl Iterator<Item = &Entry> {
+        (slot as usize..self.entries.capacity()).filter_map(|slot| self.entries.get(slot))
+    }
+}
