@@ -9,7 +9,10 @@ mod views;
 
 pub use survey::Survey;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use doorman_config::Document;
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, Seconds};
@@ -37,7 +40,10 @@ pub struct Core {
     document: Arc<Document>,
     settings: Settings,
     started: Moment,
+    /// All resources, in the order in which they are listed.
     by_id: BTreeMap<ResourceId, u32>,
+    /// The same, found in one step. Identifiers come from clients: hashed with a seed of this process.
+    keys: HashMap<ResourceId, u32, foldhash::quality::RandomState>,
     live: Slab<Live>,
     holders: Holders,
     /// How often the document was replaced: terms of an older one are replaced when they are next looked at.
@@ -74,6 +80,7 @@ impl Core {
             settings,
             started: now,
             by_id: BTreeMap::new(),
+            keys: HashMap::default(),
             live: Slab::new(),
             holders: Holders::default(),
             generation: 0,
@@ -205,7 +212,7 @@ impl Core {
     }
 
     fn find_or_add(&mut self, id: &ResourceId, now: Moment) -> u32 {
-        if let Some(key) = self.by_id.get(id) {
+        if let Some(key) = self.keys.get(id) {
             return *key;
         }
         let (terms, learning_until) = terms(&self.document, self.settings, self.started, id);
@@ -232,6 +239,7 @@ impl Core {
         // The books are bounded far below this many resources.
         let key = u32::try_from(self.live.insert(live)).unwrap_or(u32::MAX);
         self.by_id.insert(id.clone(), key);
+        self.keys.insert(id.clone(), key);
         key
     }
 
@@ -243,6 +251,7 @@ impl Core {
         }) {
             let live = self.live.remove(key as usize);
             self.by_id.remove(&live.id);
+            self.keys.remove(&live.id);
         }
     }
 

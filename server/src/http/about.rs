@@ -47,7 +47,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn get_discovery(State(app): State<Arc<App>>, NoQuery: NoQuery) -> Fresh<Discovery> {
-    Fresh(app.discovery())
+    Fresh::new(app.discovery())
 }
 
 /// Look at the server
@@ -87,5 +87,5 @@ async fn get_status(
     State(app): State<Arc<App>>,
     NoQuery: NoQuery,
 ) -> Result<Fresh<Status>, Refusal> {
-    Ok(Fresh(app.status()?))
+    Ok(Fresh::new(app.status()?))
 }

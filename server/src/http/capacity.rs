@@ -84,15 +84,18 @@ async fn lease_capacity(
         })
         .await?;
     let unix_now = clock::unix_seconds();
-    let resources = granted
+    let resources: Vec<_> = granted
         .into_iter()
         .map(|granted| granted.into_answer(unix_now))
         .collect();
-    Ok(Fresh(CapacityResponse {
-        node: app.about().node.clone(),
-        epoch: app.about().epoch,
-        resources,
-    }))
+    Ok(Fresh::of_leases(
+        resources.len(),
+        CapacityResponse {
+            node: app.about().node.clone(),
+            epoch: app.about().epoch,
+            resources,
+        },
+    ))
 }
 
 /// Give a client's leases back
@@ -127,5 +130,5 @@ async fn release_capacity(
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
     app.release(|core, from, now| core.release_client_part(&request, from, now))
         .await?;
-    Ok(Fresh(ReleaseResponse {}))
+    Ok(Fresh::new(ReleaseResponse {}))
 }

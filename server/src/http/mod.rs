@@ -13,6 +13,7 @@ mod docs;
 mod document;
 mod extract;
 mod failures;
+mod json;
 mod media;
 mod metrics;
 mod probes;

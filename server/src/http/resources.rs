@@ -79,7 +79,7 @@ async fn list_resources(
         .last()
         .filter(|_| more)
         .map(|last| cursor::after_resource(&last.resource_id));
-    Ok(Fresh(ResourcePage {
+    Ok(Fresh::new(ResourcePage {
         resources,
         next_cursor,
     }))
@@ -122,7 +122,7 @@ async fn get_resource(
     NoQuery: NoQuery,
 ) -> Result<Fresh<ResourceView>, Refusal> {
     app.books(|core, now| core.resource(&id, now))?
-        .map(Fresh)
+        .map(Fresh::new)
         .ok_or_else(|| not_live(&id))
 }
 
@@ -175,7 +175,7 @@ async fn list_leases(
         .books(|core, now| core.holders(&id, from, limit, now, clock::unix_seconds()))?
         .ok_or_else(|| not_live(&id))?;
     let next_cursor = next.map(|position| cursor::at_lease(&id, position));
-    Ok(Fresh(LeasePage {
+    Ok(Fresh::new(LeasePage {
         leases,
         next_cursor,
     }))

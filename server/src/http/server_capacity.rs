@@ -97,18 +97,21 @@ async fn lease_server_capacity(
         })
         .await?;
     let unix_now = clock::unix_seconds();
-    let resources = granted
+    let resources: Vec<_> = granted
         .into_iter()
         .map(|granted| ServerAnswer {
             algorithm: granted.algorithm.clone(),
             answer: granted.into_answer(unix_now),
         })
         .collect();
-    Ok(Fresh(ServerCapacityResponse {
-        node: app.about().node.clone(),
-        epoch: app.about().epoch,
-        resources,
-    }))
+    Ok(Fresh::of_leases(
+        resources.len(),
+        ServerCapacityResponse {
+            node: app.about().node.clone(),
+            epoch: app.about().epoch,
+            resources,
+        },
+    ))
 }
 
 /// Give a node's leases back
@@ -143,5 +146,5 @@ async fn release_server_capacity(
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
     app.release(|core, from, now| core.release_node_part(&request, from, now))
         .await?;
-    Ok(Fresh(ReleaseResponse {}))
+    Ok(Fresh::new(ReleaseResponse {}))
 }

@@ -139,7 +139,7 @@ impl Core {
         let holder = self.holders.find(holder)?;
         let (keys, next): (Vec<u32>, _) = if let Some(ids) = ids {
             let part = ids.iter().skip(from).take(MOST);
-            let keys = part.filter_map(|id| self.by_id.get(id).copied());
+            let keys = part.filter_map(|id| self.keys.get(id).copied());
             let next = from.saturating_add(MOST);
             (keys.collect(), (next < ids.len()).then_some(next))
         } else {

@@ -34,7 +34,7 @@ impl Core {
     /// One live resource; `None` when nobody holds it, waits for it, or gave it back less than a lease length ago.
     #[must_use]
     pub fn resource(&self, id: &ResourceId, now: Moment) -> Option<ResourceView> {
-        self.view(*self.by_id.get(id)?, now)
+        self.view(*self.keys.get(id)?, now)
     }
 
     /// The holders of a live resource, in an order that does not change while they stay, from position `from` on, with the position of the next page if there is more.
@@ -48,7 +48,7 @@ impl Core {
         now: Moment,
         unix_now: u64,
     ) -> Option<(Vec<HolderView>, Option<u64>)> {
-        let live = self.live.get(*self.by_id.get(id)? as usize)?;
+        let live = self.live.get(*self.keys.get(id)? as usize)?;
         let name = |key: HolderKey| {
             self.holders
                 .id(key)
