@@ -29,7 +29,7 @@ impl<T: Serialize> Versioned<'_, T> {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             response
         } else {
-            Fresh(self.answer).into_response()
+            Fresh::new(self.answer).into_response()
         };
         if !response.status().is_server_error() {
             let headers = response.headers_mut();
