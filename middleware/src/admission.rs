@@ -3,17 +3,22 @@
 mod armed;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::{future::Future, iter::zip, pin::Pin, ptr, sync::Arc};
 
 use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
-use self::armed::{Armed, Asked};
+use self::{
+    armed::{Armed, Asked},
+    turns::Turns,
+};
 use crate::{
     Callers, Limit, Refusal, RequestHead, clock,
     headers::Fields,
     limiter::{Patience, Registry},
+    meter::Outcome,
 };
 
 /// The limits of a layer, ready to decide. Every clone of the layer and every connection decides by the same.
@@ -76,7 +81,7 @@ impl Admission {
             return Verdict::Refused(denial);
         }
         if asked.iter().flatten().any(|asked| asked.place.is_queued()) {
-            return Verdict::Waits(Box::pin(Arc::clone(self).after_turns(asked)));
+            return Verdict::Waits(Box::pin(Turns::new(Arc::clone(self), asked).come()));
         }
         Verdict::Admitted(self.keep(asked, now))
     }
@@ -93,12 +98,21 @@ impl Admission {
             }
             match taken {
                 Ok(()) => {}
-                Err(_) if armed.is_shadow() => *entry = None,
-                Err(refused) => return Err(armed.refusal(one, refused, now)),
+                Err(_) if armed.is_shadow() => {
+                    armed.meter.count(Outcome::Shadow);
+                    *entry = None;
+                }
+                Err(refused) => {
+                    let refusal = armed.refusal(one, refused, now);
+                    armed.meter.count(Outcome::Refused(refusal.reason()));
+                    return Err(refusal);
+                }
             }
         }
-        for one in asked.iter_mut().flatten() {
-            one.place.keep();
+        for (armed, one) in zip(&self.limits, &mut asked) {
+            if let Some(one) = one {
+                armed.keep(one, now);
+            }
         }
         Ok(())
     }
@@ -121,8 +135,11 @@ impl Admission {
             }
             match taken {
                 Ok(()) => {}
-                // It has been counted, and has no more say.
-                Err(_) if armed.is_shadow() => *entry = None,
+                Err(_) if armed.is_shadow() => {
+                    // It has no more say.
+                    armed.meter.count(Outcome::Shadow);
+                    *entry = None;
+                }
                 Err(refused) => {
                     let refusal = armed.refusal(one, refused, now);
                     return Err(self.deny(asked, armed, refusal, now));
@@ -139,36 +156,19 @@ impl Admission {
             }
         }
         self.take(&mut asked, clock::now())?;
-        self.after_turns(asked).await
-    }
-
-    async fn after_turns(self: Arc<Self>, mut asked: AskedOfAll) -> Result<Fields, Box<Denial>> {
-        let mut refused = None;
-        for (armed, one) in zip(&self.limits, &asked) {
-            if let Some(one) = one
-                // A delay ends at its deadline: no other end is needed.
-                && let Err(why) = one.place.turn(std::future::pending()).await
-            {
-                refused = Some((armed, armed.refusal(one, why, clock::now())));
-                break;
-            }
-        }
-        match refused {
-            Some((armed, refusal)) => Err(self.deny(&mut asked, armed, refusal, clock::now())),
-            None => Ok(self.keep(asked, clock::now())),
-        }
+        Turns::new(self, asked).come().await
     }
 
     /// The request goes: everything stays taken.
     fn keep(&self, asked: AskedOfAll, now: Moment) -> Fields {
         let mut fields = Fields::default();
         for (armed, asked) in zip(&self.limits, asked) {
-            let Some(Asked { mut place, .. }) = asked else {
+            let Some(mut asked) = asked else {
                 continue;
             };
-            place.keep();
+            armed.keep(&mut asked, now);
             if !armed.is_shadow() {
-                fields.add(&armed.field, &place.limiter().reading(now), now);
+                fields.add(&armed.field, &asked.place.limiter().reading(now), now);
             }
         }
         fields
@@ -186,6 +186,7 @@ impl Admission {
         for one in asked.iter_mut().flatten() {
             one.place.give_back(now);
         }
+        refusing.meter.count(Outcome::Refused(refusal.reason()));
         let own_wait = refusal.retry_after_seconds();
         let mut fields = Fields::default();
         for (armed, asked) in zip(&self.limits, asked) {

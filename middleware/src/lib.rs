@@ -62,7 +62,30 @@
 //! | feature | adds |
 //! |---|---|
 //! | `axum` (default) | keys from axum's route template (`MatchedPath`) and peer address (`ConnectInfo`) |
+//! | `metrics` | counts for the program's own recorder, through the [`metrics`](https://docs.rs/metrics) facade |
 //! | `reqwest` (default) | the way to the control plane that [`Builder`] takes unless it is [given another](Builder::build_with): HTTP, TLS with rustls |
+//!
+//! # Metrics
+//!
+//! | with the feature `metrics` | labels | |
+//! |---|---|---|
+//! | `doorman_layer_decisions_total` | `limit`, `outcome` | Requests by what became of them, below |
+//! | `doorman_layer_admissions_without_lease_total` | `limit`, `fallback` | Those of them that a [`Fallback`] admitted: `safe` or `optimistic` |
+//! | `doorman_layer_keys` | | A gauge: the keys of requests that are limited one by one |
+//! | `doorman_layer_lease_requests_total` | `outcome` | Requests to the control plane: `answered`, `unavailable`, `redirected`, `refused` or `too_large` |
+//! | `doorman_layer_lease_changes_total` | `to` | Resources that came to a lease (`leased`), to one on a capacity of nothing (`blocked`), or to none (`lost`); not those of keys forgotten for being idle |
+//! | `doorman_layer_leased_capacity` | `resource` | A gauge: the capacity leased of a resource with a constant key, in its own unit; 0 without a lease |
+//!
+//! A request is `admitted` at once or `delayed`, which is admitted after it waited for its turn. It is refused for a
+//! [`RefusalReason`]: `spent`, `blocked`, `no_lease`, `overflow`, `queue_full`, `suppressed` or `missing_key`, and counted so for the limit that
+//! refused it and for no other. What a limit in shadow mode would have refused is `shadow`. A limit that does not apply for want of a key has `skipped` it; a caller that goes away while the
+//! request waits for its turn has `gone`.
+//!
+//! `limit` is the name of the limit, and of a [`Rate`] its resource. No label is made of a request, and at most 100 limits and 100
+//! resources have series of their own: further limits count as `(others)`, further resources have no gauge.
+//!
+//! Install the recorder first. A limit looks its counters up when it first decides, and the worker when it first has something to
+//! count; what does so before there is a recorder is never counted.
 
 mod admission;
 mod body;
@@ -79,6 +102,7 @@ mod layer;
 pub mod lease;
 mod limit;
 mod limiter;
+mod meter;
 mod rate;
 mod refusal;
 mod service;

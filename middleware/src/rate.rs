@@ -6,6 +6,7 @@ use crate::{
     Cost, Fallback, Refusal, RefusalReason, clock,
     key::constant,
     limiter::{Limiter, LimiterSettings, Patience, Place, Refused, Registry},
+    meter::{LimitMeter, Visit},
 };
 
 /// Between tries that are left to chance: a timer is no finer.
@@ -20,6 +21,7 @@ pub struct Rate {
     registry: Arc<Registry>,
     limiter: Arc<Limiter>,
     name: Arc<str>,
+    meter: LimitMeter,
 }
 
 impl Rate {
@@ -29,10 +31,12 @@ impl Rate {
             ..LimiterSettings::default()
         });
         let limiter = registry.fixed(&constant(resource), &settings);
+        let name = resource.into();
         Self {
+            meter: registry.meter(&name),
             registry,
             limiter,
-            name: resource.into(),
+            name,
         }
     }
 
@@ -49,18 +53,25 @@ impl Rate {
     /// # Cancel safety
     /// Safe: dropping the future gives its place back.
     pub async fn wait(&self, cost: Cost) -> Result<(), Refusal> {
+        let mut visit = Visit::new(&self.meter);
         let mut place = loop {
             match self.take(cost, Patience::Forever) {
+                Ok(place) => break place,
                 // Chance may favour the next try.
                 Err(refusal) if refusal.reason() == RefusalReason::Suppressed => {
+                    visit.waits();
                     tokio::time::sleep(refusal.retry_after().max(SHORTEST_PAUSE)).await;
                 }
-                taken => break taken?,
+                Err(refusal) => return Err(visit.refused(refusal)),
             }
         };
-        let turn = place.turn(self.registry.orphaned()).await;
-        turn.map_err(|refused| self.refusal(refused))?;
-        place.keep();
+        if place.is_queued() {
+            visit.waits();
+        }
+        if let Err(refused) = place.turn(self.registry.orphaned()).await {
+            return Err(visit.refused(self.refusal(refused)));
+        }
+        self.keep(&mut place, visit);
         Ok(())
     }
 
@@ -69,8 +80,14 @@ impl Rate {
     /// # Errors
     /// [`Refusal`] when it may not; nothing is used then.
     pub fn try_acquire(&self, cost: Cost) -> Result<(), Refusal> {
-        self.take(cost, Patience::Never)?.keep();
-        Ok(())
+        let visit = Visit::new(&self.meter);
+        match self.take(cost, Patience::Never) {
+            Ok(mut place) => {
+                self.keep(&mut place, visit);
+                Ok(())
+            }
+            Err(refusal) => Err(visit.refused(refusal)),
+        }
     }
 
     fn take(&self, cost: Cost, patience: Patience) -> Result<Place, Refusal> {
@@ -81,6 +98,11 @@ impl Rate {
         }
         taken.map_err(|refused| self.refusal(refused))?;
         Ok(place)
+    }
+
+    fn keep(&self, place: &mut Place, visit: Visit<'_>) {
+        place.keep();
+        visit.admitted(|| self.limiter.fallback_at(clock::now()));
     }
 
     fn refusal(&self, refused: Refused) -> Refusal {

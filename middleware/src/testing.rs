@@ -38,7 +38,16 @@ pub(crate) fn limited(
     registry: &Arc<Registry>,
     limits: impl IntoIterator<Item = Limit>,
 ) -> LimitService<Inner> {
-    LimitLayer::new(Arc::clone(registry), Callers::new(), limits).layer(Inner)
+    inner(&LimitLayer::new(
+        Arc::clone(registry),
+        Callers::new(),
+        limits,
+    ))
+}
+
+/// The service behind a layer.
+pub(crate) fn inner(layer: &LimitLayer) -> LimitService<Inner> {
+    layer.layer(Inner)
 }
 
 pub(crate) async fn send<B>(service: &LimitService<Inner>, request: Request<B>) -> Answer {

@@ -40,15 +40,19 @@ fn names(features: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn builds_that_do_not_want_them_have_no_axum_no_reqwest_and_no_jsonwebtoken() {
-    let optional = ["axum", "reqwest", "jsonwebtoken"];
+fn builds_that_do_not_want_them_have_no_axum_no_metrics_no_reqwest_and_no_jsonwebtoken() {
+    let optional = ["axum", "metrics", "reqwest", "jsonwebtoken"];
     let bare = names(&["--no-default-features"]);
     assert!(bare.contains(&"http".to_owned()), "{bare:?}");
     for name in optional {
         assert!(!bare.contains(&name.to_owned()), "{name}");
     }
     assert!(!names(&[]).contains(&"jsonwebtoken".to_owned()));
-    for (feature, brings) in [("axum", "axum"), ("reqwest", "reqwest")] {
+    for (feature, brings) in [
+        ("axum", "axum"),
+        ("metrics", "metrics"),
+        ("reqwest", "reqwest"),
+    ] {
         let alone = names(&["--no-default-features", "--features", feature]);
         for name in optional {
             let expected = name == brings;

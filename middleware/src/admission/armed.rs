@@ -15,6 +15,7 @@ use crate::{
     headers::FieldName,
     key::Made,
     limiter::{Limiter, LimiterSettings, Patience, Place, Refused, Registry, Why},
+    meter::{LimitMeter, Outcome},
 };
 
 /// A limit with its limiter, or what it takes to find it.
@@ -23,6 +24,7 @@ pub(super) struct Armed {
     limit: Limit,
     /// Its name, as the response fields spell it.
     pub(super) field: FieldName,
+    pub(super) meter: LimitMeter,
     target: Target,
 }
 
@@ -78,6 +80,7 @@ impl Armed {
         };
         Self {
             field: FieldName::new(&limit.name),
+            meter: registry.meter(&limit.name),
             limit,
             target,
         }
@@ -106,10 +109,18 @@ impl Armed {
                             None => (registry.overflow(overflow, settings), Room::Overflow),
                         }))
                     }
-                    (Made::Missing, MissingKey::Skip) => Ok(None),
-                    (Made::Missing, MissingKey::Reject) if self.is_shadow() => Ok(None),
+                    (Made::Missing, MissingKey::Skip) => {
+                        self.meter.count(Outcome::Skipped);
+                        Ok(None)
+                    }
+                    (Made::Missing, MissingKey::Reject) if self.is_shadow() => {
+                        self.meter.count(Outcome::Shadow);
+                        Ok(None)
+                    }
                     (Made::Missing, MissingKey::Reject) => {
-                        Err(Refusal::of_missing_key(&self.limit.name))
+                        let refusal = Refusal::of_missing_key(&self.limit.name);
+                        self.meter.count(Outcome::Refused(refusal.reason()));
+                        Err(refusal)
                     }
                 };
                 ID.set(id);
@@ -158,6 +169,14 @@ impl Armed {
                 queue: self.limit.queue,
             },
         }
+    }
+
+    /// The request goes: what it took stays taken.
+    pub(super) fn keep(&self, asked: &mut Asked, now: Moment) {
+        let waited = asked.place.is_queued();
+        asked.place.keep();
+        let limiter = asked.place.limiter();
+        self.meter.admitted(waited, || limiter.fallback_at(now));
     }
 
     pub(super) fn refusal(&self, asked: &Asked, refused: Refused, now: Moment) -> Refusal {

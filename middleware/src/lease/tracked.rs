@@ -13,6 +13,7 @@ use super::{Demand, Told, publish};
 use crate::{
     demand::{SinceReport, Window, fading, in_unit, window_length},
     limiter::Limiter,
+    meter::LeaseState,
 };
 
 /// The window until a refresh interval is known.
@@ -34,6 +35,7 @@ pub(super) struct Tracked {
     pub(super) answered: bool,
     /// Whether it was said that the resource is not a rate.
     pub(super) warned: bool,
+    pub(super) lease_state: LeaseState,
 }
 
 impl Tracked {
@@ -106,6 +108,7 @@ impl Limiters {
             next_look: now,
             answered: false,
             warned: false,
+            lease_state: LeaseState::default(),
         };
         self.tracked.insert(id.clone(), tracked);
         self.looks.push(Reverse((now, id)));

@@ -36,6 +36,7 @@ use super::{
 use crate::{
     clock,
     limiter::{Nudge, Registry},
+    meter::LeaseMeter,
     status::{Status, WorkerState},
 };
 
@@ -85,6 +86,7 @@ pub struct Worker<T = Usual> {
     last_failure: String,
     refusals: Counted,
     gauges: Counted,
+    meter: LeaseMeter,
 }
 
 type UnderWay<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
@@ -106,6 +108,7 @@ impl<T: Transport> Worker<T> {
             last_failure: String::new(),
             refusals: Counted::default(),
             gauges: Counted::default(),
+            meter: LeaseMeter::default(),
         }
     }
 
@@ -243,6 +246,7 @@ impl<T: Transport> Worker<T> {
                 Event::Failed { seq, failure }
             }
         };
+        self.meter.came_out(&event);
         self.handle(event, clock::now());
     }
 
@@ -281,8 +285,11 @@ impl<T: Transport> Worker<T> {
             return;
         };
         let told = holding.told.as_deref();
+        let (standing, per) = (publish::standing(holding), publish::per(told));
         tracked.measure(holding.refresh_interval, told);
-        tracked.limiter.publish(publish::standing(holding), now);
+        tracked.limiter.publish(standing, now);
+        self.meter
+            .published(&mut tracked.lease_state, &tracked.limiter, standing, per);
         if publish::counts_in_use(told)
             && !std::mem::replace(&mut tracked.warned, true)
             && let Some(left_out) = self.gauges.now(now)

@@ -262,6 +262,11 @@ impl Limiter {
         }
     }
 
+    /// What decides for want of a lease; `None` while there is one.
+    pub(crate) fn fallback_at(&self, now: Moment) -> Option<Fallback> {
+        (now >= self.read().terms.ends).then(|| self.settings.fallback.get())
+    }
+
     fn read(&self) -> Published {
         Published::from_words(self.published.read())
     }

@@ -16,7 +16,10 @@ use papaya::HashMap;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Limiter, LimiterSettings, Standing};
-use crate::clock;
+use crate::{
+    clock,
+    meter::{LimitMeter, Meters},
+};
 
 /// Where limiters get their standing from.
 pub(crate) enum Source {
@@ -53,6 +56,7 @@ pub(crate) struct Registry {
     /// How many limiters take up the room of a key.
     keys: AtomicUsize,
     source: Source,
+    meters: Meters,
 }
 
 impl Registry {
@@ -63,6 +67,7 @@ impl Registry {
             max_keys,
             keys: AtomicUsize::new(0),
             source,
+            meters: Meters::default(),
         })
     }
 
@@ -141,17 +146,23 @@ impl Registry {
 
     /// Takes the room of one more key; false when there is none.
     fn take_room(&self) -> bool {
-        self.keys
+        let taken = self
+            .keys
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
                 (keys < self.max_keys).then_some(keys.saturating_add(1))
             })
-            .is_ok()
+            .is_ok();
+        if taken {
+            self.meters.key_comes();
+        }
+        taken
     }
 
     /// Gives back the room of a limiter that had this tenure, if it took up any.
     fn give_room(&self, tenure: u8) {
         if tenure & KEYED != 0 {
             self.keys.fetch_sub(1, Ordering::Relaxed);
+            self.meters.keys_go(1);
         }
     }
 
@@ -180,6 +191,11 @@ impl Registry {
         true
     }
 
+    /// What counts the decisions of the limit of this name.
+    pub(crate) fn meter(&self, limit: &Arc<str>) -> LimitMeter {
+        self.meters.of(limit)
+    }
+
     /// Every limiter there is.
     pub(crate) fn limiters(&self) -> Vec<Arc<Limiter>> {
         self.limiters
@@ -204,6 +220,12 @@ impl Registry {
             Source::Worker(nudges) => nudges.closed().await,
             Source::Given(_) => {}
         }
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.meters.keys_go(*self.keys.get_mut());
     }
 }
 

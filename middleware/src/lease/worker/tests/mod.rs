@@ -1,5 +1,7 @@
 //! The worker against a control plane in this process, under a clock that stands still until everybody waits.
 
+#[cfg(feature = "metrics")]
+mod counted;
 mod ending;
 mod faults;
 mod fleet;

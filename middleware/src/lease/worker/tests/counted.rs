@@ -1,0 +1,135 @@
+//! What is counted of the leasing side.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::meter::testing::Counts;
+
+const REQUESTS: &str = "doorman_layer_lease_requests_total";
+const CHANGES: &str = "doorman_layer_lease_changes_total";
+const CAPACITY: &str = "doorman_layer_leased_capacity";
+
+fn counted<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    counts
+        .map(|(labels, count)| (labels.to_owned(), count))
+        .into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_by_what_came_of_them_and_leases_that_come_and_go() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let plane = Plane::new(grants(10.0));
+    let (doorman, worker) = run(builder(), &plane);
+    let _rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    let capacity = || counts.gauge(&format!("{CAPACITY} resource=db"));
+    assert_eq!(capacity(), Some(10.0));
+    assert_eq!(counts.of(CHANGES), counted([("to=leased", 1)]));
+    assert_eq!(counts.of(REQUESTS), counted([("outcome=answered", 1)]));
+
+    // Refreshes that change nothing are no changes.
+    sleep(5 * SECOND).await;
+    assert_eq!(counts.of(CHANGES), counted([("to=leased", 1)]));
+
+    plane.now(|_| Reply::Breaks);
+    sleep(25 * SECOND).await;
+    assert_eq!(capacity(), Some(0.0));
+    assert_eq!(
+        counts.of(CHANGES),
+        counted([("to=leased", 1), ("to=lost", 1)])
+    );
+    let requests = counts.of(REQUESTS);
+    let sum: u64 = requests.values().sum();
+    assert_eq!(sum, u64::try_from(plane.calls().len()).unwrap());
+    assert!(requests["outcome=unavailable"] > 1, "{requests:?}");
+
+    plane.now(grants(4.0));
+    sleep(10 * SECOND).await;
+    assert_eq!(capacity(), Some(4.0));
+    doorman.shutdown().await.unwrap();
+    worker.await.unwrap();
+    assert_eq!(capacity(), Some(0.0));
+    assert_eq!(
+        counts.of(CHANGES),
+        counted([("to=leased", 2), ("to=lost", 2)])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_failure_by_its_kind() {
+    let problem = Problem::new(ProblemType::Unavailable, "no");
+    for (status, outcome) in [
+        (503, "outcome=unavailable"),
+        (307, "outcome=redirected"),
+        (403, "outcome=refused"),
+        (413, "outcome=too_large"),
+    ] {
+        let counts = Counts::default();
+        let _guard = counts.install();
+        let problem = problem.clone();
+        let plane = Plane::new(move |_| Reply::json(status, &problem));
+        let (doorman, _worker) = run(builder(), &plane);
+        let _rate = doorman.rate("db");
+        sleep(SECOND).await;
+        let sum = u64::try_from(plane.calls().len()).unwrap();
+        assert!(sum > 0);
+        assert_eq!(counts.of(REQUESTS), counted([(outcome, sum)]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_on_nothing_at_all_is_its_own_change() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let plane = Plane::new(|call| {
+        let mut response = grant_all(&call.capacity().unwrap(), 0.0);
+        response.resources[0].reason = doorman_openapi::Reason::Blocked;
+        response.into()
+    });
+    let (doorman, _worker) = run(builder(), &plane);
+    let _rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    assert_eq!(counts.of(CHANGES), counted([("to=blocked", 1)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_leaves_no_capacity_behind() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let plane = Plane::new(grants(10.0));
+    let (doorman, worker) = run(builder(), &plane);
+    let _rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    worker.abort();
+    worker.await.unwrap_err();
+    let capacity = counts.gauge(&format!("{CAPACITY} resource=db"));
+    assert_eq!(capacity, Some(0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_and_names_without_end_make_no_series() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder(), &plane);
+    let key = Key::template("tenant/{header:x-tenant}").unwrap();
+    let service = crate::testing::inner(&doorman.layer([Limit::rate(key)]));
+    for tenant in 0..10_000 {
+        let request = http::Request::get("/").header("x-tenant", tenant.to_string());
+        crate::testing::send(&service, request.body(()).unwrap()).await;
+    }
+    sleep(2 * SECOND).await;
+    assert_eq!(counts.of(CHANGES), counted([("to=leased", 10_000)]));
+    let capacities = || {
+        let series = counts.series().into_iter();
+        series.filter(|series| series.starts_with(CAPACITY)).count()
+    };
+    assert_eq!(capacities(), 0, "a key is not named");
+
+    let rates: Vec<_> = (0..1_000)
+        .map(|name| doorman.rate(&name.to_string()))
+        .collect();
+    doorman.ready(10 * SECOND).await.unwrap();
+    assert_eq!(capacities(), 100, "of {} resources", rates.len());
+}

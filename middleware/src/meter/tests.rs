@@ -1,0 +1,333 @@
+//! What is counted of the requests that a service decides, and of direct use.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use doorman_openapi::Probability;
+use http::Request;
+use tokio::task::yield_now;
+use tower::Service as _;
+
+use super::{
+    meters::{MOST_NAMES, OTHERS},
+    testing::Counts,
+};
+use crate::{
+    Callers, Cost, Doorman, Fallback, Key, Limit, LimitLayer, LimitService, MissingKey, OnLimit,
+    Rate, RequestHead,
+    lease::Sharing,
+    limiter::{
+        Registry, Standing,
+        testing::{blocked, given, leased, leasing, no_lease},
+    },
+    testing::{Inner, admitted, limited, send, status},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DECISIONS: &str = "doorman_layer_decisions_total";
+const WITHOUT_LEASE: &str = "doorman_layer_admissions_without_lease_total";
+
+fn tenant(name: &str) -> Request<()> {
+    Request::get("/").header("x-tenant", name).body(()).unwrap()
+}
+
+fn per_tenant() -> Limit {
+    Limit::rate(Key::template("tenant/{header:x-tenant}").unwrap()).named("per-tenant")
+}
+
+fn delaying(queue: u32) -> Limit {
+    let at_most = Duration::from_secs(5);
+    Limit::rate("api")
+        .on_limit(OnLimit::Delay { at_most })
+        .queue(queue)
+}
+
+fn one_a_second() -> Arc<Registry> {
+    given(|_| Standing::Fixed { rate: 1.0 })
+}
+
+/// The decisions of one limit, by outcome.
+fn outcomes(counts: &Counts, limit: &str) -> Vec<(String, u64)> {
+    let start = format!("limit={limit} outcome=");
+    let decisions = counts.of(DECISIONS).into_iter();
+    decisions
+        .filter_map(|(labels, count)| Some((labels.strip_prefix(&start)?.to_owned(), count)))
+        .collect()
+}
+
+#[track_caller]
+fn assert_outcomes(counts: &Counts, limit: &str, expected: &[(&str, u64)]) {
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(outcome, count)| ((*outcome).to_owned(), *count))
+        .collect();
+    assert_eq!(outcomes(counts, limit), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn admitted_and_spent() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let service = limited(&one_a_second(), [Limit::rate("api").named("fleet")]);
+    assert_eq!(admitted(&service, 5).await, 1);
+    assert_outcomes(&counts, "fleet", &[("admitted", 1), ("spent", 4)]);
+    assert_eq!(counts.of(WITHOUT_LEASE), BTreeMap::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recorder_may_be_installed_after_the_layer_was_made() {
+    let service = limited(&one_a_second(), [Limit::rate("api")]);
+    let counts = Counts::default();
+    let _guard = counts.install();
+    status(&service).await;
+    assert_outcomes(&counts, "api", &[("admitted", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocked_and_without_a_lease() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, _nudges) = leasing(10);
+    let service = limited(
+        &registry,
+        [Limit::rate("api").fallback(Fallback::Pessimistic)],
+    );
+    assert_eq!(admitted(&service, 2).await, 0);
+    registry.publish("api", blocked(MINUTE));
+    assert_eq!(admitted(&service, 3).await, 0);
+    assert_outcomes(&counts, "api", &[("blocked", 3), ("no_lease", 2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_without_a_lease_is_counted_by_its_fallback() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, _nudges) = leasing(10);
+    let limit = |name, fallback| Limit::rate(name).fallback(fallback);
+    for (limit, requests) in [
+        (limit("a", Fallback::Safe), 2),
+        (limit("b", Fallback::Optimistic), 3),
+        (limit("c", Fallback::Pessimistic), 4),
+    ] {
+        admitted(&limited(&registry, [limit.clone()]), requests).await;
+        let name = limit.name.to_string();
+        registry.publish(&name, leased(100.0, MINUTE));
+        admitted(&limited(&registry, [limit]), 1).await;
+    }
+    let expected = [
+        ("limit=a fallback=safe".to_owned(), 2),
+        ("limit=b fallback=optimistic".to_owned(), 3),
+    ];
+    assert_eq!(counts.of(WITHOUT_LEASE), BTreeMap::from(expected));
+    assert_outcomes(&counts, "a", &[("admitted", 3)]);
+    assert_outcomes(&counts, "c", &[("admitted", 1), ("no_lease", 4)]);
+}
+
+/// A request that is sent, and waits.
+async fn wait(service: &LimitService<Inner>) -> tokio::task::JoinHandle<()> {
+    let mut service = service.clone();
+    let waiting = tokio::spawn(async move { drop(service.call(Request::new(())).await) });
+    yield_now().await;
+    waiting
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_and_gone_and_queue_full() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let service = limited(&one_a_second(), [delaying(2)]);
+    assert_eq!(status(&service).await, 200);
+    let (first, second) = (wait(&service).await, wait(&service).await);
+    assert_eq!(status(&service).await, 503);
+    second.abort();
+    first.await.unwrap();
+    let expected = [
+        ("admitted", 1),
+        ("delayed", 1),
+        ("gone", 1),
+        ("queue_full", 1),
+    ];
+    assert_outcomes(&counts, "api", &expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_comes_to_nothing_is_a_refusal_and_nobody_has_gone() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [delaying(2).fallback(Fallback::Pessimistic)]);
+    registry.publish("api", leased(1.0, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let waiting = wait(&service).await;
+    registry.publish("api", no_lease(None));
+    waiting.await.unwrap();
+    assert_outcomes(&counts, "api", &[("admitted", 1), ("no_lease", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_shadow_would_have_refused() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let limit = Limit::rate("api").on_limit(OnLimit::Shadow);
+    let service = limited(&one_a_second(), [limit]);
+    assert_eq!(admitted(&service, 5).await, 5);
+    assert_outcomes(&counts, "api", &[("admitted", 1), ("shadow", 4)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_missing_and_keys_without_room() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, _nudges) = leasing(1);
+    let service = limited(
+        &registry,
+        [per_tenant()
+            .on_missing_key(MissingKey::Reject)
+            .fallback(Fallback::Pessimistic)],
+    );
+    for request in [tenant("a"), tenant("b"), tenant("c"), Request::new(())] {
+        send(&service, request).await;
+    }
+    let expected = [("missing_key", 1), ("no_lease", 1), ("overflow", 2)];
+    assert_outcomes(&counts, "per-tenant", &expected);
+
+    let skipping = per_tenant()
+        .named("skipping")
+        .on_missing_key(MissingKey::Skip);
+    admitted(&limited(&registry, [skipping]), 2).await;
+    assert_outcomes(&counts, "skipping", &[("skipped", 2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_counted_for_the_limit_that_refuses_and_for_no_other() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let registry = given(|resource| Standing::Fixed {
+        rate: if resource.as_str() == "a" { 9.0 } else { 1.0 },
+    });
+    let service = limited(&registry, [Limit::rate("a"), Limit::rate("b")]);
+    assert_eq!(admitted(&service, 3).await, 1);
+    assert_outcomes(&counts, "a", &[("admitted", 1)]);
+    assert_outcomes(&counts, "b", &[("admitted", 1), ("spent", 2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_without_a_service_counts_as_one_with_it() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, _nudges) = leasing(10);
+    let limits = [Limit::rate("api"), Limit::rate("api").named("second")];
+    let layer = LimitLayer::new(Arc::clone(&registry), Callers::new(), limits);
+    let request = Request::new(());
+    let admit = || layer.try_admit(&RequestHead::of(&request)).is_ok();
+    assert!(admit());
+    registry.publish("api", blocked(MINUTE));
+    assert!(!admit());
+    assert_outcomes(&counts, "api", &[("admitted", 1), ("blocked", 1)]);
+    assert_outcomes(&counts, "second", &[("admitted", 1)]);
+    let expected = ["api", "second"].map(|limit| (format!("limit={limit} fallback=safe"), 1));
+    assert_eq!(counts.of(WITHOUT_LEASE), BTreeMap::from(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_keys_are_one_gauge_and_no_series() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, _nudges) = leasing(20_000);
+    let service = limited(&registry, [per_tenant(), Limit::rate("api")]);
+    assert_eq!(counts.gauge("doorman_layer_keys"), None);
+    send(&service, tenant("first")).await;
+    let series = counts.series();
+    for key in 1..10_000 {
+        send(&service, tenant(&key.to_string())).await;
+    }
+    assert_eq!(counts.series(), series);
+    assert_outcomes(&counts, "per-tenant", &[("admitted", 10_000)]);
+    assert_eq!(counts.gauge("doorman_layer_keys"), Some(10_000.0));
+
+    assert!(registry.forget(&registry.known("tenant/first")));
+    assert_eq!(counts.gauge("doorman_layer_keys"), Some(9_999.0));
+    drop((service, registry));
+    assert_eq!(counts.gauge("doorman_layer_keys"), Some(0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn direct_use_counts_by_resource_and_names_without_end_share_one() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let doorman = Doorman::fixed([("db", 1.0)]);
+    let database = doorman.rate("db");
+    database.try_acquire(Cost::ONE).unwrap();
+    database.try_acquire(Cost::ONE).unwrap_err();
+    database.wait(Cost::ONE).await.unwrap();
+    let hurried = tokio::time::timeout(Duration::from_millis(1), database.wait(Cost::ONE));
+    hurried.await.unwrap_err();
+    let expected = [("admitted", 1), ("delayed", 1), ("gone", 1), ("spent", 1)];
+    assert_outcomes(&counts, "db", &expected);
+
+    for name in 0..10_000 {
+        let rate = doorman.rate(&name.to_string());
+        rate.try_acquire(Cost::ONE).unwrap_err();
+    }
+    let limits = counts.of(DECISIONS).into_keys();
+    let limits = limits.filter(|labels| labels.ends_with("outcome=blocked"));
+    assert_eq!(limits.count(), MOST_NAMES);
+    let others = u64::try_from(10_001 - MOST_NAMES).unwrap();
+    assert_outcomes(&counts, OTHERS, &[("blocked", others)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_worker_that_is_gone_is_refused_and_has_not_gone() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, nudges) = leasing(10);
+    let rate = Rate::new(registry, "db");
+    drop(nudges);
+    rate.wait(Cost::ONE).await.unwrap_err();
+    assert_outcomes(&counts, "db", &[("no_lease", 1)]);
+}
+
+/// A lease of one a second of which chance lets so much pass.
+fn by_chance(probability: f64) -> Standing {
+    let mut standing = leased(1.0, MINUTE);
+    if let Standing::Leased { sharing, .. } = &mut standing {
+        *sharing = Sharing::Suppressed(Probability::new(probability).unwrap());
+    }
+    standing
+}
+
+#[tokio::test(start_paused = true)]
+async fn suppressed_by_chance_and_a_wait_for_better_luck_is_one_delay() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate("api")]);
+    registry.publish("api", by_chance(0.0));
+    assert_eq!(admitted(&service, 3).await, 0);
+    assert_outcomes(&counts, "api", &[("suppressed", 3)]);
+
+    let rate = Rate::new(Arc::clone(&registry), "db");
+    registry.publish("db", by_chance(0.0));
+    let tries = tokio::time::timeout(Duration::from_secs(1), rate.wait(Cost::ONE));
+    tries.await.unwrap_err();
+    assert_outcomes(&counts, "db", &[("gone", 1)]);
+    // It tries again when the next answer is due.
+    registry.publish("db", by_chance(0.0));
+    let lucky = tokio::spawn(async move { rate.wait(Cost::ONE).await.unwrap() });
+    yield_now().await;
+    registry.publish("db", by_chance(1.0));
+    lucky.await.unwrap();
+    assert_outcomes(&counts, "db", &[("delayed", 1), ("gone", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_metric_is_described_and_its_counters_begin_at_0() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, _nudges) = leasing(10);
+    send(&limited(&registry, [per_tenant()]), tenant("a")).await;
+    let metric = |series: &String| series.split(' ').next().unwrap().to_owned();
+    let metrics = counts.series().iter().map(metric).collect();
+    assert_eq!(counts.described(), metrics);
+    // Eleven outcomes, two fallbacks, and the number of keys.
+    assert_eq!(counts.series().len(), 11 + 2 + 1);
+}
