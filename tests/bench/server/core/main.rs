@@ -35,11 +35,18 @@ const SCANNED_A_ROUND: usize = 3_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let effort = Effort::asked();
-    let [few, some, many] = effort.pick([100, 10_000, 1_000_000], [100, 1_000, 100_000]);
-    let mut table = Table::new("One decision of the core", "ns a decision");
-    for sharing in [Sharing::Fair, Sharing::Proportional] {
-        grows(effort, sharing, [few, some, many], &mut table)?;
-        for clients in [few, some, many] {
+    let sizes = effort.pick([100, 10_000, 1_000_000], [100, 1_000, 100_000]);
+    let both = [Sharing::Fair, Sharing::Proportional];
+
+    let mut table = Table::new("One decision of the core, by clients", "ns a decision");
+    for sharing in both {
+        grows(effort, sharing, sizes, &mut table)?;
+    }
+    table.print();
+
+    let mut table = Table::new("The same beside a scan of all clients", "ns a decision");
+    for sharing in both {
+        for clients in sizes {
             beside_a_scan(effort, sharing, clients, &mut table)?;
         }
     }

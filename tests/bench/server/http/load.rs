@@ -37,14 +37,9 @@ impl Load {
         })
     }
 
-    /// Sends so many requests as fast as they are answered.
+    /// Sends so many requests, or a few more, as fast as they are answered.
     pub(crate) fn send(&mut self, requests: usize) -> io::Result<()> {
-        let mut left = requests;
-        self.run(|| {
-            left = left.saturating_sub(1);
-            left > 0
-        })
-        .map(drop)
+        self.run(|sent| sent < requests).map(drop)
     }
 
     /// Sends for so long, as fast as it is answered. Returns how many requests were answered, and how long it took.
@@ -54,11 +49,12 @@ impl Load {
     )]
     pub(crate) fn send_for(&mut self, length: Duration) -> io::Result<(usize, Duration)> {
         let began = Instant::now();
-        let answered = self.run(|| began.elapsed() < length)?;
+        let answered = self.run(|_| began.elapsed() < length)?;
         Ok((answered, began.elapsed()))
     }
 
-    fn run(&mut self, mut goes_on: impl FnMut() -> bool) -> io::Result<usize> {
+    /// Goes round the connections while `goes_on`, which is told how many requests have been sent. Returns how many were answered.
+    fn run(&mut self, goes_on: impl Fn(usize) -> bool) -> io::Result<usize> {
         let Self {
             streams,
             requests,
@@ -69,7 +65,7 @@ impl Load {
         }
         let mut answered = 0_usize;
         loop {
-            let last = !goes_on();
+            let last = !goes_on(answered + streams.len());
             for stream in &mut *streams {
                 read_answer(stream, answer)?;
                 answered += 1;
