@@ -1,6 +1,9 @@
 //! A place in the order of a limiter's tokens: asked for, taken at once or waited for, and given back unless it is kept.
 
-use std::sync::{Arc, MutexGuard};
+use std::{
+    sync::{Arc, MutexGuard},
+    time::Duration,
+};
 
 use doorman_openapi::Moment;
 
@@ -12,6 +15,9 @@ use super::{
     wait::Waits,
 };
 use crate::{Cost, clock};
+
+/// How soon to look for an answer that is overdue.
+const OVERDUE: Duration = Duration::from_secs(1);
 
 /// How long a request may wait for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,15 +279,13 @@ impl Limiter {
     fn suppress(&self, take: Take, published: &Published, view: &View, now: Moment) -> Refused {
         self.refused.update(|total| total + take.cost);
         let refresh_at = published.next_refresh();
+        let may_change = refresh_at
+            .filter(|&refresh| refresh > now)
+            .unwrap_or_else(|| now.after(OVERDUE));
         let rate = view.rate().unwrap_or_default() * published.admission;
-        let next = now.after_seconds(1.0 / rate);
         Refused {
             why: Why::Suppressed,
-            until: Some(
-                refresh_at
-                    .filter(|&refresh| refresh > now)
-                    .map_or(next, |it| it.min(next)),
-            ),
+            until: Some(now.after_seconds(1.0 / rate).min(may_change)),
             refresh_at,
         }
     }

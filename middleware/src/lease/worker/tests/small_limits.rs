@@ -69,7 +69,7 @@ impl Fleet {
     async fn offer(&mut self, per_second: f64, seconds: f64) -> u32 {
         let mut admitted = 0;
         for _ in 0..(per_second * seconds) as u32 {
-            sleep(Duration::from_secs_f64(1.0 / per_second)).await;
+            sleep(SECOND.div_f64(per_second)).await;
             let instance = self.chance.usize(0..self.instances.len());
             let request = Request::builder().header("x-tenant", "acme").body(());
             let (_, service) = &self.instances[instance];
