@@ -62,6 +62,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `axum` (default) | keys from axum's route template (`MatchedPath`) and peer address (`ConnectInfo`) |
+//! | `jwt` | keys by claims of tokens that the layer verifies (`JwtVerifier`); claims that the service has verified need no feature |
 //! | `metrics` | counts for the program's own recorder, through the [`metrics`](https://docs.rs/metrics) facade |
 //! | `reqwest` (default) | the way to the control plane that [`Builder`] takes unless it is [given another](Builder::build_with): HTTP, TLS with rustls |
 //!
@@ -77,7 +78,7 @@
 //! | `doorman_layer_leased_capacity` | `resource` | A gauge: the capacity leased of a resource with a constant key, in its own unit; 0 without a lease |
 //!
 //! A request is `admitted` at once or `delayed`, which is admitted after it waited for its turn. It is refused for a
-//! [`RefusalReason`]: `spent`, `blocked`, `no_lease`, `overflow`, `queue_full`, `suppressed` or `missing_key`, and counted so for the limit that
+//! [`RefusalReason`]: `spent`, `blocked`, `no_lease`, `overflow`, `queue_full`, `suppressed` or `missing_key` (a token that is missing or does not count, too), and counted so for the limit that
 //! refused it and for no other. What a limit in shadow mode would have refused is `shadow`. A limit that does not apply for want of a key has `skipped` it; a caller that goes away while the
 //! request waits for its turn has `gone`.
 //!
@@ -119,9 +120,11 @@ pub use doorman_openapi::{Capacity, InvalidTemplate, ResourceId};
 pub use future::ResponseFuture;
 pub use handle::{Doorman, NotReady, NotReleased};
 pub use key::{
-    Callers, ForwardedHeader, InvalidKey, InvalidNetwork, Key, MissingKey, PeerAddr, RequestHead,
-    TrustedProxies,
+    Callers, ForwardedHeader, InvalidClaims, InvalidKey, InvalidNetwork, Key, MissingKey, PeerAddr,
+    RequestHead, TrustedProxies, VerifiedClaims,
 };
+#[cfg(feature = "jwt")]
+pub use key::{InvalidJwtKey, JwtKey, JwtVerifier};
 pub use layer::LimitLayer;
 pub use lease::Worker;
 pub use limit::{Limit, OnLimit};

@@ -8,6 +8,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
     body::LimitBody,
+    key::Absent,
     limiter::{Refused, Why},
 };
 
@@ -38,6 +39,10 @@ pub enum RefusalReason {
     Suppressed,
     /// The request lacks what its key is made of: 400.
     MissingKey,
+    /// The request lacks the token that its key is made of: 401.
+    MissingToken,
+    /// The token that the request's key would be made of does not count: 401.
+    InvalidToken,
 }
 
 /// When to come back if nothing is known of when it makes sense.
@@ -76,11 +81,15 @@ impl Refusal {
         self.retry_after = self.retry_after.max(wait(moment, now));
     }
 
-    pub(crate) fn of_missing_key(limit: &Arc<str>) -> Self {
+    pub(crate) fn of_missing_key(limit: &Arc<str>, absent: Absent) -> Self {
         Self {
             limit: Arc::clone(limit),
             resource: None,
-            reason: RefusalReason::MissingKey,
+            reason: match absent {
+                Absent::Value => RefusalReason::MissingKey,
+                Absent::Token => RefusalReason::MissingToken,
+                Absent::GoodToken => RefusalReason::InvalidToken,
+            },
             retry_after: Duration::ZERO,
         }
     }
@@ -153,6 +162,9 @@ impl Refusal {
         if answer.kind.is_some() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if let Some(challenge) = self.reason.challenge() {
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
+        }
         response.extensions_mut().insert(self);
         response
     }
@@ -167,6 +179,21 @@ struct Answer {
 }
 
 impl RefusalReason {
+    /// What a response of status 401 must ask for, and why if the request had it: RFC 6750 section 3.
+    fn challenge(self) -> Option<HeaderValue> {
+        match self {
+            Self::MissingToken => Some(HeaderValue::from_static("Bearer")),
+            Self::InvalidToken => Some(HeaderValue::from_static("Bearer error=\"invalid_token\"")),
+            Self::Spent
+            | Self::Blocked
+            | Self::Suppressed
+            | Self::NoLease
+            | Self::Overflow
+            | Self::QueueFull
+            | Self::MissingKey => None,
+        }
+    }
+
     fn answer(self) -> Answer {
         match self {
             Self::Spent | Self::Blocked | Self::Suppressed => Answer {
@@ -183,6 +210,11 @@ impl RefusalReason {
                 status: StatusCode::BAD_REQUEST,
                 kind: None,
                 title: "Bad Request",
+            },
+            Self::MissingToken | Self::InvalidToken => Answer {
+                status: StatusCode::UNAUTHORIZED,
+                kind: None,
+                title: "Unauthorized",
             },
         }
     }
@@ -211,6 +243,18 @@ impl fmt::Display for Refusal {
             }
             RefusalReason::MissingKey => {
                 write!(f, "the request lacks what the limit `{limit}` is kept by")
+            }
+            RefusalReason::MissingToken => {
+                write!(
+                    f,
+                    "the request lacks the token that the limit `{limit}` is kept by"
+                )
+            }
+            RefusalReason::InvalidToken => {
+                write!(
+                    f,
+                    "the request's token does not count for the limit `{limit}`"
+                )
             }
         }
     }

@@ -50,6 +50,7 @@ fn builds_that_do_not_want_them_have_no_axum_no_metrics_no_reqwest_and_no_jsonwe
     assert!(!names(&[]).contains(&"jsonwebtoken".to_owned()));
     for (feature, brings) in [
         ("axum", "axum"),
+        ("jwt", "jsonwebtoken"),
         ("metrics", "metrics"),
         ("reqwest", "reqwest"),
     ] {

@@ -103,22 +103,22 @@ impl Armed {
                 let mut id = ID.take();
                 let made = self.limit.key.write(head, &mut id);
                 let found = match (made, self.limit.on_missing_key) {
-                    (Made::Whole, _) | (Made::Missing, MissingKey::Shared) => {
+                    (Made::Whole, _) | (Made::Missing(_), MissingKey::Shared) => {
                         Ok(Some(match registry.keyed(&id, settings) {
                             Some(limiter) => (limiter, Room::Own),
                             None => (registry.overflow(overflow, settings), Room::Overflow),
                         }))
                     }
-                    (Made::Missing, MissingKey::Skip) => {
+                    (Made::Missing(_), MissingKey::Skip) => {
                         self.meter.count(Outcome::Skipped);
                         Ok(None)
                     }
-                    (Made::Missing, MissingKey::Reject) if self.is_shadow() => {
+                    (Made::Missing(_), MissingKey::Reject) if self.is_shadow() => {
                         self.meter.count(Outcome::Shadow);
                         Ok(None)
                     }
-                    (Made::Missing, MissingKey::Reject) => {
-                        let refusal = Refusal::of_missing_key(&self.limit.name);
+                    (Made::Missing(absent), MissingKey::Reject) => {
+                        let refusal = Refusal::of_missing_key(&self.limit.name, absent);
                         self.meter.count(Outcome::Refused(refusal.reason()));
                         Err(refusal)
                     }

@@ -2,10 +2,14 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use super::{RequestHead, api_key, forwarded::TrustedProxies};
+use super::{
+    Absent, RequestHead, VerifiedClaims, api_key, forwarded::TrustedProxies, presented::Presented,
+};
+#[cfg(feature = "jwt")]
+use super::{JwtVerifier, presented};
 
-/// What a process needs to know to tell its callers apart: which proxies it trusts and by what secret it hashes API keys. Cheap to
-/// clone.
+/// What a process needs to know to tell its callers apart: which proxies it trusts, how it verifies tokens and by what secret it
+/// hashes API keys. Cheap to clone.
 ///
 /// It holds for every layer that a handle makes, so that it is said once, and also counts for limits that are not written in the
 /// program. Every instance of a fleet must say the same, or one caller has a key at each.
@@ -27,6 +31,8 @@ use super::{RequestHead, api_key, forwarded::TrustedProxies};
 pub struct Callers {
     proxies: TrustedProxies,
     api_key_secret: Option<Arc<[u8]>>,
+    #[cfg(feature = "jwt")]
+    verifier: Option<JwtVerifier>,
 }
 
 impl Callers {
@@ -36,6 +42,8 @@ impl Callers {
         Self {
             proxies: TrustedProxies::nobody(),
             api_key_secret: None,
+            #[cfg(feature = "jwt")]
+            verifier: None,
         }
     }
 
@@ -54,12 +62,40 @@ impl Callers {
         self
     }
 
+    /// How the bearer tokens of requests are verified, for [`Key::jwt`](crate::Key::jwt).
+    #[cfg(feature = "jwt")]
+    #[must_use]
+    pub fn jwt(mut self, verifier: JwtVerifier) -> Self {
+        self.verifier = Some(verifier);
+        self
+    }
+
     pub(super) fn client_ip(&self, head: &RequestHead<'_>) -> Option<IpAddr> {
         self.proxies.client(head.peer(), head.headers())
     }
 
-    pub(super) fn hash_api_key(&self, presented: &api_key::Presented<'_>) -> api_key::Hashed {
-        presented.hash(self.api_key_secret.as_deref())
+    pub(super) fn hash_api_key(&self, key: &Presented<'_>) -> api_key::Hashed {
+        api_key::hash(key, self.api_key_secret.as_deref())
+    }
+
+    /// The claims of the request's token, if it counts.
+    #[cfg(feature = "jwt")]
+    pub(super) fn verify(&self, head: &RequestHead<'_>) -> Result<VerifiedClaims, Absent> {
+        let verifier = self.verifier.as_ref().ok_or(Absent::Token)?;
+        let header = &http::header::AUTHORIZATION;
+        let token = presented::find(head.headers(), header)
+            .filter(|presented| presented.scheme.eq_ignore_ascii_case(b"bearer"))
+            .ok_or(Absent::Token)?;
+        let token = std::str::from_utf8(token.secret).ok();
+        token
+            .and_then(|token| verifier.verify(token))
+            .ok_or(Absent::GoodToken)
+    }
+
+    /// Nobody verifies tokens here.
+    #[cfg(not(feature = "jwt"))]
+    pub(super) fn verify(&self, _: &RequestHead<'_>) -> Result<VerifiedClaims, Absent> {
+        Err(Absent::Token)
     }
 }
 

@@ -1,10 +1,10 @@
 //! What a key may be made of.
 
-use std::net::IpAddr;
+use std::{cell::OnceCell, net::IpAddr};
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
-use super::{Callers, peer};
+use super::{Absent, Callers, VerifiedClaims, peer};
 
 /// Of a head that no layer looks at.
 static NOBODY: Callers = Callers::new();
@@ -17,6 +17,8 @@ pub struct RequestHead<'a> {
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
     callers: &'a Callers,
+    /// Found when they are first asked for, so that a bad token is verified once a request.
+    claims: OnceCell<Result<VerifiedClaims, Absent>>,
 }
 
 impl<'a> RequestHead<'a> {
@@ -29,12 +31,17 @@ impl<'a> RequestHead<'a> {
             headers: request.headers(),
             extensions: request.extensions(),
             callers: &NOBODY,
+            claims: OnceCell::new(),
         }
     }
 
     /// The same head for those who tell callers apart in this way.
     pub(crate) fn seen_by<'b>(&'b self, callers: &'b Callers) -> RequestHead<'b> {
-        RequestHead { callers, ..*self }
+        RequestHead {
+            callers,
+            claims: OnceCell::new(),
+            ..*self
+        }
     }
 
     pub(super) fn callers(&self) -> &'a Callers {
@@ -91,6 +98,16 @@ impl<'a> RequestHead<'a> {
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
         peer::find(self.extensions)
+    }
+
+    /// What is known of the caller because it was verified, by a layer further out or by this one.
+    pub(super) fn claims(&self) -> Result<&VerifiedClaims, Absent> {
+        let find = || match self.extensions.get::<VerifiedClaims>() {
+            Some(claims) => Ok(claims.clone()),
+            None => self.callers.verify(self),
+        };
+        let claims = self.claims.get_or_init(find);
+        claims.as_ref().map_err(|&absent| absent)
     }
 
     /// The address of the caller, as far as the [trusted proxies](crate::TrustedProxies) of the layer's handle say; where it trusts

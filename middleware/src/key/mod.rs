@@ -2,11 +2,15 @@
 
 mod api_key;
 mod callers;
+mod claims;
 mod encode;
 mod forwarded;
 mod head;
 mod host;
+#[cfg(feature = "jwt")]
+mod jwt;
 mod peer;
+mod presented;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -17,9 +21,12 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use doorman_openapi::{InvalidTemplate, MAX_VALUE_BYTES, ResourceId};
 
 pub(crate) use self::encode::constant;
+#[cfg(feature = "jwt")]
+pub use self::jwt::{InvalidJwtKey, JwtKey, JwtVerifier};
 use self::value::{Maker, Value};
 pub use self::{
     callers::Callers,
+    claims::{InvalidClaims, VerifiedClaims},
     forwarded::{ForwardedHeader, InvalidNetwork, TrustedProxies},
     head::RequestHead,
     peer::PeerAddr,
@@ -41,7 +48,7 @@ pub struct Key {
     parts: Arc<[Part]>,
 }
 
-/// What happens to a request of which a key cannot be made: it lacks the header, or its peer is not known.
+/// What happens to a request of which a key cannot be made: it lacks the header, its peer is not known, or its token does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissingKey {
     /// All such requests share one key, which has `(missing)` in place of the value.
@@ -49,7 +56,7 @@ pub enum MissingKey {
     Shared,
     /// The limit does not apply to it.
     Skip,
-    /// It is refused, with status 400.
+    /// It is refused: with status 401 and `WWW-Authenticate: Bearer` where a token that counts is missing, else with 400.
     Reject,
 }
 
@@ -132,6 +139,23 @@ impl Key {
         Self::one("api_key", Value::ApiKey(template::API_KEY))
     }
 
+    /// A resource a value of a claim: `jwt:sub/alice`. The claim is a string, a whole number, `true` or `false`; a text that begins
+    /// with a slash is a JSON Pointer (RFC 6901) to a claim within others, such as `/realm/tenant`, every other one is a name.
+    ///
+    /// The claims are those of the bearer token in `Authorization`, verified by the [verifier](Callers#method.jwt) of the process (feature
+    /// `jwt`), or the [`VerifiedClaims`] that a layer further out has put into the request's extensions. Without either there are
+    /// none: a claim that nobody has verified is never looked at, nor is a token that does not count.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] when the name is empty, has a brace in it, or is so long that it leaves no room for a value.
+    pub fn jwt(claim: &str) -> Result<Self, InvalidKey> {
+        let name = format!("jwt:{claim}");
+        Ok(Self {
+            text: name.as_str().into(),
+            ..Self::template(&format!("{name}/{{{name}}}"))?
+        })
+    }
+
     /// A resource a value that a closure takes from the request: `<name>/<value>`. `None`, or an empty value: it cannot be made.
     ///
     /// # Errors
@@ -156,6 +180,7 @@ impl Key {
     /// |---|---|
     /// | `{header:NAME}` | of a [header](Self::header) |
     /// | `{api_key}`, `{api_key:NAME}` | hash of an [API key](Self::api_key), in a header of that name |
+    /// | `{jwt:CLAIM}` | of a [claim](Self::jwt) of a verified token |
     /// | `{client_ip}` | [address of the caller](Self::client_ip) |
     /// | `{peer}` | [address at the other end of the connection](Self::peer) |
     /// | `{host}` | [host that is asked for](Self::host) |
@@ -266,6 +291,11 @@ impl Key {
                         match value {
                             // A request without a route is not wrong: it is one that no route matched.
                             Value::Route => id.push_str("(unmatched)"),
+                            Value::Jwt(_) => {
+                                let absent = head.claims().err();
+                                made = made.or_missing(absent.unwrap_or(Absent::Value));
+                                id.push_str("(missing)");
+                            }
                             Value::Header(_)
                             | Value::ApiKey(_)
                             | Value::ClientIp
@@ -273,7 +303,7 @@ impl Key {
                             | Value::Host
                             | Value::Method
                             | Value::Made(_) => {
-                                made = Made::Missing;
+                                made = made.or_missing(Absent::Value);
                                 id.push_str("(missing)");
                             }
                         }
@@ -289,7 +319,31 @@ impl Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Made {
     Whole,
-    Missing,
+    /// It lacks this, and perhaps more.
+    Missing(Absent),
+}
+
+/// What a request lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    Value,
+    /// It has no token.
+    Token,
+    /// The token that it has does not count.
+    #[cfg_attr(
+        not(feature = "jwt"),
+        expect(dead_code, reason = "without a verifier no token is bad")
+    )]
+    GoodToken,
+}
+
+impl Made {
+    fn or_missing(self, absent: Absent) -> Self {
+        match self {
+            Self::Whole => Self::Missing(absent),
+            Self::Missing(_) => self,
+        }
+    }
 }
 
 impl From<&str> for Key {

@@ -7,6 +7,7 @@ use http::HeaderName;
 
 use super::{
     Part,
+    claims::Claim,
     encode::push_text,
     value::{Maker, Value},
 };
@@ -17,7 +18,7 @@ use super::{
 pub enum InvalidKey {
     /// A placeholder that does not exist.
     #[error(
-        "unknown placeholder {{{0}}}: there are {{header:NAME}}, {{api_key}}, {{api_key:NAME}}, {{client_ip}}, {{peer}}, {{host}}, \
+        "unknown placeholder {{{0}}}: there are {{header:NAME}}, {{api_key}}, {{api_key:NAME}}, {{jwt:CLAIM}}, {{client_ip}}, {{peer}}, {{host}}, \
          {{method}} and {{route}}"
     )]
     UnknownPlaceholder(String),
@@ -52,6 +53,7 @@ pub(super) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 fn placeholder(name: &str, makers: &[Named]) -> Result<Value, InvalidKey> {
     let known = match name.split_once(':') {
         Some(("header", name)) => Some(Value::Header(header(name)?)),
+        Some(("jwt", claim)) => Claim::parse(claim).map(Value::Jwt),
         Some(("api_key", name)) => Some(Value::ApiKey(header(name)?)),
         Some(_) => None,
         None => match name {

@@ -4,7 +4,7 @@ use std::{borrow::Cow, io::Write as _, net::IpAddr, sync::Arc};
 
 use http::HeaderName;
 
-use super::{RequestHead, api_key, host, peer};
+use super::{RequestHead, claims::Claim, host, peer, presented};
 
 /// A closure that takes a value from a request.
 pub(super) type Maker = dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync;
@@ -13,6 +13,7 @@ pub(super) type Maker = dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>>
 pub(super) enum Value {
     Header(HeaderName),
     ApiKey(HeaderName),
+    Jwt(Claim),
     ClientIp,
     Peer,
     Host,
@@ -32,9 +33,10 @@ impl Value {
         match self {
             Self::Header(name) => found(head.header(name)?.as_bytes()),
             Self::ApiKey(name) => {
-                let presented = api_key::find(head.headers(), name)?;
-                found(&head.callers().hash_api_key(&presented))
+                let key = presented::find(head.headers(), name)?;
+                found(&head.callers().hash_api_key(&key))
             }
+            Self::Jwt(claim) => claim.take(head.claims().ok()?, found),
             Self::ClientIp => written(head.client_ip()?, found),
             Self::Peer => written(head.peer()?, found),
             Self::Host => {

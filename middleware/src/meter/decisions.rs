@@ -75,7 +75,11 @@ impl LimitMeter {
             Outcome::Refused(RefusalReason::Overflow) => &counters.overflow,
             Outcome::Refused(RefusalReason::QueueFull) => &counters.queue_full,
             Outcome::Refused(RefusalReason::Suppressed) => &counters.suppressed,
-            Outcome::Refused(RefusalReason::MissingKey) => &counters.missing_key,
+            Outcome::Refused(
+                RefusalReason::MissingKey
+                | RefusalReason::MissingToken
+                | RefusalReason::InvalidToken,
+            ) => &counters.missing_key,
             Outcome::Skipped => &counters.skipped,
             Outcome::Shadow => &counters.shadow,
             Outcome::Gone => &counters.gone,

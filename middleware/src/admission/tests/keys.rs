@@ -55,6 +55,19 @@ async fn a_missing_one_is_shared_skipped_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_shows_no_token_is_asked_for_one() {
+    let registry = given(|_| Standing::Fixed { rate: 1.0 });
+    let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(MissingKey::Reject);
+    let answer = send(&limited(&registry, [limit]), Request::new(())).await;
+    assert_eq!(
+        (answer.status().as_u16(), reason(&answer)),
+        (401, RefusalReason::MissingToken)
+    );
+    assert_eq!(header(&answer, "www-authenticate"), "Bearer");
+    assert_eq!(header(&answer, "retry-after"), "");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_closure_may_itself_use_a_limited_service() {
     let registry = given(|_| Standing::Fixed { rate: 1.0 });
     let inner = limited(&registry, [per_tenant()]);

@@ -1,4 +1,5 @@
 mod callers;
+mod claims;
 
 use std::collections::HashSet;
 
@@ -114,14 +115,20 @@ fn long_values_are_hashed_to_the_same_id_everywhere_and_the_rest_stays() {
 #[test]
 fn what_is_missing_has_a_word_of_its_own() {
     let key = Key::template("tenant/{header:x-tenant}/{method}").unwrap();
-    let expected = ("tenant/(missing)/GET".to_owned(), Made::Missing);
+    let expected = (
+        "tenant/(missing)/GET".to_owned(),
+        Made::Missing(Absent::Value),
+    );
     assert_eq!(made(&key, &Request::new(())), expected);
     assert_eq!(
         made(&key, &with_tenant("")),
         expected,
         "an empty value is none"
     );
-    assert_eq!(made(&Key::peer(), &Request::new(())).1, Made::Missing);
+    assert_eq!(
+        made(&Key::peer(), &Request::new(())).1,
+        Made::Missing(Absent::Value)
+    );
     assert_eq!(key.overflow().as_str(), "tenant/(overflow)/(overflow)");
 }
 
@@ -130,7 +137,7 @@ fn a_wrong_template_says_what_would_be_right() {
     let error = |template: &str| Key::template(template).unwrap_err().to_string();
     assert_eq!(
         error("a/{tenant}"),
-        "unknown placeholder {tenant}: there are {header:NAME}, {api_key}, {api_key:NAME}, {client_ip}, {peer}, {host}, {method} and \
+        "unknown placeholder {tenant}: there are {header:NAME}, {api_key}, {api_key:NAME}, {jwt:CLAIM}, {client_ip}, {peer}, {host}, {method} and \
          {route}"
     );
     assert!(error("{header}").contains("{header:NAME}"));
@@ -179,7 +186,7 @@ fn a_template_may_have_the_values_of_closures() {
     let key = Key::template_with("v1/{method}/{path}", makers()).unwrap();
     assert_eq!(id(&key, &with_tenant("acme")), "v1/GET/%2F");
     let key = Key::template_with("{path}/{nothing}", makers()).unwrap();
-    let missing = ("%2F/(missing)".to_owned(), Made::Missing);
+    let missing = ("%2F/(missing)".to_owned(), Made::Missing(Absent::Value));
     assert_eq!(made(&key, &with_tenant("acme")), missing);
     assert_eq!(
         Key::template_with("{path}/{other}", makers()).unwrap_err(),
