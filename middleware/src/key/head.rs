@@ -79,7 +79,8 @@ impl<'a> RequestHead<'a> {
     }
 
     /// The template of the route that matched, such as `/orders/{id}`: axum's `MatchedPath`. `None` without the feature `axum`, for
-    /// requests that no route matched, and in a layer around the router instead of in it.
+    /// requests that no route matched or that a nested service (`nest_service`) serves, and in a layer around the router instead of in it
+    /// (`Router::layer`). A layer within a nested router knows the whole template.
     #[must_use]
     pub fn route(&self) -> Option<&'a str> {
         #[cfg(feature = "axum")]

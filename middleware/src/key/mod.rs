@@ -97,8 +97,8 @@ impl Key {
         Self::one("method", Value::Method)
     }
 
-    /// A resource a route: `route/%2Forders%2F%7Bid%7D`, and `route/(unmatched)` for requests that no route matched. See
-    /// [`RequestHead::route`].
+    /// A resource a route: `route/%2Forders%2F%7Bid%7D`, and `route/(unmatched)` for requests without one, which share
+    /// it: see [`RequestHead::route`]. No sender can make up routes.
     #[must_use]
     pub fn route() -> Self {
         Self::one("route", Value::Route)

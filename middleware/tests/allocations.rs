@@ -1,0 +1,129 @@
+//! A key that is known costs no allocation, whatever it is made of.
+
+use std::{borrow::Cow, convert::Infallible, future::ready, net::SocketAddr};
+
+use http::{Request, Response};
+use tower::{Layer as _, Service, service_fn};
+use tower_doorman::{
+    Callers, Doorman, ForwardedHeader, Key, Limit, PeerAddr, RequestHead, TrustedProxies,
+    VerifiedClaims,
+};
+
+fn request() -> Request<()> {
+    let mut request = Request::builder()
+        .uri("http://api.example.com/orders/7")
+        .header("x-tenant", "acme & sons")
+        .header("x-long", "x".repeat(1_000))
+        .header("x-api-key", "secret")
+        .header("x-forwarded-for", "203.0.113.9, 2001:db8::1, 10.0.0.2")
+        .header(
+            "forwarded",
+            "for=203.0.113.9, for=\"[2001:db8::1]:80\", for=10.0.0.2",
+        )
+        .body(())
+        .expect("a request");
+    let peer = SocketAddr::from(([10, 0, 0, 1], 4711));
+    request.extensions_mut().insert(PeerAddr(peer));
+    request
+}
+
+/// Admits the same request again and again.
+#[track_caller]
+fn check(callers: &Callers, key: Key, request: impl Fn() -> Request<()>) {
+    let what = format!("{key:?}");
+    let doorman = Doorman::unlimited().with_callers(callers.clone());
+    let inner = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(()))));
+    let mut service = doorman.layer([Limit::rate(key)]).layer(inner);
+    for _ in 0..100 {
+        drop(service.call(request()));
+    }
+    let request = request();
+    let counted = allocation_counter::measure(|| drop(service.call(request)));
+    assert_eq!(counted.count_total, 0, "{what}");
+    let limits = doorman.snapshot().limits.into_iter();
+    let ids: Vec<_> = limits.map(|limit| limit.resource.to_string()).collect();
+    assert_eq!(ids.len(), 1, "{what}");
+    assert!(!ids.concat().contains("(missing)"), "{what}");
+}
+
+fn tenant<'a>(head: &RequestHead<'a>) -> Option<Cow<'a, str>> {
+    let value = head.headers().get("x-tenant")?;
+    value.to_str().ok().map(Cow::Borrowed)
+}
+
+#[test]
+fn a_known_key_allocates_nothing() {
+    let counted = allocation_counter::measure(|| drop(request()));
+    assert_ne!(counted.count_total, 0, "allocations are counted");
+    for key in [
+        Key::constant("api"),
+        Key::header("x-tenant").unwrap(),
+        Key::header("x-long").unwrap(),
+        Key::template("tenant/{header:x-tenant}/{method}/{header:x-long}").unwrap(),
+        Key::api_key(),
+        Key::peer(),
+        Key::host(),
+        Key::method(),
+        Key::route(),
+        Key::from_fn("closure", tenant).unwrap(),
+    ] {
+        check(&Callers::new(), key, request);
+    }
+}
+
+#[test]
+fn nor_does_that_of_a_known_client_behind_proxies() {
+    let networks = ["10.0.0.0/8"];
+    for header in [ForwardedHeader::Forwarded, ForwardedHeader::XForwardedFor] {
+        for proxies in [
+            TrustedProxies::nobody(),
+            TrustedProxies::hops(2, header),
+            TrustedProxies::networks(networks, header).unwrap(),
+        ] {
+            let callers = Callers::new().trusted_proxies(proxies);
+            check(&callers, Key::client_ip(), request);
+        }
+    }
+}
+
+#[test]
+fn nor_does_that_of_a_known_claim() {
+    let claims = serde_json::json!({"sub": "alice", "realm": {"tenant": 7}});
+    let claims = VerifiedClaims::new(&claims).unwrap();
+    for claim in ["sub", "/realm/tenant"] {
+        check(&Callers::new(), Key::jwt(claim).unwrap(), || {
+            let mut request = request();
+            request.extensions_mut().insert(claims.clone());
+            request
+        });
+    }
+}
+
+#[cfg(feature = "jwt")]
+#[test]
+fn nor_does_that_of_a_known_token() {
+    use jsonwebtoken::{EncodingKey, Header, encode, get_current_timestamp};
+    use tower_doorman::{JwtKey, JwtVerifier};
+
+    const SECRET: &str = "a secret of at least thirty-two bytes";
+    let claims = serde_json::json!({
+        "iss": "https://issuer.example",
+        "aud": "orders",
+        "sub": "alice",
+        "exp": get_current_timestamp() + 600,
+    });
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let token = encode(&Header::default(), &claims, &key).unwrap();
+    let key = JwtKey::hs256(SECRET).unwrap();
+    let verifier = JwtVerifier::new([key], "https://issuer.example", "orders").unwrap();
+    check(
+        &Callers::new().jwt(verifier),
+        Key::jwt("sub").unwrap(),
+        || {
+            let mut request = request();
+            let value = format!("Bearer {token}").parse().unwrap();
+            request.headers_mut().insert("authorization", value);
+            request
+        },
+    );
+}
