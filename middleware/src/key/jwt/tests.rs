@@ -2,6 +2,7 @@
 
 use http::Request;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -285,4 +286,25 @@ fn keys_that_are_none_are_refused() {
         verifier(JwtKey::hs256(SECRET))
     );
     assert!(!shown.contains("thirty"), "{shown}");
+}
+
+proptest! {
+    /// What a caller makes of a good token, or makes up, is the same key or none.
+    #[test]
+    fn nothing_that_a_caller_sends_makes_another_key(
+        cut in 0..400_usize,
+        insert in "[A-Za-z0-9_.=-]{0,6}",
+        replaced in 0..6_usize,
+        made_up in "[ -~]{0,60}",
+    ) {
+        let verifier = verifier(JwtKey::hs256(SECRET));
+        let mut token = Issuer::hs256().sign(&claims(&json!({"nbf": 1})));
+        let cut = cut % token.len();
+        let end = (cut + replaced).min(token.len());
+        token.replace_range(cut..end, &insert);
+        for authorization in [format!("Bearer {token}"), format!("Bearer {made_up}"), made_up] {
+            let (id, _) = sub_of(&verifier, &authorization);
+            prop_assert!(id == "alice" || id == "(missing)", "{authorization}: {id}");
+        }
+    }
 }
