@@ -1,6 +1,7 @@
 //! The decision on a request: every limit of a layer, all or nothing.
 
 mod armed;
+mod following;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -10,10 +11,8 @@ use std::{future::Future, iter::zip, pin::Pin, ptr, sync::Arc};
 use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
-use self::{
-    armed::{Armed, Asked},
-    turns::Turns,
-};
+pub(crate) use self::{armed::Armed, following::Following};
+use self::{armed::Asked, turns::Turns};
 use crate::{
     Callers, Limit, Refusal, RequestHead, clock,
     headers::Fields,
@@ -26,7 +25,7 @@ use crate::{
 pub(crate) struct Admission {
     registry: Arc<Registry>,
     callers: Callers,
-    limits: Box<[Armed]>,
+    limits: Box<[Arc<Armed>]>,
 }
 
 /// What becomes of a request.
@@ -57,12 +56,21 @@ impl Admission {
     ) -> Self {
         let limits = limits
             .into_iter()
-            .map(|limit| Armed::new(&registry, limit))
+            .map(|limit| Arc::new(Armed::new(&registry, limit)))
             .collect();
         Self {
             registry,
             callers,
             limits,
+        }
+    }
+
+    /// These limits, and behind them others.
+    fn with(&self, others: &[Arc<Armed>]) -> Self {
+        Self {
+            registry: Arc::clone(&self.registry),
+            callers: self.callers.clone(),
+            limits: self.limits.iter().chain(others).cloned().collect(),
         }
     }
 
@@ -194,7 +202,7 @@ impl Admission {
                 continue;
             };
             let reading = place.limiter().reading(now);
-            if ptr::eq(armed, refusing) {
+            if ptr::eq(&**armed, refusing) {
                 fields.add_refusing(&armed.field, &reading, own_wait);
             } else if !armed.is_shadow() {
                 refusal.wait_until(place.possible_at(now), now);

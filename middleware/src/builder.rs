@@ -86,8 +86,8 @@ impl Builder {
         self
     }
 
-    /// The name of the service, which the client id begins with; the host's name unless it is said. The process id and a random part
-    /// follow, so that no two processes share an id.
+    /// The name of the service: which rules are for it, and what the client id begins with; the host's name unless it is said. In the
+    /// client id the process id and a random part follow, so that no two processes share one.
     pub fn service(mut self, name: impl Into<String>) -> Self {
         self.service = Some(name.into());
         self
@@ -156,8 +156,9 @@ impl Builder {
         if let Some(credentials) = &self.credentials {
             credentials.check().map_err(BuildError::Credentials)?;
         }
+        let service = self.service.unwrap_or_else(host_name);
         let holder = Holder::new(HolderSettings {
-            client_id: client_id(self.service.as_deref()).map_err(BuildError::Service)?,
+            client_id: client_id(&service).map_err(BuildError::Service)?,
             endpoints: servers.len(),
             seed: fastrand::u64(..),
         });
@@ -165,6 +166,7 @@ impl Builder {
         let (command, commands) = mpsc::unbounded_channel();
         let registry = Registry::new(self.max_keys, Source::Worker(nudge));
         let status = Arc::new(Status::new(WorkerState::NotStarted));
+        let rules = Arc::default();
         let worker = Worker::new(Parts {
             holder,
             carrier: Carrier {
@@ -177,26 +179,27 @@ impl Builder {
             commands,
             status: Arc::clone(&status),
             idle_after: self.idle_after,
+            service,
+            rules: Arc::clone(&rules),
         });
-        let doorman = Doorman::new(registry, command, status, self.callers);
+        let doorman = Doorman::new(registry, command, status, self.callers, rules);
         Ok((doorman, worker))
     }
 }
 
 /// A name that no other process has: replicas on one host differ by process id, and those in containers, which all are process 1, by
 /// chance.
-fn client_id(service: Option<&str>) -> Result<ClientId, InvalidId> {
-    let host;
-    let name = match service {
-        Some(service) => service,
-        None => {
-            host = rustix::system::uname();
-            host.nodename().to_str().unwrap_or("unknown")
-        }
-    };
+fn client_id(service: &str) -> Result<ClientId, InvalidId> {
     let process = std::process::id();
     let chance = fastrand::u64(..);
-    ClientId::new(format!("{name}-{process}-{chance:016x}"))
+    ClientId::new(format!("{service}-{process}-{chance:016x}"))
+}
+
+/// What stands in for the name of a service that has none.
+fn host_name() -> String {
+    let host = rustix::system::uname();
+    let name = host.nodename().to_str();
+    name.unwrap_or("unknown").to_owned()
 }
 
 impl fmt::Debug for Builder {
@@ -252,11 +255,11 @@ mod tests {
 
     #[test]
     fn no_two_processes_share_a_client_id() {
-        for service in [Some("orders"), None] {
+        for service in ["orders", &host_name()] {
             let ids = [client_id(service).unwrap(), client_id(service).unwrap()];
             assert_ne!(ids[0], ids[1]);
         }
-        let id = client_id(Some("orders")).unwrap();
+        let id = client_id("orders").unwrap();
         let start = format!("orders-{}-", std::process::id());
         assert!(id.as_str().starts_with(&start), "{id}");
     }

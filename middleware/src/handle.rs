@@ -22,6 +22,7 @@ use crate::{
     key::constant,
     lease::Command,
     limiter::{Registry, Source, Standing},
+    rules::Rules,
     status::Status,
 };
 
@@ -36,6 +37,7 @@ pub struct Doorman {
     commands: Option<UnboundedSender<Command>>,
     status: Arc<Status>,
     callers: Callers,
+    rules: Arc<Rules>,
     /// Whether it was said that the worker was never run.
     warned: Arc<AtomicBool>,
 }
@@ -113,6 +115,7 @@ impl Doorman {
             commands: None,
             status: Arc::new(Status::new(WorkerState::NotNeeded)),
             callers: Callers::new(),
+            rules: Arc::default(),
             warned: Arc::default(),
         }
     }
@@ -122,12 +125,14 @@ impl Doorman {
         commands: UnboundedSender<Command>,
         status: Arc<Status>,
         callers: Callers,
+        rules: Arc<Rules>,
     ) -> Self {
         Self {
             registry,
             commands: Some(commands),
             status,
             callers,
+            rules,
             warned: Arc::default(),
         }
     }
@@ -143,6 +148,13 @@ impl Doorman {
     /// A layer that holds services to these limits, all or nothing. The resources with constant keys are leased from now on.
     pub fn layer(&self, limits: impl IntoIterator<Item = Limit>) -> LimitLayer {
         LimitLayer::new(Arc::clone(&self.registry), self.callers.clone(), limits)
+            .with_rules(Arc::clone(&self.rules))
+    }
+
+    /// A layer that holds services to the rules of the control plane for this [service](Builder::service), and to nothing else. See
+    /// [`LimitLayer::and_rules`].
+    pub fn rules(&self) -> LimitLayer {
+        self.layer([]).and_rules()
     }
 
     /// The rate of one resource, to be used directly. It is leased from now on.
@@ -151,7 +163,8 @@ impl Doorman {
         Rate::new(Arc::clone(&self.registry), resource)
     }
 
-    /// Waits until the control plane has answered for every limit with a constant key, and every direct rate, that there is now.
+    /// Waits until the control plane has answered for every limit with a constant key, and every direct rate, that there is now; and
+    /// where a layer follows the rules, until they are known, and answered for as well.
     ///
     /// Nothing needs to wait for this: until then the fallbacks count. A service may use it to come up with its leases in hand.
     ///
@@ -225,6 +238,7 @@ impl Doorman {
         Snapshot {
             worker: self.worker_state(),
             limits,
+            rules: self.rules.snapshot(),
         }
     }
 

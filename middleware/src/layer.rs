@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use crate::{
-    Callers, Limit, LimitService, Refusal, RequestHead, admission::Admission, limiter::Registry,
+    Callers, Limit, LimitService, Refusal, RequestHead,
+    admission::{Admission, Following, Verdict},
+    limiter::Registry,
+    rules::Rules,
 };
 
 /// Holds a service to limits: made by [`Doorman::layer`](crate::Doorman::layer).
@@ -15,7 +18,15 @@ use crate::{
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing until a service wears it"]
 pub struct LimitLayer {
-    admission: Arc<Admission>,
+    decider: Decider,
+    rules: Arc<Rules>,
+}
+
+/// By what a layer decides.
+#[derive(Debug, Clone)]
+pub(crate) enum Decider {
+    InCode(Arc<Admission>),
+    Following(Arc<Following>),
 }
 
 impl LimitLayer {
@@ -24,8 +35,44 @@ impl LimitLayer {
         callers: Callers,
         limits: impl IntoIterator<Item = Limit>,
     ) -> Self {
+        let admission = Admission::new(registry, callers, limits);
         Self {
-            admission: Arc::new(Admission::new(registry, callers, limits)),
+            decider: Decider::InCode(Arc::new(admission)),
+            rules: Arc::default(),
+        }
+    }
+
+    /// The same layer; these are the rules that it may follow.
+    pub(crate) fn with_rules(self, rules: Arc<Rules>) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// The same layer, which also follows the rules that the control plane has for this [service](crate::Builder::service): they are
+    /// fetched in the background from now on, and followed as they change.
+    ///
+    /// Every rule that matches a request applies, behind the limits in code and in the order of the document, all or nothing with
+    /// them. A rule that exempts spares what it matches the rules behind it, but neither those before it nor the limits in code. Where a
+    /// rule and a limit in code, or two rules, have one resource, they share its tokens: the burst and fallback of the first of them
+    /// count, and the highest priority. A rule's path is compared with that of the whole request, also where the layer is worn by
+    /// a nested router.
+    ///
+    /// Until the first rules are known there are none; [`ready`](crate::Doorman::ready) waits for them. The last good rules stay while the
+    /// control plane is away, or tells what is not understood whole. A rule that is understood, but that this process cannot follow
+    /// (the layer limits no gauges; a build may lack what a key is made of), is not applied: it limits nothing here, and the
+    /// log and the [snapshot](crate::Doorman::snapshot) say so.
+    ///
+    /// Let one layer follow the rules on the way of a request: it would spend twice at two of them.
+    /// [`Doorman::unlimited`](crate::Doorman::unlimited) and [`Doorman::fixed`](crate::Doorman::fixed) have no rules.
+    pub fn and_rules(self) -> Self {
+        let Self { decider, rules } = self;
+        let following = match decider {
+            Decider::InCode(admission) => Following::new(admission),
+            Decider::Following(following) => following,
+        };
+        rules.follow(&following);
+        Self {
+            decider: Decider::Following(following),
+            rules,
         }
     }
 
@@ -36,7 +83,19 @@ impl LimitLayer {
     /// # Errors
     /// [`Refusal`] when one of the limits does not let it pass; then nothing is spent.
     pub fn try_admit(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
-        self.admission.decide_now(head)
+        match &self.decider {
+            Decider::InCode(admission) => admission.decide_now(head),
+            Decider::Following(following) => following.decide_now(head),
+        }
+    }
+}
+
+impl Decider {
+    pub(crate) fn decide(&self, head: &RequestHead<'_>) -> Verdict {
+        match self {
+            Self::InCode(admission) => admission.decide(head),
+            Self::Following(following) => following.decide(head),
+        }
     }
 }
 
@@ -44,6 +103,6 @@ impl<S> Layer<S> for LimitLayer {
     type Service = LimitService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LimitService::new(inner, Arc::clone(&self.admission))
+        LimitService::new(inner, self.decider.clone())
     }
 }

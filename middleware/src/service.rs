@@ -1,18 +1,11 @@
 //! The service that a layer puts around another.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use tower_service::Service;
 
-use crate::{
-    RequestHead, ResponseFuture,
-    admission::{Admission, Verdict},
-    body::LimitBody,
-};
+use crate::{RequestHead, ResponseFuture, admission::Verdict, body::LimitBody, layer::Decider};
 
 /// A service held to limits. It answers what it refuses itself; the inner service's error type stays.
 ///
@@ -20,12 +13,12 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct LimitService<S> {
     inner: S,
-    admission: Arc<Admission>,
+    decider: Decider,
 }
 
 impl<S> LimitService<S> {
-    pub(crate) fn new(inner: S, admission: Arc<Admission>) -> Self {
-        Self { inner, admission }
+    pub(crate) fn new(inner: S, decider: Decider) -> Self {
+        Self { inner, decider }
     }
 }
 
@@ -42,7 +35,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        match self.admission.decide(&RequestHead::of(&request)) {
+        match self.decider.decide(&RequestHead::of(&request)) {
             Verdict::Admitted(fields) => ResponseFuture::forward(self.inner.call(request), fields),
             Verdict::Refused(denial) => ResponseFuture::refuse(denial),
             Verdict::Waits(waiting) => {

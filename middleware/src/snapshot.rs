@@ -13,6 +13,30 @@ pub struct Snapshot {
     pub worker: WorkerState,
     /// The limits, by resource.
     pub limits: Vec<LimitSnapshot>,
+    /// The rules; null when no layer [follows](crate::LimitLayer::and_rules) them.
+    pub rules: Option<RulesSnapshot>,
+}
+
+/// The rules of the control plane as this process follows them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RulesSnapshot {
+    /// The version of the rules that are followed; null until the first are known.
+    pub version: Option<String>,
+    /// Why those of the control plane are not known, or not understood; null while what is followed is theirs.
+    pub error: Option<String>,
+    /// The rules that this process cannot follow: what they limit elsewhere, they do not limit here.
+    pub not_applied: Vec<NotApplied>,
+}
+
+/// A rule that a process cannot follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NotApplied {
+    /// Its name.
+    pub rule: String,
+    /// Why not.
+    pub reason: String,
 }
 
 /// One resource as this process sees it.

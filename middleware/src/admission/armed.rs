@@ -16,12 +16,15 @@ use crate::{
     key::Made,
     limiter::{Limiter, LimiterSettings, Patience, Place, Refused, Registry, Why},
     meter::{LimitMeter, Outcome},
+    rules::Scope,
 };
 
 /// A limit with its limiter, or what it takes to find it.
 #[derive(Debug)]
-pub(super) struct Armed {
+pub(crate) struct Armed {
     limit: Limit,
+    /// Which requests it is for; `None`: all.
+    scope: Option<Scope>,
     /// Its name, as the response fields spell it.
     pub(super) field: FieldName,
     pub(super) meter: LimitMeter,
@@ -64,17 +67,39 @@ thread_local! {
 impl Armed {
     pub(super) fn new(registry: &Registry, limit: Limit) -> Self {
         let settings = Arc::new(limit.settings.clone());
+        let staying = |resource: &_| registry.fixed(resource, &settings);
+        Self::with(registry, limit, &settings, None, staying)
+    }
+
+    /// The limit of a rule, by settings that outlive it where the next rules say the same.
+    pub(crate) fn of_rule(
+        registry: &Registry,
+        limit: Limit,
+        settings: &Arc<LimiterSettings>,
+        scope: Scope,
+    ) -> Self {
+        let staying = |resource: &_| registry.held(resource, settings);
+        Self::with(registry, limit, settings, Some(scope), staying)
+    }
+
+    fn with(
+        registry: &Registry,
+        limit: Limit,
+        settings: &Arc<LimiterSettings>,
+        scope: Option<Scope>,
+        staying: impl FnOnce(&ResourceId) -> Arc<Limiter>,
+    ) -> Self {
         let target = match limit.key.as_constant() {
             Some(resource) => {
-                let limiter = registry.fixed(&resource, &settings);
-                if !limiter.agrees(&settings) {
+                let limiter = staying(&resource);
+                if !limiter.agrees(settings) {
                     warn_of_other_settings(&limit.name, &limiter);
                 }
                 Target::Fixed(limiter)
             }
             None => Target::Keyed {
                 overflow: limit.key.overflow(),
-                settings,
+                settings: Arc::clone(settings),
                 warned: AtomicBool::new(false),
             },
         };
@@ -82,7 +107,16 @@ impl Armed {
             field: FieldName::new(&limit.name),
             meter: registry.meter(&limit.name),
             limit,
+            scope,
             target,
+        }
+    }
+
+    /// The limiter that stays, when the key is constant.
+    pub(crate) fn fixed(&self) -> Option<&Arc<Limiter>> {
+        match &self.target {
+            Target::Fixed(limiter) => Some(limiter),
+            Target::Keyed { .. } => None,
         }
     }
 
@@ -92,6 +126,9 @@ impl Armed {
         registry: &Registry,
         head: &RequestHead<'_>,
     ) -> Result<Option<Asked>, Refusal> {
+        if self.scope.as_ref().is_some_and(|scope| !scope.covers(head)) {
+            return Ok(None);
+        }
         let (limiter, room) = match &self.target {
             Target::Fixed(limiter) => (Arc::clone(limiter), Room::Own),
             Target::Keyed {

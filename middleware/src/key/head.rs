@@ -72,6 +72,15 @@ impl<'a> RequestHead<'a> {
         self.headers.get(name)
     }
 
+    /// The path of the target as it was sent, also where a router has cut off the part that it was nested by.
+    pub(crate) fn full_path(&self) -> &'a str {
+        #[cfg(feature = "axum")]
+        if let Some(axum::extract::OriginalUri(uri)) = self.extensions.get() {
+            return uri.path();
+        }
+        self.uri.path()
+    }
+
     /// What layers further out have attached to the request.
     #[must_use]
     pub fn extensions(&self) -> &'a Extensions {

@@ -5,9 +5,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 use bytes::Bytes;
 use doorman_openapi::{
     CapacityRequest, CapacityResponse, ReleaseRequest, Seq,
-    paths::{CAPACITY, CAPACITY_RELEASE},
+    paths::{CAPACITY, CAPACITY_RELEASE, RULES},
 };
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use tokio::time::timeout;
 use tower_service::Service;
@@ -15,6 +16,7 @@ use tower_service::Service;
 use super::{
     address::Address,
     reply::{self, Failed},
+    rules::News,
 };
 use crate::Credentials;
 
@@ -53,6 +55,13 @@ pub(super) struct Outcome {
     pub(super) seq: Seq,
     pub(super) endpoint: usize,
     pub(super) result: Result<CapacityResponse, Failed>,
+}
+
+/// What became of a request for rules.
+#[derive(Debug)]
+pub(super) struct RulesOutcome {
+    pub(super) endpoint: usize,
+    pub(super) result: Result<News, Failed>,
 }
 
 #[derive(Debug)]
@@ -105,6 +114,32 @@ impl<T: Transport> Carrier<T> {
         }
     }
 
+    /// Asks for the rules for a service, unless they are those of the tag.
+    pub(super) fn rules(
+        &self,
+        endpoint: usize,
+        service: &str,
+        tag: Option<HeaderValue>,
+        time: Duration,
+    ) -> impl Future<Output = RulesOutcome> + Send + 'static {
+        let service = utf8_percent_encode(service, NON_ALPHANUMERIC);
+        let uri = self.uri(endpoint, &format!("{RULES}?service={service}"));
+        let mut headers = HeaderMap::new();
+        let conditional = tag.is_some();
+        if let Some(tag) = tag {
+            headers.insert(header::IF_NONE_MATCH, tag);
+        }
+        let sending = self.send(Method::GET, uri, headers, Ok(Vec::new()));
+        async move {
+            let result = match timeout(time, sending).await {
+                Ok(Ok(response)) => reply::read_rules(&response, conditional),
+                Ok(Err(error)) => Err(Failed::unavailable(with_sources(&*error))),
+                Err(_) => Err(Failed::unavailable(format!("no answer within {time:?}"))),
+            };
+            RulesOutcome { endpoint, result }
+        }
+    }
+
     /// The address of an endpoint, for the log.
     pub(super) fn name(&self, endpoint: usize) -> String {
         self.servers
@@ -118,15 +153,30 @@ impl<T: Transport> Carrier<T> {
         path: &str,
         body: &impl Serialize,
     ) -> impl Future<Output = Result<Response<Bytes>, TransportError>> + Send + 'static {
+        let json = HeaderValue::from_static("application/json");
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, json)]);
         let body = serde_json::to_vec(body);
-        let uri = self.servers.get(endpoint).map(|server| server.uri(path));
+        self.send(Method::POST, self.uri(endpoint, path), headers, body)
+    }
+
+    fn uri(&self, endpoint: usize, path: &str) -> Option<String> {
+        Some(self.servers.get(endpoint)?.uri(path))
+    }
+
+    fn send(
+        &self,
+        method: Method,
+        uri: Option<String>,
+        headers: HeaderMap,
+        body: Result<Vec<u8>, serde_json::Error>,
+    ) -> impl Future<Output = Result<Response<Bytes>, TransportError>> + Send + 'static {
         let credentials = self.credentials.clone();
         let mut transport = self.transport.clone();
         async move {
             let uri = uri.ok_or("there is no such server")?;
-            let mut request = Request::post(uri).body(Bytes::from(body?))?;
-            let json = HeaderValue::from_static("application/json");
-            request.headers_mut().insert(header::CONTENT_TYPE, json);
+            let request = Request::builder().method(method).uri(uri);
+            let mut request = request.body(Bytes::from(body?))?;
+            *request.headers_mut() = headers;
             if let Some(credentials) = credentials {
                 let value = credentials.header().await?;
                 request.headers_mut().insert(header::AUTHORIZATION, value);

@@ -18,6 +18,7 @@ mod rarely;
 mod reign;
 mod reply;
 mod resources;
+mod rules;
 #[cfg(test)]
 pub(crate) mod testing;
 mod told;

@@ -7,7 +7,7 @@ use doorman_openapi::{CapacityResponse, Problem};
 use http::{HeaderName, Response, StatusCode, header};
 use serde_json::from_slice;
 
-use super::{Failure, address::Address};
+use super::{Failure, address::Address, rules::News};
 
 /// A failure, and what the log should say of it.
 #[derive(Debug)]
@@ -51,14 +51,39 @@ pub(super) fn read(
             retry_after: retry_after(response),
         }
     };
-    let reason = match (&failure, &problem) {
-        (Failure::Redirected { to: None }, _) => {
+    let reason = match failure {
+        Failure::Redirected { to: None } => {
             format!("answers {status}, and names no configured server as the master")
         }
-        (_, Some(problem)) => format!("answers {status}: {}", shortened(&problem.detail)),
-        (_, None) => format!("answers {status}"),
+        _ => reason(status, problem.as_ref()),
     };
     Err(Failed { failure, reason })
+}
+
+/// Reads the response to a request for rules.
+pub(super) fn read_rules(
+    response: &Response<Bytes>,
+    asked_with_a_tag: bool,
+) -> Result<News, Failed> {
+    match response.status() {
+        StatusCode::NOT_MODIFIED if asked_with_a_tag => Ok(News::Unchanged),
+        StatusCode::OK => from_slice(response.body())
+            .map(|rules| News::Rules(rules, response.headers().get(header::ETAG).cloned()))
+            .map_err(|error| {
+                Failed::unavailable(format!("answers what is not understood as rules: {error}"))
+            }),
+        status => {
+            let problem = from_slice(response.body()).ok();
+            Err(Failed::unavailable(reason(status, problem.as_ref())))
+        }
+    }
+}
+
+fn reason(status: StatusCode, problem: Option<&Problem>) -> String {
+    match problem {
+        Some(problem) => format!("answers {status}: {}", shortened(&problem.detail)),
+        None => format!("answers {status}"),
+    }
 }
 
 /// The configured server that a response names as the master. No other is ever asked: it would be handed our credentials.

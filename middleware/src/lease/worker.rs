@@ -3,6 +3,7 @@
 mod end;
 mod log;
 mod ready;
+mod rules;
 #[cfg(test)]
 mod tests;
 
@@ -28,15 +29,17 @@ use tokio::{
 use self::ready::Waiters;
 use super::{
     Effect, Event, Holder, Holding,
-    carrier::{Carrier, Outcome, Transport},
+    carrier::{Carrier, Outcome, RulesOutcome, Transport},
     publish,
     rarely::Counted,
+    rules::Polling,
     tracked::Limiters,
 };
 use crate::{
     clock,
     limiter::{Nudge, Registry},
     meter::LeaseMeter,
+    rules::Rules,
     status::{Status, WorkerState},
 };
 
@@ -72,6 +75,9 @@ pub(crate) struct Parts<T> {
     pub(crate) commands: UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
     pub(crate) idle_after: Duration,
+    /// The name of the service, and the rules for it.
+    pub(crate) service: String,
+    pub(crate) rules: Arc<Rules>,
 }
 
 /// The one task of a process that leases for all of its limits. It does nothing until it is [run](Self::run).
@@ -82,6 +88,8 @@ pub struct Worker<T = Usual> {
     waiters: Waiters,
     asking: UnderWay<Outcome>,
     releasing: UnderWay<Result<(), String>>,
+    fetching: UnderWay<RulesOutcome>,
+    polling: Polling,
     /// Why the last request failed, for the log.
     last_failure: String,
     refusals: Counted,
@@ -100,6 +108,8 @@ enum End {
 impl<T: Transport> Worker<T> {
     pub(crate) fn new(parts: Parts<T>) -> Self {
         Self {
+            polling: Polling::new(parts.carrier.servers.len()),
+            fetching: FuturesUnordered::new(),
             parts,
             limiters: Limiters::default(),
             waiters: Waiters::default(),
@@ -134,6 +144,7 @@ impl<T: Transport> Worker<T> {
 
     async fn work(&mut self) -> End {
         let mut commanded = true;
+        let rules = Arc::clone(&self.parts.rules);
         loop {
             let wake = self.catch_up();
             let pause = wake.since(clock::now()).min(LONGEST_SLEEP);
@@ -148,7 +159,8 @@ impl<T: Transport> Worker<T> {
                         if self.take_nudges().is_none() {
                             return End::HandlesGone;
                         }
-                        self.waiters.add(reply, &self.limiters);
+                        let rules = self.parts.rules.are_awaited();
+                        self.waiters.add(reply, &self.limiters, rules);
                     }
                     // The handles are gone, but not yet what was made from them.
                     None => commanded = false,
@@ -156,6 +168,8 @@ impl<T: Transport> Worker<T> {
                 // Answers are few, nudges may be many: no flood of new keys holds up a lease.
                 Some(outcome) = self.asking.next() => self.came_out(outcome),
                 Some(_) = self.releasing.next() => {}
+                Some(outcome) = self.fetching.next() => self.rules_came_out(outcome),
+                () = rules.wanted() => self.polling.begin(clock::now()),
                 nudge = self.parts.nudges.recv() => match nudge {
                     Some(nudge) => self.nudged(nudge),
                     None => return End::HandlesGone,
@@ -187,7 +201,9 @@ impl<T: Transport> Worker<T> {
             }
             self.handle(Event::Tick, now);
         }
-        self.parts.holder.wake_at().min(self.limiters.next_look())
+        self.fetch_rules(now);
+        let leases = self.parts.holder.wake_at().min(self.limiters.next_look());
+        leases.min(self.polling.wake_at())
     }
 
     /// Forgets an idle limiter, if nobody needs it.

@@ -20,6 +20,11 @@ impl<T: Word> Live<T> {
     pub(crate) fn get(&self) -> T {
         T::from_word(self.0.load(Ordering::Relaxed))
     }
+
+    /// Nothing else is told by it: who reads the old value a moment longer has read it just before.
+    pub(crate) fn set(&self, value: T) {
+        self.0.store(value.into_word(), Ordering::Relaxed);
+    }
 }
 
 impl<T: Word> From<T> for Live<T> {

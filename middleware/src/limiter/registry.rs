@@ -45,6 +45,8 @@ const KEYED: u8 = 1;
 const FIXED: u8 = 2;
 /// Not in the registry any more.
 const FORGOTTEN: u8 = 4;
+/// Named in a rule: it stays as long as the rule does.
+const HELD: u8 = 8;
 /// None of them: it stands in for the keys without room.
 const SPARE: u8 = 0;
 
@@ -105,11 +107,34 @@ impl Registry {
         resource: &ResourceId,
         settings: &Arc<LimiterSettings>,
     ) -> Arc<Limiter> {
+        self.staying(resource, settings, FIXED)
+    }
+
+    /// The limiter of a resource that a rule names. It stays until it is [let go](Self::let_go); only the worker may hold limiters.
+    pub(crate) fn held(
+        &self,
+        resource: &ResourceId,
+        settings: &Arc<LimiterSettings>,
+    ) -> Arc<Limiter> {
+        self.staying(resource, settings, HELD)
+    }
+
+    /// No rule names it any more: it is forgotten when idle, unless the program names it.
+    pub(crate) fn let_go(&self, limiter: &Limiter) {
+        limiter.tenure.fetch_and(!HELD, Ordering::AcqRel);
+    }
+
+    fn staying(
+        &self,
+        resource: &ResourceId,
+        settings: &Arc<LimiterSettings>,
+        tenure: u8,
+    ) -> Arc<Limiter> {
         loop {
             let limiter = self
                 .find(resource.as_str())
-                .unwrap_or_else(|| self.make(resource.clone(), settings, FIXED));
-            if let Some(before) = limiter.fix() {
+                .unwrap_or_else(|| self.make(resource.clone(), settings, tenure));
+            if let Some(before) = limiter.fix(tenure) {
                 self.give_room(before);
                 return limiter;
             }
@@ -239,16 +264,16 @@ impl fmt::Debug for Registry {
 }
 
 impl Limiter {
-    /// Whether it is there for good.
+    /// Whether it stays, whoever asks for it: the program names it, or a rule.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.tenure.load(Ordering::Acquire) & FIXED != 0
+        self.tenure.load(Ordering::Acquire) & (FIXED | HELD) != 0
     }
 
-    /// Makes it stay for good, and says what its tenure was; `None` when it has been forgotten already.
-    fn fix(&self) -> Option<u8> {
+    /// Makes it stay, and says what its tenure was; `None` when it has been forgotten already.
+    fn fix(&self, tenure: u8) -> Option<u8> {
         self.tenure
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
-                (bits & FORGOTTEN == 0).then_some(FIXED)
+                (bits & FORGOTTEN == 0).then_some((bits & !KEYED) | tenure)
             })
             .ok()
     }
@@ -257,7 +282,7 @@ impl Limiter {
     fn retire(&self) -> Option<u8> {
         self.tenure
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
-                (bits & (FIXED | FORGOTTEN) == 0).then_some(FORGOTTEN)
+                (bits & (FIXED | HELD | FORGOTTEN) == 0).then_some(FORGOTTEN)
             })
             .ok()
     }

@@ -35,7 +35,7 @@ pub(crate) struct LimiterSettings {
 
 impl LimiterSettings {
     /// Hears what a later limit on a resource of these says: whether a limiter can live by both.
-    pub(super) fn agree(&self, other: &Self) -> bool {
+    pub(crate) fn agree(&self, other: &Self) -> bool {
         let Self {
             burst,
             fallback,
@@ -46,6 +46,21 @@ impl LimiterSettings {
         burst.get() == other.burst.get()
             && fallback.get() == other.fallback.get()
             && *wants == other.wants
+    }
+
+    /// From now on they are those of a limit that has taken the place of theirs.
+    pub(crate) fn become_like(&self, other: &Self) {
+        let Self {
+            burst,
+            fallback,
+            // Nobody states it for a limit that may change.
+            wants: _,
+            priority,
+        } = self;
+        burst.set(other.burst.get());
+        fallback.set(other.fallback.get());
+        priority.stated.set(other.priority.stated.get());
+        priority.others.store(i32::MIN, Ordering::Relaxed);
     }
 }
 
@@ -147,7 +162,9 @@ mod tests {
         for priority in [0, -1, i32::MIN, i32::MAX] {
             assert_eq!(Live::from(priority).get(), priority);
         }
+        let burst = Live::from(Burst::default());
         let half = Burst::new(Duration::from_millis(500));
-        assert_eq!(Live::from(half).get(), half);
+        burst.set(half);
+        assert_eq!(burst.get(), half);
     }
 }

@@ -7,6 +7,7 @@ mod faults;
 mod fleet;
 mod leases;
 mod plane;
+mod rules;
 mod small_limits;
 
 use std::{path::Path, time::Duration};

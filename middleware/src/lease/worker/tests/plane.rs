@@ -20,7 +20,9 @@ use crate::{clock, lease::TransportError};
 pub(super) struct Call {
     pub(super) host: String,
     pub(super) path: String,
+    pub(super) query: String,
     pub(super) authorization: Option<String>,
+    pub(super) if_none_match: Option<String>,
     pub(super) body: Bytes,
     pub(super) at: Moment,
 }
@@ -114,11 +116,16 @@ impl Service<Request<Bytes>> for Plane {
     }
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        let authorization = request.headers().get(header::AUTHORIZATION);
+        let text = |name| {
+            let value = request.headers().get(name)?;
+            Some(value.to_str().unwrap().to_owned())
+        };
         let call = Call {
             host: request.uri().host().unwrap().to_owned(),
             path: request.uri().path().to_owned(),
-            authorization: authorization.map(|value| value.to_str().unwrap().to_owned()),
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            authorization: text(header::AUTHORIZATION),
+            if_none_match: text(header::IF_NONE_MATCH),
             body: request.into_body(),
             at: clock::now(),
         };

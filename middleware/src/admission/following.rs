@@ -1,0 +1,38 @@
+//! The limits of a layer that follows the rules: those in code, and behind them those of the rules as they are now.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::{Admission, Armed, Verdict};
+use crate::{Refusal, RequestHead};
+
+/// The decision changes with the rules; a request is decided by one set from its beginning to its end.
+#[derive(Debug)]
+pub(crate) struct Following {
+    in_code: Arc<Admission>,
+    current: ArcSwap<Admission>,
+}
+
+impl Following {
+    /// Follows no rules yet.
+    pub(crate) fn new(in_code: Arc<Admission>) -> Arc<Self> {
+        Arc::new(Self {
+            current: ArcSwap::new(Arc::clone(&in_code)),
+            in_code,
+        })
+    }
+
+    /// Follows these rules from now on.
+    pub(crate) fn adopt(&self, rules: &[Arc<Armed>]) {
+        self.current.store(Arc::new(self.in_code.with(rules)));
+    }
+
+    pub(crate) fn decide(&self, head: &RequestHead<'_>) -> Verdict {
+        self.current.load().decide(head)
+    }
+
+    pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
+        self.current.load().decide_now(head)
+    }
+}
