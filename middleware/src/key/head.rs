@@ -104,7 +104,8 @@ impl<'a> RequestHead<'a> {
     }
 
     /// The address at the other end of the connection: [`PeerAddr`](crate::PeerAddr), or with the feature `axum` its
-    /// `ConnectInfo<SocketAddr>`. Behind a proxy it is the proxy's.
+    /// `ConnectInfo<SocketAddr>`, which is there when the router is served as `into_make_service_with_connect_info`. Behind a proxy it is
+    /// the proxy's.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
         peer::find(self.extensions)

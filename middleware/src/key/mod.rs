@@ -118,8 +118,8 @@ impl Key {
     /// A resource a caller's address: `client_ip/192.0.2.1`. All addresses of an IPv6 network of 64 bits are one, and IPv4 addresses
     /// mapped into IPv6 are IPv4.
     ///
-    /// Trusted are the connection's [peer](RequestHead::peer) and, where the process's [`Callers`] name any, the proxies in front of
-    /// it: as [`TrustedProxies`] says. Without them it is the same as [`peer`](Self::peer).
+    /// Trusted are the connection's [peer](RequestHead::peer), which the server must make known, and, where the process's [`Callers`]
+    /// name any, the proxies in front of it: as [`TrustedProxies`] says. Without them it is the same as [`peer`](Self::peer).
     #[must_use]
     pub fn client_ip() -> Self {
         Self::one("client_ip", Value::ClientIp)

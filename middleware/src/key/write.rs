@@ -1,5 +1,7 @@
 //! From a request to the id of its resource.
 
+use std::sync::Once;
+
 use doorman_openapi::ResourceId;
 
 use super::{Key, Part, RequestHead, constant, encode, value::Value};
@@ -38,32 +40,50 @@ impl Key {
             match part {
                 Part::Text(text) => id.push_str(text),
                 Part::Value(value) => {
-                    if value.take(head, |value| push(id, value)).is_none() {
-                        match value {
-                            // A request without a route is not wrong: it is one that no route matched.
-                            Value::Route => id.push_str("(unmatched)"),
-                            Value::Jwt(_) => {
-                                let absent = head.claims().err();
-                                made = made.or_missing(absent.unwrap_or(Absent::Value));
-                                id.push_str("(missing)");
-                            }
-                            Value::Header(_)
-                            | Value::ApiKey(_)
-                            | Value::ClientIp
-                            | Value::Peer
-                            | Value::Host
-                            | Value::Method
-                            | Value::Made(_) => {
-                                made = made.or_missing(Absent::Value);
-                                id.push_str("(missing)");
-                            }
+                    if value.take(head, |value| push(id, value)).is_some() {
+                        continue;
+                    }
+                    match value.absent(head) {
+                        Some(absent) => {
+                            made = made.or_missing(absent);
+                            id.push_str("(missing)");
                         }
+                        None => id.push_str("(unmatched)"),
                     }
                 }
             }
         }
         made
     }
+}
+
+impl Value {
+    /// What a request lacks that has no value; `None` when nothing is wrong with it.
+    fn absent(&self, head: &RequestHead<'_>) -> Option<Absent> {
+        match self {
+            // It is one that no route matched.
+            Self::Route => None,
+            Self::Jwt(_) => Some(head.claims().err().unwrap_or(Absent::Value)),
+            Self::ClientIp | Self::Peer => {
+                warn_of_no_address();
+                Some(Absent::Value)
+            }
+            Self::Header(_) | Self::ApiKey(_) | Self::Host | Self::Method | Self::Made(_) => {
+                Some(Absent::Value)
+            }
+        }
+    }
+}
+
+/// Says once that the server does not tell who calls: all callers would share what is meant for each.
+fn warn_of_no_address() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::warn!(
+            "a limit by address meets requests without one: serve axum with `into_make_service_with_connect_info::<SocketAddr>`, or put \
+             `PeerAddr` into each request's extensions"
+        );
+    });
 }
 
 /// Whether a request had all that a key is made of.

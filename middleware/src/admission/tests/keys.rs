@@ -67,6 +67,26 @@ async fn who_shows_no_token_is_asked_for_one() {
     assert_eq!(header(&answer, "retry-after"), "");
 }
 
+#[cfg(feature = "jwt")]
+#[tokio::test(start_paused = true)]
+async fn who_shows_a_bad_token_is_told_so() {
+    use tower_layer::Layer as _;
+
+    let registry = given(|_| Standing::Fixed { rate: 1.0 });
+    let key = crate::JwtKey::hs256("a secret of at least thirty-two bytes").unwrap();
+    let verifier = crate::JwtVerifier::new([key], "issuer", "orders").unwrap();
+    let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(MissingKey::Reject);
+    let layer = crate::LimitLayer::new(registry, Callers::new().jwt(verifier), [limit]);
+    let request = Request::builder().header("authorization", "Bearer bad");
+    let answer = send(&layer.layer(Inner), request.body(()).unwrap()).await;
+    assert_eq!(
+        (answer.status().as_u16(), reason(&answer)),
+        (401, RefusalReason::InvalidToken)
+    );
+    let challenge = header(&answer, "www-authenticate");
+    assert_eq!(challenge, "Bearer error=\"invalid_token\"");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_closure_may_itself_use_a_limited_service() {
     let registry = given(|_| Standing::Fixed { rate: 1.0 });

@@ -30,7 +30,8 @@ const VERIFIED_FOR: Duration = Duration::from_secs(300);
 /// long at most. In all else it is as none. Following the best practices of RFC 8725.
 ///
 /// A token that was found good is remembered, at most until its end, so that each is verified once; a bad one costs the check of a
-/// signature every time.
+/// signature every time. A layer by [address](crate::Key::client_ip) further out keeps that within bounds; within one layer every key
+/// is made before any limit decides.
 ///
 /// ```
 /// use tower_doorman::{Callers, JwtKey, JwtVerifier};
