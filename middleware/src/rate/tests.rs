@@ -1,10 +1,12 @@
 use std::time::Duration;
 
+use doorman_openapi::Probability;
 use tokio::time::{advance, timeout};
 
 use super::*;
 use crate::{
     RefusalReason,
+    lease::Sharing,
     limiter::{
         Standing,
         testing::{given, leased, leasing, no_lease},
@@ -133,4 +135,28 @@ async fn nobody_waits_for_a_resource_that_is_given_nothing() {
     assert_eq!(refusal.reason(), RefusalReason::Blocked);
     assert_eq!(refusal.resource().unwrap().as_str(), "bd");
     assert_eq!(spawn(&doorman.rate("db"), Cost::ONE).await.unwrap(), Ok(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_under_suppression_looks_again_though_an_answer_is_overdue() {
+    let (registry, _nudges) = leasing(10);
+    let rate = Rate::new(registry.clone(), "db");
+    let by_chance = |probability| {
+        let now = clock::now();
+        Standing::Leased {
+            rate: Some(100.0),
+            ends: now.after(MINUTE),
+            safe: None,
+            refresh_at: now,
+            policy: None,
+            sharing: Sharing::Suppressed(Probability::new(probability).unwrap()),
+        }
+    };
+    registry.publish("db", by_chance(0.0));
+    let waiting = spawn(&rate, Cost::ONE);
+    tokio::time::sleep(10 * MINUTE / 60).await;
+    assert!(!waiting.is_finished());
+    registry.publish("db", by_chance(1.0));
+    let waited = waiting.await.unwrap().unwrap();
+    assert!((10_000..=11_000).contains(&waited), "{waited}");
 }
