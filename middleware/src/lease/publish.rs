@@ -2,12 +2,19 @@
 
 use doorman_openapi::{Capacity, SafeCapacity, Seconds, Unit};
 
-use super::{Holding, Told};
-use crate::limiter::{Policy, SafeRate, Standing};
+use super::{Holding, Sharing, Told, tracked::Knowledge};
+use crate::{
+    Fallback,
+    limiter::{Policy, SafeRate, Standing},
+};
 
 /// What a limiter is told of what is held. A capacity that counts what is in use at one time is no rate: for a limiter of rates
 /// there is then no lease.
-pub(super) fn standing(holding: &Holding) -> Standing {
+///
+/// A lease that was asked for before the demand was known says nothing of how much there is: where it is less than the safe capacity,
+/// which would count without any lease, that counts. Else who comes new, or is the first to be asked, would turn away for a second
+/// what nobody else needs.
+pub(super) fn standing(holding: &Holding, demand: Knowledge, fallback: Fallback) -> Standing {
     let told = holding.told.as_deref();
     let per = per(told);
     let safe = told
@@ -23,7 +30,18 @@ pub(super) fn standing(holding: &Holding) -> Standing {
         .map(|limit| Policy { limit, per });
     match holding.lease {
         Some(lease) if !counts_in_use(told) => Standing::Leased {
-            rate: (!lease.blocked).then_some(lease.capacity.get() / per),
+            rate: (!lease.blocked).then(|| {
+                let leased = lease.capacity.get() / per;
+                match (demand, fallback, lease.sharing, safe) {
+                    (
+                        Knowledge::Guessed,
+                        Fallback::Safe,
+                        Sharing::Divided,
+                        Some(SafeRate::PerSecond(safe)),
+                    ) => leased.max(safe),
+                    _ => leased,
+                }
+            }),
             ends: lease.ends,
             safe,
             refresh_at: holding.refresh_at,
@@ -58,7 +76,7 @@ mod tests {
     use doorman_openapi::Moment;
 
     use super::*;
-    use crate::lease::{Leased, Sharing};
+    use crate::lease::Leased;
 
     fn holding(unit: Unit, safe: SafeCapacity) -> Holding {
         Holding {
@@ -87,7 +105,7 @@ mod tests {
         let safe = SafeCapacity::AtMost(Capacity::saturating(60.0));
         let leased = holding(Unit::Rate, safe);
         assert_eq!(
-            standing(&leased),
+            standing(&leased, Knowledge::Measured, Fallback::Safe),
             Standing::Leased {
                 rate: Some(10.0),
                 ends: Moment::from_nanos(20),
@@ -105,7 +123,7 @@ mod tests {
             ..leased
         };
         assert_eq!(
-            standing(&lapsed),
+            standing(&lapsed, Knowledge::Measured, Fallback::Safe),
             Standing::NoLease {
                 safe: Some(SafeRate::PerSecond(1.0)),
                 refresh_at: Moment::from_nanos(10),
@@ -124,15 +142,40 @@ mod tests {
             ..holding(Unit::Rate, SafeCapacity::Unlimited)
         };
         assert!(matches!(
-            standing(&silent),
+            standing(&silent, Knowledge::Guessed, Fallback::Safe),
             Standing::Leased { rate, safe: None, policy: None, .. } if rate == Some(600.0)
         ));
     }
 
     #[test]
+    fn a_guess_is_no_limit_where_less_would_be_allowed_than_without_a_lease() {
+        let rate = |safe, demand, fallback| {
+            let safe = SafeCapacity::AtMost(Capacity::saturating(safe));
+            match standing(&holding(Unit::Rate, safe), demand, fallback) {
+                Standing::Leased { rate, .. } => rate,
+                other => panic!("{other:?}"),
+            }
+        };
+        let leased = Some(10.0);
+        assert_eq!(
+            rate(6_000.0, Knowledge::Guessed, Fallback::Safe),
+            Some(100.0)
+        );
+        assert_eq!(rate(60.0, Knowledge::Guessed, Fallback::Safe), leased);
+        assert_eq!(rate(6_000.0, Knowledge::Measured, Fallback::Safe), leased);
+        for strict in [Fallback::Optimistic, Fallback::Pessimistic] {
+            assert_eq!(rate(6_000.0, Knowledge::Guessed, strict), leased);
+        }
+    }
+
+    #[test]
     fn a_gauge_is_no_rate() {
         assert!(matches!(
-            standing(&holding(Unit::Gauge, SafeCapacity::Unlimited)),
+            standing(
+                &holding(Unit::Gauge, SafeCapacity::Unlimited),
+                Knowledge::Guessed,
+                Fallback::Safe
+            ),
             Standing::NoLease { safe: None, .. }
         ));
     }

@@ -19,6 +19,15 @@ use crate::{
 /// The window until a refresh interval is known.
 const FIRST_INTERVAL: f64 = 1.0;
 
+/// What is known of a demand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Knowledge {
+    /// It has begun only now, or not yet.
+    Guessed,
+    /// It has been watched for a while, or was stated.
+    Measured,
+}
+
 #[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) limiter: Arc<Limiter>,
@@ -29,6 +38,7 @@ pub(super) struct Tracked {
     since_report: SinceReport,
     /// How long a report stands, where what all holders want is added up; `None` where it is not.
     report_interval: Option<f64>,
+    first_attempt: Option<Moment>,
     last_attempt: Moment,
     next_look: Moment,
     /// Whether the control plane has answered for it.
@@ -42,6 +52,7 @@ impl Tracked {
     fn look(&mut self, now: Moment) -> Demand {
         let total = self.limiter.attempted();
         if self.window.look(total, self.window_length, now) {
+            self.first_attempt.get_or_insert(now);
             self.last_attempt = now;
         }
         let measured = || {
@@ -60,6 +71,18 @@ impl Tracked {
             wants,
             used: Capacity::saturating(self.limiter.tally().admitted),
             priority: self.limiter.priority(),
+        }
+    }
+
+    /// What is known of the demand: nothing to speak of before it has been watched for a window.
+    pub(super) fn knowledge(&self, now: Moment) -> Knowledge {
+        let known_at = self
+            .first_attempt
+            .map(|at| at.after_seconds(self.window_length));
+        if self.limiter.settings().wants.is_some() || known_at.is_some_and(|at| at <= now) {
+            Knowledge::Measured
+        } else {
+            Knowledge::Guessed
         }
     }
 
@@ -104,6 +127,7 @@ impl Limiters {
             per: 1.0,
             since_report: SinceReport::new(now),
             report_interval: None,
+            first_attempt: None,
             last_attempt: now,
             next_look: now,
             answered: false,

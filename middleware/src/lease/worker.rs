@@ -301,8 +301,10 @@ impl<T: Transport> Worker<T> {
             return;
         };
         let told = holding.told.as_deref();
-        let (standing, per) = (publish::standing(holding), publish::per(told));
         tracked.measure(holding.refresh_interval, told);
+        let fallback = tracked.limiter.settings().fallback.get();
+        let standing = publish::standing(holding, tracked.knowledge(now), fallback);
+        let per = publish::per(told);
         tracked.limiter.publish(standing, now);
         self.meter
             .published(&mut tracked.lease_state, &tracked.limiter, standing, per);

@@ -7,7 +7,9 @@ mod faults;
 mod fleet;
 mod leases;
 mod plane;
+mod real_core;
 mod rules;
+mod scale_out;
 mod small_limits;
 
 use std::{path::Path, time::Duration};

@@ -1,48 +1,13 @@
 //! A small limit over a large fleet: four a second over a hundred instances, the real core and the real client in virtual time.
 
-use std::sync::{Arc, Mutex};
-
-use doorman_config::Document;
-use doorman_openapi::{CapacityResponse, Epoch, NodeId};
-use doorman_server::core::{Core, Predecessor, Settings, Unmatched};
 use http::{Request, StatusCode};
 use tower_layer::Layer as _;
 
-use super::*;
+use super::{real_core::control_plane, *};
 use crate::{
     LimitService,
     testing::{Inner, send},
 };
-
-/// The control plane whose core is the real one.
-fn control_plane(kind: &str, capacity: f64) -> Plane {
-    let document = format!(
-        "resources: [{{identifier_glob: '*', capacity: {capacity}, \
-         algorithm: {{kind: {kind}, lease_length: 20, refresh_interval: 1}}}}]"
-    );
-    let settings = Settings {
-        max_leases: 1_000_000,
-        unmatched: Unmatched::Refuse,
-        predecessor: Predecessor::None,
-    };
-    let document = Arc::new(Document::parse(&document).unwrap());
-    let core = Mutex::new(Core::new(document, settings, clock::now()));
-    Plane::new(move |call| {
-        let mut core = core.lock().unwrap();
-        if let Some(release) = call.release() {
-            core.release_client(&release, call.at);
-            return Reply::json(200, &serde_json::json!({}));
-        }
-        let request = call.capacity().unwrap();
-        let granted = core.refresh_client(&request, call.at).into_iter();
-        CapacityResponse {
-            node: NodeId::new("root").unwrap(),
-            epoch: Epoch::new(1).unwrap(),
-            resources: granted.map(|granted| granted.into_answer(0)).collect(),
-        }
-        .into()
-    })
-}
 
 /// Instances that wear one limit by tenant.
 struct Fleet {

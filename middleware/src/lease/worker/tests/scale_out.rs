@@ -1,0 +1,102 @@
+//! A fleet that grows tenfold and is then restarted instance by instance, with the real core.
+
+use http::Request;
+use tower_layer::Layer as _;
+
+use super::{real_core::control_plane, *};
+use crate::{
+    LimitService,
+    testing::{Inner, send},
+};
+
+const LIMIT: f64 = 1_000.0;
+/// Four fifths of the limit, evenly over whatever instances there are.
+const LOAD: f64 = 0.8 * LIMIT;
+
+/// A timer is no finer than a millisecond.
+const STEP: Duration = Duration::from_millis(5);
+
+struct Fleet {
+    plane: Plane,
+    instances: Vec<(Doorman, LimitService<Inner>)>,
+    next: usize,
+}
+
+impl Fleet {
+    fn of(instances: usize) -> Self {
+        let mut fleet = Self {
+            plane: control_plane("FAIR_SHARE", LIMIT),
+            instances: Vec::new(),
+            next: 0,
+        };
+        fleet.grow(instances);
+        fleet
+    }
+
+    fn grow(&mut self, instances: usize) {
+        while self.instances.len() < instances {
+            let instance = self.start();
+            self.instances.push(instance);
+        }
+    }
+
+    fn start(&self) -> (Doorman, LimitService<Inner>) {
+        let (doorman, _) = run(builder(), &self.plane);
+        let service = doorman.layer([Limit::rate("api")]).layer(Inner);
+        (doorman, service)
+    }
+
+    /// An instance gives its leases back, and another takes its place.
+    async fn restart(&mut self, instance: usize) {
+        let new = self.start();
+        let (old, _) = std::mem::replace(&mut self.instances[instance], new);
+        old.shutdown().await.unwrap();
+    }
+
+    /// Offers the load for so long; how many were refused.
+    async fn refused(&mut self, seconds: f64) -> usize {
+        let mut refused = 0;
+        for _ in 0..(seconds / STEP.as_secs_f64()) as usize {
+            sleep(STEP).await;
+            for _ in 0..(LOAD * STEP.as_secs_f64()) as usize {
+                self.next = (self.next + 1) % self.instances.len();
+                let (_, service) = &self.instances[self.next];
+                let answer = send(service, Request::new(())).await;
+                refused += usize::from(answer.status() != 200);
+            }
+        }
+        refused
+    }
+
+    /// The least that an instance holds.
+    fn least_held(&self) -> f64 {
+        let held = self.instances.iter();
+        held.map(|(doorman, _)| held_of(doorman))
+            .fold(LIMIT, f64::min)
+    }
+}
+
+fn held_of(doorman: &Doorman) -> f64 {
+    held(doorman, "api").unwrap_or(0.0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_refused_while_a_fleet_grows_tenfold_and_is_restarted() {
+    let mut fleet = Fleet::of(3);
+    assert_eq!(fleet.refused(10.0).await, 0, "three, from their start");
+
+    fleet.grow(30);
+    assert_eq!(fleet.refused(3.2).await, 0, "while it grows");
+    let needed = LOAD / 30.0;
+    let least = fleet.least_held();
+    assert!(least >= needed, "{least} of {needed} after three refreshes");
+    assert_eq!(fleet.refused(10.0).await, 0, "thirty");
+
+    for instance in 0..30 {
+        fleet.restart(instance).await;
+        assert_eq!(fleet.refused(0.5).await, 0, "restart of {instance}");
+    }
+    assert_eq!(fleet.refused(3.2).await, 0, "restarted");
+    let least = fleet.least_held();
+    assert!(least >= needed, "{least} of {needed} after a restart");
+}
