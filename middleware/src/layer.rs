@@ -54,12 +54,12 @@ impl LimitLayer {
     /// them. A rule that exempts spares what it matches the rules behind it, but neither those before it nor the limits in code. Where a
     /// rule and a limit in code, or two rules, have one resource, they share its tokens: the burst and fallback of the first of them
     /// count, and the highest priority. A rule's path is compared with that of the whole request, also where the layer is worn by
-    /// a nested router.
+    /// a nested router. A rule by claims of tokens finds them where the process [verifies](crate::Callers) tokens or a layer further out
+    /// does; elsewhere every request lacks its key, and the log says so.
     ///
     /// Until the first rules are known there are none; [`ready`](crate::Doorman::ready) waits for them. The last good rules stay while the
-    /// control plane is away, or tells what is not understood whole. A rule that is understood, but that this process cannot follow
-    /// (the layer limits no gauges; a build may lack what a key is made of), is not applied: it limits nothing here, and the
-    /// log and the [snapshot](crate::Doorman::snapshot) say so.
+    /// control plane is away, or tells what is not understood whole. A rule that is understood, but that this layer cannot follow, as it
+    /// limits no gauges, is not applied: it limits nothing here, and the log and the [snapshot](crate::Doorman::snapshot) say so.
     ///
     /// Let one layer follow the rules on the way of a request: it would spend twice at two of them.
     /// [`Doorman::unlimited`](crate::Doorman::unlimited) and [`Doorman::fixed`](crate::Doorman::fixed) have no rules.

@@ -56,6 +56,9 @@
 //! # }
 //! ```
 //!
+//! Limits that are not written in code are written in the control plane's document, as rules: [`Doorman::rules`] is a layer that follows
+//! them, and [`LimitLayer::and_rules`] makes any layer follow them besides its own.
+//!
 //! A team's own tests wear [`Doorman::unlimited`] or [`Doorman::fixed`], which need no server, and a runtime only where something
 //! waits.
 //!

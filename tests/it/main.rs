@@ -16,6 +16,7 @@ mod outage;
 mod packages;
 mod reload;
 mod restart;
+mod rules;
 mod service;
 mod shutdown;
 mod start;

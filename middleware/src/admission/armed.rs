@@ -112,6 +112,11 @@ impl Armed {
         }
     }
 
+    /// The name, when the key is made of a token's claims.
+    pub(super) fn by_claims(&self) -> Option<&str> {
+        self.limit.key.needs_claims().then_some(&*self.limit.name)
+    }
+
     /// The limiter that stays, when the key is constant.
     pub(crate) fn fixed(&self) -> Option<&Arc<Limiter>> {
         match &self.target {

@@ -25,6 +25,14 @@ impl Following {
 
     /// Follows these rules from now on.
     pub(crate) fn adopt(&self, rules: &[Arc<Armed>]) {
+        if !self.in_code.callers.verify_tokens() {
+            for rule in rules.iter().filter_map(|rule| rule.by_claims()) {
+                tracing::warn!(
+                    rule,
+                    "a rule is by claims of tokens, and none are verified here: unless a layer further out does, every request lacks its key"
+                );
+            }
+        }
         self.current.store(Arc::new(self.in_code.with(rules)));
     }
 

@@ -78,6 +78,18 @@ impl Callers {
         api_key::hash(key, self.api_key_secret.as_deref())
     }
 
+    /// Whether tokens are verified here.
+    pub(crate) fn verify_tokens(&self) -> bool {
+        #[cfg(feature = "jwt")]
+        {
+            self.verifier.is_some()
+        }
+        #[cfg(not(feature = "jwt"))]
+        {
+            false
+        }
+    }
+
     /// The claims of the request's token, if it counts.
     #[cfg(feature = "jwt")]
     pub(super) fn verify(&self, head: &RequestHead<'_>) -> Result<VerifiedClaims, Absent> {

@@ -250,6 +250,12 @@ impl Key {
         &self.text
     }
 
+    /// Whether it is made of a token's claims.
+    pub(crate) fn needs_claims(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.any(|part| matches!(part, Part::Value(Value::Jwt(_))))
+    }
+
     /// The resource, when it is one for all requests.
     pub(crate) fn as_constant(&self) -> Option<ResourceId> {
         match &*self.parts {

@@ -16,6 +16,11 @@ pub(crate) fn service() -> PathBuf {
     built().join("examples/service")
 }
 
+/// The example service that follows rules.
+pub(crate) fn rules() -> PathBuf {
+    built().join("examples/rules")
+}
+
 /// The folder with the programs: that of this test, so that they are of the same profile.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -37,7 +42,14 @@ fn built() -> &'static Path {
             "-p",
             "doorman-examples",
         ]);
-        cargo.args(["--bin", "doorman", "--example", "service"]);
+        cargo.args([
+            "--bin",
+            "doorman",
+            "--example",
+            "service",
+            "--example",
+            "rules",
+        ]);
         if folder.ends_with("release") {
             cargo.arg("--release");
         }

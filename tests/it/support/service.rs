@@ -1,6 +1,6 @@
 //! An example service that wears the layer.
 
-use std::process::ExitStatus;
+use std::{path::Path, process::ExitStatus};
 
 use serde_json::Value;
 
@@ -16,9 +16,18 @@ pub(crate) struct Service {
 impl Service {
     /// Starts one that leases from `server`, on a free port, with these further arguments.
     pub(crate) fn start(server: &str, args: &[&str]) -> Self {
+        Self::start_program(&programs::service(), server, args)
+    }
+
+    /// The same of the service that has no limits in code, and follows the rules.
+    pub(crate) fn follow_rules(server: &str, args: &[&str]) -> Self {
+        Self::start_program(&programs::rules(), server, args)
+    }
+
+    fn start_program(program: &Path, server: &str, args: &[&str]) -> Self {
         let mut all = vec!["--listen", "127.0.0.1:0", "--server", server];
         all.extend(args);
-        let mut process = Process::start(&programs::service(), &all);
+        let mut process = Process::start(program, &all);
         let address = process.wait_for_address();
         Self { process, address }
     }
