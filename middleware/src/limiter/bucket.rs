@@ -246,22 +246,45 @@ impl Terms {
             Flow::Shut => None,
             Flow::Open => Some(now),
             Flow::At(rate) => {
-                let needs = take.needs(burst.tokens(rate));
+                let bucket = burst.tokens(rate);
                 if rate == 0.0 {
-                    return (needs <= issued).then_some(now);
+                    return take.fits(issued, bucket).then_some(now);
                 }
-                let mut moment = from.after_seconds((needs - issued) / rate).max(now);
-                // Seconds become whole nanoseconds by rounding down, and the quotient is rounded too: step up to the first moment
-                // at which the sum itself agrees, so that who comes back then is admitted.
-                let mut step = 1_u64;
-                while issued + rate * moment.seconds_since(from) < needs && moment < Moment::NEVER {
-                    moment = Moment::from_nanos(moment.as_nanos().saturating_add(step));
-                    step = step.saturating_mul(2);
-                }
-                Some(moment)
+                let missing = take.start + take.cost.min(bucket) - issued;
+                let about = from.after_seconds(missing / rate).max(now);
+                Some(first_from(about, |moment| {
+                    take.fits(issued + rate * moment.seconds_since(from), bucket)
+                }))
             }
         }
     }
+}
+
+/// The first moment from `about` on that fits, if all fit that come after one that does; [`Moment::NEVER`] if none does.
+///
+/// Seconds become whole nanoseconds by rounding down, and a quotient is rounded too. This is the moment at which the sum itself agrees:
+/// who comes back then is admitted, and nobody before.
+fn first_from(about: Moment, fits: impl Fn(Moment) -> bool) -> Moment {
+    let (mut too_early, mut moment) = (None, about);
+    let mut step = 1_u64;
+    while !fits(moment) && moment < Moment::NEVER {
+        too_early = Some(moment);
+        moment = Moment::from_nanos(moment.as_nanos().saturating_add(step));
+        step = step.saturating_mul(2);
+    }
+    // It lies between the last two.
+    while let Some(early) = too_early {
+        let middle = Moment::from_nanos(early.as_nanos().midpoint(moment.as_nanos()));
+        if middle == early {
+            break;
+        }
+        if fits(middle) {
+            moment = middle;
+        } else {
+            too_early = Some(middle);
+        }
+    }
+    moment
 }
 
 /// The terms at one moment.
@@ -291,9 +314,15 @@ impl Take {
         self.start + self.cost
     }
 
-    /// The total that must have been issued. What costs more than a full bucket goes when the bucket is full, and leaves debt.
-    fn needs(self, burst: f64) -> f64 {
-        self.start + self.cost.min(burst)
+    /// Whether its turn has come when so much has been issued. What costs more than a full bucket goes when the bucket is full, and
+    /// leaves debt.
+    fn fits(self, issued: f64, burst: f64) -> bool {
+        if self.cost < burst {
+            self.end() <= issued
+        } else {
+            // Full is as the floor has it, to the last bit: added to it again, the burst may come to a little more than was issued.
+            self.start <= issued - burst
+        }
     }
 
     /// How much of it can be given back: what has not overflowed meanwhile.
@@ -316,7 +345,7 @@ impl View {
         match self.flow {
             Flow::Shut => false,
             Flow::Open => true,
-            Flow::At(rate) => take.needs(self.burst.tokens(rate)) <= self.issued,
+            Flow::At(rate) => take.fits(self.issued, self.burst.tokens(rate)),
         }
     }
 

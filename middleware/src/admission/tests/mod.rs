@@ -1,6 +1,7 @@
 mod delayed;
 mod first_lease;
 mod keys;
+mod promises;
 mod several_limits;
 mod shadow;
 mod without_a_lease;
