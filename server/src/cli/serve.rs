@@ -56,8 +56,8 @@ pub(super) struct Arguments {
         default_value_t = 1_000_000
     )]
     max_leases: usize,
-    /// The most connections at one time; each takes up to 29 KiB. When all are taken, those that have waited longest for their peers
-    /// are closed
+    /// The most connections at one time; an idle one takes 1.4 KiB of memory, one with a request 18 KiB. When all are taken, those that
+    /// have waited longest for their peers are closed
     #[arg(long, env = "DOORMAN_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::MAX_CONNECTIONS)]
     max_connections: NonZeroUsize,
     /// What a resource that no template matches gets

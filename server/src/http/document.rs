@@ -52,9 +52,9 @@ fn description() -> String {
         Numbers are finite; durations are seconds and may be fractional. Unknown fields are ignored in lease calls. A malformed \
         request is refused whole: nothing of it takes effect.\n\n\
         The head of a request has at most 64 KiB and arrives within 5 s, and a connection stays open for 75 s between requests; \
-        otherwise it is closed without an answer. When all connections are taken (1,500, unless the server was told otherwise), \
-        those that have waited longest for their clients are closed. What is not HTTP is answered with a bare 400, and a head that \
-        is too large with a bare 431.\n\n\
+        otherwise it is closed without an answer. When all connections are taken (10,000, unless the server was told otherwise), \
+        those that have waited longest for their clients are closed, and when too few wait, also those on which a body has been arriving \
+        for more than 2 s. What is not HTTP is answered with a bare 400, and a head that is too large with a bare 431.\n\n\
         A body has at most 4 MiB and arrives within 10 s. Of all bodies that are still arriving the server keeps at most 32 MiB; one \
         that finds no room is refused with 503 and `Retry-After`. Bodies that arrive in one piece, as small ones do, always find room.\n\n\
         Every failure is `application/problem+json` (RFC 9457). What `type` may be:\n\n| type | status | |\n|---|---|---|\n"

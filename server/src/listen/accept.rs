@@ -12,7 +12,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{connection, crowd::Crowd, places::places};
+use super::{
+    connection,
+    crowd::Crowd,
+    places::places,
+    serving::{Rest, Serving},
+};
 use crate::metrics::Connections;
 
 /// How long what is under way may take to end when the server stops.
@@ -30,6 +35,7 @@ pub(crate) struct Listener {
     listener: TcpListener,
     address: SocketAddr,
     most: NonZeroUsize,
+    rest: Rest,
 }
 
 impl Listener {
@@ -41,7 +47,14 @@ impl Listener {
             listener,
             address,
             most,
+            rest: Rest::default(),
         })
+    }
+
+    /// The same, whose connections rest at other times.
+    #[cfg(test)]
+    pub(super) fn resting(self, rest: Rest) -> Self {
+        Self { rest, ..self }
     }
 
     /// The address it is bound to, with the real port.
@@ -61,13 +74,12 @@ impl Listener {
         shutdown: impl Future<Output = ()>,
         drains: impl FnOnce(),
     ) -> usize {
-        let builder = Arc::new(connection::builder());
+        let serving = Arc::new(Serving::new(router, self.rest));
         let (drain, draining) = watch::channel(false);
         let mut crowd = Crowd::new(places(self.most), counted);
         let take_in = |crowd: &mut Crowd, stream| {
-            let (builder, router) = (Arc::clone(&builder), router.clone());
-            let draining = draining.clone();
-            crowd.add(|activity| connection::serve(builder, stream, activity, router, draining));
+            let (serving, draining) = (Arc::clone(&serving), draining.clone());
+            crowd.add(|activity| connection::serve(serving, stream, activity, draining));
         };
 
         let mut shutdown = pin!(shutdown);

@@ -1,141 +1,74 @@
-//! Serves one connection.
+//! One connection, from its first byte to its end: at rest, and in the hands of hyper, in turns.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
-use axum::{
-    Router,
-    body::Body,
-    http::{Request, Version},
-};
-use doorman_openapi::Moment;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto::Builder,
-};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
     time::sleep,
 };
-use tower::Service;
 
 use super::{
-    patience::{Activity, HEAD_TIMEOUT, IDLE_TIMEOUT, Patience},
+    activity::Activity,
+    awake,
+    keeper::{Ended, Keeper, Verdict},
+    resting::{self, Speaks},
+    serving::Serving,
     watched::Watched,
 };
-use crate::clock;
-
-/// How many bytes of an HTTP/1 connection are read ahead at most; so many a head may have, too.
-const READ_AHEAD: usize = 64 * 1024;
-
-/// What all connections are served with.
-///
-/// HTTP/2 peers are not asked by pings whether they are still there: the answers would keep a connection open for ever that nobody
-/// uses, and a peer that is gone is idle, or does not take its answer.
-pub(super) fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().max_buf_size(READ_AHEAD);
-    builder
-        .http2()
-        .max_concurrent_streams(256)
-        .max_header_list_size(16 * 1024);
-    builder
-}
-
-/// How a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// By itself: its peer closed it, our patience was over, or what was under way when the server stopped was answered.
-    Over,
-    /// To make room for others.
-    GaveWay,
-}
 
 /// Serves a connection to its end: the peer's, the end of our patience, the end of what is under way when `draining` turns true, or
 /// as soon as it is asked to give way while it waits for its peer.
 pub(super) async fn serve(
-    builder: Arc<Builder<TokioExecutor>>,
+    serving: Arc<Serving>,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     activity: Arc<Activity>,
-    router: Router,
     mut draining: watch::Receiver<bool>,
 ) -> Ended {
-    let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
-    let told = Arc::clone(&activity);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let under_way = UnderWay::begin(&told, request.version() == Version::HTTP_2);
-        let answer = router.clone().call(request.map(Body::new));
-        async move {
-            let answer = answer.await;
-            drop(under_way);
-            answer
-        }
-    });
+    let mut stream = Watched::new(stream, Arc::clone(&activity));
+    let drain = pin!(draining.wait_for(|draining| *draining));
+    let timer = pin!(sleep(Duration::ZERO));
+    let mut keeper = Keeper::new(activity, timer, drain);
+    let mut known = None;
+    loop {
+        // What serves is on the heap only while it does: a task at rest is small.
+        let served = match rest(&mut stream, known, &mut keeper).await {
+            Ok(Speaks::Http1) => Box::pin(awake::http1(&serving, stream, &mut keeper)).await,
+            Ok(Speaks::Http2) => Err(Box::pin(awake::http2(&serving, stream, &mut keeper)).await),
+            Err(ended) => Err(ended),
+        };
+        stream = match served {
+            Ok(stream) => stream,
+            Err(ended) => return ended,
+        };
+        known = Some(Speaks::Http1);
+    }
+}
 
-    let mut connection = pin!(builder.serve_connection(io, service));
-    let mut drain = pin!(draining.wait_for(|draining| *draining));
-    let mut closing = false;
-
-    let start = clock::now();
-    let mut patience = Patience::new(start);
-    let mut rings = start.after(HEAD_TIMEOUT);
-    let mut timer = pin!(sleep(HEAD_TIMEOUT));
-
+/// Waits for something to serve.
+async fn rest<S, D>(
+    stream: &mut Watched<S>,
+    known: Option<Speaks>,
+    keeper: &mut Keeper<'_, D>,
+) -> Result<Speaks, Ended>
+where
+    S: AsyncRead + Unpin,
+    D: Future,
+{
     poll_fn(|cx| {
-        activity.calls(cx.waker());
-        // First what has come in already: it is under way when the drain begins, and when others need room.
-        let mut served = connection.as_mut().poll(cx);
-        if served.is_pending() && !closing && drain.as_mut().poll(cx).is_ready() {
-            closing = true;
-            connection.as_mut().graceful_shutdown();
-            served = connection.as_mut().poll(cx);
-        }
-        if let Poll::Ready(served) = served {
-            if let Err(error) = served {
-                tracing::debug!(error, "a connection broke off");
+        match resting::poll(stream, known, cx) {
+            Poll::Ready(Ok(Some(speaks))) => return Poll::Ready(Ok(speaks)),
+            Poll::Ready(Ok(None)) => return Poll::Ready(Err(Ended::Over)),
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(%error, "a connection broke off");
+                return Poll::Ready(Err(Ended::Over));
             }
-            return Poll::Ready(Ended::Over);
+            Poll::Pending => {}
         }
-        let now = clock::now();
-        let until = patience.until(&activity, now);
-        if until <= now {
-            return Poll::Ready(Ended::Over);
-        }
-        if activity.was_asked_to_give_way() && activity.waits_since() != Moment::NEVER {
-            return Poll::Ready(Ended::GaveWay);
-        }
-        // The timer may ring too early, since it is not set anew each time that something moves, but never too late.
-        if until < rings {
-            rings = until;
-            timer.set(sleep(until.since(now)));
-        }
-        while timer.as_mut().poll(cx).is_ready() {
-            rings = until.min(now.after(IDLE_TIMEOUT));
-            timer.set(sleep(rings.since(now)));
-        }
-        Poll::Pending
+        keeper.poll(cx, None).map(|verdict| match verdict {
+            Verdict::End(ended) => Err(ended),
+            Verdict::Drain | Verdict::Rest => Err(Ended::Over),
+        })
     })
     .await
-}
-
-/// A request under way, until it is dropped.
-struct UnderWay(Arc<Activity>);
-
-impl UnderWay {
-    fn begin(activity: &Arc<Activity>, interleaved: bool) -> Self {
-        activity.begin(interleaved);
-        Self(Arc::clone(activity))
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.end();
-    }
 }

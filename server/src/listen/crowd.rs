@@ -8,7 +8,7 @@ use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 use doorman_openapi::Moment;
 use tokio::task::{Id, JoinSet};
 
-use super::{connection::Ended, patience::Activity};
+use super::{activity::Activity, keeper::Ended, patience::SLOW};
 use crate::{clock, metrics::Connections};
 
 /// Of so many places one is made free at a time: to find out who has waited longest is a look at every connection.
@@ -82,22 +82,29 @@ impl Crowd {
         Some(())
     }
 
-    /// Asks those that have waited longest for their peer to close, so many that looking for them pays.
+    /// Asks those that have waited longest for their peer to close, so many that looking for them pays; where too few wait, also those
+    /// the bodies of whose requests have been arriving slowly for longest.
     pub(super) fn make_room(&mut self) {
-        let mut waiting: Vec<_> = self
-            .activities
-            .values()
-            .map(|activity| (activity.waits_since(), activity))
-            .filter(|(since, _)| *since != Moment::NEVER)
-            .collect();
-        let go = (self.most / MAKES_ROOM).max(1).min(waiting.len());
-        if go < waiting.len() {
-            waiting.select_nth_unstable_by_key(go, |(since, _)| *since);
+        let now = clock::now();
+        let go = (self.most / MAKES_ROOM).max(1);
+        let mut waiting = Vec::new();
+        let mut slow = Vec::new();
+        for activity in self.activities.values() {
+            let since = activity.waits_since();
+            if since != Moment::NEVER {
+                waiting.push((since, activity));
+                continue;
+            }
+            let since = activity.body_since();
+            if since.after(SLOW) <= now {
+                slow.push((since, activity));
+            }
         }
-        for (_, activity) in waiting.iter().take(go) {
+        let waiting = longest(waiting, go);
+        let slow = longest(slow, go.saturating_sub(waiting.len()));
+        for (_, activity) in waiting.iter().chain(&slow) {
             activity.give_way();
         }
-        let now = clock::now();
         if self.told.is_none_or(|told| now.since(told) >= LOG_PERIOD) {
             self.told = Some(now);
             tracing::warn!(
@@ -112,4 +119,13 @@ impl Crowd {
         self.tasks.shutdown().await;
         self.counted.open(0);
     }
+}
+
+/// So many of them as have waited longest.
+fn longest(mut all: Vec<(Moment, &Arc<Activity>)>, number: usize) -> Vec<(Moment, &Arc<Activity>)> {
+    if number < all.len() {
+        all.select_nth_unstable_by_key(number, |(since, _)| *since);
+        all.truncate(number);
+    }
+    all
 }

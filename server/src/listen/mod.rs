@@ -1,13 +1,21 @@
 //! The listener: takes connections in, keeps them within their time, and lets them go when the server stops.
 //!
-//! `accept` takes them in, `crowd` owns them, and decides which of them make room when all `places` are taken; `connection` serves one
-//! of them, `patience` decides when one has been waited for long enough, and `watched` tells it what moves.
+//! `accept` takes them in, `crowd` owns them, and decides which of them make room when all `places` are taken. A `connection` is
+//! `resting`, which costs little, or `awake`, in the hands of hyper, by turns; `serving` says with what it is served and when it rests.
+//! Its `keeper` watches over it in both states: `patience` decides when it has been waited for long enough, by its `activity`, which
+//! the stream (`watched`) and the `bodies` keep.
 
 mod accept;
+mod activity;
+mod awake;
+mod bodies;
 mod connection;
 mod crowd;
+mod keeper;
 mod patience;
 mod places;
+mod resting;
+mod serving;
 mod watched;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Ten thousand connections that asked once, and would stay: more than the server keeps.
+//! Connections that ask once, or never, and would stay: as many as the server keeps, and more.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -11,12 +11,16 @@ use doorman_server::Settings;
 use tokio::net::TcpSocket;
 
 use super::{
-    Victim, beside, healthy,
+    MEMORY, MIB, Victim, beside, healthy,
     wire::{connections, patient},
 };
 use crate::support::alone;
 
+/// As many as the memory of the server is promised for.
 const CONNECTIONS: usize = 10_000;
+
+/// So many more than the server keeps.
+const BEYOND: usize = 300;
 
 /// So many are opened before the first of them asks.
 const BATCH: usize = 250;
@@ -24,21 +28,27 @@ const BATCH: usize = 250;
 /// So many come from one address: each has its own ports.
 const PER_ADDRESS: usize = 5_000;
 
+/// The next so many connections, when there are some.
+async fn connect(at: SocketAddr, there_are: usize, number: usize) -> Vec<TcpStream> {
+    let mut batch = Vec::with_capacity(number);
+    for n in there_are..there_are + number {
+        let host = u8::try_from(2 + n / PER_ADDRESS).expect("few addresses");
+        let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));
+        let socket = TcpSocket::new_v4().expect("there is room for it");
+        socket.bind(from).expect("a free port");
+        let stream = socket.connect(at).await.expect("it listens");
+        let stream = stream.into_std().expect("a socket");
+        stream.set_nonblocking(false).expect("a socket");
+        batch.push(patient(stream));
+    }
+    batch
+}
+
 /// Opens connections, each of which is answered once.
 async fn open(at: SocketAddr, number: usize) -> Vec<TcpStream> {
     let mut all = Vec::with_capacity(number);
     while all.len() < number {
-        let mut batch = Vec::with_capacity(BATCH);
-        for n in all.len()..(all.len() + BATCH).min(number) {
-            let host = u8::try_from(2 + n / PER_ADDRESS).expect("few addresses");
-            let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));
-            let socket = TcpSocket::new_v4().expect("there is room for it");
-            socket.bind(from).expect("a free port");
-            let stream = socket.connect(at).await.expect("it listens");
-            let stream = stream.into_std().expect("a socket");
-            stream.set_nonblocking(false).expect("a socket");
-            batch.push(patient(stream));
-        }
+        let mut batch = connect(at, all.len(), BATCH.min(number - all.len())).await;
         for stream in &mut batch {
             stream
                 .write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -62,9 +72,10 @@ fn is_open(mut stream: &TcpStream) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn newcomers_find_room_beside_more_idle_connections_than_the_server_keeps() {
     let _alone = alone().await;
-    let number = CONNECTIONS.min(connections());
     let most = Settings::MAX_CONNECTIONS.get();
-    assert!(number > most, "this needs as many open files");
+    let number = most + BEYOND;
+    assert!(number <= connections(), "this needs as many open files");
+    assert!(most >= CONNECTIONS);
     let victim = Victim::start();
     let idle = open(victim.at, number).await;
     for _ in 0..100 {
@@ -83,8 +94,8 @@ async fn newcomers_find_room_beside_more_idle_connections_than_the_server_keeps(
 
     let runtime = tokio::runtime::Handle::current();
     let at = victim.at;
-    // A brief look takes as many as the server keeps, since it takes a while to open the others.
-    let number = if beside::is_brief() { most } else { number };
+    // A brief look takes fewer, since it takes a while to open them again and again.
+    let number = if beside::is_brief() { 1_000 } else { most };
     let name = format!("{number} idle connections");
     beside::measure(&name, &victim, |attack| {
         let _idle = runtime.block_on(open(at, number));
@@ -93,4 +104,28 @@ async fn newcomers_find_room_beside_more_idle_connections_than_the_server_keeps(
             thread::sleep(Duration::from_millis(10));
         }
     });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn connections_that_never_say_a_word_take_little_memory_and_end_soon() {
+    let _alone = alone().await;
+    // All of them are to be open before the first is closed, 5 s later: a brief look takes fewer.
+    let number = CONNECTIONS / if beside::is_brief() { 5 } else { 1 };
+    assert!(number <= connections(), "this needs as many open files");
+    let victim = Victim::start();
+    let mut silent = Vec::new();
+    while silent.len() < number {
+        silent.append(&mut connect(victim.at, silent.len(), BATCH).await);
+        // Not before all of them are in.
+        healthy::ask(victim.at);
+    }
+    let grown = victim.grown();
+    assert!(
+        grown <= MEMORY / CONNECTIONS * number,
+        "{} MiB more",
+        grown / MIB
+    );
+    for stream in &mut silent {
+        assert_eq!(stream.read(&mut [0]).expect("it is closed"), 0);
+    }
 }

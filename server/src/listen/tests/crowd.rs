@@ -27,6 +27,30 @@ async fn who_is_asked_to_give_way_closes_between_requests_and_not_within_one() {
     assert_eq!(peer.server.await.unwrap(), Ended::GaveWay);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_give_way_closes_within_a_body_that_has_taken_long() {
+    let mut peer = connect(Slow::default().router());
+    peer.send(b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nsl")
+        .await;
+    sleep(Duration::from_millis(1_900)).await;
+    peer.activity.give_way();
+    sleep(Duration::from_millis(200)).await;
+    // It was not slow then, and is now.
+    peer.activity.give_way();
+    assert_eq!(peer.closed().await, (String::new(), 0));
+
+    // What has arrived is not slow, however long its handler takes.
+    let slow = Slow::default();
+    let mut peer = connect(slow.router());
+    peer.send(b"POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody")
+        .await;
+    slow.begun.notified().await;
+    sleep(Duration::from_secs(3)).await;
+    peer.activity.give_way();
+    slow.end.notify_one();
+    peer.answer("slow").await;
+}
+
 struct Served {
     address: std::net::SocketAddr,
     counted: Connections,
@@ -102,4 +126,25 @@ async fn who_is_served_is_never_closed_for_others_and_they_come_in_afterwards() 
         answered(stream, "slow").await;
     }
     answered(&mut newcomer, "quick").await;
+}
+
+#[tokio::test]
+async fn newcomers_find_room_beside_bodies_that_drip_in() {
+    let served = serve(4, Slow::default().router()).await;
+    let mut dripping = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        stream
+            .write_all(b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\ndrip")
+            .await
+            .unwrap();
+        dripping.push(stream);
+    }
+    // Long before the body would have to be there.
+    let mut newcomer = TcpStream::connect(served.address).await.unwrap();
+    newcomer.write_all(REQUEST).await.unwrap();
+    timeout(Duration::from_secs(8), answered(&mut newcomer, "quick"))
+        .await
+        .unwrap();
+    assert!(is_closed(&mut dripping[0]).await);
 }

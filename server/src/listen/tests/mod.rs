@@ -1,10 +1,16 @@
 //! Connections in memory, under paused time; and a few over real sockets.
 
 mod crowd;
+mod rest;
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, http::Request, routing::get};
+use axum::{
+    Router,
+    body::Body,
+    http::Request,
+    routing::{get, post},
+};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
@@ -17,8 +23,10 @@ use tokio::{
 
 use super::{
     Listener,
-    connection::{self, Ended},
-    patience::Activity,
+    activity::Activity,
+    connection,
+    keeper::Ended,
+    serving::{Rest, Serving},
 };
 use crate::{clock, metrics::Connections};
 
@@ -34,14 +42,17 @@ struct Slow {
 impl Slow {
     fn router(&self) -> Router {
         let Self { begun, end } = self.clone();
-        Router::new().route("/quick", get(async || "quick")).route(
-            "/slow",
-            get(async move || {
-                begun.notify_one();
-                end.notified().await;
-                "slow"
-            }),
-        )
+        let slow = async move |_: String| {
+            begun.notify_one();
+            end.notified().await;
+            "slow"
+        };
+        Router::new()
+            .route("/quick", get(async || "quick"))
+            .route("/slow", get(slow.clone()).post(slow))
+            .route("/echo", post(async |body: String| body))
+            .route("/unread", post(async || "unread"))
+            .route("/large", get(async || " ".repeat(1 << 20) + "end"))
     }
 }
 
@@ -60,15 +71,17 @@ struct Peer {
 }
 
 fn connect(router: Router) -> Peer {
+    connect_to(&Arc::new(Serving::new(router, Rest::default())))
+}
+
+fn connect_to(serving: &Arc<Serving>) -> Peer {
     let (stream, far_end) = duplex(64 * 1024);
     let (drain, draining) = watch::channel(false);
-    let builder = Arc::new(connection::builder());
     let activity = Arc::new(Activity::new());
     let server = tokio::spawn(connection::serve(
-        builder,
+        Arc::clone(serving),
         far_end,
         Arc::clone(&activity),
-        router,
         draining,
     ));
     Peer {
