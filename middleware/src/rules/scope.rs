@@ -124,6 +124,16 @@ mod tests {
         assert!(!covers(&rest, "GET", "/v1/orders/7"));
     }
 
+    #[cfg(feature = "axum")]
+    #[test]
+    fn a_router_that_cuts_the_path_does_not_hide_it() {
+        let orders = alone(pattern(&[], Some("/v1/orders/{id}")));
+        let mut request = Request::get("/orders/7").body(()).unwrap();
+        let whole = axum::extract::OriginalUri("/v1/orders/7".parse().unwrap());
+        request.extensions_mut().insert(whole);
+        assert!(orders.covers(&RequestHead::of(&request)));
+    }
+
     #[test]
     fn what_is_exempt_is_not_covered() {
         let scope = Scope {
