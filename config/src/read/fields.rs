@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::value::{Refusal, Rule};
+use super::value::{Form, Refusal};
 use crate::{
     fault::{FaultList, Place, Position, Reported},
     nearest::nearest,
@@ -68,24 +68,24 @@ impl<'n> Fields<'n> {
     pub(super) fn optional<T>(
         &self,
         name: &str,
-        rule: &Rule<T>,
+        form: &Form<T>,
         faults: &mut FaultList,
     ) -> Result<Option<T>, Reported> {
         let Some((node, place)) = self.get(name) else {
             return Ok(None);
         };
-        value(node, place, rule, faults).map(Some)
+        value(node, place, form, faults).map(Some)
     }
 
     /// A field that must be there.
     pub(super) fn required<T>(
         &self,
         name: &str,
-        rule: &Rule<T>,
+        form: &Form<T>,
         faults: &mut FaultList,
     ) -> Result<T, Reported> {
-        self.optional(name, rule, faults)?
-            .ok_or_else(|| self.missing(name, format_args!("must be {}", rule.expected), faults))
+        self.optional(name, form, faults)?
+            .ok_or_else(|| self.missing(name, format_args!("must be {}", form.expected), faults))
     }
 
     /// Reports that a field is wrong because of another.
@@ -109,16 +109,16 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// A value, as its rule has it.
+/// A value, in its form.
 pub(super) fn value<T>(
     node: &Node,
     place: Place,
-    rule: &Rule<T>,
+    form: &Form<T>,
     faults: &mut FaultList,
 ) -> Result<T, Reported> {
-    (rule.read)(&node.value).map_err(|refusal| {
+    (form.read)(&node.value).map_err(|refusal| {
         let message = match refusal {
-            Refusal::NotAsExpected => format!("must be {}, not {}", rule.expected, node.value),
+            Refusal::NotAsExpected => format!("must be {}, not {}", form.expected, node.value),
             Refusal::Because(message) => message,
         };
         faults.add(node.at, place, message)

@@ -5,16 +5,16 @@ use http::Method;
 
 use super::{
     resource,
-    value::{Refusal, Rule, checked, number, text},
+    value::{Form, Refusal, checked, number, text},
 };
 use crate::{Glob, InvalidGlob, nearest::nearest, node::Value, quote::Quoted};
 
-pub(super) const NAME: Rule<RuleName> = Rule {
+pub(super) const NAME: Form<RuleName> = Form {
     expected: "a name of 1 to 256 bytes of UTF-8 without control characters",
     read: |value| RuleName::new(text(value)?).map_err(|_| Refusal::NotAsExpected),
 };
 
-pub(super) const SERVICE: Rule<Glob> = Rule {
+pub(super) const SERVICE: Form<Glob> = Form {
     expected: "a glob over the names of services, such as \"orders*\"",
     read: |value| {
         let text = text(value)?;
@@ -29,7 +29,7 @@ const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
 ];
 
-pub(super) const METHOD: Rule<String> = Rule {
+pub(super) const METHOD: Form<String> = Form {
     expected: "a method in upper case, such as GET",
     read: |value| {
         let text = text(value)?;
@@ -55,7 +55,7 @@ pub(super) const METHOD: Rule<String> = Rule {
 /// The most bytes that a path may have.
 const MAX_PATH_BYTES: usize = 1024;
 
-pub(super) const PATH: Rule<String> = Rule {
+pub(super) const PATH: Form<String> = Form {
     expected: "a path as axum writes routes, such as \"/v1/orders/{id}\"",
     read: |value| {
         let text = text(value)?;
@@ -84,7 +84,7 @@ pub(super) const PATH: Rule<String> = Rule {
     },
 };
 
-pub(super) const RESOURCE: Rule<String> = Rule {
+pub(super) const RESOURCE: Form<String> = Form {
     expected: resource::EXPECTED,
     read: |value| {
         let text = text(value)?;
@@ -95,7 +95,7 @@ pub(super) const RESOURCE: Rule<String> = Rule {
     },
 };
 
-pub(super) const COST: Rule<Capacity> = Rule {
+pub(super) const COST: Form<Capacity> = Form {
     expected: "a number above 0 and at most 1e15",
     read: |value| {
         let cost = checked(number(value)?, Capacity::new)?;
@@ -114,7 +114,7 @@ pub(super) enum Action {
     Exempt,
 }
 
-pub(super) const ACTION: Rule<Action> = Rule {
+pub(super) const ACTION: Form<Action> = Form {
     expected: "reject, delay, shadow or exempt",
     read: |value| match value.as_text() {
         Some("reject") => Ok(Action::Reject),
@@ -125,7 +125,7 @@ pub(super) const ACTION: Rule<Action> = Rule {
     },
 };
 
-pub(super) const ON_MISSING_KEY: Rule<OnMissingKey> = Rule {
+pub(super) const ON_MISSING_KEY: Form<OnMissingKey> = Form {
     expected: "shared, skip or reject",
     read: |value| match value.as_text() {
         Some("shared") => Ok(OnMissingKey::Shared),
@@ -135,7 +135,7 @@ pub(super) const ON_MISSING_KEY: Rule<OnMissingKey> = Rule {
     },
 };
 
-pub(super) const FALLBACK: Rule<Fallback> = Rule {
+pub(super) const FALLBACK: Form<Fallback> = Form {
     expected: "safe, optimistic or pessimistic",
     read: |value| match value.as_text() {
         Some("safe") => Ok(Fallback::Safe),
@@ -145,7 +145,7 @@ pub(super) const FALLBACK: Rule<Fallback> = Rule {
     },
 };
 
-pub(super) const PRIORITY: Rule<i32> = Rule {
+pub(super) const PRIORITY: Form<i32> = Form {
     expected: "a whole number from -2147483648 to 2147483647",
     read: |value| match value {
         Value::Number { value, .. } => whole(*value).ok_or(Refusal::NotAsExpected),

@@ -12,7 +12,7 @@ use crate::{
 
 /// What a field may be.
 #[derive(Debug)]
-pub(super) struct Rule<T> {
+pub(super) struct Form<T> {
     /// In words that fit behind "must be".
     pub(super) expected: &'static str,
     pub(super) read: fn(&Value) -> Result<T, Refusal>,
@@ -21,13 +21,13 @@ pub(super) struct Rule<T> {
 /// Why a value is refused.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// It is not what the rule says.
+    /// It is not what the form says.
     NotAsExpected,
     /// For a reason that deserves its own words, what would be right included.
     Because(String),
 }
 
-pub(super) const IDENTIFIER_GLOB: Rule<Glob> = Rule {
+pub(super) const IDENTIFIER_GLOB: Form<Glob> = Form {
     expected: "a glob over identifiers, such as \"tenant/*\"",
     read: |value| {
         let text = text(value)?;
@@ -37,17 +37,17 @@ pub(super) const IDENTIFIER_GLOB: Rule<Glob> = Rule {
     },
 };
 
-pub(super) const DESCRIPTION: Rule<String> = Rule {
+pub(super) const DESCRIPTION: Form<String> = Form {
     expected: "text",
     read: text,
 };
 
-pub(super) const CAPACITY: Rule<Capacity> = Rule {
+pub(super) const CAPACITY: Form<Capacity> = Form {
     expected: "a number from 0 to 1e15",
     read: |value| checked(number(value)?, Capacity::new),
 };
 
-pub(super) const SAFE_CAPACITY: Rule<SafeCapacity> = Rule {
+pub(super) const SAFE_CAPACITY: Form<SafeCapacity> = Form {
     expected: "-1 (unlimited) or a number from 0 to 1e15",
     read: |value| checked(number(value)?, SafeCapacity::new),
 };
@@ -55,7 +55,7 @@ pub(super) const SAFE_CAPACITY: Rule<SafeCapacity> = Rule {
 /// The shortest length there is. Whatever is divided by a length stays finite, and no clock here can tell shorter ones apart.
 const SHORTEST: f64 = 0.001;
 
-pub(super) const LENGTH: Rule<Seconds> = Rule {
+pub(super) const LENGTH: Form<Seconds> = Form {
     expected: "a number of seconds from 0.001 to 31536000 (a year)",
     read: |value| {
         let seconds = number(value)?;
@@ -66,12 +66,12 @@ pub(super) const LENGTH: Rule<Seconds> = Rule {
     },
 };
 
-pub(super) const LENGTH_OR_ZERO: Rule<Seconds> = Rule {
+pub(super) const LENGTH_OR_ZERO: Form<Seconds> = Form {
     expected: "a number of seconds from 0 to 31536000 (a year)",
     read: |value| checked(number(value)?, Seconds::new),
 };
 
-pub(super) const UNIT: Rule<Unit> = Rule {
+pub(super) const UNIT: Form<Unit> = Form {
     expected: "rate or gauge",
     read: |value| match value.as_text() {
         Some("rate") => Ok(Unit::Rate),
@@ -87,7 +87,7 @@ pub(super) enum ParameterName {
     Granularity,
 }
 
-pub(super) const PARAMETER_NAME: Rule<ParameterName> = Rule {
+pub(super) const PARAMETER_NAME: Form<ParameterName> = Form {
     expected: "surplus or granularity",
     read: |value| match value.as_text() {
         Some("surplus") => Ok(ParameterName::Surplus),
@@ -97,7 +97,7 @@ pub(super) const PARAMETER_NAME: Rule<ParameterName> = Rule {
 };
 
 /// Parameters are written as text in Doorman's documents; a plain number is as good.
-pub(super) const PARAMETER_VALUE: Rule<f64> = Rule {
+pub(super) const PARAMETER_VALUE: Form<f64> = Form {
     expected: "a number from 0 to 1e15, such as \"0.2\"",
     read: |value| {
         let number = match value {
@@ -127,7 +127,7 @@ const LATER_KINDS: [&str; 1] = ["PRIORITY_SHARE"];
 const KIND_EXPECTED: &str =
     "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET";
 
-pub(super) const KIND: Rule<AlgorithmKind> = Rule {
+pub(super) const KIND: Form<AlgorithmKind> = Form {
     expected: KIND_EXPECTED,
     read: |value| match value {
         Value::Number { value, .. } => KINDS
