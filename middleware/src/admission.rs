@@ -101,9 +101,8 @@ impl Admission {
         for (armed, entry) in zip(&self.limits, &mut asked) {
             let Some(one) = entry else { continue };
             let taken = one.place.take(Patience::Never, now);
-            if taken.is_err() || one.place.runs_low() {
-                self.registry.hungry(one.place.limiter());
-            }
+            let registry = armed.registry(&self.registry);
+            registry.tried(&one.place, taken.is_err(), now);
             match taken {
                 Ok(()) => {}
                 Err(_) if armed.is_shadow() => {
@@ -138,9 +137,8 @@ impl Admission {
         for (armed, entry) in zip(&self.limits, &mut *asked) {
             let Some(one) = entry else { continue };
             let taken = one.place.take(armed.patience(now), now);
-            if taken.is_err() || one.place.runs_low() {
-                self.registry.hungry(one.place.limiter());
-            }
+            let registry = armed.registry(&self.registry);
+            registry.tried(&one.place, taken.is_err(), now);
             match taken {
                 Ok(()) => {}
                 Err(_) if armed.is_shadow() => {

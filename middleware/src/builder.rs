@@ -14,7 +14,7 @@ use crate::{
         Address, Carrier, Holder, HolderSettings, InvalidAddress, Parts, Transport, TransportError,
         Worker,
     },
-    limiter::{Registry, Source},
+    limiter::{Attendance, Registry, Source},
     status::Status,
 };
 
@@ -59,6 +59,9 @@ pub enum BuildError {
     #[cfg(feature = "reqwest")]
     #[error("transport")]
     Transport(#[source] TransportError),
+    /// There is to be no room for any key.
+    #[error("no room for any key: `max_keys` must be at least 1")]
+    NoKeys,
     /// [`Builder::spawn`] outside a runtime.
     #[cfg(feature = "reqwest")]
     #[error("there is no tokio runtime to spawn the worker on")]
@@ -106,7 +109,7 @@ impl Builder {
     }
 
     /// How many keys made of requests are limited one by one at the same time: 100,000 unless it is said. Those beyond share one.
-    /// What the program names does not count.
+    /// What the program names does not count. None at all cannot be [built](BuildError::NoKeys).
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys;
         self
@@ -156,6 +159,9 @@ impl Builder {
         if let Some(credentials) = &self.credentials {
             credentials.check().map_err(BuildError::Credentials)?;
         }
+        if self.max_keys == 0 {
+            return Err(BuildError::NoKeys);
+        }
         let service = self.service.unwrap_or_else(host_name);
         let holder = Holder::new(HolderSettings {
             client_id: client_id(&service).map_err(BuildError::Service)?,
@@ -164,8 +170,12 @@ impl Builder {
         });
         let (nudge, nudges) = mpsc::unbounded_channel();
         let (command, commands) = mpsc::unbounded_channel();
-        let registry = Registry::new(self.max_keys, Source::Worker(nudge));
         let status = Arc::new(Status::new(WorkerState::NotStarted));
+        let source = Source::Worker {
+            nudges: nudge,
+            attendance: Attendance::new(Arc::clone(&status)),
+        };
+        let registry = Registry::new(self.max_keys, source);
         let rules = Arc::default();
         let worker = Worker::new(Parts {
             holder,
@@ -238,6 +248,7 @@ mod tests {
             refusal(good().service("a\nb")),
             BuildError::Service(_)
         ));
+        assert!(matches!(refusal(good().max_keys(0)), BuildError::NoKeys));
         assert!(matches!(
             refusal(good().credentials(Credentials::token(""))),
             BuildError::Credentials(_)

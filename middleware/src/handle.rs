@@ -1,13 +1,6 @@
 //! The handle: one for the whole process, as cheap to clone as a pointer.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use doorman_openapi::{Capacity, ResourceId};
 use tokio::{
@@ -38,8 +31,6 @@ pub struct Doorman {
     status: Arc<Status>,
     callers: Callers,
     rules: Arc<Rules>,
-    /// Whether it was said that the worker was never run.
-    warned: Arc<AtomicBool>,
 }
 
 /// Why the limits are not ready.
@@ -75,13 +66,14 @@ impl Doorman {
         Builder::new(server.into())
     }
 
-    /// Limits that admit everything, without a server, a worker or a runtime: for tests of what wears them.
+    /// Limits that admit everything, without a server, a worker or a runtime: for tests of what wears them. Those that are
+    /// [local](Limit::local) count all the same.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::given(|_| Standing::Unlimited)
     }
 
-    /// Limits of this process alone, in cost per second, without a server, a worker or a runtime: for tests of what wears them.
+    /// Limits on resources as if this process were alone, in cost per second, without a server, a worker or a runtime: for tests of what wears them.
     ///
     /// A resource that is not named is blocked, so that a forgotten name shows. A rate that is negative or not a number is 0.
     ///
@@ -116,7 +108,6 @@ impl Doorman {
             status: Arc::new(Status::new(WorkerState::NotNeeded)),
             callers: Callers::new(),
             rules: Arc::default(),
-            warned: Arc::default(),
         }
     }
 
@@ -133,7 +124,6 @@ impl Doorman {
             status,
             callers,
             rules,
-            warned: Arc::default(),
         }
     }
 
@@ -228,12 +218,15 @@ impl Doorman {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let now = clock::now();
-        let mut limits: Vec<_> = self
-            .registry
-            .limiters()
+        let leased = self.registry.limiters();
+        let local = self.registry.local_limiters();
+        let leased = leased
             .iter()
-            .map(|limiter| LimitSnapshot::new(limiter, now))
-            .collect();
+            .map(|limiter| LimitSnapshot::new(limiter, false, now));
+        let local = local
+            .iter()
+            .map(|limiter| LimitSnapshot::new(limiter, true, now));
+        let mut limits: Vec<_> = leased.chain(local).collect();
         limits.sort_unstable_by(|one, other| one.resource.cmp(&other.resource));
         Snapshot {
             worker: self.worker_state(),
@@ -242,16 +235,10 @@ impl Doorman {
         }
     }
 
-    /// Whether leases can come. Says in the log, once, that the worker was not run.
+    /// Whether leases can come. Where the worker was not run though requests need it, the log says so, too.
     #[must_use]
     pub fn worker_state(&self) -> WorkerState {
-        let state = self.status.get();
-        if state == WorkerState::NotStarted && !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "the leasing worker is not run: no lease comes, and the fallbacks count"
-            );
-        }
-        state
+        self.status.get()
     }
 }
 

@@ -82,7 +82,8 @@
 //!
 //! A request is `admitted` at once or `delayed`, which is admitted after it waited for its turn. It is refused for a
 //! [`RefusalReason`]: `spent`, `blocked`, `no_lease`, `overflow`, `queue_full`, `suppressed` or `missing_key` (a token that is missing or does not count, too), and counted so for the limit that
-//! refused it and for no other. What a limit in shadow mode would have refused is `shadow`. A limit that does not apply for want of a key has `skipped` it; a caller that goes away while the
+//! refused it and for no other. What a limit in shadow mode would have refused is `shadow`. A limit that does not apply, for want of a key
+//! or because the program [says so](Limit::skip), has `skipped` it; a caller that goes away while the
 //! request waits for its turn has `gone`.
 //!
 //! `limit` is the name of the limit, and of a [`Rate`] its resource. No label is made of a request, and at most 100 limits and 100
@@ -107,6 +108,7 @@ pub mod lease;
 mod limit;
 mod limiter;
 mod meter;
+mod quota;
 mod rate;
 mod refusal;
 mod rules;
@@ -133,6 +135,7 @@ pub use layer::LimitLayer;
 pub use lease::Worker;
 pub use limit::{Limit, OnLimit};
 pub use limiter::Fallback;
+pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
 pub use rate::Rate;
 pub use refusal::{Refusal, RefusalReason};
 pub use service::LimitService;

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use doorman_openapi::Capacity;
 
 use crate::{
-    Cost, Fallback, Key, MissingKey, RequestHead,
+    Cost, Fallback, Key, MissingKey, Quota, RequestHead,
     limiter::{Burst, LimiterSettings},
 };
 
@@ -27,6 +27,8 @@ use crate::{
 #[must_use = "a limit does nothing until a layer wears it"]
 pub struct Limit {
     pub(crate) key: Key,
+    /// How much, of a limit of this process alone; `None`: as leased.
+    pub(crate) quota: Option<Quota>,
     pub(crate) name: Arc<str>,
     pub(crate) cost: CostRule,
     pub(crate) settings: LimiterSettings,
@@ -34,6 +36,7 @@ pub struct Limit {
     pub(crate) queue: u32,
     pub(crate) wait_for_lease: Duration,
     pub(crate) on_missing_key: MissingKey,
+    pub(crate) skip: Skip,
 }
 
 /// What becomes of a request for which nothing is left.
@@ -61,6 +64,8 @@ pub(crate) enum CostRule {
     By(Arc<dyn for<'a> Fn(&RequestHead<'a>) -> Cost + Send + Sync>),
 }
 
+/// A day at the fastest rate is what a bucket can count token by token.
+const LONGEST_BURST: Duration = Duration::from_secs(86_400);
 /// How many requests may wait for one resource, if nothing else is said.
 const QUEUE: u32 = 1_000;
 
@@ -70,21 +75,53 @@ impl Limit {
     /// A text is a [constant](Key::constant) key. If nothing else is said, a request costs one, a second's worth may be saved up,
     /// and what goes beyond is refused.
     pub fn rate(key: impl Into<Key>) -> Self {
-        let key = key.into();
+        Self::new(key.into(), None)
+    }
+
+    /// So much of this process alone: nothing is leased for it, and no other process knows of it.
+    ///
+    /// Each layer that wears it counts by itself; the clones of a layer, and what they serve, count together. It has no lease that could
+    /// be missing, so what is said of leases means nothing to it: fallback, wants, priority and the wait for a lease.
+    ///
+    /// ```
+    /// use tower_doorman::{Doorman, Key, Limit, per_second};
+    ///
+    /// // However large the lease on the fleet's limit grows: this process does not bear more than that.
+    /// let limits = Doorman::unlimited().layer([Limit::rate("api"), Limit::local(per_second(500))]);
+    /// ```
+    pub fn local(quota: Quota) -> Self {
+        Self::new(Key::constant("local"), Some(quota))
+    }
+
+    /// The same for each key by itself, such as each caller: `Limit::local_per(Key::client_ip(), per_minute(60))`.
+    ///
+    /// It keeps as many keys as [`Builder::max_keys`](crate::Builder::max_keys) says, besides those of other limits; idle ones are
+    /// forgotten as new ones come, and those beyond share one.
+    pub fn local_per(key: impl Into<Key>, quota: Quota) -> Self {
+        Self::new(key.into(), Some(quota))
+    }
+
+    fn new(key: Key, quota: Option<Quota>) -> Self {
         Self {
             name: Arc::clone(key.text()),
             key,
+            quota,
             cost: CostRule::Fixed(Cost::ONE),
             settings: LimiterSettings::default(),
             on_limit: OnLimit::default(),
             queue: QUEUE,
             wait_for_lease: Duration::ZERO,
             on_missing_key: MissingKey::default(),
+            skip: Skip::default(),
         }
     }
 
-    /// The name that responses give the limit; if nothing else is said, the text of its key.
+    /// The name that responses give the limit; if nothing else is said, the text of its key, and `local` of a local limit without.
     pub fn named(mut self, name: &str) -> Self {
+        if self.quota.is_some() && self.key.as_constant().is_some() {
+            // It is no resource that others know: in the snapshot, too, it goes by its name.
+            self.key = Key::constant(name);
+        }
         self.name = name.into();
         self
     }
@@ -104,12 +141,12 @@ impl Limit {
         self
     }
 
-    /// How much may be saved up, as a time at the leased rate; but always one whole token. A request that costs more than all of it
+    /// How much may be saved up, as a time at the limit's rate: always one whole token, and never more than a day's. A request that costs more than all of it
     /// passes when nothing is missing, and what comes after it waits longer.
     ///
     /// Limits on one resource share its tokens: the burst, fallback and wants of the first of them count.
     pub fn burst(mut self, burst: Duration) -> Self {
-        self.settings.burst = Burst::new(burst).into();
+        self.settings.burst = Burst::new(burst.min(LONGEST_BURST)).into();
         self
     }
 
@@ -127,7 +164,7 @@ impl Limit {
         self
     }
 
-    /// States the demand of this process, in the resource's own unit, instead of measuring it.
+    /// States the demand of this process, in the resource's own unit, instead of measuring it. Who wants 0 is leased nothing.
     pub fn wants(mut self, wants: Capacity) -> Self {
         self.settings.wants = Some(wants);
         self
@@ -139,9 +176,9 @@ impl Limit {
         self
     }
 
-    /// How many requests may wait for one resource: 1,000 if nothing else is said. The next is refused.
+    /// How many requests may wait for one resource: 1,000 if nothing else is said, and one at least. The next is refused.
     pub fn queue(mut self, requests: u32) -> Self {
-        self.queue = requests;
+        self.queue = requests.max(1);
         self
     }
 
@@ -153,10 +190,44 @@ impl Limit {
         self
     }
 
+    /// Requests that the limit does not apply to, by their head, such as health checks. Said several times, it does not apply to those
+    /// that any of them names.
+    ///
+    /// ```
+    /// use tower_doorman::Limit;
+    ///
+    /// let api = Limit::rate("api").skip(|head| head.uri().path() == "/healthz");
+    /// ```
+    pub fn skip<F>(mut self, applies: F) -> Self
+    where
+        F: for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync + 'static,
+    {
+        self.skip.0.push(Arc::new(applies));
+        self
+    }
+
     /// What becomes of a request of which the key cannot be made.
     pub fn on_missing_key(mut self, on_missing_key: MissingKey) -> Self {
         self.on_missing_key = on_missing_key;
         self
+    }
+}
+
+type Predicate = dyn for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync;
+
+/// Which requests a limit does not apply to.
+#[derive(Clone, Default)]
+pub(crate) struct Skip(Vec<Arc<Predicate>>);
+
+impl Skip {
+    pub(crate) fn applies(&self, head: &RequestHead<'_>) -> bool {
+        self.0.iter().any(|skips| skips(head))
+    }
+}
+
+impl fmt::Debug for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} predicates", self.0.len())
     }
 }
 

@@ -92,10 +92,9 @@ impl Rate {
 
     fn take(&self, cost: Cost, patience: Patience) -> Result<Place, Refusal> {
         let mut place = Place::new(Arc::clone(&self.limiter), cost);
-        let taken = place.take(patience, clock::now());
-        if taken.is_err() || place.runs_low() {
-            self.registry.hungry(&self.limiter);
-        }
+        let now = clock::now();
+        let taken = place.take(patience, now);
+        self.registry.tried(&place, taken.is_err(), now);
         taken.map_err(|refused| self.refusal(refused))?;
         Ok(place)
     }

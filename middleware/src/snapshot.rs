@@ -43,8 +43,10 @@ pub struct NotApplied {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LimitSnapshot {
-    /// The resource.
+    /// The resource; of a local limit its name, or what its key made of a request.
     pub resource: ResourceId,
+    /// Whether it is a limit of this process [alone](crate::Limit::local).
+    pub local: bool,
     /// What is held; null when there is no lease, and the fallback counts.
     pub lease: Option<LeaseSnapshot>,
     /// The whole limit, of which the lease is a part, in the resource's own unit; null when it was not told.
@@ -72,7 +74,7 @@ pub struct LeaseSnapshot {
 }
 
 impl LimitSnapshot {
-    pub(crate) fn new(limiter: &Limiter, now: Moment) -> Self {
+    pub(crate) fn new(limiter: &Limiter, local: bool, now: Moment) -> Self {
         let view = limiter.view_at(now);
         let lease = view.held.map(|held| LeaseSnapshot {
             capacity: held.rate.map(|rate| rate * view.per),
@@ -80,6 +82,7 @@ impl LimitSnapshot {
         });
         Self {
             resource: limiter.resource().clone(),
+            local,
             lease,
             limit: view.limit,
             per: view.per,

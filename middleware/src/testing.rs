@@ -1,6 +1,13 @@
 //! What tests of the request path share: a service that answers at once, behind limits.
 
-use std::{convert::Infallible, future::Ready, sync::Arc};
+use std::{
+    convert::Infallible,
+    future::Ready,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -81,4 +88,46 @@ pub(crate) fn header(answer: &Answer, name: &str) -> String {
 
 pub(crate) async fn body(answer: Answer) -> Bytes {
     answer.into_body().collect().await.unwrap().to_bytes()
+}
+
+/// Counts what is logged at one level.
+#[derive(Debug, Clone)]
+pub(crate) struct Logged {
+    level: tracing::Level,
+    events: Arc<AtomicUsize>,
+}
+
+impl Logged {
+    pub(crate) fn at(level: tracing::Level) -> Self {
+        Self {
+            level,
+            events: Arc::default(),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.events.load(Ordering::Relaxed)
+    }
+}
+
+impl tracing::Subscriber for Logged {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == self.level
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }

@@ -23,6 +23,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Armed {
     limit: Limit,
+    /// Where its limiters are, when they are this process's alone.
+    own: Option<Arc<Registry>>,
     /// Which requests it is for; `None`: all.
     scope: Option<Scope>,
     /// Its name, as the response fields spell it.
@@ -67,8 +69,11 @@ thread_local! {
 impl Armed {
     pub(super) fn new(registry: &Registry, limit: Limit) -> Self {
         let settings = Arc::new(limit.settings.clone());
-        let staying = |resource: &_| registry.fixed(resource, &settings);
-        Self::with(registry, limit, &settings, None, staying)
+        let own = limit.quota.map(|quota| registry.local(quota));
+        let home = own.as_deref().unwrap_or(registry);
+        let staying = |resource: &_| home.fixed(resource, &settings);
+        let armed = Self::with(registry, limit, &settings, None, staying);
+        Self { own, ..armed }
     }
 
     /// The limit of a rule, by settings that outlive it where the next rules say the same.
@@ -107,6 +112,7 @@ impl Armed {
             field: FieldName::new(&limit.name),
             meter: registry.meter(&limit.name),
             limit,
+            own: None,
             scope,
             target,
         }
@@ -125,6 +131,11 @@ impl Armed {
         }
     }
 
+    /// Where its limiters are; `common` is where they are unless they are this process's alone.
+    pub(super) fn registry<'a>(&'a self, common: &'a Registry) -> &'a Registry {
+        self.own.as_deref().unwrap_or(common)
+    }
+
     /// What a request asks of this limit; `None` when the limit does not apply to it.
     pub(super) fn ask(
         &self,
@@ -134,6 +145,11 @@ impl Armed {
         if self.scope.as_ref().is_some_and(|scope| !scope.covers(head)) {
             return Ok(None);
         }
+        if self.limit.skip.applies(head) {
+            self.meter.count(Outcome::Skipped);
+            return Ok(None);
+        }
+        let registry = self.registry(registry);
         let (limiter, room) = match &self.target {
             Target::Fixed(limiter) => (Arc::clone(limiter), Room::Own),
             Target::Keyed {

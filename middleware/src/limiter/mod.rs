@@ -33,7 +33,7 @@ use self::{
 };
 pub(crate) use self::{
     place::{Patience, Place},
-    registry::{Nudge, Registry, Source},
+    registry::{Attendance, Nudge, Registry, Source},
     settings::{Burst, LimiterSettings},
     standing::{Policy, SafeRate, Standing},
 };

@@ -211,6 +211,13 @@ pub(super) fn news(standing: Standing, fallback: Fallback, admitted: f64, now: M
             };
             for_ever(Flow::at(rate), Some(policy))
         }
+        Standing::Local(quota) => {
+            let policy = Policy {
+                limit: quota.amount(),
+                per: quota.per(),
+            };
+            for_ever(Flow::at(quota.rate()), Some(policy))
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! Every limiter of the process, by resource.
 
+mod attendance;
+mod local;
+
 use std::{
     borrow::Borrow,
     fmt,
@@ -10,23 +13,33 @@ use std::{
     },
 };
 
-use doorman_openapi::ResourceId;
+use doorman_openapi::{Moment, ResourceId};
 use foldhash::fast::RandomState;
 use papaya::HashMap;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Limiter, LimiterSettings, Standing};
+pub(crate) use self::attendance::Attendance;
+use self::{
+    attendance::GRACE,
+    local::{Ages, Locals},
+};
+use super::{Limiter, LimiterSettings, Place, Standing};
 use crate::{
-    clock,
+    Quota, clock,
     meter::{LimitMeter, Meters},
 };
 
 /// Where limiters get their standing from.
 pub(crate) enum Source {
     /// A worker, which is told of every new limiter and leases for it.
-    Worker(UnboundedSender<Nudge>),
+    Worker {
+        nudges: UnboundedSender<Nudge>,
+        attendance: Attendance,
+    },
     /// A rule that needs no lease.
     Given(Box<dyn Fn(&ResourceId) -> Standing + Send + Sync>),
+    /// A limit of this process alone, for every key.
+    Local { quota: Quota, ages: Ages },
 }
 
 /// What the worker is told between two refreshes. A limiter that runs low says so once until it is
@@ -59,6 +72,7 @@ pub(crate) struct Registry {
     keys: AtomicUsize,
     source: Source,
     meters: Meters,
+    locals: Locals,
 }
 
 impl Registry {
@@ -70,6 +84,7 @@ impl Registry {
             keys: AtomicUsize::new(0),
             source,
             meters: Meters::default(),
+            locals: Locals::default(),
         })
     }
 
@@ -85,6 +100,7 @@ impl Registry {
             return Some(limiter);
         }
         let resource = ResourceId::new(resource).ok()?;
+        self.forget_idle(clock::now());
         if !self.take_room() {
             return None;
         }
@@ -152,8 +168,10 @@ impl Registry {
     ) -> Arc<Limiter> {
         let now = clock::now();
         let limiter = Arc::new(Limiter::new(resource, Arc::clone(settings), tenure, now));
-        if let Source::Given(standing) = &self.source {
-            limiter.publish(standing(limiter.resource()), now);
+        match &self.source {
+            Source::Given(standing) => limiter.publish(standing(limiter.resource()), now),
+            Source::Local { quota, .. } => limiter.publish(Standing::Local(*quota), now),
+            Source::Worker { .. } => {}
         }
         while !self.insert(&limiter) {
             // Another thread was faster; if that one has been forgotten already, try again.
@@ -162,7 +180,10 @@ impl Registry {
                 return known;
             }
         }
-        if let Source::Worker(nudges) = &self.source {
+        if tenure == KEYED {
+            self.remember(&limiter);
+        }
+        if let Source::Worker { nudges, .. } = &self.source {
             // Without a worker the fallback counts.
             nudges.send(Nudge::New(Arc::clone(&limiter))).ok();
         }
@@ -221,7 +242,13 @@ impl Registry {
         self.meters.of(limit)
     }
 
-    /// Every limiter there is.
+    /// Every limiter of a local limit, each of which is a world of its own.
+    pub(crate) fn local_limiters(&self) -> Vec<Arc<Limiter>> {
+        let locals = self.locals.all();
+        locals.iter().flat_map(|local| local.limiters()).collect()
+    }
+
+    /// Every limiter there is, but those of local limits.
     pub(crate) fn limiters(&self) -> Vec<Arc<Limiter>> {
         self.limiters
             .pin()
@@ -230,9 +257,19 @@ impl Registry {
             .collect()
     }
 
+    /// Lets the worker know what a try has shown: that more is wanted. And whoever reads the log, that there is none.
+    pub(crate) fn tried(&self, place: &Place, refused: bool, now: Moment) {
+        if let Source::Worker { attendance, .. } = &self.source {
+            attendance.needed(now);
+            if refused || place.runs_low() {
+                self.hungry(place.limiter());
+            }
+        }
+    }
+
     /// Tells the worker, once, that a limiter runs low.
-    pub(crate) fn hungry(&self, limiter: &Arc<Limiter>) {
-        if let Source::Worker(nudges) = &self.source
+    fn hungry(&self, limiter: &Arc<Limiter>) {
+        if let Source::Worker { nudges, .. } = &self.source
             && limiter.becomes_hungry()
         {
             nudges.send(Nudge::Hungry(Arc::clone(limiter))).ok();
@@ -242,8 +279,16 @@ impl Registry {
     /// Resolves when no lease can come any more: the worker is gone, or there never was one, and what is given stays as it is.
     pub(crate) async fn orphaned(&self) {
         match &self.source {
-            Source::Worker(nudges) => nudges.closed().await,
-            Source::Given(_) => {}
+            Source::Worker { nudges, attendance } => {
+                // Whoever waits for a lease asks only once.
+                tokio::select! {
+                    biased;
+                    () = nudges.closed() => return,
+                    () = tokio::time::sleep(GRACE) => attendance.needed(clock::now()),
+                }
+                nudges.closed().await;
+            }
+            Source::Given(_) | Source::Local { .. } => {}
         }
     }
 }

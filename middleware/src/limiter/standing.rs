@@ -2,7 +2,7 @@
 
 use doorman_openapi::Moment;
 
-use crate::lease::Sharing;
+use crate::{Quota, lease::Sharing};
 
 /// What holds for a resource from now on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,6 +38,8 @@ pub(crate) enum Standing {
         /// Tokens a second; 0 blocks.
         rate: f64,
     },
+    /// The same, as the program states it.
+    Local(Quota),
 }
 
 /// The whole limit of a resource: so much in so many seconds.

@@ -5,13 +5,20 @@ use std::{sync::Arc, time::Duration};
 use doorman_openapi::ResourceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::{Limiter, Nudge, Policy, Registry, SafeRate, Source, Standing};
-use crate::{clock, lease::Sharing};
+use super::{Attendance, Limiter, Nudge, Policy, Registry, SafeRate, Source, Standing};
+use crate::{WorkerState, clock, lease::Sharing, status::Status};
 
 /// A registry whose worker is the test.
 pub(crate) fn leasing(max_keys: usize) -> (Arc<Registry>, UnboundedReceiver<Nudge>) {
     let (nudges, received) = unbounded_channel();
-    (Registry::new(max_keys, Source::Worker(nudges)), received)
+    let registry = Registry::new(
+        max_keys,
+        Source::Worker {
+            nudges,
+            attendance: Attendance::new(Arc::new(Status::new(WorkerState::Running))),
+        },
+    );
+    (registry, received)
 }
 
 /// A registry that needs no worker.

@@ -57,8 +57,8 @@ impl LeaseState {
             (_, Standing::Leased { rate: None, .. }) => Self::Blocked,
             (Self::Leased | Self::Blocked | Self::Lost, Standing::NoLease { .. }) => Self::Lost,
             (Self::None, Standing::NoLease { .. }) => Self::None,
-            // Neither needs a lease.
-            (state, Standing::Unlimited | Standing::Fixed { .. }) => state,
+            // None of them needs a lease.
+            (state, Standing::Unlimited | Standing::Fixed { .. } | Standing::Local(_)) => state,
         }
     }
 }
@@ -103,7 +103,10 @@ impl LeaseMeter {
         {
             capacity.set(match standing {
                 Standing::Leased { rate, .. } => rate.unwrap_or_default() * per,
-                Standing::NoLease { .. } | Standing::Unlimited | Standing::Fixed { .. } => 0.0,
+                Standing::NoLease { .. }
+                | Standing::Unlimited
+                | Standing::Fixed { .. }
+                | Standing::Local(_) => 0.0,
             });
         }
     }

@@ -34,7 +34,7 @@ use crate::RefusalReason;
 pub(crate) enum Outcome {
     /// The limit refuses it.
     Refused(RefusalReason),
-    /// Its key is missing, and the limit does not apply to it.
+    /// The limit does not apply to it: its key is missing, or the program says so.
     Skipped,
     /// The limit is only tried out, and would have refused it.
     Shadow,

@@ -195,6 +195,9 @@ async fn keys_that_are_missing_and_keys_without_room() {
         .on_missing_key(MissingKey::Skip);
     admitted(&limited(&registry, [skipping]), 2).await;
     assert_outcomes(&counts, "skipping", &[("skipped", 2)]);
+    let named = Limit::rate("named").skip(|_| true);
+    admitted(&limited(&registry, [named]), 3).await;
+    assert_outcomes(&counts, "named", &[("skipped", 3)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 mod delayed;
 mod first_lease;
 mod keys;
+mod local;
 mod promises;
 mod several_limits;
 mod shadow;
@@ -18,7 +19,7 @@ use crate::{
         Nudge, SafeRate, Standing, Tally,
         testing::{given, leased, leasing, no_lease},
     },
-    testing::{Answer, Inner, admitted, header, limited, send, status},
+    testing::{Answer, Inner, Logged, admitted, header, inner, limited, send, status},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

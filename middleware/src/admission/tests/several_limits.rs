@@ -1,7 +1,5 @@
 //! Several limits on one request.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +124,7 @@ async fn two_on_one_resource_share_one_limiter_with_the_settings_of_the_first() 
 
 #[tokio::test(start_paused = true)]
 async fn one_that_differs_from_an_earlier_one_on_its_resource_is_warned_about_once() {
-    let warnings = Warnings::default();
+    let warnings = Logged::at(tracing::Level::WARN);
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let (registry, _nudges) = leasing(10);
     let first = limited(&registry, [per_tenant()]);
@@ -140,36 +138,4 @@ async fn one_that_differs_from_an_earlier_one_on_its_resource_is_warned_about_on
         send(&other, tenant("acme")).await;
     }
     assert_eq!(warnings.count(), 1);
-}
-
-/// Counts what is logged.
-#[derive(Debug, Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
-
-impl Warnings {
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, _: &tracing::Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
 }
