@@ -22,3 +22,4 @@ mod shutdown;
 mod start;
 mod support;
 mod tables;
+mod tenants;

@@ -11,5 +11,5 @@ pub(crate) use alone::alone;
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use curl::{Answer, curl};
 pub(crate) use process::{PATIENCE, Process};
-pub(crate) use programs::doorman;
+pub(crate) use programs::{doorman, example};
 pub(crate) use service::Service;

@@ -11,14 +11,9 @@ pub(crate) fn doorman() -> PathBuf {
     built().join("doorman")
 }
 
-/// The example service that wears the layer.
-pub(crate) fn service() -> PathBuf {
-    built().join("examples/service")
-}
-
-/// The example service that follows rules.
-pub(crate) fn rules() -> PathBuf {
-    built().join("examples/rules")
+/// One of the examples.
+pub(crate) fn example(name: &str) -> PathBuf {
+    built().join("examples").join(name)
 }
 
 /// The folder with the programs: that of this test, so that they are of the same profile.
@@ -42,14 +37,7 @@ fn built() -> &'static Path {
             "-p",
             "doorman-examples",
         ]);
-        cargo.args([
-            "--bin",
-            "doorman",
-            "--example",
-            "service",
-            "--example",
-            "rules",
-        ]);
+        cargo.args(["--bin", "doorman", "--examples"]);
         if folder.ends_with("release") {
             cargo.arg("--release");
         }

@@ -16,12 +16,12 @@ pub(crate) struct Service {
 impl Service {
     /// Starts one that leases from `server`, on a free port, with these further arguments.
     pub(crate) fn start(server: &str, args: &[&str]) -> Self {
-        Self::start_program(&programs::service(), server, args)
+        Self::start_program(&programs::example("service"), server, args)
     }
 
     /// The same of the service that has no limits in code, and follows the rules.
     pub(crate) fn follow_rules(server: &str, args: &[&str]) -> Self {
-        Self::start_program(&programs::rules(), server, args)
+        Self::start_program(&programs::example("rules"), server, args)
     }
 
     fn start_program(program: &Path, server: &str, args: &[&str]) -> Self {
