@@ -2,11 +2,14 @@
 
 use std::{
     convert::Infallible,
-    future::Ready,
+    future::{Future, Ready, poll_fn},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -28,11 +31,8 @@ impl<B> Service<Request<B>> for Inner {
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;
 
-    fn poll_ready(
-        &mut self,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<(), Infallible>> {
-        std::task::Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Request<B>) -> Self::Future {
@@ -130,4 +130,23 @@ impl tracing::Subscriber for Logged {
     fn enter(&self, _: &tracing::span::Id) {}
 
     fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Polls a future so many times, with a while and whatever `happens` after each, and drops it. What it came to, if it did.
+pub(crate) async fn poll_and_drop<F: Future>(
+    future: F,
+    polls: u32,
+    a_while: Duration,
+    happens: impl Fn(u32),
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for poll in 1..=polls {
+        let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+        if let Poll::Ready(output) = polled {
+            return Some(output);
+        }
+        tokio::time::advance(a_while).await;
+        happens(poll);
+    }
+    None
 }

@@ -21,5 +21,6 @@ mod service;
 mod shutdown;
 mod start;
 mod support;
+mod suspended;
 mod tables;
 mod tenants;

@@ -121,8 +121,31 @@ impl Process {
 
     /// SIGTERM.
     pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// SIGSTOP, and until none of it runs any more.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+        let state = format!("/proc/{}/status", self.child.id());
+        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+            let status = std::fs::read_to_string(&state).expect("it is there, on Linux");
+            if status.contains("\nState:\tT") {
+                return;
+            }
+            thread::sleep(LOOK);
+        }
+        panic!("it never stopped");
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).expect("it runs");
+        kill_process(pid, signal).expect("it runs");
     }
 
     /// Waits for the end of the process.

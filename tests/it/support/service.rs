@@ -68,6 +68,16 @@ impl Service {
             .expect("a number")
     }
 
+    /// Stops it in the middle of whatever it does, until it is told to [go on](Self::resume).
+    pub(crate) fn pause(&self) {
+        self.process.pause();
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.process.resume();
+    }
+
     /// Asks it to stop, and waits until it has.
     pub(crate) fn terminate(self) -> ExitStatus {
         self.process.terminate();

@@ -1,3 +1,4 @@
+mod cancelled;
 mod delayed;
 mod first_lease;
 mod keys;

@@ -1,5 +1,6 @@
 //! The worker against a control plane in this process, under a clock that stands still until everybody waits.
 
+mod cancelled;
 #[cfg(feature = "metrics")]
 mod counted;
 mod ending;

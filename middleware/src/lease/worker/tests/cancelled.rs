@@ -1,0 +1,49 @@
+//! Who asks something of the worker may stop waiting for it at any moment.
+
+use super::*;
+use crate::testing::poll_and_drop;
+
+const A_WHILE: Duration = Duration::from_millis(100);
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_waiting_for_the_leases_changes_nothing() {
+    for polls in 0..10 {
+        let plane = Plane::new(|_| Reply::Hangs);
+        let (doorman, _worker) = run(builder(), &plane);
+        let rate = doorman.rate("db");
+        let ready = doorman.ready(5 * SECOND);
+        assert_eq!(poll_and_drop(ready, polls, A_WHILE, |_| {}).await, None);
+        plane.now(grants(10.0));
+        doorman.ready(10 * SECOND).await.unwrap();
+        assert_eq!((held(&doorman, "db"), take(&rate, 20)), (Some(10.0), 10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_waiting_for_the_end_has_the_leases_given_back_all_the_same() {
+    for polls in 0.. {
+        let plane = Plane::new(grants(10.0));
+        let (doorman, worker) = run(builder(), &plane);
+        drop(doorman.rate("db"));
+        doorman.ready(SECOND).await.unwrap();
+        let grants = plane.calls().len();
+        // Neither server ever says that it has taken them back.
+        plane.now(|_| Reply::Hangs);
+        let ended = poll_and_drop(doorman.shutdown(), polls, A_WHILE, |_| {}).await;
+        worker.await.unwrap();
+        let hosts: Vec<_> = plane.calls()[grants..]
+            .iter()
+            .map(|call| (call.release().is_some(), call.host.clone()))
+            .collect();
+        assert_eq!(
+            hosts,
+            [(true, "a".to_owned()), (true, "b".to_owned())],
+            "{polls} polls"
+        );
+        if let Some(ended) = ended {
+            assert!(matches!(ended, Err(NotReleased::Failed(_))), "{ended:?}");
+            assert!(polls > 4, "{polls}");
+            break;
+        }
+    }
+}
