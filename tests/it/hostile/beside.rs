@@ -37,6 +37,12 @@ impl Attack {
 /// Runs an attack several times beside healthy requests. It calls [`Attack::is_ready`] once, and goes on until it is over.
 pub(super) fn measure(name: &str, victim: &Victim, attack: impl Fn(&Attack) + Sync) {
     let (rounds, time) = effort();
+    if !is_brief() {
+        say(&format!(
+            "{rounds} rounds with {name} and without, of {} s each:\n",
+            time.as_secs()
+        ));
+    }
     let mut quiet = Vec::new();
     let mut hostile = Vec::new();
     let mut ratios = Vec::new();
@@ -49,13 +55,17 @@ pub(super) fn measure(name: &str, victim: &Victim, attack: impl Fn(&Attack) + Sy
             let b = beside(victim, time, &attack);
             (alone(), b)
         };
-        ratios.push(p99(&b) / p99(&a));
+        let ratio = p99(&b) / p99(&a);
+        if !is_brief() {
+            say(&format!("  {ratio:.2}\n"));
+        }
+        ratios.push(ratio);
         quiet.extend(a);
         hostile.extend(b);
         victim.memory_stayed_flat();
     }
     ratios.sort_by(f64::total_cmp);
-    let line = format!(
+    say(&format!(
         "p99 of {} healthy requests beside {name}: {:.2} ms; without: {:.2} ms; {rounds} ratios, median {:.2} [{:.2}–{:.2}], should be at most {TARGET}; memory at most {} MiB more\n",
         hostile.len(),
         p99(&hostile) * 1e3,
@@ -64,8 +74,11 @@ pub(super) fn measure(name: &str, victim: &Victim, attack: impl Fn(&Attack) + Sy
         ratios[0],
         ratios[ratios.len() - 1],
         victim.grown() / MIB,
-    );
-    // Past the harness, which keeps to itself what a test prints that does not fail.
+    ));
+}
+
+/// Says it past the harness, which keeps to itself what a test prints that does not fail.
+fn say(line: &str) {
     std::io::stdout()
         .write_all(line.as_bytes())
         .expect("somebody reads it");
@@ -100,7 +113,7 @@ fn effort() -> (usize, Duration) {
             let seconds = seconds.parse().expect("a number of seconds");
             (7, Duration::from_secs(seconds))
         }
-        Err(_) => (3, Duration::from_millis(500)),
+        Err(_) => (1, Duration::from_millis(500)),
     }
 }
 

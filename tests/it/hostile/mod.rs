@@ -5,7 +5,8 @@
 //!
 //!     DOORMAN_HOSTILE_SECONDS=10 cargo test --release -p doorman-tests --test it hostile
 //!
-//! measures for so many seconds at a time, and often enough to believe it.
+//! measures for so many seconds at a time, and often enough to believe it: some ten minutes on a quiet machine, after the programs under
+//! test are built. It says how far it is.
 
 mod beside;
 mod healthy;
