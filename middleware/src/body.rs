@@ -37,7 +37,8 @@ impl<B> LimitBody<B> {
     pub(crate) fn refused(problem: Bytes) -> Self {
         Self {
             source: Source::Refused {
-                problem: Some(problem),
+                // Nothing at all has ended before it begins, which HTTP/2 tells in the frame of the headers.
+                problem: Some(problem).filter(|problem| !problem.is_empty()),
             },
         }
     }
@@ -86,6 +87,13 @@ mod tests {
     use http_body_util::Full;
 
     use super::*;
+
+    #[test]
+    fn an_empty_refusal_has_ended_before_it_begins() {
+        let empty = LimitBody::<Full<Bytes>>::refused(Bytes::new());
+        assert!(empty.is_end_stream());
+        assert_eq!(empty.size_hint().exact(), Some(0));
+    }
 
     #[test]
     fn says_how_long_it_is_and_when_it_has_ended() {

@@ -4,18 +4,16 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
+use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::{
-    admission::{Denial, Waiting},
-    body::LimitBody,
-    headers::Fields,
-};
+use crate::{RequestHead, admission::Waiting, body::LimitBody, headers::Fields, manner::Manner};
 
 pin_project! {
     /// The future of a [`LimitService`](crate::LimitService)'s response. Dropping it while the request waits gives its place back.
@@ -34,9 +32,9 @@ pin_project! {
     #[project = StateProjection]
     enum State<S, B, F> {
         // Boxed: a request that waits does not mind, and the others' future stays small.
-        Waiting { waiting: Waiting, held: Option<Box<(S, Request<B>)>> },
+        Waiting { waiting: Waiting, held: Option<Box<(S, Request<B>)>>, manner: Arc<Manner> },
         Forwarded { #[pin] response: F, fields: Option<Fields> },
-        Refused { denial: Option<Box<Denial>> },
+        Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
 
@@ -53,19 +51,25 @@ where
         }
     }
 
-    pub(crate) fn refuse(denial: Box<Denial>) -> Self {
+    pub(crate) fn refuse(response: Response<Bytes>) -> Self {
         Self {
             state: State::Refused {
-                denial: Some(denial),
+                response: Some(Box::new(response)),
             },
         }
     }
 
-    pub(crate) fn wait(waiting: Waiting, ready: S, request: Request<B>) -> Self {
+    pub(crate) fn wait(
+        waiting: Waiting,
+        ready: S,
+        request: Request<B>,
+        manner: Arc<Manner>,
+    ) -> Self {
         Self {
             state: State::Waiting {
                 waiting,
                 held: Some(Box::new((ready, request))),
+                manner,
             },
         }
     }
@@ -81,20 +85,28 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProjection::Waiting { waiting, held } => {
+                StateProjection::Waiting {
+                    waiting,
+                    held,
+                    manner,
+                } => {
                     match (ready!(waiting.as_mut().poll(cx)), held.take()) {
                         (Ok(fields), Some(held)) => {
                             let (mut service, request) = *held;
                             State::Forwarded {
                                 response: service.call(request),
-                                fields: Some(fields),
+                                fields: Some(manner.of_admitted(fields)),
                             }
                         }
-                        (Err(denial), _) => State::Refused {
-                            denial: Some(denial),
-                        },
+                        (Err(denial), Some(held)) => {
+                            let head = RequestHead::of(&held.1);
+                            let response = manner.of_refused(*denial, &head);
+                            State::Refused {
+                                response: Some(Box::new(response)),
+                            }
+                        }
                         // Only a future that is polled after its end comes here.
-                        (Ok(_), None) => return Poll::Pending,
+                        (Ok(_) | Err(_), None) => return Poll::Pending,
                     }
                 }
                 StateProjection::Forwarded { response, fields } => {
@@ -104,15 +116,12 @@ where
                     }
                     return Poll::Ready(Ok(response));
                 }
-                StateProjection::Refused { denial } => {
+                StateProjection::Refused { response } => {
                     // Nothing is left only when it is polled after its end.
-                    let Some(denial) = denial.take() else {
+                    let Some(response) = response.take() else {
                         return Poll::Pending;
                     };
-                    let Denial { refusal, fields } = *denial;
-                    let mut response = refusal.into_response();
-                    fields.append_to(response.headers_mut());
-                    return Poll::Ready(Ok(response));
+                    return Poll::Ready(Ok(response.map(LimitBody::refused)));
                 }
             };
             state.set(next);

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http::Response;
 use tower_layer::Layer;
 
 use crate::{
     Callers, Limit, LimitService, Refusal, RequestHead,
     admission::{Admission, Following, Verdict},
     limiter::Registry,
+    manner::Manner,
     rules::Rules,
 };
 
@@ -20,6 +23,7 @@ use crate::{
 pub struct LimitLayer {
     decider: Decider,
     rules: Arc<Rules>,
+    manner: Arc<Manner>,
 }
 
 /// By what a layer decides.
@@ -35,10 +39,12 @@ impl LimitLayer {
         callers: Callers,
         limits: impl IntoIterator<Item = Limit>,
     ) -> Self {
+        let manner = Arc::new(Manner::new(callers.clone()));
         let admission = Admission::new(registry, callers, limits);
         Self {
             decider: Decider::InCode(Arc::new(admission)),
             rules: Arc::default(),
+            manner,
         }
     }
 
@@ -64,7 +70,11 @@ impl LimitLayer {
     /// Let one layer follow the rules on the way of a request: it would spend twice at two of them.
     /// [`Doorman::unlimited`](crate::Doorman::unlimited) and [`Doorman::fixed`](crate::Doorman::fixed) have no rules.
     pub fn and_rules(self) -> Self {
-        let Self { decider, rules } = self;
+        let Self {
+            decider,
+            rules,
+            manner,
+        } = self;
         let following = match decider {
             Decider::InCode(admission) => Following::new(admission),
             Decider::Following(following) => following,
@@ -73,7 +83,43 @@ impl LimitLayer {
         Self {
             decider: Decider::Following(following),
             rules,
+            manner,
         }
+    }
+
+    /// The same layer, which tells its limits in the fields `RateLimit` and `RateLimit-Policy` of every response, or does not: it does
+    /// unless it is told otherwise. A refusal still says when to come back, and which limit refused.
+    pub fn headers(mut self, tell: bool) -> Self {
+        Arc::make_mut(&mut self.manner).tell_limits(tell);
+        self
+    }
+
+    /// The same layer, which answers what it refuses by a closure: it sees why, and the head of the request, and gives the whole response,
+    /// to requests of gRPC, too. The layer adds the [fields](Self::headers) of its limits, and [`Refusal`] to the extensions.
+    ///
+    /// [`Refusal::to_response`] is what the layer would answer, to begin with.
+    ///
+    /// ```
+    /// use http::{Response, StatusCode, header::RETRY_AFTER};
+    /// use tower_doorman::{Doorman, Limit, RefusalReason};
+    ///
+    /// let limits = Doorman::unlimited().layer([Limit::rate("api")]).on_refusal(|refusal, head| {
+    ///     if refusal.reason() != RefusalReason::Spent {
+    ///         return refusal.to_response(head);
+    ///     }
+    ///     let mut response = Response::new("slow down".into());
+    ///     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    ///     response.headers_mut().insert(RETRY_AFTER, refusal.retry_after_seconds().into());
+    ///     response
+    /// });
+    /// ```
+    pub fn on_refusal<F, T>(mut self, answer: F) -> Self
+    where
+        F: for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<T> + Send + Sync + 'static,
+        T: Into<Bytes>,
+    {
+        Arc::make_mut(&mut self.manner).answer_by(answer);
+        self
     }
 
     /// Decides on a request at once, for code that has requests but no tower service. What is admitted is spent, of every limit.
@@ -103,6 +149,6 @@ impl<S> Layer<S> for LimitLayer {
     type Service = LimitService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LimitService::new(inner, self.decider.clone())
+        LimitService::new(inner, self.decider.clone(), Arc::clone(&self.manner))
     }
 }

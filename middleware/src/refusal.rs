@@ -1,13 +1,13 @@
 //! Why a request was refused, as a type for programs and as a response for callers.
 
+mod grpc;
+mod response;
+
 use std::{fmt, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use doorman_openapi::{Moment, Problem, ResourceId};
-use http::{HeaderValue, Response, StatusCode, header};
+use doorman_openapi::{Moment, ResourceId};
 
 use crate::{
-    body::LimitBody,
     key::Absent,
     limiter::{Refused, Why},
 };
@@ -21,7 +21,8 @@ pub struct Refusal {
     retry_after: Duration,
 }
 
-/// Why a limit refuses.
+/// Why a limit refuses, and the status that says so; in gRPC 429 is 8 (`RESOURCE_EXHAUSTED`), 503 is 14 (`UNAVAILABLE`), 400 is 3
+/// (`INVALID_ARGUMENT`) and 401 is 16 (`UNAUTHENTICATED`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalReason {
@@ -51,8 +52,6 @@ const UNKNOWN_WAIT: Duration = Duration::from_secs(60);
 fn wait(until: Option<Moment>, now: Moment) -> Duration {
     until.map_or(UNKNOWN_WAIT, |moment| moment.since(now))
 }
-
-const REGISTRY: &str = "https://iana.org/assignments/http-problem-types";
 
 impl Refusal {
     pub(crate) fn new(
@@ -119,103 +118,14 @@ impl Refusal {
         self.retry_after
     }
 
-    /// The same in whole seconds, rounded up, and at least one.
-    pub(crate) fn retry_after_seconds(&self) -> u64 {
+    /// The same in whole seconds, rounded up, and at least one: what `Retry-After` says.
+    #[must_use]
+    pub fn retry_after_seconds(&self) -> u64 {
         let whole = self.retry_after.as_secs();
         if self.retry_after.subsec_nanos() > 0 {
             whole.saturating_add(1)
         } else {
             whole.max(1)
-        }
-    }
-
-    /// The response that tells the caller.
-    pub(crate) fn into_response<B>(self) -> Response<LimitBody<B>> {
-        let answer = self.reason.answer();
-        let seconds = self.retry_after_seconds();
-        let problem = Problem {
-            kind: answer.kind.map_or_else(
-                || "about:blank".to_owned(),
-                |kind| format!("{REGISTRY}#{kind}"),
-            ),
-            title: answer.title.to_owned(),
-            status: answer.status.as_u16(),
-            detail: match answer.kind {
-                Some(_) => format!("{self}; try again in {seconds} s"),
-                None => self.to_string(),
-            },
-            errors: Vec::new(),
-            mastership: None,
-            violated_policies: vec![self.limit.to_string()],
-        };
-        // A problem of plain texts and numbers can always be written.
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
-
-        let mut response = Response::new(LimitBody::refused(Bytes::from(body)));
-        *response.status_mut() = answer.status;
-        let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static(Problem::MEDIA_TYPE),
-        );
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if answer.kind.is_some() {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if let Some(challenge) = self.reason.challenge() {
-            headers.insert(header::WWW_AUTHENTICATE, challenge);
-        }
-        response.extensions_mut().insert(self);
-        response
-    }
-}
-
-/// What a caller is told, apart from the details.
-struct Answer {
-    status: StatusCode,
-    /// A problem type of the registry; `None` when the status says it all.
-    kind: Option<&'static str>,
-    title: &'static str,
-}
-
-impl RefusalReason {
-    /// What a response of status 401 must ask for, and why if the request had it: RFC 6750 section 3.
-    fn challenge(self) -> Option<HeaderValue> {
-        match self {
-            Self::MissingToken => Some(HeaderValue::from_static("Bearer")),
-            Self::InvalidToken => Some(HeaderValue::from_static("Bearer error=\"invalid_token\"")),
-            Self::Spent
-            | Self::Blocked
-            | Self::Suppressed
-            | Self::NoLease
-            | Self::Overflow
-            | Self::QueueFull
-            | Self::MissingKey => None,
-        }
-    }
-
-    fn answer(self) -> Answer {
-        match self {
-            Self::Spent | Self::Blocked | Self::Suppressed => Answer {
-                status: StatusCode::TOO_MANY_REQUESTS,
-                kind: Some("quota-exceeded"),
-                title: "Request cannot be satisfied as assigned quota has been exceeded",
-            },
-            Self::NoLease | Self::Overflow | Self::QueueFull => Answer {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                kind: Some("temporary-reduced-capacity"),
-                title: "Request cannot be satisfied due to temporary server capacity constraints",
-            },
-            Self::MissingKey => Answer {
-                status: StatusCode::BAD_REQUEST,
-                kind: None,
-                title: "Bad Request",
-            },
-            Self::MissingToken | Self::InvalidToken => Answer {
-                status: StatusCode::UNAUTHORIZED,
-                kind: None,
-                title: "Unauthorized",
-            },
         }
     }
 }

@@ -1,11 +1,17 @@
 //! The service that a layer puts around another.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use http::{Request, Response};
 use tower_service::Service;
 
-use crate::{RequestHead, ResponseFuture, admission::Verdict, body::LimitBody, layer::Decider};
+use crate::{
+    RequestHead, ResponseFuture, admission::Verdict, body::LimitBody, layer::Decider,
+    manner::Manner,
+};
 
 /// A service held to limits. It answers what it refuses itself; the inner service's error type stays.
 ///
@@ -14,11 +20,16 @@ use crate::{RequestHead, ResponseFuture, admission::Verdict, body::LimitBody, la
 pub struct LimitService<S> {
     inner: S,
     decider: Decider,
+    manner: Arc<Manner>,
 }
 
 impl<S> LimitService<S> {
-    pub(crate) fn new(inner: S, decider: Decider) -> Self {
-        Self { inner, decider }
+    pub(crate) fn new(inner: S, decider: Decider, manner: Arc<Manner>) -> Self {
+        Self {
+            inner,
+            decider,
+            manner,
+        }
     }
 }
 
@@ -35,14 +46,20 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        match self.decider.decide(&RequestHead::of(&request)) {
-            Verdict::Admitted(fields) => ResponseFuture::forward(self.inner.call(request), fields),
-            Verdict::Refused(denial) => ResponseFuture::refuse(denial),
+        let head = RequestHead::of(&request);
+        match self.decider.decide(&head) {
+            Verdict::Admitted(fields) => {
+                let fields = self.manner.of_admitted(fields);
+                ResponseFuture::forward(self.inner.call(request), fields)
+            }
+            Verdict::Refused(denial) => {
+                ResponseFuture::refuse(self.manner.of_refused(*denial, &head))
+            }
             Verdict::Waits(waiting) => {
                 // The request waits with the service that is ready for it; the next one finds a clone, and makes that ready.
                 let clone = self.inner.clone();
                 let ready = std::mem::replace(&mut self.inner, clone);
-                ResponseFuture::wait(waiting, ready, request)
+                ResponseFuture::wait(waiting, ready, request, Arc::clone(&self.manner))
             }
         }
     }

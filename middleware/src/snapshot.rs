@@ -61,6 +61,17 @@ pub struct LimitSnapshot {
     pub refused: f64,
     /// How many requests wait.
     pub waiting: u32,
+    /// Why the limit cannot do what it should; null when it can.
+    pub fault: Option<LimitFault>,
+}
+
+/// Why a limit cannot do what it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LimitFault {
+    /// The resource counts what is in use at one time, and a limit wears it as a rate: there is no lease, and the fallback counts.
+    NotARate,
 }
 
 /// What is held of a resource.
@@ -90,6 +101,7 @@ impl LimitSnapshot {
             admitted: view.tally.admitted,
             refused: view.tally.refused,
             waiting: view.waiting,
+            fault: view.misworn.then_some(LimitFault::NotARate),
         }
     }
 }

@@ -305,10 +305,12 @@ impl<T: Transport> Worker<T> {
         let fallback = tracked.limiter.settings().fallback.get();
         let standing = publish::standing(holding, tracked.knowledge(now), fallback);
         let per = publish::per(told);
+        let in_use = publish::counts_in_use(told);
+        tracked.limiter.set_misworn(in_use);
         tracked.limiter.publish(standing, now);
         self.meter
             .published(&mut tracked.lease_state, &tracked.limiter, standing, per);
-        if publish::counts_in_use(told)
+        if in_use
             && !std::mem::replace(&mut tracked.warned, true)
             && let Some(left_out) = self.gauges.now(now)
         {

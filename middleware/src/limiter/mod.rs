@@ -62,6 +62,8 @@ pub(crate) struct Limiter {
     /// Whether the leasing side has been told that the lease runs low, and has not looked yet.
     hungry: AtomicBool,
     tenure: AtomicU8,
+    /// Whether the resource turned out to be no rate.
+    misworn: AtomicBool,
 }
 
 /// Running totals of cost.
@@ -145,6 +147,7 @@ impl Limiter {
             line: Mutex::default(),
             hungry: AtomicBool::new(false),
             tenure: AtomicU8::new(tenure),
+            misworn: AtomicBool::new(false),
         }
     }
 
@@ -178,6 +181,11 @@ impl Limiter {
     /// or refused, and would wait for ever if nobody asked for it.
     pub(crate) fn attempted(&self) -> f64 {
         self.admitted.load() + self.refused.load() + self.undecided.load()
+    }
+
+    /// Keeps whether the resource counts what is in use at one time, and so is no rate.
+    pub(crate) fn set_misworn(&self, misworn: bool) {
+        self.misworn.store(misworn, Ordering::Relaxed);
     }
 
     /// How many requests wait.

@@ -1,5 +1,7 @@
 //! What is shown of a limiter to whoever debugs it.
 
+use std::sync::atomic::Ordering;
+
 use doorman_openapi::Moment;
 
 use super::{Limiter, Tally, bucket::Flow};
@@ -16,6 +18,8 @@ pub(crate) struct LimiterView {
     /// The whole limit, and the seconds it is counted over; `None` when it was not told.
     pub(crate) limit: Option<f64>,
     pub(crate) per: f64,
+    /// Whether the resource turned out to be no rate.
+    pub(crate) misworn: bool,
 }
 
 /// What may be used, and until when.
@@ -50,6 +54,7 @@ impl Limiter {
             }),
             limit: published.policy.map(|policy| policy.limit),
             per: published.policy.map_or(1.0, |policy| policy.per),
+            misworn: self.misworn.load(Ordering::Relaxed),
         }
     }
 }

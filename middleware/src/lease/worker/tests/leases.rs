@@ -1,6 +1,9 @@
 //! What is leased, and when it is asked for.
 
+use doorman_openapi::Unit;
+
 use super::*;
+use crate::LimitFault;
 
 #[tokio::test(start_paused = true)]
 async fn leases_for_what_the_program_names() {
@@ -147,4 +150,36 @@ async fn what_is_asked_for_has_the_priority_of_its_limits() {
         .collect();
     asked.sort_unstable();
     assert_eq!(asked, [("api", 5), ("db", -1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gauge_that_is_worn_as_a_rate_is_a_fault_in_the_snapshot_until_it_is_a_rate() {
+    let in_use = |unit| {
+        move |call: &Call| match call.capacity() {
+            Some(request) => {
+                let mut response = grant_all(&request, 10.0);
+                for answer in &mut response.resources {
+                    answer.unit = Some(unit);
+                }
+                response.into()
+            }
+            None => Reply::json(200, &serde_json::json!({})),
+        }
+    };
+    let plane = Plane::new(in_use(Unit::Gauge));
+    let (doorman, _worker) = run(builder(), &plane);
+    let _rate = doorman.rate("db");
+    let fault = || doorman.snapshot().limits[0].fault;
+    assert_eq!(fault(), None);
+    doorman.ready(SECOND).await.unwrap();
+    assert_eq!(
+        (fault(), held(&doorman, "db")),
+        (Some(LimitFault::NotARate), None)
+    );
+    let shown = serde_json::to_value(doorman.snapshot()).unwrap();
+    assert_eq!(shown["limits"][0]["fault"], "not_a_rate");
+
+    plane.now(in_use(Unit::Rate));
+    sleep(5 * SECOND).await;
+    assert_eq!((fault(), held(&doorman, "db")), (None, Some(10.0)));
 }

@@ -1,0 +1,135 @@
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use http_body::Body as _;
+
+use crate::{
+    Callers, Doorman, ForwardedHeader, Key, Limit, MissingKey, OnLimit, Refusal, RefusalReason,
+    TrustedProxies, per_second,
+    testing::{Answer, body, header, inner, send, status},
+};
+
+fn one_a_second() -> Limit {
+    Limit::local(per_second(1)).named("mine")
+}
+
+fn grpc() -> Request<()> {
+    let request = Request::post("/orders.Orders/Get").header("content-type", "application/grpc");
+    request.body(()).unwrap()
+}
+
+fn refusal(answer: &Answer) -> RefusalReason {
+    answer.extensions().get::<Refusal>().unwrap().reason()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_does_not_tell_its_limits_still_says_when_to_come_back() {
+    let layer = Doorman::unlimited().layer([one_a_second()]).headers(false);
+    let service = inner(&layer);
+    for expected in [200, 429] {
+        let answer = send(&service, Request::new(())).await;
+        assert_eq!(answer.status(), expected);
+        assert_eq!(header(&answer, "ratelimit"), "");
+        assert_eq!(header(&answer, "ratelimit-policy"), "");
+        let again = if expected == 429 { "1" } else { "" };
+        assert_eq!(header(&answer, "retry-after"), again);
+    }
+    let telling = inner(&layer.headers(true));
+    let answer = send(&telling, Request::new(())).await;
+    assert_eq!(header(&answer, "ratelimit-policy"), r#""mine";q=1;w=1"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_answers_instead_and_knows_why_and_whom() {
+    let callers =
+        Callers::new().trusted_proxies(TrustedProxies::hops(1, ForwardedHeader::XForwardedFor));
+    let layer = Doorman::unlimited()
+        .with_callers(callers)
+        .layer([one_a_second()])
+        .on_refusal(|refusal, head| {
+            let text = format!(
+                "{} {:?} {:?}",
+                refusal.limit(),
+                head.uri(),
+                head.client_ip()
+            );
+            let mut response = http::Response::new(text);
+            *response.status_mut() = StatusCode::IM_A_TEAPOT;
+            response
+        });
+    let service = inner(&layer);
+    assert_eq!(status(&service).await, 200);
+    let request = Request::get("/a").header("x-forwarded-for", "192.0.2.1");
+    let answer = send(&service, request.body(()).unwrap()).await;
+    assert_eq!(answer.status(), 418);
+    assert_eq!(header(&answer, "content-type"), "");
+    assert_eq!(header(&answer, "ratelimit"), r#""mine";r=0;t=1"#);
+    assert_eq!(refusal(&answer), RefusalReason::Spent);
+    assert_eq!(body(answer).await, "mine /a Some(192.0.2.1)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_in_vain_is_answered_by_the_closure_too() {
+    let delay = OnLimit::Delay {
+        at_most: Duration::from_secs(5),
+    };
+    let (doorman, _worker) = {
+        let (nobody, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();
+        Doorman::builder("http://a").build_with(nobody).unwrap()
+    };
+    let pessimistic = Limit::rate("db")
+        .on_limit(delay)
+        .fallback(crate::Fallback::Pessimistic)
+        .wait_for_lease(Duration::from_secs(1));
+    let layer = doorman
+        .layer([pessimistic])
+        .on_refusal(|_, head| http::Response::new(head.uri().path().to_owned()));
+    let answer = send(&inner(&layer), Request::get("/late").body(()).unwrap()).await;
+    assert_eq!(refusal(&answer), RefusalReason::NoLease);
+    assert_eq!(body(answer).await, "/late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_grpc_a_spent_limit_is_resource_exhausted_and_nothing_but_headers() {
+    let limit = Limit::local(per_second(1)).named("käse");
+    let service = inner(&Doorman::unlimited().layer([limit]));
+    assert_eq!(body(send(&service, grpc()).await).await, "ok");
+    tokio::time::advance(Duration::from_millis(700)).await;
+
+    let answer = send(&service, grpc()).await;
+    assert_eq!(answer.status(), 200);
+    for (name, expected) in [
+        ("content-type", "application/grpc"),
+        ("grpc-status", "8"),
+        (
+            "grpc-message",
+            "the limit `k%C3%A4se` is spent; try again in 1 s",
+        ),
+        ("grpc-retry-pushback-ms", "300"),
+        ("retry-after", "1"),
+        ("ratelimit", r#""k?se";r=0;t=1"#),
+    ] {
+        assert_eq!(header(&answer, name), expected, "{name}");
+    }
+    assert_eq!(refusal(&answer), RefusalReason::Spent);
+    // What HTTP/2 sends as one frame of headers that ends the stream.
+    assert!(answer.body().is_end_stream());
+    assert_eq!(body(answer).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_grpc_what_is_not_the_callers_doing_is_unavailable_and_a_missing_key_is_invalid() {
+    let pessimistic = Limit::rate("db").fallback(crate::Fallback::Pessimistic);
+    let keyed = Key::template("{header:x-tenant}").unwrap();
+    let strict = Limit::local_per(keyed, per_second(1)).on_missing_key(MissingKey::Reject);
+    let (nobody, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();
+    let (doorman, _worker) = Doorman::builder("http://a").build_with(nobody).unwrap();
+    for (limit, code, comes_back) in [(pessimistic, "14", true), (strict, "3", false)] {
+        let answer = send(&inner(&doorman.layer([limit])), grpc()).await;
+        assert_eq!(answer.status(), 200);
+        assert_eq!(header(&answer, "grpc-status"), code);
+        for name in ["grpc-retry-pushback-ms", "retry-after"] {
+            assert_eq!(header(&answer, name).is_empty(), !comes_back, "{name}");
+        }
+    }
+}
