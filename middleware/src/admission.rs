@@ -6,17 +6,20 @@ mod following;
 mod tests;
 mod turns;
 
-use std::{future::Future, iter::zip, pin::Pin, ptr, sync::Arc};
+use std::{cell::OnceCell, future::Future, iter::zip, pin::Pin, ptr, sync::Arc};
 
 use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
 pub(crate) use self::{armed::Armed, following::Following};
-use self::{armed::Asked, turns::Turns};
+use self::{
+    armed::{Asked, Question},
+    turns::Turns,
+};
 use crate::{
     Callers, Limit, Refusal, RequestHead, clock,
     headers::Fields,
-    limiter::{Patience, Registry},
+    limiter::{Found, Patience, Registry, Taken},
     meter::Outcome,
 };
 
@@ -46,7 +49,26 @@ pub(crate) struct Denial {
 }
 
 /// One entry a limit, `None` where it does not apply.
+type Finds<'r> = SmallVec<[OnceCell<Found<'r>>; 2]>;
+type Questions<'f> = SmallVec<[Option<Question<'f>>; 2]>;
+type AllTaken = SmallVec<[Option<Taken>; 2]>;
 type AskedOfAll = SmallVec<[Option<Asked>; 2]>;
+
+/// Those limits that apply and have been taken of.
+fn taken_of<'a, 'f>(
+    questions: &'a Questions<'f>,
+    all: &'a AllTaken,
+) -> impl Iterator<Item = (&'a Question<'f>, &'a Taken)> {
+    zip(questions, all).filter_map(|(question, taken)| question.as_ref().zip(taken.as_ref()))
+}
+
+/// Who is asked is held from now on, for it may take a while.
+fn at_leisure(questions: Questions<'_>) -> AskedOfAll {
+    let questions = questions.into_iter();
+    questions
+        .map(|question| question.map(Asked::from))
+        .collect()
+}
 
 impl Admission {
     pub(crate) fn new(
@@ -76,11 +98,17 @@ impl Admission {
 
     /// Decides on a request. A refusal leaves nothing spent.
     pub(crate) fn decide(self: &Arc<Self>, head: &RequestHead<'_>) -> Verdict {
-        let now = clock::now();
-        let mut asked = match self.ask(head) {
-            Ok(asked) => asked,
+        let found = self.places_to_find();
+        let questions = match self.ask(&found, head) {
+            Ok(questions) => questions,
             Err(refusal) => return Verdict::Refused(Box::new(refusal.into())),
         };
+        let recent = clock::recent();
+        if self.goes_at_once(&questions, recent) {
+            return Verdict::Admitted(self.fields(&questions, recent));
+        }
+        let mut asked = at_leisure(questions);
+        let now = clock::now();
         let mut pairs = zip(&self.limits, &asked);
         if pairs.any(|(armed, one)| one.as_ref().is_some_and(|one| armed.awaits_lease(one, now))) {
             return Verdict::Waits(Box::pin(Arc::clone(self).after_leases(asked)));
@@ -96,13 +124,19 @@ impl Admission {
 
     /// Decides on a request that cannot wait. A refusal leaves nothing spent.
     pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
+        let found = self.places_to_find();
+        let questions = self.ask(&found, head)?;
+        if self.goes_at_once(&questions, clock::recent()) {
+            return Ok(());
+        }
+        let mut asked = at_leisure(questions);
         let now = clock::now();
-        let mut asked = self.ask(head)?;
         for (armed, entry) in zip(&self.limits, &mut asked) {
             let Some(one) = entry else { continue };
             let taken = one.place.take(Patience::Never, now);
+            let more = taken.is_err() || one.place.runs_low();
             let registry = armed.registry(&self.registry);
-            registry.tried(&one.place, taken.is_err(), now);
+            registry.tried(one.place.limiter(), more, now);
             match taken {
                 Ok(()) => {}
                 Err(_) if armed.is_shadow() => {
@@ -124,12 +158,63 @@ impl Admission {
         Ok(())
     }
 
-    fn ask(&self, head: &RequestHead<'_>) -> Result<AskedOfAll, Refusal> {
+    /// Where each limit keeps hold of what it finds, while a request is decided.
+    fn places_to_find<'r>(&self) -> Finds<'r> {
+        self.limits.iter().map(|_| OnceCell::new()).collect()
+    }
+
+    /// What a request asks of every limit.
+    fn ask<'r: 'f, 'f>(
+        &'r self,
+        found: &'f Finds<'r>,
+        head: &RequestHead<'_>,
+    ) -> Result<Questions<'f>, Refusal> {
         let head = head.seen_by(&self.callers);
-        self.limits
-            .iter()
-            .map(|armed| armed.ask(&self.registry, &head))
-            .collect()
+        let mut questions = Questions::new();
+        for (armed, found) in zip(&self.limits, found) {
+            questions.push(armed.ask(&self.registry, found, &head)?);
+        }
+        Ok(questions)
+    }
+
+    /// Takes what is asked of every limit, and counts the request as admitted, if it may go at once; else takes nothing.
+    fn goes_at_once(&self, questions: &Questions<'_>, recent: Moment) -> bool {
+        let mut all = AllTaken::new();
+        for (armed, question) in zip(&self.limits, questions) {
+            let taken = question
+                .as_ref()
+                .map(|asked| armed.take_at_once(asked, recent));
+            if matches!(taken, Some(None)) {
+                for (question, taken) in taken_of(questions, &all) {
+                    question.limiter.undo(taken, recent);
+                }
+                return false;
+            }
+            all.push(taken.flatten());
+        }
+        for (armed, (question, taken)) in zip(&self.limits, zip(questions, &all)) {
+            if let (Some(question), Some(taken)) = (question, taken) {
+                let limiter = question.limiter;
+                limiter.keep(taken);
+                armed.meter.admitted(false, || limiter.fallback_at(recent));
+                let registry = armed.registry(&self.registry);
+                registry.tried(limiter, taken.runs_low, recent);
+            }
+        }
+        true
+    }
+
+    /// What the response to a request that goes at once says.
+    fn fields(&self, questions: &Questions<'_>, recent: Moment) -> Fields {
+        let mut fields = Fields::default();
+        for (armed, question) in zip(&self.limits, questions) {
+            if let Some(question) = question
+                && !armed.is_shadow()
+            {
+                fields.add(&armed.field, &question.limiter.reading(recent), recent);
+            }
+        }
+        fields
     }
 
     /// Takes a place of every limit, or of none.
@@ -137,8 +222,9 @@ impl Admission {
         for (armed, entry) in zip(&self.limits, &mut *asked) {
             let Some(one) = entry else { continue };
             let taken = one.place.take(armed.patience(now), now);
+            let more = taken.is_err() || one.place.runs_low();
             let registry = armed.registry(&self.registry);
-            registry.tried(&one.place, taken.is_err(), now);
+            registry.tried(one.place.limiter(), more, now);
             match taken {
                 Ok(()) => {}
                 Err(_) if armed.is_shadow() => {

@@ -1,19 +1,28 @@
 //! The one door to the time: everything else is told what time it is.
 
+mod recent;
+
 use doorman_openapi::Moment;
+#[cfg(not(test))]
+use rustix::time::{ClockId, clock_gettime};
+
+pub(crate) use self::recent::{SLACK_NANOS, recent};
 
 /// Now, on the clock that runs through a suspend where the system has one (Linux): a process that slept past the end of its lease
 /// must find it ended.
 #[cfg(not(test))]
 pub(crate) fn now() -> Moment {
-    use rustix::time::{ClockId, clock_gettime};
-
     #[cfg(target_os = "linux")]
     const CLOCK: ClockId = ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]
     const CLOCK: ClockId = ClockId::Monotonic;
 
-    let time = clock_gettime(CLOCK);
+    read(CLOCK)
+}
+
+#[cfg(not(test))]
+fn read(clock: ClockId) -> Moment {
+    let time = clock_gettime(clock);
     // Neither part is ever negative on these clocks; the cast of the parts cannot lose anything for 292 years.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);

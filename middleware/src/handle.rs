@@ -252,7 +252,7 @@ mod tests {
         let settings = Arc::new(LimiterSettings::default());
         for doorman in [Doorman::unlimited(), Doorman::fixed([("db", 10.0)])] {
             let keys = 0..=MAX_KEYS;
-            let made = keys.filter_map(|key| doorman.registry.keyed(&key.to_string(), &settings));
+            let made = keys.filter_map(|key| doorman.registry.key(&key.to_string(), &settings));
             assert_eq!(made.count(), MAX_KEYS);
         }
     }

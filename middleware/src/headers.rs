@@ -4,9 +4,9 @@
 //! `RateLimit-Policy` says the whole limit of the resource, the same on every instance, and `RateLimit` what this instance would
 //! admit now.
 
-use bytes::Bytes;
 use doorman_openapi::Moment;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 use crate::limiter::{Policy, Reading};
 
@@ -26,9 +26,12 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 /// The fields of one response.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fields {
-    policy: String,
-    limit: String,
+    policy: Line,
+    limit: Line,
 }
+
+/// The text of a field. One item usually fits without an allocation, so that a response costs only those that its headers make.
+type Line = SmallVec<[u8; 48]>;
 
 /// The name of a limit, as a structured field spells it: a quoted string of printable ASCII.
 #[derive(Debug, Clone)]
@@ -83,7 +86,7 @@ impl Fields {
         for (name, value) in [(POLICY, self.policy), (LIMIT, self.limit)] {
             // Printable ASCII always makes a value.
             if !value.is_empty()
-                && let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value))
+                && let Ok(value) = HeaderValue::from_bytes(&value)
             {
                 headers.append(name, value);
             }
@@ -91,17 +94,17 @@ impl Fields {
     }
 }
 
-fn add(list: &mut String, name: &FieldName, first: (&str, u64), second: (&str, u64)) {
-    if list.is_empty() {
-        // Room for two integers, so that one item takes one allocation.
-        list.reserve(name.0.len().saturating_add(36));
-    } else {
-        list.push_str(", ");
+fn add(list: &mut Line, name: &FieldName, first: (&str, u64), second: (&str, u64)) {
+    if !list.is_empty() {
+        list.extend_from_slice(b", ");
     }
-    list.push_str(&name.0);
+    list.extend_from_slice(name.0.as_bytes());
     for (parameter, value) in [first, second] {
-        list.extend([";", parameter, "="]);
-        list.push_str(itoa::Buffer::new().format(value.min(MAX_INTEGER)));
+        list.push(b';');
+        list.extend_from_slice(parameter.as_bytes());
+        list.push(b'=');
+        let mut digits = itoa::Buffer::new();
+        list.extend_from_slice(digits.format(value.min(MAX_INTEGER)).as_bytes());
     }
 }
 

@@ -94,7 +94,8 @@ impl Rate {
         let mut place = Place::new(Arc::clone(&self.limiter), cost);
         let now = clock::now();
         let taken = place.take(patience, now);
-        self.registry.tried(&place, taken.is_err(), now);
+        let more = taken.is_err() || place.runs_low();
+        self.registry.tried(place.limiter(), more, now);
         taken.map_err(|refused| self.refusal(refused))?;
         Ok(place)
     }

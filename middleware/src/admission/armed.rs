@@ -1,7 +1,7 @@
 //! One limit of a layer, ready to decide: whom it asks on behalf of a request, how long, and what it says when it refuses.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,10 +11,12 @@ use std::{
 use doorman_openapi::{Moment, ResourceId};
 
 use crate::{
-    Limit, MissingKey, OnLimit, Refusal, RequestHead,
+    Cost, Limit, MissingKey, OnLimit, Refusal, RequestHead,
     headers::FieldName,
     key::Made,
-    limiter::{Limiter, LimiterSettings, Patience, Place, Refused, Registry, Why},
+    limiter::{
+        FirstLease, Found, Limiter, LimiterSettings, Patience, Place, Refused, Registry, Taken, Why,
+    },
     meter::{LimitMeter, Outcome},
     rules::Scope,
 };
@@ -47,7 +49,29 @@ enum Target {
     },
 }
 
-/// What a request asks of one limit.
+/// What a request asks of one limit, and of whom.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question<'f> {
+    pub(super) limiter: &'f Arc<Limiter>,
+    pub(super) cost: Cost,
+    room: Room,
+}
+
+impl From<Question<'_>> for Asked {
+    fn from(question: Question<'_>) -> Self {
+        let Question {
+            limiter,
+            cost,
+            room,
+        } = question;
+        Self {
+            place: Place::new(Arc::clone(limiter), cost),
+            room,
+        }
+    }
+}
+
+/// The same, when it takes longer than a moment.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) place: Place,
@@ -137,11 +161,12 @@ impl Armed {
     }
 
     /// What a request asks of this limit; `None` when the limit does not apply to it.
-    pub(super) fn ask(
-        &self,
-        registry: &Registry,
+    pub(super) fn ask<'r: 'f, 'f>(
+        &'r self,
+        registry: &'r Registry,
+        found: &'f OnceCell<Found<'r>>,
         head: &RequestHead<'_>,
-    ) -> Result<Option<Asked>, Refusal> {
+    ) -> Result<Option<Question<'f>>, Refusal> {
         if self.scope.as_ref().is_some_and(|scope| !scope.covers(head)) {
             return Ok(None);
         }
@@ -151,7 +176,7 @@ impl Armed {
         }
         let registry = self.registry(registry);
         let (limiter, room) = match &self.target {
-            Target::Fixed(limiter) => (Arc::clone(limiter), Room::Own),
+            Target::Fixed(limiter) => (limiter, Room::Own),
             Target::Keyed {
                 settings,
                 overflow,
@@ -160,11 +185,12 @@ impl Armed {
                 // Taken out and put back, for a closure of a key may itself come through here.
                 let mut id = ID.take();
                 let made = self.limit.key.write(head, &mut id);
-                let found = match (made, self.limit.on_missing_key) {
+                let target = match (made, self.limit.on_missing_key) {
                     (Made::Whole, _) | (Made::Missing(_), MissingKey::Shared) => {
-                        Ok(Some(match registry.keyed(&id, settings) {
+                        let found = found.get_or_init(|| registry.found());
+                        Ok(Some(match registry.keyed(found, &id, settings) {
                             Some(limiter) => (limiter, Room::Own),
-                            None => (registry.overflow(overflow, settings), Room::Overflow),
+                            None => (registry.overflow(found, overflow, settings), Room::Overflow),
                         }))
                     }
                     (Made::Missing(_), MissingKey::Skip) => {
@@ -182,17 +208,30 @@ impl Armed {
                     }
                 };
                 ID.set(id);
-                let Some(found) = found? else {
+                let Some((limiter, room)) = target? else {
                     return Ok(None);
                 };
-                if !found.0.agrees(settings) && !warned.swap(true, Ordering::Relaxed) {
-                    warn_of_other_settings(&self.limit.name, &found.0);
+                if !limiter.agrees(settings) && !warned.swap(true, Ordering::Relaxed) {
+                    warn_of_other_settings(&self.limit.name, limiter);
                 }
-                found
+                (limiter, room)
             }
         };
-        let place = Place::new(limiter, self.limit.cost.of(head));
-        Ok(Some(Asked { place, room }))
+        Ok(Some(Question {
+            limiter,
+            cost: self.limit.cost.of(head),
+            room,
+        }))
+    }
+
+    /// Takes what is asked, if the request may go at once.
+    pub(super) fn take_at_once(&self, asked: &Question<'_>, recent: Moment) -> Option<Taken> {
+        let first_lease = if self.limit.wait_for_lease.is_zero() {
+            FirstLease::NotNeeded
+        } else {
+            FirstLease::Awaited
+        };
+        asked.limiter.take_at_once(asked.cost, first_lease, recent)
     }
 
     /// Whether it only counts what it would refuse.

@@ -12,7 +12,7 @@ fn fields(name: &str, policy: Option<(f64, f64)>, left: f64, rate: Option<f64>) 
     };
     let mut fields = Fields::default();
     fields.add(&FieldName::new(name), &reading, now);
-    [fields.policy, fields.limit]
+    [fields.policy, fields.limit].map(|line| String::from_utf8(line.to_vec()).unwrap())
 }
 
 fn policy(limit: f64, per: f64) -> String {
@@ -78,8 +78,8 @@ fn fields_of_another_layer_stay() {
     let mut headers = HeaderMap::new();
     headers.insert(LIMIT, HeaderValue::from_static(r#""inner";r=1;t=1"#));
     let fields = Fields {
-        policy: String::new(),
-        limit: r#""outer";r=2;t=1"#.to_owned(),
+        policy: Line::new(),
+        limit: Line::from_slice(br#""outer";r=2;t=1"#),
     };
     fields.append_to(&mut headers);
     let lines: Vec<_> = headers.get_all(LIMIT).iter().collect();

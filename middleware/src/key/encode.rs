@@ -17,8 +17,24 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
+/// Whether a byte stands for itself.
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() | matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
 /// Appends a value, percent-encoded; stops soon after the id has become too long.
 pub(super) fn push(id: &mut String, value: &[u8]) {
+    // Most values need no encoding. No byte is looked for, so that many are looked at in one step.
+    let as_it_is = value
+        .iter()
+        .fold(true, |all, byte| all & is_unreserved(*byte));
+    if as_it_is
+        && value.len() <= MAX_ID
+        && let Ok(value) = str::from_utf8(value)
+    {
+        id.push_str(value);
+        return;
+    }
     for piece in percent_encode(value, RESERVED) {
         id.push_str(piece);
         if id.len() > MAX_ID {
@@ -71,6 +87,19 @@ pub(super) fn push_text(id: &mut String, text: &str) {
             push(id, character.encode_utf8(&mut buffer).as_bytes());
         } else {
             id.push(character);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_for_itself_is_what_is_not_encoded() {
+        for byte in 0..=u8::MAX {
+            let encoded = percent_encode(&[byte], RESERVED).to_string();
+            assert_eq!(is_unreserved(byte), encoded.len() == 1, "{encoded}");
         }
     }
 }

@@ -9,7 +9,8 @@ use super::{agenda::Agenda, entry::Entry};
 /// The only way to change an entry is through here, so that the agendas always tell the truth.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
-    entries: HashMap<ResourceId, Entry, foldhash::fast::RandomState>,
+    /// Boxed, so that room for more, of which a map always has a good deal, costs little.
+    entries: HashMap<ResourceId, Box<Entry>, foldhash::fast::RandomState>,
     /// Those that wait, by when they are due.
     due: Agenda,
     /// Those that have a lease, by when it ends.
@@ -18,7 +19,7 @@ pub(super) struct Resources {
 
 impl Resources {
     pub(super) fn get(&self, id: &ResourceId) -> Option<&Entry> {
-        self.entries.get(id)
+        self.entries.get(id).map(Box::as_ref)
     }
 
     /// Takes a resource up; one that is there stays as it is.
@@ -26,11 +27,11 @@ impl Resources {
         if let hash_map::Entry::Vacant(vacant) = self.entries.entry(id.clone()) {
             self.due.shift(id, None, entry.due());
             self.ends.shift(id, None, entry.ends());
-            vacant.insert(entry);
+            vacant.insert(Box::new(entry));
         }
     }
 
-    pub(super) fn remove(&mut self, id: &ResourceId) -> Option<Entry> {
+    pub(super) fn remove(&mut self, id: &ResourceId) -> Option<Box<Entry>> {
         let entry = self.entries.remove(id)?;
         self.due.shift(id, entry.due(), None);
         self.ends.shift(id, entry.ends(), None);
@@ -55,7 +56,7 @@ impl Resources {
     pub(super) fn waiting(&self) -> impl Iterator<Item = (Moment, &ResourceId, &Entry)> {
         self.due
             .iter()
-            .filter_map(|(due, id)| Some((due, id, self.entries.get(id)?)))
+            .filter_map(|(due, id)| Some((due, id, self.get(id)?)))
     }
 
     /// Those that have a lease, the first to end first.

@@ -111,7 +111,8 @@ pub(super) struct Look {
 
 #[derive(Debug, Default)]
 pub(super) struct Limiters {
-    tracked: HashMap<ResourceId, Tracked, foldhash::fast::RandomState>,
+    /// Boxed, so that room for more, of which a map always has a good deal, costs little.
+    tracked: HashMap<ResourceId, Box<Tracked>, foldhash::fast::RandomState>,
     /// One look at each, the next first.
     looks: BinaryHeap<Reverse<(Moment, ResourceId)>>,
 }
@@ -134,16 +135,18 @@ impl Limiters {
             warned: false,
             lease_state: LeaseState::default(),
         };
-        self.tracked.insert(id.clone(), tracked);
+        self.tracked.insert(id.clone(), Box::new(tracked));
         self.looks.push(Reverse((now, id)));
     }
 
     pub(super) fn get_mut(&mut self, id: &ResourceId) -> Option<&mut Tracked> {
-        self.tracked.get_mut(id)
+        self.tracked.get_mut(id).map(Box::as_mut)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&ResourceId, &Tracked)> {
-        self.tracked.iter()
+        self.tracked
+            .iter()
+            .map(|(id, tracked)| (id, tracked.as_ref()))
     }
 
     /// When to look next.
@@ -155,7 +158,7 @@ impl Limiters {
 
     /// What the limiter of a resource wants now, to be sent at once.
     pub(super) fn report(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
-        let tracked = self.tracked.get_mut(id)?;
+        let tracked = self.get_mut(id)?;
         let demand = tracked.look(now);
         if tracked.report_interval.is_some() {
             let total = tracked.limiter.attempted();
@@ -199,7 +202,7 @@ impl Limiters {
     }
 
     /// Looks at it no more.
-    pub(super) fn remove(&mut self, id: &ResourceId) -> Option<Tracked> {
-        self.tracked.remove(id)
+    pub(super) fn remove(&mut self, id: &ResourceId) {
+        self.tracked.remove(id);
     }
 }

@@ -12,6 +12,7 @@ use super::{
     bucket::{Flow, Take, View},
     line::{Line, Ticket},
     published::Published,
+    ring,
     wait::Waits,
 };
 use crate::{Cost, clock};
@@ -235,7 +236,7 @@ impl Drop for Place {
 
 impl Limiter {
     /// Takes back what has not overflowed meanwhile, and lets those behind move up.
-    fn take_back(
+    pub(super) fn take_back(
         &self,
         take: Take,
         mut line: MutexGuard<'_, Line>,
@@ -244,10 +245,8 @@ impl Limiter {
     ) {
         let returned = take.returnable(&self.view(&self.read(), now));
         self.spent.update(|spent| spent - returned);
-        let moved = line.pull(left, returned);
-        drop(line);
-        if moved {
-            self.ring();
+        if line.pull(left, returned) {
+            ring(line);
         }
     }
 

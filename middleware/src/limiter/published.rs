@@ -21,7 +21,7 @@ pub(super) struct Published {
     pub(super) admission: f64,
 }
 
-pub(super) const WORDS: usize = 11;
+pub(super) const WORDS: usize = 10;
 
 /// The probability of what is not left to chance.
 const ALWAYS: f64 = 1.0;
@@ -42,9 +42,14 @@ impl Published {
         Some(self.refresh_at).filter(|&moment| moment < Moment::NEVER)
     }
 
+    /// Whether some of what asks under the lease is refused by chance.
+    pub(super) fn is_suppressed(&self) -> bool {
+        self.admission < ALWAYS
+    }
+
     /// Whether chance lets a request pass that asks under the lease. For all that is not suppressed it does.
     pub(super) fn draw(&self) -> bool {
-        self.admission >= ALWAYS || fastrand::f64() < self.admission
+        !self.is_suppressed() || fastrand::f64() < self.admission
     }
 
     pub(super) fn into_words(self) -> [u64; WORDS] {
@@ -76,8 +81,8 @@ impl Published {
             flow_to_bits(lapse),
             refresh_at.as_nanos(),
             limit.to_bits(),
-            per.to_bits(),
-            u64::from(credit),
+            // No time is negative, so that its sign is free.
+            if credit { -per } else { per }.to_bits(),
             lost.to_bits(),
             admission.to_bits(),
         ]
@@ -93,11 +98,11 @@ impl Published {
             refresh_at,
             limit,
             per,
-            credit,
             lost,
             admission,
         ] = words;
         let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
+        let (per, credit) = (per.abs(), per.is_sign_negative());
         Self {
             terms: Terms {
                 issued: f64::from_bits(issued),
@@ -106,7 +111,7 @@ impl Published {
                 flow: flow_from_bits(flow),
                 ends: Moment::from_nanos(ends),
                 lapse: flow_from_bits(lapse),
-                credit: credit != 0,
+                credit,
             },
             refresh_at: Moment::from_nanos(refresh_at),
             policy: (per > 0.0).then_some(Policy { limit, per }),

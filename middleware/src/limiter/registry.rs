@@ -4,9 +4,7 @@ mod attendance;
 mod local;
 
 use std::{
-    borrow::Borrow,
     fmt,
-    hash::{Hash, Hasher},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -15,7 +13,7 @@ use std::{
 
 use doorman_openapi::{Moment, ResourceId};
 use foldhash::fast::RandomState;
-use papaya::HashMap;
+use papaya::{HashMap, HashMapRef, LocalGuard};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use self::attendance::Attendance;
@@ -23,7 +21,7 @@ use self::{
     attendance::GRACE,
     local::{Ages, Locals},
 };
-use super::{Limiter, LimiterSettings, Place, Standing};
+use super::{Limiter, LimiterSettings, Standing};
 use crate::{
     Quota, clock,
     meter::{LimitMeter, Meters},
@@ -66,7 +64,8 @@ const SPARE: u8 = 0;
 /// Every limiter of the process. Whoever admits requests holds it; the worker does not, and sees that all are gone when the channel
 /// of the nudges closes.
 pub(crate) struct Registry {
-    limiters: HashMap<Entry, (), RandomState>,
+    /// The id stands in the entry, so that it is compared while the limiter is on its way from the memory.
+    limiters: HashMap<ResourceId, Arc<Limiter>, RandomState>,
     max_keys: usize,
     /// How many limiters take up the room of a key.
     keys: AtomicUsize,
@@ -88,33 +87,49 @@ impl Registry {
         })
     }
 
+    /// For looking up what is borrowed until it is dropped: a decision that is made at once holds no limiter for longer, and where many
+    /// threads decide on one key they need not count who holds it.
+    pub(crate) fn found(&self) -> Found<'_> {
+        Found {
+            limiters: self.limiters.pin(),
+        }
+    }
+
     /// The limiter of a key made of a request; `None` when there is none yet, and no room for another.
     ///
     /// `settings` count only when it is made.
-    pub(crate) fn keyed(
+    pub(crate) fn keyed<'f>(
         &self,
+        found: &'f Found<'_>,
         resource: &str,
         settings: &Arc<LimiterSettings>,
-    ) -> Option<Arc<Limiter>> {
-        if let Some(limiter) = self.find(resource) {
-            return Some(limiter);
+    ) -> Option<&'f Arc<Limiter>> {
+        loop {
+            if let Some(limiter) = found.get(resource) {
+                return Some(limiter);
+            }
+            let resource = ResourceId::new(resource).ok()?;
+            self.forget_idle(clock::now());
+            if !self.take_room() {
+                return None;
+            }
+            self.make(resource, settings, KEYED);
         }
-        let resource = ResourceId::new(resource).ok()?;
-        self.forget_idle(clock::now());
-        if !self.take_room() {
-            return None;
-        }
-        Some(self.make(resource, settings, KEYED))
     }
 
     /// The limiter that stands in for the keys without room. It is forgotten when idle, as those are, but there is always room.
-    pub(crate) fn overflow(
+    pub(crate) fn overflow<'f>(
         &self,
+        found: &'f Found<'_>,
         resource: &ResourceId,
         settings: &Arc<LimiterSettings>,
-    ) -> Arc<Limiter> {
-        self.find(resource.as_str())
-            .unwrap_or_else(|| self.make(resource.clone(), settings, SPARE))
+    ) -> &'f Arc<Limiter> {
+        loop {
+            if let Some(limiter) = found.get(resource.as_str()) {
+                return limiter;
+            }
+            self.make(resource.clone(), settings, SPARE);
+        }
     }
 
     /// The limiter of a resource that the program names. It is there for good.
@@ -213,15 +228,13 @@ impl Registry {
     }
 
     fn insert(&self, limiter: &Arc<Limiter>) -> bool {
-        let entry = Entry(Arc::clone(limiter));
-        self.limiters.pin().try_insert(entry, ()).is_ok()
+        let id = limiter.resource().clone();
+        let limiters = self.limiters.pin();
+        limiters.try_insert(id, Arc::clone(limiter)).is_ok()
     }
 
     fn find(&self, resource: &str) -> Option<Arc<Limiter>> {
-        let limiters = self.limiters.pin();
-        limiters
-            .get_key_value(resource)
-            .map(|(entry, ())| Arc::clone(&entry.0))
+        self.found().get(resource).map(Arc::clone)
     }
 
     /// Forgets a limiter that is idle, unless it is fixed or somebody waits; says whether it did.
@@ -250,19 +263,15 @@ impl Registry {
 
     /// Every limiter there is, but those of local limits.
     pub(crate) fn limiters(&self) -> Vec<Arc<Limiter>> {
-        self.limiters
-            .pin()
-            .keys()
-            .map(|entry| Arc::clone(&entry.0))
-            .collect()
+        self.limiters.pin().values().cloned().collect()
     }
 
     /// Lets the worker know what a try has shown: that more is wanted. And whoever reads the log, that there is none.
-    pub(crate) fn tried(&self, place: &Place, refused: bool, now: Moment) {
+    pub(crate) fn tried(&self, limiter: &Arc<Limiter>, more: bool, now: Moment) {
         if let Source::Worker { attendance, .. } = &self.source {
             attendance.needed(now);
-            if refused || place.runs_low() {
-                self.hungry(place.limiter());
+            if more {
+                self.hungry(limiter);
             }
         }
     }
@@ -299,6 +308,17 @@ impl Drop for Registry {
     }
 }
 
+/// Limiters that are borrowed from the registry: none that was found is dropped before this is, even if it is forgotten meanwhile.
+pub(crate) struct Found<'r> {
+    limiters: HashMapRef<'r, ResourceId, Arc<Limiter>, RandomState, LocalGuard<'r>>,
+}
+
+impl Found<'_> {
+    fn get(&self, resource: &str) -> Option<&Arc<Limiter>> {
+        self.limiters.get(resource)
+    }
+}
+
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry")
@@ -332,29 +352,6 @@ impl Limiter {
             .ok()
     }
 }
-
-/// A limiter, found by the name of its resource.
-struct Entry(Arc<Limiter>);
-
-impl Borrow<str> for Entry {
-    fn borrow(&self) -> &str {
-        self.0.resource.as_str()
-    }
-}
-
-impl Hash for Entry {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.resource.as_str().hash(state);
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.resource == other.0.resource
-    }
-}
-
-impl Eq for Entry {}
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use doorman_openapi::ResourceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::{Attendance, Limiter, Nudge, Policy, Registry, SafeRate, Source, Standing};
+use super::{
+    Attendance, Limiter, LimiterSettings, Nudge, Policy, Registry, SafeRate, Source, Standing,
+};
 use crate::{WorkerState, clock, lease::Sharing, status::Status};
 
 /// A registry whose worker is the test.
@@ -67,6 +69,24 @@ pub(crate) fn no_lease(safe: Option<SafeRate>) -> Standing {
 }
 
 impl Registry {
+    /// The limiter of a key, for longer than a decision takes.
+    pub(crate) fn key(
+        &self,
+        resource: &str,
+        settings: &Arc<LimiterSettings>,
+    ) -> Option<Arc<Limiter>> {
+        self.keyed(&self.found(), resource, settings).cloned()
+    }
+
+    /// The limiter of the keys without room, for longer than a decision takes.
+    pub(crate) fn spare(
+        &self,
+        resource: &ResourceId,
+        settings: &Arc<LimiterSettings>,
+    ) -> Arc<Limiter> {
+        Arc::clone(self.overflow(&self.found(), resource, settings))
+    }
+
     /// Publishes for a resource that is there.
     pub(crate) fn publish(&self, resource: &str, standing: Standing) {
         self.known(resource).publish(standing, clock::now());

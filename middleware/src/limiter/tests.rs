@@ -1,3 +1,4 @@
+mod at_once;
 mod sharing;
 
 use std::{thread, time::Duration};

@@ -36,8 +36,9 @@ impl Place {
             return Ok(());
         };
         let mut hope = pin!(hope);
+        let bell = self.limiter.line().bell();
         loop {
-            let mut changed = pin!(self.limiter.bell().notified());
+            let mut changed = pin!(bell.notified());
             // From here on no publication is missed.
             changed.as_mut().enable();
             let now = clock::now();
@@ -90,8 +91,9 @@ impl Place {
         let Some(_waits) = Waits::join(&self.limiter, queue) else {
             return;
         };
+        let bell = self.limiter.line().bell();
         loop {
-            let mut changed = pin!(self.limiter.bell().notified());
+            let mut changed = pin!(bell.notified());
             changed.as_mut().enable();
             let now = clock::now();
             let Some(deadline) = self.lease_deadline(at_most).filter(|&moment| now < moment) else {

@@ -48,7 +48,10 @@ impl Plane {
                 limit: Some(Capacity::saturating(1e9)),
                 unit: Some(Unit::Rate),
                 per: Some(Seconds::from(Duration::from_secs(1))),
-                safe_capacity: SafeCapacity::AtMost(Capacity::saturating(1.0)),
+                // No more than the lease: what is guessed of a demand would be answered with it.
+                safe_capacity: SafeCapacity::AtMost(Capacity::saturating(
+                    self.capacity.get().min(1.0),
+                )),
                 admission_probability: None,
                 balance: None,
             }

@@ -19,7 +19,7 @@ fn a_resource_has_one_limiter_and_the_worker_hears_of_it_once() {
     let (registry, mut nudges) = leasing(10);
     let limiters: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| registry.keyed("tenant/acme", &settings()).unwrap()))
+            .map(|_| scope.spawn(|| registry.key("tenant/acme", &settings()).unwrap()))
             .collect();
         threads
             .into_iter()
@@ -36,11 +36,11 @@ fn a_resource_has_one_limiter_and_the_worker_hears_of_it_once() {
 #[test]
 fn past_the_bound_there_is_room_for_known_keys_and_what_the_program_names() {
     let (registry, _nudges) = leasing(2);
-    assert!(registry.keyed("a", &settings()).is_some());
-    assert!(registry.keyed("b", &settings()).is_some());
-    assert!(registry.keyed("c", &settings()).is_none());
-    assert!(registry.keyed("a", &settings()).is_some());
-    registry.overflow(&id("(overflow)"), &settings());
+    assert!(registry.key("a", &settings()).is_some());
+    assert!(registry.key("b", &settings()).is_some());
+    assert!(registry.key("c", &settings()).is_none());
+    assert!(registry.key("a", &settings()).is_some());
+    registry.spare(&id("(overflow)"), &settings());
     registry.fixed(&id("db"), &settings());
     assert_eq!(registry.limiters().len(), 4);
 }
@@ -49,28 +49,28 @@ fn past_the_bound_there_is_room_for_known_keys_and_what_the_program_names() {
 fn only_keys_take_up_their_room() {
     let (registry, _nudges) = leasing(1);
     registry.fixed(&id("api"), &settings());
-    registry.overflow(&id("(overflow)"), &settings());
-    let first = registry.keyed("a", &settings());
+    registry.spare(&id("(overflow)"), &settings());
+    let first = registry.key("a", &settings());
     assert!(first.is_some(), "what the program names takes no room");
-    assert!(registry.keyed("b", &settings()).is_none());
+    assert!(registry.key("b", &settings()).is_none());
 
     registry.fixed(&id("a"), &settings());
     assert!(
-        registry.keyed("b", &settings()).is_some(),
+        registry.key("b", &settings()).is_some(),
         "`a` is no key any more"
     );
-    assert!(registry.keyed("c", &settings()).is_none());
+    assert!(registry.key("c", &settings()).is_none());
 }
 
 #[test]
 fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
     let (registry, mut nudges) = leasing(1);
-    let first = registry.keyed("a", &settings()).unwrap();
+    let first = registry.key("a", &settings()).unwrap();
     assert!(registry.forget(&first));
     assert!(!registry.forget(&first), "was forgotten before");
     assert!(first.fix(FIXED).is_none(), "is not the one to stay");
 
-    let second = registry.keyed("a", &settings()).unwrap();
+    let second = registry.key("a", &settings()).unwrap();
     assert!(!Arc::ptr_eq(&first, &second));
     assert!(
         !registry.forget(&first),
@@ -78,7 +78,7 @@ fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
     );
     assert!(Arc::ptr_eq(
         &second,
-        &registry.keyed("a", &settings()).unwrap()
+        &registry.key("a", &settings()).unwrap()
     ));
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
@@ -87,7 +87,7 @@ fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
 #[test]
 fn what_the_program_names_is_never_forgotten_even_if_a_request_named_it_first() {
     let (registry, _nudges) = leasing(10);
-    let limiter = registry.keyed("db", &settings()).unwrap();
+    let limiter = registry.key("db", &settings()).unwrap();
     assert!(!limiter.is_fixed());
     registry.fixed(&id("db"), &settings());
     assert!(limiter.is_fixed());
@@ -101,7 +101,7 @@ async fn a_key_is_not_forgotten_while_somebody_waits_for_it() {
         fallback: Fallback::Pessimistic.into(),
         ..LimiterSettings::default()
     });
-    let limiter = registry.keyed("db", &pessimistic).unwrap();
+    let limiter = registry.key("db", &pessimistic).unwrap();
     let mut place = Place::new(Arc::clone(&limiter), Cost::ONE);
     place.take(Patience::Forever, clock::now()).unwrap();
     assert!(!registry.forget(&limiter));
@@ -112,7 +112,7 @@ async fn a_key_is_not_forgotten_while_somebody_waits_for_it() {
 #[test]
 fn hunger_is_told_once_until_it_is_heard() {
     let (registry, mut nudges) = leasing(10);
-    let limiter = registry.keyed("db", &settings()).unwrap();
+    let limiter = registry.key("db", &settings()).unwrap();
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     for _ in 0..2 {
         registry.hungry(&limiter);
@@ -126,7 +126,7 @@ fn hunger_is_told_once_until_it_is_heard() {
 #[test]
 fn the_worker_sees_when_nobody_admits_requests_any_more() {
     let (registry, mut nudges) = leasing(10);
-    let limiter = registry.keyed("db", &settings()).unwrap();
+    let limiter = registry.key("db", &settings()).unwrap();
     drop(registry);
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     assert!(nudges.is_closed() && nudges.try_recv().is_err());
