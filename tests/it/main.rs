@@ -11,6 +11,7 @@
 
 mod fleet;
 mod hostile;
+mod hyper;
 mod idle;
 mod outage;
 mod packages;

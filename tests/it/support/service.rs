@@ -24,6 +24,11 @@ impl Service {
         Self::start_program(&programs::example("rules"), server, args)
     }
 
+    /// The same of the service on plain hyper, which has limits of its own.
+    pub(crate) fn on_hyper(server: &str) -> Self {
+        Self::start_program(&programs::example("hyper"), server, &[])
+    }
+
     fn start_program(program: &Path, server: &str, args: &[&str]) -> Self {
         let mut all = vec!["--listen", "127.0.0.1:0", "--server", server];
         all.extend(args);
