@@ -1,6 +1,6 @@
 //! Numbers that many threads share without a lock.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
 
 /// A float that is changed in place.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl<const N: usize> Words<N> {
             if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
                 return words;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
     }
 
@@ -77,7 +77,7 @@ impl<const N: usize> Words<N> {
             Ordering::Relaxed,
         ) {
             even = actual & !1;
-            std::hint::spin_loop();
+            spin_loop();
         }
         // Whoever sees one of the new words must also see the odd sequence.
         fence(Ordering::Release);
@@ -93,6 +93,3 @@ impl<const N: usize> Words<N> {
         result
     }
 }
-
-#[cfg(test)]
-mod tests;

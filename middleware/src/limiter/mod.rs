@@ -3,6 +3,7 @@
 mod at_once;
 mod bucket;
 mod cell;
+mod hunger;
 mod line;
 mod live;
 mod place;
@@ -10,6 +11,8 @@ mod published;
 mod registry;
 mod settings;
 mod standing;
+mod sync;
+mod tenure;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -19,7 +22,7 @@ mod wait;
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use doorman_openapi::{Moment, ResourceId};
@@ -35,8 +38,10 @@ pub(crate) use self::{
 use self::{
     bucket::View,
     cell::{AtomicF64, Words},
+    hunger::Hunger,
     line::Line,
     published::{News, Published, WORDS},
+    tenure::Tenure,
 };
 
 /// The limiter of one resource, shared by everything in the process that spends it.
@@ -61,9 +66,8 @@ pub(crate) struct Limiter {
     /// Those who wait for their turn, and what wakes them.
     line: Mutex<Line>,
     waiting: AtomicU32,
-    /// Whether the leasing side has been told that the lease runs low, and has not looked yet.
-    hungry: AtomicBool,
-    tenure: AtomicU8,
+    hunger: Hunger,
+    tenure: Tenure,
     /// Whether the resource turned out to be no rate.
     misworn: AtomicBool,
 }
@@ -146,8 +150,8 @@ impl Limiter {
             made_at: now,
             line: Mutex::default(),
             waiting: AtomicU32::new(0),
-            hungry: AtomicBool::new(false),
-            tenure: AtomicU8::new(tenure),
+            hunger: Hunger::default(),
+            tenure: Tenure::new(tenure),
             misworn: AtomicBool::new(false),
         }
     }
@@ -232,12 +236,12 @@ impl Limiter {
 
     /// Lets the limiter report once more that it runs low. Called when the leasing side has looked.
     pub(crate) fn heard(&self) {
-        self.hungry.store(false, Ordering::Release);
+        self.hunger.heard();
     }
 
     /// Whether the leasing side must be told that the lease runs low: at most once until it has [`heard`](Self::heard).
     fn becomes_hungry(&self) -> bool {
-        !self.hungry.load(Ordering::Relaxed) && !self.hungry.swap(true, Ordering::AcqRel)
+        self.hunger.tell()
     }
 
     /// Whether it may be forgotten: one made anew has a full bucket, and knows of no debt.

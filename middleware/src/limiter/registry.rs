@@ -3,13 +3,7 @@
 mod attendance;
 mod local;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{fmt, sync::Arc};
 
 use doorman_openapi::{Moment, ResourceId};
 use foldhash::fast::RandomState;
@@ -21,7 +15,10 @@ use self::{
     attendance::GRACE,
     local::{Ages, Locals},
 };
-use super::{Limiter, LimiterSettings, Standing};
+use super::{
+    Limiter, LimiterSettings, Standing,
+    tenure::{FIXED, HELD, KEYED, Room, SPARE},
+};
 use crate::{
     Quota, clock,
     meter::{LimitMeter, Meters},
@@ -50,25 +47,12 @@ pub(crate) enum Nudge {
     Hungry(Arc<Limiter>),
 }
 
-/// Bits of a limiter's tenure: it takes up the room of a key.
-const KEYED: u8 = 1;
-/// Named in the program: it stays for good.
-const FIXED: u8 = 2;
-/// Not in the registry any more.
-const FORGOTTEN: u8 = 4;
-/// Named in a rule: it stays as long as the rule does.
-const HELD: u8 = 8;
-/// None of them: it stands in for the keys without room.
-const SPARE: u8 = 0;
-
 /// Every limiter of the process. Whoever admits requests holds it; the worker does not, and sees that all are gone when the channel
 /// of the nudges closes.
 pub(crate) struct Registry {
     /// The id stands in the entry, so that it is compared while the limiter is on its way from the memory.
     limiters: HashMap<ResourceId, Arc<Limiter>, RandomState>,
-    max_keys: usize,
-    /// How many limiters take up the room of a key.
-    keys: AtomicUsize,
+    room: Room,
     source: Source,
     meters: Meters,
     locals: Locals,
@@ -79,8 +63,7 @@ impl Registry {
     pub(crate) fn new(max_keys: usize, source: Source) -> Arc<Self> {
         Arc::new(Self {
             limiters: HashMap::with_hasher(RandomState::default()),
-            max_keys,
-            keys: AtomicUsize::new(0),
+            room: Room::for_keys(max_keys),
             source,
             meters: Meters::default(),
             locals: Locals::default(),
@@ -152,7 +135,7 @@ impl Registry {
 
     /// No rule names it any more: it is forgotten when idle, unless the program names it.
     pub(crate) fn let_go(&self, limiter: &Limiter) {
-        limiter.tenure.fetch_and(!HELD, Ordering::AcqRel);
+        limiter.tenure.let_go();
     }
 
     fn staying(
@@ -165,7 +148,7 @@ impl Registry {
             let limiter = self
                 .find(resource.as_str())
                 .unwrap_or_else(|| self.make(resource.clone(), settings, tenure));
-            if let Some(before) = limiter.fix(tenure) {
+            if let Some(before) = limiter.tenure.fix(tenure) {
                 self.give_room(before);
                 return limiter;
             }
@@ -207,12 +190,7 @@ impl Registry {
 
     /// Takes the room of one more key; false when there is none.
     fn take_room(&self) -> bool {
-        let taken = self
-            .keys
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
-                (keys < self.max_keys).then_some(keys.saturating_add(1))
-            })
-            .is_ok();
+        let taken = self.room.take();
         if taken {
             self.meters.key_comes();
         }
@@ -222,7 +200,7 @@ impl Registry {
     /// Gives back the room of a limiter that had this tenure, if it took up any.
     fn give_room(&self, tenure: u8) {
         if tenure & KEYED != 0 {
-            self.keys.fetch_sub(1, Ordering::Relaxed);
+            self.room.give_back();
             self.meters.keys_go(1);
         }
     }
@@ -242,7 +220,7 @@ impl Registry {
         if limiter.waiting() > 0 {
             return false;
         }
-        let Some(before) = limiter.retire() else {
+        let Some(before) = limiter.tenure.retire() else {
             return false;
         };
         self.limiters.pin().remove(limiter.resource().as_str());
@@ -304,7 +282,7 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        self.meters.keys_go(*self.keys.get_mut());
+        self.meters.keys_go(self.room.taken());
     }
 }
 
@@ -323,7 +301,7 @@ impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry")
             .field("limiters", &self.limiters.len())
-            .field("max_keys", &self.max_keys)
+            .field("room", &self.room)
             .finish_non_exhaustive()
     }
 }
@@ -331,25 +309,7 @@ impl fmt::Debug for Registry {
 impl Limiter {
     /// Whether it stays, whoever asks for it: the program names it, or a rule.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.tenure.load(Ordering::Acquire) & (FIXED | HELD) != 0
-    }
-
-    /// Makes it stay, and says what its tenure was; `None` when it has been forgotten already.
-    fn fix(&self, tenure: u8) -> Option<u8> {
-        self.tenure
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
-                (bits & FORGOTTEN == 0).then_some((bits & !KEYED) | tenure)
-            })
-            .ok()
-    }
-
-    /// Marks it as forgotten, and says what its tenure was; `None` when it is fixed, or was forgotten before.
-    fn retire(&self) -> Option<u8> {
-        self.tenure
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
-                (bits & (FIXED | HELD | FORGOTTEN) == 0).then_some(FORGOTTEN)
-            })
-            .ok()
+        self.tenure.stays()
     }
 }
 

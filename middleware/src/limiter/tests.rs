@@ -1,4 +1,5 @@
 mod at_once;
+mod cell;
 mod sharing;
 
 use std::{thread, time::Duration};

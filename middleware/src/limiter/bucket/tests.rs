@@ -6,8 +6,6 @@ mod reference;
 mod side_by_side;
 mod windows;
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use self::{
@@ -161,31 +159,5 @@ fn after_any_rate_single_tokens_still_count() {
             })
             .count();
         assert_eq!(admitted, 10, "{rate}");
-    }
-}
-
-proptest! {
-    /// Also where a burst is no round number in binary, and adding it again to what it was taken from comes to a little more.
-    #[test]
-    fn a_full_bucket_admits_what_costs_more_than_it_holds(
-        rate in 1.0..1_000.0_f64,
-        burst in 100..3_000_u64,
-        ticks in prop::collection::vec(2_000..5_000_i64, 1..10),
-    ) {
-        let mut bucket = Bucket::new(TICKS, Rate::Shut);
-        bucket.burst = Burst::new(Duration::from_millis(burst));
-        let supply = Supply::Lease {
-            flow: Flow::At(rate),
-            ends: Moment::NEVER,
-            lapse: Flow::Shut,
-            left: None,
-        };
-        bucket.switch(supply, moment(0));
-        let mut tick = 0;
-        for ticks in ticks {
-            tick += ticks;
-            let take = bucket.next(4_000 * TICKS, moment(tick));
-            prop_assert!(bucket.admits(take, moment(tick)));
-        }
     }
 }

@@ -43,7 +43,7 @@ impl Registry {
             quota,
             ages: Ages::default(),
         };
-        let local = Self::new(self.max_keys, source);
+        let local = Self::new(self.room.most(), source);
         self.locals.add(&local);
         local
     }

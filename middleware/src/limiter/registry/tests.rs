@@ -68,7 +68,7 @@ fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
     let first = registry.key("a", &settings()).unwrap();
     assert!(registry.forget(&first));
     assert!(!registry.forget(&first), "was forgotten before");
-    assert!(first.fix(FIXED).is_none(), "is not the one to stay");
+    assert!(first.tenure.fix(FIXED).is_none(), "is not the one to stay");
 
     let second = registry.key("a", &settings()).unwrap();
     assert!(!Arc::ptr_eq(&first, &second));

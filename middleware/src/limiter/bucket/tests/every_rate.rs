@@ -6,7 +6,7 @@ use super::{
 };
 
 const RATES: std::ops::RangeInclusive<i64> = 1..=2_000;
-const SCHEDULES: u64 = 20;
+const SCHEDULES: u64 = 10;
 
 #[test]
 fn every_whole_rate_admits_what_it_may_in_any_window_and_promises_the_exact_moment() {

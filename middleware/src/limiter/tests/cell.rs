@@ -1,6 +1,6 @@
 use std::thread;
 
-use super::*;
+use crate::limiter::cell::{AtomicF64, Words};
 
 #[test]
 fn words_are_never_read_half_written() {
