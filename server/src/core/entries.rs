@@ -1,6 +1,6 @@
 //! The entries of one resource: each in a slot that it keeps while it stays, and found by its holder in one step.
 
-use std::collections::{HashMap, hash_map};
+use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use slab::Slab;
@@ -35,21 +35,13 @@ impl Entries {
         self.entries.get_mut(slot as usize)
     }
 
-    /// A holder's entry, and whether it is new.
-    pub(super) fn find_or_add(&mut self, holder: HolderKey, order: Order) -> (&mut Entry, bool) {
-        match self.slots.entry(holder) {
-            hash_map::Entry::Occupied(slot) => {
-                let entry = self.entries.get_mut(*slot.get() as usize);
-                (entry.expect("a slot that is known has an entry"), false)
-            }
-            hash_map::Entry::Vacant(unknown) => {
-                let vacant = self.entries.vacant_entry();
-                // The books are bounded far below this many entries.
-                let slot = u32::try_from(vacant.key()).unwrap_or(u32::MAX);
-                unknown.insert(slot);
-                (vacant.insert(Entry::new(holder, slot, order)), true)
-            }
-        }
+    /// Adds an entry for a holder that has none.
+    pub(super) fn add(&mut self, holder: HolderKey, order: Order) -> &mut Entry {
+        let vacant = self.entries.vacant_entry();
+        // The books are bounded far below this many entries.
+        let slot = u32::try_from(vacant.key()).unwrap_or(u32::MAX);
+        self.slots.insert(holder, slot);
+        vacant.insert(Entry::new(holder, slot, order))
     }
 
     /// Takes a holder's entry out; its slot is given to the next one that comes.

@@ -8,7 +8,7 @@ use doorman_openapi::{
 
 use super::{
     booking::Booking,
-    demands::{Demand, DemandId, Demands},
+    demands::{Demand, Demands, Placed},
     order::Order,
     resource::HolderKey,
     shared_bucket,
@@ -21,7 +21,7 @@ const MAX_BANDS: usize = 32;
 #[derive(Debug, Clone, Copy)]
 struct BandEntry {
     priority: i32,
-    demand: DemandId,
+    placed: Placed,
 }
 
 /// From where the first total counts that a holder says it has used.
@@ -71,18 +71,22 @@ impl Entry {
     /// Puts the demand in the place of the one before; a demand that has not changed costs no change of the tree.
     pub(super) fn demand(&mut self, bands: &[Band], demands: &mut Demands) {
         let bands = merged(bands);
-        let unchanged = self.bands.len() == bands.len()
-            && self.bands.iter().zip(&*bands).all(|(kept, band)| {
-                kept.priority == band.priority && demands.get(kept.demand) == Some(demand_of(band))
-            });
-        if unchanged {
+        let same_priorities = self.bands.len() == bands.len()
+            && (self.bands.iter().zip(&*bands)).all(|(kept, band)| kept.priority == band.priority);
+        if same_priorities {
+            for (kept, band) in self.bands.iter_mut().zip(&*bands) {
+                let demand = demand_of(band);
+                if kept.placed.demand() != demand {
+                    kept.placed = demands.replace(kept.placed, demand);
+                }
+            }
             return;
         }
         self.withdraw(demands);
         self.bands.reserve_exact(bands.len());
         self.bands.extend(bands.iter().map(|band| BandEntry {
             priority: band.priority,
-            demand: demands.insert(demand_of(band)),
+            placed: demands.insert(demand_of(band)),
         }));
     }
 
@@ -108,19 +112,19 @@ impl Entry {
     /// Takes the demand out.
     pub(super) fn withdraw(&mut self, demands: &mut Demands) {
         for band in self.bands.drain(..) {
-            demands.remove(band.demand);
+            demands.remove(band.placed);
         }
     }
 
     /// The demands, one a band.
-    pub(super) fn demands(&self) -> impl Iterator<Item = DemandId> + Clone {
-        self.bands.iter().map(|band| band.demand)
+    pub(super) fn demands(&self) -> impl Iterator<Item = Placed> + Clone {
+        self.bands.iter().map(|band| band.placed)
     }
 
     /// The same as they were asked.
-    pub(super) fn bands(&self, demands: &Demands) -> Vec<Band> {
+    pub(super) fn bands(&self) -> Vec<Band> {
         let bands = self.bands.iter().filter_map(|band| {
-            let demand = demands.get(band.demand)?;
+            let demand = band.placed.demand();
             let num_clients = ClientCount::new(demand.weight as u64).ok()?;
             Some(Band {
                 priority: band.priority,
@@ -147,11 +151,10 @@ impl Entry {
         &self,
         kind: HolderKind,
         client_id: String,
-        demands: &Demands,
         now: Moment,
         unix_now: u64,
     ) -> HolderView {
-        let bands = self.bands(demands);
+        let bands = self.bands();
         let expires_in = Seconds::from(self.booking.last_end().since(now));
         HolderView {
             client_id,

@@ -157,7 +157,10 @@ impl Resource {
             predecessor_until,
             ends,
         } = self;
-        let (entry, is_new) = entries.find_or_add(holder, ask.order);
+        let (entry, is_new) = match entries.get_mut(holder) {
+            Some(entry) => (entry, false),
+            None => (entries.add(holder, ask.order), true),
+        };
         if !is_new && !ask.order.follows(entry.order) {
             return match ask.has {
                 Has::Amount(_) => restate(entry, terms, now),
@@ -238,8 +241,7 @@ impl Resource {
 
         let wants = entry
             .demands()
-            .filter_map(|id| demands.get(id))
-            .map(|demand| demand.wants)
+            .map(|placed| placed.demand().wants)
             .sum::<f64>();
         let (capacity, reason) = if terms.is_blocked() {
             (0.0, Reason::Blocked)
@@ -348,7 +350,7 @@ impl Resource {
             .filter(|entry| !entry.is_released())
             .filter_map(move |entry| {
                 let (kind, id) = name(entry.holder)?;
-                let view = entry.view(kind, id, &self.demands, now, unix_now);
+                let view = entry.view(kind, id, now, unix_now);
                 Some((entry.slot, view))
             })
     }

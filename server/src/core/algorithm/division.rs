@@ -1,6 +1,6 @@
 //! A capacity divided: who gets how much.
 
-use super::super::demands::{Demand, DemandId, Demands, Total};
+use super::super::demands::{Demand, Demands, Placed, Total};
 
 /// Whole steps are counted with this tolerance, so that rounding does not turn three steps into 2.999.
 const TOLERANCE: f64 = 1e-9;
@@ -58,13 +58,11 @@ impl Division {
 
     /// The share of a demand in whole steps: with all demands in their order, as many as fit into the shares up to and with this
     /// one, less those that fit before it. Each so gets its share rounded down or up, and all together as many as there are.
-    pub(super) fn whole_steps(&self, demands: &Demands, id: DemandId, step: f64) -> f64 {
-        let Some(demand) = demands.get(id) else {
-            return 0.0;
-        };
-        let (below, above) = demands.before(id, self.threshold);
+    pub(super) fn whole_steps(&self, demands: &Demands, placed: Placed, step: f64) -> f64 {
+        let (below, above) = demands.before(placed, self.threshold);
         let before = self.below.of(below) + self.above.of(above);
-        (whole_steps_in(before + self.share(demand), step) - whole_steps_in(before, step)) * step
+        (whole_steps_in(before + self.share(placed.demand()), step) - whole_steps_in(before, step))
+            * step
     }
 }
 

@@ -9,7 +9,7 @@ mod proportional;
 use doorman_openapi::AlgorithmKind;
 
 use self::division::Division;
-use super::demands::{DemandId, Demands};
+use super::demands::{Demands, Placed};
 
 /// How the capacity of a resource is divided.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,14 +38,9 @@ impl Rule {
     pub(super) fn share(
         &self,
         demands: &Demands,
-        own: impl Iterator<Item = DemandId> + Clone,
+        own: impl Iterator<Item = Placed> + Clone,
     ) -> f64 {
-        let wants = || {
-            own.clone()
-                .filter_map(|id| demands.get(id))
-                .map(|demand| demand.wants)
-                .sum::<f64>()
-        };
+        let wants = || own.clone().map(|placed| placed.demand().wants).sum::<f64>();
         let division = match self.kind {
             AlgorithmKind::NoAlgorithm => return wants(),
             AlgorithmKind::Static => return wants().min(self.capacity),
@@ -56,11 +51,11 @@ impl Rule {
             AlgorithmKind::ProportionalShare => proportional::divide(self.capacity, demands),
             AlgorithmKind::FairShare => fair::divide(self.capacity, demands),
         };
-        own.map(|id| {
+        own.map(|placed| {
             if self.granularity > 0.0 {
-                division.whole_steps(demands, id, self.granularity)
+                division.whole_steps(demands, placed, self.granularity)
             } else {
-                demands.get(id).map_or(0.0, |demand| division.share(demand))
+                division.share(placed.demand())
             }
         })
         .sum()

@@ -16,9 +16,10 @@ fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
 
 fn shares_by(rule: Rule, demands: &[Demand]) -> Vec<f64> {
     let mut tree = Demands::default();
-    let ids: Vec<DemandId> = demands.iter().map(|demand| tree.insert(*demand)).collect();
-    ids.into_iter()
-        .map(|id| rule.share(&tree, std::iter::once(id)))
+    let placed: Vec<Placed> = demands.iter().map(|demand| tree.insert(*demand)).collect();
+    placed
+        .into_iter()
+        .map(|placed| rule.share(&tree, std::iter::once(placed)))
         .collect()
 }
 

@@ -26,7 +26,7 @@ impl Resource {
                 id,
                 epoch,
                 seq,
-                bands: entry.bands(&self.demands),
+                bands: entry.bands(),
                 lease: entry.booking.lease(now).map(|hold| left_of(hold, now)),
                 claim: entry
                     .booking
@@ -55,10 +55,11 @@ impl Resource {
         record: &HolderRecord,
         stopped: Moment,
     ) -> bool {
-        let order = Order::of_record(record.epoch, record.seq);
-        let (entry, true) = self.entries.find_or_add(holder, order) else {
+        if self.entries.contains(holder) {
             return false;
-        };
+        }
+        let order = Order::of_record(record.epoch, record.seq);
+        let entry = self.entries.add(holder, order);
         let hold = |record: HoldRecord| Hold {
             amount: record.amount.get(),
             end: later(stopped, record.left),

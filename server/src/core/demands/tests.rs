@@ -1,0 +1,114 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn demand() -> impl Strategy<Value = Demand> {
+    let wants = prop_oneof![Just(0.0), 0.0..100.0f64, 0.0..1e15f64];
+    (wants, 1u32..20).prop_map(|(wants, weight)| Demand {
+        wants,
+        weight: f64::from(weight),
+    })
+}
+
+fn one(wants: f64) -> Demand {
+    Demand { wants, weight: 1.0 }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Insert(Demand),
+    Replace(prop::sample::Index, Demand),
+    Remove(prop::sample::Index),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let some = any::<prop::sample::Index>;
+    let step = prop_oneof![
+        3 => demand().prop_map(Step::Insert),
+        2 => (some(), demand()).prop_map(|(at, demand)| Step::Replace(at, demand)),
+        2 => some().prop_map(Step::Remove),
+    ];
+    prop::collection::vec(step, 1..600)
+}
+
+proptest! {
+    #[test]
+    fn keeps_order_balance_and_sums_through_any_changes(steps in steps()) {
+        let mut tree = Demands::default();
+        let mut list: Vec<Placed> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Insert(demand) => list.push(tree.insert(demand)),
+                _ if list.is_empty() => {}
+                Step::Replace(at, demand) => {
+                    let at = at.index(list.len());
+                    list[at] = tree.replace(list[at], demand);
+                }
+                Step::Remove(at) => tree.remove(list.swap_remove(at.index(list.len()))),
+            }
+            tree.root.check(true);
+            let wants: f64 = list.iter().map(|placed| placed.demand.wants).sum();
+            let weight: f64 = list.iter().map(|placed| placed.demand.weight).sum();
+            prop_assert!((tree.total().wants - wants).abs() <= 1e-9 * wants);
+            prop_assert_eq!(tree.total().weight, weight);
+            let ratio = list.first().map_or(1.0, |placed| placed.demand.ratio());
+            let below = list.iter().filter(|placed| placed.demand.ratio() <= ratio);
+            let below: f64 = below.map(|placed| placed.demand.weight).sum();
+            prop_assert_eq!(tree.split_at(ratio).0.weight, below);
+            prop_assert_eq!(tree.split_at(ratio).1.weight, weight - below);
+        }
+        list.sort_by(|a, b| a.demand.ratio().total_cmp(&b.demand.ratio()).then(a.number.cmp(&b.number)));
+        let mut before = 0.0;
+        for placed in &list {
+            prop_assert_eq!(tree.before(*placed, f64::INFINITY).0.weight, before);
+            before += placed.demand.weight;
+        }
+        for placed in list {
+            tree.remove(placed);
+            tree.root.check(true);
+        }
+        prop_assert_eq!(tree.total(), Total::default());
+    }
+
+    #[test]
+    fn the_water_level_uses_the_capacity_up(
+        demands in prop::collection::vec(demand(), 1..400), part in 0.0..1.0f64
+    ) {
+        let mut tree = Demands::default();
+        for demand in &demands {
+            tree.insert(*demand);
+        }
+        let capacity = tree.total().wants * part;
+        let level = tree.water_level(capacity);
+        let used: f64 = demands.iter().map(|demand| demand.wants.min(level * demand.weight)).sum();
+        prop_assert!((used - capacity).abs() <= 1e-9 * capacity, "{used} of {capacity}");
+    }
+}
+
+/// What the demand of each number wants, and so where it stands.
+type Order = fn(u32) -> f64;
+
+#[test]
+fn stays_shallow_in_whatever_order_demands_come() {
+    let orders: [Order; 4] = [
+        f64::from,
+        |number| -f64::from(number),
+        |_| 1.0,
+        |number| f64::from(number.wrapping_mul(0x9e37_79b9)),
+    ];
+    for order in orders {
+        let mut tree = Demands::default();
+        let placed: Vec<_> = (0..50_000)
+            .map(|number| tree.insert(one(order(number))))
+            .collect();
+        assert!(tree.root.check(true) <= 6);
+        // Most go; those that stay are far from each other.
+        for (number, placed) in placed.into_iter().enumerate() {
+            if number % 100 > 0 {
+                tree.remove(placed);
+            }
+        }
+        assert!(tree.root.check(true) <= 4);
+        assert_eq!(tree.total().weight, 500.0);
+    }
+}
