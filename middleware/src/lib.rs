@@ -56,6 +56,8 @@
 //! # }
 //! ```
 //!
+//! What one process bears needs no lease: [`Limit::local`] holds this process to a [`Quota`], alone or beside leased limits.
+//!
 //! Limits that are not written in code are written in the control plane's document, as rules: [`Doorman::rules`] is a layer that follows
 //! them, and [`LimitLayer::and_rules`] makes any layer follow them besides its own.
 //!

@@ -50,7 +50,7 @@ pub enum OnLimit {
     /// is suppressed and chance is against the request: there is nothing to wait for. A caller that goes
     /// away gives its place back.
     Delay {
-        /// How long it waits at most.
+        /// How long it waits at most; not at all is the same as [`Reject`](OnLimit::Reject).
         at_most: Duration,
     },
     /// It passes, and spends nothing of this limit: to try a limit out before it counts. It is counted as refused, by the limit's
