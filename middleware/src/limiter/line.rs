@@ -49,6 +49,13 @@ impl Line {
         self.0.as_ref()?.places.get(&ticket).copied()
     }
 
+    /// What all who wait have taken together.
+    pub(super) fn cost(&self) -> f64 {
+        let waiting = self.0.iter();
+        let places = waiting.flat_map(|waiting| waiting.places.values());
+        places.map(|take| take.cost).sum()
+    }
+
     /// Leaves the line, and says from where. Those behind stay where they are.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Take> {
         self.0.as_mut()?.places.remove(&ticket)

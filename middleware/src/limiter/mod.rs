@@ -206,7 +206,7 @@ impl Limiter {
             let old = Published::from_words(words);
             // Who takes a token is counted as admitted later: read in this order, nobody is admitted who has not taken any.
             let admitted = self.admitted.load();
-            let taken = self.spent.load() - self.undecided.load();
+            let taken = self.spent.load() - line.cost();
             let News {
                 supply,
                 refresh_at,

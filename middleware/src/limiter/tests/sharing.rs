@@ -107,6 +107,20 @@ async fn who_waits_keeps_its_turn_behind_what_others_have_used() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waited_and_went_away_has_used_nothing() {
+    let limiter = limiter(Fallback::Pessimistic);
+    limiter.publish(leased_with(balance(4.0, 0.0)), clock::now());
+    assert_eq!(admitted(&limiter, 10), 4);
+    for _ in 0..10 {
+        let mut place = Place::new(Arc::clone(&limiter), Cost::ONE);
+        place.take(Patience::Forever, clock::now()).unwrap();
+    }
+    tokio::time::advance(SECOND / 2).await;
+    limiter.publish(leased_with(balance(2.0, 4.0)), clock::now());
+    assert_eq!(admitted(&limiter, 10), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_part_of_what_is_asked_is_suppressed_and_all_of_it_is_wanted() {
     let limiter = limiter(Fallback::Pessimistic);
     let told = |probability| {
