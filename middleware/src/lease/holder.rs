@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, ResourceId, Seq};
 
 use super::{
-    Demand, Effect, Event, Failure,
+    Demand, Effect, Event, Failure, Holding,
     backoff::{Backoff, LONGEST_WHILE_LAPSED},
     batch::{self, Batch},
     endpoints::Endpoints,
@@ -318,14 +318,20 @@ impl Holder {
         }
     }
 
+    /// What is held of a resource at `now`; `None` when it is not wanted.
+    #[must_use]
+    pub fn holding(&self, resource: &ResourceId, now: Moment) -> Option<Holding> {
+        let entry = self.resources.get(resource)?;
+        Some(entry.holding(self.not_before(), now))
+    }
+
     /// Says what is held of a resource from now on.
     fn changed(&self, id: &ResourceId, now: Moment, effects: &mut Vec<Effect>) {
-        if let Some(entry) = self.resources.get(id) {
-            effects.push(Effect::Changed {
-                resource: id.clone(),
-                holding: entry.holding(self.not_before(), now),
-            });
-        }
+        let holding = self.holding(id, now);
+        effects.extend(holding.map(|holding| Effect::Changed {
+            resource: id.clone(),
+            holding,
+        }));
     }
 
     fn next_seq(&mut self) -> Seq {

@@ -19,12 +19,15 @@ use crate::{
 /// The window until a refresh interval is known.
 const FIRST_INTERVAL: f64 = 1.0;
 
-/// What is known of a demand.
+/// A demand that has been watched for so long when a lease is asked for is known.
+const WATCHED: Duration = Duration::from_secs(1);
+
+/// What was known of a demand when the lease on it was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Knowledge {
-    /// It has begun only now, or not yet.
+    /// It had begun only then, or not yet.
     Guessed,
-    /// It has been watched for a while, or was stated.
+    /// It had been watched for a while, or was stated.
     Measured,
 }
 
@@ -38,6 +41,9 @@ pub(super) struct Tracked {
     since_report: SinceReport,
     /// How long a report stands, where what all holders want is added up; `None` where it is not.
     report_interval: Option<f64>,
+    knowledge: Knowledge,
+    /// When a lease was last asked for.
+    asked_at: Moment,
     first_attempt: Option<Moment>,
     last_attempt: Moment,
     next_look: Moment,
@@ -74,16 +80,17 @@ impl Tracked {
         }
     }
 
-    /// What is known of the demand: nothing to speak of before it has been watched for a window.
-    pub(super) fn knowledge(&self, now: Moment) -> Knowledge {
-        let known_at = self
-            .first_attempt
-            .map(|at| at.after_seconds(self.window_length));
-        if self.limiter.settings().wants.is_some() || known_at.is_some_and(|at| at <= now) {
-            Knowledge::Measured
-        } else {
-            Knowledge::Guessed
+    /// What is known of the demand by now. Once it is known it stays known.
+    pub(super) fn knowledge(&mut self, now: Moment) -> Knowledge {
+        let known = self.limiter.settings().wants.is_some()
+            || self.first_attempt.is_some_and(|first| {
+                first.after(WATCHED) <= self.asked_at
+                    || first.after_seconds(self.window_length) <= now
+            });
+        if known {
+            self.knowledge = Knowledge::Measured;
         }
+        self.knowledge
     }
 
     /// When to look again.
@@ -107,6 +114,8 @@ pub(super) struct Look {
     pub(super) demand: Demand,
     /// Whether nothing has been attempted for long, and the bucket is full again: to forget it is to give nothing away.
     pub(super) idle: bool,
+    /// Whether the demand is known by now, and was not before.
+    pub(super) learned: bool,
 }
 
 #[derive(Debug, Default)]
@@ -128,6 +137,8 @@ impl Limiters {
             per: 1.0,
             since_report: SinceReport::new(now),
             report_interval: None,
+            knowledge: Knowledge::Guessed,
+            asked_at: now,
             first_attempt: None,
             last_attempt: now,
             next_look: now,
@@ -160,6 +171,7 @@ impl Limiters {
     pub(super) fn report(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
         let tracked = self.get_mut(id)?;
         let demand = tracked.look(now);
+        tracked.asked_at = now;
         if tracked.report_interval.is_some() {
             let total = tracked.limiter.attempted();
             tracked.since_report.reported(total, now);
@@ -189,12 +201,15 @@ impl Limiters {
                 continue;
             };
             let demand = tracked.look(now);
+            let before = tracked.knowledge;
+            let learned = tracked.knowledge(now) != before;
             tracked.limiter.heard();
             tracked.next_look = tracked.look_after(now);
             self.looks.push(Reverse((tracked.next_look, id.clone())));
             return Some(Look {
                 demand,
                 idle: tracked.last_attempt.after(idle_after) <= now && tracked.limiter.is_full(now),
+                learned,
                 id,
             });
         }

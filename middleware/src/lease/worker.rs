@@ -190,6 +190,11 @@ impl<T: Transport> Worker<T> {
             if look.idle && self.forget(&look.id) {
                 self.handle(Event::Forget { resource: look.id }, now);
             } else {
+                if look.learned
+                    && let Some(holding) = self.parts.holder.holding(&look.id, now)
+                {
+                    self.changed(&look.id, &holding, now);
+                }
                 self.demand(look.id, look.demand, now);
             }
         }
