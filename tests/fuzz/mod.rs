@@ -27,6 +27,8 @@
 pub mod answers;
 #[path = "targets/document.rs"]
 pub mod document;
+#[path = "targets/forwarded.rs"]
+pub mod forwarded;
 #[path = "targets/globs.rs"]
 pub mod globs;
 #[path = "targets/identifiers.rs"]

@@ -6,7 +6,9 @@
 
 use std::{env, fs, panic, path::Path};
 
-use doorman_tests::fuzz::{Mutator, answers, document, globs, identifiers, keys, leases, replies};
+use doorman_tests::fuzz::{
+    Mutator, answers, document, forwarded, globs, identifiers, keys, leases, replies,
+};
 
 /// What every target starts with, in the order of the names.
 #[track_caller]
@@ -69,6 +71,7 @@ macro_rules! targets {
 targets! {
     answers: 5_000,
     document: 5_000,
+    forwarded: 5_000,
     globs: 20_000,
     identifiers: 20_000,
     keys: 5_000,

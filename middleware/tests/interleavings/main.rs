@@ -1,7 +1,8 @@
 //! The parts that threads share without a lock, in every order that their steps and their view of memory can take: loom runs each of
 //! these tests once for every one of them, up to so many preemptions.
 //!
-//! They are the very files of the crate; only what they are made of is another, which loom can see into.
+//! They are the very files of the crate; only what they are made of is another, which loom can see into. It sees most of what memory may
+//! do, not all: that the words need their two fences it does not find out.
 
 #![cfg(test)]
 
