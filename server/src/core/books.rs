@@ -26,6 +26,7 @@ use super::{
     order::Order,
     resource::{Ask, HolderKey, Resource},
     terms::Terms,
+    undivided::Reign,
 };
 
 /// How many notices wait to be taken; of those beyond only their number is kept.
@@ -147,6 +148,7 @@ impl Core {
             if self.counts.leases >= self.settings.max_leases {
                 holders.drop_if_idle(holder_key);
                 let clients = live.resource.clients();
+                self.wake(key);
                 self.forget_if_empty(key, now);
                 return self.full(id, clients);
             }
@@ -222,11 +224,14 @@ impl Core {
         {
             self.counts.short_learning = self.counts.short_learning.saturating_add(1);
         }
-        let predecessor_until = match self.settings.predecessor {
-            Predecessor::None => Moment::ORIGIN,
-            Predecessor::Until(outstanding) => outstanding,
+        let predecessor = match self.settings.predecessor {
+            Predecessor::Until(outstanding_until) if now < outstanding_until => Some(Reign {
+                ended: self.started,
+                outstanding_until,
+            }),
+            Predecessor::Until(_) | Predecessor::None => None,
         };
-        let resource = Resource::new(terms, learning_until, predecessor_until, now);
+        let resource = Resource::new(terms, learning_until, predecessor, now);
         let live = Live {
             id: id.clone(),
             resource,

@@ -12,9 +12,25 @@ pub struct ResourceRecord {
     pub resource_id: ResourceId,
     /// Who holds it, waits for it, or has given it back not long ago.
     pub holders: Vec<HolderRecord>,
-    /// What is left in the bucket that all share, where there is one.
+    /// What is kept of a resource that is not divided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub balance: Option<Balance>,
+    pub undivided: Option<UndividedRecord>,
+}
+
+/// What is kept of a resource that is not divided, by algorithm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UndividedRecord {
+    /// SHARED_BUCKET.
+    Bucket {
+        /// What is left in the bucket.
+        balance: Balance,
+    },
+    /// SUPPRESSION.
+    Demand {
+        /// What was asked for in each of the last seconds, the newest first.
+        asked: Vec<f64>,
+    },
 }
 
 /// What the books keep of one holder of one resource.

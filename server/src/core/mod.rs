@@ -33,7 +33,9 @@ mod undivided;
 
 pub use books::{Core, Survey};
 pub use granted::Granted;
-pub use handover::{DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord};
+pub use handover::{
+    DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord, UndividedRecord,
+};
 pub use undivided::Feedback;
 
 use doorman_openapi::{ClientId, Moment, NodeId, ResourceId};

@@ -5,7 +5,7 @@
 //! Who has stayed within the limit for 24 seconds is so never suppressed. A mean alone would take those 24 seconds to see the whole
 //! of a deluge: once six seconds have asked for clearly more than the limit, what is wanted just now counts, if it is more.
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Capacity, Moment};
 
 /// How many slots of a second are looked at; the last is in progress.
 const SLOTS: usize = 24;
@@ -44,6 +44,31 @@ impl RecentDemand {
     pub(super) fn observe(&mut self, wants: f64, now: Moment) {
         self.advance(now);
         self.wants = wants;
+    }
+
+    /// From `now` on it counts over another time: what was so much is so many times as much.
+    pub(super) fn count_in(&mut self, factor: f64, now: Moment) {
+        self.advance(now);
+        for asked in &mut self.slots {
+            *asked *= factor;
+        }
+        self.wants *= factor;
+    }
+
+    /// What was asked for in each slot up to `now`, the newest first.
+    pub(super) fn hand_over(mut self, now: Moment) -> Vec<f64> {
+        self.advance(now);
+        self.slots.to_vec()
+    }
+
+    /// The demand that a predecessor knew when it stopped; what its holders want is told anew.
+    pub(super) fn taken_over(asked: &[f64], stopped: Moment) -> Self {
+        let mut demand = Self::new(stopped);
+        // The slot that was in progress is over, for it is not known how much of it had passed.
+        for (slot, asked) in demand.slots.iter_mut().skip(1).zip(asked) {
+            *slot = asked.clamp(0.0, Capacity::MAX.get());
+        }
+        demand
     }
 
     /// The probability with which each request may be admitted, so that all together come to the capacity.

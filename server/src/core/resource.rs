@@ -16,7 +16,7 @@ use super::{
     order::Order,
     sums::Sums,
     terms::Terms,
-    undivided::{Feedback, Undivided},
+    undivided::{Feedback, Reign, Undivided},
 };
 
 /// Names a holder within this server.
@@ -49,7 +49,7 @@ pub(super) enum Has {
 pub(super) struct Resource {
     terms: Terms,
     learning_until: Moment,
-    predecessor_until: Moment,
+    predecessor: Option<Reign>,
     entries: Entries,
     /// What each holder may be using.
     booked: Sums,
@@ -59,18 +59,18 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// Without holders. `predecessor_until`: until when leases of a predecessor may be outstanding, be they learned or not.
+    /// Without holders. `predecessor`: of a server whose leases may be outstanding, be they learned or not.
     pub(super) fn new(
         terms: Terms,
         learning_until: Moment,
-        predecessor_until: Moment,
+        predecessor: Option<Reign>,
         now: Moment,
     ) -> Self {
         Self {
-            undivided: Undivided::new(&terms, predecessor_until, now),
+            undivided: Undivided::new(&terms, predecessor, now),
             terms,
             learning_until,
-            predecessor_until,
+            predecessor,
             entries: Entries::default(),
             booked: Sums::default(),
             demands: Demands::default(),
@@ -154,7 +154,7 @@ impl Resource {
             booked,
             demands,
             undivided,
-            predecessor_until,
+            predecessor,
             ends,
         } = self;
         let (entry, is_new) = match entries.get_mut(holder) {
@@ -170,7 +170,7 @@ impl Resource {
         entry.order = ask.order.after(entry.order);
         entry.released_until = Moment::ORIGIN;
         entry.outstanding = ask.outstanding;
-        let baseline = if now < *predecessor_until {
+        let baseline = if predecessor.is_some_and(|reign| now < reign.outstanding_until) {
             Baseline::Said
         } else {
             Baseline::Zero

@@ -22,12 +22,15 @@ pub(super) struct SharedBucket {
 impl SharedBucket {
     /// One that nobody has taken from.
     pub(super) fn full(rate: f64, now: Moment) -> Self {
-        Self::with(size(rate), now)
+        Self::with(size(rate), rate, now)
     }
 
-    /// One with so many tokens.
-    pub(super) fn with(tokens: f64, now: Moment) -> Self {
-        Self { tokens, at: now }
+    /// One with so many tokens; of what is owed, as much as a bucket of this rate can owe.
+    pub(super) fn with(tokens: f64, rate: f64, now: Moment) -> Self {
+        Self {
+            tokens: tokens.max(-rate * LONGEST_DEBT),
+            at: now,
+        }
     }
 
     /// What is left.
@@ -37,21 +40,26 @@ impl SharedBucket {
 
     /// Takes out what was used, whether there is so much or not.
     pub(super) fn charge(&mut self, used: f64, rate: f64, now: Moment) {
-        let tokens = self.left(rate, now) - used;
-        *self = Self::with(tokens.max(-rate * LONGEST_DEBT), now);
+        *self = Self::with(self.left(rate, now) - used, rate, now);
     }
 
-    /// When it will be full if nothing is taken from now on; at once when nothing ever comes.
+    /// When it will be full if nothing is taken from now on; at once when nothing ever comes, and for the smallest rates after twice
+    /// the longest debt: all that is given away then is a part of one token.
     pub(super) fn full_at(&self, rate: f64) -> Moment {
         if rate > 0.0 {
-            self.at.after_seconds((size(rate) - self.tokens) / rate)
+            let seconds = (size(rate) - self.tokens) / rate;
+            self.at.after_seconds(seconds.min(2.0 * LONGEST_DEBT))
         } else {
             self.at
         }
     }
 }
 
-/// How much it holds.
+/// How much it holds: nothing where nothing comes.
 pub(super) fn size(rate: f64) -> f64 {
-    (rate * BURST).max(1.0)
+    if rate > 0.0 {
+        (rate * BURST).max(1.0)
+    } else {
+        0.0
+    }
 }

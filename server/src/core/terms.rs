@@ -66,8 +66,12 @@ impl Terms {
 
     /// The capacity in tokens a second.
     pub(super) fn rate(&self) -> f64 {
-        let per = self.template.as_ref().map_or(1.0, |it| it.per().get());
-        self.rule.capacity / per
+        self.rule.capacity / self.per()
+    }
+
+    /// The seconds that a rate is counted over.
+    pub(super) fn per(&self) -> f64 {
+        self.template.as_ref().map_or(1.0, |it| it.per().get())
     }
 
     /// Whether an equal share of a rate that is divided among so many comes to less than one request a refresh interval: a holder

@@ -2,7 +2,19 @@
 
 use doorman_openapi::{AlgorithmKind, Balance, Moment, Probability};
 
-use super::{recent_demand::RecentDemand, shared_bucket::SharedBucket, terms::Terms};
+use super::{
+    handover::UndividedRecord, recent_demand::RecentDemand, shared_bucket::SharedBucket,
+    terms::Terms,
+};
+
+/// The time of a predecessor that has left nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reign {
+    /// When this server took its place.
+    pub(super) ended: Moment,
+    /// Until when its leases may be outstanding.
+    pub(super) outstanding_until: Moment,
+}
 
 /// What a holder is told beside its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -48,15 +60,15 @@ pub(super) enum Undivided {
 }
 
 impl Undivided {
-    /// That of a resource whose holders are not known yet. `predecessor_until`: until when leases of a predecessor may be outstanding.
-    pub(super) fn new(terms: &Terms, predecessor_until: Moment, now: Moment) -> Self {
+    /// That of a resource whose holders are not known yet.
+    pub(super) fn new(terms: &Terms, predecessor: Option<Reign>, now: Moment) -> Self {
         match terms.rule().kind {
             AlgorithmKind::Suppression => Self::Demand(Box::new(RecentDemand::new(now))),
-            // What a predecessor's holders have left of it is not known.
-            AlgorithmKind::SharedBucket if now < predecessor_until => {
-                Self::Bucket(SharedBucket::with(0.0, now))
-            }
-            AlgorithmKind::SharedBucket => Self::Bucket(SharedBucket::full(terms.rate(), now)),
+            AlgorithmKind::SharedBucket => Self::Bucket(match predecessor {
+                // What its holders had left of it then is not known.
+                Some(reign) => SharedBucket::with(0.0, terms.rate(), reign.ended),
+                None => SharedBucket::full(terms.rate(), now),
+            }),
             AlgorithmKind::NoAlgorithm
             | AlgorithmKind::Static
             | AlgorithmKind::ProportionalShare
@@ -68,10 +80,12 @@ impl Undivided {
     pub(super) fn adopt(&mut self, old: &Terms, new: &Terms, now: Moment) {
         match (&mut *self, new.rule().kind) {
             (Self::Bucket(bucket), AlgorithmKind::SharedBucket) => {
-                *bucket = SharedBucket::with(bucket.left(old.rate(), now), now);
+                *bucket = SharedBucket::with(bucket.left(old.rate(), now), new.rate(), now);
             }
-            (Self::Demand(_), AlgorithmKind::Suppression) => {}
-            _ => *self = Self::new(new, Moment::ORIGIN, now),
+            (Self::Demand(demand), AlgorithmKind::Suppression) => {
+                demand.count_in(new.per() / old.per(), now);
+            }
+            _ => *self = Self::new(new, None, now),
         }
     }
 
@@ -91,10 +105,29 @@ impl Undivided {
         }
     }
 
-    /// So much was left in a predecessor's bucket.
-    pub(super) fn take_over_balance(&mut self, balance: Balance, stopped: Moment) {
-        if let Self::Bucket(bucket) = self {
-            *bucket = SharedBucket::with(balance.get(), stopped);
+    /// What the next server needs to go on.
+    pub(super) fn hand_over(&self, terms: &Terms, now: Moment) -> Option<UndividedRecord> {
+        match self {
+            Self::No => None,
+            Self::Demand(demand) => Some(UndividedRecord::Demand {
+                asked: demand.clone().hand_over(now),
+            }),
+            Self::Bucket(bucket) => Some(UndividedRecord::Bucket {
+                balance: Balance::saturating(bucket.left(terms.rate(), now)),
+            }),
+        }
+    }
+
+    /// Goes on where a predecessor stopped; what it kept for another algorithm is of no use.
+    pub(super) fn take_over(&mut self, record: &UndividedRecord, terms: &Terms, stopped: Moment) {
+        match (self, record) {
+            (Self::Bucket(bucket), UndividedRecord::Bucket { balance }) => {
+                *bucket = SharedBucket::with(balance.get(), terms.rate(), stopped);
+            }
+            (Self::Demand(demand), UndividedRecord::Demand { asked }) => {
+                **demand = RecentDemand::taken_over(asked, stopped);
+            }
+            (Self::No | Self::Bucket(_) | Self::Demand(_), _) => {}
         }
     }
 

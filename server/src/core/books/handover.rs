@@ -22,15 +22,15 @@ impl Core {
                 Some((id.kind(), id.as_str().to_owned()))
             };
             let mut rest = resource.hand_over(name, now);
-            let mut balance = resource.feedback(now).balance();
+            let mut undivided = resource.hand_over_undivided(now);
             std::iter::from_fn(move || {
                 let holders: Vec<_> = rest.by_ref().take(HOLDERS_A_RECORD).collect();
                 // What is owed outlives the holders, so that there may be none.
-                let balance = balance.take();
-                (!holders.is_empty() || balance.is_some()).then(|| ResourceRecord {
+                let undivided = undivided.take();
+                (!holders.is_empty() || undivided.is_some()).then(|| ResourceRecord {
                     resource_id: id.clone(),
                     holders,
-                    balance,
+                    undivided,
                 })
             })
         })
@@ -54,10 +54,10 @@ impl Core {
     /// [`InvalidId`] when a holder's identifier is none; what came before it has been taken over.
     pub fn take_over(&mut self, record: &ResourceRecord, stopped: Moment) -> Result<(), InvalidId> {
         let key = self.find_or_add(&record.resource_id, stopped);
-        if let Some(balance) = record.balance
+        if let Some(undivided) = &record.undivided
             && let Some(live) = self.live.get_mut(key as usize)
         {
-            live.resource.take_over_balance(balance, stopped);
+            live.resource.take_over_undivided(undivided, stopped);
         }
         for holder in &record.holders {
             let id = match holder.kind {

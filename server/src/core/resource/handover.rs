@@ -1,11 +1,11 @@
 //! The books of a resource as one server hands them over to the next.
 
-use doorman_openapi::{Balance, Capacity, HolderKind, Moment};
+use doorman_openapi::{Capacity, HolderKind, Moment};
 
 use super::{
     super::{
         booking::{Booking, Hold},
-        handover::{DecisionRecord, HoldRecord, HolderRecord},
+        handover::{DecisionRecord, HoldRecord, HolderRecord, UndividedRecord},
         order::Order,
     },
     HolderKey, Resource, wake,
@@ -43,9 +43,18 @@ impl Resource {
         })
     }
 
-    /// Takes over what was left in the bucket that all share.
-    pub(in crate::core) fn take_over_balance(&mut self, balance: Balance, stopped: Moment) {
-        self.undivided.take_over_balance(balance, stopped);
+    /// What is kept of it if it is not divided, at `now`.
+    pub(in crate::core) fn hand_over_undivided(&self, now: Moment) -> Option<UndividedRecord> {
+        self.undivided.hand_over(&self.terms, now)
+    }
+
+    /// Takes that over.
+    pub(in crate::core) fn take_over_undivided(
+        &mut self,
+        record: &UndividedRecord,
+        stopped: Moment,
+    ) {
+        self.undivided.take_over(record, &self.terms, stopped);
     }
 
     /// Takes an entry over; `false` when the holder is in the books already.

@@ -107,6 +107,50 @@ fn no_report_shuts_a_resource_for_more_than_an_hour() {
 }
 
 #[test]
+fn a_cut_of_the_rate_leaves_no_longer_debt() {
+    let mut world = World::new(document("SHARED_BUCKET", 1000.0));
+    world.balance("a", 0.0);
+    close(world.balance("a", 10_000.0), -9_000.0);
+    world.core.reconfigure(document("SHARED_BUCKET", 0.01));
+    close(world.balance("a", 10_000.0), -36.0);
+}
+
+#[test]
+fn where_there_is_nothing_nothing_is_left() {
+    let mut world = World::new(document("SHARED_BUCKET", 0.0));
+    close(world.balance("a", 0.0), 0.0);
+    world.release("a", None);
+    assert!(world.view().is_none());
+}
+
+#[test]
+fn a_bucket_for_whose_holder_there_was_no_room_is_forgotten() {
+    let settings = Settings {
+        max_leases: 0,
+        predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3600.0 + 20.0)),
+        ..SETTINGS
+    };
+    let mut world = World::with(document("SHARED_BUCKET", 4.0), settings);
+    world.ask("a", 1.0, None);
+    world.wait(2.0);
+    assert!(world.view().is_none());
+}
+
+#[test]
+fn a_bucket_is_filled_from_when_a_predecessor_was_gone() {
+    let settings = Settings {
+        predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3600.0 + 600.0)),
+        ..SETTINGS
+    };
+    let mut world = World::with(document("SHARED_BUCKET", 4.0), settings);
+    world.wait(0.5);
+    close(world.balance("a", 0.0), 2.0);
+    world.release("a", None);
+    world.wait(30.0);
+    close(world.balance("b", 0.0), 4.0);
+}
+
+#[test]
 fn where_a_predecessor_may_have_counted_the_first_total_is_the_baseline() {
     let settings = Settings {
         predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3600.0 + 20.0)),

@@ -4,6 +4,7 @@ use doorman_openapi::Probability;
 use proptest::prelude::*;
 
 use super::*;
+use crate::core::ResourceRecord;
 
 fn suppression() -> World {
     World::new(document("SUPPRESSION", 100.0))
@@ -26,10 +27,10 @@ impl World {
         let started = self.now;
         let admitted = (0..seconds).map(|_| {
             let wants = wants(self.now.seconds_since(started));
-            self.probability("a", wants / 4.0);
-            let probability = self.probability("b", wants * 0.75);
+            let parts = [("a", wants / 4.0), ("b", wants * 0.75)];
+            let admitted = parts.map(|(client, wants)| wants * self.probability(client, wants));
             self.wait(1.0);
-            wants * probability
+            admitted.iter().sum()
         });
         admitted.collect()
     }
@@ -86,6 +87,43 @@ fn who_holds_nothing_any_more_wants_nothing() {
     world.wait(60.0);
     assert!(world.view().is_none());
     close(world.probability("c", 50.0), 1.0);
+}
+
+#[test]
+fn a_clean_restart_goes_on_suppressing() {
+    for wants in [120.0, 400.0] {
+        let mut world = suppression();
+        world.run(|_| wants, 30);
+        let before = world.probability("a", wants / 4.0);
+        let records: Vec<ResourceRecord> = world.core.hand_over(world.now).collect();
+        let text = serde_json::to_string(&records).unwrap();
+
+        let mut next = suppression();
+        for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
+            next.core.take_over(&record, next.now).unwrap();
+        }
+        for admitted in next.run(|_| wants, 30) {
+            assert!(before < 1.0 && (admitted - 100.0).abs() < 5.0, "{admitted}");
+        }
+    }
+}
+
+#[test]
+fn the_same_limit_over_another_time_changes_nothing() {
+    let per = |capacity: f64, per: f64| {
+        parse(&format!(
+            "resources: [{{identifier_glob: db, capacity: {capacity}, per: {per}, \
+             algorithm: {{kind: SUPPRESSION, lease_length: 20, refresh_interval: 5}}}}]"
+        ))
+    };
+    let mut world = World::new(per(6_000.0, 60.0));
+    for _ in 0..30 {
+        world.ask("a", 3_000.0, None);
+        world.wait(1.0);
+    }
+    world.core.reconfigure(per(100.0, 1.0));
+    let told = world.ask("a", 50.0, None).feedback;
+    assert_eq!(told.admission_probability(), Some(Probability::ONE));
 }
 
 #[test]
