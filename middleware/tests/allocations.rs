@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, convert::Infallible, future::ready, net::SocketAddr};
 
+use bytes::Bytes;
 use http::{Request, Response};
 use tower::{Layer as _, Service, service_fn};
 use tower_doorman::{
@@ -126,4 +127,46 @@ fn nor_does_that_of_a_known_token() {
             request
         },
     );
+}
+
+/// A service that follows many rules, of which one applies.
+#[tokio::test]
+async fn rules_that_do_not_apply_cost_no_allocation() {
+    let rules = (0..100).map(|index| {
+        serde_json::json!({
+            "name": format!("rule-{index}"),
+            "service": "*",
+            "path": format!("/{}/{{id}}", if index == 70 { "orders".to_owned() } else { index.to_string() }),
+            "resource": "tenant/{header:x-tenant}",
+        })
+    });
+    let rules = serde_json::json!({"version": "1", "rules": rules.collect::<Vec<_>>()}).to_string();
+    let plane = service_fn(move |request: Request<Bytes>| {
+        let answer = match request.uri().path() {
+            "/v1/rules" => Ok(Response::new(Bytes::from(rules.clone()))),
+            _ => Err("no leases today"),
+        };
+        ready(answer)
+    });
+    let builder = Doorman::builder("http://127.0.0.1:7300");
+    let (doorman, worker) = builder.build_with(plane).expect("it makes sense");
+    let worker = tokio::spawn(worker.run());
+    let inner = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(()))));
+    let mut service = doorman.rules().layer(inner);
+    while doorman
+        .snapshot()
+        .rules
+        .is_none_or(|it| it.version.is_none())
+    {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        drop(service.call(request()));
+    }
+    let request = request();
+    let counted = allocation_counter::measure(|| drop(service.call(request)));
+    assert_eq!(counted.count_total, 0);
+    let limits = doorman.snapshot().limits;
+    assert_eq!(limits.len(), 1, "{limits:?}");
+    worker.abort();
 }

@@ -1,22 +1,22 @@
 //! One limit of a layer, ready to decide: whom it asks on behalf of a request, how long, and what it says when it refuses.
 
 use std::{
-    cell::{Cell, OnceCell},
+    cell::Cell,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use doorman_openapi::{Moment, ResourceId};
 
+use super::question::{Demand, Look, Question, Room};
 use crate::{
-    Cost, Limit, MissingKey, OnLimit, Refusal, RequestHead,
+    Limit, MissingKey, OnLimit, Refusal, RequestHead,
     headers::FieldName,
     key::Made,
-    limiter::{
-        FirstLease, Found, Limiter, LimiterSettings, Patience, Place, Refused, Registry, Taken, Why,
-    },
+    limiter::{Limiter, LimiterSettings, Refused, Registry, Why},
     meter::{LimitMeter, Outcome},
     rules::Scope,
 };
@@ -47,42 +47,6 @@ enum Target {
         /// Whether it has been said that the settings of an earlier limit count.
         warned: AtomicBool,
     },
-}
-
-/// What a request asks of one limit, and of whom.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Question<'f> {
-    pub(super) limiter: &'f Arc<Limiter>,
-    pub(super) cost: Cost,
-    room: Room,
-}
-
-impl From<Question<'_>> for Asked {
-    fn from(question: Question<'_>) -> Self {
-        let Question {
-            limiter,
-            cost,
-            room,
-        } = question;
-        Self {
-            place: Place::new(Arc::clone(limiter), cost),
-            room,
-        }
-    }
-}
-
-/// The same, when it takes longer than a moment.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) place: Place,
-    room: Room,
-}
-
-/// Whether there was room for a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
-    Own,
-    Overflow,
 }
 
 thread_local! {
@@ -162,9 +126,8 @@ impl Armed {
 
     /// What a request asks of this limit; `None` when the limit does not apply to it.
     pub(super) fn ask<'r: 'f, 'f>(
-        &'r self,
-        registry: &'r Registry,
-        found: &'f OnceCell<Found<'r>>,
+        self: &'r Arc<Self>,
+        look: &'f Look<'r>,
         head: &RequestHead<'_>,
     ) -> Result<Option<Question<'f>>, Refusal> {
         if self.scope.as_ref().is_some_and(|scope| !scope.covers(head)) {
@@ -174,7 +137,6 @@ impl Armed {
             self.meter.count(Outcome::Skipped);
             return Ok(None);
         }
-        let registry = self.registry(registry);
         let (limiter, room) = match &self.target {
             Target::Fixed(limiter) => (limiter, Room::Own),
             Target::Keyed {
@@ -187,10 +149,9 @@ impl Armed {
                 let made = self.limit.key.write(head, &mut id);
                 let target = match (made, self.limit.on_missing_key) {
                     (Made::Whole, _) | (Made::Missing(_), MissingKey::Shared) => {
-                        let found = found.get_or_init(|| registry.found());
-                        Ok(Some(match registry.keyed(found, &id, settings) {
+                        Ok(Some(match look.keyed(&id, settings) {
                             Some(limiter) => (limiter, Room::Own),
-                            None => (registry.overflow(found, overflow, settings), Room::Overflow),
+                            None => (look.overflow(overflow, settings), Room::Overflow),
                         }))
                     }
                     (Made::Missing(_), MissingKey::Skip) => {
@@ -218,20 +179,33 @@ impl Armed {
             }
         };
         Ok(Some(Question {
+            armed: self,
             limiter,
-            cost: self.limit.cost.of(head),
             room,
+            demand: self.demand(head),
         }))
     }
 
-    /// Takes what is asked, if the request may go at once.
-    pub(super) fn take_at_once(&self, asked: &Question<'_>, recent: Moment) -> Option<Taken> {
-        let first_lease = if self.limit.wait_for_lease.is_zero() {
-            FirstLease::NotNeeded
-        } else {
-            FirstLease::Awaited
-        };
-        asked.limiter.take_at_once(asked.cost, first_lease, recent)
+    /// What the limit asks for on behalf of a request.
+    fn demand(&self, head: &RequestHead<'_>) -> Demand {
+        let limit = &self.limit;
+        Demand {
+            cost: limit.cost.of(head),
+            wait_for_lease: match limit.on_limit {
+                OnLimit::Reject | OnLimit::Delay { .. } => limit.wait_for_lease,
+                OnLimit::Shadow => Duration::ZERO,
+            },
+            at_most: match limit.on_limit {
+                OnLimit::Reject | OnLimit::Shadow => None,
+                OnLimit::Delay { at_most } => Some(at_most),
+            },
+            queue: limit.queue,
+        }
+    }
+
+    /// Whether its limiters are this process's alone.
+    pub(super) fn is_local(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Whether it only counts what it would refuse.
@@ -239,54 +213,21 @@ impl Armed {
         matches!(self.limit.on_limit, OnLimit::Shadow)
     }
 
-    /// Whether a request waits for the first lease of its resource before anything is decided.
-    pub(super) fn awaits_lease(&self, asked: &Asked, now: Moment) -> bool {
-        let at_most = self.limit.wait_for_lease;
-        !at_most.is_zero()
-            && !self.is_shadow()
-            && asked
-                .place
-                .lease_deadline(at_most)
-                .is_some_and(|deadline| now < deadline)
-    }
-
-    /// Waits for the first lease, if the limit says so.
-    pub(super) async fn lease(&self, asked: &Asked) {
-        let at_most = self.limit.wait_for_lease;
-        if !at_most.is_zero() && !self.is_shadow() {
-            asked.place.first_lease(at_most, self.limit.queue).await;
-        }
-    }
-
-    pub(super) fn patience(&self, now: Moment) -> Patience {
-        match self.limit.on_limit {
-            OnLimit::Reject | OnLimit::Shadow => Patience::Never,
-            OnLimit::Delay { at_most } => Patience::Until {
-                deadline: now.after(at_most),
-                queue: self.limit.queue,
-            },
-        }
-    }
-
-    /// The request goes: what it took stays taken.
-    pub(super) fn keep(&self, asked: &mut Asked, now: Moment) {
-        let waited = asked.place.is_queued();
-        asked.place.keep();
-        let limiter = asked.place.limiter();
-        self.meter.admitted(waited, || limiter.fallback_at(now));
-    }
-
-    pub(super) fn refusal(&self, asked: &Asked, refused: Refused, now: Moment) -> Refusal {
-        let refused = match asked.room {
+    /// What it says to a request that one of its limiters refuses. It is counted.
+    pub(super) fn refuses(
+        &self,
+        limiter: &Limiter,
+        room: Room,
+        refused: Refused,
+        now: Moment,
+    ) -> Refusal {
+        let refused = match room {
             Room::Own => refused,
             Room::Overflow => refused.because(Why::Overflow),
         };
-        Refusal::new(
-            &self.limit.name,
-            asked.place.limiter().resource(),
-            refused,
-            now,
-        )
+        let refusal = Refusal::new(&self.limit.name, limiter.resource(), refused, now);
+        self.meter.count(Outcome::Refused(refusal.reason()));
+        refusal
     }
 }
 

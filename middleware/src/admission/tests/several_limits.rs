@@ -1,6 +1,7 @@
 //! Several limits on one request.
 
 use super::*;
+use crate::LimitLayer;
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_spends_nothing_of_the_others() {
@@ -56,6 +57,26 @@ async fn a_refused_request_is_told_to_come_back_when_all_of_them_let_it_pass() {
     );
     advance(wait).await;
     assert_eq!(status(&service).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_is_one_that_is_decided_without_a_service() {
+    let registry = given(|resource| Standing::Fixed {
+        rate: if resource.as_str() == "quick" {
+            1.0
+        } else {
+            0.1
+        },
+    });
+    let limits = [Limit::rate("quick"), Limit::rate("slow")];
+    let layer = LimitLayer::new(registry, Callers::new(), limits);
+    let request = Request::new(());
+    let head = RequestHead::of(&request);
+    assert_eq!(layer.try_admit(&head), Ok(()));
+    let wait = layer.try_admit(&head).unwrap_err().retry_after();
+    assert_eq!(wait, 10 * SECOND);
+    advance(wait).await;
+    assert_eq!(layer.try_admit(&head), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,94 @@
+//! What a request asks of the limits that apply to it, while it is decided on what is borrowed.
+
+use std::{cell::OnceCell, sync::Arc, time::Duration};
+
+use doorman_openapi::{Moment, ResourceId};
+use smallvec::SmallVec;
+
+use super::Armed;
+use crate::{
+    Cost,
+    limiter::{FirstLease, Found, Limiter, LimiterSettings, Patience, Registry},
+};
+
+/// Of many rules only a few apply: the others take up no room.
+pub(super) type Questions<'f> = SmallVec<[Question<'f>; 2]>;
+
+/// What a request asks of one limit, and of whom.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question<'f> {
+    pub(super) armed: &'f Arc<Armed>,
+    pub(super) limiter: &'f Arc<Limiter>,
+    pub(super) room: Room,
+    pub(super) demand: Demand,
+}
+
+/// Whether there was room for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Own,
+    Overflow,
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Demand {
+    pub(super) cost: Cost,
+    /// How long it may wait for the first lease before anything is decided.
+    pub(super) wait_for_lease: Duration,
+    /// How long it may wait for its turn; `None`: not at all.
+    pub(super) at_most: Option<Duration>,
+    /// How many may wait already.
+    pub(super) queue: u32,
+}
+
+impl Demand {
+    pub(super) fn first_lease(&self) -> FirstLease {
+        if self.wait_for_lease.is_zero() {
+            FirstLease::NotNeeded
+        } else {
+            FirstLease::Awaited
+        }
+    }
+
+    pub(super) fn patience(&self, now: Moment) -> Patience {
+        self.at_most
+            .map_or(Patience::Never, |at_most| Patience::Until {
+                deadline: now.after(at_most),
+                queue: self.queue,
+            })
+    }
+}
+
+/// A registry, and what is borrowed from it once something is looked up.
+pub(super) struct Look<'r> {
+    registry: &'r Registry,
+    found: OnceCell<Found<'r>>,
+}
+
+impl<'r> Look<'r> {
+    pub(super) fn into(registry: &'r Registry) -> Self {
+        Self {
+            registry,
+            found: OnceCell::new(),
+        }
+    }
+
+    /// The limiter of a key; `None` when there is no room for another.
+    pub(super) fn keyed(&self, id: &str, settings: &Arc<LimiterSettings>) -> Option<&Arc<Limiter>> {
+        self.registry.keyed(self.found(), id, settings)
+    }
+
+    /// The limiter that stands in for the keys without room.
+    pub(super) fn overflow(
+        &self,
+        resource: &ResourceId,
+        settings: &Arc<LimiterSettings>,
+    ) -> &Arc<Limiter> {
+        self.registry.overflow(self.found(), resource, settings)
+    }
+
+    fn found(&self) -> &Found<'r> {
+        self.found.get_or_init(|| self.registry.found())
+    }
+}
