@@ -8,6 +8,7 @@ pub mod core;
 
 mod app;
 mod clock;
+mod held;
 mod http;
 mod identity;
 mod listen;

@@ -81,6 +81,8 @@ async fn collect(headers: &HeaderMap, mut body: Body, room: &Room) -> Result<Byt
             discard(body).await;
             return Err(refusal);
         }
+        // It is a part of hyper's buffer, which must not be kept whole while the next piece is waited for.
+        drop(piece);
         piece = match next(&mut body).await? {
             Some(next) => next,
             None => return Ok(whole.bytes.into()),

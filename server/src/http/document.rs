@@ -53,10 +53,13 @@ fn description() -> String {
         request is refused whole: nothing of it takes effect.\n\n\
         The head of a request has at most 64 KiB and arrives within 5 s, and a connection stays open for 75 s between requests; \
         otherwise it is closed without an answer. When all connections are taken (10,000, unless the server was told otherwise), \
-        those that have waited longest for their clients are closed, and when too few wait, also those on which a body has been arriving \
-        for more than 2 s. What is not HTTP is answered with a bare 400, and a head that is too large with a bare 431.\n\n\
+        those that have waited longest for their clients are closed, and when too few wait, also those on which a body has been arriving, \
+        or an answer has not been taken, for more than 2 s; but none on which another request is under way that is whole. What is not HTTP is answered with a bare 400, and a head that is too large with a bare 431.\n\n\
         A body has at most 4 MiB and arrives within 10 s. Of all bodies that are still arriving the server keeps at most 32 MiB; one \
         that finds no room is refused with 503 and `Retry-After`. Bodies that arrive in one piece, as small ones do, always find room.\n\n\
+        An answer is taken within 10 s, or its connection is closed. Of all answers that clients have yet to take the server keeps at most \
+        32 MiB; a request whose answer finds no room is answered 503 with `Retry-After`, though what it asked for may be done. Answers \
+        of at most 4 KiB always find room.\n\n\
         Every failure is `application/problem+json` (RFC 9457). What `type` may be:\n\n| type | status | |\n|---|---|---|\n"
         .to_owned();
     for kind in ProblemType::ALL {

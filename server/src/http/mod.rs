@@ -1,10 +1,11 @@
 //! The HTTP shell around the core.
 //!
 //! A request walks `mod` (the router) → `extract` (`media`, `body`, `read`, `query`: untrusted bytes to checked values) → a handler
-//! (`capacity`, `server_capacity`, `resources`, `rules`, `about`, `probes`, `metrics`) → the books → `reply` or `conditional`, or `refusal` when anything is wrong on the
-//! way. Every handler is registered together with its documentation; `document` adds what they share.
+//! (`capacity`, `server_capacity`, `resources`, `rules`, `about`, `probes`, `metrics`) → the books → `reply` or `conditional` → `answers` (the room for
+//! what clients have yet to take), or `refusal` when anything is wrong on the way. Every handler is registered together with its documentation; `document` adds what they share.
 
 mod about;
+mod answers;
 mod body;
 mod capacity;
 mod conditional;
@@ -37,22 +38,25 @@ use axum::{
     response::IntoResponse,
 };
 use doorman_openapi::ProblemType;
+use tower::util::MapResponseLayer;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 pub(crate) use self::body::Room;
-use self::refusal::Refusal;
+use self::{answers::Answers, refusal::Refusal};
 use crate::app::{App, BooksInDoubt};
 
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let (routes, _) = routes().split_for_parts();
+    let answers = Answers::new();
     routes
         .merge(docs::pages())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))
         .layer(app.requests().clone())
         .with_state(app)
 }

@@ -15,7 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     conditional::Versioned,
-    failures::OfAQuery,
+    failures::{OfAQuery, Unavailable},
     query::{self, Query},
     refusal::Refusal,
 };
@@ -69,7 +69,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
             })
         ),
         (status = NOT_MODIFIED, description = "The rules are those of the `ETag` sent"),
-        OfAQuery
+        OfAQuery,
+        Unavailable
     )
 )]
 async fn list_rules(

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{AcqRel, Relaxed, Release},
@@ -14,22 +14,24 @@ use std::{
 use doorman_openapi::Moment;
 use futures_util::task::AtomicWaker;
 
+use super::begun::Begun;
+
 /// What the parts of a connection tell of it, and what it is told. Written from within the connection's task, from the requests it has
 /// under way, and by who needs room.
 #[derive(Debug)]
 pub(super) struct Activity {
     requests: AtomicUsize,
-    /// Answers of which hyper has not taken everything.
-    answers: AtomicUsize,
-    /// Since when bodies arrive, of each that does.
-    bodies: Mutex<Vec<Moment>>,
+    /// Bodies that arrive.
+    bodies: Begun,
+    /// Answers of which the system has not taken everything.
+    answers: Begun,
     /// A body was not read to its end: what comes next may be the rest of it.
     left_unread: AtomicBool,
     /// The system has not taken everything that is to go out.
     unsent: AtomicBool,
     /// Bytes have come since the last head was whole.
     head_begun: AtomicBool,
-    /// A request has ended, or bytes have gone out, since somebody last looked.
+    /// A request or an answer has ended since somebody last looked. Other frames than theirs do not count: who only sends pings is idle.
     moved: AtomicBool,
     /// Requests come interleaved (HTTP/2), with frames between them that begin no head.
     interleaved: AtomicBool,
@@ -44,8 +46,8 @@ impl Activity {
     pub(super) fn new() -> Self {
         Self {
             requests: AtomicUsize::new(0),
-            answers: AtomicUsize::new(0),
-            bodies: Mutex::default(),
+            bodies: Begun::default(),
+            answers: Begun::default(),
             left_unread: AtomicBool::new(false),
             unsent: AtomicBool::new(false),
             head_begun: AtomicBool::new(true),
@@ -69,11 +71,6 @@ impl Activity {
         self.unsent.store(true, Relaxed);
     }
 
-    /// Bytes have gone out.
-    pub(super) fn moves(&self) {
-        self.moved.store(true, Relaxed);
-    }
-
     /// The system has taken everything that is to go out.
     pub(super) fn sent(&self) {
         self.unsent.store(false, Relaxed);
@@ -89,8 +86,7 @@ impl Activity {
 
     /// A body begins to arrive. Call [`Self::body_ends`] with the same moment when it has arrived, or is given up.
     pub(super) fn body_begins(&self, now: Moment) {
-        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        bodies.push(now);
+        self.bodies.begins(now);
     }
 
     /// A body arrives no longer that began then; `is_read` to its end, or not.
@@ -98,30 +94,31 @@ impl Activity {
         if !is_read && !self.interleaved.load(Relaxed) {
             self.left_unread.store(true, Relaxed);
         }
-        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of several that began at the same moment each stands for the others.
-        if let Some(at) = bodies.iter().position(|it| *it == since) {
-            bodies.swap_remove(at);
-        }
+        self.bodies.ends(since);
     }
 
-    /// An answer begins. Call [`Self::answer_ends`] when hyper has all of it.
-    pub(super) fn answer_begins(&self) {
-        self.answers.fetch_add(1, Relaxed);
+    /// An answer begins. Call [`Self::answer_ends`] with the same moment when the system has all of it.
+    pub(super) fn answer_begins(&self, now: Moment) {
+        self.answers.begins(now);
     }
 
-    /// An answer is in the hands of hyper, or given up.
-    pub(super) fn answer_ends(&self) {
-        self.answers.fetch_sub(1, Relaxed);
+    /// An answer that began then is in the hands of the system, or given up.
+    pub(super) fn answer_ends(&self, since: Moment) {
+        self.answers.ends(since);
+        self.moved.store(true, Relaxed);
     }
 
-    /// Whether it is between two requests: everything has been read and answered, and the system has the answer.
+    /// Whether it is between two requests: everything has been answered, and the system has the answer.
     pub(super) fn is_between_requests(&self) -> bool {
         self.requests.load(Relaxed) == 0
-            && self.answers.load(Relaxed) == 0
-            && !self.left_unread.load(Relaxed)
+            && self.answers.number() == 0
             && !self.unsent.load(Relaxed)
             && !self.head_begun.load(Relaxed)
+    }
+
+    /// Whether a body was not read to its end, so that nobody but hyper knows where the next request begins.
+    pub(super) fn has_left_unread(&self) -> bool {
+        self.left_unread.load(Relaxed)
     }
 
     /// Whether a request is under way.
@@ -134,7 +131,7 @@ impl Activity {
         self.head_begun.load(Relaxed)
     }
 
-    /// Whether a request has ended, or bytes have gone out, since this was last asked.
+    /// Whether a request or an answer has ended since this was last asked.
     pub(super) fn has_moved(&self) -> bool {
         self.moved.swap(false, Relaxed)
     }
@@ -144,16 +141,24 @@ impl Activity {
         self.waits_since.store(since.as_nanos(), Relaxed);
     }
 
-    /// Since when the connection has waited for its peer: for the first byte of a head, or for its last. [`Moment::NEVER`] while it is
-    /// busy, or nobody has looked at it yet.
+    /// Since when the connection has waited for its peer: for the first byte of a head, or for its last. [`Moment::NEVER`] while a
+    /// request or an answer is under way, or nobody has looked at it yet.
     pub(super) fn waits_since(&self) -> Moment {
         Moment::from_nanos(self.waits_since.load(Relaxed))
     }
 
-    /// Since when the body has been arriving that has taken longest of all that are; [`Moment::NEVER`] when none is.
-    pub(super) fn body_since(&self) -> Moment {
-        let bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        bodies.iter().min().copied().unwrap_or(Moment::NEVER)
+    /// Since when the answer has been on its way that has been so for longest; [`Moment::NEVER`] when none is.
+    pub(super) fn answer_since(&self) -> Moment {
+        self.answers.first()
+    }
+
+    /// Since when its peer has not done what is its part of a request: to send the body, or to take the answer. [`Moment::NEVER`] when it
+    /// has, and while a request is under way that is whole: it does not suffer for another on its connection.
+    pub(super) fn lags_since(&self) -> Moment {
+        if self.requests.load(Relaxed) > self.bodies.number() {
+            return Moment::NEVER;
+        }
+        self.bodies.first().min(self.answers.first())
     }
 
     /// Asks the connection to close, unless it is busy by then.

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Serves HTTP/1 until the connection ends, or nobody has used it for a while. Then its stream comes back, with nothing under way on
-/// it, and nothing lost of it.
+/// it, and nothing lost of it; but when a body was left unread it ends.
 pub(super) async fn http1<S, D>(
     serving: &Arc<Serving>,
     stream: Watched<S>,
@@ -24,18 +24,26 @@ where
     D: Future,
 {
     let _awake = serving.wakes();
-    let service = serving.service(Arc::clone(stream.activity()));
+    let activity = Arc::clone(stream.activity());
+    let service = serving.service(Arc::clone(&activity));
     let mut connection = serving
         .http1
         .serve_connection(TokioIo::new(stream), service);
     let mut it = Pin::new(&mut connection);
+    let mut leaves = false;
     poll_fn(|cx| {
         loop {
             if let Poll::Ready(served) = it.as_mut().poll(cx) {
                 return Poll::Ready(Err(over(served)));
             }
-            match keeper.poll(cx, Some(serving.rests_after())) {
+            let rests_after = (!leaves).then(|| serving.rests_after());
+            match keeper.poll(cx, rests_after) {
                 Poll::Ready(Verdict::Drain) => it.as_mut().graceful_shutdown(),
+                // What comes next may be the rest of a body: only hyper could tell, and it would stay awake for ever.
+                Poll::Ready(Verdict::Rest) if activity.has_left_unread() => {
+                    leaves = true;
+                    it.as_mut().graceful_shutdown();
+                }
                 Poll::Ready(Verdict::Rest) => return Poll::Ready(Ok(())),
                 Poll::Ready(Verdict::End(ended)) => return Poll::Ready(Err(ended)),
                 Poll::Pending => return Poll::Pending,

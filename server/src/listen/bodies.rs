@@ -1,4 +1,4 @@
-//! Bodies that note in their connection's activity how long they are under way.
+//! Bodies and answers that note in their connection's activity how long they are under way.
 
 use std::{
     pin::Pin,
@@ -6,7 +6,6 @@ use std::{
     task::{Context, Poll},
 };
 
-use axum::body::Body;
 use bytes::Bytes;
 use doorman_openapi::Moment;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -67,42 +66,23 @@ impl Drop for Asked {
     }
 }
 
-/// The body of an answer.
+/// An answer on its way, until it is dropped: held by its body, and by those of its bytes that the system has not taken.
 #[derive(Debug)]
 pub(super) struct Told {
-    body: Body,
+    since: Moment,
     activity: Arc<Activity>,
 }
 
 impl Told {
-    pub(super) fn new(body: Body, activity: Arc<Activity>) -> Self {
-        activity.answer_begins();
-        Self { body, activity }
-    }
-}
-
-impl HttpBody for Told {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    pub(super) fn new(activity: Arc<Activity>) -> Self {
+        let since = clock::now();
+        activity.answer_begins(since);
+        Self { since, activity }
     }
 }
 
 impl Drop for Told {
     fn drop(&mut self) {
-        self.activity.answer_ends();
+        self.activity.answer_ends(self.since);
     }
 }

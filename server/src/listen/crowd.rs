@@ -83,7 +83,7 @@ impl Crowd {
     }
 
     /// Asks those that have waited longest for their peer to close, so many that looking for them pays; where too few wait, also those
-    /// the bodies of whose requests have been arriving slowly for longest.
+    /// that have been slowest to send a body or to take an answer.
     pub(super) fn make_room(&mut self) {
         let now = clock::now();
         let go = (self.most / MAKES_ROOM).max(1);
@@ -95,7 +95,7 @@ impl Crowd {
                 waiting.push((since, activity));
                 continue;
             }
-            let since = activity.body_since();
+            let since = activity.lags_since();
             if since.after(SLOW) <= now {
                 slow.push((since, activity));
             }

@@ -100,7 +100,7 @@ impl<'a, D: Future> Keeper<'a, D> {
 
     fn may_give_way(&self, now: Moment) -> bool {
         self.activity.waits_since() != Moment::NEVER
-            || self.activity.body_since().after(SLOW) <= now
+            || self.activity.lags_since().after(SLOW) <= now
     }
 
     /// Sets the timer. It may ring too early, since it is not set anew each time that something moves, but never too late.

@@ -8,6 +8,7 @@
 mod accept;
 mod activity;
 mod awake;
+mod begun;
 mod bodies;
 mod connection;
 mod crowd;

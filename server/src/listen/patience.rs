@@ -1,7 +1,8 @@
 //! How long a connection may keep the server waiting.
 //!
-//! A connection is *waiting* for the head of a request, *busy* with requests whose heads are there, or *idle* between requests. Only
-//! the first and the last have a limit here: how long a body may take is its reader's affair, and handlers do not wait.
+//! A connection is *waiting* for the head of a request, *busy* with requests whose heads are there, or with answers that are on their
+//! way, or *idle* between requests. Of what it is busy with only answers have a limit here: how long a body may take is its reader's
+//! affair, and handlers do not wait.
 //!
 //! hyper's own limit for a head runs while a connection is idle as well, so it cannot be short without cutting off clients that come
 //! back every few seconds; and it arms a timer for each request, where this costs one look at the clock.
@@ -18,7 +19,11 @@ pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may stay open between requests.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// How long a body may take to arrive when others need the connection's place.
+/// How long an answer may take until the system has all of it; as long as a body may. What the peer does meanwhile does not matter, so
+/// that nobody keeps the memory of a large answer by taking a byte of it now and then.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a body may take to arrive, or an answer to be taken, when others need the connection's place.
 pub(super) const SLOW: Duration = Duration::from_secs(2);
 
 /// The times of one connection.
@@ -42,10 +47,11 @@ impl Patience {
         if activity.has_moved() {
             self.quiet_since = now;
         }
-        if activity.is_busy() {
+        let answer_since = activity.answer_since();
+        if activity.is_busy() || answer_since != Moment::NEVER {
             self.head_since = None;
             activity.waits(Moment::NEVER);
-            return Moment::NEVER;
+            return answer_since.after(ANSWER_TIMEOUT);
         }
         let (since, patience) = if activity.head_has_begun() {
             (*self.head_since.get_or_insert(now), HEAD_TIMEOUT)
@@ -99,14 +105,32 @@ mod tests {
     }
 
     #[test]
-    fn idleness_counts_from_the_last_byte_of_an_answer() {
+    fn idleness_counts_from_the_end_of_an_answer() {
         let activity = Arc::new(Activity::new());
         let mut patience = Patience::new(second(100));
         drop(activity.begin(false));
         assert_eq!(patience.until(&activity, second(100)), second(175));
-        activity.moves();
-        assert_eq!(patience.until(&activity, second(130)), second(205));
-        assert_eq!(patience.until(&activity, second(140)), second(205));
+        activity.answer_begins(second(120));
+        assert_eq!(patience.until(&activity, second(120)), second(130));
+        activity.answer_ends(second(120));
+        assert_eq!(patience.until(&activity, second(125)), second(200));
+        assert_eq!(patience.until(&activity, second(140)), second(200));
+    }
+
+    #[test]
+    fn of_several_answers_the_first_must_be_taken_in_time_whatever_else_is_under_way() {
+        let activity = Arc::new(Activity::new());
+        let mut patience = Patience::new(second(100));
+        let _request = activity.begin(true);
+        for at in [101, 103, 102] {
+            activity.answer_begins(second(at));
+        }
+        assert_eq!(patience.until(&activity, second(104)), second(111));
+        activity.answer_ends(second(101));
+        assert_eq!(patience.until(&activity, second(104)), second(112));
+        // Another begins no head that would be due sooner.
+        activity.received();
+        assert_eq!(patience.until(&activity, second(105)), second(112));
     }
 
     #[test]

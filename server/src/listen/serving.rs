@@ -26,6 +26,7 @@ use super::{
     activity::Activity,
     bodies::{Asked, Told},
 };
+use crate::held::Held;
 
 /// How many bytes of an HTTP/1 connection are read ahead at most; so many a head may have, too.
 const READ_AHEAD: usize = 64 * 1024;
@@ -87,9 +88,9 @@ impl Serving {
         activity: Arc<Activity>,
     ) -> impl Service<
         Request<Incoming>,
-        Response = Response<Told>,
+        Response = Response<Held<Told>>,
         Error = Infallible,
-        Future = impl Future<Output = Result<Response<Told>, Infallible>> + Send + use<>,
+        Future = impl Future<Output = Result<Response<Held<Told>>, Infallible>> + Send + use<>,
     > + use<> {
         let router = self.router.clone();
         service_fn(move |request: Request<Incoming>| {
@@ -105,7 +106,7 @@ impl Serving {
             let answer = router.clone().call(request);
             async move {
                 let answer = answer.await;
-                let answer = answer.map(|it| it.map(|body| Told::new(body, told)));
+                let answer = answer.map(|it| it.map(|body| Held::new(body, Told::new(told))));
                 drop(under_way);
                 answer
             }

@@ -204,3 +204,35 @@ async fn all_bodies_that_are_still_arriving_have_32_mebibytes_together() {
     }
     assert_eq!(post(&router, path, in_pieces()).await.status, 200);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_piece_is_let_go_before_the_next_is_waited_for() {
+    // It is a part of a buffer that may be much larger.
+    struct Piece(tokio::sync::mpsc::UnboundedSender<()>);
+    impl AsRef<[u8]> for Piece {
+        fn as_ref(&self) -> &[u8] {
+            b" "
+        }
+    }
+    impl Drop for Piece {
+        fn drop(&mut self) {
+            let _unheard = self.0.send(());
+        }
+    }
+    let (gone, mut pieces) = tokio::sync::mpsc::unbounded_channel();
+    let body = stream::unfold(gone, async |gone| {
+        let piece = Bytes::from_owner(Piece(gone.clone()));
+        Some((Ok::<_, std::convert::Infallible>(piece), gone))
+    });
+    let held_back = body.take(2).chain(stream::pending());
+    let router = router();
+    let request = post(&router, "/v1/capacity", Body::from_stream(held_back));
+    let both = async {
+        pieces.recv().await.unwrap();
+        pieces.recv().await.unwrap();
+    };
+    tokio::select! {
+        reply = request => panic!("{reply:?}"),
+        () = both => {}
+    }
+}

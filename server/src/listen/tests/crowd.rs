@@ -140,7 +140,7 @@ async fn newcomers_find_room_beside_bodies_that_drip_in() {
             .unwrap();
         dripping.push(stream);
     }
-    // Long before the body would have to be there.
+    // Here nothing else would end these bodies: no reader has a limit of its own.
     let mut newcomer = TcpStream::connect(served.address).await.unwrap();
     newcomer.write_all(REQUEST).await.unwrap();
     timeout(Duration::from_secs(8), answered(&mut newcomer, "quick"))

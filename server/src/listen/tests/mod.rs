@@ -1,5 +1,6 @@
 //! Connections in memory, under paused time; and a few over real sockets.
 
+mod answers;
 mod crowd;
 mod rest;
 

@@ -134,6 +134,19 @@ async fn the_rest_of_a_body_that_nobody_read_is_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_left_a_body_that_nobody_read_does_not_stay_awake() {
+    let serving = serving(Rest::default());
+    let mut peer = connect_to(&serving);
+    for _ in 0..2 {
+        peer.send(b"GET /quick HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx")
+            .await;
+        peer.answer("quick").await;
+    }
+    assert_eq!(peer.closed().await, (String::new(), 1));
+    assert_eq!(serving.awake(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_says_that_it_closes_is_closed_and_who_would_upgrade_is_served_on() {
     let serving = serving(Rest::default());
     let mut peer = connect_to(&serving);

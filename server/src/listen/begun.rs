@@ -1,0 +1,39 @@
+//! Since when things have been under way that come and go.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use doorman_openapi::Moment;
+
+/// Since when each of the things has been under way that are.
+#[derive(Debug, Default)]
+pub(super) struct Begun(Mutex<Vec<Moment>>);
+
+impl Begun {
+    /// One begins. Call [`Self::ends`] with the same moment when it has ended.
+    pub(super) fn begins(&self, now: Moment) {
+        self.all().push(now);
+    }
+
+    /// One has ended that began then.
+    pub(super) fn ends(&self, since: Moment) {
+        let mut all = self.all();
+        // Of several that began at the same moment each stands for the others.
+        if let Some(at) = all.iter().position(|it| *it == since) {
+            all.swap_remove(at);
+        }
+    }
+
+    /// How many are under way.
+    pub(super) fn number(&self) -> usize {
+        self.all().len()
+    }
+
+    /// Since when the one has been under way that began first; [`Moment::NEVER`] when none is.
+    pub(super) fn first(&self) -> Moment {
+        self.all().iter().min().copied().unwrap_or(Moment::NEVER)
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Moment>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
