@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 pub(crate) use self::{armed::Armed, following::Following};
 use self::{
     asked::{Asked, AskedOfAll, at_leisure, keep, take},
-    question::{Look, Question, Questions},
+    question::{Look, Question, Questions, demands},
     turns::Turns,
 };
 use crate::{
@@ -146,7 +146,9 @@ impl Admission {
         let mut questions = Questions::new();
         for armed in &self.limits {
             let look = if armed.is_local() { own.next() } else { None };
-            questions.extend(armed.ask(look.unwrap_or(&looks.common), &head)?);
+            if let Some(question) = armed.ask(look.unwrap_or(&looks.common), &head)? {
+                question::ask(&mut questions, question);
+            }
         }
         Ok(questions)
     }
@@ -154,24 +156,23 @@ impl Admission {
     /// Takes what is asked of every limit, and counts the request as admitted, if it may go at once; else takes nothing.
     fn goes_at_once(&self, questions: &Questions<'_>, recent: Moment) -> bool {
         let mut all = AllTaken::new();
-        for Question {
-            limiter, demand, ..
-        } in questions
-        {
+        for (Question { limiter, .. }, demand) in demands(questions) {
             let Some(taken) = limiter.take_at_once(demand.cost, demand.first_lease(), recent)
             else {
-                for (question, taken) in zip(questions, &all) {
+                for ((question, _), taken) in zip(demands(questions), &all) {
                     question.limiter.undo(taken, recent);
                 }
                 return false;
             };
             all.push(taken);
         }
-        for (Question { armed, limiter, .. }, taken) in zip(questions, &all) {
+        for ((Question { armed, limiter, .. }, _), taken) in zip(demands(questions), &all) {
             limiter.keep(taken);
-            armed.meter.admitted(false, || limiter.fallback_at(recent));
             let registry = armed.registry(&self.registry);
             registry.tried(limiter, taken.runs_low, recent);
+        }
+        for Question { armed, limiter, .. } in questions {
+            armed.meter.admitted(false, || limiter.fallback_at(recent));
         }
         true
     }

@@ -29,6 +29,11 @@ impl Cost {
         }
     }
 
+    /// What two requests cost together, as far as it can be spoken of.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self((self.0 + other.0).min(Self::MAX.0))
+    }
+
     /// The cost as a number.
     #[must_use]
     pub fn get(self) -> f64 {

@@ -55,6 +55,9 @@ pub enum OnLimit {
     },
     /// It passes, and spends nothing of this limit: to try a limit out before it counts. It is counted as refused, by the limit's
     /// resource in the [snapshot](crate::Doorman::snapshot), and its response does not speak of the limit.
+    ///
+    /// What the limit admits is spent of its resource, though, unless a limit of the same layer in earnest spends the same resource for
+    /// that request: give a limit that is tried out a resource of its own if another layer, or a limit in earnest, wears it.
     Shadow,
 }
 

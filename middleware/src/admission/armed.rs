@@ -182,7 +182,7 @@ impl Armed {
             armed: self,
             limiter,
             room,
-            demand: self.demand(head),
+            demand: Some(self.demand(head)),
         }))
     }
 

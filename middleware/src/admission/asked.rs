@@ -24,8 +24,16 @@ pub(super) type AskedOfAll = SmallVec<[Asked; 2]>;
 pub(super) struct Asked {
     armed: Arc<Armed>,
     room: Room,
-    place: Place,
-    demand: Demand,
+    part: Part,
+}
+
+/// The part that a limit has in what is taken of its limiter.
+#[derive(Debug)]
+enum Part {
+    /// It takes for itself, and for those that ride.
+    Takes { place: Place, demand: Demand },
+    /// It goes as another limit of the request goes, which takes of the same limiter.
+    Rides(Arc<Limiter>),
 }
 
 impl From<Question<'_>> for Asked {
@@ -39,56 +47,71 @@ impl From<Question<'_>> for Asked {
         Self {
             armed: Arc::clone(armed),
             room,
-            place: Place::new(Arc::clone(limiter), demand.cost),
-            demand,
+            part: match demand {
+                Some(demand) => Part::Takes {
+                    place: Place::new(Arc::clone(limiter), demand.cost),
+                    demand,
+                },
+                None => Part::Rides(Arc::clone(limiter)),
+            },
         }
     }
 }
 
 impl Asked {
     fn limiter(&self) -> &Arc<Limiter> {
-        self.place.limiter()
+        match &self.part {
+            Part::Takes { place, .. } => place.limiter(),
+            Part::Rides(limiter) => limiter,
+        }
     }
 
     /// Whether the request waits for the first lease of the resource before anything is decided.
     pub(super) fn awaits_lease(&self, now: Moment) -> bool {
-        let at_most = self.demand.wait_for_lease;
+        let Part::Takes { place, demand } = &self.part else {
+            return false;
+        };
+        let at_most = demand.wait_for_lease;
         !at_most.is_zero()
-            && self
-                .place
+            && place
                 .lease_deadline(at_most)
                 .is_some_and(|deadline| now < deadline)
     }
 
     /// Waits for the first lease, if the limit says so.
     pub(super) async fn lease(&self) {
-        let at_most = self.demand.wait_for_lease;
-        if !at_most.is_zero() {
-            self.place.first_lease(at_most, self.demand.queue).await;
+        if let Part::Takes { place, demand } = &self.part
+            && !demand.wait_for_lease.is_zero()
+        {
+            place.first_lease(demand.wait_for_lease, demand.queue).await;
         }
     }
 
     /// Waits for its turn. A delay ends at its deadline: no other end is needed.
     pub(super) async fn turn(&self) -> Result<(), Refused> {
-        self.place.turn(pending()).await
-    }
-
-    pub(super) fn is_queued(&self) -> bool {
-        self.place.is_queued()
-    }
-
-    /// The caller has gone away; if it waited, that is counted.
-    pub(super) fn leaves(&self) {
-        if self.is_queued() {
-            self.armed.meter.count(Outcome::Gone);
+        match &self.part {
+            Part::Takes { place, .. } => place.turn(pending()).await,
+            Part::Rides(_) => Ok(()),
         }
     }
 
-    fn take(&mut self, common: &Registry, patience: Patience, now: Moment) -> Result<(), Refused> {
-        let taken = self.place.take(patience, now);
-        let more = taken.is_err() || self.place.runs_low();
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(&self.part, Part::Takes { place, .. } if place.is_queued())
+    }
+
+    fn take(
+        &mut self,
+        common: &Registry,
+        patience: impl Fn(&Demand) -> Patience,
+        now: Moment,
+    ) -> Result<(), Refused> {
+        let Part::Takes { place, demand } = &mut self.part else {
+            return Ok(());
+        };
+        let taken = place.take(patience(demand), now);
+        let more = taken.is_err() || place.runs_low();
         let registry = self.armed.registry(common);
-        registry.tried(self.limiter(), more, now);
+        registry.tried(place.limiter(), more, now);
         taken
     }
 
@@ -124,8 +147,7 @@ pub(super) fn take(
         if refusing.is_some() {
             return true;
         }
-        let patience = patience(&one.demand);
-        match one.take(common, patience, now) {
+        match one.take(common, &patience, now) {
             Ok(()) => true,
             Err(_) if one.armed.is_shadow() => {
                 // It has no more say.
@@ -144,16 +166,38 @@ pub(super) fn take(
     }
 }
 
+/// Whether the request waits for its turn at a limiter.
+fn waits(asked: &[Asked], limiter: &Arc<Limiter>) -> bool {
+    let mut there = asked
+        .iter()
+        .filter(|one| Arc::ptr_eq(one.limiter(), limiter));
+    there.any(Asked::is_queued)
+}
+
+/// The caller has gone away. Where it waited, that is counted.
+pub(super) fn leave(asked: &[Asked]) {
+    for one in asked {
+        if waits(asked, one.limiter()) {
+            one.armed.meter.count(Outcome::Gone);
+        }
+    }
+}
+
 /// The request goes: everything stays taken.
-pub(super) fn keep(asked: AskedOfAll, now: Moment) -> Fields {
-    let mut fields = Fields::default();
-    for mut one in asked {
-        let waited = one.is_queued();
-        one.place.keep();
+pub(super) fn keep(mut asked: AskedOfAll, now: Moment) -> Fields {
+    for one in &asked {
         let limiter = one.limiter();
+        let waited = waits(&asked, limiter);
         one.armed
             .meter
             .admitted(waited, || limiter.fallback_at(now));
+    }
+    let mut fields = Fields::default();
+    for one in &mut asked {
+        if let Part::Takes { place, .. } = &mut one.part {
+            place.keep();
+        }
+        let limiter = one.limiter();
         if !one.armed.is_shadow() {
             fields.add(&one.armed.field, &limiter.reading(now), now);
         }
@@ -169,18 +213,23 @@ pub(super) fn deny(asked: &mut AskedOfAll, refusing: Refusing, now: Moment) -> B
         mut refusal,
     } = refusing;
     for one in asked.iter_mut() {
-        one.place.give_back(now);
+        if let Part::Takes { place, .. } = &mut one.part {
+            place.give_back(now);
+        }
     }
     let own_wait = refusal.retry_after_seconds();
     let mut fields = Fields::default();
-    for Asked { armed, place, .. } in asked.iter().filter(|one| !one.armed.is_shadow()) {
-        let reading = place.limiter().reading(now);
-        if Arc::ptr_eq(place.limiter(), &limiter) {
-            fields.add_refusing(&armed.field, &reading, own_wait);
-        } else {
-            refusal.wait_until(place.possible_at(now), now);
-            fields.add(&armed.field, &reading, now);
+    for one in asked.iter().filter(|one| !one.armed.is_shadow()) {
+        let field = &one.armed.field;
+        let reading = one.limiter().reading(now);
+        if Arc::ptr_eq(one.limiter(), &limiter) {
+            fields.add_refusing(field, &reading, own_wait);
+            continue;
         }
+        if let Part::Takes { place, .. } = &one.part {
+            refusal.wait_until(place.possible_at(now), now);
+        }
+        fields.add(field, &reading, now);
     }
     Box::new(Denial { refusal, fields })
 }

@@ -20,7 +20,43 @@ pub(super) struct Question<'f> {
     pub(super) armed: &'f Arc<Armed>,
     pub(super) limiter: &'f Arc<Limiter>,
     pub(super) room: Room,
-    pub(super) demand: Demand,
+    /// `None`: it rides on what another limit of the request asks of the same limiter.
+    pub(super) demand: Option<Demand>,
+}
+
+/// Asks one question more.
+///
+/// What several limits ask of one limiter is asked by the first of them, for all. Taken one by one it might never be: a bucket that holds
+/// no more than one token lets a dear request pass when it is full, but no second one. And a limit that is only tried out spends nothing
+/// of what another spends in earnest.
+pub(super) fn ask<'f>(questions: &mut Questions<'f>, mut question: Question<'f>) {
+    for earlier in questions.iter_mut() {
+        if !Arc::ptr_eq(earlier.limiter, question.limiter) {
+            continue;
+        }
+        match (earlier.armed.is_shadow(), question.armed.is_shadow()) {
+            (true, true) => {}
+            (true, false) => earlier.demand = None,
+            (false, true) => question.demand = None,
+            (false, false) => {
+                if let Some(demand) = &mut earlier.demand
+                    && let Some(more) = question.demand.take()
+                {
+                    *demand = demand.and(more);
+                }
+            }
+        }
+    }
+    questions.push(question);
+}
+
+/// What is asked for, and of whom.
+pub(super) fn demands<'a, 'f>(
+    questions: &'a Questions<'f>,
+) -> impl Iterator<Item = (&'a Question<'f>, &'a Demand)> {
+    let asking =
+        |question: &'a Question<'f>| question.demand.as_ref().map(|demand| (question, demand));
+    questions.iter().filter_map(asking)
 }
 
 /// Whether there was room for a key.
@@ -43,6 +79,17 @@ pub(super) struct Demand {
 }
 
 impl Demand {
+    /// What two limits ask for together, with the patience of the less patient.
+    fn and(self, other: Self) -> Self {
+        Self {
+            cost: self.cost.plus(other.cost),
+            wait_for_lease: self.wait_for_lease.max(other.wait_for_lease),
+            // Not at all is less than any time.
+            at_most: self.at_most.min(other.at_most),
+            queue: self.queue.min(other.queue),
+        }
+    }
+
     pub(super) fn first_lease(&self) -> FirstLease {
         if self.wait_for_lease.is_zero() {
             FirstLease::NotNeeded

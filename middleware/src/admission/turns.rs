@@ -4,7 +4,7 @@ use std::mem::take;
 
 use super::{
     Denial,
-    asked::{AskedOfAll, deny, keep},
+    asked::{AskedOfAll, deny, keep, leave},
 };
 use crate::{clock, headers::Fields};
 
@@ -34,8 +34,6 @@ impl Turns {
 
 impl Drop for Turns {
     fn drop(&mut self) {
-        for one in &self.0 {
-            one.leaves();
-        }
+        leave(&self.0);
     }
 }

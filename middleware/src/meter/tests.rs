@@ -83,6 +83,17 @@ async fn a_recorder_may_be_installed_after_the_layer_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_of_two_limits_on_one_resource_counts_what_both_admit() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let limits = ["a", "b"].map(|name| Limit::rate("api").named(name));
+    let service = limited(&one_a_second(), limits);
+    assert_eq!(admitted(&service, 5).await, 1);
+    assert_outcomes(&counts, "a", &[("admitted", 1), ("spent", 4)]);
+    assert_outcomes(&counts, "b", &[("admitted", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn blocked_and_without_a_lease() {
     let counts = Counts::default();
     let _guard = counts.install();

@@ -3,6 +3,7 @@ mod delayed;
 mod first_lease;
 mod keys;
 mod local;
+mod one_resource;
 mod promises;
 mod several_limits;
 mod shadow;
