@@ -107,6 +107,7 @@ async fn to_grpc_a_spent_limit_is_resource_exhausted_and_nothing_but_headers() {
         ),
         ("grpc-retry-pushback-ms", "300"),
         ("retry-after", "1"),
+        ("cache-control", "no-store"),
         ("ratelimit", r#""k?se";r=0;t=1"#),
     ] {
         assert_eq!(header(&answer, name), expected, "{name}");
@@ -115,6 +116,17 @@ async fn to_grpc_a_spent_limit_is_resource_exhausted_and_nothing_but_headers() {
     // What HTTP/2 sends as one frame of headers that ends the stream.
     assert!(answer.body().is_end_stream());
     assert_eq!(body(answer).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_caller_chooses_to_be_refused_with_what_a_cache_may_keep() {
+    let service = inner(&Doorman::unlimited().layer([one_a_second()]));
+    assert_eq!(status(&service).await, 200);
+    let disguised = Request::get("/").header("content-type", "application/grpc");
+    let answer = send(&service, disguised.body(()).unwrap()).await;
+    assert_eq!(answer.status(), 429);
+    assert_eq!(header(&answer, "cache-control"), "no-store");
+    assert_eq!(header(&answer, "grpc-status"), "");
 }
 
 #[tokio::test(start_paused = true)]

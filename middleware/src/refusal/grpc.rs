@@ -3,7 +3,7 @@
 //! The form is that of a response of trailers only, in "gRPC over HTTP2" (PROTOCOL-HTTP2.md of grpc/grpc); gRPC-Web (PROTOCOL-WEB.md)
 //! takes the same in the headers. When to come back is told as proposal A6 has it.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::RequestHead;
@@ -25,8 +25,13 @@ pub(super) enum Code {
 }
 
 /// The content type of the answer to a request of gRPC; `None` when it is none.
+///
+/// It is always a `POST`. Of any other method a status of 200 would mean success to whoever stands between, and for a `GET` a cache may keep it.
 pub(super) fn answers(head: &RequestHead<'_>) -> Option<HeaderValue> {
     const GRPC: &str = "application/grpc";
+    if head.method() != Method::POST {
+        return None;
+    }
     let asked = head.header(&header::CONTENT_TYPE)?.to_str().ok()?;
     let (family, rest) = asked.split_at_checked(GRPC.len())?;
     if !family.eq_ignore_ascii_case(GRPC) {
@@ -82,12 +87,23 @@ mod tests {
             ("application/json", None),
             ("", None),
         ] {
-            let request = Request::get("/").header("content-type", asked);
+            let request = Request::post("/").header("content-type", asked);
             let request = request.body(()).unwrap();
             let answer = answers(&RequestHead::of(&request));
             assert_eq!(answer.as_ref().map(|it| it.to_str().unwrap()), expected);
         }
-        assert_eq!(answers(&RequestHead::of(&Request::new(()))), None);
+        let untyped = Request::post("/").body(()).unwrap();
+        assert_eq!(answers(&RequestHead::of(&untyped)), None);
+    }
+
+    #[test]
+    fn only_a_post_is_of_grpc() {
+        for method in ["GET", "HEAD", "PUT", "OPTIONS", "post"] {
+            let request = Request::builder().method(method).uri("/");
+            let request = request.header("content-type", "application/grpc").body(());
+            let answer = answers(&RequestHead::of(&request.unwrap()));
+            assert_eq!(answer, None, "{method}");
+        }
     }
 
     #[test]

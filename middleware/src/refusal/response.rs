@@ -15,9 +15,9 @@ const REGISTRY: &str = "https://iana.org/assignments/http-problem-types";
 impl Refusal {
     /// The response that a layer gives, unless it is told [another](crate::LimitLayer::on_refusal).
     ///
-    /// To requests of gRPC, by their content type, it is of status 200 without a body, and has `grpc-status`, `grpc-message` and
+    /// To requests of gRPC, which are a `POST` of its content type, it is of status 200 without a body, and has `grpc-status`, `grpc-message` and
     /// `grpc-retry-pushback-ms` among its headers; to all others it has the reason's status, and a problem (RFC 9457) as its body. Both say
-    /// when to come back in `Retry-After`, unless coming back makes no sense.
+    /// when to come back in `Retry-After`, unless coming back makes no sense, and that no cache may keep them.
     #[must_use]
     pub fn to_response(&self, head: &RequestHead<'_>) -> Response<Bytes> {
         let answer = self.reason.answer();
@@ -25,9 +25,11 @@ impl Refusal {
             Some(content_type) => self.status_of_call(&answer, content_type),
             None => self.problem(&answer),
         };
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if answer.kind.is_some() {
             let seconds = HeaderValue::from(self.retry_after_seconds());
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            headers.insert(header::RETRY_AFTER, seconds);
         }
         response
     }
@@ -55,7 +57,6 @@ impl Refusal {
             header::CONTENT_TYPE,
             HeaderValue::from_static(Problem::MEDIA_TYPE),
         );
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(challenge) = self.reason.challenge() {
             headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
