@@ -25,7 +25,7 @@ pub struct Rule {
     pub name: RuleName,
     /// The services that it is for: a glob on the name that a layer gives itself.
     pub service: String,
-    /// The methods that it is for; absent: any.
+    /// The methods that it is for; absent: any. `GET` means `HEAD`, too, as servers answer it by the same handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub methods: Option<Vec<String>>,

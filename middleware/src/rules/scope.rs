@@ -9,7 +9,8 @@ use matchit::Router;
 use super::Malformed;
 use crate::RequestHead;
 
-/// Methods and paths. A path is matched by itself, whatever other rules there are, by the matcher of axum's router, so that it means
+/// Methods and paths. Whoever names GET names HEAD: a server answers it as a GET without a body (RFC 9110 section 9.3.2), and axum's
+/// handlers of GET run for it. A path is matched by itself, whatever other rules there are, by the matcher of axum's router, so that it means
 /// what a route of that text means; and like a route it sees the path as it was sent, with what is percent-encoded in it.
 #[derive(Debug)]
 pub(crate) struct Pattern {
@@ -25,7 +26,7 @@ impl Pattern {
             methods
                 .iter()
                 .map(|method| Method::from_bytes(method.as_bytes()))
-                .collect::<Result<_, _>>()
+                .collect::<Result<Box<[_]>, _>>()
         });
         let path = rule.path.as_ref().map(|path| {
             let mut router = Router::new();
@@ -44,12 +45,16 @@ impl Pattern {
     fn matches(&self, method: &Method, path: &str) -> bool {
         self.methods
             .as_ref()
-            .is_none_or(|methods| methods.contains(method))
+            .is_none_or(|methods| name(methods, method))
             && self
                 .path
                 .as_ref()
                 .is_none_or(|router| router.at(path).is_ok())
     }
+}
+
+fn name(methods: &[Method], method: &Method) -> bool {
+    methods.contains(method) || (method == Method::HEAD && methods.contains(&Method::GET))
 }
 
 /// The requests of one rule: those that it matches, but for those that a rule before it exempts.
@@ -74,9 +79,9 @@ mod tests {
     use super::*;
 
     fn pattern(methods: &[&str], path: Option<&str>) -> Pattern {
-        let methods = methods.iter().map(|it| (*it).to_owned()).collect();
+        let methods: Vec<_> = methods.iter().map(|it| (*it).to_owned()).collect();
         let rule = Rule {
-            methods: Some(methods).filter(|it: &Vec<_>| !it.is_empty()),
+            methods: (!methods.is_empty()).then_some(methods),
             path: path.map(str::to_owned),
             ..super::super::testing::rule("r", "api")
         };
@@ -122,6 +127,28 @@ mod tests {
         assert!(covers(&rest, "GET", "/static/a/b.css"));
         assert!(!covers(&rest, "GET", "/static/"));
         assert!(!covers(&rest, "GET", "/v1/orders/7"));
+    }
+
+    #[test]
+    fn who_names_get_names_head_and_nothing_else_is_named_along() {
+        for (named, asked, expected) in [
+            (&["GET"][..], "HEAD", true),
+            (&["POST", "GET"], "HEAD", true),
+            (&["HEAD"], "HEAD", true),
+            (&["HEAD"], "GET", false),
+            (&["POST"], "HEAD", false),
+            (&["GET"], "OPTIONS", false),
+            (&["GET"], "head", false),
+        ] {
+            let own = pattern(named, Some("/a"));
+            assert_eq!(own.matches(&asked.parse().unwrap(), "/a"), expected);
+            // So with what a rule exempts.
+            let scope = Scope {
+                own: pattern(&[], None),
+                exempt: [Arc::new(own)].into(),
+            };
+            assert_eq!(covers(&scope, asked, "/a"), !expected, "{named:?} {asked}");
+        }
     }
 
     #[cfg(feature = "axum")]
