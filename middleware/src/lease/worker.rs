@@ -222,6 +222,7 @@ impl<T: Transport> Worker<T> {
             .is_some_and(|tracked| registry.forget(&tracked.limiter));
         if forgotten {
             self.limiters.remove(id);
+            self.meter.forget(id);
         }
         forgotten
     }

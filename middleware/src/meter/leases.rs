@@ -98,9 +98,9 @@ impl LeaseMeter {
                 LeaseState::Lost => counters.lost.increment(1),
             }
         }
-        if limiter.is_fixed()
-            && let Some(capacity) = self.capacity(limiter.resource())
-        {
+        if !limiter.is_fixed() {
+            self.forget(limiter.resource());
+        } else if let Some(capacity) = self.capacity(limiter.resource()) {
             capacity.set(match standing {
                 Standing::Leased { rate, .. } => rate.unwrap_or_default() * per,
                 Standing::NoLease { .. }
@@ -108,6 +108,13 @@ impl LeaseMeter {
                 | Standing::Fixed { .. }
                 | Standing::Local(_) => 0.0,
             });
+        }
+    }
+
+    /// Nobody names the resource any more: its gauge would stay as it was, and take up the place of another.
+    pub(crate) fn forget(&mut self, resource: &ResourceId) {
+        if let Some(capacity) = self.capacities.remove(resource) {
+            capacity.set(0.0);
         }
     }
 

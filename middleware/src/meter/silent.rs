@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::Outcome;
+use doorman_openapi::ResourceId;
+
 use crate::{
     Fallback,
     lease::Event,
@@ -41,4 +43,6 @@ impl LeaseMeter {
     pub(crate) fn came_out(&mut self, _: &Event) {}
 
     pub(crate) fn published(&mut self, _: &mut LeaseState, _: &Limiter, _: Standing, _: f64) {}
+
+    pub(crate) fn forget(&mut self, _: &ResourceId) {}
 }

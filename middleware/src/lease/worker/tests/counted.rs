@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use doorman_openapi::paths;
+
 use super::*;
-use crate::meter::testing::Counts;
+use crate::{
+    meter::testing::Counts,
+    rules::testing::{rule, told},
+};
 
 const REQUESTS: &str = "doorman_layer_lease_requests_total";
 const CHANGES: &str = "doorman_layer_lease_changes_total";
@@ -105,6 +110,35 @@ async fn a_worker_that_dies_leaves_no_capacity_behind() {
     worker.await.unwrap_err();
     let capacity = counts.gauge(&format!("{CAPACITY} resource=db"));
     assert_eq!(capacity, Some(0.0));
+}
+
+/// Leases ten of everything, and tells the rules for these resources.
+fn tells(version: &'static str, resources: Vec<String>) -> impl FnMut(&Call) -> Reply + Send {
+    let mut leases = grants(10.0);
+    let rules: Vec<_> = resources.iter().map(|id| rule(id, id)).collect();
+    move |call| match call.path.as_str() {
+        paths::RULES => Reply::json(200, &told(version, rules.clone())),
+        _ => leases(call),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_capacity_of_a_rule_that_goes_is_0_and_makes_room_for_another() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let names = |start: &str| (0..100).map(|n| format!("{start}{n}")).collect();
+    let plane = Plane::new(tells("1", names("old")));
+    // Nothing is idle for long enough to be forgotten.
+    let (doorman, _worker) = run(builder().idle_after(3_600 * SECOND), &plane);
+    let _layer = doorman.rules();
+    doorman.ready(10 * SECOND).await.unwrap();
+    let capacity = |name: &str| counts.gauge(&format!("{CAPACITY} resource={name}"));
+    assert_eq!(capacity("old7"), Some(10.0));
+
+    plane.now(tells("2", names("new")));
+    sleep(30 * SECOND).await;
+    assert_eq!(capacity("old7"), Some(0.0));
+    assert_eq!(capacity("new7"), Some(10.0));
 }
 
 #[tokio::test(start_paused = true)]
