@@ -15,7 +15,7 @@ use super::question::{Demand, Look, Question, Room};
 use crate::{
     Limit, MissingKey, OnLimit, Refusal, RequestHead,
     headers::FieldName,
-    key::Made,
+    key::{Absent, Made},
     limiter::{Limiter, LimiterSettings, Refused, Registry, Why},
     meter::{LimitMeter, Outcome},
     rules::Scope,
@@ -46,6 +46,8 @@ enum Target {
         overflow: ResourceId,
         /// Whether it has been said that the settings of an earlier limit count.
         warned: AtomicBool,
+        /// Whether it has been said that nobody verifies the tokens that it is kept by.
+        unverified: AtomicBool,
     },
 }
 
@@ -94,6 +96,7 @@ impl Armed {
                 overflow: limit.key.overflow(),
                 settings: Arc::clone(settings),
                 warned: AtomicBool::new(false),
+                unverified: AtomicBool::new(false),
             },
         };
         Self {
@@ -143,10 +146,19 @@ impl Armed {
                 settings,
                 overflow,
                 warned,
+                unverified,
             } => {
                 // Taken out and put back, for a closure of a key may itself come through here.
                 let mut id = ID.take();
                 let made = self.limit.key.write(head, &mut id);
+                // Of rules it is said when they come.
+                if made == Made::Missing(Absent::Token)
+                    && self.scope.is_none()
+                    && !head.verifies_tokens()
+                    && !unverified.swap(true, Ordering::Relaxed)
+                {
+                    warn_of_unverified_tokens(&self.limit.name);
+                }
                 let target = match (made, self.limit.on_missing_key) {
                     (Made::Whole, _) | (Made::Missing(_), MissingKey::Shared) => {
                         Ok(Some(match look.keyed(&id, settings) {
@@ -229,6 +241,15 @@ impl Armed {
         self.meter.count(Outcome::Refused(refusal.reason()));
         refusal
     }
+}
+
+/// Says that nobody tells callers apart: all would share what is meant for each.
+fn warn_of_unverified_tokens(limit: &str) {
+    tracing::warn!(
+        limit,
+        "a limit is by claims of tokens, and meets a request of which none are known: give `Callers` a `JwtVerifier`, or put `VerifiedClaims` \
+         into each request's extensions"
+    );
 }
 
 fn warn_of_other_settings(limit: &str, limiter: &Limiter) {

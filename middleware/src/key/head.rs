@@ -1,6 +1,6 @@
 //! What a key may be made of.
 
-use std::{cell::OnceCell, net::IpAddr};
+use std::{cell::OnceCell, fmt, net::IpAddr};
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
@@ -10,7 +10,7 @@ use super::{Absent, Callers, VerifiedClaims, peer};
 static NOBODY: Callers = Callers::new();
 
 /// A request without its body: what keys and costs are made of.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RequestHead<'a> {
     method: &'a Method,
     uri: &'a Uri,
@@ -121,10 +121,26 @@ impl<'a> RequestHead<'a> {
         claims.as_ref().map_err(|&absent| absent)
     }
 
+    /// Whether tokens of callers are verified where this is looked at.
+    pub(crate) fn verifies_tokens(&self) -> bool {
+        self.callers.verify_tokens()
+    }
+
     /// The address of the caller, as far as the [trusted proxies](crate::TrustedProxies) of the layer's handle say; where it trusts
     /// none, and outside of a layer, that of the [peer](Self::peer).
     #[must_use]
     pub fn client_ip(&self) -> Option<IpAddr> {
         self.callers.client_ip(self)
+    }
+}
+
+impl fmt::Debug for RequestHead<'_> {
+    /// Of headers the names only, and of the target the path: tokens and cookies belong in no log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestHead")
+            .field("method", &self.method)
+            .field("path", &self.uri.path())
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,25 @@
 //! Keys made of requests.
 
 use super::*;
+use crate::VerifiedClaims;
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_by_tokens_that_nobody_verifies_says_so_once() {
+    let warnings = Logged::at(tracing::Level::WARN);
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate(Key::jwt("sub").unwrap())]);
+    // Somebody further out has verified it, and the claim is not there: it is the caller's doing.
+    let mut known = Request::new(());
+    let claims = VerifiedClaims::new(&std::collections::HashMap::from([("aud", "x")])).unwrap();
+    known.extensions_mut().insert(claims);
+    send(&service, known).await;
+    assert_eq!(warnings.count(), 0);
+    for _ in 0..3 {
+        send(&service, Request::new(())).await;
+    }
+    assert_eq!(warnings.count(), 1);
+}
 
 #[tokio::test(start_paused = true)]
 async fn past_the_bound_new_ones_share_one_whose_refusals_are_503() {
