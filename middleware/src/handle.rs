@@ -136,6 +136,9 @@ impl Doorman {
     }
 
     /// A layer that holds services to these limits, all or nothing. The resources with constant keys are leased from now on.
+    ///
+    /// The keys of a request are all made before any limit is asked, so that one which an earlier limit refuses still takes the
+    /// [room](Builder::max_keys) of its later keys. Where callers choose those, limit them by address in a layer further out.
     pub fn layer(&self, limits: impl IntoIterator<Item = Limit>) -> LimitLayer {
         LimitLayer::new(Arc::clone(&self.registry), self.callers.clone(), limits)
             .with_rules(Arc::clone(&self.rules))
