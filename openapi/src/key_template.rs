@@ -1,7 +1,8 @@
 //! The grammar of resource templates, such as `tenant/{header:x-tenant}/{route}`: which resource a request spends, in one line of text.
 //!
 //! Operators write them in rules and programs in keys, and both must mean the same by them. What a placeholder stands for is for
-//! the reader to know; here is only how text and placeholders are told apart, and what may stand next to what.
+//! the reader to know; here is only how text and placeholders are told apart, what may stand next to what, and what no reader may
+//! write into an id.
 
 /// The most bytes that a value takes up in a resource id, however long it is: from there on its hash stands for it.
 pub const MAX_VALUE_BYTES: usize = 40;
@@ -28,6 +29,11 @@ pub enum InvalidTemplate {
         "nothing separates the placeholder that ends at byte {0} from the next: put something between them that no value contains, such as `/`"
     )]
     Unseparated(usize),
+    /// A header of secrets as it is: ids of resources are shown to whoever may look, and are kept in logs.
+    #[error(
+        "{{header:{0}}} would put secrets into the ids of resources: {{api_key:NAME}} takes a header by its hash, such as {{api_key:{0}}}"
+    )]
+    Secret(&'static str),
     /// There is nothing in it.
     #[error("there is nothing in it")]
     Empty,
@@ -37,6 +43,9 @@ pub enum InvalidTemplate {
     )]
     TooLong(usize),
 }
+
+/// Headers that prove who somebody is: RFC 9110 sections 11.6.2 and 11.7.2, and RFC 6265 section 5.4.
+const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
 /// Tells text and placeholders apart.
 ///
@@ -50,8 +59,8 @@ pub enum InvalidTemplate {
 /// ```
 ///
 /// # Errors
-/// [`InvalidTemplate`] when the text is empty, a brace has no other, nothing separates two placeholders, or it makes ids that are too
-/// long.
+/// [`InvalidTemplate`] when the text is empty, a brace has no other, nothing separates two placeholders, one stands for a header of
+/// secrets, or it makes ids that are too long.
 pub fn template_parts(template: &str) -> Result<Vec<TemplatePart<'_>>, InvalidTemplate> {
     let mut parts = Vec::new();
     let mut rest = template;
@@ -77,6 +86,9 @@ pub fn template_parts(template: &str) -> Result<Vec<TemplatePart<'_>>, InvalidTe
             let end = opening.saturating_sub(text.len());
             return Err(InvalidTemplate::Unseparated(end));
         }
+        if let Some(secret) = secret(name) {
+            return Err(InvalidTemplate::Secret(secret));
+        }
         parts.push(TemplatePart::Placeholder(name));
         rest = tail;
     }
@@ -85,6 +97,14 @@ pub fn template_parts(template: &str) -> Result<Vec<TemplatePart<'_>>, InvalidTe
         1..=crate::ident::MAX_BYTES => Ok(parts),
         longest => Err(InvalidTemplate::TooLong(longest)),
     }
+}
+
+/// The header of secrets that a placeholder stands for. Names of headers have no case.
+fn secret(placeholder: &str) -> Option<&'static str> {
+    let header = placeholder.strip_prefix("header:")?;
+    SECRETS
+        .into_iter()
+        .find(|secret| header.eq_ignore_ascii_case(secret))
 }
 
 /// Whether a placeholder may follow these parts.
@@ -160,6 +180,22 @@ mod tests {
             check(template, InvalidTemplate::Unseparated(end));
         }
         for template in ["{a}/{b}", "{a}-ü-{b}", "{a}:{b}"] {
+            assert!(template_parts(template).is_ok(), "{template:?}");
+        }
+    }
+
+    #[test]
+    fn no_id_has_a_secret_in_it() {
+        for (template, header) in [
+            ("a/{header:authorization}", "authorization"),
+            ("{header:Proxy-Authorization}/b", "proxy-authorization"),
+            ("{header:COOKIE}", "cookie"),
+        ] {
+            check(template, InvalidTemplate::Secret(header));
+        }
+        let why = InvalidTemplate::Secret("cookie").to_string();
+        assert!(why.contains("{api_key:NAME}"), "{why}");
+        for template in ["{api_key:authorization}", "{header:x-cookie}", "cookie"] {
             assert!(template_parts(template).is_ok(), "{template:?}");
         }
     }

@@ -45,7 +45,7 @@ pub use self::{
 /// sender nothing to be limited by.
 #[derive(Clone)]
 pub struct Key {
-    /// As written in the program: the default name of the limit.
+    /// As written in the program, but for the case of the names of headers: the default name of the limit.
     text: Arc<str>,
     parts: Arc<[Part]>,
 }
@@ -86,7 +86,8 @@ impl Key {
     /// Whoever sends the request chooses it, unless a layer further out has checked it.
     ///
     /// # Errors
-    /// [`InvalidKey`] when there can be no header of that name.
+    /// [`InvalidKey`] when there can be no header of that name, or it is `Authorization`, `Cookie` or `Proxy-Authorization`: their values
+    /// are secrets, and stand in an id only as a [hash](Self::api_key).
     pub fn header(name: &str) -> Result<Self, InvalidKey> {
         let name = name.to_ascii_lowercase();
         Ok(Self {
@@ -192,13 +193,10 @@ impl Key {
     /// | `{route}` | [template of the route](Self::route) |
     ///
     /// # Errors
-    /// [`InvalidKey`] when a placeholder is not one of these, nothing separates it from the one before, a brace has no other, or the
-    /// constant text leaves no room.
+    /// [`InvalidKey`] when a placeholder is not one of these, nothing separates it from the one before, it names a
+    /// [header of secrets](Self::header), a brace has no other, or the constant text leaves no room.
     pub fn template(template: &str) -> Result<Self, InvalidKey> {
-        Ok(Self {
-            text: template.into(),
-            parts: template::parse(template, &[])?.into(),
-        })
+        template::parse(template, &[])
     }
 
     /// A [template](Self::template) that may also have values which closures take from the request: `{name}` is what the closure of that
@@ -231,10 +229,7 @@ impl Key {
             .into_iter()
             .map(|(name, make)| (name.as_ref().to_owned(), Arc::new(make) as Arc<Maker>))
             .collect();
-        Ok(Self {
-            text: template.into(),
-            parts: template::parse(template, &makers)?.into(),
-        })
+        template::parse(template, &makers)
     }
 
     fn one(name: &str, value: Value) -> Self {
@@ -245,7 +240,7 @@ impl Key {
         }
     }
 
-    /// As written in the program.
+    /// As written in the program, with the names of headers in lower case.
     pub(crate) fn text(&self) -> &Arc<str> {
         &self.text
     }

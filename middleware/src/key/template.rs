@@ -6,7 +6,7 @@ use doorman_openapi::{InvalidTemplate, TemplatePart, template_parts};
 use http::HeaderName;
 
 use super::{
-    Part,
+    Key, Part,
     claims::Claim,
     encode::push_text,
     value::{Maker, Value},
@@ -33,18 +33,34 @@ pub enum InvalidKey {
 /// A closure, and the placeholder that stands for its value.
 type Named = (String, Arc<Maker>);
 
-pub(super) fn parse(template: &str, makers: &[Named]) -> Result<Vec<Part>, InvalidKey> {
-    template_parts(template)?
-        .into_iter()
-        .map(|part| match part {
+pub(super) fn parse(template: &str, makers: &[Named]) -> Result<Key, InvalidKey> {
+    let mut written = String::with_capacity(template.len());
+    let mut parts = Vec::new();
+    for part in template_parts(template)? {
+        parts.push(match part {
             TemplatePart::Text(text) => {
+                written.push_str(text);
                 let mut clean = String::new();
                 push_text(&mut clean, text);
-                Ok(Part::Text(clean.into()))
+                Part::Text(clean.into())
             }
-            TemplatePart::Placeholder(name) => placeholder(name, makers).map(Part::Value),
-        })
-        .collect()
+            TemplatePart::Placeholder(name) => {
+                let value = placeholder(name, makers)?;
+                match (&value, name.split_once(':')) {
+                    // Names of headers have no case: two spellings are one template, whose limits share their settings.
+                    (Value::Header(header) | Value::ApiKey(header), Some((kind, _))) => {
+                        written.push_str(&format!("{{{kind}:{header}}}"));
+                    }
+                    _ => written.push_str(&format!("{{{name}}}")),
+                }
+                Part::Value(value)
+            }
+        });
+    }
+    Ok(Key {
+        text: written.into(),
+        parts: parts.into(),
+    })
 }
 
 /// Where an API key is, if nothing else is said.

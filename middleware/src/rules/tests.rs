@@ -247,6 +247,20 @@ async fn a_change_of_a_rule_reaches_the_limiters_that_there_are() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_of_the_case_of_a_headers_name_is_none() {
+    let it = Followed::new(10.0, []);
+    let by = |name: &str, burst: f64| Rule {
+        burst: Seconds::new(burst).unwrap(),
+        ..rule("all", &format!("api/{{header:{name}}}"))
+    };
+    it.told("1", [by("X-Tenant", 2.0)]);
+    assert_eq!(it.pass("/", 40).await, 20);
+    it.told("2", [by("x-tenant", 0.5)]);
+    advance(10 * SECOND).await;
+    assert_eq!(it.pass("/", 40).await, 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_rules_on_one_resource_share_its_tokens() {
     let it = Followed::new(10.0, []);
     let low = Rule {

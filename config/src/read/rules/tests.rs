@@ -180,6 +180,11 @@ fn resources_are_templates_of_what_can_be_known_of_a_request() {
             "be a resource, such as \"tenant/{jwt:sub}\"; nothing separates the placeholder that ends at byte 6 from the next: put \
              something between them that no value contains, such as `/`",
         ),
+        (
+            "{header:Cookie}",
+            "be a resource, such as \"tenant/{jwt:sub}\"; {header:cookie} would put secrets into the ids of resources: {api_key:NAME} \
+             takes a header by its hash, such as {api_key:cookie}",
+        ),
         ("{header:a b}", "name a header that can be, not \"a b\""),
     ] {
         check_resource(resource, fault);

@@ -133,6 +133,43 @@ fn what_is_missing_has_a_word_of_its_own() {
 }
 
 #[test]
+fn headers_of_secrets_make_no_key() {
+    for name in ["Authorization", "cookie", "Proxy-Authorization"] {
+        let error = Key::header(name).unwrap_err();
+        assert!(error.to_string().contains("{api_key:NAME}"), "{error}");
+        let hashed = format!("{{api_key:{name}}}");
+        assert!(Key::template(&hashed).is_ok(), "{hashed}");
+    }
+}
+
+#[test]
+fn two_spellings_of_a_header_are_one_template() {
+    for (written, expected) in [
+        ("a/{header:X-Tenant}/B", "a/{header:x-tenant}/B"),
+        ("{api_key:X-Key}/{jwt:Sub}", "{api_key:x-key}/{jwt:Sub}"),
+        ("{api_key}/{method}", "{api_key}/{method}"),
+    ] {
+        assert_eq!(&**Key::template(written).unwrap().text(), expected);
+    }
+}
+
+#[test]
+fn a_head_in_a_log_tells_no_secrets() {
+    let request = Request::get("/orders?token=in-the-query")
+        .header("authorization", "Bearer in-a-header")
+        .header("x-tenant", "acme")
+        .body(())
+        .unwrap();
+    let shown = format!("{:?}", RequestHead::of(&request));
+    for word in ["GET", "/orders", "authorization", "x-tenant"] {
+        assert!(shown.contains(word), "{shown}");
+    }
+    for word in ["in-the-query", "in-a-header", "acme"] {
+        assert!(!shown.contains(word), "{shown}");
+    }
+}
+
+#[test]
 fn a_wrong_template_says_what_would_be_right() {
     let error = |template: &str| Key::template(template).unwrap_err().to_string();
     assert_eq!(
