@@ -32,6 +32,8 @@ pub(crate) struct Armed {
     /// Its name, as the response fields spell it.
     pub(super) field: FieldName,
     pub(super) meter: LimitMeter,
+    /// Kept for the sake of its priority, where its limiters live by those of another limit.
+    settings: Arc<LimiterSettings>,
     target: Target,
 }
 
@@ -41,7 +43,6 @@ enum Target {
     Fixed(Arc<Limiter>),
     /// The key is made of the request.
     Keyed {
-        settings: Arc<LimiterSettings>,
         /// The resource of the keys for which there is no room.
         overflow: ResourceId,
         /// Whether it has been said that the settings of an earlier limit count.
@@ -94,7 +95,6 @@ impl Armed {
             }
             None => Target::Keyed {
                 overflow: limit.key.overflow(),
-                settings: Arc::clone(settings),
                 warned: AtomicBool::new(false),
                 unverified: AtomicBool::new(false),
             },
@@ -105,6 +105,7 @@ impl Armed {
             limit,
             own: None,
             scope,
+            settings: Arc::clone(settings),
             target,
         }
     }
@@ -143,12 +144,12 @@ impl Armed {
         let (limiter, room) = match &self.target {
             Target::Fixed(limiter) => (limiter, Room::Own),
             Target::Keyed {
-                settings,
                 overflow,
                 warned,
                 unverified,
             } => {
                 // Taken out and put back, for a closure of a key may itself come through here.
+                let settings = &self.settings;
                 let mut id = ID.take();
                 let made = self.limit.key.write(head, &mut id);
                 // Of rules it is said when they come.

@@ -7,6 +7,7 @@ mod hunger;
 mod line;
 mod live;
 mod place;
+mod priority;
 mod published;
 mod registry;
 mod settings;

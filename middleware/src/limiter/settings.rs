@@ -1,13 +1,13 @@
 //! What a limiter is told once, when its first user creates it.
 
-use std::{
-    sync::atomic::{AtomicI32, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use doorman_openapi::Capacity;
 
-use super::live::{Live, Word};
+use super::{
+    live::{Live, Word},
+    priority::Priority,
+};
 
 /// What counts for a limit while there is no lease on its resource: none has come yet, or it has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -34,15 +34,27 @@ pub(crate) struct LimiterSettings {
 }
 
 impl LimiterSettings {
-    /// Hears what a later limit on a resource of these says: whether a limiter can live by both.
+    /// Hears what a later limit on a resource of these says: whether a limiter can live by both. Its priority counts for as long as
+    /// its settings are there.
     pub(crate) fn agree(&self, other: &Self) -> bool {
+        self.priority.hear(&other.priority);
+        self.are_like(other)
+    }
+
+    /// They are those of another limit, too, of the same text and as long-lived: whether a limiter can live by both.
+    pub(crate) fn stand_for(&self, other: &Self) -> bool {
+        self.priority.raise(&other.priority);
+        self.are_like(other)
+    }
+
+    fn are_like(&self, other: &Self) -> bool {
         let Self {
             burst,
             fallback,
             wants,
-            priority,
+            // The highest counts, so that none is at odds with another.
+            priority: _,
         } = self;
-        priority.raise(other.priority.stated.get());
         burst.get() == other.burst.get()
             && fallback.get() == other.fallback.get()
             && *wants == other.wants
@@ -59,50 +71,12 @@ impl LimiterSettings {
         } = self;
         burst.set(other.burst.get());
         fallback.set(other.fallback.get());
-        priority.stated.set(other.priority.stated.get());
-        priority.others.store(i32::MIN, Ordering::Relaxed);
-    }
-}
-
-/// How important what is leased is: more is more important. The highest that the limits on a resource state counts.
-#[derive(Debug)]
-pub(crate) struct Priority {
-    stated: Live<i32>,
-    /// What the limits state that came later.
-    others: AtomicI32,
-}
-
-impl Priority {
-    fn raise(&self, priority: i32) {
-        if self.others.load(Ordering::Relaxed) < priority {
-            self.others.fetch_max(priority, Ordering::Relaxed);
-        }
+        priority.become_like(&other.priority);
     }
 
-    pub(super) fn highest(&self) -> i32 {
-        self.stated.get().max(self.others.load(Ordering::Relaxed))
-    }
-}
-
-impl From<i32> for Priority {
-    fn from(stated: i32) -> Self {
-        Self {
-            stated: stated.into(),
-            others: AtomicI32::new(i32::MIN),
-        }
-    }
-}
-
-impl Default for Priority {
-    fn default() -> Self {
-        0.into()
-    }
-}
-
-/// The clone is that of another limit.
-impl Clone for Priority {
-    fn clone(&self) -> Self {
-        self.stated.get().into()
+    /// Their limit is in force no more, though limiters may still live by them.
+    pub(crate) fn withdraw(&self) {
+        self.priority.withdraw();
     }
 }
 

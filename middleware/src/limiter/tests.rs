@@ -140,8 +140,13 @@ async fn the_highest_priority_of_its_limits_counts() {
     let limiter = Limiter::new(resource, Arc::clone(&first), 0, clock::now());
     assert!(limiter.agrees(&first));
     assert_eq!(limiter.priority(), -2);
+    let mut others = Vec::new();
     for (other, counts) in [(-7, -2), (3, 3), (1, 3)] {
-        assert!(limiter.agrees(&of(other)), "a priority is no disagreement");
+        let other = of(other);
+        assert!(limiter.agrees(&other), "a priority is no disagreement");
+        others.push(other);
         assert_eq!(limiter.priority(), counts);
     }
+    drop(others);
+    assert_eq!(limiter.priority(), -2, "of those that are there");
 }

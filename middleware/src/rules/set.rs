@@ -40,7 +40,7 @@ impl RuleSet {
             let settings = match set.settings.entry(Arc::clone(limit.key.text())) {
                 Entry::Occupied(first) => {
                     let first = Arc::clone(first.get());
-                    if !first.agree(&limit.settings) {
+                    if !first.stand_for(&limit.settings) {
                         tracing::warn!(
                             rule = &*limit.name,
                             "a rule before it has the same resource: the burst and fallback of that one count"
@@ -67,11 +67,17 @@ impl RuleSet {
         set
     }
 
-    /// Its limiters may be forgotten when nobody uses them, unless those of the next set stay.
+    /// Its limiters may be forgotten when nobody uses them, unless those of the next set stay; and what its rules state of resources that
+    /// others have, too, counts no more.
     pub(super) fn let_go_all_but(&self, next: &Self, registry: &Registry) {
         for limiter in &self.held {
             if !next.held.iter().any(|held| Arc::ptr_eq(held, limiter)) {
                 registry.let_go(limiter);
+            }
+        }
+        for (text, settings) in &self.settings {
+            if !next.settings.contains_key(text) {
+                settings.withdraw();
             }
         }
     }
