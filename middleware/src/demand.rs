@@ -24,8 +24,8 @@ pub(crate) fn window_length(refresh_interval: f64) -> f64 {
 /// Attempts over the last few seconds, taken from their running total.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
-    /// The newest first.
-    slots: [Slot; SLOTS],
+    /// The newest first. `None` while nothing was attempted in the window, as with most of very many keys.
+    slots: Option<Box<[Slot; SLOTS]>>,
     /// The running total at the last look, and when that was.
     total: f64,
     at: Moment,
@@ -42,7 +42,7 @@ impl Window {
     /// Begins at `now`; what was attempted before the total was first seen counts as attempted just now.
     pub(crate) fn new(now: Moment) -> Self {
         Self {
-            slots: [Slot::default(); SLOTS],
+            slots: None,
             total: 0.0,
             at: now,
         }
@@ -55,19 +55,27 @@ impl Window {
         self.total = self.total.max(total);
         self.at = self.at.max(now);
 
-        let begins = attempts > 0.0 && self.is_quiet();
-        if begins {
+        if attempts > 0.0 && self.slots.is_none() {
             // The time since the last look was quiet too: a limiter that has begun to run low is looked at at once.
             seconds = 0.0;
+            self.slots = Some(Box::default());
         }
-        if begins || f64::from(self.slots[0].seconds) + seconds > length / SUB_INTERVALS {
-            self.slots.rotate_right(1);
-            self.slots[0] = Slot::default();
+        let Some(slots) = &mut self.slots else {
+            return false;
+        };
+        let [newest, ..] = slots.as_ref();
+        if f64::from(newest.seconds) + seconds > length / SUB_INTERVALS {
+            slots.rotate_right(1);
+            let [newest, ..] = slots.as_mut();
+            *newest = Slot::default();
         }
-        let newest = &mut self.slots[0];
+        let [newest, ..] = slots.as_mut();
         newest.seconds += seconds as f32;
         newest.attempts += attempts as f32;
-        self.cut(length);
+        cut(slots, length);
+        if slots.iter().all(|slot| slot.attempts <= 0.0) {
+            self.slots = None;
+        }
         attempts > 0.0
     }
 
@@ -83,28 +91,20 @@ impl Window {
 
     /// Whether nothing was attempted in the window.
     fn is_quiet(&self) -> bool {
-        self.slots.iter().all(|slot| slot.attempts <= 0.0)
-    }
-
-    /// Drops what lies before the window.
-    fn cut(&mut self, length: f64) {
-        let mut span = 0.0;
-        for slot in &mut self.slots {
-            if span >= length {
-                *slot = Slot::default();
-            }
-            span += f64::from(slot.seconds);
-        }
+        self.slots.is_none()
     }
 
     /// The demand, in attempts a second: finite, not negative, and 0 when nothing was attempted.
     pub(crate) fn wants(&self) -> f64 {
         // A demand that has just begun is not watered down by the quiet before it.
-        let active = self.slots.iter().rposition(|slot| slot.attempts > 0.0);
+        let Some(slots) = &self.slots else {
+            return 0.0;
+        };
+        let active = slots.iter().rposition(|slot| slot.attempts > 0.0);
         let Some(oldest) = active else {
             return 0.0;
         };
-        let slots = self.slots.iter().take(oldest.saturating_add(1));
+        let slots = slots.iter().take(oldest.saturating_add(1));
         let (seconds, attempts) = slots.fold((0.0, 0.0), |(seconds, attempts), slot| {
             (
                 seconds + f64::from(slot.seconds),
@@ -113,6 +113,17 @@ impl Window {
         });
         let headroom = f64::max(0.1 * attempts, attempts.sqrt());
         (attempts + headroom) / f64::max(seconds, SHORTEST)
+    }
+}
+
+/// Drops what lies before the window.
+fn cut(slots: &mut [Slot; SLOTS], length: f64) {
+    let mut span = 0.0;
+    for slot in slots {
+        if span >= length {
+            *slot = Slot::default();
+        }
+        span += f64::from(slot.seconds);
     }
 }
 

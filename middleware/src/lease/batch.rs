@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use doorman_openapi::{Moment, ResourceId};
 
-use super::resources::Resources;
+use super::{resources::Resources, roll::Named};
 
 /// The most resources in one request.
 pub(super) const MOST: usize = 1_000;
@@ -25,21 +25,21 @@ pub(super) struct Batch {
 /// take others down with it. Empty when nothing is due.
 pub(super) fn choose(resources: &Resources, limit: usize, now: Moment) -> Vec<ResourceId> {
     let mut waiting = resources.waiting();
-    let Some((due, first, entry)) = waiting.next() else {
+    let Some((due, first)) = waiting.next() else {
         return Vec::new();
     };
     if due > now {
         return Vec::new();
     }
-    let mut chosen = vec![first.clone()];
-    if entry.is_refused() {
+    let mut chosen = vec![first.resource().clone()];
+    if first.is_refused() {
         return chosen;
     }
     // Those that do not ride are few before those that do; the bound is for when they are not.
     let more = waiting
         .take(2 * limit)
-        .filter(|(due, _, entry)| entry.rides(now) || (*due <= now && !entry.is_refused()))
-        .map(|(_, id, _)| id.clone());
+        .filter(|(due, entry)| entry.rides(now) || (*due <= now && !entry.is_refused()))
+        .map(|(_, entry)| entry.resource().clone());
     chosen.extend(more.take(limit.saturating_sub(1)));
     chosen
 }

@@ -6,7 +6,10 @@ use doorman_openapi::{
     Answer, Capacity, Held, Moment, Reason, ResourceId, ResourceRequest, Seconds, Seq,
 };
 
-use super::{Demand, Holding, Leased, SharedBalance, Sharing, Told, backoff::LONGEST_WHILE_LAPSED};
+use super::{
+    Demand, Holding, Leased, SharedBalance, Sharing, Told, backoff::LONGEST_WHILE_LAPSED,
+    roll::Named,
+};
 
 /// A new resource waits so long for others, so that a burst of new keys goes in one request.
 pub(super) const GATHERING: Duration = Duration::from_millis(3);
@@ -40,16 +43,17 @@ enum State {
 
 #[derive(Debug)]
 pub(super) struct Entry {
+    resource: ResourceId,
     demand: Demand,
     /// What the newest request asked for.
     asked: Capacity,
     /// What it said had been used.
     reported: Capacity,
-    lease: Option<Leased>,
+    lease: Option<Kept>,
     /// Of this resource once it has been answered for, of its template before.
     told: Option<Arc<Told>>,
     answered: bool,
-    interval: Duration,
+    interval: Seconds,
     /// When the newest request was sent.
     sent: Option<Moment>,
     state: State,
@@ -60,16 +64,65 @@ pub(super) struct Entry {
     refused: bool,
 }
 
-impl Entry {
-    pub(super) fn new(demand: Demand, told: Option<Arc<Told>>, now: Moment) -> Self {
+/// A lease. How it is shared is rarely anything to remember, and has a place of its own then.
+#[derive(Debug)]
+struct Kept {
+    capacity: Capacity,
+    ends: Moment,
+    blocked: bool,
+    sharing: Option<Box<Sharing>>,
+}
+
+impl From<Leased> for Kept {
+    fn from(leased: Leased) -> Self {
+        let Leased {
+            capacity,
+            ends,
+            blocked,
+            sharing,
+        } = leased;
         Self {
+            capacity,
+            ends,
+            blocked,
+            sharing: (sharing != Sharing::Divided).then(|| Box::new(sharing)),
+        }
+    }
+}
+
+impl Kept {
+    fn leased(&self) -> Leased {
+        Leased {
+            capacity: self.capacity,
+            ends: self.ends,
+            blocked: self.blocked,
+            sharing: self.sharing.as_deref().copied().unwrap_or_default(),
+        }
+    }
+}
+
+impl Named for Entry {
+    fn resource(&self) -> &ResourceId {
+        &self.resource
+    }
+}
+
+impl Entry {
+    pub(super) fn new(
+        resource: ResourceId,
+        demand: Demand,
+        told: Option<Arc<Told>>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            resource,
             demand,
             asked: Capacity::ZERO,
             reported: Capacity::ZERO,
             lease: None,
             told,
             answered: false,
-            interval: UNTOLD_INTERVAL,
+            interval: UNTOLD_INTERVAL.into(),
             sent: None,
             state: State::Waiting {
                 due: now.after(GATHERING),
@@ -88,11 +141,11 @@ impl Entry {
     }
 
     pub(super) fn ends(&self) -> Option<Moment> {
-        self.lease.map(|lease| lease.ends)
+        self.lease.as_ref().map(|lease| lease.ends)
     }
 
     pub(super) fn interval(&self) -> Duration {
-        self.interval
+        self.interval.duration()
     }
 
     pub(super) fn is_under_way(&self, number: Seq) -> bool {
@@ -109,9 +162,8 @@ impl Entry {
 
     /// What may be used now.
     fn held(&self, now: Moment) -> Option<Capacity> {
-        self.lease
-            .filter(|lease| now < lease.ends)
-            .map(|lease| lease.capacity)
+        let lease = self.lease.as_ref().filter(|lease| now < lease.ends);
+        lease.map(|lease| lease.capacity)
     }
 
     /// Whether it goes along in a request that is sent now.
@@ -127,7 +179,7 @@ impl Entry {
     /// How long a request sent now may take: long enough for a slow server, but not past the end of the lease it renews, and where
     /// there is none, not so long that it stands in the way of the next try.
     pub(super) fn timeout(&self, now: Moment) -> Duration {
-        let timeout = (self.interval / 2).max(SHORTEST_TIMEOUT);
+        let timeout = (self.interval() / 2).max(SHORTEST_TIMEOUT);
         match self.ends() {
             Some(ends) if now < ends => timeout.min(ends.since(now)).max(SHORTEST_INTERVAL),
             Some(_) | None => timeout.min(LONGEST_WHILE_LAPSED),
@@ -135,7 +187,7 @@ impl Entry {
     }
 
     /// It goes into the request of this number.
-    pub(super) fn send(&mut self, id: &ResourceId, seq: Seq, now: Moment) -> ResourceRequest {
+    pub(super) fn send(&mut self, seq: Seq, now: Moment) -> ResourceRequest {
         self.asked = self.demand.wants;
         self.reported = self.demand.used;
         self.sent = Some(now);
@@ -143,7 +195,7 @@ impl Entry {
         let has = self.held(now);
         self.claimed = has.is_some();
         ResourceRequest {
-            resource_id: id.clone(),
+            resource_id: self.resource.clone(),
             wants: self.demand.wants,
             priority: self.demand.priority,
             has: has.map(|capacity| Held { capacity }),
@@ -172,7 +224,7 @@ impl Entry {
         let pause = if held < wants * NEXT_TO_NOTHING {
             SHORTEST_INTERVAL
         } else {
-            (self.interval / 4).max(SHORTEST_INTERVAL)
+            (self.interval() / 4).max(SHORTEST_INTERVAL)
         };
         let early = sent.after(pause);
         self.state = State::Waiting {
@@ -197,15 +249,14 @@ impl Entry {
         let sent = self.sent.unwrap_or(now);
         let before = self.held(now).unwrap_or_default().get();
         let was_suppressed = self.is_suppressed();
-        self.lease = lease_in(answer, sent, self.reported, now).filter(|lease| now < lease.ends);
+        self.lease = lease_in(answer, sent, self.reported, now)
+            .filter(|lease| now < lease.ends)
+            .map(Kept::from);
         self.told = Some(told);
         self.answered = true;
         self.refused = false;
-        self.interval = answer
-            .gets
-            .refresh_interval
-            .duration()
-            .max(SHORTEST_INTERVAL);
+        let interval = answer.gets.refresh_interval.duration();
+        self.interval = interval.max(SHORTEST_INTERVAL).into();
 
         let after = self.held(now).unwrap_or_default().get();
         let shrunk = after < before * (1.0 - TOLERANCE);
@@ -227,8 +278,8 @@ impl Entry {
 
     /// When to come back after an answer.
     fn next(&self, sent: Moment, now: Moment, chance: &mut fastrand::Rng) -> Moment {
-        let refresh = sent.after(self.interval);
-        let latest = match self.lease {
+        let refresh = sent.after(self.interval());
+        let latest = match &self.lease {
             Some(lease) => refresh.min(now.after(lease.ends.since(now) / 2)),
             None => refresh.min(sent.after(LONGEST_WHILE_LAPSED)),
         };
@@ -255,10 +306,14 @@ impl Entry {
     /// What is held; nothing is sent before `not_before`.
     pub(super) fn holding(&self, not_before: Moment, now: Moment) -> Holding {
         Holding {
-            lease: self.lease.filter(|lease| now < lease.ends),
+            lease: self
+                .lease
+                .as_ref()
+                .map(Kept::leased)
+                .filter(|lease| now < lease.ends),
             told: self.told.clone(),
             answered: self.answered,
-            refresh_interval: self.interval,
+            refresh_interval: self.interval(),
             refresh_at: self.due().unwrap_or(now).max(not_before),
         }
     }

@@ -19,6 +19,7 @@ use super::{
     rarely::Rarely,
     reign::Reign,
     resources::Resources,
+    roll::Named,
     told::Templates,
 };
 
@@ -197,8 +198,9 @@ impl Holder {
             .update(id, |entry| entry.demanded(demand, now));
         if known.is_none() {
             self.releases.remove(id);
-            let entry = Entry::new(demand, self.templates.of(id), now);
-            self.resources.insert(id, entry);
+            let told = self.templates.of(id);
+            let entry = Entry::new(id.clone(), demand, told, now);
+            self.resources.insert(entry);
             self.changed(id, now, effects);
         }
     }
@@ -236,7 +238,7 @@ impl Holder {
             .resources
             .leased()
             .take_while(|(ends, _)| *ends <= now)
-            .map(|(_, id)| id.clone())
+            .map(|(_, entry)| entry.resource().clone())
             .collect();
         for id in lapsed {
             self.resources.update(&id, Entry::lose);
@@ -254,7 +256,7 @@ impl Holder {
         }
         let resources = chosen
             .iter()
-            .filter_map(|id| self.resources.update(id, |entry| entry.send(id, seq, now)))
+            .filter_map(|id| self.resources.update(id, |entry| entry.send(seq, now)))
             .collect();
         let batch = Batch {
             resources: chosen,
@@ -308,7 +310,8 @@ impl Holder {
         }
         self.stopped = true;
         self.under_way.clear();
-        let leased: Vec<ResourceId> = self.resources.leased().map(|(_, id)| id.clone()).collect();
+        let leased = self.resources.leased();
+        let leased: Vec<ResourceId> = leased.map(|(_, entry)| entry.resource().clone()).collect();
         for id in leased {
             self.resources.update(&id, Entry::lose);
             self.changed(&id, now, effects);

@@ -18,6 +18,7 @@ mod rarely;
 mod reign;
 mod reply;
 mod resources;
+mod roll;
 mod rules;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -1,16 +1,17 @@
 //! All resources, and the two orders they are kept in.
 
-use std::collections::{HashMap, hash_map};
-
 use doorman_openapi::{Moment, ResourceId};
 
-use super::{agenda::Agenda, entry::Entry};
+use super::{
+    agenda::Agenda,
+    entry::Entry,
+    roll::{Number, Roll},
+};
 
 /// The only way to change an entry is through here, so that the agendas always tell the truth.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
-    /// Boxed, so that room for more, of which a map always has a good deal, costs little.
-    entries: HashMap<ResourceId, Box<Entry>, foldhash::fast::RandomState>,
+    entries: Roll<Entry>,
     /// Those that wait, by when they are due.
     due: Agenda,
     /// Those that have a lease, by when it ends.
@@ -19,23 +20,21 @@ pub(super) struct Resources {
 
 impl Resources {
     pub(super) fn get(&self, id: &ResourceId) -> Option<&Entry> {
-        self.entries.get(id).map(Box::as_ref)
+        self.entries.get(self.entries.number(id)?)
     }
 
-    /// Takes a resource up; one that is there stays as it is.
-    pub(super) fn insert(&mut self, id: &ResourceId, entry: Entry) {
-        if let hash_map::Entry::Vacant(vacant) = self.entries.entry(id.clone()) {
-            self.due.shift(id, None, entry.due());
-            self.ends.shift(id, None, entry.ends());
-            vacant.insert(Box::new(entry));
+    /// Takes a resource up.
+    pub(super) fn insert(&mut self, entry: Entry) {
+        let (due, ends) = (entry.due(), entry.ends());
+        if let Some(number) = self.entries.insert(entry) {
+            self.order(number, due, ends);
         }
     }
 
     pub(super) fn remove(&mut self, id: &ResourceId) -> Option<Box<Entry>> {
-        let entry = self.entries.remove(id)?;
-        self.due.shift(id, entry.due(), None);
-        self.ends.shift(id, entry.ends(), None);
-        Some(entry)
+        let number = self.entries.number(id)?;
+        self.order(number, None, None);
+        self.entries.remove(number)
     }
 
     /// Changes an entry, if it is there.
@@ -44,34 +43,41 @@ impl Resources {
         id: &ResourceId,
         change: impl FnOnce(&mut Entry) -> T,
     ) -> Option<T> {
-        let entry = self.entries.get_mut(id)?;
-        let (due, ends) = (entry.due(), entry.ends());
+        let number = self.entries.number(id)?;
+        let entry = self.entries.get_mut(number)?;
         let result = change(entry);
-        self.due.shift(id, due, entry.due());
-        self.ends.shift(id, ends, entry.ends());
+        let (due, ends) = (entry.due(), entry.ends());
+        self.order(number, due, ends);
         Some(result)
     }
 
+    fn order(&mut self, number: Number, due: Option<Moment>, ends: Option<Moment>) {
+        self.due.set(number, due);
+        self.ends.set(number, ends);
+    }
+
     /// Those that wait, the first due first.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (Moment, &ResourceId, &Entry)> {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (Moment, &Entry)> {
         self.due
             .iter()
-            .filter_map(|(due, id)| Some((due, id, self.get(id)?)))
+            .filter_map(|(due, number)| Some((due, self.entries.get(number)?)))
     }
 
     /// Those that have a lease, the first to end first.
-    pub(super) fn leased(&self) -> impl Iterator<Item = (Moment, &ResourceId)> {
-        self.ends.iter()
+    pub(super) fn leased(&self) -> impl Iterator<Item = (Moment, &Entry)> {
+        self.ends
+            .iter()
+            .filter_map(|(ends, number)| Some((ends, self.entries.get(number)?)))
     }
 
     /// When the first is due.
     pub(super) fn first_due(&self) -> Option<Moment> {
-        self.due.first()
+        self.due.first().map(|(due, _)| due)
     }
 
     /// When the first lease ends.
     pub(super) fn first_end(&self) -> Option<Moment> {
-        self.ends.first()
+        self.ends.first().map(|(ends, _)| ends)
     }
 
     pub(super) fn anything_lapsed(&self) -> bool {

@@ -1,15 +1,15 @@
 //! The limiters that are leased for: when to look at each, and what it wants.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{Capacity, Moment, ResourceId};
 
-use super::{Demand, Told, publish};
+use super::{
+    Demand, Told,
+    agenda::Agenda,
+    publish,
+    roll::{Named, Roll},
+};
 use crate::{
     demand::{SinceReport, Window, fading, in_unit, window_length},
     limiter::Limiter,
@@ -35,18 +35,16 @@ pub(super) enum Knowledge {
 pub(super) struct Tracked {
     pub(super) limiter: Arc<Limiter>,
     window: Window,
-    window_length: f64,
+    window_length: f32,
     /// The seconds that the resource's rate is counted over.
     per: f64,
-    since_report: SinceReport,
-    /// How long a report stands, where what all holders want is added up; `None` where it is not.
-    report_interval: Option<f64>,
+    /// Where what all holders want is added up, or was: seldom, so that it has a place of its own.
+    reports: Option<Box<Reports>>,
     knowledge: Knowledge,
     /// When a lease was last asked for.
     asked_at: Moment,
     first_attempt: Option<Moment>,
     last_attempt: Moment,
-    next_look: Moment,
     /// Whether the control plane has answered for it.
     pub(super) answered: bool,
     /// Whether it was said that the resource is not a rate.
@@ -54,16 +52,47 @@ pub(super) struct Tracked {
     pub(super) lease_state: LeaseState,
 }
 
+#[derive(Debug)]
+struct Reports {
+    since_last: SinceReport,
+    /// How long one stands, in seconds; `None` where nothing is added up any more.
+    interval: Option<f64>,
+}
+
+impl Named for Tracked {
+    fn resource(&self) -> &ResourceId {
+        self.limiter.resource()
+    }
+}
+
 impl Tracked {
+    fn new(limiter: Arc<Limiter>, now: Moment) -> Self {
+        Self {
+            limiter,
+            window: Window::new(now),
+            window_length: window_length(FIRST_INTERVAL) as f32,
+            per: 1.0,
+            reports: None,
+            knowledge: Knowledge::Guessed,
+            asked_at: now,
+            first_attempt: None,
+            last_attempt: now,
+            answered: false,
+            warned: false,
+            lease_state: LeaseState::default(),
+        }
+    }
+
     fn look(&mut self, now: Moment) -> Demand {
         let total = self.limiter.attempted();
-        if self.window.look(total, self.window_length, now) {
+        if self.window.look(total, self.window_length.into(), now) {
             self.first_attempt.get_or_insert(now);
             self.last_attempt = now;
         }
         let measured = || {
-            let per_second = match self.report_interval {
-                Some(interval) => self.since_report.wants(total, interval, now),
+            let reports = self.reports.as_ref();
+            let per_second = match reports.and_then(|reports| reports.interval.zip(Some(reports))) {
+                Some((interval, reports)) => reports.since_last.wants(total, interval, now),
                 None if total > 0.0 && self.window.wants() == 0.0 => {
                     fading(now.seconds_since(self.last_attempt))
                 }
@@ -85,7 +114,7 @@ impl Tracked {
         let known = self.limiter.settings().wants.is_some()
             || self.first_attempt.is_some_and(|first| {
                 first.after(WATCHED) <= self.asked_at
-                    || first.after_seconds(self.window_length) <= now
+                    || first.after_seconds(self.window_length.into()) <= now
             });
         if known {
             self.knowledge = Knowledge::Measured;
@@ -95,15 +124,24 @@ impl Tracked {
 
     /// When to look again.
     fn look_after(&self, now: Moment) -> Moment {
-        now.after_seconds(self.window.next_look(self.window_length))
+        now.after_seconds(self.window.next_look(self.window_length.into()))
     }
 
     /// What the resource's answers say of how to measure.
     pub(super) fn measure(&mut self, refresh_interval: Duration, told: Option<&Told>) {
         let interval = refresh_interval.as_secs_f64();
-        self.window_length = window_length(interval);
+        self.window_length = window_length(interval) as f32;
         self.per = publish::per(told);
-        self.report_interval = told.is_some_and(|told| told.suppressed).then_some(interval);
+        let report_interval = told.is_some_and(|told| told.suppressed).then_some(interval);
+        if let Some(reports) = &mut self.reports {
+            reports.interval = report_interval;
+        } else if report_interval.is_some() {
+            self.reports = Some(Box::new(Reports {
+                // Nothing was reported of it before.
+                since_last: SinceReport::new(self.limiter.made_at()),
+                interval: report_interval,
+            }));
+        }
     }
 }
 
@@ -120,51 +158,31 @@ pub(super) struct Look {
 
 #[derive(Debug, Default)]
 pub(super) struct Limiters {
-    /// Boxed, so that room for more, of which a map always has a good deal, costs little.
-    tracked: HashMap<ResourceId, Box<Tracked>, foldhash::fast::RandomState>,
+    tracked: Roll<Tracked>,
     /// One look at each, the next first.
-    looks: BinaryHeap<Reverse<(Moment, ResourceId)>>,
+    looks: Agenda,
 }
 
 impl Limiters {
     /// Takes a limiter up, in the place of a forgotten one of the same resource if need be.
     pub(super) fn insert(&mut self, limiter: Arc<Limiter>, now: Moment) {
-        let id = limiter.resource().clone();
-        let tracked = Tracked {
-            limiter,
-            window: Window::new(now),
-            window_length: window_length(FIRST_INTERVAL),
-            per: 1.0,
-            since_report: SinceReport::new(now),
-            report_interval: None,
-            knowledge: Knowledge::Guessed,
-            asked_at: now,
-            first_attempt: None,
-            last_attempt: now,
-            next_look: now,
-            answered: false,
-            warned: false,
-            lease_state: LeaseState::default(),
-        };
-        self.tracked.insert(id.clone(), Box::new(tracked));
-        self.looks.push(Reverse((now, id)));
+        if let Some(number) = self.tracked.insert(Tracked::new(limiter, now)) {
+            self.looks.set(number, Some(now));
+        }
     }
 
     pub(super) fn get_mut(&mut self, id: &ResourceId) -> Option<&mut Tracked> {
-        self.tracked.get_mut(id).map(Box::as_mut)
+        self.tracked.get_mut(self.tracked.number(id)?)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&ResourceId, &Tracked)> {
-        self.tracked
-            .iter()
-            .map(|(id, tracked)| (id, tracked.as_ref()))
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Tracked> {
+        self.tracked.iter()
     }
 
     /// When to look next.
     pub(super) fn next_look(&self) -> Moment {
-        self.looks
-            .peek()
-            .map_or(Moment::NEVER, |Reverse((at, _))| *at)
+        let first = self.looks.first();
+        first.map_or(Moment::NEVER, |(at, _)| at)
     }
 
     /// What the limiter of a resource wants now, to be sent at once.
@@ -172,52 +190,50 @@ impl Limiters {
         let tracked = self.get_mut(id)?;
         let demand = tracked.look(now);
         tracked.asked_at = now;
-        if tracked.report_interval.is_some() {
-            let total = tracked.limiter.attempted();
-            tracked.since_report.reported(total, now);
+        if let Some(reports) = &mut tracked.reports
+            && reports.interval.is_some()
+        {
+            reports
+                .since_last
+                .reported(tracked.limiter.attempted(), now);
         }
         Some(demand)
     }
 
     /// What a limiter that runs low wants. It is looked at again soon, and can then say once more that it runs low.
     pub(super) fn look_at_hungry(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
-        let tracked = self.tracked.get_mut(id)?;
+        let number = self.tracked.number(id)?;
+        let tracked = self.tracked.get_mut(number)?;
         let demand = tracked.look(now);
         let soon = tracked.look_after(now);
-        if soon < tracked.next_look {
-            tracked.next_look = soon;
-            self.looks.push(Reverse((soon, id.clone())));
-        }
+        let known = self.looks.of(number);
+        self.looks
+            .set(number, known.into_iter().chain([soon]).min());
         Some(demand)
     }
 
     /// Looks at the next limiter whose time has come, and lets it report again that it runs low.
     pub(super) fn look_next(&mut self, idle_after: Duration, now: Moment) -> Option<Look> {
-        while self.next_look() <= now {
-            let Reverse((at, id)) = self.looks.pop()?;
-            let tracked = self.tracked.get_mut(&id).filter(|t| t.next_look == at);
-            let Some(tracked) = tracked else {
-                // It was forgotten, and perhaps taken up again, since.
-                continue;
-            };
-            let demand = tracked.look(now);
-            let before = tracked.knowledge;
-            let learned = tracked.knowledge(now) != before;
-            tracked.limiter.heard();
-            tracked.next_look = tracked.look_after(now);
-            self.looks.push(Reverse((tracked.next_look, id.clone())));
-            return Some(Look {
-                demand,
-                idle: tracked.last_attempt.after(idle_after) <= now && tracked.limiter.is_full(now),
-                learned,
-                id,
-            });
-        }
-        None
+        let (_, number) = self.looks.first().filter(|(at, _)| *at <= now)?;
+        let tracked = self.tracked.get_mut(number)?;
+        let demand = tracked.look(now);
+        let before = tracked.knowledge;
+        let learned = tracked.knowledge(now) != before;
+        tracked.limiter.heard();
+        self.looks.set(number, Some(tracked.look_after(now)));
+        Some(Look {
+            id: tracked.limiter.resource().clone(),
+            demand,
+            idle: tracked.last_attempt.after(idle_after) <= now && tracked.limiter.is_full(now),
+            learned,
+        })
     }
 
     /// Looks at it no more.
     pub(super) fn remove(&mut self, id: &ResourceId) {
-        self.tracked.remove(id);
+        if let Some(number) = self.tracked.number(id) {
+            self.looks.set(number, None);
+            self.tracked.remove(number);
+        }
     }
 }

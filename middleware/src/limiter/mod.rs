@@ -161,6 +161,11 @@ impl Limiter {
         &self.resource
     }
 
+    /// When it was made.
+    pub(crate) fn made_at(&self) -> Moment {
+        self.made_at
+    }
+
     pub(crate) fn settings(&self) -> &Arc<LimiterSettings> {
         &self.settings
     }

@@ -62,6 +62,6 @@ impl Waiters {
 fn unanswered(limiters: &Limiters) -> impl Iterator<Item = ResourceId> {
     limiters
         .iter()
-        .filter(|(_, tracked)| tracked.limiter.is_fixed() && !tracked.answered)
-        .map(|(id, _)| id.clone())
+        .filter(|tracked| tracked.limiter.is_fixed() && !tracked.answered)
+        .map(|tracked| tracked.limiter.resource().clone())
 }
