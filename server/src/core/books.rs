@@ -9,10 +9,7 @@ mod views;
 
 pub use survey::Survey;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, Seconds};
@@ -25,6 +22,7 @@ use super::{
     holders::{HolderId, Holders},
     order::Order,
     resource::{Ask, HolderKey, Resource},
+    steady_map::SteadyMap,
     terms::Terms,
     undivided::Reign,
 };
@@ -44,7 +42,7 @@ pub struct Core {
     /// All resources, in the order in which they are listed.
     by_id: BTreeMap<ResourceId, u32>,
     /// The same, found in one step. Identifiers come from clients: hashed with a seed of this process.
-    keys: HashMap<ResourceId, u32, foldhash::quality::RandomState>,
+    keys: SteadyMap<ResourceId, u32, foldhash::quality::RandomState>,
     live: Slab<Live>,
     holders: Holders,
     /// How often the document was replaced: terms of an older one are replaced when they are next looked at.
@@ -81,7 +79,7 @@ impl Core {
             settings,
             started: now,
             by_id: BTreeMap::new(),
-            keys: HashMap::default(),
+            keys: SteadyMap::default(),
             live: Slab::new(),
             holders: Holders::default(),
             generation: 0,

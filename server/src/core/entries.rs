@@ -1,11 +1,9 @@
 //! The entries of one resource: each in a slot that it keeps while it stays, and found by its holder in one step.
 
-use std::collections::HashMap;
-
 use foldhash::fast::RandomState;
 use slab::Slab;
 
-use super::{entry::Entry, order::Order, resource::HolderKey};
+use super::{entry::Entry, order::Order, resource::HolderKey, steady_map::SteadyMap};
 
 /// The entries of one resource, by holder and by slot.
 ///
@@ -13,7 +11,7 @@ use super::{entry::Entry, order::Order, resource::HolderKey};
 /// tree have, and only the small map from holder to slot is searched.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    slots: HashMap<HolderKey, u32, RandomState>,
+    slots: SteadyMap<HolderKey, u32, RandomState>,
     entries: Slab<Entry>,
 }
 

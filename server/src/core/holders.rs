@@ -1,11 +1,11 @@
 //! Who holds what: each holder's identifier once, and where it is booked.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use doorman_openapi::{ClientId, HolderKind, NodeId};
 use slab::Slab;
 
-use super::resource::HolderKey;
+use super::{resource::HolderKey, steady_map::SteadyMap};
 
 /// A client or a node: two clients' identifiers may be equal to two nodes'.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ struct Holder {
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     /// Identifiers come from clients: hashed with a seed of this process.
-    by_id: HashMap<HolderId, HolderKey, foldhash::quality::RandomState>,
+    by_id: SteadyMap<HolderId, HolderKey, foldhash::quality::RandomState>,
     holders: Slab<Holder>,
 }
 

@@ -27,6 +27,7 @@ mod order;
 mod recent_demand;
 mod resource;
 mod shared_bucket;
+mod steady_map;
 mod sums;
 mod terms;
 mod undivided;
