@@ -18,6 +18,8 @@ pub struct Document {
     templates: Vec<Arc<Template>>,
     by_glob: HashMap<String, Arc<Template>>,
     rules: Vec<Rule>,
+    /// Of each rule, in their order: services ask for their rules all the time.
+    rule_versions: Vec<Version>,
     longest_lease: Seconds,
     warnings: Vec<String>,
     version: String,
@@ -45,6 +47,11 @@ impl Document {
                 .finish(),
             templates,
             by_glob,
+            rule_versions: read
+                .rules
+                .iter()
+                .map(|rule| Version::new().with([rule]))
+                .collect(),
             rules: read.rules,
             longest_lease: read.longest_lease,
             warnings: read.warnings,
@@ -86,16 +93,21 @@ impl Document {
     /// What the service of this name is told of rules: those that are for it, in the order of the document.
     #[must_use]
     pub fn rules_for(&self, service: &str) -> RulesResponse {
-        let rules: Vec<_> = self
-            .rules
-            .iter()
-            .filter(|rule| rule.is_for(service))
-            .map(|rule| rule.stated().clone())
-            .collect();
+        let rules = self.rules.iter().filter(|rule| rule.is_for(service));
         RulesResponse {
-            version: Version::new().with(&rules).finish(),
-            rules,
+            version: self.rules_version_for(service),
+            rules: rules.map(|rule| rule.stated().clone()).collect(),
         }
+    }
+
+    /// The version of [`rules_for`](Self::rules_for) alone. It costs a look at each rule, however much they say.
+    #[must_use]
+    pub fn rules_version_for(&self, service: &str) -> String {
+        let rules = self.rules.iter().zip(&self.rule_versions);
+        let told = rules.filter(|(rule, _)| rule.is_for(service));
+        Version::new()
+            .with_versions(told.map(|(_, version)| version))
+            .finish()
     }
 
     /// The longest lease of any template; zero without templates. Resources that no template matches do not count: they are not

@@ -98,6 +98,34 @@ fn the_version_for_a_service_changes_with_its_rules_alone() {
 }
 
 #[test]
+fn the_version_for_a_service_changes_with_the_order_and_the_words_of_its_rules() {
+    let rules = [
+        "- {name: a, service: s, resource: r}\n",
+        "- {name: b, service: s, resource: r}\n",
+        "- {name: b, service: s, resource: r, cost: 2}\n",
+    ];
+    let version = |told: &[usize]| {
+        let text: String = told.iter().map(|at| rules[*at]).collect();
+        let document = parse(&text);
+        assert_eq!(
+            document.rules_version_for("s"),
+            document.rules_for("s").version
+        );
+        document.rules_version_for("s")
+    };
+    let versions = [
+        version(&[0]),
+        version(&[1]),
+        version(&[0, 1]),
+        version(&[1, 0]),
+        version(&[0, 2]),
+    ];
+    let different: std::collections::HashSet<_> = versions.iter().collect();
+    assert_eq!(different.len(), versions.len());
+    assert_eq!(version(&[0, 1]), versions[2]);
+}
+
+#[test]
 fn reads_what_it_writes_and_what_is_told() {
     let document = parse(THREE);
     let written = serde_json::to_string(&document).unwrap();

@@ -87,11 +87,9 @@ async fn list_rules(
         ));
     }
     let document = Arc::clone(app.in_force().document());
-    let rules = document.rules_for(&service);
-    let version = rules.version.clone();
     let versioned = Versioned {
-        version: &version,
-        answer: rules,
+        version: &document.rules_version_for(&service),
+        answer: || document.rules_for(&service),
     };
     Ok(versioned.answer_to(&headers))
 }
