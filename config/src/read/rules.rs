@@ -46,7 +46,8 @@ fn check_names<'d, 'n: 'd>(drafts: impl Iterator<Item = &'d Draft<'n>>, faults: 
     }
 }
 
-/// What is allowed, but likely a mistake: without a template a resource is granted as asked, so that the rule limits nothing.
+/// What is allowed, but likely a mistake: without a template a resource is granted as asked, so that the rule limits nothing, or, where
+/// the server is told so, refused, so that it lets nothing pass.
 pub(super) fn warnings(drafts: &[Draft<'_>], templates: &[Template]) -> Vec<String> {
     drafts
         .iter()
@@ -55,7 +56,7 @@ pub(super) fn warnings(drafts: &[Draft<'_>], templates: &[Template]) -> Vec<Stri
             let (node, place) = draft.written("resource")?;
             let known = templates.iter().any(|it| may_be_for(it, resource));
             (!known).then(|| {
-                let message = "no template matches it, so that nothing limits it";
+                let message = "no template matches it, so that it is unlimited, or refused, as `--unmatched` says";
                 Fault::new(Some(node.at), place, message).to_string()
             })
         })

@@ -45,7 +45,7 @@ pub struct Core {
     keys: SteadyMap<ResourceId, u32, foldhash::quality::RandomState>,
     live: Slab<Live>,
     holders: Holders,
-    /// How often the document was replaced: terms of an older one are replaced when they are next looked at.
+    /// How often the document was replaced: terms of an older one are replaced when their resource is next asked for.
     generation: u64,
     /// When a resource has to be looked at although nobody asks.
     ends: Alarms<u32>,

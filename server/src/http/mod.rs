@@ -1,8 +1,9 @@
 //! The HTTP shell around the core.
 //!
 //! A request walks `mod` (the router) → `extract` (`media`, `body`, `read`, `query`: untrusted bytes to checked values) → a handler
-//! (`capacity`, `server_capacity`, `resources`, `rules`, `about`, `probes`, `metrics`) → the books → `reply` or `conditional` → `answers` (the room for
-//! what clients have yet to take), or `refusal` when anything is wrong on the way. Every handler is registered together with its documentation; `document` adds what they share.
+//! (`capacity`, `server_capacity`, `resources`, `rules`, `about`, `probes`, `metrics`) → the books → `reply` or `conditional` →
+//! `answers` (the room for what clients have yet to take), or `refusal` when anything is wrong on the way. Every handler is registered
+//! together with its documentation; `document` adds what they share.
 
 mod about;
 mod answers;

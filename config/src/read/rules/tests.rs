@@ -241,8 +241,7 @@ fn warns_of_rules_that_nothing_limits() {
     ] {
         let rule = format!("- {{name: r, service: s, resource: '{resource}'}}\n");
         let document = Document::parse(&format!("{RESOURCES}{rule}")).unwrap();
-        let warning =
-            r#"3:35: rules[0] "r": resource: no template matches it, so that nothing limits it"#;
+        let warning = r#"3:35: rules[0] "r": resource: no template matches it, so that it is unlimited, or refused, as `--unmatched` says"#;
         let expected: &[&str] = if warned { &[warning] } else { &[] };
         assert_eq!(document.warnings(), expected, "{resource}");
     }

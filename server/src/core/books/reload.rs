@@ -10,7 +10,8 @@ use super::{Core, Live, Terms, terms};
 impl Core {
     /// Puts a new document in force. No lease is lost: what stands stands until its next refresh or end.
     ///
-    /// It costs no more with many live resources: each takes its new terms when it is next asked for, or looked at.
+    /// It costs no more with many live resources: each takes its new terms when it is next asked for. Until then
+    /// operators are shown what it will be by the new terms, and what ends of it ends as before.
     pub fn reconfigure(&mut self, document: Arc<Document>) {
         self.document = document;
         self.generation = self.generation.saturating_add(1);
