@@ -57,7 +57,7 @@ pub struct ResourceView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LeasePage {
-    /// The holders of this page.
+    /// The holders of this page: none, maybe, although others follow.
     pub leases: Vec<HolderView>,
     /// Send it as `cursor` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,6 +13,8 @@ use super::{entry::Entry, order::Order, resource::HolderKey, steady_map::SteadyM
 pub(super) struct Entries {
     slots: SteadyMap<HolderKey, u32, RandomState>,
     entries: Slab<Entry>,
+    /// Behind the last slot that was ever taken. They are never given back, however many entries leave.
+    end: u32,
 }
 
 impl Entries {
@@ -39,6 +41,7 @@ impl Entries {
         // The books are bounded far below this many entries.
         let slot = u32::try_from(vacant.key()).unwrap_or(u32::MAX);
         self.slots.insert(holder, slot);
+        self.end = self.end.max(slot.saturating_add(1));
         vacant.insert(Entry::new(holder, slot, order))
     }
 
@@ -53,8 +56,8 @@ impl Entries {
         self.entries.iter().map(|(_, entry)| entry)
     }
 
-    /// The entries from a slot on, in their order.
-    pub(super) fn from(&self, slot: u32) -> impl Iterator<Item = &Entry> {
-        (slot as usize..self.entries.capacity()).filter_map(|slot| self.entries.get(slot))
+    /// The slots from one on, each with its entry if there is one.
+    pub(super) fn slots_from(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&Entry>)> {
+        (slot..self.end).map(|slot| (slot, self.entries.get(slot as usize)))
     }
 }

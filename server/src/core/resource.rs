@@ -337,22 +337,22 @@ impl Resource {
         self.expire(now, ENDS_PER_REQUEST, gone);
     }
 
-    /// The holders from a slot on, each with its slot.
+    /// The slots from one on, each with its holder if there is one.
     pub(super) fn holders<'a>(
         &'a self,
         from: u32,
         now: Moment,
         unix_now: u64,
         name: impl Fn(HolderKey) -> Option<(HolderKind, String)> + 'a,
-    ) -> impl Iterator<Item = (u32, HolderView)> + 'a {
-        self.entries
-            .from(from)
-            .filter(|entry| !entry.is_released())
-            .filter_map(move |entry| {
+    ) -> impl Iterator<Item = (u32, Option<HolderView>)> + 'a {
+        self.entries.slots_from(from).map(move |(slot, entry)| {
+            let holder = entry.filter(|entry| !entry.is_released());
+            let view = holder.and_then(|entry| {
                 let (kind, id) = name(entry.holder)?;
-                let view = entry.view(kind, id, now, unix_now);
-                Some((entry.slot, view))
-            })
+                Some(entry.view(kind, id, now, unix_now))
+            });
+            (slot, view)
+        })
     }
 
     fn forget(&mut self, holder: HolderKey, now: Moment) {

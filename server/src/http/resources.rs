@@ -128,6 +128,9 @@ async fn get_resource(
 
 /// List who holds a resource
 ///
+/// A page with a `next_cursor` may hold fewer than `limit`, or none, where many holders have gone: the list ends where there is no
+/// `next_cursor`.
+///
 /// The example answers after that of `lease_capacity` has been sent.
 #[utoipa::path(
     get,

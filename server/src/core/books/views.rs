@@ -9,6 +9,9 @@ use super::{Core, Feedback, HolderKey, Live};
 const SHARES_BELOW_ONE: &str = "an equal share comes to less than one request a refresh interval: SHARED_BUCKET or SUPPRESSION \
      hold so many clients to so small a rate better";
 
+/// How many places of the books one page of holders looks at: most of them may be empty, after many holders have gone.
+const PLACES_A_PAGE: usize = 4096;
+
 impl Core {
     /// Live resources whose identifier starts with `prefix`, in order, after `after`.
     #[must_use]
@@ -37,7 +40,10 @@ impl Core {
         self.view(*self.keys.get(id)?, now)
     }
 
-    /// The holders of a live resource, in an order that does not change while they stay, from position `from` on, with the position of the next page if there is more.
+    /// The holders of a live resource, in an order that does not change while they stay, from position `from` on, with the position of
+    /// the next page if there may be more. A page looks at a bounded number of places, so that nobody waits long for the books: where
+    /// many holders have gone it may hold few, or none, although others follow.
+    ///
     /// `unix_now` is the wall clock in Unix seconds, for the ends that people read.
     #[must_use]
     pub fn holders(
@@ -57,10 +63,15 @@ impl Core {
         let Ok(from) = u32::try_from(from) else {
             return Some((Vec::new(), None));
         };
-        let mut holders = live.resource.holders(from, now, unix_now, name);
-        let page = holders.by_ref().take(limit).map(|(_, view)| view).collect();
-        let next = holders.next().map(|(slot, _)| u64::from(slot));
-        Some((page, next))
+        let places = live.resource.holders(from, now, unix_now, name);
+        let mut page = Vec::new();
+        for (seen, (slot, holder)) in places.enumerate() {
+            if seen >= PLACES_A_PAGE || holder.is_some() && page.len() >= limit {
+                return Some((page, Some(u64::from(slot))));
+            }
+            page.extend(holder);
+        }
+        Some((page, None))
     }
 
     pub(super) fn view(&self, key: u32, now: Moment) -> Option<ResourceView> {

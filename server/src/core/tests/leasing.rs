@@ -269,6 +269,33 @@ fn pages_of_holders_survive_changes() {
 }
 
 #[test]
+fn a_page_of_holders_is_found_in_few_places_however_many_have_gone() {
+    const HOLDERS: usize = 20_000;
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    let names = || (0..HOLDERS).map(|client| format!("c{client}"));
+    for client in names() {
+        world.ask(&client, 1.0, None);
+    }
+    // Some leave an entry behind for a while, others nothing.
+    for (at, client) in names().enumerate().skip(1).take(HOLDERS - 2) {
+        world.release(&client, (at % 2 == 0).then_some(1));
+    }
+    let (mut pages, mut from, mut found) = (0, Some(0), Vec::new());
+    while let Some(position) = from {
+        let (page, next) = world
+            .core
+            .holders(&db(), position, 1000, world.now, 0)
+            .unwrap();
+        let places = next.unwrap_or(HOLDERS as u64) - position;
+        assert!((1..5000).contains(&places), "{places}");
+        found.extend(page.into_iter().map(|holder| holder.client_id));
+        (pages, from) = (pages + 1, next);
+    }
+    assert_eq!(found, ["c0".to_owned(), format!("c{}", HOLDERS - 1)]);
+    assert!(pages < 10, "{pages}");
+}
+
+#[test]
 fn pages_of_resources_are_ordered_and_filtered_by_prefix() {
     let mut world = World::new(parse("resources: []"));
     for id in ["t/c", "t/a", "s", "t/b", "u"] {
