@@ -112,10 +112,11 @@ async fn a_worker_that_dies_leaves_no_capacity_behind() {
     assert_eq!(capacity, Some(0.0));
 }
 
-/// Leases ten of everything, and tells the rules for these resources.
-fn tells(version: &'static str, resources: Vec<String>) -> impl FnMut(&Call) -> Reply + Send {
+/// Leases ten of everything, and tells rules for a hundred resources that begin so.
+fn tells(version: &'static str, start: &'static str) -> impl FnMut(&Call) -> Reply + Send {
     let mut leases = grants(10.0);
-    let rules: Vec<_> = resources.iter().map(|id| rule(id, id)).collect();
+    let ids = (0..100).map(|number| format!("{start}{number}"));
+    let rules: Vec<_> = ids.map(|id| rule(&id, &id)).collect();
     move |call| match call.path.as_str() {
         paths::RULES => Reply::json(200, &told(version, rules.clone())),
         _ => leases(call),
@@ -126,8 +127,7 @@ fn tells(version: &'static str, resources: Vec<String>) -> impl FnMut(&Call) -> 
 async fn the_capacity_of_a_rule_that_goes_is_0_and_makes_room_for_another() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let names = |start: &str| (0..100).map(|n| format!("{start}{n}")).collect();
-    let plane = Plane::new(tells("1", names("old")));
+    let plane = Plane::new(tells("1", "old"));
     // Nothing is idle for long enough to be forgotten.
     let (doorman, _worker) = run(builder().idle_after(3_600 * SECOND), &plane);
     let _layer = doorman.rules();
@@ -135,7 +135,7 @@ async fn the_capacity_of_a_rule_that_goes_is_0_and_makes_room_for_another() {
     let capacity = |name: &str| counts.gauge(&format!("{CAPACITY} resource={name}"));
     assert_eq!(capacity("old7"), Some(10.0));
 
-    plane.now(tells("2", names("new")));
+    plane.now(tells("2", "new"));
     sleep(30 * SECOND).await;
     assert_eq!(capacity("old7"), Some(0.0));
     assert_eq!(capacity("new7"), Some(10.0));
