@@ -13,7 +13,7 @@ resources:
 fn a_caller_is_limited_over_all_of_its_connections_and_told_in_the_fields_of_both_limits() {
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::on_hyper(server.address());
-    while service.lease("api").is_none() {
+    while service.limit("api").is_none() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let first = curl(&[service.address()]);

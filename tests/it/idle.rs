@@ -18,8 +18,8 @@ async fn the_first_request_after_a_lull_is_admitted() {
     let _alone = alone().await;
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &[]);
-    // Before its first request it wants nothing, and so its lease is one on nothing.
-    while service.lease("api") != Some(0.0) {
+    // Before its first request it wants nothing, and so its lease is one on nothing, which is none yet.
+    while service.limit("api").is_none() {
         sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(curl(&[service.address()]).status, 200);

@@ -63,6 +63,13 @@ impl Service {
         limits.iter().find(|limit| limit["resource"] == resource)?["lease"]["capacity"].as_f64()
     }
 
+    /// The whole limit of a resource, once it has been told.
+    pub(crate) fn limit(&self, resource: &str) -> Option<f64> {
+        let snapshot = self.snapshot();
+        let limits = snapshot["limits"].as_array().expect("a list of limits");
+        limits.iter().find(|limit| limit["resource"] == resource)?["limit"].as_f64()
+    }
+
     /// What it wants of a resource.
     pub(crate) fn wants(&self, resource: &str) -> f64 {
         let snapshot = self.snapshot();
