@@ -140,8 +140,8 @@ async fn nobody_loses_a_lease_however_the_document_changes() {
     fleet
         .until("they share what is left", |it| it.leases() == [45.0; 2])
         .await;
-    // What was saved up goes first.
-    sleep(Duration::from_secs(2)).await;
+    // What was saved up goes first: a second's worth, of which a third of each second's load is taken.
+    sleep(Duration::from_secs(4)).await;
     let answers = fleet.answers(Duration::from_secs(2)).await;
     assert!((160..=190).contains(&answers.admitted), "{answers:?}");
 
