@@ -265,11 +265,10 @@ impl Core {
         {
             live.alarm = end;
             self.ends.set(end, key);
-            let waiting = || {
-                let live = self.live.iter().map(|(key, live)| (live.alarm, key));
-                live.filter_map(|(at, key)| Some((at, u32::try_from(key).ok()?)))
-            };
-            self.ends.prune(self.live.len(), waiting);
+            let live = &self.live;
+            self.ends.prune(live.len(), |at, key| {
+                live.get(*key as usize).is_some_and(|live| live.alarm == at)
+            });
         }
     }
 

@@ -30,6 +30,11 @@ impl Entries {
         self.slots.contains_key(&holder)
     }
 
+    pub(super) fn get(&self, holder: HolderKey) -> Option<&Entry> {
+        let slot = *self.slots.get(&holder)?;
+        self.entries.get(slot as usize)
+    }
+
     pub(super) fn get_mut(&mut self, holder: HolderKey) -> Option<&mut Entry> {
         let slot = *self.slots.get(&holder)?;
         self.entries.get_mut(slot as usize)

@@ -302,8 +302,8 @@ impl Resource {
         } else {
             self.forget(holder, now);
             let entries = &self.entries;
-            self.ends.prune(entries.len(), || {
-                entries.iter().map(|entry| (entry.alarm, entry.holder))
+            self.ends.prune(entries.len(), |at, holder| {
+                entries.get(*holder).is_some_and(|entry| entry.alarm == at)
             });
         }
     }
