@@ -62,6 +62,9 @@ fn write(notice: &Notice) {
                 "an equal share comes to less than one request a refresh interval; SHARED_BUCKET or SUPPRESSION would suit better"
             );
         }
+        Notice::Outlived(resource) => {
+            tracing::warn!(%resource, "operations outlive the lease that they were begun under");
+        }
         Notice::ExcessClaimOfClient(resource, client) => {
             tracing::warn!(%resource, %client, "a client claims more than it can have; what is too much counts as none");
         }

@@ -66,6 +66,8 @@ struct Live {
     told_of_no_template: bool,
     /// An excess claim has been told of.
     told_of_claim: bool,
+    /// That more was in use than was leased has been told.
+    told_of_outlived: bool,
     /// That its shares are too small has been told.
     told_of_shares_below_one: bool,
 }
@@ -161,6 +163,7 @@ impl Core {
         let is_news = |when: bool, told: &mut bool| when && !std::mem::replace(told, true);
         let unmatched = is_news(granted.template.is_none(), &mut live.told_of_no_template);
         let claim = is_news(decision.claimed_too_much, &mut live.told_of_claim);
+        let outlived = is_news(decision.outlived, &mut live.told_of_outlived);
         let small = is_news(
             live.resource.terms().splits_below_one(clients),
             &mut live.told_of_shares_below_one,
@@ -170,6 +173,9 @@ impl Core {
         }
         if unmatched {
             self.notice(Notice::Unmatched(id.clone()));
+        }
+        if outlived {
+            self.notice(Notice::Outlived(id.clone()));
         }
         if claim {
             let id = id.clone();
@@ -216,12 +222,7 @@ impl Core {
             return *key;
         }
         let (terms, learning_until) = terms(&self.document, self.settings, self.started, id);
-        if let Predecessor::Until(outstanding) = self.settings.predecessor
-            && terms.rule().divides()
-            && learning_until.max(now) < outstanding
-        {
-            self.counts.short_learning = self.counts.short_learning.saturating_add(1);
-        }
+        self.count_short_learning(self.learns_too_short(&terms, learning_until, now));
         let predecessor = match self.settings.predecessor {
             Predecessor::Until(outstanding_until) if now < outstanding_until => Some(Reign {
                 ended: self.started,
@@ -237,6 +238,7 @@ impl Core {
             alarm: Moment::NEVER,
             told_of_no_template: false,
             told_of_claim: false,
+            told_of_outlived: false,
             told_of_shares_below_one: false,
         };
         // The books are bounded far below this many resources.
@@ -244,6 +246,20 @@ impl Core {
         self.by_id.insert(id.clone(), key);
         self.keys.insert(id.clone(), key);
         key
+    }
+
+    /// Whether a resource learns for less long than a predecessor's leases may last.
+    fn learns_too_short(&self, terms: &Terms, learning_until: Moment, now: Moment) -> bool {
+        match self.settings.predecessor {
+            Predecessor::Until(outstanding) => {
+                terms.rule().divides() && learning_until.max(now) < outstanding
+            }
+            Predecessor::None => false,
+        }
+    }
+
+    fn count_short_learning(&mut self, when: bool) {
+        self.counts.short_learning = self.counts.short_learning.saturating_add(u64::from(when));
     }
 
     /// Forgets a resource without holders: when nothing is lost by it, or there is no room for what is owed.
@@ -291,6 +307,7 @@ impl Core {
             reason: Reason::Full,
             booked_until: Moment::ORIGIN,
             claimed_too_much: false,
+            outlived: false,
             is_over_capacity: false,
         };
         granted(id, &terms, clients + 1.0, decision, Feedback::None)
@@ -328,6 +345,7 @@ fn granted(
         reason,
         booked_until,
         claimed_too_much: _,
+        outlived: _,
         is_over_capacity: _,
     } = decision;
     Granted {

@@ -83,6 +83,8 @@ pub struct Counts {
     pub unmatched: u64,
     /// Claims of holders that were more than they can have.
     pub excess_claims: u64,
+    /// Requests of holders that had more in use than was leased to them, such as operations that outlive a lapsed lease.
+    pub outlived: u64,
     /// Grants of resources that are not divided, because their template says NO_ALGORITHM or none matched.
     pub undivided_grants: u64,
     /// Grants of resources whose template says STATIC.
@@ -108,6 +110,8 @@ pub enum Notice {
     ExcessClaimOfClient(ResourceId, ClientId),
     /// A node does.
     ExcessClaimOfNode(ResourceId, NodeId),
+    /// More of the resource is in use than is leased to who uses it, such as operations that outlive a lapsed lease.
+    Outlived(ResourceId),
 }
 
 /// What an operator should read, as far as there was room for it.

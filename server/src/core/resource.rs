@@ -187,6 +187,8 @@ impl Resource {
         let others = booked.all_but(entry.slot);
         let room = terms.room_beside(others);
         let mut claimed_too_much = false;
+        // While learning the books do not know what it was begun under.
+        let outlived = !learning && ask.outstanding.get() > before * (1.0 + TOLERANCE);
         if let Has::Amount(has) = ask.has {
             let claim = has.max_with(ask.outstanding).get();
             // While learning the books cannot tell what is free; later a claim counts at most what the holder was granted,
@@ -196,7 +198,7 @@ impl Resource {
             } else {
                 before.max(room)
             };
-            claimed_too_much = claim > most * (1.0 + TOLERANCE);
+            claimed_too_much = has.get() > most * (1.0 + TOLERANCE);
             let unknown_end = if learning {
                 *learning_until
             } else {
@@ -228,13 +230,17 @@ impl Resource {
             }
             booked.set(entry.slot, entry.booking.at(now));
             wake(entry, holder, ends, now);
-            return state_to_new_master(entry, terms, learning, now);
+            return Decision {
+                outlived,
+                ..state_to_new_master(entry, terms, learning, now)
+            };
         }
         if early {
             booked.set(entry.slot, entry.booking.at(now));
             wake(entry, holder, ends, now);
             return Decision {
                 claimed_too_much,
+                outlived,
                 ..restate(entry, terms, now)
             };
         }
@@ -276,6 +282,7 @@ impl Resource {
             reason,
             booked_until: lease.end,
             claimed_too_much,
+            outlived,
             is_over_capacity: !learning && is_over(terms, booked),
         }
     }

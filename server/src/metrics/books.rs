@@ -97,6 +97,7 @@ impl Books {
             leases: _,
             unmatched: _,
             excess_claims,
+            outlived,
             undivided_grants,
             static_grants,
             suppression_grants,
@@ -111,6 +112,7 @@ impl Books {
                 ("excess_claim", excess_claims),
                 ("first_start", u64::from(first_start)),
                 ("no_algorithm", undivided_grants),
+                ("outlived", outlived),
                 ("shared_bucket", shared_bucket_grants),
                 ("short_learning", short_learning),
                 ("static", static_grants),
@@ -121,7 +123,8 @@ impl Books {
             "safety_exceptions",
             "Occasions on which holders together may use more than there is: decisions during an operator's cut (cut), claims above \
              what is possible (excess_claim), starts on an operator's word that there was no predecessor (first_start), grants of \
-             resources that are not divided (no_algorithm, shared_bucket, static, suppression), resources that learn for less long than leases last \
+             resources that are not divided (no_algorithm, shared_bucket, static, suppression), operations that outlive a lapsed lease \
+             (outlived), resources that learn for less long than leases last \
              (short_learning)",
             exceptions,
         );

@@ -15,6 +15,7 @@ impl Counts {
         let kind = granted.algorithm.kind;
         add(|it| &mut it.unmatched, granted.template.is_none());
         add(|it| &mut it.excess_claims, decision.claimed_too_much);
+        add(|it| &mut it.outlived, decision.outlived);
         add(
             |it| &mut it.undivided_grants,
             is_grant && kind == AlgorithmKind::NoAlgorithm,

@@ -30,10 +30,16 @@ impl Core {
             .get(key as usize)
             .and_then(|live| self.newer_terms(live));
         if let Some((terms, learning_until)) = newer
-            && let Some(live) = self.live.get_mut(key as usize)
+            && let Some(live) = self.live.get(key as usize)
         {
-            live.resource.set_terms(terms, learning_until, now);
-            live.generation = self.generation;
+            let was_too_short =
+                self.learns_too_short(live.resource.terms(), live.resource.learning_until(), now);
+            let is_too_short = self.learns_too_short(&terms, learning_until, now);
+            self.count_short_learning(is_too_short && !was_too_short);
+            if let Some(live) = self.live.get_mut(key as usize) {
+                live.resource.set_terms(terms, learning_until, now);
+                live.generation = self.generation;
+            }
         }
     }
 }

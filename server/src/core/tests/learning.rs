@@ -56,6 +56,31 @@ fn a_configured_duration_counts_instead() {
 }
 
 #[test]
+fn a_duration_that_a_reload_makes_too_short_is_counted_once() {
+    let text = |duration: u32| {
+        format!(
+            "resources: [{{identifier_glob: db, capacity: 100, \
+             algorithm: {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, learning_mode_duration: {duration}}}}}]"
+        )
+    };
+    let mut world = World::with(parse(&text(40)), SUCCESSOR);
+    assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
+    assert_eq!(world.core.counts().short_learning, 0);
+    for duration in [3, 4] {
+        world.core.reconfigure(parse(&text(duration)));
+        world.ask("a", 10.0, None);
+        assert_eq!(world.core.counts().short_learning, 1);
+    }
+    // By now all leases of the predecessor have ended.
+    world.core.reconfigure(parse(&text(40)));
+    world.ask("a", 10.0, None);
+    world.wait(30.0);
+    world.core.reconfigure(parse(&text(3)));
+    world.ask("a", 10.0, None);
+    assert_eq!(world.core.counts().short_learning, 1);
+}
+
+#[test]
 fn a_longer_duration_counts_too_and_is_no_exception() {
     let text = "resources: [{identifier_glob: db, capacity: 100, \
         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, learning_mode_duration: 40}}]";

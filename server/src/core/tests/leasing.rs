@@ -118,6 +118,32 @@ fn outstanding_counts_like_a_lease_that_cannot_be_given_back() {
 }
 
 #[test]
+fn operations_that_outlive_their_lease_are_counted_and_booked_as_far_as_there_is_room() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    world.ask("a", 80.0, None);
+    let uses = |world: &mut World, has| {
+        let mut asks = request("a", None, 80.0, has);
+        asks.resources[0].outstanding = Capacity::new(80.0).unwrap();
+        world.send(&asks)
+    };
+    uses(&mut world, Some(80.0));
+    assert_eq!(world.core.counts().outlived, 0);
+
+    // Its lease ends while it goes on, and another has a part of it by the time it speaks again.
+    world.wait(21.1);
+    world.ask("b", 60.0, None);
+    uses(&mut world, None);
+    let counts = world.core.counts();
+    assert_eq!((counts.outlived, counts.excess_claims), (1, 0));
+    close(world.view().unwrap().sum_has, 100.0);
+    assert_eq!(world.core.take_notices().told, vec![Notice::Outlived(db())]);
+    // It is told once, and counted as often as it is so.
+    uses(&mut world, None);
+    assert_eq!(world.core.counts().outlived, 2);
+    assert_eq!(world.core.take_notices().told, vec![]);
+}
+
+#[test]
 fn a_claim_counts_at_most_what_was_granted_or_is_free() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 30.0, None);

@@ -136,6 +136,7 @@ async fn count_every_exception_from_the_promise() {
             "excess_claim",
             "first_start",
             "no_algorithm",
+            "outlived",
             "shared_bucket",
             "short_learning",
             "static",
@@ -144,7 +145,7 @@ async fn count_every_exception_from_the_promise() {
         .map(of);
         (counts, samples["doorman_resources_over_capacity"])
     };
-    assert_eq!(exceptions().await, ([0.0; 8], 0.0));
+    assert_eq!(exceptions().await, ([0.0; 9], 0.0));
 
     ask(&router, "db", 50.0).await;
     let document = |text: &str| Arc::new(Document::parse(text).unwrap());
@@ -164,12 +165,15 @@ async fn count_every_exception_from_the_promise() {
     ask(&router, "none", 9.0).await;
     ask(&router, "bucket", 9.0).await;
     ask(&router, "part", 9.0).await;
-    let claims =
-        r#"{"client_id":"d","resources":[{"resource_id":"db","wants":5,"has":{"capacity":500}}]}"#;
-    assert_eq!(post(&router, "/v1/capacity", claims).await.status, 200);
+    for claims in [
+        r#"{"client_id":"d","resources":[{"resource_id":"db","wants":5,"has":{"capacity":500}}]}"#,
+        r#"{"client_id":"e","resources":[{"resource_id":"static","wants":0,"outstanding":5}]}"#,
+    ] {
+        assert_eq!(post(&router, "/v1/capacity", claims).await.status, 200);
+    }
     assert_eq!(
         exceptions().await,
-        ([1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0], 1.0)
+        ([1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0], 1.0)
     );
 }
 
