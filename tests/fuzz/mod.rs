@@ -39,6 +39,8 @@ pub mod keys;
 pub mod leases;
 #[path = "targets/replies.rs"]
 pub mod replies;
+#[path = "targets/rules.rs"]
+pub mod rules;
 
 mod mutate;
 mod plane;

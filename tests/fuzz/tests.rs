@@ -7,7 +7,7 @@
 use std::{env, fs, panic, path::Path};
 
 use doorman_tests::fuzz::{
-    Mutator, answers, document, forwarded, globs, identifiers, keys, leases, replies,
+    Mutator, answers, document, forwarded, globs, identifiers, keys, leases, replies, rules,
 };
 
 /// What every target starts with, in the order of the names.
@@ -77,4 +77,5 @@ targets! {
     keys: 5_000,
     leases: 500,
     replies: 500,
+    rules: 5_000,
 }
