@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
-use tokio::sync::Notify;
-
-use super::bucket::Take;
+use super::{
+    bucket::Take,
+    sync::{MutexGuard, Notify},
+};
 
 /// Those who wait. Touched only by them, by who gives something back, and when the leasing side publishes.
 ///
@@ -30,7 +31,7 @@ impl Line {
     }
 
     /// The bell to ring when something has changed; `None` when nobody has ever waited.
-    pub(super) fn known_bell(&self) -> Option<Arc<Notify>> {
+    fn known_bell(&self) -> Option<Arc<Notify>> {
         let waiting = self.0.as_ref()?;
         Some(Arc::clone(&waiting.bell))
     }
@@ -89,5 +90,14 @@ impl Line {
         let last = self.0.as_ref();
         let last = last.and_then(|waiting| waiting.places.last_key_value());
         last.map_or(at_most, |(_, last)| last.end().max(at_most))
+    }
+}
+
+/// Wakes who waits. Whoever takes the bell after this has let go of the line sees what has changed.
+pub(super) fn ring(line: MutexGuard<'_, Line>) {
+    let bell = line.known_bell();
+    drop(line);
+    if let Some(bell) = bell {
+        bell.notify_waiters();
     }
 }

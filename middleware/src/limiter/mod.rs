@@ -40,7 +40,7 @@ use self::{
     bucket::View,
     cell::{AtomicF64, Words},
     hunger::Hunger,
-    line::Line,
+    line::{Line, ring},
     published::{News, Published, WORDS},
     tenure::Tenure,
 };
@@ -282,14 +282,5 @@ impl Limiter {
 
     fn view(&self, published: &Published, now: Moment) -> View {
         published.terms.at(now, self.settings.burst.get())
-    }
-}
-
-/// Wakes who waits. Whoever takes the bell after this has let go of the line sees what has changed.
-fn ring(line: MutexGuard<'_, Line>) {
-    let bell = line.known_bell();
-    drop(line);
-    if let Some(bell) = bell {
-        bell.notify_waiters();
     }
 }

@@ -10,9 +10,8 @@ use doorman_openapi::Moment;
 use super::{
     Limiter, Refused, Why,
     bucket::{Flow, Take, View},
-    line::{Line, Ticket},
+    line::{Line, Ticket, ring},
     published::Published,
-    ring,
     wait::Waits,
 };
 use crate::{Cost, clock};

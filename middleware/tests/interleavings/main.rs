@@ -1,8 +1,10 @@
-//! The parts that threads share without a lock, in every order that their steps and their view of memory can take: loom runs each of
-//! these tests once for every one of them, up to so many preemptions.
+//! The parts that threads share, in every order that their steps and their view of memory can take: loom runs each of these tests once
+//! for every one of them, up to so many preemptions.
 //!
-//! They are the very files of the crate; only what they are made of is another, which loom can see into. It sees most of what memory may
-//! do, not all: that the words need their two fences it does not find out.
+//! They are the very files of the crate; only what they are made of is another, which loom can see into. What is written goes first, on
+//! the test's own thread, and what only reads on another: loom looks for another order at the last step that was made on a word, and
+//! a thread that reads it and then changes it hides by its own reading what others have read before. (So a reader that goes first is
+//! never run again behind the writer.)
 
 #![cfg(test)]
 
@@ -10,16 +12,42 @@
 mod cell;
 #[path = "../../src/limiter/hunger.rs"]
 mod hunger;
+#[expect(dead_code, reason = "what is not looked at here")]
+#[path = "../../src/limiter/line.rs"]
+mod line;
 mod sync;
 #[expect(dead_code, reason = "what is not looked at here")]
 #[path = "../../src/limiter/tenure.rs"]
 mod tenure;
 
-use loom::{model::Builder, sync::Arc, thread};
+/// All that the line knows of the tokens that somebody waits for.
+mod bucket {
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Take {
+        pub(crate) start: f64,
+        pub(crate) cost: f64,
+    }
+
+    impl Take {
+        pub(crate) fn end(self) -> f64 {
+            self.start + self.cost
+        }
+    }
+}
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use loom::{
+    model::Builder,
+    sync::{Arc, Mutex},
+    thread,
+};
 
 use self::{
+    bucket::Take,
     cell::{AtomicF64, Words},
     hunger::Hunger,
+    line::{Line, ring},
     tenure::{FIXED, KEYED, Room, Tenure},
 };
 
@@ -29,30 +57,49 @@ const PREEMPTIONS: usize = 3;
 fn in_every_order(run: impl Fn() + Sync + Send + 'static) {
     let mut model = Builder::new();
     model.preemption_bound = Some(PREEMPTIONS);
-    model.check(run);
+    let orders = std::sync::Arc::new(AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&orders);
+    model.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        run();
+    });
+    let orders = orders.load(Ordering::Relaxed);
+    println!("{orders} orders");
+    assert!(orders > 1, "one order shows nothing");
 }
 
 #[test]
-fn words_are_read_as_they_were_written_together_and_never_go_back() {
+fn words_are_read_as_they_were_written_together() {
     in_every_order(|| {
         let words = Arc::new(Words::new([0; 2]));
-        let writer = {
+        let reader = {
             let words = Arc::clone(&words);
             thread::spawn(move || {
-                for _ in 0..2 {
-                    words.update(|old| (old.map(|word| word + 1), ()));
-                }
+                let [one, other] = words.read();
+                assert_eq!(one, other, "half written");
             })
         };
-        let mut last = 0;
         for _ in 0..2 {
-            let [one, other] = words.read();
-            assert_eq!(one, other, "half written");
-            assert!(one >= last, "went back in time");
-            last = one;
+            words.update(|old| (old.map(|word| word + 1), ()));
         }
-        writer.join().unwrap();
+        reader.join().unwrap();
         assert_eq!(words.read(), [2; 2]);
+    });
+}
+
+#[test]
+fn words_never_go_back_to_what_they_were() {
+    in_every_order(|| {
+        let words = Arc::new(Words::new([0; 2]));
+        let reader = {
+            let words = Arc::clone(&words);
+            thread::spawn(move || {
+                let [first, second] = [words.read(), words.read()];
+                assert!(second >= first, "{second:?} after {first:?}");
+            })
+        };
+        words.update(|old| (old.map(|word| word + 1), ()));
+        reader.join().unwrap();
     });
 }
 
@@ -160,5 +207,60 @@ fn there_is_never_more_taken_than_there_is_room_for() {
         assert_ne!(taken[0], taken[1]);
         room.give_back();
         assert!(room.take());
+    });
+}
+
+/// Listens and looks as `wait.rs` does, but for the timers.
+fn wait(line: &Mutex<Line>, come: impl Fn() -> bool) {
+    let bell = line.lock().unwrap().bell();
+    loop {
+        let changed = bell.notified();
+        if come() {
+            return;
+        }
+        changed.come();
+    }
+}
+
+#[test]
+fn who_waits_misses_no_publication() {
+    in_every_order(|| {
+        let shared = Arc::new((Mutex::new(Line::default()), Words::new([0; 2])));
+        let waits = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (line, published) = &*shared;
+                wait(line, || published.read() == [1; 2]);
+            })
+        };
+        let (line, published) = &*shared;
+        let line = line.lock().unwrap();
+        published.update(|_| ([1; 2], ()));
+        ring(line);
+        // Were it missed, nobody would ever wake who waits.
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn who_waits_moves_up_when_one_before_it_leaves() {
+    in_every_order(|| {
+        let mut line = Line::default();
+        let take = |start| Take { start, cost: 1.0 };
+        let [first, second] = [line.join(take(0.0)), line.join(take(1.0))];
+        let line = Arc::new(Mutex::new(line));
+        let waits = {
+            let line = Arc::clone(&line);
+            thread::spawn(move || {
+                let place = || line.lock().unwrap().place(second);
+                wait(&line, || place().is_some_and(|take| take.start <= 0.0));
+            })
+        };
+        let mut line = line.lock().unwrap();
+        let left = line.leave(first).unwrap();
+        if line.pull(Some(first), left.cost) {
+            ring(line);
+        }
+        waits.join().unwrap();
     });
 }
