@@ -5,7 +5,7 @@ use std::{
     future::{Future, Ready, poll_fn},
     pin::pin,
     sync::{
-        Arc,
+        Arc, Once,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll},
@@ -17,6 +17,10 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use tower::{Service, ServiceExt as _};
 use tower_layer::Layer as _;
+use tracing::{
+    Event, Metadata, Subscriber, span,
+    subscriber::{DefaultGuard, Interest, set_default, set_global_default},
+};
 
 use crate::{Callers, Limit, LimitBody, LimitLayer, LimitService, limiter::Registry};
 
@@ -90,19 +94,27 @@ pub(crate) async fn body(answer: Answer) -> Bytes {
     answer.into_body().collect().await.unwrap().to_bytes()
 }
 
-/// Counts what is logged at one level.
-#[derive(Debug, Clone)]
+/// Counts what the thread logs at one level.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Logged {
-    level: tracing::Level,
+    /// `None`: nothing is counted.
+    level: Option<tracing::Level>,
     events: Arc<AtomicUsize>,
 }
 
 impl Logged {
-    pub(crate) fn at(level: tracing::Level) -> Self {
-        Self {
-            level,
+    /// Counts as long as the guard is kept.
+    pub(crate) fn at(level: tracing::Level) -> (Self, DefaultGuard) {
+        // Who wants to hear of an event is found out once. While there is no second subscriber, the thread is asked that meets the event
+        // first: where that is a test beside this one, which has no subscriber, nobody would ever hear of it.
+        static BESIDE: Once = Once::new();
+        BESIDE.call_once(|| set_global_default(Self::default()).unwrap());
+        let logged = Self {
+            level: Some(level),
             events: Arc::default(),
-        }
+        };
+        let guard = set_default(logged.clone());
+        (logged, guard)
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -110,26 +122,30 @@ impl Logged {
     }
 }
 
-impl tracing::Subscriber for Logged {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == self.level
+impl Subscriber for Logged {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.level == Some(*metadata.level())
     }
 
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
     }
 
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, _: &tracing::Event<'_>) {
+    fn event(&self, _: &Event<'_>) {
         self.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn enter(&self, _: &tracing::span::Id) {}
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
 
-    fn exit(&self, _: &tracing::span::Id) {}
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
 }
 
 /// Polls a future so many times, with a while and whatever `happens` after each, and drops it. What it came to, if it did.

@@ -5,8 +5,7 @@ use crate::VerifiedClaims;
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_by_tokens_that_nobody_verifies_says_so_once() {
-    let warnings = Logged::at(tracing::Level::WARN);
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (warnings, _guard) = Logged::at(tracing::Level::WARN);
     let (registry, _nudges) = leasing(10);
     let service = limited(&registry, [Limit::rate(Key::jwt("sub").unwrap())]);
     // Somebody further out has verified it, and the claim is not there: it is the caller's doing.

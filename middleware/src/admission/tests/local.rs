@@ -178,8 +178,7 @@ async fn ask(layer: &LimitLayer, seconds: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_not_run_is_an_error_in_the_log_once_requests_have_needed_it_for_long() {
-    let errors = Logged::at(tracing::Level::ERROR);
-    let _guard = tracing::subscriber::set_default(errors.clone());
+    let (errors, _guard) = Logged::at(tracing::Level::ERROR);
     let (doorman, worker) = unserved(10);
     let layer = doorman.layer([Limit::rate("api")]);
     let local = doorman.layer([Limit::local(per_second(50))]);
@@ -195,8 +194,7 @@ async fn a_worker_that_is_not_run_is_an_error_in_the_log_once_requests_have_need
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_lease_that_nobody_asks_for_is_told_in_the_log() {
-    let errors = Logged::at(tracing::Level::ERROR);
-    let _guard = tracing::subscriber::set_default(errors.clone());
+    let (errors, _guard) = Logged::at(tracing::Level::ERROR);
     let (doorman, _worker) = unserved(10);
     let rate = doorman.rate("db");
     let waiting = tokio::time::timeout(MINUTE, rate.wait(Cost::ONE)).await;

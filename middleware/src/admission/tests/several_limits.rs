@@ -145,8 +145,7 @@ async fn two_on_one_resource_share_one_limiter_with_the_settings_of_the_first() 
 
 #[tokio::test(start_paused = true)]
 async fn one_that_differs_from_an_earlier_one_on_its_resource_is_warned_about_once() {
-    let warnings = Logged::at(tracing::Level::WARN);
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (warnings, _guard) = Logged::at(tracing::Level::WARN);
     let (registry, _nudges) = leasing(10);
     let first = limited(&registry, [per_tenant()]);
     let same = limited(&registry, [per_tenant()]);
