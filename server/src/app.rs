@@ -43,8 +43,8 @@ pub(crate) struct About {
     /// The base address at which others reach it.
     pub(crate) advertise: String,
     pub(crate) config_source: String,
-    /// That nobody had leased before was an operator's word.
-    pub(crate) took_the_operators_word: bool,
+    /// Its data directory was empty, and it took that for the first start and not for a loss: nothing else says so.
+    pub(crate) taken_for_the_first: bool,
 }
 
 impl App {

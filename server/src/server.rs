@@ -103,7 +103,7 @@ impl Server {
             identity,
             core,
             horizon,
-            took_the_operators_word,
+            taken_for_the_first,
             held,
         } = start.take()?;
         let server_id = match settings.server_id {
@@ -117,7 +117,7 @@ impl Server {
             epoch: identity.epoch,
             advertise: advertised(settings.advertise, address),
             config_source: settings.config_source,
-            took_the_operators_word,
+            taken_for_the_first,
         };
         Ok(Self {
             listener,

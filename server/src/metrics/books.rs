@@ -49,7 +49,7 @@ impl Books {
         })
     }
 
-    /// `first_start`: that there was no predecessor was an operator's word.
+    /// `first_start`: an empty data directory was taken for that of a first start.
     pub(super) fn register(&self, registry: &mut Registry, first_start: bool) {
         self.register_totals(registry);
         self.register_exceptions(registry, first_start);
@@ -122,7 +122,7 @@ impl Books {
         registry.register(
             "safety_exceptions",
             "Occasions on which holders together may use more than there is: decisions during an operator's cut (cut), claims above \
-             what is possible (excess_claim), starts on an operator's word that there was no predecessor (first_start), grants of \
+             what is possible (excess_claim), starts on an empty data directory that was not taken for a lost one (first_start), grants of \
              resources that are not divided (no_algorithm, shared_bucket, static, suppression), operations that outlive a lapsed lease \
              (outlived), resources that learn for less long than leases last \
              (short_learning)",

@@ -59,7 +59,7 @@ pub(crate) async fn scrape(app: &App) -> Result<String, Unreadable> {
     );
     app.requests().register(&mut registry);
     app.connections().register(&mut registry);
-    books.register(&mut registry, app.about().took_the_operators_word);
+    books.register(&mut registry, app.about().taken_for_the_first);
     register_document(&mut registry, app);
     register_bound(&mut registry, app);
     let mut text = String::new();

@@ -35,7 +35,7 @@ async fn following(test: impl AsyncFnOnce(&Path, &App)) {
         epoch: Epoch::new(1).unwrap(),
         advertise: String::new(),
         config_source: source.to_string(),
-        took_the_operators_word: false,
+        taken_for_the_first: false,
     };
     let core = Core::new(Arc::clone(&document), settings, clock::now());
     let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));

@@ -56,8 +56,8 @@ pub(crate) struct Started {
     pub(crate) identity: Identity,
     pub(crate) core: Core,
     pub(crate) horizon: Arc<Horizon>,
-    /// That nobody had leased before was an operator's word.
-    pub(crate) took_the_operators_word: bool,
+    /// The data directory was empty, and that was taken for the first start and not for a loss: nothing else says so.
+    pub(crate) taken_for_the_first: bool,
     pub(crate) held: Held,
 }
 
@@ -137,7 +137,10 @@ impl Start {
             }
         });
         Ok(Started {
-            took_the_operators_word: outstanding.because == Because::Fresh(Fresh::OperatorsWord),
+            taken_for_the_first: matches!(
+                outstanding.because,
+                Because::Fresh(Fresh::Loopback | Fresh::OperatorsWord)
+            ),
             held: Held {
                 directory: self.directory.clone(),
                 epoch: identity.epoch,

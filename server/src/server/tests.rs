@@ -39,6 +39,17 @@ async fn reason(server: &Server) -> String {
         .to_owned()
 }
 
+/// How often it took an empty data directory for that of a first start, by its metrics.
+async fn first_starts(server: &Server) -> u32 {
+    let request = Request::get("/metrics").body(Body::empty()).unwrap();
+    let response = server.router().oneshot(request).await.unwrap();
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8(text.into()).unwrap();
+    let series = "doorman_safety_exceptions_total{exception=\"first_start\"} ";
+    let count = text.lines().find_map(|line| line.strip_prefix(series));
+    count.unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn without_authentication_it_listens_on_loopback_only() {
     let home = TempDir::new().unwrap();
@@ -170,11 +181,22 @@ async fn a_fresh_data_directory_may_be_a_lost_one_unless_nobody_else_was_served_
         let home = TempDir::new().unwrap();
         let server = Server::bind(exposed(&home, empty_directory)).await.unwrap();
         assert_eq!(reason(&server).await, expected);
+        assert_eq!(
+            first_starts(&server).await,
+            u32::from(expected == "granted")
+        );
         drop(server);
         // The second start has a directory that is used, whatever the operator says.
-        let server = Server::bind(exposed(&home, EmptyDirectory::FirstStart)).await;
-        assert_eq!(reason(&server.unwrap()).await, "pending");
+        let server = Server::bind(exposed(&home, EmptyDirectory::FirstStart))
+            .await
+            .unwrap();
+        assert_eq!(reason(&server).await, "pending");
+        assert_eq!(first_starts(&server).await, 0);
     }
+    // On loopback nobody says so, and it may be a lost one all the same.
+    let home = TempDir::new().unwrap();
+    let server = Server::bind(settings(home.path())).await.unwrap();
+    assert_eq!(first_starts(&server).await, 1);
 }
 
 #[tokio::test]

@@ -51,7 +51,7 @@ fn app_with(document: Document) -> Arc<App> {
         epoch: Epoch::new(7).unwrap(),
         advertise: "http://127.0.0.1:7300".to_owned(),
         config_source: "built-in".to_owned(),
-        took_the_operators_word: false,
+        taken_for_the_first: false,
     };
     // All leases are covered, as if a disk had taken everything.
     let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));
