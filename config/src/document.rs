@@ -5,14 +5,22 @@ use std::{collections::HashMap, sync::Arc};
 use doorman_openapi::{ResourceId, RulesResponse, Seconds};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
-use crate::{Faults, Rule, Template, read, version::Version};
+use crate::{
+    Faults, MAX_DOCUMENT_BYTES, Rule, Template,
+    fault::{Fault, Place},
+    json,
+    node::Node,
+    read::{self, Read},
+    version::Version,
+};
 
 #[cfg(test)]
 mod tests;
 
 /// A checked document: it cannot be invalid.
 ///
-/// Serialises to the form that [`parse`](Self::parse) reads, with every default written out.
+/// Serialises to the form that [`parse`](Self::parse) reads, with every default written out; a template that takes its algorithm from the
+/// one for everything still does.
 #[derive(Debug, Clone)]
 pub struct Document {
     templates: Vec<Arc<Template>>,
@@ -34,13 +42,37 @@ impl Document {
     /// # Errors
     /// [`Faults`]: everything that is wrong with it, not only the first thing. A wrong document is refused whole.
     pub fn parse(text: &str) -> Result<Self, Faults> {
-        let read = read::document(text)?;
+        read::document(text).map(Self::of)
+    }
+
+    /// Reads a document that must be JSON, such as [`to_json`](Self::to_json) writes.
+    ///
+    /// # Errors
+    /// [`Faults`]: everything that is wrong with it, not only the first thing.
+    pub fn parse_json(text: &str) -> Result<Self, Faults> {
+        if text.len() > MAX_DOCUMENT_BYTES {
+            return Err(too_large());
+        }
+        Self::of_tree(&json::parse(text)?)
+    }
+
+    /// Reads a document that is a tree already.
+    pub(crate) fn of_tree(root: &Node) -> Result<Self, Faults> {
+        let document = Self::of(read::tree(root)?);
+        // With all defaults written out it may be several times as long, and no longer what anybody could hand in.
+        if document.to_json().len() > MAX_DOCUMENT_BYTES {
+            return Err(too_large());
+        }
+        Ok(document)
+    }
+
+    fn of(read: Read) -> Self {
         let templates: Vec<_> = read.templates.into_iter().map(Arc::new).collect();
         let by_glob = templates
             .iter()
             .map(|template| (template.identifier_glob().to_owned(), Arc::clone(template)))
             .collect();
-        Ok(Self {
+        Self {
             version: Version::new()
                 .with(templates.iter().map(AsRef::as_ref))
                 .with(&read.rules)
@@ -55,7 +87,14 @@ impl Document {
             rules: read.rules,
             longest_lease: read.longest_lease,
             warnings: read.warnings,
-        })
+        }
+    }
+
+    /// The document as JSON, with every default written out: what `PUT` takes and a store keeps.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Text, numbers that are finite, and names: nothing that could fail to be written.
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     /// The document of [`BUILT_IN`](Self::BUILT_IN).
@@ -71,6 +110,20 @@ impl Document {
     #[must_use]
     pub fn templates(&self) -> &[Arc<Template>] {
         &self.templates
+    }
+
+    /// The template with this glob, to the letter.
+    #[must_use]
+    pub fn template(&self, identifier_glob: &str) -> Option<&Arc<Template>> {
+        self.by_glob.get(identifier_glob)
+    }
+
+    /// The rule with this name.
+    #[must_use]
+    pub fn rule(&self, name: &str) -> Option<&Rule> {
+        self.rules
+            .iter()
+            .find(|rule| rule.stated.name.as_str() == name)
     }
 
     /// The template that a resource falls under: the one whose glob is, to the letter, the resource's identifier, else the first
@@ -129,6 +182,12 @@ impl Document {
     pub fn version(&self) -> &str {
         &self.version
     }
+}
+
+fn too_large() -> Faults {
+    let message =
+        format!("must be at most {MAX_DOCUMENT_BYTES} bytes, with every default written out");
+    Fault::new(None, Place::document(), message).into()
 }
 
 /// Documents are equal when they mean the same, however they are written.

@@ -38,14 +38,16 @@ struct Entry {
     name: Option<String>,
 }
 
+/// One of the document's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum List {
+pub(crate) enum List {
     Resources,
     Rules,
 }
 
 impl List {
-    fn name(self) -> &'static str {
+    /// The field that it is.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Resources => "resources",
             Self::Rules => "rules",
@@ -153,6 +155,30 @@ impl Fault {
         self.entry_of(List::Rules)?.name.as_deref()
     }
 
+    /// The same fault as seen from an entry of a list, whose fields it names as if that were all; `None` when it is elsewhere.
+    pub(crate) fn within(&self, list: List, index: usize) -> Option<Self> {
+        let entry = self.entry_of(list)?;
+        let lead = format!("/{}/{index}", list.name());
+        let pointer = self.place.pointer.strip_prefix(&lead)?;
+        (entry.index == index).then(|| Self {
+            position: self.position,
+            place: Place {
+                entry: None,
+                field: self.place.field.clone(),
+                pointer: pointer.to_owned(),
+            },
+            message: self.message.clone(),
+        })
+    }
+
+    /// The same fault without a place in a text that nobody has seen.
+    pub(crate) fn without_position(&self) -> Self {
+        Self {
+            position: None,
+            ..self.clone()
+        }
+    }
+
     fn entry_of(&self, list: List) -> Option<&Entry> {
         self.place.entry.as_ref().filter(|entry| entry.list == list)
     }
@@ -224,6 +250,13 @@ impl Faults {
             faults: self,
             name: Some(name),
         }
+    }
+}
+
+impl Faults {
+    /// These faults; `None` when there are none.
+    pub(crate) fn of(listed: Vec<Fault>, omitted: usize) -> Option<Self> {
+        (!listed.is_empty()).then_some(Self { listed, omitted })
     }
 }
 

@@ -36,24 +36,34 @@
 //! The way of a text: `yaml` makes a bounded tree of it that keeps places and repetitions, `read` makes templates and rules of the tree
 //! and lists the faults, `document` answers which template a resource falls under, and which rules are for a service. Nothing here keeps time or a connection.
 
+mod difference;
 mod document;
+mod edit;
 mod fault;
 mod glob;
+mod json;
 mod nearest;
 mod node;
 mod quote;
 mod read;
 mod rule;
 mod source;
+mod store;
 mod template;
 mod version;
 mod yaml;
 
+pub use difference::{Change, Difference, What};
 pub use document::Document;
+pub use edit::EditError;
 pub use fault::{Fault, Faults, Position};
 pub use glob::{Glob, InvalidGlob};
 pub use rule::Rule;
 pub use source::{InvalidSource, LoadError, Source, Unread};
+pub use store::{
+    NewChange, OpenError, Opened, PastChange, Store, StoreError, StoreErrorKind, StoreReader,
+    Written,
+};
 pub use template::{SafeCapacityRule, Template, default_algorithm};
 
 /// The most bytes that a document may have: 4 MiB.

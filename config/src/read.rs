@@ -44,9 +44,16 @@ pub(crate) fn document(text: &str) -> Result<Read, Faults> {
         let message = format!("must be at most {MAX_DOCUMENT_BYTES} bytes");
         return Err(Fault::new(None, Place::document(), message).into());
     }
-    let root = yaml::parse(text)?;
+    tree(&yaml::parse(text)?)
+}
+
+/// Reads a document that is a tree already.
+///
+/// # Errors
+/// Everything that is wrong with it, when anything is.
+pub(crate) fn tree(root: &Node) -> Result<Read, Faults> {
     let mut faults = FaultList::default();
-    let read = root_map(&root, &mut faults);
+    let read = root_map(root, &mut faults);
     faults.finish(read)
 }
 

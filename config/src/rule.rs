@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::Glob;
+use crate::{Glob, version::Version};
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +22,12 @@ impl Rule {
     #[must_use]
     pub fn is_for(&self, service: &str) -> bool {
         self.services.matches(service)
+    }
+
+    /// Identifies what the rule says: 32 hexadecimal digits. Rules that say the same have the same version.
+    #[must_use]
+    pub fn version(&self) -> String {
+        Version::new().with([self]).finish()
     }
 
     /// What it says, as services are told.

@@ -3,11 +3,12 @@
 use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, SafeCapacity, Seconds, Unit};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
-use crate::Glob;
+use crate::{Glob, version::Version};
 
 /// The terms for every resource whose identifier matches a glob. Checked: it can only come from a [`Document`](crate::Document).
 ///
-/// Serialises to the form of the document, with every default written out.
+/// Serialises to the form of the document, with every default written out, but for the `algorithm` of a template that takes it from the
+/// one for everything: it goes on to follow that.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     pub(crate) identifier_glob: Glob,
@@ -18,6 +19,8 @@ pub struct Template {
     pub(crate) per: Seconds,
     pub(crate) minimum_refresh_interval: Seconds,
     pub(crate) terms: Terms,
+    /// Whether the terms are its own, and not those of the template that matches everything.
+    pub(crate) has_own_terms: bool,
 }
 
 /// What a holder that has lost its lease may use by itself.
@@ -49,6 +52,12 @@ impl Template {
     #[must_use]
     pub fn identifier_glob(&self) -> &str {
         self.identifier_glob.as_str()
+    }
+
+    /// Identifies what the template says: 32 hexadecimal digits. Templates that say the same have the same version.
+    #[must_use]
+    pub fn version(&self) -> String {
+        Version::new().with([self]).finish()
     }
 
     /// How much there is of each of these resources: for a rate, per [`per`](Self::per).
@@ -145,6 +154,7 @@ impl Serialize for Template {
             per,
             minimum_refresh_interval,
             terms,
+            has_own_terms,
         } = self;
         let mut fields = serializer.serialize_struct("Template", 8)?;
         fields.serialize_field("identifier_glob", identifier_glob.as_str())?;
@@ -160,7 +170,11 @@ impl Serialize for Template {
         fields.serialize_field("unit", unit)?;
         fields.serialize_field("per", per)?;
         fields.serialize_field("minimum_refresh_interval", minimum_refresh_interval)?;
-        fields.serialize_field("algorithm", terms)?;
+        if *has_own_terms {
+            fields.serialize_field("algorithm", terms)?;
+        } else {
+            fields.skip_field("algorithm")?;
+        }
         fields.end()
     }
 }

@@ -115,6 +115,7 @@ impl<'n> Draft<'n> {
             per: self.per?.unwrap_or(Seconds::saturating(1.0)),
             minimum_refresh_interval,
             terms,
+            has_own_terms: self.own_terms().is_some(),
         })
     }
 

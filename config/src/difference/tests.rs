@@ -1,0 +1,65 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::edit::tests::documents;
+
+fn lines(old: &str, new: &str) -> Vec<String> {
+    let document = |text| Document::parse(text).unwrap_or_else(|faults| panic!("{faults}"));
+    Difference::between(&document(old), &document(new))
+        .lines()
+        .collect()
+}
+
+#[test]
+fn names_what_changes_field_by_field() {
+    let old = "
+resources:
+- {identifier_glob: db, capacity: 100, description: old}
+- {identifier_glob: gone, capacity: 1}
+- {identifier_glob: '*', capacity: 1000, algorithm: {kind: FAIR_SHARE, lease_length: 60}}
+rules:
+- {name: a, service: s, resource: db}
+- {name: b, service: s, resource: db}
+";
+    let new = "
+resources:
+- {identifier_glob: db, capacity: 50.5, safe_capacity: 2}
+- {identifier_glob: 'new/*', capacity: 1}
+- {identifier_glob: '*', capacity: 1000, algorithm: {kind: FAIR_SHARE, lease_length: 30}}
+rules:
+- {name: b, service: s, resource: db}
+- {name: a, service: s, resource: db, on_limit: {action: shadow}}
+";
+    assert_eq!(
+        lines(old, new),
+        [
+            "template \"gone\" removed",
+            "template \"db\": capacity: 100 → 50.5, description: \"old\" → absent, safe_capacity: absent → 2",
+            "template \"new/*\" added",
+            "template \"*\": algorithm.lease_length: 60 → 30",
+            "rule \"b\" stands elsewhere",
+            "rule \"a\": on_limit.action: \"reject\" → \"shadow\"",
+        ]
+    );
+}
+
+#[test]
+fn many_changes_are_told_in_short() {
+    let empty = Document::parse("resources: []").unwrap();
+    assert_eq!(Difference::between(&empty, &empty).in_short(), "nothing");
+    let many: String = (0..9)
+        .map(|n| format!("- {{identifier_glob: r{n}, capacity: 1, algorithm: {{kind: STATIC}}}}\n"))
+        .collect();
+    let many = Document::parse(&format!("resources:\n{many}")).unwrap();
+    let short = Difference::between(&empty, &many).in_short();
+    assert!(short.ends_with("\"r4\" added; and 4 more"), "{short}");
+}
+
+proptest! {
+    #[test]
+    fn there_is_a_difference_exactly_between_documents_that_differ(old in documents(), new in documents()) {
+        let difference = Difference::between(&old, &new);
+        prop_assert_eq!(difference.is_empty(), old == new);
+        prop_assert_eq!(difference.lines().count() == 0, old.version() == new.version());
+    }
+}

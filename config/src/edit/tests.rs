@@ -1,0 +1,202 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::Difference;
+
+fn document(text: &str) -> Document {
+    Document::parse(text).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn sample() -> Document {
+    document(
+        "
+resources:
+- {identifier_glob: 'tenant/*', capacity: 10}
+- {identifier_glob: db, capacity: 5, algorithm: {kind: STATIC}}
+- {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 60}}
+rules:
+- {name: first, service: s, resource: db}
+",
+    )
+}
+
+fn globs(document: &Document) -> Vec<&str> {
+    let templates = document.templates().iter();
+    templates.map(|it| it.identifier_glob()).collect()
+}
+
+fn wrong(edited: Result<Document, EditError>) -> Vec<(String, String)> {
+    let Err(EditError::Wrong(faults)) = edited else {
+        panic!("not wrong: {edited:?}");
+    };
+    let faults = faults.list().iter();
+    faults
+        .map(|it| (it.pointer().to_owned(), it.message().to_owned()))
+        .collect()
+}
+
+#[test]
+fn a_new_template_stands_before_the_one_for_everything() {
+    let edited = sample().with_template("a/b", r#"{"capacity": 1}"#).unwrap();
+    assert_eq!(globs(&edited), ["tenant/*", "db", "a/b", "*"]);
+    let without =
+        document("resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC}}]");
+    let text = r#"{"capacity": 1, "algorithm": {"kind": "STATIC"}}"#;
+    assert_eq!(
+        globs(&without.with_template("b", text).unwrap()),
+        ["a", "b"]
+    );
+    assert_eq!(
+        globs(&without.with_template("*", text).unwrap()),
+        ["a", "*"]
+    );
+}
+
+#[test]
+fn a_template_is_replaced_where_it_stands_and_may_name_itself() {
+    let text = r#"{"identifier_glob": "tenant/*", "capacity": 11}"#;
+    let edited = sample().with_template("tenant/*", text).unwrap();
+    assert_eq!(globs(&edited), globs(&sample()));
+    assert_eq!(edited.template("tenant/*").unwrap().capacity().get(), 11.0);
+    assert_eq!(edited.rules(), sample().rules());
+}
+
+#[test]
+fn what_takes_its_algorithm_from_another_goes_on_to_follow_it() {
+    let text = r#"{"capacity": 100, "algorithm": {"kind": "STATIC", "lease_length": 30}}"#;
+    let edited = sample().with_template("*", text).unwrap();
+    let tenant = edited.template("tenant/*").unwrap();
+    assert_eq!(tenant.algorithm().lease_length.get(), 30.0);
+    let lines: Vec<_> = Difference::between(&sample(), &edited).lines().collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+}
+
+#[test]
+fn every_fault_of_what_is_handed_in_is_named_by_its_place_in_that() {
+    let text = r#"{"identifier_glob": "x", "capacity": -1, "per": 0, "algorithm": {"kind": "FAIR"}, "capcity": 1}"#;
+    let faults = wrong(sample().with_template("db", text));
+    let mut pointers: Vec<_> = faults.iter().map(|(pointer, _)| pointer.as_str()).collect();
+    pointers.sort_unstable();
+    assert_eq!(
+        pointers,
+        [
+            "/algorithm/kind",
+            "/capacity",
+            "/capcity",
+            "/identifier_glob",
+            "/per"
+        ]
+    );
+    for text in ["[]", "7", "null", "\"db\"", "{"] {
+        assert_eq!(wrong(sample().with_template("db", text))[0].0, "", "{text}");
+    }
+    let faults = wrong(sample().with_template("a\u{7}", r#"{"capacity": 1}"#));
+    assert_eq!(faults[0].0, "/identifier_glob");
+    let faults = wrong(sample().with_rule("second", r#"{"service": "s"}"#));
+    assert_eq!(faults[0].0, "/resource");
+}
+
+#[test]
+fn what_others_need_cannot_be_taken_from_them() {
+    let conflict = |edited| {
+        let Err(EditError::Conflict(faults)) = edited else {
+            panic!("no conflict: {edited:?}");
+        };
+        faults.to_string()
+    };
+    let said = conflict(sample().without_template("*").unwrap());
+    assert!(
+        said.starts_with("resources[0] \"tenant/*\": algorithm: is missing"),
+        "{said}"
+    );
+    let picky = document(
+        "resources: [{identifier_glob: a, capacity: 1, minimum_refresh_interval: 4}, \
+         {identifier_glob: '*', capacity: 1, algorithm: {kind: STATIC}}]",
+    );
+    let text = r#"{"capacity": 1, "algorithm": {"kind": "STATIC", "refresh_interval": 2}}"#;
+    let said = conflict(picky.with_template("*", text));
+    assert!(said.contains("minimum_refresh_interval"), "{said}");
+}
+
+#[test]
+fn rules_come_last_and_go_without_a_trace() {
+    let text = r#"{"service": "s", "resource": "api"}"#;
+    let edited = sample().with_rule("second", text).unwrap();
+    let names: Vec<_> = edited
+        .rules()
+        .iter()
+        .map(|it| it.stated().name.as_str())
+        .collect();
+    assert_eq!(names, ["first", "second"]);
+    let back = edited.without_rule("second").unwrap().unwrap();
+    assert_eq!(back, sample());
+    assert_eq!(back.version(), sample().version());
+    assert!(back.without_rule("second").is_none());
+    assert!(back.without_template("nothing").is_none());
+}
+
+/// Documents of a few templates and rules, some of which take their algorithm from the one for everything.
+pub(crate) fn documents() -> impl Strategy<Value = Document> {
+    let template = ("[ab]{1,2}[*?]?", 0_u32..4, any::<bool>());
+    let rule = ("[xy]{1,2}", 1_u32..3);
+    (
+        proptest::collection::vec(template, 0..5),
+        proptest::collection::vec(rule, 0..4),
+    )
+        .prop_map(|(mut templates, mut rules)| {
+            let mut seen = std::collections::HashSet::new();
+            templates.retain(|(glob, ..)| seen.insert(glob.clone()));
+            rules.retain(|(name, _)| seen.insert(format!("rule {name}")));
+            let mut text = "resources:\n".to_owned();
+            for (glob, capacity, own) in &templates {
+                let algorithm = if *own {
+                    ", algorithm: {kind: STATIC}"
+                } else {
+                    ""
+                };
+                text +=
+                    &format!("- {{identifier_glob: '{glob}', capacity: {capacity}{algorithm}}}\n");
+            }
+            text +=
+                "- {identifier_glob: '*', capacity: 9, algorithm: {kind: FAIR_SHARE}}\nrules:\n";
+            for (name, cost) in &rules {
+                text += &format!("- {{name: {name}, service: s, resource: r, cost: {cost}}}\n");
+            }
+            if rules.is_empty() {
+                text += "  []\n";
+            }
+            document(&text)
+        })
+}
+
+proptest! {
+    /// Whatever is put can be read back, changes nothing else, and is undone by its opposite.
+    #[test]
+    fn one_edit_changes_one_entry(document in documents(), glob in "[ab]{1,2}[*?]?", capacity in 10_u32..20) {
+        let text = format!(r#"{{"capacity": {capacity}}}"#);
+        let edited = document.with_template(&glob, &text).unwrap();
+        prop_assert_eq!(edited.template(&glob).unwrap().capacity().get(), f64::from(capacity));
+        let difference = Difference::between(&document, &edited);
+        prop_assert_eq!(difference.templates.len(), 1);
+        prop_assert_eq!(difference.templates[0].name.as_str(), glob.as_str());
+        prop_assert!(difference.rules.is_empty());
+        let others = |document: &Document| -> Vec<_> {
+            let templates = document.templates().iter().cloned();
+            templates.filter(|it| it.identifier_glob() != glob).collect()
+        };
+        prop_assert_eq!(others(&document), others(&edited));
+        let undone = match document.template(&glob) {
+            None => edited.without_template(&glob).unwrap().unwrap(),
+            Some(was) => edited.with_template(&glob, &serde_json::to_string(&**was).unwrap()).unwrap(),
+        };
+        prop_assert_eq!(undone.version(), document.version());
+    }
+
+    /// What is written out is the same document, with what its templates take from elsewhere.
+    #[test]
+    fn what_is_written_as_json_is_the_same_document(document in documents()) {
+        let again = Document::parse_json(&document.to_json()).unwrap();
+        prop_assert_eq!(again.version(), document.version());
+        prop_assert_eq!(again, document);
+    }
+}

@@ -1,0 +1,277 @@
+use std::fs;
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+
+fn document(capacity: u32) -> Document {
+    let text = format!(
+        "resources: [{{identifier_glob: '*', capacity: {capacity}, algorithm: {{kind: FAIR_SHARE}}}}]"
+    );
+    Document::parse(&text).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn capacity(document: &Document) -> f64 {
+    document.templates()[0].capacity().get()
+}
+
+struct Home {
+    folder: TempDir,
+    path: PathBuf,
+}
+
+impl Home {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("doorman.db");
+        Self { folder, path }
+    }
+
+    /// Opens the store; a fresh one has the capacity 1.
+    fn open(&self) -> Opened {
+        Store::open(&self.path, &document(1), 1000).unwrap()
+    }
+
+    /// A store with the capacities 1, 2 and 3, closed.
+    fn with_three_changes() -> Self {
+        let home = Self::new();
+        let mut store = home.open().store;
+        for capacity in [2, 3] {
+            write(&mut store, capacity).unwrap();
+        }
+        home
+    }
+
+    fn sql(&self, statement: &str) {
+        let connection = Connection::open(&self.path).unwrap();
+        connection.execute_batch(statement).unwrap();
+    }
+
+    fn files(&self) -> Vec<String> {
+        let files = fs::read_dir(self.folder.path()).unwrap();
+        let mut names: Vec<_> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn write(store: &mut Store, capacity: u32) -> Result<u64, StoreError> {
+    let change = NewChange {
+        at: 2000,
+        by: "me",
+        what: &format!("capacity {capacity}"),
+    };
+    let written = store.append(&document(capacity), &change)?;
+    written.copy.unwrap();
+    Ok(written.revision)
+}
+
+#[test]
+fn a_fresh_store_begins_with_the_first_document_and_goes_on_with_the_last() {
+    let home = Home::new();
+    let mut opened = home.open();
+    assert_eq!((capacity(&opened.document), opened.faults.len()), (1.0, 0));
+    assert_eq!(write(&mut opened.store, 2).unwrap(), 2);
+    drop(opened);
+    let opened = home.open();
+    assert_eq!((capacity(&opened.document), opened.faults.len()), (2.0, 0));
+    let history = opened.store.history(None, 10).unwrap();
+    let told: Vec<_> = history
+        .iter()
+        .map(|it| (it.revision, it.at, it.by.as_str(), it.what.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (2, 2000, "me", "capacity 2"),
+            (1, 1000, "doorman", "the first document")
+        ]
+    );
+    assert_eq!(history[0].version, document(2).version());
+    assert_eq!(opened.store.history(Some(2), 10).unwrap(), history[1..]);
+    assert_eq!(opened.store.history(None, 1).unwrap(), history[..1]);
+}
+
+#[test]
+fn one_process_at_a_time_writes_and_others_may_read() {
+    let home = Home::new();
+    let opened = home.open();
+    let error = Store::open(&home.path, &document(1), 0).unwrap_err();
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    let reader = StoreReader::open(&home.path).unwrap();
+    let text = reader.document(None).unwrap().unwrap();
+    assert_eq!(capacity(&Document::parse_json(&text).unwrap()), 1.0);
+    assert_eq!(reader.document(Some(1)).unwrap(), Some(text));
+    assert_eq!(reader.document(Some(7)).unwrap(), None);
+    assert_eq!(reader.history(None, 10).unwrap().len(), 1);
+    drop(opened);
+    let absent = StoreReader::open(&home.path.with_extension("x")).unwrap_err();
+    assert!(matches!(absent, OpenError::Absent { .. }), "{absent}");
+}
+
+#[test]
+fn a_store_that_cannot_be_made_is_an_error() {
+    let nowhere = Path::new("/nonexistent/doorman.db");
+    let error = Store::open(nowhere, &document(1), 0).unwrap_err();
+    assert!(matches!(error, OpenError::Io { .. }), "{error}");
+}
+
+#[test]
+fn the_newest_good_document_counts_and_the_wrong_ones_are_told() {
+    let home = Home::with_three_changes();
+    home.sql("UPDATE changes SET document = '{\"resources\": 7}' WHERE revision = 3");
+    let mut opened = home.open();
+    assert_eq!(capacity(&opened.document), 2.0);
+    assert_eq!(opened.faults.len(), 1, "{:?}", opened.faults);
+    assert!(
+        opened.faults[0].contains("revision 3"),
+        "{:?}",
+        opened.faults
+    );
+    // It stays there to be looked at, and the next change comes behind it.
+    assert_eq!(write(&mut opened.store, 4).unwrap(), 4);
+    drop(opened);
+    assert!(home.open().faults.is_empty());
+}
+
+#[test]
+fn when_no_document_is_good_the_copy_beside_them_counts_and_else_the_first() {
+    let home = Home::with_three_changes();
+    home.sql("UPDATE changes SET document = 'x'");
+    let opened = home.open();
+    assert_eq!(capacity(&opened.document), 3.0);
+    drop(opened);
+    fs::write(home.path.with_extension("db.last-good.json"), "x").unwrap();
+    let opened = home.open();
+    assert_eq!(capacity(&opened.document), 1.0);
+    assert!(opened.faults.len() >= 5, "{:?}", opened.faults);
+}
+
+#[test]
+fn a_damaged_database_is_kept_aside_and_what_was_last_good_goes_on() {
+    let damages: [fn(&Path); 3] = [
+        |path| {
+            fs::write(
+                path,
+                "this is no database at all, but some text in its place",
+            )
+            .unwrap()
+        },
+        // A page in the middle.
+        |path| {
+            let mut bytes = fs::read(path).unwrap();
+            bytes[4096..].fill(0xa5);
+            fs::write(path, bytes).unwrap();
+        },
+        |path| {
+            let bytes = fs::read(path).unwrap();
+            fs::write(path, &bytes[..5000]).unwrap();
+        },
+    ];
+    for damage in damages {
+        let home = Home::with_three_changes();
+        damage(&home.path);
+        let mut opened = home.open();
+        assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.faults);
+        let told = opened.faults.join("\n");
+        assert!(told.contains("corrupted-1000"), "{told}");
+        assert!(
+            home.files()
+                .iter()
+                .any(|it| it == "doorman.db.corrupted-1000")
+        );
+        assert_eq!(write(&mut opened.store, 5).unwrap(), 5);
+        drop(opened);
+        let opened = home.open();
+        assert_eq!((capacity(&opened.document), opened.faults.len()), (5.0, 0));
+    }
+}
+
+#[test]
+fn a_database_that_is_gone_goes_on_from_the_copy() {
+    let home = Home::with_three_changes();
+    fs::remove_file(&home.path).unwrap();
+    let opened = home.open();
+    assert_eq!(capacity(&opened.document), 3.0);
+    assert!(opened.faults[0].contains("is gone"), "{:?}", opened.faults);
+    drop(opened);
+    assert!(home.open().faults.is_empty());
+}
+
+#[test]
+fn a_database_of_before_is_told() {
+    let home = Home::with_three_changes();
+    home.sql("DELETE FROM changes WHERE revision = 3");
+    let mut opened = home.open();
+    assert_eq!(capacity(&opened.document), 2.0);
+    assert!(opened.faults[0].contains("backup"), "{:?}", opened.faults);
+    assert_eq!(write(&mut opened.store, 4).unwrap(), 3);
+}
+
+#[test]
+fn a_write_that_fails_says_why_and_changes_nothing() {
+    let home = Home::with_three_changes();
+    let mut opened = home.open();
+    let other = Connection::open(&home.path).unwrap();
+
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = write(&mut opened.store, 4).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Locked, "{error}");
+    other.execute_batch("ROLLBACK").unwrap();
+
+    // As on a full disk: not a page more.
+    let pages: u32 = other
+        .query_row("PRAGMA page_count", [], |row| row.get(0))
+        .unwrap();
+    let database = opened.store.database.as_ref().unwrap();
+    database.limit_pages(pages);
+    let many: String = (0..2000)
+        .map(|n| format!("- {{identifier_glob: r{n}, capacity: 1, algorithm: {{kind: STATIC}}}}\n"))
+        .collect();
+    let large = Document::parse(&format!("resources:\n{many}")).unwrap();
+    let change = NewChange {
+        at: 0,
+        by: "me",
+        what: "too much",
+    };
+    let error = opened.store.append(&large, &change).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Full, "{error}");
+    assert_eq!(opened.store.history(None, 10).unwrap().len(), 3);
+    assert_eq!(write(&mut opened.store, 4).unwrap(), 4);
+
+    other
+        .execute_batch("DELETE FROM changes WHERE revision = 4")
+        .unwrap();
+    let error = write(&mut opened.store, 5).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Foreign, "{error}");
+    drop(opened);
+
+    let mut opened = home.open();
+    fs::rename(&home.path, home.path.with_extension("moved")).unwrap();
+    let error = write(&mut opened.store, 5).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Foreign, "{error}");
+}
+
+#[test]
+fn the_past_is_bounded() {
+    let home = Home::new();
+    let mut store = home.open().store;
+    home.sql(
+        "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 10005) \
+         INSERT INTO changes SELECT i, 0, '', '', '', 20000, '{}' FROM n",
+    );
+    store.newest = 10_005;
+    assert_eq!(write(&mut store, 2).unwrap(), 10_006);
+    let history = store.history(None, 20_000).unwrap();
+    assert_eq!(history.len(), 10_000);
+    let reader = StoreReader::open(&home.path).unwrap();
+    let kept = |revision| reader.document(Some(revision)).unwrap().is_some();
+    // 64 MiB of documents of 20,000 bytes.
+    assert_eq!(
+        (kept(10_006), kept(10_006 - 3355), kept(10_006 - 3356)),
+        (true, true, false)
+    );
+}
