@@ -37,6 +37,7 @@ impl Document {
     ///
     /// # Errors
     /// [`EditError::Conflict`] when others take their algorithm from it.
+    #[must_use]
     pub fn without_template(&self, identifier_glob: &str) -> Option<Result<Self, EditError>> {
         self.without(List::Resources, identifier_glob)
     }
@@ -54,6 +55,7 @@ impl Document {
     ///
     /// # Errors
     /// None that is known: no rule depends on another.
+    #[must_use]
     pub fn without_rule(&self, name: &str) -> Option<Result<Self, EditError>> {
         self.without(List::Rules, name)
     }

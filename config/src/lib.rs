@@ -59,7 +59,7 @@ pub use edit::EditError;
 pub use fault::{Fault, Faults, Position};
 pub use glob::{Glob, InvalidGlob};
 pub use rule::Rule;
-pub use source::{InvalidSource, LoadError, Source, Unread};
+pub use source::{FileSource, InvalidSource, LoadError, Source, Unread};
 pub use store::{
     NewChange, OpenError, Opened, PastChange, Store, StoreError, StoreErrorKind, StoreReader,
     Written,

@@ -14,10 +14,17 @@ use crate::{Document, Fault, Faults, MAX_DOCUMENT_BYTES, Position, fault::Place}
 mod tests;
 
 /// Where a document comes from, such as `file:limits.yaml`. `Display` is that text again.
-///
-/// Only files for now, YAML or JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub enum Source {
+    /// `file:PATH`: a file, YAML or JSON, which others change.
+    File(FileSource),
+    /// `sqlite:PATH`: a database, which the server changes as it is told; see [`Store`](crate::Store).
+    Sqlite(PathBuf),
+}
+
+/// A file with a document, YAML or JSON. `Display` is its path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSource {
     path: PathBuf,
 }
 
@@ -26,35 +33,33 @@ pub struct Source {
 #[non_exhaustive]
 pub enum InvalidSource {
     /// A kind of source that is planned, but not there.
-    #[error("sources of the kind `{0}:` are not yet supported; use file:PATH")]
+    #[error("sources of the kind `{0}:` are not yet supported; use sqlite:PATH or file:PATH")]
     NotYetSupported(&'static str),
     /// Anything else.
-    #[error("must be file:PATH, such as file:limits.yaml")]
+    #[error("must be sqlite:PATH or file:PATH, such as file:limits.yaml")]
     Unknown,
 }
-
-/// The kinds of source that are planned.
-const LATER: [&str; 2] = ["sqlite", "etcd"];
 
 impl Source {
     /// Reads the name of a source.
     ///
     /// # Errors
-    /// [`InvalidSource`] unless it is `file:` and a path.
+    /// [`InvalidSource`] unless it is `sqlite:` or `file:`, and a path.
     pub fn parse(text: &str) -> Result<Self, InvalidSource> {
-        let (kind, rest) = text.split_once(':').ok_or(InvalidSource::Unknown)?;
-        if kind == "file" && !rest.is_empty() {
-            return Ok(Self::file(rest));
+        match text.split_once(':') {
+            Some(("file" | "sqlite", "")) | None => Err(InvalidSource::Unknown),
+            Some(("file", path)) => Ok(Self::File(FileSource::new(path))),
+            Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
+            Some(("etcd", _)) => Err(InvalidSource::NotYetSupported("etcd")),
+            Some(_) => Err(InvalidSource::Unknown),
         }
-        Err(LATER
-            .into_iter()
-            .find(|later| *later == kind)
-            .map_or(InvalidSource::Unknown, InvalidSource::NotYetSupported))
     }
+}
 
+impl FileSource {
     /// A file.
     #[must_use]
-    pub fn file(path: impl Into<PathBuf>) -> Self {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
@@ -148,7 +153,16 @@ impl FromStr for Source {
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file:{}", self.path.display())
+        match self {
+            Self::File(file) => write!(f, "file:{file}"),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for FileSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)
     }
 }
 

@@ -27,6 +27,7 @@
 mod algorithm;
 mod capacity;
 mod discovery;
+mod document;
 mod ident;
 mod key_template;
 mod lease;
@@ -44,6 +45,10 @@ pub use capacity::{
     ResourceRequest,
 };
 pub use discovery::{Discovery, Mastership};
+pub use document::{
+    Document, DryRun, HistoryPage, Parameter, PastChange, ResourceEffect, Template,
+    TemplateAlgorithm,
+};
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};
 pub use key_template::{InvalidTemplate, MAX_VALUE_BYTES, TemplatePart, template_parts};
 pub use lease::{CLOCK_DRIFT, Held, Lease, SafeCapacity};

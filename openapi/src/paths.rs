@@ -16,8 +16,16 @@ pub const RESOURCES: &str = "/v1/resources";
 pub const RESOURCE: &str = "/v1/resources/{resource_id}";
 /// The holders of a live resource.
 pub const RESOURCE_LEASES: &str = "/v1/resources/{resource_id}/leases";
+/// The document.
+pub const TEMPLATES: &str = "/v1/templates";
+/// One template of the document.
+pub const TEMPLATE: &str = "/v1/templates/{identifier_glob}";
 /// The rules for a service.
 pub const RULES: &str = "/v1/rules";
+/// One rule of the document.
+pub const RULE: &str = "/v1/rules/{name}";
+/// Past changes of the document.
+pub const HISTORY: &str = "/v1/history";
 /// The server itself.
 pub const STATUS: &str = "/v1/status";
 /// Whether the process lives.

@@ -105,6 +105,10 @@ problem_types! {
     MethodNotAllowed = 405, "/problems/method-not-allowed", "Method not allowed";
     /// The request took too long to arrive.
     RequestTimeout = 408, "/problems/request-timeout", "Request timeout";
+    /// The change cannot be made, because of the rest of the document, or of where that comes from.
+    Conflict = 409, "/problems/conflict", "Conflict";
+    /// What `If-Match` or `If-None-Match` asks for does not hold; see `ETag`.
+    PreconditionFailed = 412, "/problems/precondition-failed", "Precondition failed";
     /// The body is larger than the server reads.
     PayloadTooLarge = 413, "/problems/payload-too-large", "Payload too large";
     /// The body is not said to be JSON.
@@ -115,4 +119,6 @@ problem_types! {
     InternalError = 500, "/problems/internal-error", "Internal error";
     /// The server cannot answer now; see `Retry-After`.
     Unavailable = 503, "/problems/unavailable", "Unavailable";
+    /// The change finds no room on the server's disk; nothing was changed.
+    InsufficientStorage = 507, "/problems/insufficient-storage", "Insufficient storage";
 }

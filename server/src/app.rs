@@ -5,9 +5,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use doorman_config::{Document, Store};
 use doorman_openapi::{Discovery, Epoch, Mastership, Moment, NodeId, Seconds, ServerId, Status};
 
 use crate::{
+    change::Changes,
     clock,
     core::{Core, Granted},
     http::Room,
@@ -26,6 +28,7 @@ pub(crate) struct App {
     core: Mutex<Core>,
     horizon: Arc<Horizon>,
     in_force: Mutex<InForce>,
+    changes: Changes,
     requests: Requests,
     connections: Connections,
     room: Room,
@@ -53,12 +56,22 @@ impl App {
             core: Mutex::new(core),
             horizon,
             in_force: Mutex::new(in_force),
+            changes: Changes::new(None),
             requests: Requests::default(),
             connections: Connections::default(),
             room: Room::default(),
             draining: AtomicBool::new(false),
             started: clock::now(),
             about,
+        }
+    }
+
+    /// The same with a store, in which the document is changed.
+    #[must_use]
+    pub(crate) fn with_store(self, store: Option<Store>) -> Self {
+        Self {
+            changes: Changes::new(store),
+            ..self
         }
     }
 
@@ -112,6 +125,22 @@ impl App {
     pub(crate) fn in_force(&self) -> MutexGuard<'_, InForce> {
         // It is whole after every statement that changes it, so a panic elsewhere does no harm to it.
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where changes of the document go.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Puts a document in force: holders learn of it at their next refresh.
+    pub(crate) fn put_in_force(&self, document: &Arc<Document>) -> Result<(), BooksInDoubt> {
+        // What is left of the old one is dropped when nobody waits for the books.
+        let old = Arc::clone(self.in_force().document());
+        let changed = self.books(|core, _| core.reconfigure(Arc::clone(document)));
+        drop(old);
+        changed?;
+        self.in_force().replace(Arc::clone(document));
+        Ok(())
     }
 
     /// How often the bound on what is granted was written.

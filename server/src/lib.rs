@@ -7,10 +7,12 @@
 pub mod core;
 
 mod app;
+mod change;
 mod clock;
 mod held;
 mod http;
 mod identity;
+mod kept;
 mod listen;
 mod metrics;
 mod notices;

@@ -3,16 +3,17 @@
 use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc};
 
 use axum::Router;
-use doorman_config::Source;
+use doorman_config::{FileSource, OpenError};
 use doorman_openapi::{Epoch, InvalidId, NodeId, ServerId};
 use tokio::task::JoinSet;
 
 use crate::{
     app::{About, App, BooksInDoubt},
     http,
-    identity::IdentityError,
+    identity::{self, IdentityError},
+    kept::Kept,
     listen::Listener,
-    reload::{self, InForce},
+    reload,
     restart::{Held, Start, Started},
     settings::{BaseUrl, Exposure, Settings},
     sweeper,
@@ -35,7 +36,7 @@ pub struct Server {
     listener: Listener,
     app: Arc<App>,
     held: Held,
-    follows: Option<Source>,
+    follows: Option<FileSource>,
 }
 
 /// Why a server does not start.
@@ -59,6 +60,9 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The document's store cannot be used.
+    #[error(transparent)]
+    Store(#[from] OpenError),
     /// No name for the server can be made of the host's.
     #[error("the host's name gives no name for the server: pass --server-id")]
     ServerId(#[source] InvalidId),
@@ -90,10 +94,18 @@ impl Server {
                 source,
             })?;
         let address = listener.address();
+        // The store may lie in the data directory.
+        identity::file::create_directory(&settings.data_dir)?;
+        let Kept {
+            document,
+            in_force,
+            store,
+            file,
+        } = Kept::open(settings.follows, settings.document).await?;
         let start = Start {
             directory: settings.data_dir,
             node: settings.node,
-            document: Arc::clone(&settings.document),
+            document,
             max_leases: settings.max_leases,
             unmatched: settings.unmatched,
             is_loopback: loopback,
@@ -121,14 +133,9 @@ impl Server {
         };
         Ok(Self {
             listener,
-            app: Arc::new(App::new(
-                core,
-                horizon,
-                InForce::new(settings.document),
-                about,
-            )),
+            app: Arc::new(App::new(core, horizon, in_force, about).with_store(store)),
             held,
-            follows: settings.follows,
+            follows: file,
         })
     }
 
@@ -148,6 +155,12 @@ impl Server {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.app.about().epoch
+    }
+
+    /// The version of the document that is in force.
+    #[must_use]
+    pub fn document_version(&self) -> String {
+        self.app.in_force().document().version().to_owned()
     }
 
     /// All routes, to be called without a connection.

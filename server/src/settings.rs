@@ -8,16 +8,16 @@ use doorman_openapi::{NodeId, ServerId};
 
 use crate::core::Unmatched;
 
-/// What a server is started with. The default is what `doorman` without arguments does.
+/// What a server is started with. The default is what `doorman` without arguments does, but that it keeps to the built-in document.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Where to keep what must outlive a start; made when it is absent.
     pub data_dir: PathBuf,
-    /// How much there is of what.
+    /// How much there is of what; with a store, what a fresh one begins with.
     pub document: Arc<Document>,
-    /// Where the document is followed to as that changes; absent: it stays as it is.
+    /// Where the document comes from, and is followed to as that changes; absent: it stays as it is.
     pub follows: Option<Source>,
     /// Where the document comes from, for people.
     pub config_source: String,

@@ -2,7 +2,7 @@ use std::{error::Error, fs, path::PathBuf};
 
 use tempfile::TempDir;
 
-use super::Source;
+use super::{FileSource, Source};
 use crate::MAX_DOCUMENT_BYTES;
 
 /// A file in a directory that is gone after the test.
@@ -15,25 +15,20 @@ fn file(content: &[u8]) -> (TempDir, PathBuf) {
 
 #[test]
 fn names_of_sources() {
-    let source = Source::parse("file:limits: 1.yaml").unwrap();
-    assert_eq!(source, Source::file("limits: 1.yaml"));
-    assert_eq!(source.to_string(), "file:limits: 1.yaml");
+    for text in ["file:limits: 1.yaml", "sqlite:data/doorman.db"] {
+        assert_eq!(Source::parse(text).unwrap().to_string(), text);
+    }
+    let unknown = "must be sqlite:PATH or file:PATH, such as file:limits.yaml";
     for (text, message) in [
         (
-            "sqlite:doorman.db",
-            "sources of the kind `sqlite:` are not yet supported; use file:PATH",
-        ),
-        (
             "etcd:/doorman",
-            "sources of the kind `etcd:` are not yet supported; use file:PATH",
+            "sources of the kind `etcd:` are not yet supported; use sqlite:PATH or file:PATH",
         ),
-        ("limits.yaml", "must be file:PATH, such as file:limits.yaml"),
-        ("file:", "must be file:PATH, such as file:limits.yaml"),
-        (
-            "http://example",
-            "must be file:PATH, such as file:limits.yaml",
-        ),
-        ("", "must be file:PATH, such as file:limits.yaml"),
+        ("limits.yaml", unknown),
+        ("file:", unknown),
+        ("sqlite:", unknown),
+        ("http://example", unknown),
+        ("", unknown),
     ] {
         assert_eq!(
             Source::parse(text).unwrap_err().to_string(),
@@ -46,7 +41,7 @@ fn names_of_sources() {
 #[test]
 fn loads_what_the_file_says_now() {
     let (_directory, path) = file(b"resources: []");
-    let source = Source::parse(&format!("file:{}", path.display())).unwrap();
+    let source = FileSource::new(&path);
     assert_eq!(source.load().unwrap().templates().len(), 0);
     let json =
         br#"{"resources": [{"identifier_glob": "a", "capacity": 1, "algorithm": {"kind": 0}}]}"#;
@@ -57,7 +52,7 @@ fn loads_what_the_file_says_now() {
 #[test]
 fn leads_every_fault_by_the_name_of_the_file() {
     let (_directory, path) = file(b"resources: {}\nrules: {}\n");
-    let error = Source::file(&path).load().unwrap_err();
+    let error = FileSource::new(&path).load().unwrap_err();
     let name = path.display();
     assert_eq!(
         error.to_string().lines().collect::<Vec<_>>(),
@@ -72,7 +67,7 @@ fn leads_every_fault_by_the_name_of_the_file() {
 
 #[test]
 fn says_why_a_file_cannot_be_read() {
-    let error = Source::file("/nowhere/limits.yaml").load().unwrap_err();
+    let error = FileSource::new("/nowhere/limits.yaml").load().unwrap_err();
     assert_eq!(error.to_string(), "/nowhere/limits.yaml: cannot be read");
     assert!(error.source().is_some() && error.faults().is_none());
 
@@ -80,7 +75,7 @@ fn says_why_a_file_cannot_be_read() {
     let mut bytes = fs::read(&path).unwrap();
     bytes.truncate(bytes.len() - 2);
     fs::write(&path, bytes).unwrap();
-    let error = Source::file(&path).load().unwrap_err();
+    let error = FileSource::new(&path).load().unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("{}:2:16: must be UTF-8", path.display())
@@ -90,7 +85,7 @@ fn says_why_a_file_cannot_be_read() {
 #[test]
 fn reads_no_more_than_a_document_may_have() {
     let (_directory, path) = file(&vec![b'#'; MAX_DOCUMENT_BYTES + 2]);
-    let error = Source::file(&path).load().unwrap_err();
+    let error = FileSource::new(&path).load().unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("{}: must be at most 4194304 bytes", path.display())

@@ -158,7 +158,7 @@ fn a_damaged_database_is_kept_aside_and_what_was_last_good_goes_on() {
                 path,
                 "this is no database at all, but some text in its place",
             )
-            .unwrap()
+            .unwrap();
         },
         // A page in the middle.
         |path| {

@@ -6,10 +6,10 @@ use doorman_config::Document;
 use doorman_openapi::paths;
 use doorman_server::Server;
 
-pub(super) fn text(server: &Server, config_source: &str, built_in: bool) -> String {
-    let document = if built_in {
+pub(super) fn text(server: &Server, config_source: &str) -> String {
+    let document = if server.document_version() == Document::built_in().version() {
         format!(
-            "Without --config, this document is in force:\n\n{}\n",
+            "The built-in document is in force, until another one comes to {config_source}:\n\n{}\n",
             Document::BUILT_IN.trim_end()
         )
     } else {

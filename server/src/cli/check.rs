@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use doorman_config::Source;
+use doorman_config::FileSource;
 
 use super::failure::Failure;
 
@@ -18,7 +18,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<String, Failure> {
     let file = arguments.file.display();
-    let document = Source::file(&arguments.file)
+    let document = FileSource::new(&arguments.file)
         .load()
         .map_err(|error| Failure::of_document(&error))?;
     let mut err = io::stderr().lock();

@@ -23,12 +23,16 @@ use tracing_subscriber::EnvFilter;
 
 use super::{banner, failure::Failure, say};
 
+/// The store in the data directory, when no other source is named.
+const STORE: &str = "doorman.db";
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// Where to listen; port 0 takes a free one
     #[arg(long, env = "DOORMAN_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = address)]
     listen: SocketAddr,
-    /// The document that says how much there is of what: file:PATH, in YAML or JSON, followed as it changes. Absent: a built-in one
+    /// Where the document is that says how much there is of what: sqlite:PATH, a store that is changed over HTTP; or file:PATH, YAML or
+    /// JSON, followed as it changes. Absent: the store doorman.db in the data directory, which begins with a built-in document
     #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE", value_parser = Source::parse)]
     config: Option<Source>,
     /// Where to keep what must outlive a start; made when it is absent
@@ -142,21 +146,17 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         first_start,
         insecure_no_auth,
     } = arguments;
-    let (document, config_source) = match &config {
-        Some(source) => {
-            let document = source
-                .load()
-                .map_err(|error| Failure::of_document(&error))?;
-            (document, source.to_string())
-        }
-        None => (Document::built_in(), "built-in".to_owned()),
+    let config = config.unwrap_or_else(|| Source::Sqlite(data_dir.join(STORE)));
+    let document = match &config {
+        Source::File(file) => file.load().map_err(|error| Failure::of_document(&error))?,
+        Source::Sqlite(_) => Document::built_in(),
     };
     Ok(Settings {
         listen,
         data_dir,
         document: Arc::new(document),
-        follows: config,
-        config_source,
+        config_source: config.to_string(),
+        follows: Some(config),
         advertise,
         server_id,
         node,
@@ -182,10 +182,9 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
 async fn serve(settings: Settings) -> Result<(), Failure> {
     // Before anything is said: who reads that we serve may tell us to stop at once.
     let mut signals = Signals::new()?;
-    let built_in = settings.config_source == "built-in";
     let config_source = settings.config_source.clone();
     let server = Server::bind(settings).await?;
-    say(&banner::text(&server, &config_source, built_in))?;
+    say(&banner::text(&server, &config_source))?;
 
     let (stop, stopping) = oneshot::channel::<()>();
     let mut running = pin!(server.run(async {

@@ -57,7 +57,7 @@ fn what_makes_no_sense_is_wrong_usage() {
     for line in [
         "doorman --listen nowhere",
         "doorman --config limits.yaml",
-        "doorman --config sqlite:doorman.db",
+        "doorman --config etcd:/doorman",
         "doorman --advertise 10.0.0.5:7300",
         "doorman --max-leases -1",
         "doorman --unmatched sometimes",

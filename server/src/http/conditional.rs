@@ -1,13 +1,15 @@
-//! Conditional requests (RFC 9110, section 13): who has the newest already is told so, without its body.
+//! Conditional requests (RFC 9110, section 13): who has the newest already is told so, without its body, and who would change what is not
+//! the newest any more is refused.
 
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
     response::IntoResponse,
 };
+use doorman_openapi::ProblemType;
 use serde::Serialize;
 
-use super::{internal_error, reply::Fresh};
+use super::{internal_error, refusal::Refusal, reply::Fresh};
 
 /// A JSON answer of which a version identifies the bytes. A cache may keep it, and asks every time whether it still holds; most of these
 /// times the version is all that is needed.
@@ -20,7 +22,7 @@ pub(crate) struct Versioned<'a, F> {
 impl<T: Serialize, F: FnOnce() -> T> Versioned<'_, F> {
     /// The response to a request with these headers.
     pub(crate) fn answer_to(self, headers: &HeaderMap) -> Response<Body> {
-        let tag = format!("\"{}\"", self.version);
+        let tag = tag(self.version);
         let Ok(value) = HeaderValue::try_from(&tag) else {
             tracing::error!(tag, "a version cannot stand in a header");
             return internal_error().into_response();
@@ -41,15 +43,97 @@ impl<T: Serialize, F: FnOnce() -> T> Versioned<'_, F> {
     }
 }
 
-/// Whether `If-None-Match` names the tag. Here tags are compared without regard to their weakness, as section 13.1.2 has it.
+/// Whether `If-None-Match` names the tag.
 fn is_known(headers: &HeaderMap, tag: &str) -> bool {
-    headers
-        .get_all(header::IF_NONE_MATCH)
+    named(headers, &header::IF_NONE_MATCH).is_some_and(|named| is_among(&named, tag))
+}
+
+/// Whether a tag is among those that are named for `If-None-Match`, which compares them without regard to their weakness, as section
+/// 13.1.2 has it.
+fn is_among(named: &[String], tag: &str) -> bool {
+    named
         .iter()
+        .any(|named| named == "*" || named.strip_prefix("W/").unwrap_or(named) == tag)
+}
+
+/// The tags that a header names; `None` when it is absent. What is not text names nothing that there is.
+fn named(headers: &HeaderMap, header: &header::HeaderName) -> Option<Vec<String>> {
+    let values = headers.get_all(header);
+    let mut values = values.iter().peekable();
+    values.peek()?;
+    let named = values
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .any(|named| named == "*" || named.strip_prefix("W/").unwrap_or(named) == tag)
+        .map(|named| named.trim().to_owned());
+    Some(named.collect())
+}
+
+/// What must hold for a request to take effect.
+#[derive(Debug, Clone)]
+pub(crate) struct Preconditions {
+    if_match: Option<Vec<String>>,
+    if_none_match: Option<Vec<String>>,
+}
+
+impl Preconditions {
+    /// Those of a request with these headers.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        Self {
+            if_match: named(headers, &header::IF_MATCH),
+            if_none_match: named(headers, &header::IF_NONE_MATCH),
+        }
+    }
+
+    /// Checks them for a change of what has this version; `None`: it is not there.
+    ///
+    /// # Errors
+    /// 412 when one of them does not hold.
+    pub(crate) fn check(&self, version: Option<&str>) -> Result<(), Refusal> {
+        self.check_match(version)?;
+        let Some(unwanted) = &self.if_none_match else {
+            return Ok(());
+        };
+        match version {
+            Some(version) if is_among(unwanted, &tag(version)) => Err(failed(
+                "`if-none-match` does not hold: it is there",
+                Some(version),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks `If-Match` alone, which a weak tag never fulfils (section 13.1.1).
+    ///
+    /// # Errors
+    /// 412 when it does not hold.
+    pub(crate) fn check_match(&self, version: Option<&str>) -> Result<(), Refusal> {
+        let Some(wanted) = &self.if_match else {
+            return Ok(());
+        };
+        let Some(version) = version else {
+            return Err(failed("`if-match` does not hold: it is not there", None));
+        };
+        let tag = tag(version);
+        if wanted.iter().any(|wanted| wanted == "*" || *wanted == tag) {
+            return Ok(());
+        }
+        Err(failed(
+            "`if-match` does not hold: it was changed meanwhile",
+            Some(version),
+        ))
+    }
+}
+
+fn tag(version: &str) -> String {
+    format!("\"{version}\"")
+}
+
+fn failed(why: &str, version: Option<&str>) -> Refusal {
+    let refusal = Refusal::new(ProblemType::PreconditionFailed, why);
+    match version {
+        Some(version) => refusal.with_tag(tag(version)),
+        None => refusal,
+    }
 }
 
 #[cfg(test)]
@@ -87,6 +171,32 @@ mod tests {
                 headers.append(header::IF_NONE_MATCH, value.parse().unwrap());
             }
             assert_eq!(is_known(&headers, "\"a\""), known, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_takes_effect_only_when_what_it_asks_for_holds() {
+        for (header, value, version, holds) in [
+            ("if-match", "\"a\"", Some("a"), true),
+            ("if-match", "\"x\", \"a\"", Some("a"), true),
+            ("if-match", "*", Some("a"), true),
+            ("if-match", "\"b\"", Some("a"), false),
+            ("if-match", "W/\"a\"", Some("a"), false),
+            ("if-match", "a", Some("a"), false),
+            ("if-match", "", Some("a"), false),
+            ("if-match", "*", None, false),
+            ("if-match", "\"a\"", None, false),
+            ("if-none-match", "*", None, true),
+            ("if-none-match", "*", Some("a"), false),
+            ("if-none-match", "\"a\"", Some("a"), false),
+            ("if-none-match", "W/\"a\"", Some("a"), false),
+            ("if-none-match", "\"b\"", Some("a"), true),
+            ("x", "y", Some("a"), true),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header, value.parse().unwrap());
+            let checked = Preconditions::of(&headers).check(version);
+            assert_eq!(checked.is_ok(), holds, "{header}: {value}, {version:?}");
         }
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn base() -> OpenApi {
         [
             ("leases", "Clients lease capacity, and give it back"),
             ("server tree", "Nodes lease on behalf of their clients"),
+            ("document", "How much there is of what, and which requests spend it; for operators to look at, and to change"),
             ("rules", "Services learn what limits they wear"),
             ("views", "What operators look at"),
             ("probes", "Whether the server lives and takes requests"),
@@ -49,8 +50,8 @@ pub(super) fn base() -> OpenApi {
 fn description() -> String {
     let mut text = "Doorman leases parts of something with limited capacity to many processes, so that together they stay within it. \
         A holder spends its lease without asking, and renews it before it ends.\n\n\
-        Numbers are finite; durations are seconds and may be fractional. Unknown fields are ignored in lease calls. A malformed \
-        request is refused whole: nothing of it takes effect.\n\n\
+        Numbers are finite; durations are seconds and may be fractional. Unknown fields are ignored in lease calls, and refused in \
+        documents. A malformed request is refused whole: nothing of it takes effect.\n\n\
         The head of a request has at most 64 KiB and arrives within 5 s, and a connection stays open for 75 s between requests; \
         otherwise it is closed without an answer. When all connections are taken (10,000, unless the server was told otherwise), \
         those that have waited longest for their clients are closed, and when too few wait, also those on which a body has been arriving, \

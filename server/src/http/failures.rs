@@ -32,6 +32,17 @@ groups! {
     OfALease = [
         MalformedRequest, RequestTimeout, PayloadTooLarge, UnsupportedMediaType, InvalidRequest, InternalError, Unavailable
     ];
+    /// Of a call that changes the document by what it is sent.
+    OfAChange = [
+        MalformedRequest, RequestTimeout, Conflict, PreconditionFailed, PayloadTooLarge, UnsupportedMediaType, InvalidRequest,
+        InternalError, Unavailable, InsufficientStorage
+    ];
+    /// Of a call that takes something out of the document.
+    OfADeletion = [
+        MalformedRequest, NotFound, Conflict, PreconditionFailed, InternalError, Unavailable, InsufficientStorage
+    ];
+    /// Of a call that reads something that has a version.
+    OfARead = [MalformedRequest, PreconditionFailed, InternalError];
     /// Of a call without a body.
     OfAQuery = [MalformedRequest, InternalError];
     /// Of a call for one thing.
@@ -79,6 +90,14 @@ fn response(kind: ProblemType) -> Response {
                 ))
                 .build(),
         ),
+        ProblemType::PreconditionFailed => response.header(
+            "ETag",
+            HeaderBuilder::new()
+                .description(Some(
+                    "The version that is there now, in quotes; absent when nothing is",
+                ))
+                .build(),
+        ),
         ProblemType::MethodNotAllowed => response.header(
             "Allow",
             HeaderBuilder::new()
@@ -101,6 +120,11 @@ fn example(kind: ProblemType) -> Problem {
             "/v1/capacity does not take GET; `allow` says what it takes"
         }
         ProblemType::RequestTimeout => "the body must arrive within 10 s",
+        ProblemType::Conflict => {
+            "the rest of the document would be wrong: resources[0] \"db\": algorithm: is missing; must be here, or in a template for \"*\" to be taken from"
+        }
+        ProblemType::PreconditionFailed => "`if-match` does not hold: it was changed meanwhile",
+        ProblemType::InsufficientStorage => "nothing was changed: the disk is full",
         ProblemType::PayloadTooLarge => "a body may have at most 4194304 bytes",
         ProblemType::UnsupportedMediaType => {
             "the body must come with `content-type: application/json`"

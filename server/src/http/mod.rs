@@ -1,7 +1,7 @@
 //! The HTTP shell around the core.
 //!
 //! A request walks `mod` (the router) → `extract` (`media`, `body`, `read`, `query`: untrusted bytes to checked values) → a handler
-//! (`capacity`, `server_capacity`, `resources`, `rules`, `about`, `probes`, `metrics`) → the books → `reply` or `conditional` →
+//! (`capacity`, `server_capacity`, `resources`, `templates`, `rules`, `rule`, `history`, `about`, `probes`, `metrics`) → the books → `reply` or `conditional` →
 //! `answers` (the room for what clients have yet to take), or `refusal` when anything is wrong on the way. Every handler is registered
 //! together with its documentation; `document` adds what they share.
 
@@ -9,12 +9,14 @@ mod about;
 mod answers;
 mod body;
 mod capacity;
+mod changing;
 mod conditional;
 mod cursor;
 mod docs;
 mod document;
 mod extract;
 mod failures;
+mod history;
 mod json;
 mod media;
 mod metrics;
@@ -24,8 +26,11 @@ mod read;
 mod refusal;
 mod reply;
 mod resources;
+mod rule;
 mod rules;
 mod server_capacity;
+mod shapes;
+mod templates;
 
 #[cfg(test)]
 mod tests;
@@ -73,7 +78,10 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(server_capacity::routes())
         .merge(about::routes())
         .merge(resources::routes())
+        .merge(templates::routes())
         .merge(rules::routes())
+        .merge(rule::routes())
+        .merge(history::routes())
         .merge(probes::routes())
         .merge(metrics::routes())
         .merge(docs::routes())

@@ -18,6 +18,8 @@ pub(crate) struct Refusal(Box<Inner>);
 struct Inner {
     kind: ProblemType,
     problem: Problem,
+    /// The `ETag` of what the request was about.
+    tag: Option<String>,
 }
 
 impl Refusal {
@@ -25,7 +27,22 @@ impl Refusal {
         Self(Box::new(Inner {
             kind,
             problem: Problem::new(kind, detail),
+            tag: None,
         }))
+    }
+
+    /// Adds the `ETag` of what the request was about, as it is now.
+    #[must_use]
+    pub(crate) fn with_tag(mut self, tag: String) -> Self {
+        self.0.tag = Some(tag);
+        self
+    }
+
+    /// Adds what is wrong where.
+    #[must_use]
+    pub(crate) fn with_errors(mut self, errors: Vec<FieldError>) -> Self {
+        self.0.problem.errors = errors;
+        self
     }
 
     /// A body that is JSON, but not what the call takes.
@@ -36,9 +53,7 @@ impl Refusal {
             [first, _] => format!("{}, and 1 more fault", in_words(first)),
             [first, rest @ ..] => format!("{}, and {} more faults", in_words(first), rest.len()),
         };
-        let mut refusal = Self::new(ProblemType::InvalidRequest, detail);
-        refusal.0.problem.errors = errors;
-        refusal
+        Self::new(ProblemType::InvalidRequest, detail).with_errors(errors)
     }
 
     /// What the client is told.
@@ -56,7 +71,7 @@ fn in_words(FieldError { pointer, detail }: &FieldError) -> String {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
-        let Inner { kind, problem } = *self.0;
+        let Inner { kind, problem, tag } = *self.0;
         // A problem has no map with keys that are not text, and no number that JSON cannot say: writing it cannot fail.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
@@ -68,6 +83,9 @@ impl IntoResponse for Refusal {
             HeaderValue::from_static(Problem::MEDIA_TYPE),
         );
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(tag) = tag.and_then(|tag| HeaderValue::try_from(tag).ok()) {
+            headers.insert(header::ETAG, tag);
+        }
         if kind == ProblemType::Unavailable {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS.into());
         }

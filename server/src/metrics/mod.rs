@@ -18,6 +18,7 @@ use prometheus_client::{
 use self::books::Books;
 use crate::{
     app::{App, BooksInDoubt},
+    change::Counts,
     restart::Writes,
 };
 
@@ -87,6 +88,12 @@ fn register_document(registry: &mut Registry, app: &App) {
         "config_reloads",
         "Changes of the document, by what became of them",
         counted,
+    );
+    let Counts { written, failed } = app.changes().counts();
+    registry.register(
+        "config_writes",
+        "Changes of the document over HTTP, by what became of them on the disk; those that failed were refused",
+        books::by_label("outcome", [("written", written), ("failed", failed)]),
     );
     registry.register(
         "config_last_reload_successful",

@@ -69,7 +69,7 @@ impl InForce {
     }
 
     /// The source says what cannot come into force.
-    pub(super) fn refuse(&mut self, mut reason: String) {
+    pub(crate) fn refuse(&mut self, mut reason: String) {
         if let Some((end, _)) = reason.char_indices().find(|(at, _)| *at >= MOST_TOLD) {
             reason.truncate(end);
             reason.push('…');

@@ -12,7 +12,7 @@ mod tests;
 
 use std::{error::Error, sync::Arc, time::Duration};
 
-use doorman_config::{Document, LoadError, Source, Unread};
+use doorman_config::{Document, FileSource, LoadError, Unread};
 use tokio::{task, time::sleep};
 
 use self::watch::Watch;
@@ -31,7 +31,7 @@ const PATIENCE: u32 = 20;
 type Seen = Result<Unread, String>;
 
 /// Follows the source until the books are in doubt.
-pub(crate) async fn follow(app: Arc<App>, source: Source) {
+pub(crate) async fn follow(app: Arc<App>, source: FileSource) {
     let mut watch = Watch::of(source.directory());
     let mut seen = None;
     loop {
@@ -48,7 +48,7 @@ pub(crate) async fn follow(app: Arc<App>, source: Source) {
 }
 
 /// What the source holds once it holds still; at once when it is what was seen before.
-async fn settled(source: &Source, seen: Option<&Seen>) -> Seen {
+async fn settled(source: &FileSource, seen: Option<&Seen>) -> Seen {
     let mut now = read(source).await;
     for _ in 0..PATIENCE {
         if seen == Some(&now) {
@@ -63,7 +63,7 @@ async fn settled(source: &Source, seen: Option<&Seen>) -> Seen {
     now
 }
 
-async fn read(source: &Source) -> Seen {
+async fn read(source: &FileSource) -> Seen {
     let source = source.clone();
     let read = task::spawn_blocking(move || source.read()).await;
     read.map_err(|error| error.to_string())?
@@ -71,7 +71,7 @@ async fn read(source: &Source) -> Seen {
 }
 
 /// Puts a document in force if there is a new and good one; `false` when the books are in doubt.
-async fn consider(app: &App, source: &Source, seen: &Seen) -> bool {
+async fn consider(app: &App, source: &FileSource, seen: &Seen) -> bool {
     let document = match seen.clone() {
         Ok(unread) => parse(unread).await,
         Err(reason) => Err(reason),
@@ -92,15 +92,10 @@ async fn consider(app: &App, source: &Source, seen: &Seen) -> bool {
         tracing::warn!(%source, "{warning}");
     }
     let document = Arc::new(document);
-    // What is left of the old one is dropped when nobody waits for the books.
-    let old = Arc::clone(app.in_force().document());
-    let changed = app.books(|core, _| core.reconfigure(Arc::clone(&document)));
-    drop(old);
-    if changed.is_err() {
+    if app.put_in_force(&document).is_err() {
         return false;
     }
     tracing::info!(%source, version = document.version(), "a new document is in force");
-    app.in_force().replace(document);
     true
 }
 

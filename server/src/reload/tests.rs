@@ -22,7 +22,7 @@ async fn following(test: impl AsyncFnOnce(&Path, &App)) {
     let home = TempDir::new().unwrap();
     let file = home.path().join("limits.yaml");
     fs::write(&file, text(1)).unwrap();
-    let source = Source::file(&file);
+    let source = FileSource::new(&file);
     let document = Arc::new(source.load().unwrap());
     let settings = Settings {
         max_leases: 10,
@@ -34,7 +34,7 @@ async fn following(test: impl AsyncFnOnce(&Path, &App)) {
         node: NodeId::new("n").unwrap(),
         epoch: Epoch::new(1).unwrap(),
         advertise: String::new(),
-        config_source: source.to_string(),
+        config_source: format!("file:{source}"),
         taken_for_the_first: false,
     };
     let core = Core::new(Arc::clone(&document), settings, clock::now());

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod docs;
+mod documents;
 mod leases;
 mod metrics;
 mod openapi;
@@ -17,10 +18,11 @@ use axum::{
     body::Body,
     http::{HeaderMap, Request, StatusCode},
 };
-use doorman_config::Document;
+use doorman_config::{Document, Store};
 use doorman_openapi::{Epoch, Moment, NodeId, Problem, ServerId};
 use http_body_util::BodyExt;
 use serde_json::Value;
+use tempfile::TempDir;
 use tower::ServiceExt;
 
 use crate::{
@@ -56,6 +58,31 @@ fn app_with(document: Document) -> Arc<App> {
     // All leases are covered, as if a disk had taken everything.
     let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));
     Arc::new(App::new(core, horizon, InForce::new(document), about))
+}
+
+/// A server with a store, in a folder that is gone after the test; a fresh one has this document.
+struct Stored {
+    _home: TempDir,
+    app: Arc<App>,
+    router: Router,
+}
+
+impl Stored {
+    fn new() -> Self {
+        Self::with(&Document::built_in())
+    }
+
+    fn with(document: &Document) -> Self {
+        let home = TempDir::new().unwrap();
+        let opened = Store::open(&home.path().join("doorman.db"), document, 1000).unwrap();
+        let app = Arc::into_inner(app_with(opened.document)).unwrap();
+        let app = Arc::new(app.with_store(Some(opened.store)));
+        Self {
+            _home: home,
+            router: super::router(Arc::clone(&app)),
+            app,
+        }
+    }
 }
 
 fn router() -> Router {
@@ -110,5 +137,10 @@ async fn get(router: &Router, uri: &str) -> Reply {
 
 async fn post(router: &Router, uri: &str, body: impl Into<Body>) -> Reply {
     let request = Request::post(uri).header("content-type", "application/json");
+    send(router, request.body(body.into()).unwrap()).await
+}
+
+async fn put(router: &Router, uri: &str, body: impl Into<Body>) -> Reply {
+    let request = Request::put(uri).header("content-type", "application/json");
     send(router, request.body(body.into()).unwrap()).await
 }

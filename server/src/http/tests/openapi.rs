@@ -70,18 +70,27 @@ fn others_can_read_the_openapi_document() {
     let expected = [
         "check_livez",
         "check_readyz",
+        "delete_rule",
+        "delete_template",
         "get_discovery",
         "get_metrics",
         "get_openapi",
         "get_resource",
+        "get_rule",
         "get_status",
+        "get_template",
+        "get_templates",
         "lease_capacity",
         "lease_server_capacity",
+        "list_history",
         "list_leases",
         "list_resources",
         "list_rules",
+        "put_rule",
+        "put_template",
         "release_capacity",
         "release_server_capacity",
+        "replace_templates",
     ];
     assert_eq!(ids, expected.map(str::to_owned).into());
 }
@@ -123,12 +132,19 @@ fn every_openapi_operation_says_how_it_fails_and_shows_how_it_succeeds() {
         );
         let has = |status: &str| responses.contains_key(status);
         assert!(has("200"), "{path}");
-        if method == Method::POST {
+        if [Method::POST, Method::PUT].contains(&method) {
             let all = ["400", "408", "413", "415", "422", "500", "503"];
             assert!(all.into_iter().all(has), "{path}: {responses:?}");
             assert!(spec["requestBody"]["required"].as_bool().unwrap(), "{path}");
         }
-        assert_eq!(has("404"), path.contains('{'), "{path}");
+        let changes = [Method::PUT, Method::DELETE].contains(&method);
+        assert_eq!(has("409") && has("412") && has("507"), changes, "{path}");
+        // What is not there yet is put there.
+        assert_eq!(
+            has("404"),
+            path.contains('{') && method != Method::PUT,
+            "{path}"
+        );
     }
     let document: Value = serde_json::from_str(&crate::openapi_json()).unwrap();
     let description = document["info"]["description"].as_str().unwrap();
@@ -142,7 +158,8 @@ fn every_openapi_operation_says_how_it_fails_and_shows_how_it_succeeds() {
     );
 }
 
-/// Every example of the document, sent to a fresh server (that of a live resource, after the first lease), succeeds as documented.
+/// Every example of the document, sent to a fresh server (that of a live resource, after the first lease; that of a rule, after it was
+/// put), succeeds as documented.
 #[tokio::test]
 async fn every_example_of_the_openapi_document_works_when_sent() {
     let lease = operations()
@@ -150,24 +167,31 @@ async fn every_example_of_the_openapi_document_works_when_sent() {
         .find(|operation| operation.spec["operationId"] == "lease_capacity")
         .unwrap();
     let lease = bodies(&lease.spec).remove(0);
+    let rule = r#"{"service": "orders*", "resource": "tenant/{jwt:sub}"}"#;
 
     for Operation { path, method, spec } in operations() {
         let mut sent = bodies(&spec);
-        if method == Method::GET {
+        if [Method::GET, Method::DELETE].contains(&method) {
             sent.push(Value::Null);
         }
         assert!(!sent.is_empty(), "{method} {path} has no example");
         for body in sent {
-            let router = router();
-            if path.contains('{') {
-                post(&router, "/v1/capacity", lease.to_string()).await;
+            let stored = Stored::new();
+            let router = &stored.router;
+            if path.contains("{resource_id}") {
+                post(router, "/v1/capacity", lease.to_string()).await;
             }
-            let reply = match body {
-                Value::Null => get(&router, &uri(&path, &spec)).await,
-                body => post(&router, &uri(&path, &spec), body.to_string()).await,
-            };
-            assert_eq!(reply.status, 200, "{method} {path}");
-            let content = spec["responses"]["200"]["content"].as_object().unwrap();
+            if path.contains("{name}") && method != Method::PUT {
+                put(router, "/v1/rules/per-tenant", rule).await;
+            }
+            let reply = call(router, &method, &uri(&path, &spec), &body).await;
+            if method == Method::DELETE {
+                assert_eq!(reply.status, 204, "{reply:?}");
+                continue;
+            }
+            let response = &spec["responses"][reply.status.as_str()];
+            assert!(reply.status.is_success(), "{method} {path}: {reply:?}");
+            let content = response["content"].as_object().unwrap();
             let media_type = reply.header("content-type").split(';').next().unwrap();
             let documented = content
                 .get(media_type)
@@ -180,6 +204,17 @@ async fn every_example_of_the_openapi_document_works_when_sent() {
             }
         }
     }
+}
+
+async fn call(router: &Router, method: &Method, uri: &str, body: &Value) -> Reply {
+    let request = Request::builder().method(method).uri(uri);
+    let request = match body {
+        Value::Null => request.body(Body::empty()),
+        body => request
+            .header("content-type", "application/json")
+            .body(body.to_string().into()),
+    };
+    send(router, request.unwrap()).await
 }
 
 /// The examples of an operation's body.

@@ -1,0 +1,105 @@
+//! Who changed what of the document, and when.
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::Uri};
+use doorman_openapi::{HistoryPage, PastChange, paths};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    failures::{OfAQuery, Unavailable},
+    query::{self, Query},
+    refusal::Refusal,
+    reply::Fresh,
+};
+use crate::{
+    app::App,
+    change::{self, Failed},
+};
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(list_history))
+}
+
+/// List past changes of the document
+///
+/// The newest first; the last 10,000 are remembered. The list is empty where the document comes from a file.
+#[utoipa::path(
+    get,
+    path = paths::HISTORY,
+    tag = "document",
+    params(
+        ("limit" = inline(Option<u32>), Query, nullable = false, minimum = 1, description = "The most changes of a page: 50 when absent; what is above 1000 counts as 1000", example = 50),
+        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the page before")
+    ),
+    responses(
+        (
+            status = OK,
+            description = "A page of past changes",
+            body = HistoryPage,
+            example = json!({
+                "changes": [{
+                    "revision": 1,
+                    "changed_at": 1795123456,
+                    "changed_by": "doorman",
+                    "change": "the first document",
+                    "version": "6c62272e07bb014262b821756295c58d"
+                }]
+            })
+        ),
+        OfAQuery,
+        Unavailable
+    )
+)]
+async fn list_history(
+    State(app): State<Arc<App>>,
+    uri: Uri,
+) -> Result<Fresh<HistoryPage>, Refusal> {
+    let [limit, cursor] = Query::read(&uri, ["limit", "cursor"])?.into_values();
+    let limit = query::limit(limit.as_deref())?;
+    let before = match cursor.as_deref() {
+        None | Some("") => None,
+        // Short enough for any revision, and digits alone: no sign, no space.
+        Some(text) if text.len() <= 19 && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            text.parse().ok()
+        }
+        Some(_) => {
+            return Err(query::bad(
+                "`cursor` in the query must be the `next_cursor` of a page",
+            ));
+        }
+    };
+    // One more than the page holds tells whether there is another page.
+    let read = change::history(&app, before, limit.saturating_add(1)).await;
+    let mut changes = read.map_err(|failed| match failed {
+        // There was no plan that could be refused.
+        Failed::Plan(()) => super::internal_error(),
+        Failed::Store(error) => {
+            tracing::error!(%error, "the history could not be read");
+            Refusal::new(
+                doorman_openapi::ProblemType::Unavailable,
+                format!("the history could not be read: {error}"),
+            )
+        }
+        Failed::ReadOnly => Failed::<Refusal>::ReadOnly.into(),
+        Failed::Busy => Failed::<Refusal>::Busy.into(),
+        Failed::Books(doubt) => doubt.into(),
+        Failed::Panicked => super::internal_error(),
+    })?;
+    let more = changes.len() > limit;
+    changes.truncate(limit);
+    let last = changes.last().filter(|_| more);
+    Ok(Fresh::new(HistoryPage {
+        next_cursor: last.map(|last| last.revision.to_string()),
+        changes: changes
+            .into_iter()
+            .map(|past| PastChange {
+                revision: past.revision,
+                changed_at: past.at,
+                changed_by: past.by,
+                change: past.what,
+                version: past.version,
+            })
+            .collect(),
+    }))
+}

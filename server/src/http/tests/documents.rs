@@ -1,0 +1,417 @@
+//! The document, looked at and changed.
+
+use serde_json::json;
+
+use super::*;
+use crate::change;
+
+const DOCUMENT: &str = "
+resources:
+- {identifier_glob: 'tenant/*', capacity: 10}
+- {identifier_glob: db, capacity: 5, algorithm: {kind: STATIC}}
+- {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE}}
+rules:
+- {name: first, service: shop, resource: db}
+";
+
+fn stored() -> Stored {
+    Stored::with(&Document::parse(DOCUMENT).unwrap())
+}
+
+async fn delete(router: &Router, uri: &str) -> Reply {
+    send(router, Request::delete(uri).body(Body::empty()).unwrap()).await
+}
+
+async fn put_if(router: &Router, uri: &str, header: (&str, &str), body: &str) -> Reply {
+    let request = Request::put(uri)
+        .header("content-type", "application/json")
+        .header(header.0, header.1);
+    send(router, request.body(body.to_owned().into()).unwrap()).await
+}
+
+async fn globs(router: &Router) -> Vec<String> {
+    let document = get(router, "/v1/templates").await.json();
+    let templates = document["resources"].as_array().unwrap();
+    templates
+        .iter()
+        .map(|it| it["identifier_glob"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn the_document_is_read_with_its_version_and_put_back_as_it_is() {
+    let stored = stored();
+    let reply = get(&stored.router, "/v1/templates").await;
+    let tag = reply.header("etag").to_owned();
+    assert_eq!(reply.header("cache-control"), "no-cache");
+    let document: doorman_openapi::Document = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!((document.resources.len(), document.rules.len()), (3, 1));
+    assert!(document.resources[0].algorithm.is_none());
+
+    let known = Request::get("/v1/templates").header("if-none-match", &tag);
+    let again = send(&stored.router, known.body(Body::empty()).unwrap()).await;
+    assert_eq!((again.status.as_u16(), again.body.len()), (304, 0));
+    let other = Request::get("/v1/templates").header("if-match", "\"x\"");
+    let other = send(&stored.router, other.body(Body::empty()).unwrap()).await;
+    assert_eq!(other.header("etag"), tag);
+    other.problem(412);
+
+    let same = put(&stored.router, "/v1/templates", reply.body).await;
+    assert_eq!((same.status.as_u16(), same.header("etag")), (200, &*tag));
+    let history = get(&stored.router, "/v1/history").await.json();
+    assert_eq!(
+        history["changes"].as_array().unwrap().len(),
+        1,
+        "nothing changed"
+    );
+}
+
+#[tokio::test]
+async fn a_new_document_counts_at_once() {
+    let stored = stored();
+    let text = r#"{"resources": [{"identifier_glob": "*", "capacity": 7, "algorithm": {"kind": "STATIC"}}]}"#;
+    let reply = put(&stored.router, "/v1/templates", text).await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.json()["resources"][0]["capacity"], 7.0);
+    let tag = reply.header("etag");
+    let status = get(&stored.router, "/v1/status").await.json();
+    assert_eq!(
+        format!("\"{}\"", status["config_version"].as_str().unwrap()),
+        tag
+    );
+    let ask = r#"{"client_id": "c", "resources": [{"resource_id": "db", "wants": 50}]}"#;
+    let answer = post(&stored.router, "/v1/capacity", ask).await.json();
+    assert_eq!(answer["resources"][0]["gets"]["capacity"], 7.0);
+    let told = get(&stored.router, "/v1/rules?service=shop").await.json();
+    assert_eq!(told["rules"], json!([]));
+}
+
+#[tokio::test]
+async fn a_template_is_made_replaced_and_deleted_under_its_encoded_glob() {
+    let stored = stored();
+    let path = "/v1/templates/a%2F%3F%5B%C3%BC%5D*";
+    get(&stored.router, path).await.problem(404);
+    delete(&stored.router, path).await.problem(404);
+
+    let made = put(&stored.router, path, r#"{"capacity": 1}"#).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!(
+        globs(&stored.router).await,
+        ["tenant/*", "db", "a/?[ü]*", "*"]
+    );
+    let shown = get(&stored.router, path).await;
+    assert_eq!(shown.header("etag"), made.header("etag"));
+    assert_eq!(shown.json(), made.json());
+    assert_eq!(shown.json()["identifier_glob"], "a/?[ü]*");
+
+    let replaced = put(&stored.router, path, r#"{"capacity": 2}"#).await;
+    assert_eq!(replaced.status, 200);
+    assert_ne!(replaced.header("etag"), made.header("etag"));
+    let back = put(&stored.router, path, made.body.clone()).await;
+    assert_eq!(
+        back.header("etag"),
+        made.header("etag"),
+        "it says the same again"
+    );
+
+    let gone = delete(&stored.router, path).await;
+    assert_eq!((gone.status.as_u16(), gone.body.len()), (204, 0));
+    get(&stored.router, path).await.problem(404);
+}
+
+#[tokio::test]
+async fn a_change_of_what_was_changed_meanwhile_is_refused() {
+    let stored = stored();
+    let router = &stored.router;
+    let db = "/v1/templates/db";
+    let old = get(router, db).await.header("etag").to_owned();
+    let body =
+        |capacity| format!(r#"{{"capacity": {capacity}, "algorithm": {{"kind": "STATIC"}}}}"#);
+    let first = put_if(router, db, ("if-match", &old), &body(1)).await;
+    assert_eq!(first.status, 200);
+    let second = put_if(router, db, ("if-match", &old), &body(2)).await;
+    assert_eq!(second.header("etag"), first.header("etag"));
+    second.problem(412);
+    assert_eq!(get(router, db).await.json()["capacity"], 1.0);
+
+    let weak = format!("W/{}", first.header("etag"));
+    put_if(router, db, ("if-match", &weak), &body(2))
+        .await
+        .problem(412);
+    put_if(router, db, ("if-none-match", "*"), &body(2))
+        .await
+        .problem(412);
+    let absent = "/v1/templates/absent";
+    let missing = put_if(router, absent, ("if-match", "*"), &body(2)).await;
+    assert_eq!(missing.header("etag"), "");
+    missing.problem(412);
+    let new = put_if(router, absent, ("if-none-match", "*"), &body(2)).await;
+    assert_eq!(new.status, 201);
+
+    let whole = get(router, "/v1/templates").await;
+    let text = String::from_utf8(whole.body.clone()).unwrap();
+    put_if(router, "/v1/templates", ("if-match", &old), &text)
+        .await
+        .problem(412);
+    let request = Request::delete(db).header("if-match", &old);
+    send(router, request.body(Body::empty()).unwrap())
+        .await
+        .problem(412);
+    let request = Request::delete(db).header("if-match", first.header("etag"));
+    let gone = send(router, request.body(Body::empty()).unwrap()).await;
+    assert_eq!(gone.status, 204);
+}
+
+#[tokio::test]
+async fn every_fault_is_named_and_nothing_changes() {
+    let stored = stored();
+    let before = get(&stored.router, "/v1/templates").await.body;
+    let pointers = |reply: Reply| {
+        let errors = reply.problem(422).errors;
+        let mut pointers: Vec<_> = errors.into_iter().map(|it| it.pointer).collect();
+        pointers.sort();
+        pointers
+    };
+    let text = r#"{"resources": [{"identifier_glob": "a", "capacity": 1e999}, {"capacity": -1}], "rule": []}"#;
+    let reply = put(&stored.router, "/v1/templates", text).await;
+    assert_eq!(
+        pointers(reply),
+        [
+            "/resources/0/algorithm",
+            "/resources/0/capacity",
+            "/resources/1/algorithm",
+            "/resources/1/capacity",
+            "/resources/1/identifier_glob",
+            "/rule"
+        ]
+    );
+    let text =
+        r#"{"identifier_glob": "x", "capacity": "1", "capacity": 2, "algorithm": {"kind": 99}}"#;
+    let reply = put(&stored.router, "/v1/templates/db", text).await;
+    assert_eq!(
+        pointers(reply),
+        [
+            "/algorithm/kind",
+            "/capacity",
+            "/capacity",
+            "/identifier_glob"
+        ]
+    );
+    let reply = put(&stored.router, "/v1/rules/second", r#"{"service": ""}"#).await;
+    assert_eq!(pointers(reply), ["/resource", "/service"]);
+    for (body, status) in [
+        ("{", 400),
+        ("", 400),
+        ("a: 1", 400),
+        ("7", 422),
+        ("null", 422),
+    ] {
+        for path in ["/v1/templates", "/v1/templates/db", "/v1/rules/first"] {
+            put(&stored.router, path, body).await.problem(status);
+        }
+    }
+    put(&stored.router, "/v1/templates", vec![0xff])
+        .await
+        .problem(400);
+    let plain = Request::put("/v1/templates").body("{}".into()).unwrap();
+    send(&stored.router, plain).await.problem(415);
+    put(&stored.router, "/v1/templates?dry=true", "{}")
+        .await
+        .problem(400);
+    put(&stored.router, "/v1/templates?dry_run=yes", "{}")
+        .await
+        .problem(400);
+    assert_eq!(get(&stored.router, "/v1/templates").await.body, before);
+}
+
+#[tokio::test]
+async fn what_others_take_their_algorithm_from_stays() {
+    let stored = stored();
+    let problem = delete(&stored.router, "/v1/templates/*").await.problem(409);
+    assert!(problem.detail.contains("tenant/*"), "{problem:?}");
+    assert_eq!(problem.errors[0].pointer, "/resources/0/algorithm");
+}
+
+#[tokio::test]
+async fn rules_are_made_replaced_and_deleted() {
+    let stored = stored();
+    let router = &stored.router;
+    let path = "/v1/rules/per-tenant";
+    let made = put(router, path, r#"{"service": "shop", "resource": "api"}"#).await;
+    assert_eq!(made.status, 201);
+    let told = get(router, "/v1/rules?service=shop").await.json();
+    assert_eq!(told["rules"][1], made.json());
+    assert_eq!(get(router, path).await.header("etag"), made.header("etag"));
+    let text = r#"{"service": "shop", "resource": "api", "cost": 2}"#;
+    let replaced = put_if(router, path, ("if-match", made.header("etag")), text).await;
+    assert_eq!(replaced.status, 200);
+    assert_eq!(delete(router, path).await.status, 204);
+    delete(router, path).await.problem(404);
+    get(router, path).await.problem(404);
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_would_change_for_whom_and_changes_nothing() {
+    let stored = stored();
+    let router = &stored.router;
+    let ask = r#"{"client_id": "c", "resources": [{"resource_id": "tenant/a", "wants": 8}, {"resource_id": "db", "wants": 1}]}"#;
+    post(router, "/v1/capacity", ask).await;
+    let before = get(router, "/v1/templates").await.body;
+    let reply = put(
+        router,
+        "/v1/templates/tenant%2Fa?dry_run=true",
+        r#"{"capacity": 3}"#,
+    )
+    .await;
+    assert_eq!(reply.status, 200);
+    let account: doorman_openapi::DryRun = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(account.changes, [r#"template "tenant/a" added"#]);
+    assert_eq!((account.change_count, account.resource_count), (1, 1));
+    assert!(account.looked_at_all);
+    let effect = &account.resources[0];
+    assert_eq!(effect.resource_id.as_str(), "tenant/a");
+    assert_eq!((effect.sum_has, effect.clients), (8.0, 1.0));
+    assert_eq!(
+        effect.changes,
+        ["template: tenant/* → tenant/a", "capacity: 10 → 3"]
+    );
+    assert_eq!(get(router, "/v1/templates").await.body, before);
+
+    let reply = delete(router, "/v1/templates/db?dry_run=true").await.json();
+    assert_eq!(
+        reply["resources"][0]["changes"],
+        json!([
+            "template: db → *",
+            "capacity: 5 → 100",
+            "algorithm.kind: STATIC → FAIR_SHARE"
+        ])
+    );
+    let reply = delete(router, "/v1/rules/first?dry_run=true").await.json();
+    assert_eq!(reply["changes"], json!([r#"rule "first" removed"#]));
+    assert_eq!(reply["resources"], json!([]));
+    let reply = put_if(
+        router,
+        "/v1/templates/db?dry_run=true",
+        ("if-match", "\"x\""),
+        "{}",
+    )
+    .await;
+    reply.problem(412);
+    put(router, "/v1/templates?dry_run=true", "{}")
+        .await
+        .problem(422);
+    assert_eq!(get(router, "/v1/templates").await.body, before);
+}
+
+#[tokio::test]
+async fn the_history_names_who_changed_what() {
+    let stored = stored();
+    let router = &stored.router;
+    put(router, "/v1/templates/a", r#"{"capacity": 1}"#).await;
+    let mut request = Request::put("/v1/templates/a").header("content-type", "application/json");
+    let author = super::super::changing::Author("alice".to_owned());
+    request.extensions_mut().unwrap().insert(author);
+    send(router, request.body(r#"{"capacity": 2}"#.into()).unwrap()).await;
+
+    let page = get(router, "/v1/history?limit=2").await.json();
+    let told = |page: &Value| -> Vec<_> {
+        let changes = page["changes"].as_array().unwrap().iter();
+        changes
+            .map(|it| {
+                (
+                    it["revision"].clone(),
+                    it["changed_by"].clone(),
+                    it["change"].clone(),
+                )
+            })
+            .collect()
+    };
+    assert_eq!(
+        told(&page),
+        [
+            (
+                json!(3),
+                json!("alice"),
+                json!(r#"template "a": capacity: 1 → 2"#)
+            ),
+            (json!(2), json!("anonymous"), json!(r#"template "a" added"#)),
+        ]
+    );
+    assert_eq!(page["next_cursor"], "2");
+    let last = get(router, "/v1/history?cursor=2").await.json();
+    assert_eq!(
+        told(&last),
+        [(json!(1), json!("doorman"), json!("the first document"))]
+    );
+    assert!(last.get("next_cursor").is_none());
+    for query in ["cursor=x", "cursor=-1", "limit=0", "page=2"] {
+        get(router, &format!("/v1/history?{query}"))
+            .await
+            .problem(400);
+    }
+}
+
+#[tokio::test]
+async fn a_document_from_a_file_is_not_changed_here_but_tried_out() {
+    let router = router();
+    let text = r#"{"capacity": 1, "algorithm": {"kind": "STATIC"}}"#;
+    for path in ["/v1/templates/a", "/v1/templates", "/v1/rules/a"] {
+        let problem = put(&router, path, text).await.problem(409);
+        assert!(problem.detail.contains("config_source"), "{problem:?}");
+    }
+    delete(&router, "/v1/templates/*").await.problem(409);
+    let reply = put(&router, "/v1/templates/a?dry_run=true", text).await;
+    assert_eq!(reply.json()["change_count"], 1);
+    assert_eq!(
+        get(&router, "/v1/history").await.json()["changes"],
+        json!([])
+    );
+}
+
+#[tokio::test]
+async fn a_change_that_cannot_be_written_is_refused_and_counted_and_leases_go_on() {
+    let home = TempDir::new().unwrap();
+    let path = home.path().join("doorman.db");
+    let opened = Store::open(&path, &Document::built_in(), 0).unwrap();
+    let app = Arc::into_inner(app_with(opened.document)).unwrap();
+    let app = Arc::new(app.with_store(Some(opened.store)));
+    let router = super::super::router(app);
+    std::fs::rename(&path, home.path().join("moved")).unwrap();
+    let reply = put(&router, "/v1/templates/a", r#"{"capacity": 1}"#).await;
+    assert_eq!(reply.header("retry-after"), "1");
+    let problem = reply.problem(503);
+    assert!(
+        problem.detail.contains("nothing was changed"),
+        "{problem:?}"
+    );
+    get(&router, "/v1/templates/a").await.problem(404);
+    let ask = r#"{"client_id": "c", "resources": [{"resource_id": "a", "wants": 8}]}"#;
+    let answer = post(&router, "/v1/capacity", ask).await.json();
+    assert_eq!(answer["resources"][0]["reason"], "granted");
+    let metrics = String::from_utf8(get(&router, "/metrics").await.body).unwrap();
+    let line = r#"doorman_config_writes_total{outcome="failed"} 1"#;
+    assert!(metrics.lines().any(|it| it == line), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_at_one_time_are_made_one_after_the_other() {
+    let stored = stored();
+    let puts = (0..12).map(|n| {
+        let router = stored.router.clone();
+        tokio::spawn(async move {
+            put(
+                &router,
+                &format!("/v1/templates/r{n}"),
+                r#"{"capacity": 1}"#,
+            )
+            .await
+        })
+    });
+    for reply in puts.collect::<Vec<_>>() {
+        assert_eq!(reply.await.unwrap().status, 201);
+    }
+    assert_eq!(globs(&stored.router).await.len(), 15);
+    assert_eq!(stored.app.changes().counts().written, 12);
+    let history = change::history(&stored.app, None, 100).await.unwrap();
+    assert_eq!(history.len(), 13);
+}
