@@ -21,7 +21,7 @@ use self::{
 };
 use crate::{
     Callers, Limit, Refusal, RequestHead, clock,
-    headers::Fields,
+    headers::{Fields, Telling},
     limiter::{Patience, Registry, Taken},
 };
 
@@ -31,10 +31,13 @@ pub(crate) struct Admission {
     registry: Arc<Registry>,
     callers: Callers,
     limits: Box<[Arc<Armed>]>,
+    /// Whether any of them is this process's alone.
+    has_local: bool,
 }
 
 /// What becomes of a request.
 pub(crate) enum Verdict {
+    /// It goes, and its response says this, unless it is to say nothing.
     Admitted(Fields),
     Refused(Box<Denial>),
     /// It waits; dropping it gives back what it has taken.
@@ -69,7 +72,12 @@ impl Admission {
             .into_iter()
             .map(|limit| Arc::new(Armed::new(&registry, limit)))
             .collect();
+        Self::of(registry, callers, limits)
+    }
+
+    fn of(registry: Arc<Registry>, callers: Callers, limits: Box<[Arc<Armed>]>) -> Self {
         Self {
+            has_local: limits.iter().any(|armed| armed.is_local()),
             registry,
             callers,
             limits,
@@ -78,24 +86,29 @@ impl Admission {
 
     /// These limits, and behind them others.
     fn with(&self, others: &[Arc<Armed>]) -> Self {
-        Self {
-            registry: Arc::clone(&self.registry),
-            callers: self.callers.clone(),
-            limits: self.limits.iter().chain(others).cloned().collect(),
-        }
+        let limits = self.limits.iter().chain(others).cloned().collect();
+        Self::of(Arc::clone(&self.registry), self.callers.clone(), limits)
     }
 
     /// Decides on a request. A refusal leaves nothing spent.
-    pub(crate) fn decide(self: &Arc<Self>, head: &RequestHead<'_>) -> Verdict {
+    pub(crate) fn decide(self: &Arc<Self>, head: &RequestHead<'_>, telling: Telling) -> Verdict {
         let looks = self.looks();
-        let questions = match self.ask(&looks, head) {
-            Ok(questions) => questions,
-            Err(refusal) => return Verdict::Refused(Box::new(refusal.into())),
-        };
+        let mut questions = Questions::new();
+        if let Err(refusal) = self.ask(&looks, head, &mut questions) {
+            return Verdict::Refused(Box::new((*refusal).into()));
+        }
         let recent = clock::recent();
         if self.goes_at_once(&questions, recent) {
-            return Verdict::Admitted(fields(&questions, recent));
+            return Verdict::Admitted(match telling {
+                Telling::Limits => fields(&questions, recent),
+                Telling::Nothing => Fields::default(),
+            });
         }
+        self.decide_at_leisure(&questions)
+    }
+
+    #[inline(never)]
+    fn decide_at_leisure(self: &Arc<Self>, questions: &Questions<'_>) -> Verdict {
         let mut asked = at_leisure(questions);
         let now = clock::now();
         if asked.iter().any(|one| one.awaits_lease(now)) {
@@ -113,11 +126,13 @@ impl Admission {
     /// Decides on a request that cannot wait. A refusal leaves nothing spent.
     pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
         let looks = self.looks();
-        let questions = self.ask(&looks, head)?;
+        let mut questions = Questions::new();
+        self.ask(&looks, head, &mut questions)
+            .map_err(|refusal| *refusal)?;
         if self.goes_at_once(&questions, clock::recent()) {
             return Ok(());
         }
-        let mut asked = at_leisure(questions);
+        let mut asked = at_leisure(&questions);
         let now = clock::now();
         take(&mut asked, &self.registry, |_| Patience::Never, now)
             .map_err(|denial| denial.refusal)?;
@@ -126,35 +141,51 @@ impl Admission {
     }
 
     fn looks(&self) -> Looks<'_> {
-        let own = self.limits.iter().filter(|armed| armed.is_local());
-        Looks {
+        let mut looks = Looks {
             common: Look::into(&self.registry),
-            own: own
-                .map(|armed| Look::into(armed.registry(&self.registry)))
-                .collect(),
+            own: SmallVec::new(),
+        };
+        if self.has_local {
+            let local = self.limits.iter().filter(|armed| armed.is_local());
+            looks
+                .own
+                .extend(local.map(|armed| Look::into(armed.registry(&self.registry))));
         }
+        looks
     }
 
-    /// What a request asks of the limits that apply to it.
+    /// What a request asks of the limits that apply to it. (Written where it is to be: a decision is so short that moving it would show.)
     fn ask<'r: 'f, 'f>(
         &'r self,
         looks: &'f Looks<'r>,
         head: &RequestHead<'_>,
-    ) -> Result<Questions<'f>, Refusal> {
+        questions: &mut Questions<'f>,
+    ) -> Result<(), Box<Refusal>> {
         let head = head.seen_by(&self.callers);
         let mut own = looks.own.iter();
-        let mut questions = Questions::new();
         for armed in &self.limits {
             let look = if armed.is_local() { own.next() } else { None };
             if let Some(question) = armed.ask(look.unwrap_or(&looks.common), &head)? {
-                question::ask(&mut questions, question);
+                question::ask(questions, question);
             }
         }
-        Ok(questions)
+        Ok(())
     }
 
     /// Takes what is asked of every limit, and counts the request as admitted, if it may go at once; else takes nothing.
     fn goes_at_once(&self, questions: &Questions<'_>, recent: Moment) -> bool {
+        if let [question] = questions.as_slice()
+            && let Some(demand) = &question.demand
+        {
+            // One limit, as most layers have it, has nobody to give anything back for.
+            let limiter = question.limiter;
+            let Some(taken) = limiter.take_at_once(demand.cost, demand.first_lease(), recent)
+            else {
+                return false;
+            };
+            self.goes(question, &taken, recent);
+            return true;
+        }
         let mut all = AllTaken::new();
         for (Question { limiter, .. }, demand) in demands(questions) {
             let Some(taken) = limiter.take_at_once(demand.cost, demand.first_lease(), recent)
@@ -166,15 +197,21 @@ impl Admission {
             };
             all.push(taken);
         }
-        for ((Question { armed, limiter, .. }, _), taken) in zip(demands(questions), &all) {
-            limiter.keep(taken);
-            let registry = armed.registry(&self.registry);
-            registry.tried(limiter, taken.runs_low, recent);
+        for ((question, _), taken) in zip(demands(questions), &all) {
+            self.goes(question, taken, recent);
         }
-        for Question { armed, limiter, .. } in questions {
-            armed.meter.admitted(false, || limiter.fallback_at(recent));
+        for question in questions.iter().filter(|it| it.demand.is_none()) {
+            question.counts_as_admitted(recent);
         }
         true
+    }
+
+    /// What one limit gave stays taken: the request goes.
+    fn goes(&self, question: &Question<'_>, taken: &Taken, recent: Moment) {
+        question.limiter.keep(taken);
+        let registry = question.armed.registry(&self.registry);
+        registry.tried(question.limiter, taken.runs_low, recent);
+        question.counts_as_admitted(recent);
     }
 
     /// Takes a place of every limit, or of none.

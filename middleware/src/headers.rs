@@ -6,7 +6,6 @@
 
 use doorman_openapi::Moment;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
 use crate::limiter::{Policy, Reading};
 
@@ -14,14 +13,21 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 // The parameters of a policy: a quota, and the seconds it is for.
-const QUOTA: &str = "q";
-const WINDOW: &str = "w";
+const QUOTA: &str = ";q=";
+const WINDOW: &str = ";w=";
 // The parameters of a limit: what is available, and the seconds in which no more than that is.
-const AVAILABLE: &str = "r";
-const EFFECTIVE_WINDOW: &str = "t";
+const AVAILABLE: &str = ";r=";
+const EFFECTIVE_WINDOW: &str = ";t=";
 
 /// The largest integer of a structured field.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+/// Whether responses tell the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Telling {
+    Limits,
+    Nothing,
+}
 
 /// The fields of one response.
 #[derive(Debug, Clone, Default)]
@@ -30,12 +36,15 @@ pub(crate) struct Fields {
     limit: Line,
 }
 
-/// The text of a field. One item usually fits without an allocation, so that a response costs only those that its headers make.
-type Line = SmallVec<[u8; 48]>;
+/// The text of a field: of one item it is allocated once, and becomes the value of the header as it is.
+type Line = Vec<u8>;
 
-/// The name of a limit, as a structured field spells it: a quoted string of printable ASCII.
+/// The name of a limit, as a structured field spells it (a quoted string of printable ASCII), and what follows it in either field.
 #[derive(Debug, Clone)]
-pub(crate) struct FieldName(String);
+pub(crate) struct FieldName {
+    policy: String,
+    limit: String,
+}
 
 impl FieldName {
     pub(crate) fn new(name: &str) -> Self {
@@ -49,7 +58,10 @@ impl FieldName {
             }
         }
         quoted.push('"');
-        Self(quoted)
+        Self {
+            policy: format!("{quoted}{QUOTA}"),
+            limit: format!("{quoted}{AVAILABLE}"),
+        }
     }
 }
 
@@ -72,40 +84,45 @@ impl Fields {
 
     fn add_policy(&mut self, name: &FieldName, reading: &Reading) {
         if let Some((quota, window)) = reading.policy.and_then(quota) {
-            add(&mut self.policy, name, (QUOTA, quota), (WINDOW, window));
+            add(&mut self.policy, &name.policy, quota, WINDOW, window);
         }
     }
 
     fn add_limit(&mut self, name: &FieldName, available: u64, window: u64) {
-        let (available, window) = ((AVAILABLE, available), (EFFECTIVE_WINDOW, window));
-        add(&mut self.limit, name, available, window);
+        let list = &mut self.limit;
+        add(list, &name.limit, available, EFFECTIVE_WINDOW, window);
     }
 
     /// Adds the fields to a response. One that has them already, of another layer, keeps those too.
     pub(crate) fn append_to(self, headers: &mut HeaderMap) {
-        for (name, value) in [(POLICY, self.policy), (LIMIT, self.limit)] {
-            // Printable ASCII always makes a value.
-            if !value.is_empty()
-                && let Ok(value) = HeaderValue::from_bytes(&value)
-            {
-                headers.append(name, value);
-            }
-        }
+        append(headers, POLICY, self.policy);
+        append(headers, LIMIT, self.limit);
     }
 }
 
-fn add(list: &mut Line, name: &FieldName, first: (&str, u64), second: (&str, u64)) {
-    if !list.is_empty() {
-        list.extend_from_slice(b", ");
+fn append(headers: &mut HeaderMap, name: HeaderName, line: Line) {
+    // Printable ASCII always makes a value.
+    if !line.is_empty()
+        && let Ok(value) = HeaderValue::try_from(line)
+    {
+        headers.append(name, value);
     }
-    list.extend_from_slice(name.0.as_bytes());
-    for (parameter, value) in [first, second] {
-        list.push(b';');
-        list.extend_from_slice(parameter.as_bytes());
-        list.push(b'=');
-        let mut digits = itoa::Buffer::new();
-        list.extend_from_slice(digits.format(value.min(MAX_INTEGER)).as_bytes());
-    }
+}
+
+/// Adds an item: what it begins with and a number, what comes between and another.
+fn add(list: &mut Line, begin: &str, first: u64, between: &str, second: u64) {
+    let mut digits = [itoa::Buffer::new(), itoa::Buffer::new()];
+    let [ones, others] = &mut digits;
+    let first = ones.format(first.min(MAX_INTEGER));
+    let second = others.format(second.min(MAX_INTEGER));
+    let separator = if list.is_empty() { "" } else { ", " };
+    let item = begin.len() + first.len() + between.len() + second.len();
+    list.reserve_exact(separator.len() + item);
+    list.extend_from_slice(separator.as_bytes());
+    list.extend_from_slice(begin.as_bytes());
+    list.extend_from_slice(first.as_bytes());
+    list.extend_from_slice(between.as_bytes());
+    list.extend_from_slice(second.as_bytes());
 }
 
 /// Whole seconds, rounded up, and at least one.

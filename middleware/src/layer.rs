@@ -9,6 +9,7 @@ use tower_layer::Layer;
 use crate::{
     Callers, Limit, LimitService, Refusal, RequestHead,
     admission::{Admission, Following, Verdict},
+    headers::Telling,
     limiter::Registry,
     manner::Manner,
     rules::Rules,
@@ -137,10 +138,10 @@ impl LimitLayer {
 }
 
 impl Decider {
-    pub(crate) fn decide(&self, head: &RequestHead<'_>) -> Verdict {
+    pub(crate) fn decide(&self, head: &RequestHead<'_>, telling: Telling) -> Verdict {
         match self {
-            Self::InCode(admission) => admission.decide(head),
-            Self::Following(following) => following.decide(head),
+            Self::InCode(admission) => admission.decide(head, telling),
+            Self::Following(following) => following.decide(head, telling),
         }
     }
 }

@@ -5,7 +5,11 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use http::Response;
 
-use crate::{Callers, Refusal, RequestHead, admission::Denial, headers::Fields};
+use crate::{
+    Callers, Refusal, RequestHead,
+    admission::Denial,
+    headers::{Fields, Telling},
+};
 
 type Answering = dyn for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<Bytes> + Send + Sync;
 
@@ -14,7 +18,7 @@ type Answering = dyn for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<Bytes> +
 pub(crate) struct Manner {
     /// Who callers are, for whoever answers them.
     callers: Callers,
-    tells_limits: bool,
+    telling: Telling,
     /// What answers instead of the refusal itself.
     on_refusal: Option<Arc<Answering>>,
 }
@@ -23,13 +27,22 @@ impl Manner {
     pub(crate) fn new(callers: Callers) -> Self {
         Self {
             callers,
-            tells_limits: true,
+            telling: Telling::Limits,
             on_refusal: None,
         }
     }
 
     pub(crate) fn tell_limits(&mut self, tells: bool) {
-        self.tells_limits = tells;
+        self.telling = if tells {
+            Telling::Limits
+        } else {
+            Telling::Nothing
+        };
+    }
+
+    /// Whether responses tell the limits.
+    pub(crate) fn telling(&self) -> Telling {
+        self.telling
     }
 
     pub(crate) fn answer_by<F, T>(&mut self, answer: F)
@@ -44,10 +57,9 @@ impl Manner {
 
     /// What the response of the service is given along.
     pub(crate) fn of_admitted(&self, fields: Fields) -> Fields {
-        if self.tells_limits {
-            fields
-        } else {
-            Fields::default()
+        match self.telling {
+            Telling::Limits => fields,
+            Telling::Nothing => Fields::default(),
         }
     }
 
@@ -67,7 +79,7 @@ impl Manner {
 impl fmt::Debug for Manner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manner")
-            .field("tells_limits", &self.tells_limits)
+            .field("telling", &self.telling)
             .field("answers_itself", &self.on_refusal.is_none())
             .finish_non_exhaustive()
     }

@@ -47,11 +47,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let head = RequestHead::of(&request);
-        match self.decider.decide(&head) {
-            Verdict::Admitted(fields) => {
-                let fields = self.manner.of_admitted(fields);
-                ResponseFuture::forward(self.inner.call(request), fields)
-            }
+        match self.decider.decide(&head, self.manner.telling()) {
+            Verdict::Admitted(fields) => ResponseFuture::forward(self.inner.call(request), fields),
             Verdict::Refused(denial) => {
                 ResponseFuture::refuse(self.manner.of_refused(*denial, &head))
             }

@@ -54,7 +54,7 @@ enum Target {
 
 thread_local! {
     /// Where ids are written, so that a known key costs no allocation.
-    static ID: Cell<String> = const { Cell::new(String::new()) };
+    static ID: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl Armed {
@@ -129,11 +129,12 @@ impl Armed {
     }
 
     /// What a request asks of this limit; `None` when the limit does not apply to it.
+    #[inline]
     pub(super) fn ask<'r: 'f, 'f>(
         self: &'r Arc<Self>,
         look: &'f Look<'r>,
         head: &RequestHead<'_>,
-    ) -> Result<Option<Question<'f>>, Refusal> {
+    ) -> Result<Option<Question<'f>>, Box<Refusal>> {
         if self.scope.as_ref().is_some_and(|scope| !scope.covers(head)) {
             return Ok(None);
         }
@@ -178,7 +179,7 @@ impl Armed {
                     (Made::Missing(absent), MissingKey::Reject) => {
                         let refusal = Refusal::of_missing_key(&self.limit.name, absent);
                         self.meter.count(Outcome::Refused(refusal.reason()));
-                        Err(refusal)
+                        Err(Box::new(refusal))
                     }
                 };
                 ID.set(id);

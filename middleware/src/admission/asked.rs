@@ -131,8 +131,8 @@ pub(super) struct Refusing {
     refusal: Refusal,
 }
 
-pub(super) fn at_leisure(questions: Questions<'_>) -> AskedOfAll {
-    questions.into_iter().map(Asked::from).collect()
+pub(super) fn at_leisure(questions: &Questions<'_>) -> AskedOfAll {
+    questions.iter().copied().map(Asked::from).collect()
 }
 
 /// Takes a place of every limit, or of none.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::{Admission, Armed, Verdict};
-use crate::{Refusal, RequestHead};
+use crate::{Refusal, RequestHead, headers::Telling};
 
 /// The decision changes with the rules; a request is decided by one set from its beginning to its end.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ impl Following {
         self.current.store(Arc::new(self.in_code.with(rules)));
     }
 
-    pub(crate) fn decide(&self, head: &RequestHead<'_>) -> Verdict {
-        self.current.load().decide(head)
+    pub(crate) fn decide(&self, head: &RequestHead<'_>, telling: Telling) -> Verdict {
+        self.current.load().decide(head, telling)
     }
 
     pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {

@@ -24,11 +24,20 @@ pub(super) struct Question<'f> {
     pub(super) demand: Option<Demand>,
 }
 
+impl Question<'_> {
+    /// Counts the request as admitted at once by this limit.
+    pub(super) fn counts_as_admitted(&self, recent: Moment) {
+        let Self { armed, limiter, .. } = self;
+        armed.meter.admitted(false, || limiter.fallback_at(recent));
+    }
+}
+
 /// Asks one question more.
 ///
 /// What several limits ask of one limiter is asked by the first of them, for all. Taken one by one it might never be: a bucket that holds
 /// no more than one token lets a dear request pass when it is full, but no second one. And a limit that is only tried out spends nothing
 /// of what another spends in earnest.
+#[inline]
 pub(super) fn ask<'f>(questions: &mut Questions<'f>, mut question: Question<'f>) {
     for earlier in questions.iter_mut() {
         if !Arc::ptr_eq(earlier.limiter, question.limiter) {
@@ -122,7 +131,11 @@ impl<'r> Look<'r> {
     }
 
     /// The limiter of a key; `None` when there is no room for another.
-    pub(super) fn keyed(&self, id: &str, settings: &Arc<LimiterSettings>) -> Option<&Arc<Limiter>> {
+    pub(super) fn keyed(
+        &self,
+        id: &[u8],
+        settings: &Arc<LimiterSettings>,
+    ) -> Option<&Arc<Limiter>> {
         self.registry.keyed(self.found(), id, settings)
     }
 

@@ -12,7 +12,7 @@ fn fields(name: &str, policy: Option<(f64, f64)>, left: f64, rate: Option<f64>) 
     };
     let mut fields = Fields::default();
     fields.add(&FieldName::new(name), &reading, now);
-    [fields.policy, fields.limit].map(|line| String::from_utf8(line.to_vec()).unwrap())
+    [fields.policy, fields.limit].map(|line| String::from_utf8(line).unwrap())
 }
 
 fn policy(limit: f64, per: f64) -> String {
@@ -69,7 +69,7 @@ fn a_name_is_a_string_of_printable_ascii() {
         (r#"a"b\c"#, r#""a\"b\\c""#),
         ("ü\n", r#""??""#),
     ] {
-        assert_eq!(FieldName::new(name).0, quoted);
+        assert_eq!(FieldName::new(name).policy, format!("{quoted};q="));
     }
 }
 
@@ -79,7 +79,7 @@ fn fields_of_another_layer_stay() {
     headers.insert(LIMIT, HeaderValue::from_static(r#""inner";r=1;t=1"#));
     let fields = Fields {
         policy: Line::new(),
-        limit: Line::from_slice(br#""outer";r=2;t=1"#),
+        limit: br#""outer";r=2;t=1"#.to_vec(),
     };
     fields.append_to(&mut headers);
     let lines: Vec<_> = headers.get_all(LIMIT).iter().collect();

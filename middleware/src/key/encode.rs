@@ -23,20 +23,17 @@ fn is_unreserved(byte: u8) -> bool {
 }
 
 /// Appends a value, percent-encoded; stops soon after the id has become too long.
-pub(super) fn push(id: &mut String, value: &[u8]) {
+pub(super) fn push(id: &mut Vec<u8>, value: &[u8]) {
     // Most values need no encoding. No byte is looked for, so that many are looked at in one step.
     let as_it_is = value
         .iter()
         .fold(true, |all, byte| all & is_unreserved(*byte));
-    if as_it_is
-        && value.len() <= MAX_ID
-        && let Ok(value) = str::from_utf8(value)
-    {
-        id.push_str(value);
+    if as_it_is && value.len() <= MAX_ID {
+        id.extend_from_slice(value);
         return;
     }
     for piece in percent_encode(value, RESERVED) {
-        id.push_str(piece);
+        id.extend_from_slice(piece.as_bytes());
         if id.len() > MAX_ID {
             return;
         }
@@ -44,24 +41,25 @@ pub(super) fn push(id: &mut String, value: &[u8]) {
 }
 
 /// Appends a value, percent-encoded, or its hash where that is shorter than a long value.
-pub(super) fn push_short(id: &mut String, value: &[u8]) {
+pub(super) fn push_short(id: &mut Vec<u8>, value: &[u8]) {
     let encoded: usize = percent_encode(value, RESERVED).map(str::len).sum();
     if encoded <= MAX_VALUE_BYTES {
         push(id, value);
     } else {
-        push_hash(id, value);
+        id.extend_from_slice(hashed(value).as_bytes());
     }
 }
 
-/// Appends 34 bytes in place of any number. All instances of a fleet must come to the same id, so the hash is one that never
+/// 34 bytes in place of any number. All instances of a fleet must come to the same id, so the hash is one that never
 /// changes; and as callers choose the values, one in which they find no two that collide.
-fn push_hash(id: &mut String, value: &[u8]) {
-    id.push('(');
+fn hashed(value: &[u8]) -> String {
+    let mut text = "(".to_owned();
     for byte in Sha256::digest(value).iter().take(16) {
         // Writing to a string does not fail.
-        write!(id, "{byte:02x}").ok();
+        write!(text, "{byte:02x}").ok();
     }
-    id.push(')');
+    text.push(')');
+    text
 }
 
 /// A text of the program, made a resource id: control characters are percent-encoded, too long a text is hashed, and the empty
@@ -70,8 +68,7 @@ pub(crate) fn constant(text: &str) -> ResourceId {
     let mut id = String::with_capacity(text.len());
     push_text(&mut id, text);
     if id.len() > MAX_ID {
-        id.clear();
-        push_hash(&mut id, text.as_bytes());
+        id = hashed(text.as_bytes());
     }
     if id.is_empty() {
         id.push_str("(empty)");
@@ -84,7 +81,10 @@ pub(super) fn push_text(id: &mut String, text: &str) {
     let mut buffer = [0; 4];
     for character in text.chars() {
         if character.is_control() {
-            push(id, character.encode_utf8(&mut buffer).as_bytes());
+            id.extend(percent_encode(
+                character.encode_utf8(&mut buffer).as_bytes(),
+                RESERVED,
+            ));
         } else {
             id.push(character);
         }

@@ -19,8 +19,8 @@ impl Key {
         constant(&id)
     }
 
-    /// Writes the resource of a request into `id`, and says whether it could be made. What is missing is written as `(missing)`.
-    pub(crate) fn write(&self, head: &RequestHead<'_>, id: &mut String) -> Made {
+    /// Writes the resource of a request into `id`, as UTF-8, and says whether it could be made. What is missing is written as `(missing)`.
+    pub(crate) fn write(&self, head: &RequestHead<'_>, id: &mut Vec<u8>) -> Made {
         let made = self.write_with(head, id, encode::push);
         if id.len() > encode::MAX_ID {
             self.write_with(head, id, encode::push_short);
@@ -31,14 +31,14 @@ impl Key {
     fn write_with(
         &self,
         head: &RequestHead<'_>,
-        id: &mut String,
-        push: fn(&mut String, &[u8]),
+        id: &mut Vec<u8>,
+        push: fn(&mut Vec<u8>, &[u8]),
     ) -> Made {
         id.clear();
         let mut made = Made::Whole;
         for part in &*self.parts {
             match part {
-                Part::Text(text) => id.push_str(text),
+                Part::Text(text) => id.extend_from_slice(text.as_bytes()),
                 Part::Value(value) => {
                     if value.take(head, |value| push(id, value)).is_some() {
                         continue;
@@ -46,9 +46,9 @@ impl Key {
                     match value.absent(head) {
                         Some(absent) => {
                             made = made.or_missing(absent);
-                            id.push_str("(missing)");
+                            id.extend_from_slice(b"(missing)");
                         }
-                        None => id.push_str("(unmatched)"),
+                        None => id.extend_from_slice(b"(unmatched)"),
                     }
                 }
             }

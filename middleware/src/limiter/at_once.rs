@@ -24,6 +24,7 @@ pub(crate) enum FirstLease {
 impl Limiter {
     /// Takes so much if a request may go at once as of a [recent](crate::clock::recent) time. `None` says that it is not decided: the
     /// precise time may admit it, and if that does not, there is more to say than no.
+    #[inline]
     pub(crate) fn take_at_once(
         &self,
         cost: Cost,
@@ -58,6 +59,7 @@ impl Limiter {
     }
 
     /// The request goes: what it took stays taken, and counts as admitted.
+    #[inline]
     pub(crate) fn keep(&self, taken: &Taken) {
         self.admitted.update(|total| total + taken.take.cost);
     }

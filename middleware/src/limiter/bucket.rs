@@ -42,6 +42,7 @@ impl Flow {
         rate.map_or(Self::Shut, |rate| Self::At(rate.clamp(0.0, FASTEST)))
     }
 
+    #[inline]
     fn tokens(self, seconds: f64) -> f64 {
         match self {
             Self::At(rate) => rate * seconds,
@@ -51,6 +52,7 @@ impl Flow {
 
     /// The least that counts as spent when so much was issued: the rest overflowed. A bucket that is not being filled does not
     /// overflow.
+    #[inline]
     fn floor(self, issued: f64, burst: Burst) -> f64 {
         match self {
             Self::At(rate) => issued - burst.tokens(rate),
@@ -122,6 +124,7 @@ impl Terms {
     }
 
     /// What the terms come to at one moment.
+    #[inline]
     pub(crate) fn at(&self, now: Moment, burst: Burst) -> View {
         if now < self.ends {
             let issued = self.issued + self.flow.tokens(now.seconds_since(self.since));
@@ -316,6 +319,7 @@ impl Take {
 
     /// Whether its turn has come when so much has been issued. What costs more than a full bucket goes when the bucket is full, and
     /// leaves debt.
+    #[inline]
     fn fits(self, issued: f64, burst: f64) -> bool {
         if self.cost < burst {
             self.end() <= issued
@@ -333,6 +337,7 @@ impl Take {
 
 impl View {
     /// The next place in the order.
+    #[inline]
     pub(crate) fn next(&self, spent: f64, cost: f64) -> Take {
         Take {
             start: spent.max(self.floor),
@@ -341,6 +346,7 @@ impl View {
     }
 
     /// Whether a place's turn has come.
+    #[inline]
     pub(crate) fn admits(&self, take: Take) -> bool {
         match self.flow {
             Flow::Shut => false,
@@ -350,6 +356,7 @@ impl View {
     }
 
     /// The tokens left; negative when some are owed or promised. Infinite when everything passes.
+    #[inline]
     pub(crate) fn left(&self, spent: f64) -> f64 {
         match self.flow {
             Flow::Shut => 0.0,
@@ -375,6 +382,7 @@ impl View {
     }
 
     /// Whether less than half a bucket is left.
+    #[inline]
     pub(crate) fn runs_low(&self, spent: f64) -> bool {
         match self.flow {
             Flow::At(rate) => self.left(spent) < self.burst.tokens(rate) / 2.0,

@@ -7,11 +7,13 @@ use super::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
 pub(super) struct AtomicF64(AtomicU64);
 
 impl AtomicF64 {
+    #[inline]
     pub(super) fn load(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Acquire))
     }
 
     /// Replaces `current`; else says what is there instead.
+    #[inline]
     pub(super) fn replace(&self, current: f64, new: f64) -> Result<(), f64> {
         self.0
             .compare_exchange_weak(
@@ -51,6 +53,7 @@ impl<const N: usize> Words<N> {
         }
     }
 
+    #[inline]
     pub(super) fn read(&self) -> [u64; N] {
         loop {
             let before = self.sequence.load(Ordering::Acquire);

@@ -276,10 +276,12 @@ impl Limiter {
         (now >= self.read().terms.ends).then(|| self.settings.fallback.get())
     }
 
+    #[inline]
     fn read(&self) -> Published {
         Published::from_words(self.published.read())
     }
 
+    #[inline]
     fn view(&self, published: &Published, now: Moment) -> View {
         published.terms.at(now, self.settings.burst.get())
     }

@@ -88,6 +88,7 @@ impl Published {
         ]
     }
 
+    #[inline]
     pub(super) fn from_words(words: [u64; WORDS]) -> Self {
         let [
             issued,
@@ -132,6 +133,7 @@ fn flow_to_bits(flow: Flow) -> u64 {
     .to_bits()
 }
 
+#[inline]
 fn flow_from_bits(bits: u64) -> Flow {
     let rate = f64::from_bits(bits);
     if rate.is_infinite() {

@@ -2,6 +2,7 @@
 
 mod attendance;
 mod local;
+mod name;
 
 use std::{fmt, sync::Arc};
 
@@ -14,6 +15,7 @@ pub(crate) use self::attendance::Attendance;
 use self::{
     attendance::GRACE,
     local::{Ages, Locals},
+    name::Name,
 };
 use super::{
     Limiter, LimiterSettings, Standing,
@@ -50,8 +52,8 @@ pub(crate) enum Nudge {
 /// Every limiter of the process. Whoever admits requests holds it; the worker does not, and sees that all are gone when the channel
 /// of the nudges closes.
 pub(crate) struct Registry {
-    /// The id stands in the entry, so that it is compared while the limiter is on its way from the memory.
-    limiters: HashMap<ResourceId, Arc<Limiter>, RandomState>,
+    /// The name stands in the entry, so that it is compared while the limiter is on its way from the memory.
+    limiters: HashMap<Name, Arc<Limiter>, RandomState>,
     room: Room,
     source: Source,
     meters: Meters,
@@ -81,17 +83,18 @@ impl Registry {
     /// The limiter of a key made of a request; `None` when there is none yet, and no room for another.
     ///
     /// `settings` count only when it is made.
+    #[inline]
     pub(crate) fn keyed<'f>(
         &self,
         found: &'f Found<'_>,
-        resource: &str,
+        resource: &[u8],
         settings: &Arc<LimiterSettings>,
     ) -> Option<&'f Arc<Limiter>> {
         loop {
             if let Some(limiter) = found.get(resource) {
                 return Some(limiter);
             }
-            let resource = ResourceId::new(resource).ok()?;
+            let resource = ResourceId::new(str::from_utf8(resource).ok()?).ok()?;
             self.forget_idle(clock::now());
             if !self.take_room() {
                 return None;
@@ -108,7 +111,7 @@ impl Registry {
         settings: &Arc<LimiterSettings>,
     ) -> &'f Arc<Limiter> {
         loop {
-            if let Some(limiter) = found.get(resource.as_str()) {
+            if let Some(limiter) = found.get(resource.as_str().as_bytes()) {
                 return limiter;
             }
             self.make(resource.clone(), settings, SPARE);
@@ -206,13 +209,13 @@ impl Registry {
     }
 
     fn insert(&self, limiter: &Arc<Limiter>) -> bool {
-        let id = limiter.resource().clone();
+        let name = Name::from(limiter.resource());
         let limiters = self.limiters.pin();
-        limiters.try_insert(id, Arc::clone(limiter)).is_ok()
+        limiters.try_insert(name, Arc::clone(limiter)).is_ok()
     }
 
     fn find(&self, resource: &str) -> Option<Arc<Limiter>> {
-        self.found().get(resource).map(Arc::clone)
+        self.found().get(resource.as_bytes()).map(Arc::clone)
     }
 
     /// Forgets a limiter that is idle, unless it is fixed or somebody waits; says whether it did.
@@ -223,7 +226,8 @@ impl Registry {
         let Some(before) = limiter.tenure.retire() else {
             return false;
         };
-        self.limiters.pin().remove(limiter.resource().as_str());
+        let name = limiter.resource().as_str().as_bytes();
+        self.limiters.pin().remove(name);
         self.give_room(before);
         true
     }
@@ -245,6 +249,7 @@ impl Registry {
     }
 
     /// Lets the worker know what a try has shown: that more is wanted. And whoever reads the log, that there is none.
+    #[inline]
     pub(crate) fn tried(&self, limiter: &Arc<Limiter>, more: bool, now: Moment) {
         if let Source::Worker { attendance, .. } = &self.source {
             attendance.needed(now);
@@ -288,11 +293,12 @@ impl Drop for Registry {
 
 /// Limiters that are borrowed from the registry: none that was found is dropped before this is, even if it is forgotten meanwhile.
 pub(crate) struct Found<'r> {
-    limiters: HashMapRef<'r, ResourceId, Arc<Limiter>, RandomState, LocalGuard<'r>>,
+    limiters: HashMapRef<'r, Name, Arc<Limiter>, RandomState, LocalGuard<'r>>,
 }
 
 impl Found<'_> {
-    fn get(&self, resource: &str) -> Option<&Arc<Limiter>> {
+    #[inline]
+    fn get(&self, resource: &[u8]) -> Option<&Arc<Limiter>> {
         self.limiters.get(resource)
     }
 }

@@ -112,6 +112,7 @@ impl Burst {
     }
 
     /// The tokens that a bucket of this rate holds: at least one, so that a rate below one request a burst still admits.
+    #[inline]
     pub(crate) fn tokens(self, rate: f64) -> f64 {
         (rate * self.0).max(1.0)
     }

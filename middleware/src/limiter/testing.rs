@@ -75,7 +75,8 @@ impl Registry {
         resource: &str,
         settings: &Arc<LimiterSettings>,
     ) -> Option<Arc<Limiter>> {
-        self.keyed(&self.found(), resource, settings).cloned()
+        self.keyed(&self.found(), resource.as_bytes(), settings)
+            .cloned()
     }
 
     /// The limiter of the keys without room, for longer than a decision takes.

@@ -1,7 +1,7 @@
 //! The whole layer around a service that does nothing, beside tower_governor and beside nothing: what a request pays for wearing it.
 //!
-//! Both make their key of the same header and hold it to one limit. Ours adds `RateLimit` and `RateLimit-Policy` to every response;
-//! tower_governor adds its own two only with `use_headers`.
+//! Both make their key of the same header and hold it to one limit. Ours adds `RateLimit` and `RateLimit-Policy` to every response
+//! unless it is told not to, tower_governor its own only with `use_headers`: each is compared with its like.
 
 mod leased;
 
@@ -42,37 +42,39 @@ fn main() {
 
 fn admitted(rounds: usize, requests: usize) {
     let process = Leased::new(1e9);
-    let mut ours = ours(&process).layer(Nothing);
+    let ours = ours(&process);
+    let mut ours_silent = ours.clone().headers(false).layer(Nothing);
+    let mut ours = ours.layer(Nothing);
     let (theirs, with_headers) = theirs(Duration::from_nanos(1), 1_000_000_000);
     let (mut theirs, mut with_headers) = (theirs.layer(Nothing), with_headers.layer(Nothing));
-    let [bare, ours, theirs, with_headers] = take_turns(
+    let [bare, ours_silent, theirs, ours, with_headers] = take_turns(
         rounds,
         [
             &mut || call(requests, &mut Nothing, StatusCode::OK),
-            &mut || call(requests, &mut ours, StatusCode::OK),
+            &mut || call(requests, &mut ours_silent, StatusCode::OK),
             &mut || call(requests, &mut theirs, StatusCode::OK),
+            &mut || call(requests, &mut ours, StatusCode::OK),
             &mut || call(requests, &mut with_headers, StatusCode::OK),
         ],
     );
-    let ours = ours.minus(&bare);
     let mut table = Table::new(
         "The whole layer, admitted: what comes on top of the bare service",
         "ns a request",
     );
     table.add(Row::figure("bare service", &bare, Target::None));
     table.add(Row::ratio(
-        "layer",
-        &ours,
+        "layer, without headers",
+        &ours_silent.minus(&bare),
         "tower_governor",
         &theirs.minus(&bare),
         Target::AtMost(0.7),
     ));
     table.add(Row::ratio(
         "layer",
-        &ours,
+        &ours.minus(&bare),
         "tower_governor, with headers",
         &with_headers.minus(&bare),
-        Target::None,
+        Target::AtMost(0.7),
     ));
     table.print();
 }

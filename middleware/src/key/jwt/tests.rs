@@ -64,9 +64,10 @@ fn sub_of(verifier: &JwtVerifier, authorization: &str) -> (String, Made) {
     let callers = Callers::new().jwt(verifier.clone());
     let request = Request::builder().header("authorization", authorization);
     let request = request.body(()).unwrap();
-    let mut id = String::new();
+    let mut id = Vec::new();
     let key = Key::template("{jwt:sub}").unwrap();
     let made = key.write(&RequestHead::of(&request).seen_by(&callers), &mut id);
+    let id = String::from_utf8(id).unwrap();
     (id, made)
 }
 

@@ -4,9 +4,9 @@ use super::*;
 use crate::{ForwardedHeader, TrustedProxies};
 
 fn id_of(key: &Key, callers: &Callers, request: &Request<()>) -> String {
-    let mut id = String::new();
+    let mut id = Vec::new();
     key.write(&RequestHead::of(request).seen_by(callers), &mut id);
-    id
+    String::from_utf8(id).unwrap()
 }
 
 fn request(headers: &[(&str, &str)]) -> Request<()> {

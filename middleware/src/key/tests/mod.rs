@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use super::*;
 
 fn made(key: &Key, request: &Request<()>) -> (String, Made) {
-    let mut id = "left over".to_owned();
+    let mut id = b"left over".to_vec();
     let made = key.write(&RequestHead::of(request), &mut id);
-    (id, made)
+    (String::from_utf8(id).unwrap(), made)
 }
 
 fn id(key: &Key, request: &Request<()>) -> String {
