@@ -125,9 +125,10 @@ impl Core {
         std::mem::take(&mut self.notices)
     }
 
+    /// Decides what a holder that asks gets of one resource.
     fn refresh(
         &mut self,
-        holder: &HolderId,
+        holder: HolderKey,
         id: &ResourceId,
         ask: &Ask<'_>,
         now: Moment,
@@ -143,19 +144,17 @@ impl Core {
             .expire_some(now, |holder| holders.left(holder, key));
         self.counts.leases = (self.counts.leases + live.resource.len()).saturating_sub(before);
 
-        let holder_key = holders.find_or_add(holder);
-        if !live.resource.knows(holder_key) {
+        if !live.resource.knows(holder) {
             if self.counts.leases >= self.settings.max_leases {
-                holders.drop_if_idle(holder_key);
                 let clients = live.resource.clients();
                 self.wake(key);
                 self.forget_if_empty(key, now);
                 return self.full(id, clients);
             }
-            holders.joined(holder_key, key);
+            holders.joined(holder, key);
             self.counts.leases = self.counts.leases.saturating_add(1);
         }
-        let decision = live.resource.refresh(holder_key, ask, now);
+        let decision = live.resource.refresh(holder, ask, now);
         let clients = live.resource.clients();
         let feedback = live.resource.feedback(now);
         let granted = granted(id, live.resource.terms(), clients, decision, feedback);
@@ -177,12 +176,13 @@ impl Core {
         if outlived {
             self.notice(Notice::Outlived(id.clone()));
         }
-        if claim {
+        if claim && let Some(holder) = self.holders.id(holder) {
             let id = id.clone();
-            self.notice(match holder {
+            let notice = match holder {
                 HolderId::Client(client) => Notice::ExcessClaimOfClient(id, client.clone()),
                 HolderId::Node(node) => Notice::ExcessClaimOfNode(id, node.clone()),
-            });
+            };
+            self.notice(notice);
         }
         self.wake(key);
         granted

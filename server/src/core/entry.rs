@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use doorman_openapi::{
     Band, Capacity, ClientCount, HolderKind, HolderView, Moment, Reason, Seconds,
 };
+use smallvec::SmallVec;
 
 use super::{
     booking::Booking,
@@ -49,7 +50,8 @@ pub(super) struct Entry {
     pub(super) alarm: Moment,
     /// A released entry keeps its order until then, so that a late request does not bring the lease back.
     pub(super) released_until: Moment,
-    bands: Vec<BandEntry>,
+    /// A client has one: it lies here, not behind a pointer.
+    bands: SmallVec<[BandEntry; 1]>,
 }
 
 impl Entry {
@@ -64,7 +66,7 @@ impl Entry {
             decided: None,
             alarm: Moment::NEVER,
             released_until: Moment::ORIGIN,
-            bands: Vec::new(),
+            bands: SmallVec::new(),
         }
     }
 

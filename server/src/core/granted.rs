@@ -62,6 +62,12 @@ impl Granted {
         }
     }
 
+    /// When the lease ends by the wall clock, of which `unix_now` is the time now, both in Unix seconds.
+    #[must_use]
+    pub fn expiry_time(&self, unix_now: u64) -> u64 {
+        unix_now.saturating_add(self.lease_length.get() as u64)
+    }
+
     /// The answer as it goes over the wire. `unix_now` is the wall clock in Unix seconds: the end it gives is for people only.
     #[must_use]
     pub fn into_answer(self, unix_now: u64) -> Answer {
@@ -70,7 +76,7 @@ impl Granted {
                 capacity: self.capacity,
                 lease_length: self.lease_length,
                 refresh_interval: self.refresh_interval,
-                expiry_time: unix_now.saturating_add(self.lease_length.get() as u64),
+                expiry_time: self.expiry_time(unix_now),
             },
             reason: self.reason,
             template: self

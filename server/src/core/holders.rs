@@ -43,6 +43,8 @@ pub(super) struct Holders {
     /// Identifiers come from clients: hashed with a seed of this process.
     by_id: SteadyMap<HolderId, HolderKey, foldhash::quality::RandomState>,
     holders: Slab<Holder>,
+    /// Who asks just now is known, though it may be in no books yet, or no longer.
+    asks: Option<HolderKey>,
 }
 
 impl Holders {
@@ -52,6 +54,20 @@ impl Holders {
 
     pub(super) fn id(&self, key: HolderKey) -> Option<&HolderId> {
         self.holders.get(key as usize).map(|holder| &holder.id)
+    }
+
+    /// The holder begins to ask: its key, a new one if need be, is good until [`Self::has_asked`].
+    pub(super) fn asks(&mut self, id: &HolderId) -> HolderKey {
+        let key = self.find_or_add(id);
+        self.asks = Some(key);
+        key
+    }
+
+    /// Nobody asks any longer; a holder that did and is in no books is forgotten.
+    pub(super) fn has_asked(&mut self) {
+        if let Some(key) = self.asks.take() {
+            self.forget_if_idle(key);
+        }
     }
 
     /// The holder's key, a new one if need be.
@@ -75,27 +91,24 @@ impl Holders {
         }
     }
 
-    /// The resource has the holder no longer; one that is in no books is forgotten.
+    /// The resource has the holder no longer; one that is in no books, and does not ask, is forgotten.
     pub(super) fn left(&mut self, key: HolderKey, resource: u32) {
         let Some(holder) = self.holders.get_mut(key as usize) else {
             return;
         };
         holder.resources.remove(&resource);
-        if holder.resources.is_empty() {
-            self.by_id.remove(&holder.id);
-            self.holders.remove(key as usize);
+        if self.asks != Some(key) {
+            self.forget_if_idle(key);
         }
     }
 
-    /// Forgets a holder that never got into any books.
-    pub(super) fn drop_if_idle(&mut self, key: HolderKey) {
-        if self
-            .holders
-            .get(key as usize)
-            .is_some_and(|holder| holder.resources.is_empty())
+    /// Forgets a holder that is in no books.
+    fn forget_if_idle(&mut self, key: HolderKey) {
+        if let Some(holder) = self.holders.get(key as usize)
+            && holder.resources.is_empty()
         {
-            let holder = self.holders.remove(key as usize);
             self.by_id.remove(&holder.id);
+            self.holders.remove(key as usize);
         }
     }
 
@@ -107,5 +120,32 @@ impl Holders {
             .zip(from)
             .map(|(holder, from)| holder.resources.range(from..));
         rest.into_iter().flatten().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_is_known_until_it_has_asked() {
+        let mut holders = Holders::default();
+        let id = HolderId::Client(ClientId::new("a").unwrap());
+        let key = holders.asks(&id);
+        assert_eq!(holders.find(&id), Some(key));
+        holders.has_asked();
+        assert_eq!(holders.find(&id), None);
+
+        let key = holders.asks(&id);
+        holders.joined(key, 7);
+        holders.has_asked();
+        assert_eq!(holders.asks(&id), key);
+        holders.left(key, 7);
+        // Another comes, and takes no key that is in use.
+        let other = HolderId::Client(ClientId::new("b").unwrap());
+        assert_ne!(holders.find_or_add(&other), key);
+        assert_eq!(holders.id(key), Some(&id));
+        holders.has_asked();
+        assert_eq!(holders.find(&id), None);
     }
 }

@@ -6,10 +6,18 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use doorman_openapi::{CapacityRequest, CapacityResponse, ReleaseRequest, ReleaseResponse, paths};
+use doorman_openapi::{
+    CapacityRequest, CapacityResponse, HolderKind, ReleaseRequest, ReleaseResponse, paths,
+};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{extract::Checked, failures::OfALease, refusal::Refusal, reply::Fresh};
+use super::{
+    extract::Checked,
+    failures::OfALease,
+    leases,
+    refusal::Refusal,
+    reply::{Fresh, Written},
+};
 use crate::{app::App, clock};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -77,25 +85,15 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 async fn lease_capacity(
     State(app): State<Arc<App>>,
     Checked(request): Checked<CapacityRequest>,
-) -> Result<Fresh<CapacityResponse>, Refusal> {
+) -> Result<Written, Refusal> {
     let granted = app
         .grant(request.resources.len(), |core, from, now| {
             core.refresh_client_part(&request, from, now)
         })
         .await?;
     let unix_now = clock::unix_seconds();
-    let resources: Vec<_> = granted
-        .into_iter()
-        .map(|granted| granted.into_answer(unix_now))
-        .collect();
-    Ok(Fresh::of_leases(
-        resources.len(),
-        CapacityResponse {
-            node: app.about().node.clone(),
-            epoch: app.about().epoch,
-            resources,
-        },
-    ))
+    let answer = leases::write(app.about(), HolderKind::Client, &granted, unix_now);
+    Ok(Written(answer))
 }
 
 /// Give a client's leases back

@@ -8,8 +8,16 @@ use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 /// Writes a value into a buffer that has so much room from the start.
 pub(super) fn write<T: Serialize>(value: &T, room: usize) -> serde_json::Result<Vec<u8>> {
     let mut text = Vec::with_capacity(room);
-    value.serialize(&mut Serializer::with_formatter(&mut text, Brisk))?;
+    append(&mut text, value)?;
     Ok(text)
+}
+
+/// Writes a value behind what is there.
+pub(super) fn append<T: Serialize + ?Sized>(
+    text: &mut Vec<u8>,
+    value: &T,
+) -> serde_json::Result<()> {
+    value.serialize(&mut Serializer::with_formatter(text, Brisk))
 }
 
 struct Brisk;

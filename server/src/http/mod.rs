@@ -1,7 +1,8 @@
 //! The HTTP shell around the core.
 //!
 //! A request walks `mod` (the router) → `extract` (`media`, `body`, `read`, `query`: untrusted bytes to checked values) → a handler
-//! (`capacity`, `server_capacity`, `resources`, `templates`, `rules`, `rule`, `history`, `about`, `probes`, `metrics`) → the books → `reply` or `conditional` →
+//! (`capacity`, `server_capacity`, `resources`, `templates`, `rules`, `rule`, `history`, `about`, `probes`, `metrics`) → the books →
+//! `leases`, `reply` or `conditional` →
 //! `answers` (the room for what clients have yet to take), or `refusal` when anything is wrong on the way. Every handler is registered
 //! together with its documentation; `document` adds what they share.
 
@@ -18,6 +19,7 @@ mod extract;
 mod failures;
 mod history;
 mod json;
+mod leases;
 mod media;
 mod metrics;
 mod probes;

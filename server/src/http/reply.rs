@@ -11,31 +11,30 @@ use super::json;
 
 /// How much room an answer has from the start, so that a small one is not moved while it grows.
 const ROOM: usize = 1024;
-/// How much the answer for one resource takes, more or less.
-const ROOM_OF_A_LEASE: usize = 288;
 
-/// A JSON answer that no cache may keep: leases, and what is true only now.
+/// A JSON answer that no cache may keep: what is true only now.
 #[derive(Debug)]
-pub(crate) struct Fresh<T> {
-    answer: T,
-    room: usize,
-}
+pub(crate) struct Fresh<T>(T);
 
 impl<T> Fresh<T> {
     pub(crate) fn new(answer: T) -> Self {
-        Self { answer, room: ROOM }
-    }
-
-    /// An answer that speaks of so many leases.
-    pub(crate) fn of_leases(leases: usize, answer: T) -> Self {
-        let room = ROOM.saturating_add(leases.saturating_mul(ROOM_OF_A_LEASE));
-        Self { answer, room }
+        Self(answer)
     }
 }
 
 impl<T: Serialize> IntoResponse for Fresh<T> {
     fn into_response(self) -> Response<Body> {
-        match json::write(&self.answer, self.room) {
+        Written(json::write(&self.0, ROOM)).into_response()
+    }
+}
+
+/// The same, written already: leases.
+#[derive(Debug)]
+pub(super) struct Written(pub(super) serde_json::Result<Vec<u8>>);
+
+impl IntoResponse for Written {
+    fn into_response(self) -> Response<Body> {
+        match self.0 {
             Ok(body) => {
                 let mut response = Response::new(Body::from(body));
                 let headers = response.headers_mut();

@@ -7,12 +7,18 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use doorman_openapi::{
-    ReleaseResponse, ServerAnswer, ServerCapacityRequest, ServerCapacityResponse,
+    HolderKind, ReleaseResponse, ServerCapacityRequest, ServerCapacityResponse,
     ServerReleaseRequest, paths,
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{extract::Checked, failures::OfALease, refusal::Refusal, reply::Fresh};
+use super::{
+    extract::Checked,
+    failures::OfALease,
+    leases,
+    refusal::Refusal,
+    reply::{Fresh, Written},
+};
 use crate::{app::App, clock};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -90,28 +96,15 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 async fn lease_server_capacity(
     State(app): State<Arc<App>>,
     Checked(request): Checked<ServerCapacityRequest>,
-) -> Result<Fresh<ServerCapacityResponse>, Refusal> {
+) -> Result<Written, Refusal> {
     let granted = app
         .grant(request.resources.len(), |core, from, now| {
             core.refresh_node_part(&request, from, now)
         })
         .await?;
     let unix_now = clock::unix_seconds();
-    let resources: Vec<_> = granted
-        .into_iter()
-        .map(|granted| ServerAnswer {
-            algorithm: granted.algorithm.clone(),
-            answer: granted.into_answer(unix_now),
-        })
-        .collect();
-    Ok(Fresh::of_leases(
-        resources.len(),
-        ServerCapacityResponse {
-            node: app.about().node.clone(),
-            epoch: app.about().epoch,
-            resources,
-        },
-    ))
+    let answer = leases::write(app.about(), HolderKind::Node, &granted, unix_now);
+    Ok(Written(answer))
 }
 
 /// Give a node's leases back

@@ -32,10 +32,12 @@ impl Core {
         from: usize,
         now: Moment,
     ) -> Vec<Granted> {
-        let holder = HolderId::Client(request.client_id.clone());
+        let holder = self
+            .holders
+            .asks(&HolderId::Client(request.client_id.clone()));
         let order = Order::of_client(request.seq);
         let part = request.resources.iter().skip(from).take(self.part());
-        part.map(|asked| {
+        let granted = part.map(|asked| {
             let band = Band {
                 priority: asked.priority,
                 num_clients: ClientCount::ONE,
@@ -49,9 +51,11 @@ impl Core {
                 outstanding: asked.outstanding,
                 used: asked.used,
             };
-            self.refresh(&holder, &asked.resource_id, &ask, now)
-        })
-        .collect()
+            self.refresh(holder, &asked.resource_id, &ask, now)
+        });
+        let granted = granted.collect();
+        self.holders.has_asked();
+        granted
     }
 
     /// Decides what a node gets, for each resource it asks for, in the order of the request.
@@ -68,10 +72,10 @@ impl Core {
         from: usize,
         now: Moment,
     ) -> Vec<Granted> {
-        let holder = HolderId::Node(request.node_id.clone());
+        let holder = self.holders.asks(&HolderId::Node(request.node_id.clone()));
         let order = Order::of_node(request.epoch, request.seq);
         let part = request.resources.iter().skip(from).take(self.part());
-        part.map(|asked| {
+        let granted = part.map(|asked| {
             let ask = Ask {
                 order,
                 bands: &asked.wants,
@@ -81,9 +85,11 @@ impl Core {
                 outstanding: asked.outstanding,
                 used: asked.used,
             };
-            self.refresh(&holder, &asked.resource_id, &ask, now)
-        })
-        .collect()
+            self.refresh(holder, &asked.resource_id, &ask, now)
+        });
+        let granted = granted.collect();
+        self.holders.has_asked();
+        granted
     }
 
     /// Takes a client's leases back; what it does not have is not missed.
