@@ -12,6 +12,7 @@ use crate::{
     node::Node,
     read::{self, Read},
     version::Version,
+    yaml,
 };
 
 #[cfg(test)]
@@ -104,6 +105,12 @@ impl Document {
     #[must_use]
     pub fn built_in() -> Self {
         Self::parse(Self::BUILT_IN).expect("the built-in document is valid")
+    }
+
+    /// The document as YAML, with every default written out. Comments of what it was read from are not kept.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        yaml::write(self)
     }
 
     /// The templates, in the order of the document.

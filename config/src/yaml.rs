@@ -1,4 +1,4 @@
-//! The one door to the YAML parser: untrusted text in, a bounded tree with positions out.
+//! The one door to the YAML library: untrusted text in, a bounded tree with positions out; and what is written for people.
 //!
 //! JSON comes through the same door, since YAML 1.2 contains it.
 
@@ -38,6 +38,12 @@ pub(crate) fn parse(text: &str) -> Result<Node, Faults> {
         Ok(root) => Ok(node(root, text)),
         Err(error) => Err(fault(&error, text).into()),
     }
+}
+
+/// Writes what is read again as the same.
+pub(crate) fn write<T: serde::Serialize>(value: &T) -> String {
+    // Text, numbers that are finite, and names: nothing that could fail to be written.
+    serde_saphyr::to_string(value).unwrap_or_default()
 }
 
 fn options() -> Options {

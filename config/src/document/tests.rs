@@ -447,7 +447,7 @@ proptest! {
         globs in globs(),
         capacity in 0.0..1e15_f64,
         safe in proptest::option::of(prop_oneof![Just(-1.0), 0.0..1e15_f64]),
-        description in proptest::option::of("\\PC{0,20}"),
+        description in proptest::option::of("\\PC{0,20}|[0-9~*&!?|>'\"%@`#:{}\\[\\], \\-]{0,6}|true|null|No|0x1f|1e3|---"),
         (kind, lease, refresh) in (0..4, 1.0..1e6_f64, 0.001..1.0_f64),
         (learning, minimum) in (proptest::option::of(0.001..1e6_f64), 0.0..1.0_f64),
         surplus in proptest::option::of(0.0..=1.0_f64),
@@ -478,9 +478,11 @@ proptest! {
             })
             .collect();
         let document = parse(&serde_json::json!({"resources": resources}).to_string());
-        let again = parse(&serde_json::to_string(&document).unwrap());
-        prop_assert_eq!(&again, &document);
-        prop_assert_eq!(again.version(), document.version());
+        for written in [document.to_json(), document.to_yaml()] {
+            let again = parse(&written);
+            prop_assert_eq!(&again, &document);
+            prop_assert_eq!(again.version(), document.version());
+        }
     }
 }
 

@@ -69,6 +69,21 @@ impl Client {
         self.answer(request).await
     }
 
+    /// Puts a text, which is JSON, at a path, if what is there still has this version.
+    pub(super) async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        version: &str,
+        text: String,
+    ) -> Result<T, Failure> {
+        let request = self
+            .request(Method::PUT, path)
+            .header("content-type", "application/json")
+            .header("if-match", format!("\"{version}\""))
+            .body(text);
+        self.answer(request).await
+    }
+
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.server))
     }

@@ -5,11 +5,16 @@
 mod banner;
 mod check;
 mod client;
+mod export;
 mod failure;
+mod history;
+mod import;
 mod lease;
+mod place;
 mod serve;
 mod show;
 mod table;
+mod time;
 
 use std::{
     io::{self, Write},
@@ -27,6 +32,8 @@ Examples:
   doorman check limits.yaml                  say what is wrong with it, and where
   doorman get db --wants 50                  lease capacity, once
   doorman show                               look at all live resources
+  doorman export > limits.yaml               print the document of a running server
+  doorman import limits.yaml --dry-run       say what would change with another one
 
 Every flag is also read from the environment: --data-dir from DOORMAN_DATA_DIR.
 Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 3 no answer from the server.";
@@ -47,6 +54,12 @@ enum Command {
     Serve(serve::Arguments),
     /// Say what is wrong with a document, and where
     Check(check::Arguments),
+    /// Put a document in force, in place of the one that is
+    Import(import::Arguments),
+    /// Print the document that is in force
+    Export(export::Arguments),
+    /// Say who changed what of the document, and when
+    History(history::Arguments),
     /// Print the OpenAPI document
     Openapi,
     /// Lease capacity for one resource, once
@@ -69,6 +82,9 @@ impl Cli {
         let answer = match self.command.unwrap_or(Command::Serve(self.serve)) {
             Command::Serve(arguments) => return serve::run(arguments),
             Command::Check(arguments) => check::run(&arguments)?,
+            Command::Import(arguments) => client::block_on(import::run(arguments))?,
+            Command::Export(arguments) => client::block_on(export::run(arguments))?,
+            Command::History(arguments) => client::block_on(history::run(arguments))?,
             Command::Openapi => doorman_server::openapi_json(),
             Command::Get(arguments) => client::block_on(lease::get(arguments))?,
             Command::Release(arguments) => client::block_on(lease::release(arguments))?,

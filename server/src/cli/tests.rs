@@ -1,6 +1,7 @@
 //! Commands as they are typed, against a server.
 
 use clap::CommandFactory;
+use doorman_config::Source;
 use doorman_server::{Server, Settings};
 use tempfile::TempDir;
 
@@ -12,11 +13,18 @@ fn parse(line: &str) -> Cli {
 
 /// Runs a command that asks the server at this address.
 async fn ask(address: &str, line: &str) -> Result<String, Failure> {
-    let cli = parse(&format!("doorman {line} --server {address}"));
+    run(&format!("doorman {line} --server {address}")).await
+}
+
+async fn run(line: &str) -> Result<String, Failure> {
+    let cli = parse(line);
     match cli.command.unwrap() {
         Command::Get(arguments) => lease::get(arguments).await,
         Command::Release(arguments) => lease::release(arguments).await,
         Command::Show(arguments) => show::run(arguments).await,
+        Command::Import(arguments) => import::run(arguments).await,
+        Command::Export(arguments) => export::run(arguments).await,
+        Command::History(arguments) => history::run(arguments).await,
         other => panic!("asks no server: {other:?}"),
     }
 }
@@ -27,6 +35,7 @@ async fn with_server(test: impl AsyncFnOnce(String)) {
     let server = Server::bind(Settings {
         listen: ([127, 0, 0, 1], 0).into(),
         data_dir: home.path().join("data"),
+        follows: Some(Source::Sqlite(home.path().join("doorman.db"))),
         ..Settings::default()
     })
     .await
@@ -200,4 +209,123 @@ fn the_faults_of_a_document_are_told_line_by_line() {
         failure.contains("limits.yaml:3:25: rules[0] \"a\": resorce:"),
         "{failure}"
     );
+}
+
+/// Writes a document with this capacity for everything, and a rule.
+fn limits(home: &TempDir, capacity: u32) -> String {
+    let file = home.path().join(format!("limits-{capacity}.yaml"));
+    let text = format!(
+        "resources:\n- {{identifier_glob: '*', capacity: {capacity}, algorithm: {{kind: FAIR_SHARE}}}}\n\
+         rules:\n- {{name: all, service: shop, resource: db}}\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+#[tokio::test]
+async fn a_document_is_imported_and_exported_and_remembered() {
+    with_server(async |address| {
+        let home = TempDir::new().unwrap();
+        ask(&address, "get db --wants 50 --client c").await.unwrap();
+        let file = limits(&home, 20);
+        let tried = ask(&address, &format!("import {file} --dry-run"))
+            .await
+            .unwrap();
+        for line in [
+            r#"would change: rule "all" added"#,
+            "db: capacity: 1000 → 20 (1 client has 50)",
+        ] {
+            assert!(
+                tried.lines().any(|it| it.trim().starts_with(line)),
+                "{line}: {tried}"
+            );
+        }
+        assert!(
+            ask(&address, "export")
+                .await
+                .unwrap()
+                .contains("capacity: 1000")
+        );
+
+        let said = ask(&address, &format!("import {file}")).await.unwrap();
+        assert!(said.contains(r#"changed: rule "all" added"#), "{said}");
+        let said = ask(&address, &format!("import {file}")).await.unwrap();
+        assert!(said.starts_with("nothing to change"), "{said}");
+
+        let json = ask(&address, "export --json").await.unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["resources"][0]["capacity"], 20.0);
+        let yaml = home.path().join("exported.yaml");
+        std::fs::write(&yaml, ask(&address, "export").await.unwrap()).unwrap();
+        let said = ask(&address, &format!("import {}", yaml.display()))
+            .await
+            .unwrap();
+        assert!(said.starts_with("nothing to change"), "{said}");
+
+        let history = ask(&address, "history").await.unwrap();
+        let first: Vec<_> = history.lines().next().unwrap().split('\t').collect();
+        assert_eq!((first[0], first[2]), ("2", "anonymous"), "{history}");
+        assert_eq!(history.lines().count(), 2);
+        assert_eq!(
+            ask(&address, "history --limit 1")
+                .await
+                .unwrap()
+                .lines()
+                .count(),
+            1
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_store_of_a_server_that_does_not_run_is_worked_on_and_that_of_one_that_runs_is_not() {
+    let home = TempDir::new().unwrap();
+    let store = home.path().join("doorman.db").display().to_string();
+    let none = run(&format!("doorman export --store {store}"))
+        .await
+        .unwrap_err();
+    assert!(none.to_string().contains("no store"), "{none}");
+    for capacity in [20, 30] {
+        let file = limits(&home, capacity);
+        let said = run(&format!("doorman import {file} --store {store}"))
+            .await
+            .unwrap();
+        assert!(said.contains("version"), "{said}");
+    }
+    let file = limits(&home, 40);
+    let tried = run(&format!("doorman import {file} --store {store} --dry-run")).await;
+    assert!(tried.unwrap().contains("capacity: 30 → 40"));
+    let exported = run(&format!("doorman export --store {store}"))
+        .await
+        .unwrap();
+    assert!(exported.contains("capacity: 30"), "{exported}");
+    let past = run(&format!("doorman export --store {store} --revision 1"))
+        .await
+        .unwrap();
+    assert!(past.contains("capacity: 20"), "{past}");
+    let history = run(&format!("doorman history --store {store}"))
+        .await
+        .unwrap();
+    assert_eq!(history.lines().count(), 2, "{history}");
+    assert!(history.contains("doorman import by "), "{history}");
+
+    let server = Server::bind(Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: home.path().join("data"),
+        follows: Some(Source::Sqlite(store.clone().into())),
+        ..Settings::default()
+    });
+    let server = server.await.unwrap();
+    let file = limits(&home, 50);
+    let refused = run(&format!("doorman import {file} --store {store}"))
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("in use"), "{refused}");
+    assert!(
+        run(&format!("doorman export --store {store}"))
+            .await
+            .is_ok()
+    );
+    drop(server);
 }
