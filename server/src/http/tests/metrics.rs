@@ -123,6 +123,25 @@ async fn say_what_the_server_did_and_what_it_holds() {
 }
 
 #[tokio::test]
+async fn tell_every_call_of_the_api_apart() {
+    let router = router();
+    let document = get(&router, "/openapi.json").await.json();
+    let calls = document["paths"].as_object().unwrap();
+    for call in calls.keys() {
+        let mut path = call.clone();
+        while let (Some(from), Some(to)) = (path.find('{'), path.find('}')) {
+            path.replace_range(from..=to, "a");
+        }
+        get(&router, &path).await;
+    }
+    let samples = scrape(&router).await;
+    for call in calls.keys() {
+        let series = format!(r#"doorman_http_requests_total{{method="GET",route="{call}"}}"#);
+        assert!(samples.contains_key(&series), "{series} in {samples:#?}");
+    }
+}
+
+#[tokio::test]
 async fn count_every_exception_from_the_promise() {
     let app = app();
     let router = super::super::router(Arc::clone(&app));
