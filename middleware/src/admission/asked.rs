@@ -143,14 +143,22 @@ pub(super) fn take(
     now: Moment,
 ) -> Result<(), Box<Denial>> {
     let mut refusing = None;
+    // Whom shadows have asked in vain.
+    let mut in_vain: SmallVec<[Arc<Limiter>; 1]> = SmallVec::new();
     asked.retain(|one| {
         if refusing.is_some() {
             return true;
         }
         match one.take(common, &patience, now) {
-            Ok(()) => true,
+            Ok(()) if !in_vain.iter().any(|it| Arc::ptr_eq(it, one.limiter())) => true,
             Err(_) if one.armed.is_shadow() => {
                 // It has no more say.
+                one.armed.meter.count(Outcome::Shadow);
+                in_vain.push(Arc::clone(one.limiter()));
+                false
+            }
+            // A shadow that rides on one of them. Nothing in earnest does: it takes for the shadows.
+            Ok(()) => {
                 one.armed.meter.count(Outcome::Shadow);
                 false
             }

@@ -35,8 +35,8 @@ impl Question<'_> {
 /// Asks one question more.
 ///
 /// What several limits ask of one limiter is asked by the first of them, for all. Taken one by one it might never be: a bucket that holds
-/// no more than one token lets a dear request pass when it is full, but no second one. And a limit that is only tried out spends nothing
-/// of what another spends in earnest.
+/// no more than one token lets a dear request pass when it is full, but no second one. A limit that is only tried out spends nothing
+/// of what another spends in earnest; several of them count what they would refuse if all were in earnest.
 #[inline]
 pub(super) fn ask<'f>(questions: &mut Questions<'f>, mut question: Question<'f>) {
     for earlier in questions.iter_mut() {
@@ -44,10 +44,9 @@ pub(super) fn ask<'f>(questions: &mut Questions<'f>, mut question: Question<'f>)
             continue;
         }
         match (earlier.armed.is_shadow(), question.armed.is_shadow()) {
-            (true, true) => {}
             (true, false) => earlier.demand = None,
             (false, true) => question.demand = None,
-            (false, false) => {
+            (true, true) | (false, false) => {
                 if let Some(demand) = &mut earlier.demand
                     && let Some(more) = question.demand.take()
                 {

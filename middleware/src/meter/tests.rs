@@ -185,6 +185,18 @@ async fn what_a_shadow_would_have_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_shadows_on_one_resource_would_have_refused_together_counts_for_each() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let limits = ["a", "b"].map(|name| Limit::rate("api").named(name).on_limit(OnLimit::Shadow));
+    let service = limited(&one_a_second(), limits);
+    assert_eq!(admitted(&service, 3).await, 3);
+    for name in ["a", "b"] {
+        assert_outcomes(&counts, name, &[("admitted", 1), ("shadow", 2)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_that_are_missing_and_keys_without_room() {
     let counts = Counts::default();
     let _guard = counts.install();

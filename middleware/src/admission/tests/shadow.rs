@@ -23,6 +23,22 @@ async fn what_a_shadow_would_refuse_is_counted_and_passes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_on_one_resource_count_what_they_would_refuse_together() {
+    let registry = given(|_| Standing::Fixed { rate: 1.0 });
+    let limits = ["a", "b"].map(|name| shadow(Limit::rate("api").named(name)));
+    let service = limited(&registry, limits);
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(status(&service).await, 200);
+        let Tally { admitted, refused } = registry.known("api").tally();
+        told.push((admitted, refused));
+        advance(SECOND).await;
+    }
+    // In earnest one would go every two seconds, and take a token for each.
+    assert_eq!(told, [(2.0, 0.0), (2.0, 2.0), (4.0, 2.0), (4.0, 4.0)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shadow_leaves_the_other_limits_and_the_response_as_they_are() {
     let registry = given(|resource| Standing::Fixed {
         rate: match resource.as_str() {
