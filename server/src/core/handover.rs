@@ -28,8 +28,10 @@ pub enum UndividedRecord {
     },
     /// SUPPRESSION.
     Demand {
-        /// What was asked for in each of the last seconds, the newest first.
+        /// What was asked for in each of the last seconds, the newest first, which is in progress.
         asked: Vec<f64>,
+        /// When that began, in nanoseconds before the stop.
+        began_ago: u64,
     },
 }
 

@@ -55,17 +55,18 @@ impl RecentDemand {
         self.wants *= factor;
     }
 
-    /// What was asked for in each slot up to `now`, the newest first.
-    pub(super) fn hand_over(mut self, now: Moment) -> Vec<f64> {
+    /// What was asked for in each slot up to `now`, the newest first, and how many nanoseconds ago that began.
+    pub(super) fn hand_over(mut self, now: Moment) -> (Vec<f64>, u64) {
         self.advance(now);
-        self.slots.to_vec()
+        let began_ago = now.as_nanos().saturating_sub(self.began.as_nanos());
+        (self.slots.to_vec(), began_ago)
     }
 
     /// The demand that a predecessor knew when it stopped; what its holders want is told anew.
-    pub(super) fn taken_over(asked: &[f64], stopped: Moment) -> Self {
+    pub(super) fn taken_over(asked: &[f64], began_ago: u64, stopped: Moment) -> Self {
         let mut demand = Self::new(stopped);
-        // The slot that was in progress is over, for it is not known how much of it had passed.
-        for (slot, asked) in demand.slots.iter_mut().skip(1).zip(asked) {
+        demand.began = Moment::from_nanos(stopped.as_nanos().saturating_sub(began_ago));
+        for (slot, asked) in demand.slots.iter_mut().zip(asked) {
             *slot = asked.clamp(0.0, Capacity::MAX.get());
         }
         demand

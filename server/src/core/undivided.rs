@@ -109,9 +109,10 @@ impl Undivided {
     pub(super) fn hand_over(&self, terms: &Terms, now: Moment) -> Option<UndividedRecord> {
         match self {
             Self::No => None,
-            Self::Demand(demand) => Some(UndividedRecord::Demand {
-                asked: demand.clone().hand_over(now),
-            }),
+            Self::Demand(demand) => {
+                let (asked, began_ago) = demand.clone().hand_over(now);
+                Some(UndividedRecord::Demand { asked, began_ago })
+            }
             Self::Bucket(bucket) => Some(UndividedRecord::Bucket {
                 balance: Balance::saturating(bucket.left(terms.rate(), now)),
             }),
@@ -124,8 +125,8 @@ impl Undivided {
             (Self::Bucket(bucket), UndividedRecord::Bucket { balance }) => {
                 *bucket = SharedBucket::with(balance.get(), terms.rate(), stopped);
             }
-            (Self::Demand(demand), UndividedRecord::Demand { asked }) => {
-                **demand = RecentDemand::taken_over(asked, stopped);
+            (Self::Demand(demand), UndividedRecord::Demand { asked, began_ago }) => {
+                **demand = RecentDemand::taken_over(asked, *began_ago, stopped);
             }
             (Self::No | Self::Bucket(_) | Self::Demand(_), _) => {}
         }
