@@ -10,6 +10,7 @@
 )]
 
 mod fleet;
+mod grpc;
 mod hostile;
 mod hyper;
 mod idle;

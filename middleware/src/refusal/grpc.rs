@@ -3,6 +3,8 @@
 //! The form is that of a response of trailers only, in "gRPC over HTTP2" (PROTOCOL-HTTP2.md of grpc/grpc); gRPC-Web (PROTOCOL-WEB.md)
 //! takes the same in the headers. When to come back is told as proposal A6 has it.
 
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
@@ -14,6 +16,8 @@ const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// Printable ASCII stands for itself, but for the sign that begins what does not.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+
+const SOON: Duration = Duration::from_secs(1);
 
 /// The codes of statuses that a refusal may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +61,10 @@ pub(super) fn tell(headers: &mut HeaderMap, code: Code, message: &str) {
     }
 }
 
-/// Puts in when to come back.
-pub(super) fn push_back(headers: &mut HeaderMap, wait: std::time::Duration) {
+/// Puts in when to come back. An answer that is due at this moment is no reason to come back at once, which 0 would mean: then it is a
+/// second, as in `Retry-After`.
+pub(super) fn push_back(headers: &mut HeaderMap, wait: Duration) {
+    let wait = if wait.is_zero() { SOON } else { wait };
     // Whole milliseconds, rounded up, and no more than clients can read.
     let millis = wait.as_nanos().div_ceil(1_000_000);
     let millis = i32::try_from(millis).unwrap_or(i32::MAX);
