@@ -177,7 +177,7 @@ where
 const OTHER: &str = "other";
 
 /// The routes that are told apart; whatever else is asked for is one more.
-const ROUTES: [&str; 15] = [
+const ROUTES: [&str; 19] = [
     paths::CAPACITY,
     paths::CAPACITY_RELEASE,
     paths::SERVER_CAPACITY,
@@ -186,7 +186,11 @@ const ROUTES: [&str; 15] = [
     paths::RESOURCES,
     paths::RESOURCE,
     paths::RESOURCE_LEASES,
+    paths::TEMPLATES,
+    paths::TEMPLATE,
     paths::RULES,
+    paths::RULE,
+    paths::HISTORY,
     paths::STATUS,
     paths::LIVEZ,
     paths::READYZ,
