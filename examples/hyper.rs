@@ -1,6 +1,6 @@
 //! A service on plain hyper, without a framework, that wears the layer.
 //!
-//! Run with: `cargo run --example hyper -- --listen 127.0.0.1:8080 --server http://127.0.0.1:7300`
+//! Run with: `cargo run --example hyper`
 //!
 //! Then ask it: `curl -i http://127.0.0.1:8080/`. Each caller may ask it sixty times a minute, and the fleet as often as the control plane
 //! says of `api`; `curl http://127.0.0.1:8080/doorman` shows both. It needs no control plane to start; `cargo run --bin doorman` starts
@@ -41,10 +41,10 @@ const DRAIN: Duration = Duration::from_secs(10);
 )]
 struct Arguments {
     /// Where to listen; port 0 takes a free one, and the first line of output says which
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// The control plane
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7300")]
     server: String,
 }
 

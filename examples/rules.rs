@@ -1,11 +1,10 @@
 //! A service whose limits are not in its code: it follows the rules that the control plane has for it, as they change.
 //!
-//! Run with: `cargo run --bin doorman -- --config file:examples/rules.yaml`, and beside it
-//! `cargo run --example rules -- --listen 127.0.0.1:8080 --server http://127.0.0.1:7300`
+//! Run with: `cargo run --bin doorman -- --config file:examples/rules.yaml`, and beside it `cargo run --example rules`
 //!
-//! Then ask it a few times, `curl -i -H 'x-tenant: a' http://127.0.0.1:8080/orders/7`, edit `examples/rules.yaml`, and ask again some
-//! ten seconds later. `curl http://127.0.0.1:8080/doorman` shows which version of the rules it follows. Without the control plane it
-//! keeps the last ones that it knew.
+//! Then ask it a few times, `curl -i -H 'x-tenant: a' http://127.0.0.1:8080/orders/7`: of one tenant's requests the third in a second
+//! waits for its turn. Edit `examples/rules.yaml`, and ask again some ten seconds later. `curl http://127.0.0.1:8080/doorman` shows
+//! which version of the rules it follows. Without the control plane it keeps the last ones that it knew.
 
 use std::{
     error::Error,
@@ -25,10 +24,10 @@ use tower_doorman::{Doorman, Snapshot};
 #[command(name = "rules", about = "A service that follows rules")]
 struct Arguments {
     /// Where to listen; port 0 takes a free one, and the first line of output says which
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// The control plane
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7300")]
     server: String,
     /// What the service is called in the rules
     #[arg(long, value_name = "NAME", default_value = "orders")]

@@ -1,14 +1,10 @@
 //! Tenants, told apart by their tokens: each is limited over the whole fleet, however few requests a second that is and however many
 //! instances there are.
 //!
-//! Run with `cargo run --example tenants -- --listen 127.0.0.1:8081 --server http://127.0.0.1:7300`, or several of it on different
-//! ports, beside a control plane with the document `examples/tenants.yaml`:
+//! Run with: `cargo run --bin doorman -- --config file:examples/tenants.yaml`, and beside it
+//! `cargo run --example tenants -- --listen 127.0.0.1:8081`, or several of it on different ports.
 //!
-//! ```sh
-//! cargo run -p doorman-server -- --config file:examples/tenants.yaml
-//! ```
-//!
-//! Then ask it in the name of a tenant, with the tokens that it prints for `acme` and `globex`:
+//! Then ask it in the name of a tenant, with the tokens that it prints for `acme` and `globex`, more than four times a second:
 //! `curl -i -H "authorization: Bearer $TOKEN" http://127.0.0.1:8081/orders`. Who has no good token is told so, with status 401.
 
 use std::{
@@ -52,6 +48,10 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .init();
     let arguments = Arguments::parse();
     let verifier = JwtVerifier::new([JwtKey::hs256(&arguments.secret)?], ISSUER, AUDIENCE)?;
     let doorman = Doorman::builder(arguments.server)
@@ -60,10 +60,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .spawn()?;
 
     // The document says how much: `tenant/*` is one bucket for all instances. A tenant that floods one route does not take the others
-    // from itself: each route has a limit of its own besides. Both must admit a request, or neither is charged.
+    // from itself: each route has a limit of its own besides. Both must admit a request, or neither is charged. Refusals, and the
+    // fields of responses, speak of limits by their names.
     let limits = [
-        Limit::rate(Key::template("tenant/{jwt:sub}")?).on_missing_key(MissingKey::Reject),
-        Limit::rate(Key::template("tenant-route/{jwt:sub}/{route}")?),
+        Limit::rate(Key::template("tenant/{jwt:sub}")?)
+            .named("tenant")
+            .on_missing_key(MissingKey::Reject),
+        Limit::rate(Key::template("tenant-route/{jwt:sub}/{route}")?).named("route"),
     ];
     let app = Router::new()
         .route("/orders", get(|| async { "orders" }))
@@ -80,7 +83,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     axum::serve(listener, app)
         .with_graceful_shutdown(stop)
         .await?;
-    doorman.shutdown().await?;
+    // If nobody takes the leases back they end by themselves, and the layer has said so in the log.
+    drop(doorman.shutdown().await);
     Ok(())
 }
 

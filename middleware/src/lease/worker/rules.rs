@@ -82,7 +82,7 @@ fn say(change: &Change) {
         applied,
         not_applied,
     } = change;
-    tracing::info!(version, rules = applied, "new rules are followed");
+    tracing::info!(version, limits = applied, "new rules are followed");
     for left_out in not_applied {
         tracing::error!(
             rule = left_out.rule,
