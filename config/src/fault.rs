@@ -43,6 +43,7 @@ struct Entry {
 pub(crate) enum List {
     Resources,
     Rules,
+    Grants,
 }
 
 impl List {
@@ -51,6 +52,7 @@ impl List {
         match self {
             Self::Resources => "resources",
             Self::Rules => "rules",
+            Self::Grants => "grants",
         }
     }
 }
@@ -69,6 +71,11 @@ impl Place {
     /// The rule with this index.
     pub(crate) fn rule(index: usize, name: Option<&str>) -> Self {
         Self::in_list(List::Rules, index, name)
+    }
+
+    /// The grant with this index, which names itself by `sub` when it has a readable one.
+    pub(crate) fn grant(index: usize, sub: Option<&str>) -> Self {
+        Self::in_list(List::Grants, index, sub)
     }
 
     fn in_list(list: List, index: usize, name: Option<&str>) -> Self {

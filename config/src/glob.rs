@@ -3,6 +3,8 @@
 //! Matched here rather than by a library, because the libraries match *paths*: there `*` stops at `/`, `**` and `{a,b}` mean
 //! something, and `?` and classes see bytes. An identifier is opaque text.
 
+mod covers;
+
 use std::{fmt, str::Chars};
 
 #[cfg(test)]
@@ -32,7 +34,7 @@ pub struct Glob {
 /// Why a text is not a glob; says what would be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be {0}")]
-pub struct InvalidGlob(&'static str);
+pub struct InvalidGlob(pub(crate) &'static str);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Token {

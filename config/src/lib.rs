@@ -34,13 +34,16 @@
 //! ```
 //!
 //! The way of a text: `yaml` makes a bounded tree of it that keeps places and repetitions, `read` makes templates and rules of the tree
-//! and lists the faults, `document` answers which template a resource falls under, and which rules are for a service. Nothing here keeps time or a connection.
+//! and lists the faults, `document` answers which template a resource falls under, and which rules are for a service. `grants` is another
+//! text of operators, which goes the same way: what tokens let their bearers do, within which `bounds`. Nothing here keeps time or a connection.
 
+mod bounds;
 mod difference;
 mod document;
 mod edit;
 mod fault;
 mod glob;
+mod grants;
 mod json;
 mod nearest;
 mod node;
@@ -53,11 +56,13 @@ mod template;
 mod version;
 mod yaml;
 
+pub use bounds::{Bounds, Globs};
 pub use difference::{Change, Difference, What};
 pub use document::Document;
 pub use edit::EditError;
 pub use fault::{Fault, Faults, Position};
 pub use glob::{Glob, InvalidGlob};
+pub use grants::{Grant, Grants};
 pub use rule::Rule;
 pub use source::{FileSource, InvalidSource, LoadError, Source, Unread};
 pub use store::{

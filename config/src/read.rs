@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod fields;
+mod grants;
 mod parameters;
 mod resource;
 mod rule;
@@ -16,7 +17,7 @@ use doorman_openapi::{CLOCK_DRIFT, Seconds};
 
 use self::{fields::Fields, template::Draft, value::list};
 use crate::{
-    MAX_DOCUMENT_BYTES, Rule,
+    Grant, MAX_DOCUMENT_BYTES, Rule,
     fault::{Fault, FaultList, Faults, Place, Position, Reported},
     node::{Node, Value},
     template::Template,
@@ -40,11 +41,7 @@ pub(crate) struct Read {
 /// # Errors
 /// Everything that is wrong with it, when anything is.
 pub(crate) fn document(text: &str) -> Result<Read, Faults> {
-    if text.len() > MAX_DOCUMENT_BYTES {
-        let message = format!("must be at most {MAX_DOCUMENT_BYTES} bytes");
-        return Err(Fault::new(None, Place::document(), message).into());
-    }
-    tree(&yaml::parse(text)?)
+    tree(&root(text)?)
 }
 
 /// Reads a document that is a tree already.
@@ -55,6 +52,24 @@ pub(crate) fn tree(root: &Node) -> Result<Read, Faults> {
     let mut faults = FaultList::default();
     let read = root_map(root, &mut faults);
     faults.finish(read)
+}
+
+/// Reads a list of grants.
+///
+/// # Errors
+/// Everything that is wrong with it, when anything is.
+pub(crate) fn grants(text: &str) -> Result<Vec<Grant>, Faults> {
+    let mut faults = FaultList::default();
+    let read = grants::root(&root(text)?, &mut faults);
+    faults.finish(read)
+}
+
+fn root(text: &str) -> Result<Node, Faults> {
+    if text.len() > MAX_DOCUMENT_BYTES {
+        let message = format!("must be at most {MAX_DOCUMENT_BYTES} bytes");
+        return Err(Fault::new(None, Place::document(), message).into());
+    }
+    yaml::parse(text)
 }
 
 fn root_map(root: &Node, faults: &mut FaultList) -> Result<Read, Reported> {

@@ -35,6 +35,7 @@ mod number;
 pub mod paths;
 mod problem;
 mod rule;
+mod scope;
 mod server_capacity;
 mod time;
 mod view;
@@ -55,6 +56,7 @@ pub use lease::{CLOCK_DRIFT, Held, Lease, SafeCapacity};
 pub use number::{Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Seconds, Seq};
 pub use problem::{FieldError, Problem, ProblemType};
 pub use rule::{Fallback, OnLimit, OnMissingKey, Rule, RulesResponse};
+pub use scope::{Scope, Scopes};
 pub use server_capacity::{
     Band, ServerAnswer, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
     ServerResourceRequest,

@@ -99,6 +99,10 @@ macro_rules! problem_types {
 problem_types! {
     /// The body or the query is outside the grammar.
     MalformedRequest = 400, "/problems/malformed-request", "Malformed request";
+    /// There is no token that counts; see `WWW-Authenticate`.
+    Unauthorized = 401, "/problems/unauthorized", "Unauthorized";
+    /// The token counts, but not for this.
+    Forbidden = 403, "/problems/forbidden", "Forbidden";
     /// Nothing is there.
     NotFound = 404, "/problems/not-found", "Not found";
     /// The path exists, but not with this method; see `Allow`.

@@ -1,0 +1,179 @@
+//! Bounds: whose and what a token's bearer may touch.
+
+use crate::{Glob, InvalidGlob};
+
+/// Several globs: a text matches when it matches one of them. None of them matches nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Globs(Box<[Glob]>);
+
+impl Globs {
+    /// The most of them, since each decision goes through them all.
+    pub const MOST: usize = 64;
+
+    /// Takes texts for globs.
+    ///
+    /// # Errors
+    /// [`InvalidGlob`] when one of them is none, or there are more than [`MOST`](Self::MOST).
+    pub fn new(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, InvalidGlob> {
+        let globs = texts.into_iter().map(|text| Glob::new(text.as_ref()));
+        Self::of(globs.collect::<Result<_, _>>()?)
+    }
+
+    pub(crate) fn of(globs: Vec<Glob>) -> Result<Self, InvalidGlob> {
+        if globs.len() > Self::MOST {
+            return Err(InvalidGlob("at most 64 globs"));
+        }
+        Ok(Self(globs.into()))
+    }
+
+    /// Whether one of them matches the whole text.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        self.0.iter().any(|glob| glob.matches(text))
+    }
+
+    /// Whether one of them [covers](Glob::covers) another glob.
+    #[must_use]
+    pub fn cover(&self, other: &Glob) -> bool {
+        self.0.iter().any(|glob| glob.covers(other))
+    }
+}
+
+/// What a token is bound to. What is `None` is not bound; the default is bound by nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Bounds {
+    /// The clients, or nodes, in whose name its bearer leases, and whose leases it sees.
+    pub clients: Option<Globs>,
+    /// The resources that it leases, sees and describes.
+    pub resources: Option<Globs>,
+    /// The services whose rules it reads and writes.
+    pub services: Option<Globs>,
+    /// The highest priority that it asks with.
+    pub max_priority: Option<i32>,
+}
+
+impl Bounds {
+    /// Whether nothing is bound.
+    #[must_use]
+    pub fn are_none(&self) -> bool {
+        let Self {
+            clients,
+            resources,
+            services,
+            max_priority,
+        } = self;
+        clients.is_none() && resources.is_none() && services.is_none() && max_priority.is_none()
+    }
+
+    /// Whether a client, or node, of this name is within.
+    #[must_use]
+    pub fn allow_client(&self, name: &str) -> bool {
+        matches(self.clients.as_ref(), name)
+    }
+
+    /// Whether a resource is within.
+    #[must_use]
+    pub fn allow_resource(&self, id: &str) -> bool {
+        matches(self.resources.as_ref(), id)
+    }
+
+    /// Whether the service of this name is within.
+    #[must_use]
+    pub fn allow_service(&self, name: &str) -> bool {
+        matches(self.services.as_ref(), name)
+    }
+
+    /// Whether one may ask with this priority.
+    #[must_use]
+    pub fn allow_priority(&self, priority: i32) -> bool {
+        self.max_priority.is_none_or(|most| priority <= most)
+    }
+
+    /// Whether all resources that a template is for are within, so that it may be seen and changed.
+    ///
+    /// Who is bound in anything but not in this owns no template: what a tenant's token does not name belongs to others, too.
+    #[must_use]
+    pub fn own_template(&self, identifier_glob: &Glob) -> bool {
+        self.own(self.resources.as_ref(), identifier_glob)
+    }
+
+    /// Whether all services that a rule is for are within, so that it may be changed; as for templates.
+    #[must_use]
+    pub fn own_rule(&self, service: &Glob) -> bool {
+        self.own(self.services.as_ref(), service)
+    }
+
+    fn own(&self, bound: Option<&Globs>, glob: &Glob) -> bool {
+        match bound {
+            Some(globs) => globs.cover(glob),
+            None => self.are_none(),
+        }
+    }
+}
+
+fn matches(bound: Option<&Globs>, text: &str) -> bool {
+    bound.is_none_or(|globs| globs.matches(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn globs(texts: &[&str]) -> Option<Globs> {
+        Some(Globs::new(texts).unwrap())
+    }
+
+    #[test]
+    fn what_is_not_bound_is_allowed() {
+        let free = Bounds::default();
+        assert!(free.are_none());
+        assert!(free.allow_client("a") && free.allow_resource("b") && free.allow_service("c"));
+        assert!(free.allow_priority(i32::MAX));
+        assert!(free.own_template(&Glob::new("*").unwrap()));
+        assert!(free.own_rule(&Glob::new("*").unwrap()));
+    }
+
+    #[test]
+    fn who_is_bound_owns_only_what_is_named() {
+        let tenant = Bounds {
+            resources: globs(&["tenant/a", "tenant/a/*"]),
+            ..Bounds::default()
+        };
+        assert!(tenant.allow_resource("tenant/a/db") && !tenant.allow_resource("tenant/b"));
+        assert!(tenant.own_template(&Glob::new("tenant/a/?").unwrap()));
+        assert!(!tenant.own_template(&Glob::new("tenant/*").unwrap()));
+        assert!(!tenant.own_rule(&Glob::new("orders").unwrap()));
+        let nobody = Bounds {
+            clients: globs(&[]),
+            max_priority: Some(3),
+            ..Bounds::default()
+        };
+        assert!(!nobody.allow_client("a"));
+        assert!(nobody.allow_priority(3) && !nobody.allow_priority(4));
+        assert!(!nobody.own_template(&Glob::new("a").unwrap()));
+        assert!(Globs::new(vec!["a"; 65]).is_err());
+    }
+
+    proptest! {
+        /// Two tenants that are bound to what begins with their own name have nothing in common.
+        #[test]
+        fn tenants_do_not_meet(
+            a in "[a-z]{1,4}", b in "[a-z]{1,4}", id in "[a-z*?/]{0,6}", priority in any::<i32>()
+        ) {
+            prop_assume!(a != b);
+            let of = |name: &str| {
+                let all = globs(&[&format!("{name}/*")]);
+                Bounds { clients: all.clone(), resources: all.clone(), services: all, max_priority: Some(priority) }
+            };
+            let (of_a, of_b) = (of(&a), of(&b));
+            let id = format!("{b}/{id}");
+            prop_assert!(of_b.allow_client(&id) && of_b.allow_resource(&id) && of_b.allow_service(&id));
+            prop_assert!(!of_a.allow_client(&id) && !of_a.allow_resource(&id) && !of_a.allow_service(&id));
+            let glob = Glob::new(&id).unwrap();
+            prop_assert!(of_b.own_template(&glob) && of_b.own_rule(&glob));
+            prop_assert!(!of_a.own_template(&glob) && !of_a.own_rule(&glob));
+        }
+    }
+}

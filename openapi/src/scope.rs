@@ -1,0 +1,126 @@
+//! Scopes: what a token lets its bearer do.
+
+use std::fmt;
+
+macro_rules! scopes {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal;)+) => {
+        /// One thing that a token may let its bearer do, as its claim `scope` names it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Scope {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl Scope {
+            /// Every scope there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The name, as tokens and documents write it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+        }
+    };
+}
+
+scopes! {
+    /// Lease capacity for clients, give it back, and learn the rules of services.
+    Capacity = "capacity";
+    /// Lease capacity for nodes of the server tree, and give it back.
+    Server = "server";
+    /// Read templates and rules.
+    TemplatesRead = "templates:read";
+    /// Change templates and rules.
+    TemplatesWrite = "templates:write";
+    /// Look at live resources, their holders, the server and its metrics.
+    StatusRead = "status:read";
+}
+
+impl Scope {
+    /// The scope of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|it| it.name() == name)
+    }
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A set of scopes. `Display` is the form of the claim: names with spaces between them (RFC 8693, section 4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// No scope at all.
+    pub const NONE: Self = Self(0);
+
+    /// The set that a claim names. Names that are not ours say nothing to us, and are left out.
+    #[must_use]
+    pub fn from_claim(text: &str) -> Self {
+        text.split_ascii_whitespace()
+            .filter_map(Scope::from_name)
+            .collect()
+    }
+
+    /// Whether a scope is in it.
+    #[must_use]
+    pub fn contains(self, scope: Scope) -> bool {
+        self.0 & scope.bit() != 0
+    }
+
+    /// Its scopes.
+    pub fn iter(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL
+            .iter()
+            .copied()
+            .filter(move |scope| self.contains(*scope))
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
+        Self(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, scope) in self.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" ")?;
+            }
+            f.write_str(scope.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_names_scopes_and_may_name_others() {
+        let scopes = Scopes::from_claim(" openid capacity\ttemplates:read capacity CAPACITY ");
+        assert_eq!(scopes.to_string(), "capacity templates:read");
+        assert_eq!(Scopes::from_claim(""), Scopes::NONE);
+        for scope in Scope::ALL {
+            let alone = Scopes::from_claim(scope.name());
+            assert_eq!(alone.iter().collect::<Vec<_>>(), [*scope]);
+        }
+    }
+}
