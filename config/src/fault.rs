@@ -30,12 +30,28 @@ pub(crate) struct Place {
     pointer: String,
 }
 
-/// An entry of one of the document's lists, which names itself when it has a readable name.
+/// An entry of a list, which names itself when it has a readable name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
-    list: List,
+    list: Listed,
     index: usize,
     name: Option<String>,
+}
+
+/// A list that entries stand in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    Document(List),
+    Grants,
+}
+
+impl Listed {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Document(list) => list.name(),
+            Self::Grants => "grants",
+        }
+    }
 }
 
 /// One of the document's lists.
@@ -43,7 +59,6 @@ struct Entry {
 pub(crate) enum List {
     Resources,
     Rules,
-    Grants,
 }
 
 impl List {
@@ -52,7 +67,6 @@ impl List {
         match self {
             Self::Resources => "resources",
             Self::Rules => "rules",
-            Self::Grants => "grants",
         }
     }
 }
@@ -65,20 +79,20 @@ impl Place {
 
     /// The template with this index, which names itself by `identifier_glob` when it has a readable one.
     pub(crate) fn template(index: usize, identifier_glob: Option<&str>) -> Self {
-        Self::in_list(List::Resources, index, identifier_glob)
+        Self::in_list(Listed::Document(List::Resources), index, identifier_glob)
     }
 
     /// The rule with this index.
     pub(crate) fn rule(index: usize, name: Option<&str>) -> Self {
-        Self::in_list(List::Rules, index, name)
+        Self::in_list(Listed::Document(List::Rules), index, name)
     }
 
     /// The grant with this index, which names itself by `sub` when it has a readable one.
     pub(crate) fn grant(index: usize, sub: Option<&str>) -> Self {
-        Self::in_list(List::Grants, index, sub)
+        Self::in_list(Listed::Grants, index, sub)
     }
 
-    fn in_list(list: List, index: usize, name: Option<&str>) -> Self {
+    fn in_list(list: Listed, index: usize, name: Option<&str>) -> Self {
         Self {
             entry: Some(Entry {
                 list,
@@ -187,7 +201,10 @@ impl Fault {
     }
 
     fn entry_of(&self, list: List) -> Option<&Entry> {
-        self.place.entry.as_ref().filter(|entry| entry.list == list)
+        self.place
+            .entry
+            .as_ref()
+            .filter(|entry| entry.list == Listed::Document(list))
     }
 
     /// The field, such as `algorithm.lease_length`; empty when it is the template, the rule or the document as a whole.

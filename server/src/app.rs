@@ -9,6 +9,7 @@ use doorman_config::{Document, Store};
 use doorman_openapi::{Discovery, Epoch, Mastership, Moment, NodeId, Seconds, ServerId, Status};
 
 use crate::{
+    auth::Auth,
     change::Changes,
     clock,
     core::{Core, Granted},
@@ -32,6 +33,7 @@ pub(crate) struct App {
     requests: Requests,
     connections: Connections,
     room: Room,
+    auth: Option<Arc<Auth>>,
     draining: AtomicBool,
     started: Moment,
     about: About,
@@ -60,6 +62,7 @@ impl App {
             requests: Requests::default(),
             connections: Connections::default(),
             room: Room::default(),
+            auth: None,
             draining: AtomicBool::new(false),
             started: clock::now(),
             about,
@@ -73,6 +76,17 @@ impl App {
             changes: Changes::new(store),
             ..self
         }
+    }
+
+    /// The same, that asks who sends a request.
+    #[must_use]
+    pub(crate) fn asking(self, auth: Option<Arc<Auth>>) -> Self {
+        Self { auth, ..self }
+    }
+
+    /// Who tells who sends a request; absent where nobody is asked.
+    pub(crate) fn auth(&self) -> Option<&Arc<Auth>> {
+        self.auth.as_ref()
     }
 
     /// Takes a decision on the books. The time it is told is sampled under the lock, so that for the books it never goes back.

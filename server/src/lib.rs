@@ -7,6 +7,7 @@
 pub mod core;
 
 mod app;
+mod auth;
 mod change;
 mod clock;
 mod held;
@@ -23,6 +24,10 @@ mod settings;
 mod sweeper;
 
 pub use self::{
+    auth::{
+        AuthError, AuthSettings, InvalidJwksSource, InvalidToken, JwksSource, KeyAlgorithm, Token,
+        UnknownAlgorithm,
+    },
     identity::IdentityError,
     server::{Server, StartError, Stopped},
     settings::{BaseUrl, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     app::{About, App, BooksInDoubt},
+    auth::{Auth, AuthError},
     http,
     identity::{self, IdentityError},
     kept::Kept,
@@ -45,8 +46,8 @@ pub struct Server {
 pub enum StartError {
     /// Anybody could reach it, and it would ask nobody who they are.
     #[error(
-        "without authentication the server listens on loopback only, and {0} is not: listen on 127.0.0.1, or pass --insecure-no-auth \
-         if everybody who can reach the address may take leases"
+        "without authentication the server listens on loopback only, and {0} is not: pass --auth-secret-file, --auth-key-file or \
+         --auth-jwks, or listen on 127.0.0.1, or pass --insecure-no-auth if everybody who can reach the address may do everything"
     )]
     NeedsAuthentication(SocketAddr),
     /// The address cannot be had.
@@ -57,6 +58,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// Whose tokens count cannot be made out.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// The data directory cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -83,9 +87,10 @@ impl Server {
     /// [`StartError`]: an address that must not or cannot be listened on, or a data directory that cannot be used.
     pub async fn bind(settings: Settings) -> Result<Self, StartError> {
         let loopback = settings.listen.ip().to_canonical().is_loopback();
-        if !loopback && settings.exposure == Exposure::Loopback {
+        if !loopback && settings.auth.is_none() && settings.exposure == Exposure::Loopback {
             return Err(StartError::NeedsAuthentication(settings.listen));
         }
+        let auth = settings.auth.map(Auth::load).transpose()?.map(Arc::new);
         // The address first: a start that fails for a port in use should not use up an epoch.
         let listener = Listener::bind(settings.listen, settings.max_connections)
             .await
@@ -133,7 +138,11 @@ impl Server {
         };
         Ok(Self {
             listener,
-            app: Arc::new(App::new(core, horizon, in_force, about).with_store(store)),
+            app: Arc::new(
+                App::new(core, horizon, in_force, about)
+                    .with_store(store)
+                    .asking(auth),
+            ),
             held,
             follows: file,
         })
@@ -163,6 +172,12 @@ impl Server {
         self.app.in_force().document().version().to_owned()
     }
 
+    /// Whether callers have to show a token.
+    #[must_use]
+    pub fn asks_for_tokens(&self) -> bool {
+        self.app.auth().is_some()
+    }
+
     /// All routes, to be called without a connection.
     pub fn router(&self) -> Router {
         http::router(Arc::clone(&self.app))
@@ -183,6 +198,9 @@ impl Server {
         } = self;
         let mut tasks = JoinSet::new();
         tasks.spawn(sweeper::run(Arc::clone(&app)));
+        if let Some(auth) = app.auth() {
+            tasks.spawn(Arc::clone(auth).follow());
+        }
         if let Some(source) = follows {
             tasks.spawn(reload::follow(Arc::clone(&app), source));
         }

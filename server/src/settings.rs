@@ -6,7 +6,7 @@ use axum::http::Uri;
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
 
-use crate::core::Unmatched;
+use crate::{auth::AuthSettings, core::Unmatched};
 
 /// What a server is started with. The default is what `doorman` without arguments does, but that it keeps to the built-in document.
 #[derive(Debug, Clone)]
@@ -34,7 +34,9 @@ pub struct Settings {
     pub max_connections: NonZeroUsize,
     /// What a resource without a template gets.
     pub unmatched: Unmatched,
-    /// Who may reach the server.
+    /// Whose tokens count; absent: nobody is asked who they are.
+    pub auth: Option<AuthSettings>,
+    /// Who may reach a server that asks nobody.
     pub exposure: Exposure,
     /// What an empty data directory means.
     pub empty_directory: EmptyDirectory,
@@ -83,6 +85,7 @@ impl Default for Settings {
             max_leases: 1_000_000,
             max_connections: Self::MAX_CONNECTIONS,
             unmatched: Unmatched::Grant,
+            auth: None,
             exposure: Exposure::Loopback,
             empty_directory: EmptyDirectory::MayBeLost,
         }

@@ -17,11 +17,16 @@ pub(super) fn text(server: &Server, config_source: &str) -> String {
     };
     let address = server.local_addr();
     let url = format!("http://{}", reachable(address));
+    let token = if server.asks_for_tokens() {
+        "-H \"authorization: Bearer $(cat TOKEN_FILE)\" "
+    } else {
+        ""
+    };
     format!(
         "Doorman {version}, node {node}, epoch {epoch}\n{document}\n\
          Listening on http://{address}\n\
          Documentation: {url}{docs}\n\
-         Try: curl -s {url}{capacity} -H 'content-type: application/json' -d '{EXAMPLE}'\n",
+         Try: curl -s {url}{capacity} {token}-H 'content-type: application/json' -d '{EXAMPLE}'\n",
         version = env!("CARGO_PKG_VERSION"),
         node = server.node(),
         epoch = server.epoch(),

@@ -1,13 +1,24 @@
 //! The client's side of the API, for commands that ask a running server.
 
-use std::{error::Error, future::Future, time::Duration};
+use std::{
+    error::Error,
+    future::Future,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use doorman_openapi::Problem;
 use doorman_server::BaseUrl;
-use reqwest::{Method, RequestBuilder};
+use reqwest::{
+    Method, RequestBuilder,
+    header::{self, HeaderValue},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::failure::Failure;
+
+/// The variable with a token. There is no flag for one: others on the machine could read it.
+const TOKEN: &str = "DOORMAN_TOKEN";
 
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,6 +34,9 @@ pub(super) struct ServerArgument {
         default_value = "http://127.0.0.1:7300"
     )]
     server: BaseUrl,
+    /// A file with a token, for a server that asks for one. Absent: the token in DOORMAN_TOKEN, if there is any
+    #[arg(long, env = "DOORMAN_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 /// A connection to a server.
@@ -30,11 +44,16 @@ pub(super) struct ServerArgument {
 pub(super) struct Client {
     http: reqwest::Client,
     server: BaseUrl,
+    /// Marked as secret, so that it does not show in debug output.
+    authorization: Option<HeaderValue>,
 }
 
 impl Client {
     pub(super) fn new(argument: ServerArgument) -> Result<Self, Failure> {
-        let server = argument.server;
+        let ServerArgument { server, token_file } = argument;
+        let authorization = token(token_file.as_deref())?
+            .map(|it| bearer(&it))
+            .transpose()?;
         let builder = reqwest::Client::builder()
             .timeout(TIMEOUT)
             .no_proxy()
@@ -48,6 +67,7 @@ impl Client {
         Ok(Self {
             http: builder.build()?,
             server,
+            authorization,
         })
     }
 
@@ -85,7 +105,11 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("{}{path}", self.server))
+        let request = self.http.request(method, format!("{}{path}", self.server));
+        match &self.authorization {
+            Some(authorization) => request.header(header::AUTHORIZATION, authorization),
+            None => request,
+        }
     }
 
     async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Failure> {
@@ -111,6 +135,31 @@ impl Client {
             Err(_) => Err(strange()),
         }
     }
+}
+
+/// The token to show, from a file or from the environment.
+fn token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    match file {
+        Some(file) => match std::fs::read_to_string(file) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) => {
+                let message = format!("--token-file {} cannot be read", file.display());
+                Err(Failure::new(message).because(&error))
+            }
+        },
+        None => Ok(std::env::var(TOKEN).ok()),
+    }
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, Failure> {
+    let wrong = || Failure::new("the token is empty, or has characters that no token has");
+    let token = token.trim();
+    if token.is_empty() {
+        return Err(wrong());
+    }
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| wrong())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Runs a command that asks a server.

@@ -2,6 +2,7 @@
 //!
 //! What a command answers goes to standard output; faults and logs go to standard error.
 
+mod auth;
 mod banner;
 mod check;
 mod client;
@@ -15,6 +16,7 @@ mod serve;
 mod show;
 mod table;
 mod time;
+mod token;
 
 use std::{
     io::{self, Write},
@@ -29,6 +31,8 @@ const EXAMPLES: &str = "\
 Examples:
   doorman                                    serve on 127.0.0.1:7300 with the built-in document
   doorman --config file:limits.yaml          serve with your own
+  doorman --auth-secret-file secret          serve those who have a token
+  doorman token --secret-file secret --sub orders --scope capacity > orders.token
   doorman check limits.yaml                  say what is wrong with it, and where
   doorman get db --wants 50                  lease capacity, once
   doorman show                               look at all live resources
@@ -60,6 +64,8 @@ enum Command {
     Export(export::Arguments),
     /// Say who changed what of the document, and when
     History(history::Arguments),
+    /// Make a token that the servers with the same secret take
+    Token(token::Arguments),
     /// Print the OpenAPI document
     Openapi,
     /// Lease capacity for one resource, once
@@ -85,6 +91,7 @@ impl Cli {
             Command::Import(arguments) => client::block_on(import::run(arguments))?,
             Command::Export(arguments) => client::block_on(export::run(arguments))?,
             Command::History(arguments) => client::block_on(history::run(arguments))?,
+            Command::Token(arguments) => token::run(arguments)?,
             Command::Openapi => doorman_server::openapi_json(),
             Command::Get(arguments) => client::block_on(lease::get(arguments))?,
             Command::Release(arguments) => client::block_on(lease::release(arguments))?,

@@ -13,7 +13,7 @@ use std::{
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
-use doorman_server::{BaseUrl, EmptyDirectory, Exposure, Server, Settings, core::Unmatched};
+use doorman_server::{BaseUrl, EmptyDirectory, Server, Settings, core::Unmatched};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -21,7 +21,7 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
-use super::{banner, failure::Failure, say};
+use super::{auth, banner, failure::Failure, say};
 
 /// The store in the data directory, when no other source is named.
 const STORE: &str = "doorman.db";
@@ -76,9 +76,8 @@ pub(super) struct Arguments {
     /// no effect on a directory that a server has used
     #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     first_start: bool,
-    /// Listen on more than loopback, where everybody who can reach the address may take leases
-    #[arg(long, env = "DOORMAN_INSECURE_NO_AUTH", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
-    insecure_no_auth: bool,
+    #[command(flatten)]
+    auth: auth::Arguments,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -144,8 +143,9 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         max_connections,
         unmatched,
         first_start,
-        insecure_no_auth,
+        auth,
     } = arguments;
+    let (auth, exposure) = auth.settings();
     let config = config.unwrap_or_else(|| Source::Sqlite(data_dir.join(STORE)));
     let document = match &config {
         Source::File(file) => file.load().map_err(|error| Failure::of_document(&error))?,
@@ -166,11 +166,8 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
             UnmatchedArgument::Grant => Unmatched::Grant,
             UnmatchedArgument::Refuse => Unmatched::Refuse,
         },
-        exposure: if insecure_no_auth {
-            Exposure::Anybody
-        } else {
-            Exposure::Loopback
-        },
+        auth,
+        exposure,
         empty_directory: if first_start {
             EmptyDirectory::FirstStart
         } else {

@@ -7,18 +7,19 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, HolderKind, ReleaseRequest, ReleaseResponse, paths,
+    CapacityRequest, CapacityResponse, HolderKind, ReleaseRequest, ReleaseResponse, ResourceId,
+    paths,
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     extract::Checked,
     failures::OfALease,
-    leases,
+    leases, permit,
     refusal::Refusal,
     reply::{Fresh, Written},
 };
-use crate::{app::App, clock};
+use crate::{app::App, auth::Caller, clock};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -84,8 +85,10 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 )]
 async fn lease_capacity(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Checked(request): Checked<CapacityRequest>,
 ) -> Result<Written, Refusal> {
+    permit::check(&request, caller.bounds())?;
     let granted = app
         .grant(request.resources.len(), |core, from, now| {
             core.refresh_client_part(&request, from, now)
@@ -124,9 +127,12 @@ async fn lease_capacity(
 )]
 async fn release_capacity(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Checked(request): Checked<ReleaseRequest>,
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
-    app.release(|core, from, now| core.release_client_part(&request, from, now))
+    permit::check(&request, caller.bounds())?;
+    let may = |id: &ResourceId| caller.bounds().allow_resource(id.as_str());
+    app.release(|core, from, now| core.release_client_part(&request, &may, from, now))
         .await?;
     Ok(Fresh::new(ReleaseResponse {}))
 }

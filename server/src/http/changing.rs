@@ -8,60 +8,54 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header, request::Parts},
     response::IntoResponse,
 };
-use doorman_config::{Document, EditError, Faults, StoreErrorKind};
+use doorman_config::{Bounds, Document, EditError, Faults, StoreErrorKind};
 use doorman_openapi::{FieldError, ProblemType};
 use serde::de::IgnoredAny;
 
 use super::{
     body,
     conditional::Preconditions,
-    internal_error, media,
+    internal_error, media, permit,
     query::{self, Query},
     refusal::Refusal,
     reply::Fresh,
 };
 use crate::{
     app::App,
+    auth::Caller,
     change::{self, Failed, Made},
 };
-
-/// Who asks, as the history names them. Whoever finds out who that is leaves it in the request's extensions.
-#[derive(Debug, Clone)]
-pub(crate) struct Author(pub(crate) String);
-
-impl Author {
-    fn of(parts: &Parts) -> Self {
-        let known = parts.extensions.get::<Self>();
-        known
-            .cloned()
-            .unwrap_or_else(|| Self("anonymous".to_owned()))
-    }
-}
 
 /// How a change is asked for.
 #[derive(Debug)]
 pub(super) struct Asked {
-    author: Author,
+    caller: Caller,
     /// Only say what it would do.
     dry_run: bool,
     preconditions: Preconditions,
 }
 
 impl Asked {
-    fn of(parts: &Parts) -> Result<Self, Refusal> {
+    /// Whose, and of what, it may be.
+    pub(super) fn bounds(&self) -> &Bounds {
+        self.caller.bounds()
+    }
+
+    fn of(parts: &Parts, caller: Caller) -> Result<Self, Refusal> {
         Ok(Self {
-            author: Author::of(parts),
+            caller,
             dry_run: dry_run(&parts.uri)?,
             preconditions: Preconditions::of(&parts.headers),
         })
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Asked {
+impl FromRequestParts<Arc<App>> for Asked {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        Self::of(parts)
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        Self::of(parts, caller)
     }
 }
 
@@ -76,8 +70,8 @@ impl FromRequest<Arc<App>> for PutRequest {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Refusal> {
-        let (parts, body) = request.into_parts();
-        let asked = Asked::of(&parts)?;
+        let (mut parts, body) = request.into_parts();
+        let asked = Asked::from_request_parts(&mut parts, app).await?;
         media::check(&parts.headers)?;
         let bytes = body::take(&parts.headers, body, app.room()).await?;
         let malformed = |detail| Refusal::new(ProblemType::MalformedRequest, detail);
@@ -128,13 +122,17 @@ pub(super) async fn change(
     answer: impl FnOnce(&Made) -> Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let Asked {
-        author: Author(author),
+        caller,
         dry_run,
         preconditions,
     } = asked;
+    let author = caller.name();
+    let bounds = caller.bounds().clone();
     let plan = move |document: &Document| {
         preconditions.check(version(document)?.as_deref())?;
-        edit(document)
+        let edited = edit(document)?;
+        permit::edit(document, &edited, &bounds)?;
+        Ok::<_, Refusal>(edited)
     };
     if dry_run {
         let account = change::try_out(app, plan).await?;

@@ -1,12 +1,21 @@
 //! What all operations of the OpenAPI document share.
 
+use axum::http::Method;
 use doorman_openapi::{Problem, ProblemType};
 use utoipa::{
-    OpenApi as _,
-    openapi::{OpenApi, RefOr, tag::TagBuilder},
+    IntoResponses, OpenApi as _,
+    openapi::{
+        OpenApi, RefOr,
+        path::Operation,
+        security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+        tag::TagBuilder,
+    },
 };
 
-use super::failures;
+use super::{
+    access::{Access, access},
+    failures,
+};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -45,6 +54,48 @@ pub(super) fn base() -> OpenApi {
         components.responses.insert(name, RefOr::T(response));
     }
     document
+}
+
+/// The document with who may call what, as the door holds to it.
+pub(super) fn secured(mut document: OpenApi) -> OpenApi {
+    for (path, item) in &mut document.paths.paths {
+        let operations = [
+            (Method::GET, &mut item.get),
+            (Method::POST, &mut item.post),
+            (Method::PUT, &mut item.put),
+            (Method::PATCH, &mut item.patch),
+            (Method::DELETE, &mut item.delete),
+        ];
+        for (method, operation) in operations {
+            if let (Some(operation), Some(access)) = (operation, access(&method, path)) {
+                secure(operation, access);
+            }
+        }
+    }
+    let components = document.components.get_or_insert_default();
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .bearer_format("JWT")
+        .description(Some(
+            "A token of an issuer that the server trusts; not asked for where the server was not told of any",
+        ))
+        .build();
+    components.add_security_scheme(BEARER, SecurityScheme::Http(scheme));
+    document
+}
+
+const BEARER: &str = "bearer";
+
+fn secure(operation: &mut Operation, access: Access) {
+    let any_of = match access {
+        Access::Open => return operation.security = Some(Vec::new()),
+        Access::AnyOf(scopes) => scopes,
+    };
+    let needs = any_of.iter();
+    let needs = needs.map(|scope| SecurityRequirement::new(BEARER, [scope.name()]));
+    operation.security = Some(needs.collect());
+    let responses = &mut operation.responses.responses;
+    responses.extend(failures::OfACaller::responses());
 }
 
 fn description() -> String {

@@ -45,6 +45,8 @@ groups! {
     OfARead = [MalformedRequest, PreconditionFailed, InternalError];
     /// Of a call without a body.
     OfAQuery = [MalformedRequest, InternalError];
+    /// Of a call that asks who calls.
+    OfACaller = [Unauthorized, Forbidden];
     /// Of a call for one thing.
     NotFound = [NotFound];
     /// Of a call that reaches the books, or asks whether it could.
@@ -98,6 +100,14 @@ fn response(kind: ProblemType) -> Response {
                 ))
                 .build(),
         ),
+        ProblemType::Unauthorized | ProblemType::Forbidden => response.header(
+            "WWW-Authenticate",
+            HeaderBuilder::new()
+                .description(Some(
+                    "`Bearer`, and what is wrong with the token, if there was one: RFC 6750, section 3",
+                ))
+                .build(),
+        ),
         ProblemType::MethodNotAllowed => response.header(
             "Allow",
             HeaderBuilder::new()
@@ -115,6 +125,8 @@ fn example(kind: ProblemType) -> Problem {
         ProblemType::MalformedRequest => {
             "the body is not JSON: EOF while parsing a value at line 1 column 15"
         }
+        ProblemType::Unauthorized => "the token has expired",
+        ProblemType::Forbidden => "the token needs the scope status:read",
         ProblemType::NotFound => "nobody holds `db` or waits for it",
         ProblemType::MethodNotAllowed => {
             "/v1/capacity does not take GET; `allow` says what it takes"

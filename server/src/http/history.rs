@@ -8,12 +8,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     failures::{OfAQuery, Unavailable},
+    permit,
     query::{self, Query},
     refusal::Refusal,
     reply::Fresh,
 };
 use crate::{
     app::App,
+    auth::Caller,
     change::{self, Failed},
 };
 
@@ -53,8 +55,10 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 )]
 async fn list_history(
     State(app): State<Arc<App>>,
+    caller: Caller,
     uri: Uri,
 ) -> Result<Fresh<HistoryPage>, Refusal> {
+    permit::whole_document(caller.bounds())?;
     let [limit, cursor] = Query::read(&uri, ["limit", "cursor"])?.into_values();
     let limit = query::limit(limit.as_deref())?;
     let before = match cursor.as_deref() {

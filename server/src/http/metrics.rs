@@ -6,9 +6,10 @@ use axum::{extract::State, http::header, response::IntoResponse};
 use doorman_openapi::paths;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{failures::Unavailable, internal_error, refusal::Refusal};
+use super::{failures::Unavailable, internal_error, permit, refusal::Refusal};
 use crate::{
     app::App,
+    auth::Caller,
     metrics::{self, MEDIA_TYPE, Unreadable},
 };
 
@@ -34,7 +35,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         Unavailable
     )
 )]
-async fn get_metrics(State(app): State<Arc<App>>) -> Result<impl IntoResponse, Refusal> {
+async fn get_metrics(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+) -> Result<impl IntoResponse, Refusal> {
+    permit::everything(caller.bounds())?;
     let text = metrics::scrape(&app).await.map_err(|error| match error {
         Unreadable::Books(in_doubt) => in_doubt.into(),
         Unreadable::Text(error) => {

@@ -1,15 +1,18 @@
 //! The HTTP shell around the core.
 //!
-//! A request walks `mod` (the router) → `extract` (`media`, `body`, `read`, `query`: untrusted bytes to checked values) → a handler
-//! (`capacity`, `server_capacity`, `resources`, `templates`, `rules`, `rule`, `history`, `about`, `probes`, `metrics`) → the books →
-//! `leases`, `reply` or `conditional` →
+//! A request walks `mod` (the router) → `access` (who asks, and may it call this) → `extract` (`media`, `body`, `read`, `query`:
+//! untrusted bytes to checked values) → a handler (`capacity`, `server_capacity`, `resources`, `templates`, `rules`, `rule`, `history`,
+//! `about`, `probes`, `metrics`) → `permit` (may it do this to that) → the books → `leases`, `reply` or
+//! `conditional` →
 //! `answers` (the room for what clients have yet to take), or `refusal` when anything is wrong on the way. Every handler is registered
 //! together with its documentation; `document` adds what they share.
 
 mod about;
+mod access;
 mod answers;
 mod body;
 mod capacity;
+mod challenge;
 mod changing;
 mod conditional;
 mod cursor;
@@ -22,6 +25,7 @@ mod json;
 mod leases;
 mod media;
 mod metrics;
+mod permit;
 mod probes;
 mod query;
 mod read;
@@ -43,6 +47,7 @@ use axum::{
     Router,
     body::Body,
     http::{Method, Response, Uri},
+    middleware::from_fn_with_state,
     response::IntoResponse,
 };
 use doorman_openapi::ProblemType;
@@ -63,6 +68,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(docs::pages())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(&app), access::check))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))
         .layer(app.requests().clone())
@@ -71,7 +77,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 
 /// The document of all routes, as it must be committed.
 pub(crate) fn openapi() -> OpenApi {
-    routes().into_openapi()
+    document::secured(routes().into_openapi())
 }
 
 fn routes() -> OpenApiRouter<Arc<App>> {

@@ -20,6 +20,7 @@ struct Inner {
     problem: Problem,
     /// The `ETag` of what the request was about.
     tag: Option<String>,
+    challenge: Option<HeaderValue>,
 }
 
 impl Refusal {
@@ -28,6 +29,7 @@ impl Refusal {
             kind,
             problem: Problem::new(kind, detail),
             tag: None,
+            challenge: None,
         }))
     }
 
@@ -56,6 +58,12 @@ impl Refusal {
         Self::new(ProblemType::InvalidRequest, detail).with_errors(errors)
     }
 
+    /// The same, with what `WWW-Authenticate` says.
+    pub(crate) fn challenging(mut self, challenge: HeaderValue) -> Self {
+        self.0.challenge = Some(challenge);
+        self
+    }
+
     /// What the client is told.
     pub(crate) fn into_problem(self) -> Problem {
         self.0.problem
@@ -71,7 +79,12 @@ fn in_words(FieldError { pointer, detail }: &FieldError) -> String {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
-        let Inner { kind, problem, tag } = *self.0;
+        let Inner {
+            kind,
+            problem,
+            tag,
+            challenge,
+        } = *self.0;
         // A problem has no map with keys that are not text, and no number that JSON cannot say: writing it cannot fail.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
@@ -88,6 +101,9 @@ impl IntoResponse for Refusal {
         }
         if kind == ProblemType::Unavailable {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS.into());
+        }
+        if let Some(challenge) = challenge {
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
         response
     }

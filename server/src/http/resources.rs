@@ -13,11 +13,12 @@ use super::{
     cursor,
     extract::{Named, NoQuery},
     failures::{NotFound, OfAQuery, Unavailable},
+    permit,
     query::{self, Query},
     refusal::Refusal,
     reply::Fresh,
 };
-use crate::{app::App, clock};
+use crate::{app::App, auth::Caller, clock};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -28,7 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 
 /// List the live resources
 ///
-/// By identifier, byte by byte.
+/// By identifier, byte by byte; of a token that is bound to some resources, those.
 #[utoipa::path(
     get,
     path = paths::RESOURCES,
@@ -63,16 +64,29 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 )]
 async fn list_resources(
     State(app): State<Arc<App>>,
+    caller: Caller,
     uri: Uri,
 ) -> Result<Fresh<ResourcePage>, Refusal> {
     let [prefix, limit, cursor] = Query::read(&uri, ["prefix", "limit", "cursor"])?.into_values();
     let prefix = prefix.unwrap_or_default();
     let limit = query::limit(limit.as_deref())?;
-    let after = cursor::read_resource(cursor.as_deref(), &prefix)?;
+    let mut after = cursor::read_resource(cursor.as_deref(), &prefix)?;
 
-    // One more than the page holds tells whether there is another page.
-    let mut resources = app
-        .books(|core, now| core.resources(&prefix, after.as_ref(), limit.saturating_add(1), now))?;
+    // One more than the page holds tells whether there is another page. Whose token is bound to some resources is told of no others,
+    // not even by a cursor: so the books are gone through until the page is full, a part at a time.
+    let most = limit.saturating_add(1);
+    let mut resources = Vec::new();
+    while resources.len() < most {
+        let mut part = app.books(|core, now| core.resources(&prefix, after.as_ref(), most, now))?;
+        let is_last = part.len() < most;
+        after = part.last().map(|last| last.resource_id.clone());
+        part.retain(|it| caller.bounds().allow_resource(it.resource_id.as_str()));
+        resources.append(&mut part);
+        if is_last {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
     let more = resources.len() > limit;
     resources.truncate(limit);
     let next_cursor = resources
@@ -118,9 +132,11 @@ async fn list_resources(
 )]
 async fn get_resource(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Named(id): Named,
     NoQuery: NoQuery,
 ) -> Result<Fresh<ResourceView>, Refusal> {
+    permit::resource(&id, caller.bounds())?;
     app.books(|core, now| core.resource(&id, now))?
         .map(Fresh::new)
         .ok_or_else(|| not_live(&id))
@@ -128,8 +144,8 @@ async fn get_resource(
 
 /// List who holds a resource
 ///
-/// A page with a `next_cursor` may hold fewer than `limit`, or none, where many holders have gone: the list ends where there is no
-/// `next_cursor`.
+/// A page with a `next_cursor` may hold fewer than `limit`, or none, where many holders have gone, or a token is bound to some clients:
+/// the list ends where there is no `next_cursor`.
 ///
 /// The example answers after that of `lease_capacity` has been sent.
 #[utoipa::path(
@@ -168,15 +184,18 @@ async fn get_resource(
 )]
 async fn list_leases(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Named(id): Named,
     uri: Uri,
 ) -> Result<Fresh<LeasePage>, Refusal> {
+    permit::resource(&id, caller.bounds())?;
     let [limit, cursor] = Query::read(&uri, ["limit", "cursor"])?.into_values();
     let limit = query::limit(limit.as_deref())?;
     let from = cursor::read_lease(cursor.as_deref(), &id)?.unwrap_or(0);
-    let (leases, next) = app
+    let (mut leases, next) = app
         .books(|core, now| core.holders(&id, from, limit, now, clock::unix_seconds()))?
         .ok_or_else(|| not_live(&id))?;
+    leases.retain(|it| caller.bounds().allow_client(&it.client_id));
     let next_cursor = next.map(|position| cursor::at_lease(&id, position));
     Ok(Fresh::new(LeasePage {
         leases,

@@ -15,10 +15,11 @@ use super::{
     conditional::Versioned,
     extract::NoQuery,
     failures::{NotFound, OfAChange, OfADeletion, OfARead},
+    permit,
     refusal::Refusal,
     shapes::{PutRule, RuleOrDryRun},
 };
-use crate::app::App;
+use crate::{app::App, auth::Caller};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(get_rule, put_rule, delete_rule))
@@ -65,11 +66,13 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 )]
 async fn get_rule(
     State(app): State<Arc<App>>,
+    caller: Caller,
     EntryName(name): EntryName,
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
     let document = Arc::clone(app.in_force().document());
+    permit::rule(document.rule(&name), &name, caller.bounds())?;
     let Some(rule) = document.rule(&name) else {
         return Err(changing::not_there("rule", &name));
     };
@@ -139,10 +142,17 @@ async fn put_rule(
     PutRequest { asked, text }: PutRequest,
 ) -> Result<Response<Body>, Refusal> {
     let (known, put) = (name.clone(), name.clone());
+    let bounds = asked.bounds().clone();
     changing::change(
         &app,
         asked,
-        move |document| Ok(document.rule(&known).map(doorman_config::Rule::version)),
+        move |document| {
+            let rule = document.rule(&known);
+            if rule.is_some() {
+                permit::rule(rule, &known, &bounds)?;
+            }
+            Ok(rule.map(doorman_config::Rule::version))
+        },
         move |document| Ok(document.with_rule(&put, &text)?),
         |made| {
             let before = changing::before(made.before.rule(&name));
@@ -179,12 +189,17 @@ async fn delete_rule(
     asked: Asked,
 ) -> Result<Response<Body>, Refusal> {
     let known = name.clone();
+    let bounds = asked.bounds().clone();
     changing::change(
         &app,
         asked,
-        move |document| match document.rule(&known) {
-            Some(rule) => Ok(Some(rule.version())),
-            None => Err(changing::not_there("rule", &known)),
+        move |document| {
+            let rule = document.rule(&known);
+            permit::rule(rule, &known, &bounds)?;
+            match rule {
+                Some(rule) => Ok(Some(rule.version())),
+                None => Err(changing::not_there("rule", &known)),
+            }
         },
         move |document| match document.without_rule(&name) {
             Some(edited) => Ok(edited?),

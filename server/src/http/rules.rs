@@ -16,10 +16,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     conditional::Versioned,
     failures::{OfAQuery, Unavailable},
+    permit,
     query::{self, Query},
     refusal::Refusal,
 };
-use crate::app::App;
+use crate::{app::App, auth::Caller};
 
 /// The most bytes that the name of a service may have.
 const MAX_SERVICE_BYTES: usize = 256;
@@ -75,6 +76,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 )]
 async fn list_rules(
     State(app): State<Arc<App>>,
+    caller: Caller,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
@@ -86,6 +88,7 @@ async fn list_rules(
             "`service` in the query must be 1 to 256 bytes of UTF-8 without control characters",
         ));
     }
+    permit::service(&service, caller.bounds())?;
     let document = Arc::clone(app.in_force().document());
     let versioned = Versioned {
         version: &document.rules_version_for(&service),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use doorman_openapi::{
-    HolderKind, ReleaseResponse, ServerCapacityRequest, ServerCapacityResponse,
+    HolderKind, ReleaseResponse, ResourceId, ServerCapacityRequest, ServerCapacityResponse,
     ServerReleaseRequest, paths,
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -15,11 +15,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     extract::Checked,
     failures::OfALease,
-    leases,
+    leases, permit,
     refusal::Refusal,
     reply::{Fresh, Written},
 };
-use crate::{app::App, clock};
+use crate::{app::App, auth::Caller, clock};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -95,8 +95,10 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 )]
 async fn lease_server_capacity(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Checked(request): Checked<ServerCapacityRequest>,
 ) -> Result<Written, Refusal> {
+    permit::check(&request, caller.bounds())?;
     let granted = app
         .grant(request.resources.len(), |core, from, now| {
             core.refresh_node_part(&request, from, now)
@@ -135,9 +137,12 @@ async fn lease_server_capacity(
 )]
 async fn release_server_capacity(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Checked(request): Checked<ServerReleaseRequest>,
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
-    app.release(|core, from, now| core.release_node_part(&request, from, now))
+    permit::check(&request, caller.bounds())?;
+    let may = |id: &ResourceId| caller.bounds().allow_resource(id.as_str());
+    app.release(|core, from, now| core.release_node_part(&request, &may, from, now))
         .await?;
     Ok(Fresh::new(ReleaseResponse {}))
 }

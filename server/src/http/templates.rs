@@ -20,10 +20,11 @@ use super::{
     conditional::Versioned,
     extract::NoQuery,
     failures::{NotFound, OfAChange, OfADeletion, OfARead},
+    permit,
     refusal::Refusal,
     shapes::{DocumentOrDryRun, PutTemplate, TemplateOrDryRun},
 };
-use crate::app::App;
+use crate::{app::App, auth::Caller};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -69,9 +70,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 )]
 async fn get_templates(
     State(app): State<Arc<App>>,
+    caller: Caller,
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
+    permit::whole_document(caller.bounds())?;
     let document = Arc::clone(app.in_force().document());
     changing::check_read(&headers, document.version())?;
     let versioned = Versioned {
@@ -141,6 +144,7 @@ async fn replace_templates(
     State(app): State<Arc<App>>,
     PutRequest { asked, text }: PutRequest,
 ) -> Result<Response<Body>, Refusal> {
+    permit::whole_document(asked.bounds())?;
     changing::change(
         &app,
         asked,
@@ -188,10 +192,12 @@ async fn replace_templates(
 )]
 async fn get_template(
     State(app): State<Arc<App>>,
+    caller: Caller,
     EntryName(glob): EntryName,
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
+    permit::template(&glob, caller.bounds())?;
     let document = Arc::clone(app.in_force().document());
     let Some(template) = document.template(&glob) else {
         return Err(changing::not_there("template", &glob));
@@ -257,6 +263,7 @@ async fn put_template(
     EntryName(glob): EntryName,
     PutRequest { asked, text }: PutRequest,
 ) -> Result<Response<Body>, Refusal> {
+    permit::template(&glob, asked.bounds())?;
     let (known, put) = (glob.clone(), glob.clone());
     changing::change(
         &app,
@@ -298,6 +305,7 @@ async fn delete_template(
     EntryName(glob): EntryName,
     asked: Asked,
 ) -> Result<Response<Body>, Refusal> {
+    permit::template(&glob, asked.bounds())?;
     let known = glob.clone();
     changing::change(
         &app,

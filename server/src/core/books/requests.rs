@@ -96,48 +96,65 @@ impl Core {
     pub fn release_client(&mut self, request: &ReleaseRequest, now: Moment) {
         let mut from = Some(0);
         while let Some(position) = from {
-            from = self.release_client_part(request, position, now);
+            from = self.release_client_part(request, &|_| true, position, now);
         }
     }
 
-    /// The same for the next few leases, from position `from` on, which is 0 at first. Returns from where to go on; `None` when all
-    /// are back.
+    /// The same for the next few leases, from position `from` on, which is 0 at first, and only on resources that `may` be given back.
+    /// Returns from where to go on; `None` when all are back.
     pub fn release_client_part(
         &mut self,
         request: &ReleaseRequest,
+        may: &dyn Fn(&ResourceId) -> bool,
         from: usize,
         now: Moment,
     ) -> Option<usize> {
         let holder = HolderId::Client(request.client_id.clone());
         let order = Order::of_client(request.seq);
-        self.release_part(&holder, request.resource_ids.as_deref(), order, from, now)
+        self.release_part(
+            &holder,
+            request.resource_ids.as_deref(),
+            may,
+            order,
+            from,
+            now,
+        )
     }
 
     /// Takes a node's leases back; what it does not have is not missed.
     pub fn release_node(&mut self, request: &ServerReleaseRequest, now: Moment) {
         let mut from = Some(0);
         while let Some(position) = from {
-            from = self.release_node_part(request, position, now);
+            from = self.release_node_part(request, &|_| true, position, now);
         }
     }
 
-    /// The same for the next few leases, from position `from` on, which is 0 at first. Returns from where to go on; `None` when all
-    /// are back.
+    /// The same for the next few leases, from position `from` on, which is 0 at first, and only on resources that `may` be given back.
+    /// Returns from where to go on; `None` when all are back.
     pub fn release_node_part(
         &mut self,
         request: &ServerReleaseRequest,
+        may: &dyn Fn(&ResourceId) -> bool,
         from: usize,
         now: Moment,
     ) -> Option<usize> {
         let holder = HolderId::Node(request.node_id.clone());
         let order = Order::of_node(request.epoch, request.seq);
-        self.release_part(&holder, request.resource_ids.as_deref(), order, from, now)
+        self.release_part(
+            &holder,
+            request.resource_ids.as_deref(),
+            may,
+            order,
+            from,
+            now,
+        )
     }
 
     fn release_part(
         &mut self,
         holder: &HolderId,
         ids: Option<&[ResourceId]>,
+        may: &dyn Fn(&ResourceId) -> bool,
         order: Order,
         from: usize,
         now: Moment,
@@ -156,6 +173,9 @@ impl Core {
             (keys, next)
         };
         for key in keys {
+            if !self.live.get(key as usize).is_some_and(|it| may(&it.id)) {
+                continue;
+            }
             self.release(holder, key, order, now);
         }
         next

@@ -88,7 +88,7 @@ fn many_leases_come_back_in_parts() {
         while let Some(position) = from {
             from = world
                 .core
-                .release_client_part(&release, position, world.now);
+                .release_client_part(&release, &|_| true, position, world.now);
             let now_left = held(&world);
             assert!(left - now_left <= 64, "{left} {now_left}");
             left = now_left;

@@ -1,5 +1,6 @@
 //! All routes, called without a connection.
 
+mod access;
 mod bodies;
 mod docs;
 mod documents;
@@ -9,6 +10,7 @@ mod openapi;
 mod probes;
 mod routing;
 mod rules;
+mod tenants;
 mod views;
 
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use tower::ServiceExt;
 
 use crate::{
     app::{About, App},
+    auth::Auth,
     clock,
     core::{self, Core, Predecessor, Unmatched},
     reload::InForce,
@@ -73,10 +76,15 @@ impl Stored {
     }
 
     fn with(document: &Document) -> Self {
+        Self::asking(document, None)
+    }
+
+    /// The same, that asks who calls.
+    fn asking(document: &Document, auth: Option<Arc<Auth>>) -> Self {
         let home = TempDir::new().unwrap();
         let opened = Store::open(&home.path().join("doorman.db"), document, 1000).unwrap();
         let app = Arc::into_inner(app_with(opened.document)).unwrap();
-        let app = Arc::new(app.with_store(Some(opened.store)));
+        let app = Arc::new(app.with_store(Some(opened.store)).asking(auth));
         Self {
             _home: home,
             router: super::router(Arc::clone(&app)),

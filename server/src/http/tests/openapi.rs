@@ -11,13 +11,13 @@ use super::*;
 const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../openapi/openapi.json");
 
 /// One operation of the document.
-struct Operation {
-    path: String,
-    method: Method,
-    spec: Value,
+pub(super) struct Operation {
+    pub(super) path: String,
+    pub(super) method: Method,
+    pub(super) spec: Value,
 }
 
-fn operations() -> Vec<Operation> {
+pub(super) fn operations() -> Vec<Operation> {
     let document: Value = serde_json::from_str(&crate::openapi_json()).unwrap();
     let paths = document["paths"].as_object().unwrap().clone();
     paths

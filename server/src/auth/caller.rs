@@ -1,0 +1,60 @@
+//! Who sends a request, and what it may do.
+
+use std::sync::Arc;
+
+use doorman_config::Bounds;
+use doorman_openapi::{Scope, Scopes};
+
+/// Whom a token speaks of, and what it lets its bearer do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) issuer: String,
+    pub(crate) subject: String,
+    pub(crate) scopes: Scopes,
+    pub(crate) bounds: Bounds,
+}
+
+/// Who sends a request: somebody with a token that counts, or anybody, where nobody is asked. Having one proves that it was asked.
+/// Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller(Option<Arc<Identity>>);
+
+impl Caller {
+    /// Whoever it is, where nobody is asked.
+    pub(crate) const ANYBODY: Self = Self(None);
+
+    pub(super) fn new(identity: Identity) -> Self {
+        Self(Some(Arc::new(identity)))
+    }
+
+    /// Whether it may do one of these things at all.
+    pub(crate) fn may(&self, any_of: &[Scope]) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|it| any_of.iter().any(|scope| it.scopes.contains(*scope)))
+    }
+
+    /// Whose, and of what.
+    pub(crate) fn bounds(&self) -> &Bounds {
+        static FREE: Bounds = Bounds {
+            clients: None,
+            resources: None,
+            services: None,
+            max_priority: None,
+        };
+        self.0.as_ref().map_or(&FREE, |it| &it.bounds)
+    }
+
+    /// Who it is, as the history of the document names it.
+    pub(crate) fn name(&self) -> String {
+        self.identity().map_or_else(
+            || "anonymous".to_owned(),
+            |it| format!("{} of {}", it.subject, it.issuer),
+        )
+    }
+
+    /// Its issuer and subject, where it was asked.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.0.as_deref()
+    }
+}

@@ -1,0 +1,407 @@
+//! Who sends a request, and what it may do.
+//!
+//! A request walks `bearer` (the token in its headers) → `verify` (does the token count, by one `key` of an issuer that is trusted) →
+//! `claims` (what it says, or a grant says for it) → `caller`. `known` spares the way to tokens that have walked it. Keys and grants
+//! come from `source`s, of which one may be `remote`; a change of any of them makes another verifier, which knows no token yet.
+//! What a caller may do is decided by its scopes and [bounds](doorman_config::Bounds), in `http`.
+
+mod bearer;
+mod caller;
+mod claims;
+mod jwks;
+mod key;
+mod known;
+mod mint;
+mod remote;
+mod settings;
+mod source;
+mod verify;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use axum::http::HeaderMap;
+use doorman_config::Grants;
+use jsonwebtoken::crypto;
+
+pub(crate) use self::caller::Caller;
+use self::{
+    bearer::NoToken,
+    key::Key,
+    known::Known,
+    remote::{Asked, Remote},
+    source::{Place, Purpose, Source},
+    verify::{Invalid, Trust, Verifier},
+};
+pub use self::{
+    mint::{InvalidToken, Token},
+    settings::{AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, UnknownAlgorithm},
+};
+use crate::clock;
+
+/// How often files are looked at for a change.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Whose tokens count cannot be made out. One line that names the flag.
+#[derive(Debug)]
+pub struct AuthError {
+    flag: &'static str,
+    place: Option<String>,
+    why: String,
+}
+
+impl AuthError {
+    fn new(flag: &'static str, place: Option<String>, why: impl Into<String>) -> Self {
+        Self {
+            flag,
+            place,
+            why: why.into(),
+        }
+    }
+}
+
+impl fmt::Display for AuthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.flag)?;
+        if let Some(place) = &self.place {
+            write!(f, " {place}")?;
+        }
+        write!(f, ": {}", self.why)
+    }
+}
+
+impl std::error::Error for AuthError {}
+
+/// Why it is not known who sends a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unauthenticated {
+    /// It does not say.
+    NoToken,
+    /// What it says is no token, or too long, or said twice.
+    Malformed,
+    /// Its token does not count.
+    Invalid,
+    /// Its token does not count yet.
+    Early,
+    /// Its token counts no more.
+    Expired,
+    /// The keys of the issuer have not come yet.
+    NoKeys,
+}
+
+/// Tells who sends a request.
+#[derive(Debug)]
+pub(crate) struct Auth {
+    settings: AuthSettings,
+    sources: Mutex<Vec<Source>>,
+    remote: Option<Remote>,
+    verifier: ArcSwap<Verifier>,
+}
+
+impl Auth {
+    /// Reads all files. What is at an address comes later. Blocks on the file system.
+    ///
+    /// # Errors
+    /// [`AuthError`] when a file cannot be read or used, or the settings do not go together.
+    pub(crate) fn load(settings: AuthSettings) -> Result<Self, AuthError> {
+        // Without it, a build in which somebody else has switched on jsonwebtoken's other provider would panic at the first token. If
+        // the program has chosen one already, that stays.
+        crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
+        check(&settings)?;
+        let mut sources = sources(&settings);
+        for source in &mut sources {
+            if let Place::File(path) = &source.place {
+                let bytes = source::read(path).map_err(|error| {
+                    AuthError::new(
+                        source.purpose.flag(),
+                        Some(source.name()),
+                        error.to_string(),
+                    )
+                })?;
+                source.good = Some(bytes);
+            }
+        }
+        let remote = match &settings.jwks {
+            Some(JwksSource::Url(url)) => Some(Remote::new(
+                url.clone(),
+                authorities(&settings)?.as_deref(),
+            )?),
+            Some(JwksSource::File(_)) | None => None,
+        };
+        let verifier = verifier(&settings, &sources)?;
+        Ok(Self {
+            settings,
+            sources: Mutex::new(sources),
+            remote,
+            verifier: ArcSwap::from_pointee(verifier),
+        })
+    }
+
+    /// Who sends a request with these headers. A token by a key that is not known may wait until the issuer has been asked for it.
+    pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Unauthenticated> {
+        let token = bearer::token(headers).map_err(|why| match why {
+            NoToken::Absent => Unauthenticated::NoToken,
+            NoToken::Malformed => Unauthenticated::Malformed,
+        })?;
+        let verifier = self.verifier.load_full();
+        let verified = verifier.verify(token, clock::now());
+        let may_help = match verified {
+            Err(Invalid::UnknownKey) => true,
+            Err(Invalid::Other) => !self.has_come(),
+            Ok(_) | Err(Invalid::Early | Invalid::Expired) => false,
+        };
+        if self.remote.is_none() || !may_help {
+            return verified.map_err(Into::into);
+        }
+        self.learn_keys(Some(&verifier)).await;
+        let verified = self.verifier.load().verify(token, clock::now());
+        verified.map_err(|invalid| {
+            if self.has_come() {
+                invalid.into()
+            } else {
+                Unauthenticated::NoKeys
+            }
+        })
+    }
+
+    /// Follows the files and the address as they change.
+    ///
+    /// # Cancel safety
+    /// What was learned last stays.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            let auth = Arc::clone(&self);
+            if let Err(error) = tokio::task::spawn_blocking(move || auth.look()).await {
+                tracing::error!(%error, "the files of keys and grants could not be looked at");
+            }
+            if let Some(remote) = &self.remote
+                && (!self.has_come() || remote.is_stale(clock::now()).await)
+            {
+                self.learn_keys(None).await;
+            }
+        }
+    }
+
+    /// Looks whether a file has changed. Blocks on the file system.
+    fn look(&self) {
+        let files: Vec<_> = {
+            let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+            let files = sources.iter().enumerate();
+            files
+                .filter_map(|(index, source)| match &source.place {
+                    Place::File(path) => Some((index, path.clone())),
+                    Place::Remote(_) => None,
+                })
+                .collect()
+        };
+        for (index, path) in files {
+            match source::read(&path) {
+                Ok(bytes) => self.learn(index, bytes),
+                // It may be about to be replaced.
+                Err(error) => tracing::debug!(path = %path.display(), %error, "cannot be read"),
+            }
+        }
+    }
+
+    /// Asks the issuer for its keys, unless somebody else has got other ones since `missed` was used, or it was asked just now.
+    async fn learn_keys(&self, missed: Option<&Arc<Verifier>>) {
+        let Some(remote) = &self.remote else { return };
+        remote
+            .ask(clock::now, |asked| match asked {
+                Asked::Answer(bytes) => {
+                    let is_new = missed.is_none_or(|it| Arc::ptr_eq(it, &self.verifier.load()));
+                    if is_new && let Some(index) = self.index_of_remote() {
+                        self.learn(index, bytes);
+                    }
+                }
+                Asked::Nothing(why) => {
+                    tracing::warn!(
+                        url = remote.url,
+                        why,
+                        "the issuer's keys cannot be had; those of before stay"
+                    );
+                }
+                Asked::TooSoon => {}
+            })
+            .await;
+    }
+
+    fn index_of_remote(&self) -> Option<usize> {
+        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_remote = |source: &Source| matches!(source.place, Place::Remote(_));
+        sources.iter().position(is_remote)
+    }
+
+    /// Whether the keys at the address have ever come.
+    fn has_come(&self) -> bool {
+        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.iter().all(|source| source.good.is_some())
+    }
+
+    /// Takes what a source has now, if it is good and not what it had.
+    fn learn(&self, index: usize, bytes: Vec<u8>) {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = sources.clone();
+        let Some(source) = next.get_mut(index) else {
+            return;
+        };
+        if source.good.as_ref() == Some(&bytes) || source.refused.as_ref() == Some(&bytes) {
+            return;
+        }
+        source.good = Some(bytes.clone());
+        source.refused = None;
+        let (flag, name) = (source.purpose.flag(), source.name());
+        match verifier(&self.settings, &next) {
+            Ok(verifier) => {
+                *sources = next;
+                self.verifier.store(Arc::new(verifier));
+                tracing::info!(from = name, "{flag} has changed and is in force");
+            }
+            Err(error) => {
+                if let Some(source) = sources.get_mut(index) {
+                    source.refused = Some(bytes);
+                }
+                tracing::error!("what was in force stays: {error}");
+            }
+        }
+    }
+}
+
+impl From<Invalid> for Unauthenticated {
+    fn from(invalid: Invalid) -> Self {
+        match invalid {
+            Invalid::Other | Invalid::UnknownKey => Self::Invalid,
+            Invalid::Early => Self::Early,
+            Invalid::Expired => Self::Expired,
+        }
+    }
+}
+
+/// What does not depend on any file.
+fn check(settings: &AuthSettings) -> Result<(), AuthError> {
+    let public = !settings.key_files.is_empty() || settings.jwks.is_some();
+    let missing = |flag, why: &str| Err(AuthError::new(flag, None, why));
+    if settings.secret_files.is_empty() && !public {
+        return missing(
+            "--auth-secret-file, --auth-key-file or --auth-jwks",
+            "one of them must say whose tokens count",
+        );
+    }
+    if settings.audience.is_empty() {
+        return missing("--auth-audience", "must not be empty");
+    }
+    if settings.leeway > Duration::from_secs(300) {
+        return missing("--auth-leeway", "must be 300 seconds at most");
+    }
+    match &settings.issuer {
+        Some(issuer) if issuer.is_empty() => missing("--auth-issuer", "must not be empty"),
+        None if public => missing(
+            "--auth-issuer",
+            "is missing; must be what tokens that are signed with a key name as `iss`",
+        ),
+        Some(_) if !public => missing(
+            "--auth-issuer",
+            "is of tokens that are signed with a key: give --auth-key-file or --auth-jwks, or --auth-secret-issuer instead",
+        ),
+        // A key of one issuer counts for no other, so they must be told apart.
+        Some(issuer) if !settings.secret_files.is_empty() && *issuer == settings.secret_issuer => {
+            missing("--auth-issuer", "must not be that of --auth-secret-issuer")
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn sources(settings: &AuthSettings) -> Vec<Source> {
+    let files = |purpose, paths: &[std::path::PathBuf]| -> Vec<Source> {
+        let places = paths.iter().cloned().map(Place::File);
+        places.map(|place| Source::new(purpose, place)).collect()
+    };
+    let mut sources = files(Purpose::Secret, &settings.secret_files);
+    sources.extend(files(Purpose::Key, &settings.key_files));
+    sources.extend(settings.jwks.iter().map(|it| {
+        let place = match it {
+            JwksSource::File(path) => Place::File(path.clone()),
+            JwksSource::Url(url) => Place::Remote(url.clone()),
+        };
+        Source::new(Purpose::Jwks, place)
+    }));
+    sources.extend(files(Purpose::Grants, settings.grants.as_slice()));
+    sources
+}
+
+fn authorities(settings: &AuthSettings) -> Result<Option<Vec<u8>>, AuthError> {
+    let read = |path: &std::path::PathBuf| {
+        source::read(path).map_err(|error| {
+            let place = Some(path.display().to_string());
+            AuthError::new("--auth-jwks-ca", place, error.to_string())
+        })
+    };
+    settings.jwks_ca.as_ref().map(read).transpose()
+}
+
+/// What all sources come to.
+fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Verifier, AuthError> {
+    let allowed: Vec<_> = settings
+        .algorithms
+        .iter()
+        .map(|it| it.algorithm())
+        .collect();
+    let mut secrets = Vec::new();
+    let mut keys = Vec::new();
+    let mut grants = Grants::default();
+    for source in sources {
+        let Some(bytes) = &source.good else { continue };
+        let wrong = |why: String| AuthError::new(source.purpose.flag(), Some(source.name()), why);
+        match source.purpose {
+            Purpose::Secret => {
+                secrets.push(Key::of_secret(bytes).map_err(|it| wrong(it.to_string()))?);
+            }
+            Purpose::Key => {
+                let key = Key::of_pem(bytes).map_err(|it| wrong(it.to_string()))?;
+                if !allowed.contains(&key.algorithm) {
+                    return Err(wrong(
+                        "is for an algorithm that --auth-algorithms leaves out".to_owned(),
+                    ));
+                }
+                keys.push(key);
+            }
+            Purpose::Jwks => {
+                keys.extend(jwks::read(bytes, &allowed).map_err(|it| wrong(it.to_string()))?);
+            }
+            Purpose::Grants => {
+                let text = str::from_utf8(bytes).map_err(|_| wrong("must be UTF-8".to_owned()))?;
+                grants = Grants::parse(text).map_err(|faults| wrong(faults.to_string()))?;
+            }
+        }
+    }
+    let mut trusted = Vec::new();
+    if !secrets.is_empty() {
+        let issuer = settings.secret_issuer.clone();
+        trusted.push(Trust {
+            issuer,
+            keys: secrets,
+        });
+    }
+    if let Some(issuer) = settings.issuer.clone() {
+        trusted.push(Trust { issuer, keys });
+    }
+    Ok(Verifier {
+        trusted,
+        audience: settings.audience.clone(),
+        leeway: settings.leeway,
+        grants,
+        known: Known::new(),
+    })
+}

@@ -1,0 +1,89 @@
+//! Where keys and grants come from: files, and one address. What was good last stays until there is something better.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+/// The most bytes of a file or an answer: a set of keys has a few thousand.
+pub(super) const MOST_BYTES: usize = 1024 * 1024;
+
+/// What a source is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Secret,
+    Key,
+    Jwks,
+    Grants,
+}
+
+impl Purpose {
+    /// The flag that names sources of this kind.
+    pub(super) fn flag(self) -> &'static str {
+        match self {
+            Self::Secret => "--auth-secret-file",
+            Self::Key => "--auth-key-file",
+            Self::Jwks => "--auth-jwks",
+            Self::Grants => "--auth-grants",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    File(PathBuf),
+    /// What is there comes from elsewhere, when it comes.
+    Remote(String),
+}
+
+/// A source with what it last had that was good. Its contents may be secret and do not show in debug output.
+#[derive(Clone)]
+pub(super) struct Source {
+    pub(super) purpose: Purpose,
+    pub(super) place: Place,
+    /// `None` until it has come.
+    pub(super) good: Option<Vec<u8>>,
+    /// What it has now, if that is not good: it is complained of once.
+    pub(super) refused: Option<Vec<u8>>,
+}
+
+impl Source {
+    pub(super) fn new(purpose: Purpose, place: Place) -> Self {
+        Self {
+            purpose,
+            place,
+            good: None,
+            refused: None,
+        }
+    }
+
+    /// The name of it, for people.
+    pub(super) fn name(&self) -> String {
+        match &self.place {
+            Place::File(path) => path.display().to_string(),
+            Place::Remote(url) => url.clone(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source")
+            .field("purpose", &self.purpose)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads a file that should not be larger than a set of keys can be. Blocks on the file system.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(MOST_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() > MOST_BYTES {
+        return Err(io::Error::other("it is larger than 1 MiB"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,379 @@
+//! Which tokens count, and what for, whoever made them.
+
+mod remote;
+
+use axum::http::{HeaderMap, header};
+use doorman_openapi::Scope;
+use serde_json::{Value, json};
+
+use super::{testing::*, *};
+
+async fn caller(auth: &Auth, token: &str) -> Result<Caller, Unauthenticated> {
+    let mut headers = HeaderMap::new();
+    let value = format!("Bearer {token}").parse().unwrap();
+    headers.insert(header::AUTHORIZATION, value);
+    auth.caller(&headers).await
+}
+
+async fn counts(auth: &Auth, token: &str) -> bool {
+    caller(auth, token).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_token_counts_that_an_issuer_has_signed() {
+    for (issuer, pem) in [
+        (Issuer::rs256(), RSA_PUBLIC),
+        (Issuer::es256(), EC_PUBLIC),
+        (Issuer::eddsa(), ED_PUBLIC),
+    ] {
+        let auth = Home::new().key(pem).load().unwrap();
+        let by_set = Home::new().jwks(&[issuer.jwk()]).load().unwrap();
+        for good in [
+            json!({}),
+            json!({"aud": ["other", "doorman"]}),
+            json!({"nbf": now() - 5}),
+            json!({"nbf": now() + 3, "iat": now()}),
+            json!({"exp": now() - 3}),
+        ] {
+            let token = issuer.sign(&claims(&good));
+            assert!(counts(&auth, &token).await, "{good}");
+            assert!(counts(&by_set, &token).await, "{good}");
+        }
+    }
+    let auth = Home::new().secret(&format!(" {SECRET}\n")).load().unwrap();
+    let token = Issuer::of_secret(SECRET).sign(&claims(&json!({"iss": "doorman"})));
+    let caller = caller(&auth, &token).await.unwrap();
+    let identity = caller.identity().unwrap();
+    assert_eq!(
+        (identity.issuer.as_str(), identity.subject.as_str()),
+        ("doorman", "alice")
+    );
+    assert!(caller.may(&[Scope::Server, Scope::Capacity]) && !caller.may(&[Scope::Server]));
+}
+
+#[tokio::test]
+async fn a_key_of_one_issuer_counts_for_no_other() {
+    let auth = Home::new().secret(SECRET).key(RSA_PUBLIC).load().unwrap();
+    let own = json!({"iss": "doorman"});
+    assert!(counts(&auth, &Issuer::of_secret(SECRET).sign(&claims(&own))).await);
+    assert!(counts(&auth, &Issuer::rs256().sign(&claims(&json!({})))).await);
+    assert!(!counts(&auth, &Issuer::rs256().sign(&claims(&own))).await);
+    assert!(!counts(&auth, &Issuer::of_secret(SECRET).sign(&claims(&json!({})))).await);
+}
+
+#[tokio::test]
+async fn only_tokens_of_ours_are_told_their_time() {
+    let auth = Home::new().key(RSA_PUBLIC).load().unwrap();
+    let late = claims(&json!({"exp": now() - 10}));
+    let early = claims(&json!({"nbf": now() + 10}));
+    let issuer = Issuer::rs256();
+    let why = |token: String| {
+        let auth = &auth;
+        async move { caller(auth, &token).await.unwrap_err() }
+    };
+    assert_eq!(why(issuer.sign(&late)).await, Unauthenticated::Expired);
+    assert_eq!(why(issuer.sign(&early)).await, Unauthenticated::Early);
+    let forged = issuer.sign(&late);
+    let (signed, _) = forged.rsplit_once('.').unwrap();
+    assert_eq!(
+        why(format!("{signed}.AAAA")).await,
+        Unauthenticated::Invalid
+    );
+}
+
+#[tokio::test]
+async fn tokens_for_other_purposes_do_not_count() {
+    let auth = Home::new().key(RSA_PUBLIC).load().unwrap();
+    let issuer = Issuer::rs256();
+    for (typ, good) in [
+        (None, true),
+        (Some("at+JWT"), true),
+        (Some("JWT"), true),
+        (Some("logout+jwt"), false),
+        (Some(""), false),
+    ] {
+        let mut header = issuer.header();
+        header.typ = typ.map(str::to_owned);
+        let token = jsonwebtoken::encode(&header, &claims(&json!({})), &issuer.key).unwrap();
+        assert_eq!(counts(&auth, &token).await, good, "{typ:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_is_replaced_without_a_restart_and_the_old_one_counts_no_more() {
+    let home = Home::new().secret(SECRET);
+    let auth = home.load().unwrap();
+    let own = claims(&json!({"iss": "doorman"}));
+    let other = "another secret of thirty-two bytes";
+    let (before, after) = (
+        Issuer::of_secret(SECRET).sign(&own),
+        Issuer::of_secret(other).sign(&own),
+    );
+    assert!(counts(&auth, &before).await && !counts(&auth, &after).await);
+
+    // What is no secret changes nothing.
+    for wrong in ["short", "", RSA_PUBLIC] {
+        home.write("secret", wrong);
+        auth.look();
+        assert!(counts(&auth, &before).await, "{wrong}");
+    }
+    home.write("secret", other);
+    auth.look();
+    assert!(!counts(&auth, &before).await, "though it was known");
+    assert!(counts(&auth, &after).await);
+}
+
+/// A token as Kubernetes projects it into a pod, and the keys of the cluster as `kubectl get --raw /openid/v1/jwks` prints them.
+#[tokio::test]
+async fn a_kubernetes_service_account_has_what_a_grant_says() {
+    let issuer = "https://kubernetes.default.svc.cluster.local";
+    let cluster = Issuer::rs256().naming("uyRf6hJbFbyDlDbGuqXzCKz3bNqTnKZtGxD3cJZkQvM");
+    let mut jwk = cluster.jwk();
+    jwk["use"] = "sig".into();
+    jwk["alg"] = "RS256".into();
+    let mut home = Home::new().jwks(&[jwk]).grants(
+        r#"
+grants:
+  - iss: https://kubernetes.default.svc.cluster.local
+    sub: "system:serviceaccount:shop:*"
+    scope: [capacity]
+    client_id: "shop*"
+    resources: ["shop/*"]
+    services: "shop*"
+    max_priority: 3
+"#,
+    );
+    home.settings.issuer = Some(issuer.to_owned());
+    let auth = home.load().unwrap();
+    let token = |namespace: &str, account: &str| {
+        cluster.sign(&json!({
+            "aud": ["doorman"],
+            "exp": now() + 3607,
+            "iat": now(),
+            "iss": issuer,
+            "jti": "0f3a8f0e-5a0e-4c1c-a6f6-6f0f4f0c8f55",
+            "kubernetes.io": {
+                "namespace": namespace,
+                "node": {"name": "node-1", "uid": "646e7c5e-32d6-4d42-9dbd-e504e6cbe6b1"},
+                "pod": {"name": "web-5c9d", "uid": "5e0bd49b-f040-43b0-99b7-22765a53f7f3"},
+                "serviceaccount": {"name": account, "uid": "14ee3fa4-a7e2-420f-9f9a-dbc4507c3798"}
+            },
+            "nbf": now(),
+            "sub": format!("system:serviceaccount:{namespace}:{account}")
+        }))
+    };
+    let web = caller(&auth, &token("shop", "web")).await.unwrap();
+    assert!(web.may(&[Scope::Capacity]) && !web.may(&[Scope::StatusRead]));
+    assert!(web.bounds().allow_resource("shop/db") && !web.bounds().allow_resource("bank/db"));
+    assert!(web.bounds().allow_client("shop-1") && !web.bounds().allow_client("bank-1"));
+    // Somebody else of the cluster is known, and may do nothing.
+    let other = caller(&auth, &token("bank", "web")).await.unwrap();
+    assert!(!other.may(Scope::ALL));
+
+    // The grants change while it runs; a list with a fault changes nothing.
+    home.write(
+        "grants.yaml",
+        "grants: [{iss: '*', sub: '*', scope: [capacity], clients: x}]",
+    );
+    auth.look();
+    assert!(
+        caller(&auth, &token("shop", "web"))
+            .await
+            .unwrap()
+            .may(&[Scope::Capacity])
+    );
+    home.write(
+        "grants.yaml",
+        "grants: [{iss: '*', sub: '*:bank:*', scope: [server]}]",
+    );
+    auth.look();
+    assert!(
+        !caller(&auth, &token("shop", "web"))
+            .await
+            .unwrap()
+            .may(Scope::ALL)
+    );
+    assert!(
+        caller(&auth, &token("bank", "web"))
+            .await
+            .unwrap()
+            .may(&[Scope::Server])
+    );
+}
+
+#[tokio::test]
+async fn of_a_set_only_keys_for_signatures_count_each_by_its_own_name_and_algorithm() {
+    let rsa = Issuer::rs256().naming("rsa");
+    let ec = Issuer::es256().naming("ec");
+    let secret = Issuer::of_secret(SECRET).naming("secret");
+    let with = |jwk: Value, name: &str, value: &str| {
+        let mut jwk = jwk;
+        jwk[name] = value.into();
+        jwk
+    };
+    let good = [
+        rsa.jwk(),
+        ec.jwk(),
+        secret.jwk(),
+        json!({"kty": "new"}),
+        json!(5),
+    ];
+    let auth = Home::new().jwks(&good).load().unwrap();
+    let alice = claims(&json!({}));
+    assert!(counts(&auth, &rsa.sign(&alice)).await && counts(&auth, &ec.sign(&alice)).await);
+    assert!(
+        counts(&auth, &Issuer::rs256().sign(&alice)).await,
+        "without a name all are tried"
+    );
+    assert!(!counts(&auth, &Issuer::rs256().naming("ec").sign(&alice)).await);
+    for kid in ["", "../../dev/null", "file:///dev/null", &"x".repeat(4_000)] {
+        assert!(
+            !counts(&auth, &Issuer::rs256().naming(kid).sign(&alice)).await,
+            "{kid}"
+        );
+    }
+    // A secret has no place in what is published.
+    assert!(!counts(&auth, &secret.sign(&alice)).await);
+
+    for useless in [
+        with(rsa.jwk(), "use", "enc"),
+        with(rsa.jwk(), "alg", "RS512"),
+        with(rsa.jwk(), "alg", "RSA-OAEP"),
+        with(ec.jwk(), "alg", "RS256"),
+        with(ec.jwk(), "crv", "P-384"),
+        secret.jwk(),
+    ] {
+        let error = Home::new().jwks(&[useless]).load().unwrap_err();
+        assert!(error.to_string().contains("no public key"), "{error}");
+    }
+    let mut home = Home::new().jwks(&[rsa.jwk(), ec.jwk()]);
+    home.settings.algorithms = vec![KeyAlgorithm::Es256];
+    let narrow = home.load().unwrap();
+    assert!(!counts(&narrow, &rsa.sign(&alice)).await && counts(&narrow, &ec.sign(&alice)).await);
+}
+
+#[test]
+fn what_cannot_be_used_is_named_by_its_flag_at_the_start() {
+    let message = |home: &Home| home.load().unwrap_err().to_string();
+    let check = |home: &Home, expected: &[&str]| {
+        let message = message(home);
+        for expected in expected {
+            assert!(message.contains(expected), "{expected}: {message}");
+        }
+    };
+    check(&Home::new(), &["--auth-secret-file", "--auth-jwks"]);
+    check(
+        &Home::new().secret("short"),
+        &["--auth-secret-file ", "32 bytes"],
+    );
+    check(
+        &Home::new().secret(RSA_PUBLIC),
+        &["--auth-secret-file ", "no secret"],
+    );
+    check(
+        &Home::new().key("nothing"),
+        &["--auth-key-file ", "no public key"],
+    );
+    let private = include_str!("test_keys/rsa.pem");
+    check(
+        &Home::new().key(private),
+        &["--auth-key-file ", "private key"],
+    );
+    check(&Home::new().jwks(&[]), &["--auth-jwks ", "no public key"]);
+    check(
+        &Home::new().secret(SECRET).grants("grants: 5"),
+        &["--auth-grants ", "must be a list"],
+    );
+    let changed = |home: Home, change: &dyn Fn(&mut AuthSettings)| {
+        let mut home = home;
+        change(&mut home.settings);
+        home
+    };
+    check(
+        &changed(Home::new().key(RSA_PUBLIC), &|it| it.issuer = None),
+        &["--auth-issuer", "missing"],
+    );
+    check(
+        &changed(Home::new().secret(SECRET), &|it| {
+            it.issuer = Some("a".to_owned());
+        }),
+        &["--auth-issuer", "--auth-secret-issuer"],
+    );
+    check(
+        &changed(Home::new().secret(SECRET).key(RSA_PUBLIC), &|it| {
+            it.issuer = Some("doorman".to_owned());
+        }),
+        &["--auth-issuer", "must not be"],
+    );
+    check(
+        &changed(Home::new().key(RSA_PUBLIC), &|it| {
+            it.algorithms = vec![KeyAlgorithm::EdDsa];
+        }),
+        &["--auth-key-file ", "--auth-algorithms"],
+    );
+    check(
+        &changed(Home::new(), &|it| {
+            it.secret_files = vec!["/nowhere/secret".into()];
+        }),
+        &["--auth-secret-file /nowhere/secret"],
+    );
+}
+
+#[test]
+fn no_secret_shows_in_debug_output() {
+    let home = Home::new().secret(SECRET).key(RSA_PUBLIC);
+    let shown = format!("{:?}", home.load().unwrap());
+    // The text, and the same as a list of bytes.
+    assert!(
+        !shown.contains("thirty-two") && !shown.contains("97, 32, 115, 101"),
+        "{shown}"
+    );
+    let made = Token {
+        issuer: "doorman".to_owned(),
+        audience: "doorman".to_owned(),
+        subject: "alice".to_owned(),
+        scopes: doorman_openapi::Scopes::NONE,
+        clients: Vec::new(),
+        resources: Vec::new(),
+        services: Vec::new(),
+        max_priority: None,
+        lifetime: Duration::from_secs(60),
+    };
+    let secret = home.write("short", "too short a secret");
+    let error = made.sign(&secret).unwrap_err();
+    assert!(
+        !format!("{error:?} {error}").contains("too short a"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_token_that_is_made_says_what_it_was_told() {
+    let home = Home::new().secret(SECRET);
+    let auth = home.load().unwrap();
+    let mut made = Token {
+        issuer: "doorman".to_owned(),
+        audience: "doorman".to_owned(),
+        subject: "orders".to_owned(),
+        scopes: [Scope::Capacity].into_iter().collect(),
+        clients: vec!["orders*".to_owned()],
+        resources: vec!["db".to_owned(), "tenant/*".to_owned()],
+        services: Vec::new(),
+        max_priority: Some(2),
+        lifetime: Duration::from_secs(60),
+    };
+    let file = home.folder.path().join("secret");
+    let orders = caller(&auth, &made.sign(&file).unwrap()).await.unwrap();
+    assert!(orders.may(&[Scope::Capacity]) && !orders.may(&[Scope::TemplatesWrite]));
+    let bounds = orders.bounds();
+    assert!(bounds.allow_client("orders-1") && !bounds.allow_client("bank"));
+    assert!(bounds.allow_resource("tenant/a") && !bounds.allow_resource("cache"));
+    assert!(bounds.allow_service("any") && !bounds.allow_priority(3));
+    made.resources.push("[".to_owned());
+    assert!(
+        made.sign(&file)
+            .unwrap_err()
+            .to_string()
+            .contains("--resources")
+    );
+}

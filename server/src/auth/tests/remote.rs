@@ -1,0 +1,147 @@
+//! Keys at an address: when they are asked for, and what stays when they cannot be had.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use axum::{Router, http::StatusCode, routing::get};
+use tokio::{net::TcpListener, task::JoinSet};
+
+use super::*;
+use crate::auth::remote::PAUSE;
+
+/// A publisher of keys.
+#[derive(Clone, Default)]
+struct Publisher {
+    says: Arc<Mutex<Option<String>>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Publisher {
+    /// Starts one; its tasks end with the test's runtime.
+    async fn start(self) -> JwksSource {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/jwks", listener.local_addr().unwrap());
+        let says = get(move || async move {
+            self.asked.fetch_add(1, SeqCst);
+            self.says
+                .lock()
+                .unwrap()
+                .clone()
+                .ok_or(StatusCode::BAD_GATEWAY)
+        });
+        tokio::spawn(axum::serve(listener, Router::new().route("/jwks", says)).into_future());
+        JwksSource::Url(url)
+    }
+
+    fn publish(&self, keys: &[&Issuer]) {
+        let keys: Vec<_> = keys.iter().map(|issuer| issuer.jwk()).collect();
+        self.say(Some(json!({"keys": keys}).to_string()));
+    }
+
+    fn say(&self, text: Option<String>) {
+        *self.says.lock().unwrap() = text;
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(SeqCst)
+    }
+}
+
+async fn auth(publisher: &Publisher) -> Arc<Auth> {
+    let jwks = publisher.clone().start().await;
+    Arc::new(
+        Auth::load(AuthSettings {
+            jwks: Some(jwks),
+            issuer: Some(ISSUER.to_owned()),
+            ..AuthSettings::default()
+        })
+        .unwrap(),
+    )
+}
+
+/// Time goes on, though nothing waits for it: real sockets are in use.
+async fn later(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_new_key_is_learned_by_asking_once_however_many_need_it() {
+    let publisher = Publisher::default();
+    let (old, new) = (Issuer::rs256().naming("old"), Issuer::es256().naming("new"));
+    publisher.publish(&[&old]);
+    let auth = auth(&publisher).await;
+    let alice = claims(&json!({}));
+    assert!(counts(&auth, &old.sign(&alice)).await);
+    assert_eq!(publisher.asked(), 1);
+
+    publisher.publish(&[&old, &new]);
+    later(PAUSE).await;
+    let token = new.sign(&alice);
+    let mut many = JoinSet::new();
+    for _ in 0..20 {
+        let (auth, token) = (Arc::clone(&auth), token.clone());
+        many.spawn(async move { counts(&auth, &token).await });
+    }
+    assert!(many.join_all().await.into_iter().all(|counts| counts));
+    assert_eq!(publisher.asked(), 2);
+}
+
+#[tokio::test]
+async fn tokens_with_made_up_keys_are_no_load_on_the_issuer() {
+    let publisher = Publisher::default();
+    let known = Issuer::rs256().naming("known");
+    publisher.publish(&[&known]);
+    let auth = auth(&publisher).await;
+    for number in 0..50 {
+        let made_up = Issuer::rs256().naming(&number.to_string());
+        assert!(!counts(&auth, &made_up.sign(&claims(&json!({})))).await);
+    }
+    assert_eq!(publisher.asked(), 1);
+    assert!(counts(&auth, &known.sign(&claims(&json!({})))).await);
+}
+
+#[tokio::test]
+async fn what_was_published_last_stays_while_the_issuer_is_away_or_talks_nonsense() {
+    let publisher = Publisher::default();
+    let known = Issuer::rs256().naming("known");
+    publisher.publish(&[&known]);
+    let auth = auth(&publisher).await;
+    let token = known.sign(&claims(&json!({})));
+    assert!(counts(&auth, &token).await);
+    let other = Issuer::rs256().naming("other");
+    for nonsense in [
+        None,
+        Some(String::new()),
+        Some(r#"{"keys":[]}"#.to_owned()),
+        Some(format!(
+            r#"{{"keys":[],"padding":"{}"}}"#,
+            "x".repeat(2 << 20)
+        )),
+    ] {
+        publisher.say(nonsense);
+        later(PAUSE).await;
+        let asked = publisher.asked();
+        assert!(!counts(&auth, &other.sign(&claims(&json!({})))).await);
+        assert_eq!(publisher.asked(), asked + 1);
+        assert!(counts(&auth, &token).await);
+    }
+}
+
+#[tokio::test]
+async fn until_the_keys_have_come_nobody_is_told_that_a_token_is_bad() {
+    let publisher = Publisher::default();
+    let auth = auth(&publisher).await;
+    let issuer = Issuer::rs256();
+    let token = issuer.sign(&claims(&json!({})));
+    assert_eq!(
+        caller(&auth, &token).await.unwrap_err(),
+        Unauthenticated::NoKeys
+    );
+    publisher.publish(&[&issuer]);
+    later(PAUSE).await;
+    assert!(counts(&auth, &token).await);
+}

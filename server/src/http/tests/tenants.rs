@@ -1,0 +1,340 @@
+//! Tokens that are bound to a tenant: nothing of another one is seen, taken, given back or told.
+
+use doorman_openapi::paths;
+use serde_json::json;
+
+use super::*;
+use crate::auth::testing::{Home, Issuer, SECRET, claims};
+
+/// A server with something of tenant A, of tenant B, and of both.
+struct Tenants {
+    router: Router,
+    _stored: Stored,
+    _home: Home,
+}
+
+const ALL: &str = "capacity server templates:read templates:write status:read";
+
+impl Tenants {
+    async fn new() -> Self {
+        let home = Home::new().secret(SECRET);
+        let auth = Arc::new(home.load().unwrap());
+        let document = Document::parse(
+            "{resources: [{identifier_glob: 'b/*', capacity: 50}, {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE}}],
+              rules: [{name: of-a, service: a-web, resource: a/api}, {name: of-b, service: b-web, resource: b/api}]}",
+        )
+        .unwrap();
+        let stored = Stored::asking(&document, Some(auth));
+        let tenants = Self {
+            router: stored.router.clone(),
+            _stored: stored,
+            _home: home,
+        };
+        for tenant in ["a", "b"] {
+            for resource in [&format!("{tenant}/db"), "shared"] {
+                let body = json!({
+                    "client_id": format!("{tenant}-1"), "resources": [{"resource_id": resource, "wants": 10}]
+                });
+                let reply = tenants.post(&operator(), paths::CAPACITY, &body).await;
+                assert_eq!(reply.status, 200, "{reply:?}");
+            }
+        }
+        tenants
+    }
+
+    async fn get(&self, token: &str, uri: &str) -> Reply {
+        let request = Request::get(uri).header("authorization", format!("Bearer {token}"));
+        send(&self.router, request.body(Body::empty()).unwrap()).await
+    }
+
+    async fn post(&self, token: &str, uri: &str, body: &Value) -> Reply {
+        let request = Request::post(uri)
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json");
+        send(&self.router, request.body(body.to_string().into()).unwrap()).await
+    }
+
+    /// The holders of a resource, as the operator sees them.
+    async fn holders(&self, resource: &str) -> Vec<String> {
+        let uri = format!("/v1/resources/{}/leases", resource.replace('/', "%2F"));
+        let page = self.get(&operator(), &uri).await.json();
+        let leases = page["leases"].as_array().unwrap().clone();
+        let held = leases.into_iter().filter(|it| it["has"] != 0.0);
+        held.map(|it| it["client_id"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+fn token(other: &Value) -> String {
+    let mut claims = claims(&json!({"iss": "doorman", "scope": ALL}));
+    for (name, value) in other.as_object().unwrap() {
+        claims[name] = value.clone();
+    }
+    Issuer::of_secret(SECRET).sign(&claims)
+}
+
+fn operator() -> String {
+    token(&json!({"sub": "operator"}))
+}
+
+/// A token that is bound to tenant A in every way.
+fn tenant_a() -> String {
+    token(&json!({
+        "sub": "a", "client_id": "a-*", "resources": ["a/*", "shared"], "services": "a-*", "max_priority": 1
+    }))
+}
+
+#[tokio::test]
+async fn a_tenant_takes_only_in_its_name_and_of_its_own() {
+    let tenants = Tenants::new().await;
+    let ask = |client: &str, resources: Value| json!({"client_id": client, "resources": resources});
+    let own = ask(
+        "a-2",
+        json!([{"resource_id": "a/db", "wants": 1, "priority": 1}]),
+    );
+    assert_eq!(
+        tenants
+            .post(&tenant_a(), paths::CAPACITY, &own)
+            .await
+            .status,
+        200
+    );
+    for (body, pointers) in [
+        (
+            ask("b-1", json!([{"resource_id": "shared", "wants": 1}])),
+            &["/client_id"][..],
+        ),
+        (
+            ask("a-1", json!([{"resource_id": "b/db", "wants": 1}])),
+            &["/resources/0/resource_id"],
+        ),
+        (
+            ask(
+                "a-1",
+                json!([{"resource_id": "a/db", "wants": 1, "priority": 2}, {"resource_id": "b/x", "wants": 1}]),
+            ),
+            &["/resources/0/priority", "/resources/1/resource_id"],
+        ),
+    ] {
+        let reply = tenants.post(&tenant_a(), paths::CAPACITY, &body).await;
+        let problem = reply.problem(403);
+        assert_eq!(problem.kind, "/problems/forbidden");
+        let named: Vec<_> = problem
+            .errors
+            .iter()
+            .map(|it| it.pointer.as_str())
+            .collect();
+        assert_eq!(named, pointers, "{problem:?}");
+        assert!(
+            reply
+                .header("www-authenticate")
+                .contains("insufficient_scope")
+        );
+    }
+    // What is refused is refused whole.
+    assert_eq!(tenants.holders("b/db").await, ["b-1"]);
+    assert_eq!(
+        tenants.get(&operator(), "/v1/resources/b%2Fx").await.status,
+        404
+    );
+
+    let node = |node: &str, resource: &str, priority: i32| {
+        json!({"node_id": node, "resources": [{"resource_id": resource,
+            "wants": [{"priority": priority, "num_clients": 1, "wants": 1}]}]})
+    };
+    let post = async |body: &Value| {
+        tenants
+            .post(&tenant_a(), paths::SERVER_CAPACITY, body)
+            .await
+            .status
+    };
+    assert_eq!(post(&node("a-node", "a/db", 0)).await, 200);
+    for refused in [
+        node("b-node", "a/db", 0),
+        node("a-node", "b/db", 0),
+        node("a-node", "a/db", 2),
+    ] {
+        assert_eq!(post(&refused).await, 403, "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_gives_back_only_its_own() {
+    let tenants = Tenants::new().await;
+    for (path, who) in [
+        (paths::CAPACITY_RELEASE, "client_id"),
+        (paths::SERVER_CAPACITY_RELEASE, "node_id"),
+    ] {
+        for body in [
+            json!({who: "b-1"}),
+            json!({who: "b-1", "resource_ids": ["shared"]}),
+            json!({who: "a-1", "resource_ids": ["a/db", "b/db"]}),
+        ] {
+            tenants.post(&tenant_a(), path, &body).await.problem(403);
+        }
+    }
+    assert_eq!(tenants.holders("shared").await, ["a-1", "b-1"]);
+    assert_eq!(tenants.holders("b/db").await, ["b-1"]);
+    assert_eq!(tenants.holders("a/db").await, ["a-1"]);
+
+    // A token that is bound to resources alone gives back all of a client's on those, and on no others.
+    let of_a = token(&json!({"resources": "a/*"}));
+    let body = json!({"client_id": "a-1"});
+    assert_eq!(
+        tenants
+            .post(&of_a, paths::CAPACITY_RELEASE, &body)
+            .await
+            .status,
+        200
+    );
+    let gone = tenants.get(&operator(), "/v1/resources/a%2Fdb").await;
+    gone.problem(404);
+    assert_eq!(tenants.holders("shared").await, ["a-1", "b-1"]);
+}
+
+#[tokio::test]
+async fn a_tenant_sees_only_its_own() {
+    let tenants = Tenants::new().await;
+    let seen = async |token: &str, query: &str| {
+        let page = tenants
+            .get(token, &format!("/v1/resources{query}"))
+            .await
+            .json();
+        let resources = page["resources"].as_array().unwrap().clone();
+        let ids = resources
+            .iter()
+            .map(|it| it["resource_id"].as_str().unwrap().to_owned());
+        (
+            ids.collect::<Vec<_>>(),
+            page["next_cursor"].as_str().map(str::to_owned),
+        )
+    };
+    assert_eq!(seen(&operator(), "").await.0, ["a/db", "b/db", "shared"]);
+    let (first, cursor) = seen(&tenant_a(), "?limit=1").await;
+    assert_eq!(first, ["a/db"]);
+    // The cursor stands behind what was seen, not behind what was left out.
+    let (second, end) = seen(&tenant_a(), &format!("?limit=1&cursor={}", cursor.unwrap())).await;
+    assert_eq!((second, end), (vec!["shared".to_owned()], None));
+    assert_eq!(seen(&tenant_a(), "?prefix=b").await, (vec![], None));
+
+    // Whether there is one makes no difference.
+    for id in ["b%2Fdb", "b%2Fnothing"] {
+        for view in ["", "/leases"] {
+            tenants
+                .get(&tenant_a(), &format!("/v1/resources/{id}{view}"))
+                .await
+                .problem(403);
+        }
+    }
+    assert_eq!(
+        tenants
+            .get(&tenant_a(), "/v1/resources/a%2Fdb")
+            .await
+            .status,
+        200
+    );
+    let shared = tenants
+        .get(&tenant_a(), "/v1/resources/shared/leases")
+        .await
+        .json();
+    let holders: Vec<_> = shared["leases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["client_id"])
+        .collect();
+    assert_eq!(holders, ["a-1"]);
+
+    let rules = tenants
+        .get(&tenant_a(), "/v1/rules?service=a-web")
+        .await
+        .json();
+    assert_eq!(rules["rules"][0]["name"], "of-a");
+    tenants
+        .get(&tenant_a(), "/v1/rules?service=b-web")
+        .await
+        .problem(403);
+    // The metrics name the resources of all.
+    tenants.get(&tenant_a(), "/metrics").await.problem(403);
+    assert_eq!(tenants.get(&operator(), "/metrics").await.status, 200);
+    assert_eq!(tenants.get(&tenant_a(), "/v1/status").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others() {
+    let tenants = Tenants::new().await;
+    let call = async |method: &str, uri: &str, body: Value| {
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header("authorization", format!("Bearer {}", tenant_a()))
+            .header("content-type", "application/json");
+        let body = if body.is_null() {
+            Body::empty()
+        } else {
+            body.to_string().into()
+        };
+        send(&tenants.router, request.body(body).unwrap()).await
+    };
+    let template = json!({"capacity": 5});
+    let rule_of = |service: &str| json!({"service": service, "resource": "a/api"});
+    let before = tenants.get(&operator(), "/v1/templates").await.json();
+    for (method, uri, body) in [
+        ("GET", "/v1/templates", Value::Null),
+        ("PUT", "/v1/templates", before.clone()),
+        ("PUT", "/v1/templates?dry_run=true", before.clone()),
+        ("GET", "/v1/history", Value::Null),
+        ("GET", "/v1/templates/%2A", Value::Null),
+        ("PUT", "/v1/templates/%2A", template.clone()),
+        ("PUT", "/v1/templates/%2A?dry_run=true", template.clone()),
+        ("GET", "/v1/templates/b%2F%2A", Value::Null),
+        ("PUT", "/v1/templates/b%2F%2A", template.clone()),
+        ("PUT", "/v1/templates/b%2Fnew", template.clone()),
+        // More than its own.
+        ("PUT", "/v1/templates/a%2A", template.clone()),
+        ("PUT", "/v1/templates/%3F%2Fdb", template.clone()),
+        ("DELETE", "/v1/templates/b%2F%2A", Value::Null),
+        ("DELETE", "/v1/templates/b%2Fnone", Value::Null),
+        ("GET", "/v1/rules/of-b", Value::Null),
+        ("GET", "/v1/rules/none", Value::Null),
+        ("DELETE", "/v1/rules/of-b", Value::Null),
+        ("DELETE", "/v1/rules/none", Value::Null),
+        // Neither of others, nor to others, nor for all.
+        ("PUT", "/v1/rules/of-b", rule_of("a-web")),
+        ("PUT", "/v1/rules/of-a", rule_of("b-web")),
+        ("PUT", "/v1/rules/new", rule_of("*")),
+        ("PUT", "/v1/rules/new?dry_run=true", rule_of("b-web")),
+    ] {
+        let reply = call(method, uri, body).await;
+        assert_eq!(
+            reply.problem(403).kind,
+            "/problems/forbidden",
+            "{method} {uri}"
+        );
+    }
+    assert_eq!(
+        tenants.get(&operator(), "/v1/templates").await.json(),
+        before
+    );
+
+    for (method, uri, body, status) in [
+        (
+            "PUT",
+            "/v1/templates/a%2F%2A?dry_run=true",
+            template.clone(),
+            200,
+        ),
+        ("PUT", "/v1/templates/a%2F%2A", template.clone(), 201),
+        ("GET", "/v1/templates/a%2F%2A", Value::Null, 200),
+        ("DELETE", "/v1/templates/a%2F%2A", Value::Null, 204),
+        ("GET", "/v1/rules/of-a", Value::Null, 200),
+        ("PUT", "/v1/rules/of-a", rule_of("a-*"), 200),
+        ("PUT", "/v1/rules/new", rule_of("a-batch"), 201),
+        ("DELETE", "/v1/rules/new", Value::Null, 204),
+    ] {
+        let reply = call(method, uri, body).await;
+        assert_eq!(reply.status, status, "{method} {uri}: {reply:?}");
+    }
+    let history = tenants.get(&operator(), "/v1/history").await.json();
+    assert_eq!(history["changes"][0]["changed_by"], "a of doorman");
+}
