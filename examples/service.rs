@@ -11,6 +11,7 @@ use std::{
     io::{self, IsTerminal, Write},
     iter,
     net::SocketAddr,
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -23,7 +24,9 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     time,
 };
-use tower_doorman::{BuildError, Doorman, Fallback, InvalidKey, Key, Limit, OnLimit, Snapshot};
+use tower_doorman::{
+    BuildError, Credentials, Doorman, Fallback, InvalidKey, Key, Limit, OnLimit, Snapshot,
+};
 
 /// How long requests may take to finish once the service is told to end.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -37,6 +40,9 @@ pub(crate) struct Arguments {
     /// The control plane, and others to turn to when it fails
     #[arg(long, value_name = "URL", required = true, num_args = 1..)]
     server: Vec<String>,
+    /// A file with a token, for a control plane that asks for one; read again for every request to it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// What the service spends [default: api]; with --key-header, what comes before the header's value
     #[arg(long, value_name = "NAME")]
     resource: Option<String>,
@@ -132,12 +138,16 @@ fn doorman(arguments: &Arguments) -> Result<Doorman, BuildError> {
     let mut servers = arguments.server.iter();
     // There is a first one: clap sees to it. An empty address would be refused.
     let first = servers.next().cloned().unwrap_or_default();
-    servers
+    let builder = servers
         .fold(Doorman::builder(first), |builder, other| {
             builder.server(other)
         })
-        .service("service")
-        .spawn()
+        .service("service");
+    match &arguments.token_file {
+        Some(file) => builder.credentials(Credentials::file(file)),
+        None => builder,
+    }
+    .spawn()
 }
 
 fn on_limit(text: &str) -> Result<OnLimit, &'static str> {

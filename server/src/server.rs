@@ -1,6 +1,6 @@
 //! A server from its start to its stop.
 
-use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc};
+use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync::Arc};
 
 use axum::Router;
 use doorman_config::{FileSource, OpenError};
@@ -14,11 +14,15 @@ use crate::{
     identity::{self, IdentityError},
     kept::Kept,
     listen::Listener,
+    metrics::Connections,
     reload,
     restart::{Held, Start, Started},
     settings::{BaseUrl, Exposure, Settings},
     sweeper,
 };
+
+/// The most connections on the address that serves the metrics alone.
+const METRICS_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 
 /// A control plane that is bound to its address and has its identity, and answers as soon as it [runs](Self::run).
 ///
@@ -35,6 +39,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Server {
     listener: Listener,
+    metrics_listener: Option<Listener>,
     app: Arc<App>,
     held: Held,
     follows: Option<FileSource>,
@@ -92,12 +97,11 @@ impl Server {
         }
         let auth = settings.auth.map(Auth::load).transpose()?.map(Arc::new);
         // The address first: a start that fails for a port in use should not use up an epoch.
-        let listener = Listener::bind(settings.listen, settings.max_connections)
-            .await
-            .map_err(|source| StartError::Listen {
-                address: settings.listen,
-                source,
-            })?;
+        let listener = bind(settings.listen, settings.max_connections).await?;
+        let metrics_listener = match settings.metrics_listen {
+            Some(address) => Some(bind(address, METRICS_CONNECTIONS).await?),
+            None => None,
+        };
         let address = listener.address();
         // The store may lie in the data directory.
         identity::file::create_directory(&settings.data_dir)?;
@@ -138,6 +142,7 @@ impl Server {
         };
         Ok(Self {
             listener,
+            metrics_listener,
             app: Arc::new(
                 App::new(core, horizon, in_force, about)
                     .with_store(store)
@@ -172,6 +177,12 @@ impl Server {
         self.app.in_force().document().version().to_owned()
     }
 
+    /// The address on which the metrics alone are served, with the real port, if there is any.
+    #[must_use]
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics_listener.as_ref().map(Listener::address)
+    }
+
     /// Whether callers have to show a token.
     #[must_use]
     pub fn asks_for_tokens(&self) -> bool {
@@ -192,6 +203,7 @@ impl Server {
         let router = self.router();
         let Self {
             listener,
+            metrics_listener,
             app,
             held,
             follows,
@@ -203,6 +215,16 @@ impl Server {
         }
         if let Some(source) = follows {
             tasks.spawn(reload::follow(Arc::clone(&app), source));
+        }
+
+        if let Some(listener) = metrics_listener {
+            let router = http::metrics_alone(Arc::clone(&app));
+            tasks.spawn(async move {
+                let never = std::future::pending();
+                listener
+                    .serve(router, Connections::default(), never, || ())
+                    .await;
+            });
         }
 
         let connections = app.connections().clone();
@@ -232,6 +254,12 @@ impl Server {
         }
         Stopped { cut_off }
     }
+}
+
+async fn bind(address: SocketAddr, most: NonZeroUsize) -> Result<Listener, StartError> {
+    Listener::bind(address, most)
+        .await
+        .map_err(|source| StartError::Listen { address, source })
 }
 
 /// The address at which others reach a server that listens here, unless they are told another.

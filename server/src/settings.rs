@@ -13,6 +13,8 @@ use crate::{auth::AuthSettings, core::Unmatched};
 pub struct Settings {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where to serve the metrics, and nothing else, to everybody who can reach the address; absent: nowhere but on `listen`.
+    pub metrics_listen: Option<SocketAddr>,
     /// Where to keep what must outlive a start; made when it is absent.
     pub data_dir: PathBuf,
     /// How much there is of what; with a store, what a fresh one begins with.
@@ -75,6 +77,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], Self::PORT)),
+            metrics_listen: None,
             data_dir: PathBuf::from("./doorman-data"),
             document: Arc::new(Document::built_in()),
             follows: None,

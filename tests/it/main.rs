@@ -13,6 +13,7 @@ mod fleet;
 mod grpc;
 mod hostile;
 mod hyper;
+mod identity;
 mod idle;
 mod outage;
 mod packages;

@@ -10,7 +10,7 @@ const SOURCES: [&str; 3] = ["auth_secret_file", "auth_key_file", "auth_jwks"];
 /// What each caller has to show. Without any of the sources nobody is asked, and the server listens on loopback only.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Authentication")]
-pub(super) struct Arguments {
+pub(super) struct AuthArguments {
     /// Take tokens that are signed with the secret in this file (HS256, 32 bytes at least), such as those of `doorman token`. May be
     /// given more than once, so that one secret can be replaced by another; followed as it changes
     #[arg(
@@ -76,7 +76,7 @@ pub(super) struct Arguments {
     insecure_no_auth: bool,
 }
 
-impl Arguments {
+impl AuthArguments {
     /// Whose tokens count, if any are asked for, and who may come where none are.
     pub(super) fn settings(self) -> (Option<AuthSettings>, Exposure) {
         let Self {

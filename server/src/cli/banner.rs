@@ -22,10 +22,13 @@ pub(super) fn text(server: &Server, config_source: &str) -> String {
     } else {
         ""
     };
+    let metrics = server.metrics_addr().map_or(String::new(), |address| {
+        format!("Metrics alone on http://{address}{}\n", paths::METRICS)
+    });
     format!(
         "Doorman {version}, node {node}, epoch {epoch}\n{document}\n\
          Listening on http://{address}\n\
-         Documentation: {url}{docs}\n\
+         {metrics}Documentation: {url}{docs}\n\
          Try: curl -s {url}{capacity} {token}-H 'content-type: application/json' -d '{EXAMPLE}'\n",
         version = env!("CARGO_PKG_VERSION"),
         node = server.node(),

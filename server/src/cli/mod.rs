@@ -55,7 +55,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the control plane; what `doorman` does without a command
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Say what is wrong with a document, and where
     Check(check::Arguments),
     /// Put a document in force, in place of the one that is
@@ -85,8 +85,8 @@ pub(crate) fn main() -> ExitCode {
 
 impl Cli {
     fn run(self) -> Result<(), Failure> {
-        let answer = match self.command.unwrap_or(Command::Serve(self.serve)) {
-            Command::Serve(arguments) => return serve::run(arguments),
+        let answer = match self.command.unwrap_or(Command::Serve(Box::new(self.serve))) {
+            Command::Serve(arguments) => return serve::run(*arguments),
             Command::Check(arguments) => check::run(&arguments)?,
             Command::Import(arguments) => client::block_on(import::run(arguments))?,
             Command::Export(arguments) => client::block_on(export::run(arguments))?,

@@ -31,6 +31,9 @@ pub(super) struct Arguments {
     /// Where to listen; port 0 takes a free one
     #[arg(long, env = "DOORMAN_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = address)]
     listen: SocketAddr,
+    /// Where to serve /metrics, and nothing else, without a token
+    #[arg(long, env = "DOORMAN_METRICS_LISTEN", value_name = "HOST:PORT", value_parser = address)]
+    metrics_listen: Option<SocketAddr>,
     /// Where the document is that says how much there is of what: sqlite:PATH, a store that is changed over HTTP; or file:PATH, YAML or
     /// JSON, followed as it changes. Absent: the store doorman.db in the data directory, which begins with a built-in document
     #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE", value_parser = Source::parse)]
@@ -77,7 +80,7 @@ pub(super) struct Arguments {
     #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     first_start: bool,
     #[command(flatten)]
-    auth: auth::Arguments,
+    auth: auth::AuthArguments,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -134,6 +137,7 @@ fn open_as_many_files_as_allowed() {
 fn settings(arguments: Arguments) -> Result<Settings, Failure> {
     let Arguments {
         listen,
+        metrics_listen,
         config,
         data_dir,
         advertise,
@@ -153,6 +157,7 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
     };
     Ok(Settings {
         listen,
+        metrics_listen,
         data_dir,
         document: Arc::new(document),
         config_source: config.to_string(),

@@ -44,7 +44,7 @@ mod tests;
 use std::{any::Any, sync::Arc};
 
 use axum::{
-    Router,
+    Extension, Router,
     body::Body,
     http::{Method, Response, Uri},
     middleware::from_fn_with_state,
@@ -58,7 +58,10 @@ use utoipa_axum::router::OpenApiRouter;
 
 pub(crate) use self::body::Room;
 use self::{answers::Answers, refusal::Refusal};
-use crate::app::{App, BooksInDoubt};
+use crate::{
+    app::{App, BooksInDoubt},
+    auth::Caller,
+};
 
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -72,6 +75,19 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))
         .layer(app.requests().clone())
+        .with_state(app)
+}
+
+/// The metrics and nothing else, for everybody who can reach the address.
+pub(crate) fn metrics_alone(app: Arc<App>) -> Router {
+    let (routes, _) = metrics::routes().split_for_parts();
+    let answers = Answers::new();
+    routes
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(Extension(Caller::ANYBODY))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))
         .with_state(app)
 }
 

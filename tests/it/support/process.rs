@@ -28,9 +28,14 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a program; both of its outputs are read as they come.
     pub(crate) fn start(program: &Path, args: &[&str]) -> Self {
+        Self::start_logging(program, args, "info")
+    }
+
+    /// The same, that logs so much.
+    pub(crate) fn start_logging(program: &Path, args: &[&str], level: &str) -> Self {
         let mut child = Command::new(program)
             .args(args)
-            .env("RUST_LOG", "info")
+            .env("RUST_LOG", level)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
