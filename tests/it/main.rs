@@ -23,6 +23,7 @@ mod rules;
 mod service;
 mod shutdown;
 mod start;
+mod store;
 mod support;
 mod suspended;
 mod tables;

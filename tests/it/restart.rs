@@ -1,18 +1,11 @@
 //! A control plane stops, one way or another, and the next goes on from what it left.
 
-use std::{
-    fs::File,
-    io::Write,
-    path::{Path, PathBuf},
-    process::Command,
-    thread::sleep,
-    time::Duration,
-};
+use std::{process::Command, thread::sleep, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{ControlPlane, doorman};
+use crate::support::{ControlPlane, SmallDisk, doorman};
 
 const DOCUMENT: &str = "
 resources:
@@ -117,51 +110,6 @@ fn a_second_server_on_the_same_data_directory_stops_with_one_line() {
         "{said}"
     );
     assert_eq!(server.get("/v1/discovery")["epoch"], epoch);
-}
-
-/// A file system of a quarter of a megabyte.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// Makes one, if this process may.
-    fn mount(at: &Path) -> Option<Self> {
-        std::fs::create_dir(at).expect("the folder is new");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"])
-            .arg(at)
-            .output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(at.to_owned())),
-            Ok(output) => {
-                skipped(&String::from_utf8_lossy(&output.stderr));
-                None
-            }
-            Err(error) => {
-                skipped(&error.to_string());
-                None
-            }
-        }
-    }
-
-    /// Leaves no room for another byte.
-    fn fill(&self) {
-        let mut file = File::create(self.0.join("ballast")).expect("there is room for a name");
-        while file.write_all(&[1; 512]).is_ok() {}
-    }
-}
-
-#[expect(
-    clippy::print_stdout,
-    reason = "who reads the tests' output should know"
-)]
-fn skipped(why: &str) {
-    println!("skipped, since nothing can be mounted here: {}", why.trim());
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(&self.0).status());
-    }
 }
 
 #[test]

@@ -90,6 +90,13 @@ impl Database {
         connection.pragma_update(None, "trusted_schema", false)?;
         connection.pragma_update(None, "cell_size_check", true)?;
         if access == Access::Write {
+            // Where it may not be written, it is opened all the same.
+            if connection.is_readonly("main")? {
+                return Err(StoreError::new(
+                    StoreErrorKind::ReadOnly,
+                    "it may only be read",
+                ));
+            }
             // An acknowledged write is safe on the disk, and readers hold up nobody.
             connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
             connection.pragma_update(None, "synchronous", "FULL")?;
@@ -168,14 +175,19 @@ impl Database {
         )?;
         forget(&transaction, revision)?;
         let committed = transaction.commit();
-        if committed.is_err() {
-            // What was written of it must not come back when the log is read again after a crash. As well as it can be done.
-            drop(
-                self.connection
-                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())),
-            );
-        }
+        self.settle(match committed {
+            // The file by itself is then all there is, for who copies it; when that must wait, nothing is lost.
+            Ok(()) => "PASSIVE",
+            // What was written of it must not come back when the log is read again after a crash.
+            Err(_) => "TRUNCATE",
+        });
         Ok(committed?)
+    }
+
+    /// Takes over what is in the log, as well as it can be done.
+    fn settle(&self, how: &str) {
+        let statement = format!("PRAGMA wal_checkpoint({how})");
+        drop(self.connection.query_row(&statement, [], |_| Ok(())));
     }
 
     /// Lets the database grow no further, as a full disk would.

@@ -120,7 +120,12 @@ impl Start<'_> {
                 let first = self.first.clone();
                 self.finish(Ok(database), newest, first)
             }
-            (None, copy) => self.begin(database, copy, "the first document"),
+            (None, copy) => {
+                if copy.is_some() && self.faults.is_empty() {
+                    self.tell("has lost all changes: the copy beside it counts");
+                }
+                self.begin(database, copy, "the first document")
+            }
         }
     }
 

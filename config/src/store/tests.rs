@@ -202,6 +202,33 @@ fn a_database_that_is_gone_goes_on_from_the_copy() {
 }
 
 #[test]
+fn a_database_that_lost_all_changes_goes_on_from_the_copy_and_says_so() {
+    let home = Home::with_three_changes();
+    home.sql("DELETE FROM changes");
+    let opened = home.open();
+    assert_eq!(capacity(&opened.document), 3.0);
+    assert!(opened.faults[0].contains("lost"), "{:?}", opened.faults);
+}
+
+#[test]
+fn the_file_by_itself_has_every_change() {
+    let home = Home::new();
+    let mut opened = home.open();
+    for number in [2, 3] {
+        write(&mut opened.store, number).unwrap();
+        let copied = home.folder.path().join("copied.db");
+        fs::copy(&home.path, &copied).unwrap();
+        let text = StoreReader::open(&copied).unwrap().document(None).unwrap();
+        let text = text.unwrap();
+        assert_eq!(
+            capacity(&Document::parse_json(&text).unwrap()),
+            f64::from(number)
+        );
+        fs::remove_file(copied).unwrap();
+    }
+}
+
+#[test]
 fn a_database_of_before_is_told() {
     let home = Home::with_three_changes();
     home.sql("DELETE FROM changes WHERE revision = 3");

@@ -5,7 +5,7 @@ use std::{path::Path, process::ExitStatus};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Process, curl, programs};
+use super::{Answer, Process, curl, programs};
 
 /// A running control plane.
 #[derive(Debug)]
@@ -13,6 +13,7 @@ pub(crate) struct ControlPlane {
     process: Process,
     address: String,
     home: TempDir,
+    config: String,
 }
 
 impl ControlPlane {
@@ -26,12 +27,23 @@ impl ControlPlane {
 
     /// Starts one with this document in a folder, the data directory of which is `data`.
     pub(crate) fn start_in(home: TempDir, document: &str) -> Self {
-        std::fs::write(home.path().join("limits.yaml"), document).expect("the folder is new");
-        let (process, address) = run(home.path(), "127.0.0.1:0");
+        let file = home.path().join("limits.yaml");
+        std::fs::write(&file, document).expect("the folder is new");
+        Self::start_with(home, format!("file:{}", file.display()))
+    }
+
+    /// Starts one with this store in a folder, the data directory of which is `data`.
+    pub(crate) fn start_on(home: TempDir, store: &Path) -> Self {
+        Self::start_with(home, format!("sqlite:{}", store.display()))
+    }
+
+    fn start_with(home: TempDir, config: String) -> Self {
+        let (process, address) = run(home.path(), "127.0.0.1:0", &config);
         Self {
             process,
             address,
             home,
+            config,
         }
     }
 
@@ -41,9 +53,14 @@ impl ControlPlane {
             process,
             address,
             home,
+            config,
         } = self;
         process.kill();
-        Down { address, home }
+        Down {
+            address,
+            home,
+            config,
+        }
     }
 
     /// Asks it to stop.
@@ -68,10 +85,15 @@ impl ControlPlane {
             process,
             address,
             home,
+            config,
         } = self;
         process.terminate();
         assert_eq!(process.wait().code(), Some(0));
-        Down { address, home }
+        Down {
+            address,
+            home,
+            config,
+        }
     }
 
     /// The folder with its document, `limits.yaml`, and its data directory, `data`.
@@ -100,6 +122,13 @@ impl ControlPlane {
         serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
     }
 
+    /// Puts a JSON body at a path; what it answers.
+    pub(crate) fn put(&self, path: &str, body: &str) -> Answer {
+        let url = format!("{}{path}", self.address);
+        let json = "content-type: application/json";
+        curl(&[&url, "-X", "PUT", "-H", json, "-d", body])
+    }
+
     /// What it answers to a JSON body.
     pub(crate) fn post(&self, path: &str, body: &str) -> Value {
         let url = format!("{}{path}", self.address);
@@ -114,25 +143,31 @@ impl ControlPlane {
 pub(crate) struct Down {
     address: String,
     home: TempDir,
+    config: String,
 }
 
 impl Down {
     /// Starts it again, on the same address with the same data directory.
     pub(crate) fn restart(self) -> ControlPlane {
-        let Self { address, home } = self;
-        let (process, address) = run(home.path(), address.trim_start_matches("http://"));
+        let Self {
+            address,
+            home,
+            config,
+        } = self;
+        let listen = address.trim_start_matches("http://");
+        let (process, address) = run(home.path(), listen, &config);
         ControlPlane {
             process,
             address,
             home,
+            config,
         }
     }
 }
 
-fn run(home: &Path, listen: &str) -> (Process, String) {
-    let config = format!("file:{}", home.join("limits.yaml").display());
+fn run(home: &Path, listen: &str, config: &str) -> (Process, String) {
     let data = home.join("data").display().to_string();
-    let args = ["--listen", listen, "--config", &config, "--data-dir", &data];
+    let args = ["--listen", listen, "--config", config, "--data-dir", &data];
     let mut process = Process::start(&programs::doorman(), &args);
     let address = process.wait_for_address();
     (process, address)

@@ -6,6 +6,7 @@ mod curl;
 mod process;
 mod programs;
 mod service;
+mod small_disk;
 
 pub(crate) use alone::alone;
 pub(crate) use control_plane::ControlPlane;
@@ -13,3 +14,4 @@ pub(crate) use curl::{Answer, curl};
 pub(crate) use process::{PATIENCE, Process};
 pub(crate) use programs::{doorman, example};
 pub(crate) use service::Service;
+pub(crate) use small_disk::SmallDisk;
