@@ -198,6 +198,8 @@ impl<'de> Deserialize<'de> for Elements<'de> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn faults(text: &str) -> String {
@@ -227,6 +229,14 @@ mod tests {
                 column: 25
             }
         );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,200}|[ \\n:\\-\\[\\]{}\"\\\\,0-9eu.tfn]{0,200}") {
+            let is_json = serde_json::from_str::<serde_json::Value>(&text).is_ok();
+            prop_assert!(parse(&text).is_ok() || !is_json, "{}", text);
+        }
     }
 
     #[test]

@@ -65,12 +65,16 @@ fn send(server: &ControlPlane, number: u32) -> TcpStream {
     stream
 }
 
-/// Whether what came back, if anything did, acknowledges the change.
-fn is_acknowledged(mut stream: TcpStream) -> bool {
+/// What came back, if anything did.
+fn answer(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
     // A connection that was cut off has no more to say.
     drop(stream.read_to_end(&mut answer));
-    answer.starts_with(b"HTTP/1.1 200")
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn is_acknowledged(answer: &str) -> bool {
+    answer.starts_with("HTTP/1.1 200")
 }
 
 /// That leases are still granted, and promptly.
@@ -103,19 +107,20 @@ fn a_hundred_kills_between_request_and_answer_lose_nothing_that_was_acknowledged
     for round in 0..100 {
         for _ in 0..round % 3 {
             last += 1;
-            assert!(is_acknowledged(send(&server, last)));
+            let answer = answer(send(&server, last));
+            assert!(is_acknowledged(&answer), "{answer}");
             acknowledged = last;
         }
         last += 1;
         let stream = send(&server, last);
         sleep(Duration::from_micros(fastrand::u64(0..6000)));
         let down = server.kill();
-        if is_acknowledged(stream) {
+        if is_acknowledged(&answer(stream)) {
             acknowledged = last;
         } else {
             unanswered += 1;
         }
-        server = down.restart();
+        server = down.restart_anywhere();
         let found = number(&server);
         assert!(
             found == last || found == acknowledged,
@@ -204,7 +209,7 @@ fn a_database_that_somebody_else_holds_refuses_changes_meanwhile() {
     other.execute_batch("BEGIN IMMEDIATE").expect("it is free");
     let waits = send(&server, 71);
     assert_leases_go_on(&server);
-    assert!(!is_acknowledged(waits));
+    assert!(!is_acknowledged(&answer(waits)));
     let refused = server.put("/v1/templates", &document(71));
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(refused.headers.to_lowercase().contains("retry-after:"));

@@ -149,12 +149,18 @@ pub(crate) struct Down {
 impl Down {
     /// Starts it again, on the same address with the same data directory.
     pub(crate) fn restart(self) -> ControlPlane {
-        let Self {
-            address,
-            home,
-            config,
-        } = self;
-        let listen = address.trim_start_matches("http://");
+        let listen = self.address.trim_start_matches("http://").to_owned();
+        self.restart_on(&listen)
+    }
+
+    /// Starts it again with the same data directory, on a free port: the one of before may have been taken meanwhile, which a test that
+    /// does it often will see.
+    pub(crate) fn restart_anywhere(self) -> ControlPlane {
+        self.restart_on("127.0.0.1:0")
+    }
+
+    fn restart_on(self, listen: &str) -> ControlPlane {
+        let Self { home, config, .. } = self;
         let (process, address) = run(home.path(), listen, &config);
         ControlPlane {
             process,
