@@ -28,6 +28,10 @@ const ALL_BODIES_BYTES: usize = 32 * 1024 * 1024;
 /// What is taken of that at a time; so a body in a few small pieces takes from it once.
 const SHARE_BYTES: usize = 16 * 1024;
 
+/// After so much of one body others have their turn: of a large one on a fast connection there is always more, and to read all of it
+/// takes milliseconds.
+const TURN_BYTES: usize = 256 * 1024;
+
 /// The room for all bodies that are still arriving.
 #[derive(Debug)]
 pub(crate) struct Room(Semaphore);
@@ -73,6 +77,7 @@ async fn collect(headers: &HeaderMap, mut body: Body, room: &Room) -> Result<Byt
         return if fits { Ok(first) } else { Err(too_large()) };
     }
     let mut whole = Arriving::new(room);
+    let mut turn = Turn::default();
     let mut piece = first;
     loop {
         if let Err(refusal) = whole.push(&piece) {
@@ -81,8 +86,10 @@ async fn collect(headers: &HeaderMap, mut body: Body, room: &Room) -> Result<Byt
             discard(body).await;
             return Err(refusal);
         }
+        let len = piece.len();
         // It is a part of hyper's buffer, which must not be kept whole while the next piece is waited for.
         drop(piece);
+        turn.took(len).await;
         piece = match next(&mut body).await? {
             Some(next) => next,
             None => return Ok(whole.bytes.into()),
@@ -153,10 +160,30 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Refusal> {
 
 async fn discard(mut body: Body) {
     let mut discarded: usize = 0;
+    let mut turn = Turn::default();
     while discarded < DISCARDED_BYTES {
-        match next(&mut body).await {
-            Ok(Some(data)) => discarded = discarded.saturating_add(data.len()),
-            Ok(None) | Err(_) => return,
+        let Ok(Some(data)) = next(&mut body).await else {
+            return;
+        };
+        let len = data.len();
+        drop(data);
+        discarded = discarded.saturating_add(len);
+        turn.took(len).await;
+    }
+}
+
+/// How much of a body was taken since others had their turn.
+#[derive(Debug, Default)]
+struct Turn(usize);
+
+impl Turn {
+    /// So much more was taken.
+    async fn took(&mut self, len: usize) {
+        self.0 = self.0.saturating_add(len);
+        if self.0 >= TURN_BYTES {
+            self.0 = 0;
+            // The sockets are looked at before this goes on.
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Bodies that are refused before or while they are read. What may stand in them is told by the tests of the reader.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use doorman_openapi::MAX_BODY_BYTES;
@@ -136,6 +139,28 @@ async fn a_body_without_end_is_refused_without_reading_it_all() {
     post(&router(), "/v1/capacity", Body::from_stream(endless))
         .await
         .problem(413);
+}
+
+#[tokio::test]
+async fn others_have_their_turn_while_a_large_body_is_read() {
+    // On a fast connection there is always more: nothing ever waits.
+    let piece = Bytes::from(vec![b' '; 64 * 1024]);
+    let endless = stream::repeat(piece).map(Ok::<_, std::convert::Infallible>);
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&turns);
+    let others = tokio::spawn(async move {
+        loop {
+            counted.fetch_add(1, Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    post(&router(), "/v1/capacity", Body::from_stream(endless))
+        .await
+        .problem(413);
+    others.abort();
+    // 4 MiB that might have been a request, and 16 MiB that are thrown away.
+    let turns = turns.load(Relaxed);
+    assert!(turns >= 40, "{turns}");
 }
 
 #[tokio::test(start_paused = true)]
