@@ -79,6 +79,7 @@ async fn large_bodies_are_refused_and_cost_others_nothing() {
                 return;
             }
             assert_eq!(send(at).0.0, 413);
+            attack.struck();
             thread::sleep(Duration::from_millis(100));
         }
     });

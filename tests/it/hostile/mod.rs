@@ -1,7 +1,7 @@
 //! Clients that mean no good, or do not know better, over real sockets.
 //!
-//! `inputs` is what they say; `slow`, `idle` and `large` are how they say it, each with what they are told, and that others and the
-//! memory do not notice. `beside` measures the others: their 99th percentile with and without, in turns. The default is a brief look;
+//! `inputs` is what they say; `slow`, `idle`, `large` and `unread` are how they say it, each with what they are told, and that others
+//! and the memory do not notice. `beside` measures the others: their 99th percentile with and without, in turns. The default is a brief look;
 //!
 //!     DOORMAN_HOSTILE_SECONDS=10 cargo test --release -p doorman-tests --test it hostile
 //!
@@ -14,6 +14,7 @@ mod idle;
 mod inputs;
 mod large;
 mod slow;
+mod unread;
 mod wire;
 
 use std::net::SocketAddr;
