@@ -23,8 +23,11 @@ use crate::{
     clock,
 };
 
-/// The most changes that are under way or wait for each other. Each has a body of up to 4 MiB, and a tree that is several times as large.
-const MOST_UNDER_WAY: usize = 4;
+/// The most changes and trials that are under way: each has a tree that may be many times as large as its body.
+const MOST_UNDER_WAY: usize = 2;
+
+/// The most that are under way or wait for it, with a body of up to 4 MiB each.
+const MOST_ASKED: usize = 16;
 
 /// How long a change waits until one of them is over.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,6 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Changes {
     /// `None` where the document comes from elsewhere.
     store: Option<Mutex<Store>>,
+    asked: Semaphore,
     under_way: Semaphore,
     written: AtomicU64,
     failed: AtomicU64,
@@ -74,6 +78,7 @@ impl Changes {
     pub(crate) fn new(store: Option<Store>) -> Self {
         Self {
             store: store.map(Mutex::new),
+            asked: Semaphore::new(MOST_ASKED),
             under_way: Semaphore::new(MOST_UNDER_WAY),
             written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -217,6 +222,9 @@ async fn apart<T: Send + 'static, E: Send + 'static>(
     app: &Arc<App>,
     work: impl FnOnce(&App) -> Result<T, Failed<E>> + Send + 'static,
 ) -> Result<T, Failed<E>> {
+    let Ok(_asked) = app.changes().asked.try_acquire() else {
+        return Err(Failed::Busy);
+    };
     let waited = tokio::time::timeout(PATIENCE, app.changes().under_way.acquire()).await;
     let (Ok(Ok(permit)), app) = (waited, Arc::clone(app)) else {
         return Err(Failed::Busy);

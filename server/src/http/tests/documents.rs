@@ -390,6 +390,34 @@ async fn a_change_that_cannot_be_written_is_refused_and_counted_and_leases_go_on
     assert!(metrics.lines().any(|it| it == line), "{metrics}");
 }
 
+#[tokio::test]
+async fn of_very_many_changes_at_one_time_some_are_refused_and_told_to_come_again() {
+    let stored = stored();
+    let puts = (0..100).map(|n| {
+        let router = stored.router.clone();
+        async move {
+            put(
+                &router,
+                &format!("/v1/templates/r{n}"),
+                r#"{"capacity": 1}"#,
+            )
+            .await
+        }
+    });
+    let (mut made, mut refused) = (0, 0);
+    for reply in futures_util::future::join_all(puts).await {
+        if reply.status == 201 {
+            made += 1;
+        } else {
+            assert_eq!(reply.header("retry-after"), "1");
+            reply.problem(503);
+            refused += 1;
+        }
+    }
+    assert!(made >= 16 && refused > 0, "{made} made, {refused} refused");
+    assert_eq!(globs(&stored.router).await.len(), 3 + made);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_at_one_time_are_made_one_after_the_other() {
     let stored = stored();
