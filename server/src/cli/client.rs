@@ -7,10 +7,11 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use doorman_openapi::Problem;
 use doorman_server::BaseUrl;
 use reqwest::{
-    Method, RequestBuilder,
+    Method, RequestBuilder, StatusCode,
     header::{self, HeaderValue},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -76,6 +77,12 @@ impl Client {
         self.answer(self.request(Method::GET, path)).await
     }
 
+    /// Asks a probe, which answers by its status.
+    pub(super) async fn probe(&self, path: &str) -> Result<(), Failure> {
+        self.success(self.request(Method::GET, path)).await?;
+        Ok(())
+    }
+
     /// Sends a body to a path.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
@@ -113,6 +120,12 @@ impl Client {
     }
 
     async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Failure> {
+        let (status, body) = self.success(request).await?;
+        serde_json::from_slice(&body).map_err(|error| self.strange(status).because(&error))
+    }
+
+    /// What the server answers when it does not refuse.
+    async fn success(&self, request: RequestBuilder) -> Result<(StatusCode, Bytes), Failure> {
         let no_answer = |error: reqwest::Error| {
             // The library's own words name the address again; what it was caused by is what matters.
             let cause: &dyn Error = error.source().unwrap_or(&error);
@@ -121,19 +134,20 @@ impl Client {
         let response = request.send().await.map_err(no_answer)?;
         let status = response.status();
         let body = response.bytes().await.map_err(no_answer)?;
-        let strange = || {
-            Failure::new(format!(
-                "{} answers {status}, but not as a control plane does",
-                self.server
-            ))
-        };
         if status.is_success() {
-            return serde_json::from_slice(&body).map_err(|error| strange().because(&error));
+            return Ok((status, body));
         }
         match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => Err(Failure::new(problem.detail)),
-            Err(_) => Err(strange()),
+            Err(_) => Err(self.strange(status)),
         }
+    }
+
+    fn strange(&self, status: StatusCode) -> Failure {
+        let server = &self.server;
+        Failure::new(format!(
+            "{server} answers {status}, but not as a control plane does"
+        ))
     }
 }
 

@@ -12,6 +12,7 @@ mod history;
 mod import;
 mod lease;
 mod place;
+mod ready;
 mod serve;
 mod show;
 mod table;
@@ -66,6 +67,8 @@ enum Command {
     History(history::Arguments),
     /// Make a token that the servers with the same secret take
     Token(token::Arguments),
+    /// Ask whether a server takes requests: exit code 0 when it does
+    Ready(ready::Arguments),
     /// Print the OpenAPI document
     Openapi,
     /// Lease capacity for one resource, once
@@ -92,6 +95,7 @@ impl Cli {
             Command::Export(arguments) => client::block_on(export::run(arguments))?,
             Command::History(arguments) => client::block_on(history::run(arguments))?,
             Command::Token(arguments) => token::run(arguments)?,
+            Command::Ready(arguments) => client::block_on(ready::run(arguments))?,
             Command::Openapi => doorman_server::openapi_json(),
             Command::Get(arguments) => client::block_on(lease::get(arguments))?,
             Command::Release(arguments) => client::block_on(lease::release(arguments))?,
