@@ -9,6 +9,7 @@
     reason = "a test that is mistaken in what there is has failed"
 )]
 
+mod delivery;
 mod fleet;
 mod grpc;
 mod hostile;

@@ -1,5 +1,7 @@
 //! What is counted of the requests that a service decides, and of direct use.
 
+mod delivered;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use doorman_openapi::Probability;
