@@ -154,7 +154,7 @@ fn without_authentication_a_server_for_others_stops_with_one_line_that_names_the
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(said.lines().count(), 1, "{said}");
-    for way in ["127.0.0.1", "--insecure-no-auth"] {
+    for way in ["--auth-secret-file", "127.0.0.1", "--insecure-no-auth"] {
         assert!(said.contains(way), "{way} in: {said}");
     }
 }
