@@ -18,6 +18,8 @@ resources:
 
 /// After this no lease stands that was there before.
 const NO_LEASE_LASTS: Duration = Duration::from_millis(2_500);
+/// After this a bucket is full: it holds what comes in a second.
+const A_BUCKET_FILLS: Duration = Duration::from_millis(1_200);
 
 /// A connection that is kept.
 struct Connection(BufReader<TcpStream>);
@@ -82,6 +84,9 @@ fn a_service_that_was_stopped_past_its_lease_admits_nothing_under_it() {
     for connection in &mut connections {
         connection.ask();
     }
+    // There is something left that could be spent.
+    thread::sleep(A_BUCKET_FILLS);
+    first.ask();
 
     service.pause();
     let down = server.kill();
