@@ -2,12 +2,14 @@
 //!
 //! A request walks `bearer` (the token in its headers) → `verify` (does the token count, by one `key` of an issuer that is trusted) →
 //! `claims` (what it says, or a grant says for it) → `caller`. `known` spares the way to tokens that have walked it. Keys and grants
-//! come from `source`s, of which one may be `remote`; a change of any of them makes another verifier, which knows no token yet.
+//! come from `source`s, of which one may be `remote`; they are `follow`ed, and a change of any of them makes another verifier, which knows
+//! no token yet.
 //! What a caller may do is decided by its scopes and [bounds](doorman_config::Bounds), in `http`.
 
 mod bearer;
 mod caller;
 mod claims;
+mod follow;
 mod jwks;
 mod key;
 mod known;
@@ -47,9 +49,6 @@ pub use self::{
     settings::{AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, UnknownAlgorithm},
 };
 use crate::clock;
-
-/// How often files are looked at for a change.
-const LOOK: Duration = Duration::from_secs(5);
 
 /// Whose tokens count cannot be made out. One line that names the flag.
 #[derive(Debug)]
@@ -173,48 +172,6 @@ impl Auth {
         })
     }
 
-    /// Follows the files and the address as they change.
-    ///
-    /// # Cancel safety
-    /// What was learned last stays.
-    pub(crate) async fn follow(self: Arc<Self>) {
-        let mut looks = tokio::time::interval(LOOK);
-        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            looks.tick().await;
-            let auth = Arc::clone(&self);
-            if let Err(error) = tokio::task::spawn_blocking(move || auth.look()).await {
-                tracing::error!(%error, "the files of keys and grants could not be looked at");
-            }
-            if let Some(remote) = &self.remote
-                && (!self.has_come() || remote.is_stale(clock::now()).await)
-            {
-                self.learn_keys(None).await;
-            }
-        }
-    }
-
-    /// Looks whether a file has changed. Blocks on the file system.
-    fn look(&self) {
-        let files: Vec<_> = {
-            let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-            let files = sources.iter().enumerate();
-            files
-                .filter_map(|(index, source)| match &source.place {
-                    Place::File(path) => Some((index, path.clone())),
-                    Place::Remote(_) => None,
-                })
-                .collect()
-        };
-        for (index, path) in files {
-            match source::read(&path) {
-                Ok(bytes) => self.learn(index, bytes),
-                // It may be about to be replaced.
-                Err(error) => tracing::debug!(path = %path.display(), %error, "cannot be read"),
-            }
-        }
-    }
-
     /// Asks the issuer for its keys, unless somebody else has got other ones since `missed` was used, or it was asked just now.
     async fn learn_keys(&self, missed: Option<&Arc<Verifier>>) {
         let Some(remote) = &self.remote else { return };
@@ -238,6 +195,14 @@ impl Auth {
             .await;
     }
 
+    /// The sources as they are now.
+    fn sources(&self) -> Vec<Source> {
+        self.sources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
     fn index_of_remote(&self) -> Option<usize> {
         let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let is_remote = |source: &Source| matches!(source.place, Place::Remote(_));
@@ -257,7 +222,7 @@ impl Auth {
         let Some(source) = next.get_mut(index) else {
             return;
         };
-        if source.good.as_ref() == Some(&bytes) || source.refused.as_ref() == Some(&bytes) {
+        if source.has_had(&bytes) {
             return;
         }
         source.good = Some(bytes.clone());

@@ -58,6 +58,11 @@ impl Source {
         }
     }
 
+    /// Whether these are what it had last, good or not.
+    pub(super) fn has_had(&self, bytes: &[u8]) -> bool {
+        self.good.as_deref() == Some(bytes) || self.refused.as_deref() == Some(bytes)
+    }
+
     /// The name of it, for people.
     pub(super) fn name(&self) -> String {
         match &self.place {

@@ -1,5 +1,6 @@
 //! Which tokens count, and what for, whoever made them.
 
+mod files;
 mod remote;
 
 use axum::http::{HeaderMap, header};
@@ -99,10 +100,10 @@ async fn tokens_for_other_purposes_do_not_count() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_secret_is_replaced_without_a_restart_and_the_old_one_counts_no_more() {
     let home = Home::new().secret(SECRET);
-    let auth = home.load().unwrap();
+    let auth = Arc::new(home.load().unwrap());
     let own = claims(&json!({"iss": "doorman"}));
     let other = "another secret of thirty-two bytes";
     let (before, after) = (
@@ -114,17 +115,17 @@ async fn a_secret_is_replaced_without_a_restart_and_the_old_one_counts_no_more()
     // What is no secret changes nothing.
     for wrong in ["short", "", RSA_PUBLIC] {
         home.write("secret", wrong);
-        auth.look();
+        auth.look().await;
         assert!(counts(&auth, &before).await, "{wrong}");
     }
     home.write("secret", other);
-    auth.look();
+    auth.look().await;
     assert!(!counts(&auth, &before).await, "though it was known");
     assert!(counts(&auth, &after).await);
 }
 
 /// A token as Kubernetes projects it into a pod, and the keys of the cluster as `kubectl get --raw /openid/v1/jwks` prints them.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_kubernetes_service_account_has_what_a_grant_says() {
     let issuer = "https://kubernetes.default.svc.cluster.local";
     let cluster = Issuer::rs256().naming("uyRf6hJbFbyDlDbGuqXzCKz3bNqTnKZtGxD3cJZkQvM");
@@ -144,7 +145,7 @@ grants:
 "#,
     );
     home.settings.issuer = Some(issuer.to_owned());
-    let auth = home.load().unwrap();
+    let auth = Arc::new(home.load().unwrap());
     let token = |namespace: &str, account: &str| {
         cluster.sign(&json!({
             "aud": ["doorman"],
@@ -175,7 +176,7 @@ grants:
         "grants.yaml",
         "grants: [{iss: '*', sub: '*', scope: [capacity], clients: x}]",
     );
-    auth.look();
+    auth.look().await;
     assert!(
         caller(&auth, &token("shop", "web"))
             .await
@@ -186,7 +187,7 @@ grants:
         "grants.yaml",
         "grants: [{iss: '*', sub: '*:bank:*', scope: [server]}]",
     );
-    auth.look();
+    auth.look().await;
     assert!(
         !caller(&auth, &token("shop", "web"))
             .await
