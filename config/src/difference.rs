@@ -1,6 +1,6 @@
 //! What sets one document apart from another, in words for people.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -160,38 +160,42 @@ fn moved<'d>(
         .collect()
 }
 
-/// The fields that two entries of one name differ in.
+/// The fields that two entries of one name differ in. The values are compared, not the words for them, which are cut short.
 fn fields<T: Serialize>(was: &T, is: &T) -> Vec<String> {
     let (was, is) = (flat(was), flat(is));
-    let mut names: Vec<_> = was.iter().chain(&is).map(|(name, _)| name).collect();
-    names.sort();
-    names.dedup();
-    let find = |fields: &[(String, String)], name: &String| {
-        let found = fields.iter().find(|(known, _)| known == name);
-        found.map_or_else(|| "absent".to_owned(), |(_, value)| value.clone())
-    };
+    let names: BTreeSet<_> = was.keys().chain(is.keys()).collect();
     names
         .into_iter()
-        .map(|name| (name, find(&was, name), find(&is, name)))
+        .map(|name| (name, was.get(name), is.get(name)))
         .filter(|(_, was, is)| was != is)
-        .map(|(name, was, is)| format!("{name}: {was} → {is}"))
+        .map(|(name, was, is)| {
+            let words = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), in_words);
+            let (was, is) = (words(was), words(is));
+            if was == is {
+                format!("{name}: {was} → one that begins alike")
+            } else {
+                format!("{name}: {was} → {is}")
+            }
+        })
         .collect()
 }
 
-/// The fields of an entry, those of its sections under their joint name, with their values in words.
-fn flat<T: Serialize>(entry: &T) -> Vec<(String, String)> {
+/// The fields of an entry, those of its sections under their joint name.
+fn flat<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
     let Ok(Value::Object(fields)) = serde_json::to_value(entry) else {
-        return Vec::new();
+        return BTreeMap::new();
     };
-    let mut flat = Vec::new();
+    let mut flat = BTreeMap::new();
     for (name, value) in fields {
         match value {
             Value::Object(section) => flat.extend(
                 section
-                    .iter()
-                    .map(|(field, value)| (format!("{name}.{field}"), in_words(value))),
+                    .into_iter()
+                    .map(|(field, value)| (format!("{name}.{field}"), value)),
             ),
-            value => flat.push((name, in_words(&value))),
+            value => {
+                flat.insert(name, value);
+            }
         }
     }
     flat

@@ -44,6 +44,37 @@ rules:
 }
 
 #[test]
+fn a_change_behind_what_is_shown_of_a_long_text_is_one() {
+    let long = "x".repeat(80);
+    let with = |description: &str, granularity: u32| {
+        format!(
+            "
+resources:
+- identifier_glob: db
+  capacity: 100
+  description: {description}
+  algorithm:
+    kind: FAIR_SHARE
+    parameters: [{{name: surplus, value: '0.2'}}, {{name: granularity, value: '{granularity}'}}]
+"
+        )
+    };
+    let one = with(&format!("{long}1"), 10);
+    assert_eq!(lines(&one, &one), [""; 0]);
+    for other in [
+        with(&format!("{long}2"), 10),
+        with(&format!("{long}1"), 100),
+    ] {
+        let lines = lines(&one, &other);
+        assert!(
+            matches!(lines.as_slice(), [line] if line.ends_with("… → one that begins alike")
+                || line.ends_with("…\" → one that begins alike")),
+            "{lines:?}"
+        );
+    }
+}
+
+#[test]
 fn many_changes_are_told_in_short() {
     let empty = Document::parse("resources: []").unwrap();
     assert_eq!(Difference::between(&empty, &empty).in_short(), "nothing");
