@@ -1,6 +1,6 @@
 //! Values of requests, made fit to stand in a resource id.
 
-use std::fmt::Write as _;
+use std::iter;
 
 use doorman_openapi::{MAX_VALUE_BYTES, ResourceId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
@@ -46,20 +46,21 @@ pub(super) fn push_short(id: &mut Vec<u8>, value: &[u8]) {
     if encoded <= MAX_VALUE_BYTES {
         push(id, value);
     } else {
-        id.extend_from_slice(hashed(value).as_bytes());
+        id.extend(hashed(value));
     }
 }
 
 /// 34 bytes in place of any number. All instances of a fleet must come to the same id, so the hash is one that never
 /// changes; and as callers choose the values, one in which they find no two that collide.
-fn hashed(value: &[u8]) -> String {
-    let mut text = "(".to_owned();
-    for byte in Sha256::digest(value).iter().take(16) {
-        // Writing to a string does not fail.
-        write!(text, "{byte:02x}").ok();
-    }
-    text.push(')');
-    text
+fn hashed(value: &[u8]) -> impl Iterator<Item = u8> {
+    const DIGITS: [u8; 16] = *b"0123456789abcdef";
+    let digit = |half: u8| DIGITS.get(usize::from(half)).copied();
+    let digits = Sha256::digest(value)
+        .into_iter()
+        .take(16)
+        .flat_map(move |byte| [digit(byte >> 4), digit(byte & 15)])
+        .flatten();
+    iter::once(b'(').chain(digits).chain(iter::once(b')'))
 }
 
 /// A text of the program, made a resource id: control characters are percent-encoded, too long a text is hashed, and the empty
@@ -68,7 +69,7 @@ pub(crate) fn constant(text: &str) -> ResourceId {
     let mut id = String::with_capacity(text.len());
     push_text(&mut id, text);
     if id.len() > MAX_ID {
-        id = hashed(text.as_bytes());
+        id = hashed(text.as_bytes()).map(char::from).collect();
     }
     if id.is_empty() {
         id.push_str("(empty)");
