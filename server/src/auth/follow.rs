@@ -40,7 +40,7 @@ impl Auth {
             if let Some(remote) = &self.remote
                 && (!self.has_come() || remote.is_stale(clock::now()).await)
             {
-                self.learn_keys(None).await;
+                self.learn_keys().await;
             }
         }
     }

@@ -151,8 +151,7 @@ impl Auth {
             NoToken::Absent => Unauthenticated::NoToken,
             NoToken::Malformed => Unauthenticated::Malformed,
         })?;
-        let verifier = self.verifier.load_full();
-        let verified = verifier.verify(token, clock::now());
+        let verified = self.verifier.load().verify(token, clock::now());
         let may_help = match verified {
             Err(Invalid::UnknownKey) => true,
             Err(Invalid::Other) => !self.has_come(),
@@ -161,7 +160,7 @@ impl Auth {
         if self.remote.is_none() || !may_help {
             return verified.map_err(Into::into);
         }
-        self.learn_keys(Some(&verifier)).await;
+        self.learn_keys().await;
         let verified = self.verifier.load().verify(token, clock::now());
         verified.map_err(|invalid| {
             if self.has_come() {
@@ -172,14 +171,13 @@ impl Auth {
         })
     }
 
-    /// Asks the issuer for its keys, unless somebody else has got other ones since `missed` was used, or it was asked just now.
-    async fn learn_keys(&self, missed: Option<&Arc<Verifier>>) {
+    /// Asks the issuer for its keys, unless it was asked just now, and learns whatever it answers.
+    async fn learn_keys(&self) {
         let Some(remote) = &self.remote else { return };
         remote
             .ask(clock::now, |asked| match asked {
                 Asked::Answer(bytes) => {
-                    let is_new = missed.is_none_or(|it| Arc::ptr_eq(it, &self.verifier.load()));
-                    if is_new && let Some(index) = self.index_of_remote() {
+                    if let Some(index) = self.index_of_remote() {
                         self.learn(index, bytes);
                     }
                 }

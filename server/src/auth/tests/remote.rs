@@ -11,11 +11,16 @@ use tokio::{net::TcpListener, task::JoinSet};
 use super::*;
 use crate::auth::remote::PAUSE;
 
+/// What happens elsewhere.
+type Event = Box<dyn FnOnce() + Send>;
+
 /// A publisher of keys.
 #[derive(Clone, Default)]
 struct Publisher {
     says: Arc<Mutex<Option<String>>>,
     asked: Arc<AtomicUsize>,
+    /// Happens while it is asked, once.
+    meanwhile: Arc<Mutex<Option<Event>>>,
 }
 
 impl Publisher {
@@ -25,6 +30,9 @@ impl Publisher {
         let url = format!("http://{}/jwks", listener.local_addr().unwrap());
         let says = get(move || async move {
             self.asked.fetch_add(1, SeqCst);
+            if let Some(event) = self.meanwhile.lock().unwrap().take() {
+                event();
+            }
             self.says
                 .lock()
                 .unwrap()
@@ -88,6 +96,26 @@ async fn a_new_key_is_learned_by_asking_once_however_many_need_it() {
     }
     assert!(many.join_all().await.into_iter().all(|counts| counts));
     assert_eq!(publisher.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_file_that_changes_while_the_issuer_is_asked_costs_no_key() {
+    let publisher = Publisher::default();
+    let issuer = Issuer::rs256();
+    publisher.publish(&[&issuer]);
+    let home = Home::new().secret(SECRET);
+    let mut settings = home.settings.clone();
+    settings.jwks = Some(publisher.clone().start().await);
+    settings.issuer = Some(ISSUER.to_owned());
+    let auth = Arc::new(Auth::load(settings).unwrap());
+    let other = "another secret of thirty-two bytes";
+    let changing = Arc::clone(&auth);
+    *publisher.meanwhile.lock().unwrap() = Some(Box::new(move || changing.learn(0, other.into())));
+
+    assert!(counts(&auth, &issuer.sign(&claims(&json!({})))).await);
+    let own = claims(&json!({"iss": "doorman"}));
+    assert!(counts(&auth, &Issuer::of_secret(other).sign(&own)).await);
+    assert_eq!(publisher.asked(), 1);
 }
 
 #[tokio::test]
