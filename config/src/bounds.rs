@@ -1,6 +1,6 @@
 //! Bounds: whose and what a token's bearer may touch.
 
-use crate::{Glob, InvalidGlob};
+use crate::{Glob, InvalidGlob, Rule};
 
 /// Several globs: a text matches when it matches one of them. None of them matches nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,9 +46,9 @@ pub struct Bounds {
     pub clients: Option<Globs>,
     /// The resources that it leases, sees and describes.
     pub resources: Option<Globs>,
-    /// The services whose rules it reads and writes.
+    /// The services whose rules it reads and writes; what those spend, and how urgently, is bound by the others.
     pub services: Option<Globs>,
-    /// The highest priority that it asks with.
+    /// The highest priority that it asks with, and that its rules give.
     pub max_priority: Option<i32>,
 }
 
@@ -97,10 +97,20 @@ impl Bounds {
         self.own(self.resources.as_ref(), identifier_glob)
     }
 
-    /// Whether all services that a rule is for are within, so that it may be changed; as for templates.
+    /// Whether all services that a rule is for are within, so that it may be seen; as for templates.
     #[must_use]
-    pub fn own_rule(&self, service: &Glob) -> bool {
-        self.own(self.services.as_ref(), service)
+    pub fn own_services(&self, rule: &Rule) -> bool {
+        self.own(self.services.as_ref(), &rule.services)
+    }
+
+    /// Whether all resources that requests may spend by a rule are within.
+    ///
+    /// A rule makes services lease in their own name, which are bound otherwise or not at all: who writes it reaches what they reach.
+    #[must_use]
+    pub fn allow_spending(&self, rule: &Rule) -> bool {
+        self.resources
+            .as_ref()
+            .is_none_or(|bound| rule.spends_within(bound))
     }
 
     fn own(&self, bound: Option<&Globs>, glob: &Glob) -> bool {
@@ -120,9 +130,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Document;
 
     fn globs(texts: &[&str]) -> Option<Globs> {
         Some(Globs::new(texts).unwrap())
+    }
+
+    fn rule(service: &str, resource: &str) -> Rule {
+        let text = format!(
+            "resources: []\nrules: [{{name: a, service: {service:?}, resource: {resource:?}}}]"
+        );
+        Document::parse(&text).unwrap().rules()[0].clone()
     }
 
     #[test]
@@ -132,7 +150,8 @@ mod tests {
         assert!(free.allow_client("a") && free.allow_resource("b") && free.allow_service("c"));
         assert!(free.allow_priority(i32::MAX));
         assert!(free.own_template(&Glob::new("*").unwrap()));
-        assert!(free.own_rule(&Glob::new("*").unwrap()));
+        let all = rule("*", "{host}");
+        assert!(free.own_services(&all) && free.allow_spending(&all));
     }
 
     #[test]
@@ -144,7 +163,7 @@ mod tests {
         assert!(tenant.allow_resource("tenant/a/db") && !tenant.allow_resource("tenant/b"));
         assert!(tenant.own_template(&Glob::new("tenant/a/?").unwrap()));
         assert!(!tenant.own_template(&Glob::new("tenant/*").unwrap()));
-        assert!(!tenant.own_rule(&Glob::new("orders").unwrap()));
+        assert!(!tenant.own_services(&rule("orders", "tenant/a")));
         let nobody = Bounds {
             clients: globs(&[]),
             max_priority: Some(3),
@@ -154,6 +173,35 @@ mod tests {
         assert!(nobody.allow_priority(3) && !nobody.allow_priority(4));
         assert!(!nobody.own_template(&Glob::new("a").unwrap()));
         assert!(Globs::new(vec!["a"; 65]).is_err());
+    }
+
+    #[test]
+    fn a_rule_spends_what_any_value_of_its_placeholders_may_lead_to() {
+        let bounds = Bounds {
+            resources: globs(&["a/*", r"b\*c"]),
+            ..Bounds::default()
+        };
+        for (resource, within) in [
+            ("a/api", true),
+            ("a/{header:x-user}", true),
+            ("a/{method}/{route}", true),
+            ("a/*", true),
+            ("a{header:x-user}", false),
+            ("{header:x-user}", false),
+            ("{header:x-user}/a/", false),
+            ("c/api", false),
+            // Text stands for itself.
+            ("b*c", true),
+            ("b?c", false),
+            ("bbc", false),
+            (r"b\*c", false),
+            ("[ab]/api", false),
+        ] {
+            let rule = rule("s", resource);
+            assert_eq!(bounds.allow_spending(&rule), within, "{resource}");
+        }
+        let text = "resources: []\nrules: [{name: a, service: s, on_limit: {action: exempt}}]";
+        assert!(bounds.allow_spending(&Document::parse(text).unwrap().rules()[0]));
     }
 
     proptest! {
@@ -172,8 +220,10 @@ mod tests {
             prop_assert!(of_b.allow_client(&id) && of_b.allow_resource(&id) && of_b.allow_service(&id));
             prop_assert!(!of_a.allow_client(&id) && !of_a.allow_resource(&id) && !of_a.allow_service(&id));
             let glob = Glob::new(&id).unwrap();
-            prop_assert!(of_b.own_template(&glob) && of_b.own_rule(&glob));
-            prop_assert!(!of_a.own_template(&glob) && !of_a.own_rule(&glob));
+            prop_assert!(of_b.own_template(&glob) && !of_a.own_template(&glob));
+            let rule = rule(&id, &id);
+            prop_assert!(of_b.own_services(&rule) && of_b.allow_spending(&rule));
+            prop_assert!(!of_a.own_services(&rule) && !of_a.allow_spending(&rule));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A rule: which requests of which services spend which resource.
 
+use doorman_openapi::{TemplatePart, template_parts};
 use serde::{Serialize, Serializer};
 
-use crate::{Glob, version::Version};
+use crate::{Glob, Globs, version::Version};
 
 #[cfg(test)]
 mod tests;
@@ -30,11 +31,38 @@ impl Rule {
         Version::new().with([self]).finish()
     }
 
+    /// Whether all resources that requests may spend by it are within, whatever its placeholders stand for. One that spends none is.
+    pub(crate) fn spends_within(&self, bound: &Globs) -> bool {
+        let Some(resource) = &self.stated.resource else {
+            return true;
+        };
+        glob_of(resource).is_some_and(|ids| bound.cover(&ids))
+    }
+
     /// What it says, as services are told.
     #[must_use]
     pub fn stated(&self) -> &doorman_openapi::Rule {
         &self.stated
     }
+}
+
+/// A glob that matches every id that a resource with placeholders may become: callers choose what those stand for.
+fn glob_of(resource: &str) -> Option<Glob> {
+    let mut glob = String::with_capacity(resource.len());
+    for part in template_parts(resource).ok()? {
+        match part {
+            TemplatePart::Text(text) => {
+                for char in text.chars() {
+                    if matches!(char, '*' | '?' | '[' | '\\') {
+                        glob.push('\\');
+                    }
+                    glob.push(char);
+                }
+            }
+            TemplatePart::Placeholder(_) => glob.push('*'),
+        }
+    }
+    Glob::new(&glob).ok()
 }
 
 impl Serialize for Rule {

@@ -98,12 +98,13 @@ pub(super) fn template(identifier_glob: &str, bounds: &Bounds) -> Result<(), Ref
     Err(not_owned("template", identifier_glob))
 }
 
-/// Checks a rule, or that there is none of this name, against the bounds of a caller.
+/// Checks that a caller may see a rule, or that there is none of this name. What its services are told of is no secret to them: what it
+/// spends makes no difference.
 ///
 /// # Errors
 /// 403 that names it, whether there is such a rule or not.
 pub(super) fn rule(rule: Option<&Rule>, name: &str, bounds: &Bounds) -> Result<(), Refusal> {
-    if bounds.are_none() || rule.is_some_and(|rule| owns_rule(rule, bounds)) {
+    if bounds.are_none() || rule.is_some_and(|rule| bounds.own_services(rule)) {
         return Ok(());
     }
     Err(not_owned("rule", name))
@@ -113,7 +114,7 @@ pub(super) fn rule(rule: Option<&Rule>, name: &str, bounds: &Bounds) -> Result<(
 /// rule, as it was and as it becomes.
 ///
 /// # Errors
-/// 403 that names the first of the others.
+/// 403 that names the first of the others; of what is put, the places that are out of bounds.
 pub(super) fn edit(old: &Document, new: &Document, bounds: &Bounds) -> Result<(), Refusal> {
     if bounds.are_none() {
         return Ok(());
@@ -123,18 +124,30 @@ pub(super) fn edit(old: &Document, new: &Document, bounds: &Bounds) -> Result<()
         template(&change.name, bounds)?;
     }
     for change in rules {
-        let mut versions = [old, new]
-            .into_iter()
-            .filter_map(|it| it.rule(&change.name));
-        if !versions.all(|rule| owns_rule(rule, bounds)) {
+        let was = old.rule(&change.name);
+        if was.is_some_and(|rule| !rule_faults(rule, bounds).is_empty()) {
             return Err(not_owned("rule", &change.name));
+        }
+        let is = new.rule(&change.name);
+        let faults = is.map_or_else(Vec::new, |rule| rule_faults(rule, bounds));
+        if !faults.is_empty() {
+            return Err(not_owned("rule", &change.name).with_errors(faults));
         }
     }
     Ok(())
 }
 
-fn owns_rule(rule: &Rule, bounds: &Bounds) -> bool {
-    Glob::new(&rule.stated().service).is_ok_and(|services| bounds.own_rule(&services))
+/// What of a rule is not its writer's to say.
+fn rule_faults(rule: &Rule, bounds: &Bounds) -> Vec<FieldError> {
+    [
+        (!bounds.own_services(rule)).then(|| fault("/service", OTHERS)),
+        (!bounds.allow_spending(rule)).then(|| fault("/resource", OTHERS)),
+        (!bounds.allow_priority(rule.stated().priority))
+            .then(|| fault("/priority", &above(bounds.max_priority))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn not_owned(kind: &str, name: &str) -> Refusal {

@@ -21,7 +21,8 @@ impl Tenants {
         let auth = Arc::new(home.load().unwrap());
         let document = Document::parse(
             "{resources: [{identifier_glob: 'b/*', capacity: 50}, {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE}}],
-              rules: [{name: of-a, service: a-web, resource: a/api}, {name: of-b, service: b-web, resource: b/api}]}",
+              rules: [{name: of-a, service: a-web, resource: a/api}, {name: of-b, service: b-web, resource: b/api},
+                {name: above-a, service: a-web, resource: b/api}, {name: before-a, service: a-web, resource: a/api, priority: 2}]}",
         )
         .unwrap();
         let stored = Stored::asking(&document, Some(auth));
@@ -278,6 +279,9 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
     };
     let template = json!({"capacity": 5});
     let rule_of = |service: &str| json!({"service": service, "resource": "a/api"});
+    let rule_on = |resource: &str| json!({"service": "a-web", "resource": resource});
+    let urgent =
+        |priority: i32| json!({"service": "a-web", "resource": "a/api", "priority": priority});
     let before = tenants.get(&operator(), "/v1/templates").await.json();
     for (method, uri, body) in [
         ("GET", "/v1/templates", Value::Null),
@@ -304,6 +308,17 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
         ("PUT", "/v1/rules/of-a", rule_of("b-web")),
         ("PUT", "/v1/rules/new", rule_of("*")),
         ("PUT", "/v1/rules/new?dry_run=true", rule_of("b-web")),
+        // What its own services spend of others, or before others, is not its to say, either.
+        ("PUT", "/v1/rules/new", rule_on("b/api")),
+        ("PUT", "/v1/rules/new?dry_run=true", rule_on("b/api")),
+        ("PUT", "/v1/rules/new", rule_on("{header:x-tenant}/api")),
+        ("PUT", "/v1/rules/new", rule_on("a{header:x-tenant}")),
+        ("PUT", "/v1/rules/of-a", rule_on("b/api")),
+        ("PUT", "/v1/rules/of-a", urgent(2)),
+        ("PUT", "/v1/rules/above-a", rule_on("a/api")),
+        ("DELETE", "/v1/rules/above-a", Value::Null),
+        ("PUT", "/v1/rules/before-a", urgent(0)),
+        ("DELETE", "/v1/rules/before-a", Value::Null),
     ] {
         let reply = call(method, uri, body).await;
         assert_eq!(
@@ -315,6 +330,15 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
     assert_eq!(
         tenants.get(&operator(), "/v1/templates").await.json(),
         before
+    );
+
+    // What is refused is told by its places.
+    let all = json!({"service": "*", "resource": "b/api", "priority": 2});
+    let problem = call("PUT", "/v1/rules/new", all).await.problem(403);
+    let pointers = problem.errors.iter().map(|it| it.pointer.as_str());
+    assert_eq!(
+        pointers.collect::<Vec<_>>(),
+        ["/service", "/resource", "/priority"]
     );
 
     for (method, uri, body, status) in [
@@ -329,6 +353,10 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
         ("DELETE", "/v1/templates/a%2F%2A", Value::Null, 204),
         ("GET", "/v1/rules/of-a", Value::Null, 200),
         ("PUT", "/v1/rules/of-a", rule_of("a-*"), 200),
+        ("GET", "/v1/rules/above-a", Value::Null, 200),
+        ("PUT", "/v1/rules/of-a", rule_on("a/{header:x-user}"), 200),
+        ("PUT", "/v1/rules/of-a", rule_on("shared"), 200),
+        ("PUT", "/v1/rules/of-a", urgent(1), 200),
         ("PUT", "/v1/rules/new", rule_of("a-batch"), 201),
         ("DELETE", "/v1/rules/new", Value::Null, 204),
     ] {
