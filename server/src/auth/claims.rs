@@ -39,6 +39,15 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D:
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mistyped;
 
+/// What the tokens of an issuer come to that no grant speaks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WithoutGrant {
+    /// What they say.
+    Own,
+    /// Nothing: where grants bind an issuer's tokens, to take one away must not let its tokens say what they please.
+    Nothing,
+}
+
 /// One text or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -48,15 +57,21 @@ enum Texts {
 }
 
 impl Claims {
-    /// Who the bearer is, and what it may do: what the first grant for it says, and nothing else, or else what the token says.
-    pub(super) fn identity(self, grants: &Grants) -> Result<Identity, Mistyped> {
+    /// Who the bearer is, and what it may do: what the first grant for it says, and nothing else; without one, what its issuer's tokens
+    /// come to by themselves.
+    pub(super) fn identity(
+        self,
+        grants: &Grants,
+        without_grant: WithoutGrant,
+    ) -> Result<Identity, Mistyped> {
         let named = (1..=LONGEST_SUBJECT).contains(&self.sub.len());
         if !named || self.sub.chars().any(char::is_control) {
             return Err(Mistyped);
         }
-        let (scopes, bounds) = match grants.find(&self.iss, &self.sub) {
-            Some(grant) => (grant.scopes, grant.bounds.clone()),
-            None => (self.scopes()?, self.bounds()?),
+        let (scopes, bounds) = match (grants.find(&self.iss, &self.sub), without_grant) {
+            (Some(grant), _) => (grant.scopes, grant.bounds.clone()),
+            (None, WithoutGrant::Own) => (self.scopes()?, self.bounds()?),
+            (None, WithoutGrant::Nothing) => (Scopes::NONE, Bounds::default()),
         };
         Ok(Identity {
             issuer: self.iss,
@@ -111,7 +126,7 @@ mod tests {
             claims[name] = value.clone();
         }
         let claims: Claims = serde_json::from_value(claims).map_err(|_| Mistyped)?;
-        claims.identity(&Grants::parse(grants).unwrap())
+        claims.identity(&Grants::parse(grants).unwrap(), WithoutGrant::Own)
     }
 
     const NONE: &str = "grants: []";

@@ -38,6 +38,7 @@ use jsonwebtoken::crypto;
 pub(crate) use self::caller::Caller;
 use self::{
     bearer::NoToken,
+    claims::WithoutGrant,
     key::Key,
     known::Known,
     remote::{Asked, Remote},
@@ -355,10 +356,20 @@ fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Verifier, Aut
         trusted.push(Trust {
             issuer,
             keys: secrets,
+            // Who has the secret is the operator, and could as well write the grant.
+            without_grant: WithoutGrant::Own,
         });
     }
     if let Some(issuer) = settings.issuer.clone() {
-        trusted.push(Trust { issuer, keys });
+        let without_grant = match settings.grants {
+            Some(_) => WithoutGrant::Nothing,
+            None => WithoutGrant::Own,
+        };
+        trusted.push(Trust {
+            issuer,
+            keys,
+            without_grant,
+        });
     }
     Ok(Verifier {
         trusted,

@@ -26,7 +26,8 @@ pub struct AuthSettings {
     pub algorithms: Vec<KeyAlgorithm>,
     /// How far the clocks of issuer and server may be apart, in whole seconds.
     pub leeway: Duration,
-    /// A file that says what tokens let their bearers do which do not say it themselves.
+    /// A file that says what tokens let their bearers do. With it, a token that is signed with a key and that no grant speaks for lets its
+    /// bearer do nothing; one that is signed with a secret goes on speaking for itself.
     pub grants: Option<PathBuf>,
 }
 

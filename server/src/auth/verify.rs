@@ -10,7 +10,7 @@ use jsonwebtoken::{
 
 use super::{
     caller::Caller,
-    claims::{Claims, Mistyped},
+    claims::{Claims, Mistyped, WithoutGrant},
     key::Key,
     known::Known,
 };
@@ -39,6 +39,7 @@ pub(super) enum Invalid {
 pub(super) struct Trust {
     pub(super) issuer: String,
     pub(super) keys: Vec<Key>,
+    pub(super) without_grant: WithoutGrant,
 }
 
 /// All that decides whether a token counts, and what for. When any of it changes there is another one, which knows no token yet.
@@ -63,13 +64,13 @@ impl Verifier {
         if header.crit.is_some() || !is_for_us(header.typ.as_deref()) {
             return Err(Invalid::Other);
         }
-        let claims = self.claims(token, &header)?;
+        let (claims, without_grant) = self.claims(token, &header)?;
         // The wall clock is asked once; from here on it is the clock that nobody sets.
         let end = claims.exp + self.leeway.as_secs_f64();
         let left = (end - get_current_timestamp() as f64).clamp(0.0, VERIFIED_FOR.as_secs_f64());
         let left = Duration::try_from_secs_f64(left).map_err(|_| Invalid::Other)?;
         let identity = claims
-            .identity(&self.grants)
+            .identity(&self.grants, without_grant)
             .map_err(|Mistyped| Invalid::Other)?;
         let caller = Caller::new(identity);
         let until = now.after(left);
@@ -78,9 +79,9 @@ impl Verifier {
         Ok(caller)
     }
 
-    /// The claims of a token that one of our keys has signed. Its `kid` is a name to look up and nothing else; `jku`, `x5u` and `jwk`,
+    /// The claims of a token that one of our keys has signed, and what they come to without a grant. Its `kid` is a name to look up and nothing else; `jku`, `x5u` and `jwk`,
     /// by which a token would bring its key along, are not looked at.
-    fn claims(&self, token: &str, header: &Header) -> Result<Claims, Invalid> {
+    fn claims(&self, token: &str, header: &Header) -> Result<(Claims, WithoutGrant), Invalid> {
         let mut why = None;
         for trust in &self.trusted {
             let keys = trust.keys.iter().filter(|key| {
@@ -89,7 +90,7 @@ impl Verifier {
             });
             for key in keys {
                 match self.check(token, key, &trust.issuer) {
-                    Ok(claims) => return Ok(claims),
+                    Ok(claims) => return Ok((claims, trust.without_grant)),
                     Err(invalid) => why = why.max(Some(invalid)),
                 }
             }

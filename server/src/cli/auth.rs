@@ -68,7 +68,8 @@ pub(super) struct AuthArguments {
     )]
     auth_leeway: u64,
     /// What the tokens of an issuer that knows nothing of Doorman let their bearers do, such as those of Kubernetes service accounts:
-    /// YAML or JSON, followed as it changes
+    /// YAML or JSON, followed as it changes. With it, a token that is signed with a key lets its bearer do only what a grant says for it,
+    /// and nothing if none does; tokens that are signed with a secret and have no grant go on speaking for themselves
     #[arg(long, env = "DOORMAN_AUTH_GRANTS", value_name = "FILE")]
     auth_grants: Option<PathBuf>,
     /// Ask nobody for a token, and listen on more than loopback all the same: everybody who can reach the address may do everything

@@ -32,3 +32,27 @@ async fn half_a_file_is_not_taken_though_it_is_a_good_one() {
     auth.look().await;
     assert_eq!(alice(&auth).await, (false, true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn to_take_a_grant_away_widens_no_token_by_a_key() {
+    let home = Home::new().key(RSA_PUBLIC).secret(SECRET).grants(BOUND);
+    let auth = Arc::new(home.load().unwrap());
+    let by_key = Issuer::rs256().sign(&claims(&json!({})));
+    let by_secret = Issuer::of_secret(SECRET).sign(&claims(&json!({"iss": "doorman"})));
+    for token in [&by_key, &by_secret] {
+        let bound = caller(&auth, token).await.unwrap();
+        assert!(bound.may(&[Scope::Capacity]) && !bound.bounds().allow_resource("cache"));
+    }
+
+    home.write("grants.yaml", "grants: []");
+    auth.look().await;
+    let nobody = caller(&auth, &by_key).await.unwrap();
+    assert!(!nobody.may(Scope::ALL), "though the token says otherwise");
+    // Who has the secret makes whatever token it likes, and grants do not hinder it.
+    assert!(
+        caller(&auth, &by_secret)
+            .await
+            .unwrap()
+            .may(&[Scope::Capacity])
+    );
+}
