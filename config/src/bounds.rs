@@ -91,10 +91,13 @@ impl Bounds {
 
     /// Whether all resources that a template is for are within, so that it may be seen and changed.
     ///
-    /// Who is bound in anything but not in this owns no template: what a tenant's token does not name belongs to others, too.
+    /// Who is bound in anything but not in this owns no template: what a tenant's token does not name belongs to others, too. The glob must
+    /// be within as a text, too, as a template is also [looked up](crate::Document::lookup) to the letter: `\a` is for the resource `a` and
+    /// for the one named `\a`.
     #[must_use]
     pub fn own_template(&self, identifier_glob: &Glob) -> bool {
         self.own(self.resources.as_ref(), identifier_glob)
+            && self.allow_resource(identifier_glob.as_str())
     }
 
     /// Whether all services that a rule is for are within, so that it may be seen; as for templates.
@@ -163,6 +166,9 @@ mod tests {
         assert!(tenant.allow_resource("tenant/a/db") && !tenant.allow_resource("tenant/b"));
         assert!(tenant.own_template(&Glob::new("tenant/a/?").unwrap()));
         assert!(!tenant.own_template(&Glob::new("tenant/*").unwrap()));
+        // As a pattern it is within, but it is also the name of a resource that is not.
+        assert!(!tenant.own_template(&Glob::new(r"\tenant/a/db").unwrap()));
+        assert!(tenant.own_template(&Glob::new(r"tenant/a/\*").unwrap()));
         assert!(!tenant.own_services(&rule("orders", "tenant/a")));
         let nobody = Bounds {
             clients: globs(&[]),
