@@ -4,9 +4,9 @@
 
 use std::fmt::Display;
 
-use doorman_config::{Bounds, Difference, Document, Glob, Rule};
+use doorman_config::{Bounds, Difference, Document, Glob, Rule, Template};
 use doorman_openapi::{
-    CapacityRequest, FieldError, ReleaseRequest, ResourceId, ServerCapacityRequest,
+    CapacityRequest, FieldError, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest,
     ServerReleaseRequest,
 };
 
@@ -122,6 +122,9 @@ pub(super) fn edit(old: &Document, new: &Document, bounds: &Bounds) -> Result<()
     let Difference { templates, rules } = Difference::between(old, new);
     for change in templates {
         template(&change.name, bounds)?;
+        if let Some(template) = new.template(&change.name) {
+            lease_length(template, old.longest_lease())?;
+        }
     }
     for change in rules {
         let was = old.rule(&change.name);
@@ -135,6 +138,19 @@ pub(super) fn edit(old: &Document, new: &Document, bounds: &Bounds) -> Result<()
         }
     }
     Ok(())
+}
+
+/// The longest lease is everybody's: until it has ended, a server that takes over after a crash learns, whatever resource it is of.
+fn lease_length(template: &Template, longest: Seconds) -> Result<(), Refusal> {
+    if template.algorithm().lease_length <= longest {
+        return Ok(());
+    }
+    let fault = fault(
+        "/algorithm/lease_length",
+        &format!("must be {longest} at most, the longest of the document: the token is bound"),
+    );
+    let detail = format!("{} {}", fault.pointer, fault.detail);
+    Err(challenge::bounds(detail, vec![fault]))
 }
 
 /// What of a rule is not its writer's to say.

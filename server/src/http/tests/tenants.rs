@@ -278,6 +278,7 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
         send(&tenants.router, request.body(body).unwrap()).await
     };
     let template = json!({"capacity": 5});
+    let lasting = |seconds: f64| json!({"capacity": 5, "algorithm": {"kind": "FAIR_SHARE", "lease_length": seconds}});
     let rule_of = |service: &str| json!({"service": service, "resource": "a/api"});
     let rule_on = |resource: &str| json!({"service": "a-web", "resource": resource});
     let urgent =
@@ -297,6 +298,15 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
         // More than its own.
         ("PUT", "/v1/templates/a%2A", template.clone()),
         ("PUT", "/v1/templates/%3F%2Fdb", template.clone()),
+        // Also for what is so named to the letter.
+        ("PUT", "/v1/templates/%5Ca%2Fdb", template.clone()),
+        // Nobody's lease has been so long: after a crash, all would wait for its end.
+        ("PUT", "/v1/templates/a%2F%2A", lasting(60.001)),
+        (
+            "PUT",
+            "/v1/templates/a%2F%2A?dry_run=true",
+            lasting(31_536_000.0),
+        ),
         ("DELETE", "/v1/templates/b%2F%2A", Value::Null),
         ("DELETE", "/v1/templates/b%2Fnone", Value::Null),
         ("GET", "/v1/rules/of-b", Value::Null),
@@ -341,6 +351,10 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
         ["/service", "/resource", "/priority"]
     );
 
+    let long = call("PUT", "/v1/templates/a%2F%2A", lasting(61.0)).await;
+    let problem = long.problem(403);
+    assert_eq!(problem.errors[0].pointer, "/algorithm/lease_length");
+
     for (method, uri, body, status) in [
         (
             "PUT",
@@ -349,6 +363,7 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
             200,
         ),
         ("PUT", "/v1/templates/a%2F%2A", template.clone(), 201),
+        ("PUT", "/v1/templates/a%2F%2A", lasting(60.0), 200),
         ("GET", "/v1/templates/a%2F%2A", Value::Null, 200),
         ("DELETE", "/v1/templates/a%2F%2A", Value::Null, 204),
         ("GET", "/v1/rules/of-a", Value::Null, 200),
