@@ -22,6 +22,8 @@ struct Set {
 pub(super) enum InvalidSet {
     #[error("is no JSON Web Key Set (RFC 7517)")]
     NotASet,
+    #[error("has no keys at all")]
+    Empty,
     #[error("has {0} keys; 64 are the most")]
     TooMany(usize),
     #[error("has no public key for RS256, ES256 or EdDSA that --auth-algorithms allows")]
@@ -32,6 +34,9 @@ pub(super) enum InvalidSet {
 /// purposes beside them. So are secrets, which have no place in what is public.
 pub(super) fn read(text: &[u8], allowed: &[Algorithm]) -> Result<Vec<Key>, InvalidSet> {
     let set: Set = serde_json::from_slice(text).map_err(|_| InvalidSet::NotASet)?;
+    if set.keys.is_empty() {
+        return Err(InvalidSet::Empty);
+    }
     if set.keys.len() > MOST_KEYS {
         return Err(InvalidSet::TooMany(set.keys.len()));
     }

@@ -39,6 +39,7 @@ pub(crate) use self::caller::Caller;
 use self::{
     bearer::NoToken,
     claims::WithoutGrant,
+    jwks::InvalidSet,
     key::Key,
     known::Known,
     remote::{Asked, Remote},
@@ -127,7 +128,7 @@ impl Auth {
                         error.to_string(),
                     )
                 })?;
-                source.good = Some(bytes);
+                source.take(bytes);
             }
         }
         let remote = match &settings.jwks {
@@ -224,8 +225,7 @@ impl Auth {
         if source.has_had(&bytes) {
             return;
         }
-        source.good = Some(bytes.clone());
-        source.refused = None;
+        source.take(bytes.clone());
         let (flag, name) = (source.purpose.flag(), source.name());
         match verifier(&self.settings, &next) {
             Ok(verifier) => {
@@ -341,9 +341,14 @@ fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Verifier, Aut
                 }
                 keys.push(key);
             }
-            Purpose::Jwks => {
-                keys.extend(jwks::read(bytes, &allowed).map_err(|it| wrong(it.to_string()))?);
-            }
+            Purpose::Jwks => match jwks::read(bytes, &allowed) {
+                Ok(set) => keys.extend(set),
+                // Were it refused, keys that the issuer has taken back would count on.
+                Err(it @ InvalidSet::Empty) if source.may_take_back() => {
+                    tracing::error!("{}; nobody gets in by it", wrong(it.to_string()));
+                }
+                Err(it) => return Err(wrong(it.to_string())),
+            },
             Purpose::Grants => {
                 let text = str::from_utf8(bytes).map_err(|_| wrong("must be UTF-8".to_owned()))?;
                 grants = Grants::parse(text).map_err(|faults| wrong(faults.to_string()))?;

@@ -44,6 +44,8 @@ pub(super) struct Source {
     pub(super) place: Place,
     /// `None` until it has come.
     pub(super) good: Option<Vec<u8>>,
+    /// Whether there was something good before that.
+    pub(super) is_successor: bool,
     /// What it has now, if that is not good: it is complained of once.
     pub(super) refused: Option<Vec<u8>>,
 }
@@ -54,8 +56,21 @@ impl Source {
             purpose,
             place,
             good: None,
+            is_successor: false,
             refused: None,
         }
+    }
+
+    /// Has this instead of what it had.
+    pub(super) fn take(&mut self, bytes: Vec<u8>) {
+        self.is_successor = self.good.replace(bytes).is_some();
+        self.refused = None;
+    }
+
+    /// Whether an issuer may say by it that none of its former keys counts any more. At the start that would be a mistake; in a file it
+    /// would be, too: who means it leaves the flag out.
+    pub(super) fn may_take_back(&self) -> bool {
+        self.is_successor && matches!(self.place, Place::Remote(_))
     }
 
     /// Whether these are what it had last, good or not.

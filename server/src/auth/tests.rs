@@ -280,7 +280,7 @@ fn what_cannot_be_used_is_named_by_its_flag_at_the_start() {
         &Home::new().key(private),
         &["--auth-key-file ", "private key"],
     );
-    check(&Home::new().jwks(&[]), &["--auth-jwks ", "no public key"]);
+    check(&Home::new().jwks(&[]), &["--auth-jwks ", "no keys"]);
     check(
         &Home::new().secret(SECRET).grants("grants: 5"),
         &["--auth-grants ", "must be a list"],

@@ -144,7 +144,7 @@ async fn what_was_published_last_stays_while_the_issuer_is_away_or_talks_nonsens
     for nonsense in [
         None,
         Some(String::new()),
-        Some(r#"{"keys":[]}"#.to_owned()),
+        Some(r#"{"keys":5}"#.to_owned()),
         Some(format!(
             r#"{{"keys":[],"padding":"{}"}}"#,
             "x".repeat(2 << 20)
@@ -170,6 +170,41 @@ async fn until_the_keys_have_come_nobody_is_told_that_a_token_is_bad() {
         Unauthenticated::NoKeys
     );
     publisher.publish(&[&issuer]);
+    later(PAUSE).await;
+    assert!(counts(&auth, &token).await);
+}
+
+#[tokio::test]
+async fn keys_that_the_issuer_takes_back_count_no_more_though_it_has_no_others() {
+    let publisher = Publisher::default();
+    let (known, other) = (
+        Issuer::rs256().naming("known"),
+        Issuer::rs256().naming("other"),
+    );
+    publisher.publish(&[]);
+    let auth = auth(&publisher).await;
+    let alice = claims(&json!({}));
+    let token = known.sign(&alice);
+    // None to begin with are no answer yet.
+    assert_eq!(
+        caller(&auth, &token).await.unwrap_err(),
+        Unauthenticated::NoKeys
+    );
+    publisher.publish(&[&known]);
+    later(PAUSE).await;
+    assert!(counts(&auth, &token).await);
+
+    publisher.publish(&[]);
+    later(PAUSE).await;
+    assert!(
+        !counts(&auth, &other.sign(&alice)).await,
+        "it is asked by that"
+    );
+    assert_eq!(
+        caller(&auth, &token).await.unwrap_err(),
+        Unauthenticated::Invalid
+    );
+    publisher.publish(&[&known]);
     later(PAUSE).await;
     assert!(counts(&auth, &token).await);
 }
