@@ -256,32 +256,43 @@ impl From<Invalid> for Unauthenticated {
 /// What does not depend on any file.
 fn check(settings: &AuthSettings) -> Result<(), AuthError> {
     let public = !settings.key_files.is_empty() || settings.jwks.is_some();
-    let missing = |flag, why: &str| Err(AuthError::new(flag, None, why));
+    let wrong = |flag, why: &str| Err(AuthError::new(flag, None, why));
     if settings.secret_files.is_empty() && !public {
-        return missing(
+        return wrong(
             "--auth-secret-file, --auth-key-file or --auth-jwks",
             "one of them must say whose tokens count",
         );
     }
     if settings.audience.is_empty() {
-        return missing("--auth-audience", "must not be empty");
+        return wrong("--auth-audience", "must not be empty");
     }
     if settings.leeway > Duration::from_secs(300) {
-        return missing("--auth-leeway", "must be 300 seconds at most");
+        return wrong("--auth-leeway", "must be 300 seconds at most");
+    }
+    // Said without the address, so that it does not end up in a log after all.
+    if settings
+        .jwks
+        .as_ref()
+        .is_some_and(JwksSource::holds_credentials)
+    {
+        return wrong(
+            "--auth-jwks",
+            "must not hold a user or a password: addresses are written to logs",
+        );
     }
     match &settings.issuer {
-        Some(issuer) if issuer.is_empty() => missing("--auth-issuer", "must not be empty"),
-        None if public => missing(
+        Some(issuer) if issuer.is_empty() => wrong("--auth-issuer", "must not be empty"),
+        None if public => wrong(
             "--auth-issuer",
             "is missing; must be what tokens that are signed with a key name as `iss`",
         ),
-        Some(_) if !public => missing(
+        Some(_) if !public => wrong(
             "--auth-issuer",
             "is of tokens that are signed with a key: give --auth-key-file or --auth-jwks, or --auth-secret-issuer instead",
         ),
         // A key of one issuer counts for no other, so they must be told apart.
         Some(issuer) if !settings.secret_files.is_empty() && *issuer == settings.secret_issuer => {
-            missing("--auth-issuer", "must not be that of --auth-secret-issuer")
+            wrong("--auth-issuer", "must not be that of --auth-secret-issuer")
         }
         Some(_) | None => Ok(()),
     }

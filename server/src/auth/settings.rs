@@ -4,6 +4,7 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use axum::http::Uri;
 use jsonwebtoken::Algorithm;
+use reqwest::Url;
 
 /// Whose tokens count. At least one of the sources of keys must be given.
 #[derive(Debug, Clone)]
@@ -106,8 +107,17 @@ impl FromStr for KeyAlgorithm {
 pub enum JwksSource {
     /// In a file, followed as it changes.
     File(PathBuf),
-    /// At an address, asked again every ten minutes, and for keys that are not known.
+    /// At an address, asked again every ten minutes, and for keys that are not known. It is named in logs, so that it must not hold a
+    /// user or a password.
     Url(String),
+}
+
+impl JwksSource {
+    /// Whether it is an address with a user or a password, by the reading of the client that would send them.
+    pub(super) fn holds_credentials(&self) -> bool {
+        let Self::Url(url) = self else { return false };
+        Url::parse(url).is_ok_and(|url| !url.username().is_empty() || url.password().is_some())
+    }
 }
 
 /// Why a text does not say where keys are.

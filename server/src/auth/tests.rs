@@ -321,6 +321,27 @@ fn what_cannot_be_used_is_named_by_its_flag_at_the_start() {
 }
 
 #[test]
+fn an_address_of_keys_with_a_password_is_refused_and_not_shown() {
+    for url in [
+        "https://user:hidden@issuer.example/jwks",
+        "https://:hidden@issuer.example/jwks",
+        "https://hidden@issuer.example/jwks",
+        "http://user:hidden@127.0.0.1:1/jwks",
+    ] {
+        let mut home = Home::new();
+        home.settings.jwks = Some(url.parse().unwrap());
+        home.settings.issuer = Some(ISSUER.to_owned());
+        let error = home.load().unwrap_err();
+        let shown = format!("{error} {error:?}");
+        assert!(
+            shown.contains("--auth-jwks: ") && shown.contains("password"),
+            "{shown}"
+        );
+        assert!(!shown.contains("hidden"), "{shown}");
+    }
+}
+
+#[test]
 fn no_secret_shows_in_debug_output() {
     let home = Home::new().secret(SECRET).key(RSA_PUBLIC);
     let shown = format!("{:?}", home.load().unwrap());
