@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Difference, Document, NewChange, PastChange, Store, StoreError};
+use doorman_config::{Bounds, Difference, Document, NewChange, PastChange, Store, StoreError};
 use doorman_openapi::DryRun;
 use tokio::{sync::Semaphore, task};
 
@@ -176,7 +176,7 @@ pub(crate) async fn make<E: Send + 'static>(
     .await
 }
 
-/// Says what a change would do, and does nothing.
+/// Says what a change would do, as far as that is within the bounds of who asks, and does nothing.
 ///
 /// # Errors
 /// [`Failed`], with what the plan refused.
@@ -185,12 +185,13 @@ pub(crate) async fn make<E: Send + 'static>(
 /// Nothing is lost when it is dropped.
 pub(crate) async fn try_out<E: Send + 'static>(
     app: &Arc<App>,
+    bounds: Bounds,
     plan: impl FnOnce(&Document) -> Result<Document, E> + Send + 'static,
 ) -> Result<DryRun, Failed<E>> {
     apart(app, move |app| {
         let old = Arc::clone(app.in_force().document());
         let new = plan(&old).map_err(Failed::Plan)?;
-        trial::account(app, &old, &new).map_err(Failed::Books)
+        trial::account(app, &old, &new, &bounds).map_err(Failed::Books)
     })
     .await
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_config::{Difference, Document, SafeCapacityRule, Template};
+use doorman_config::{Bounds, Difference, Document, SafeCapacityRule, Template};
 use doorman_openapi::{DryRun, ResourceEffect, ResourceId, ResourceView};
 
 use crate::app::{App, BooksInDoubt};
@@ -16,8 +16,14 @@ const MOST_COMPARED: usize = 10_000_000;
 /// How many resources are taken from the books at a time.
 const PAGE: usize = 256;
 
-/// What leads from one document to another, and what that means for live resources.
-pub(super) fn account(app: &App, old: &Document, new: &Document) -> Result<DryRun, BooksInDoubt> {
+/// What leads from one document to another, and what that means for live resources. Who is bound is told of its own alone: neither what
+/// is odd elsewhere in the document, nor that there are many resources of others.
+pub(super) fn account(
+    app: &App,
+    old: &Document,
+    new: &Document,
+    bounds: &Bounds,
+) -> Result<DryRun, BooksInDoubt> {
     let difference = Difference::between(old, new);
     let mut account = DryRun {
         version: new.version().to_owned(),
@@ -26,7 +32,11 @@ pub(super) fn account(app: &App, old: &Document, new: &Document) -> Result<DryRu
             .templates
             .len()
             .saturating_add(difference.rules.len()),
-        warnings: new.warnings().iter().take(MOST_LISTED).cloned().collect(),
+        warnings: if bounds.are_none() {
+            new.warnings().iter().take(MOST_LISTED).cloned().collect()
+        } else {
+            Vec::new()
+        },
         resources: Vec::new(),
         resource_count: 0,
         looked_at_all: true,
@@ -45,7 +55,8 @@ pub(super) fn account(app: &App, old: &Document, new: &Document) -> Result<DryRu
             return Ok(account);
         };
         after = Some(last.resource_id.clone());
-        for resource in page {
+        let own = |it: &ResourceView| bounds.allow_resource(it.resource_id.as_str());
+        for resource in page.into_iter().filter(own) {
             if looked_at >= most {
                 account.looked_at_all = false;
                 return Ok(account);

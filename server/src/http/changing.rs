@@ -127,7 +127,7 @@ pub(super) async fn change(
         preconditions,
     } = asked;
     let author = caller.name();
-    let bounds = caller.bounds().clone();
+    let (bounds, told) = (caller.bounds().clone(), caller.bounds().clone());
     let plan = move |document: &Document| {
         preconditions.check(version(document)?.as_deref())?;
         let edited = edit(document)?;
@@ -135,7 +135,7 @@ pub(super) async fn change(
         Ok::<_, Refusal>(edited)
     };
     if dry_run {
-        let account = change::try_out(app, plan).await?;
+        let account = change::try_out(app, told, plan).await?;
         Ok(Fresh::new(account).into_response())
     } else {
         let made = change::make(app, author, plan).await?;

@@ -1,6 +1,8 @@
 //! Tokens that are bound to a tenant: nothing of another one is seen, taken, given back or told.
 
-use doorman_openapi::paths;
+use std::ops::Range;
+
+use doorman_openapi::{DryRun, paths};
 use serde_json::json;
 
 use super::*;
@@ -20,7 +22,7 @@ impl Tenants {
         let home = Home::new().secret(SECRET);
         let auth = Arc::new(home.load().unwrap());
         let document = Document::parse(
-            "{resources: [{identifier_glob: 'b/*', capacity: 50}, {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE}}],
+            "{resources: [{identifier_glob: 'b/*', capacity: 50, algorithm: {kind: FAIR_SHARE, learning_mode_duration: 1}}, {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE}}],
               rules: [{name: of-a, service: a-web, resource: a/api}, {name: of-b, service: b-web, resource: b/api},
                 {name: above-a, service: a-web, resource: b/api}, {name: before-a, service: a-web, resource: a/api, priority: 2}]}",
         )
@@ -53,6 +55,16 @@ impl Tenants {
             .header("authorization", format!("Bearer {token}"))
             .header("content-type", "application/json");
         send(&self.router, request.body(body.to_string().into()).unwrap()).await
+    }
+
+    /// Leases of many resources of tenant B.
+    async fn lease_of_b(&self, which: Range<u32>) {
+        let asked: Vec<_> = which
+            .map(|it| json!({"resource_id": format!("b/{it}"), "wants": 1}))
+            .collect();
+        let body = json!({"client_id": "b-1", "resources": asked});
+        let reply = self.post(&operator(), paths::CAPACITY, &body).await;
+        assert_eq!(reply.status, 200);
     }
 
     /// The holders of a resource, as the operator sees them.
@@ -380,4 +392,28 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
     }
     let history = tenants.get(&operator(), "/v1/history").await.json();
     assert_eq!(history["changes"][0]["changed_by"], "a of doorman");
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_tenant_tells_nothing_of_others() {
+    let tenants = Tenants::new().await;
+    // So many that not all of them are looked at.
+    for part in 0..3 {
+        tenants.lease_of_b(part * 3_500..(part + 1) * 3_500).await;
+    }
+    let account = async |token: &str| {
+        let request = Request::put("/v1/templates/a%2F%2A?dry_run=true")
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json");
+        let body = json!({"capacity": 5}).to_string();
+        let reply = send(&tenants.router, request.body(body.into()).unwrap()).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        serde_json::from_value::<DryRun>(reply.json()).unwrap()
+    };
+    let all = account(&operator()).await;
+    assert_eq!((all.warnings.len(), all.looked_at_all), (1, false));
+    let own = account(&tenant_a()).await;
+    assert_eq!((own.warnings, own.looked_at_all), (vec![], true));
+    assert_eq!(own.resources, all.resources);
+    assert_eq!(own.resources[0].resource_id.as_str(), "a/db");
 }
