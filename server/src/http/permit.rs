@@ -1,6 +1,6 @@
 //! Whether a caller may ask for what it asks for: pure decisions on its bounds and the checked request.
 //!
-//! A request is refused whole, with each place of the body that is out of bounds, so that a layer can go on without those resources.
+//! A request is refused whole, with the places of the body that are out of bounds, so that a layer can go on without those resources.
 
 use std::fmt::Display;
 
@@ -10,29 +10,35 @@ use doorman_openapi::{
     ServerReleaseRequest,
 };
 
-use super::{challenge, refusal::Refusal};
+use super::{challenge, read::Faults, refusal::Refusal};
+
+/// The most places of one request that are listed: who asks for many things of others is not worth an answer as long as the request.
+const MAX_LISTED: usize = 100;
 
 /// A request that names whose and what.
 pub(super) trait Bounded {
-    /// The places that are out of bounds.
-    fn faults(&self, bounds: &Bounds) -> Vec<FieldError>;
+    /// Adds the places that are out of bounds.
+    fn find_faults(&self, bounds: &Bounds, faults: &mut Faults);
 }
 
 /// Checks a request against the bounds of its caller.
 ///
 /// # Errors
-/// 403 that names every place that is out of bounds.
+/// 403 that names the places that are out of bounds; of very many only the first, and how many more there are.
 pub(super) fn check(request: &impl Bounded, bounds: &Bounds) -> Result<(), Refusal> {
     if bounds.are_none() {
         return Ok(());
     }
-    let errors = request.faults(bounds);
+    let mut faults = Faults::at_most(MAX_LISTED);
+    request.find_faults(bounds, &mut faults);
+    let count = faults.count();
+    let errors = faults.into_errors();
     let Some(first) = errors.first() else {
         return Ok(());
     };
     let mut detail = format!("{} {}", first.pointer, first.detail);
-    if errors.len() > 1 {
-        detail += &format!(", and {} more", errors.len().saturating_sub(1));
+    if count > 1 {
+        detail += &format!(", and {} more", count.saturating_sub(1));
     }
     Err(challenge::bounds(detail, errors))
 }
@@ -181,16 +187,10 @@ fn fault(pointer: impl Display, detail: &str) -> FieldError {
 
 const OTHERS: &str = "must be one that the token is bound to";
 
-fn holder(pointer: &str, name: &str, bounds: &Bounds) -> Option<FieldError> {
-    (!bounds.allow_client(name)).then(|| fault(pointer, OTHERS))
-}
-
-fn resources<'a>(
-    ids: impl Iterator<Item = (String, &'a ResourceId)>,
-    bounds: &Bounds,
-) -> impl Iterator<Item = FieldError> {
-    ids.filter(|(_, id)| !bounds.allow_resource(id.as_str()))
-        .map(|(pointer, _)| fault(pointer, OTHERS))
+fn holder(pointer: &str, name: &str, bounds: &Bounds, faults: &mut Faults) {
+    if !bounds.allow_client(name) {
+        faults.add(pointer, OTHERS);
+    }
 }
 
 fn above(most: Option<i32>) -> String {
@@ -201,77 +201,57 @@ fn above(most: Option<i32>) -> String {
 }
 
 impl Bounded for CapacityRequest {
-    fn faults(&self, bounds: &Bounds) -> Vec<FieldError> {
-        let mut faults: Vec<_> = holder("/client_id", self.client_id.as_str(), bounds)
-            .into_iter()
-            .collect();
+    fn find_faults(&self, bounds: &Bounds, faults: &mut Faults) {
+        holder("/client_id", self.client_id.as_str(), bounds, faults);
+        let above = above(bounds.max_priority);
         for (index, asked) in self.resources.iter().enumerate() {
-            let id = (
-                format!("/resources/{index}/resource_id"),
-                &asked.resource_id,
-            );
-            faults.extend(resources([id].into_iter(), bounds));
+            if !bounds.allow_resource(asked.resource_id.as_str()) {
+                faults.add(format_args!("/resources/{index}/resource_id"), OTHERS);
+            }
             if !bounds.allow_priority(asked.priority) {
-                let pointer = format!("/resources/{index}/priority");
-                faults.push(fault(pointer, &above(bounds.max_priority)));
+                faults.add(format_args!("/resources/{index}/priority"), &*above);
             }
         }
-        faults
     }
 }
 
 impl Bounded for ServerCapacityRequest {
-    fn faults(&self, bounds: &Bounds) -> Vec<FieldError> {
-        let mut faults: Vec<_> = holder("/node_id", self.node_id.as_str(), bounds)
-            .into_iter()
-            .collect();
+    fn find_faults(&self, bounds: &Bounds, faults: &mut Faults) {
+        holder("/node_id", self.node_id.as_str(), bounds, faults);
+        let above = above(bounds.max_priority);
         for (index, asked) in self.resources.iter().enumerate() {
-            let id = (
-                format!("/resources/{index}/resource_id"),
-                &asked.resource_id,
-            );
-            faults.extend(resources([id].into_iter(), bounds));
+            if !bounds.allow_resource(asked.resource_id.as_str()) {
+                faults.add(format_args!("/resources/{index}/resource_id"), OTHERS);
+            }
             for (band, wants) in asked.wants.iter().enumerate() {
                 if !bounds.allow_priority(wants.priority) {
-                    let pointer = format!("/resources/{index}/wants/{band}/priority");
-                    faults.push(fault(pointer, &above(bounds.max_priority)));
+                    let place = format_args!("/resources/{index}/wants/{band}/priority");
+                    faults.add(place, &*above);
                 }
             }
         }
-        faults
     }
 }
 
 impl Bounded for ReleaseRequest {
-    fn faults(&self, bounds: &Bounds) -> Vec<FieldError> {
-        release(
-            ("/client_id", self.client_id.as_str()),
-            self.resource_ids.as_deref(),
-            bounds,
-        )
+    fn find_faults(&self, bounds: &Bounds, faults: &mut Faults) {
+        holder("/client_id", self.client_id.as_str(), bounds, faults);
+        released(self.resource_ids.as_deref(), bounds, faults);
     }
 }
 
 impl Bounded for ServerReleaseRequest {
-    fn faults(&self, bounds: &Bounds) -> Vec<FieldError> {
-        release(
-            ("/node_id", self.node_id.as_str()),
-            self.resource_ids.as_deref(),
-            bounds,
-        )
+    fn find_faults(&self, bounds: &Bounds, faults: &mut Faults) {
+        holder("/node_id", self.node_id.as_str(), bounds, faults);
+        released(self.resource_ids.as_deref(), bounds, faults);
     }
 }
 
 /// Of a release of all leases, those within the bounds are meant.
-fn release(
-    (pointer, name): (&str, &str),
-    ids: Option<&[ResourceId]>,
-    bounds: &Bounds,
-) -> Vec<FieldError> {
-    let ids = ids.unwrap_or_default().iter().enumerate();
-    let ids = ids.map(|(index, id)| (format!("/resource_ids/{index}"), id));
-    holder(pointer, name, bounds)
-        .into_iter()
-        .chain(resources(ids, bounds))
-        .collect()
+fn released(ids: Option<&[ResourceId]>, bounds: &Bounds, faults: &mut Faults) {
+    for (index, id) in ids.unwrap_or_default().iter().enumerate() {
+        if !bounds.allow_resource(id.as_str()) {
+            faults.add(format_args!("/resource_ids/{index}"), OTHERS);
+        }
+    }
 }

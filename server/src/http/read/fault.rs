@@ -4,9 +4,6 @@ use std::fmt;
 
 use doorman_openapi::FieldError;
 
-/// The most faults of one body that are listed. A body of 4 MiB has room for millions; the answer should not.
-const MAX_LISTED: usize = 10_000;
-
 /// Where in a body something stands. Displayed as a JSON Pointer (RFC 6901).
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Place<'a> {
@@ -37,16 +34,27 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// The faults of one body.
-#[derive(Debug, Default)]
-pub(super) struct Faults {
+/// The faults of one body. It may have millions; an answer should not.
+#[derive(Debug)]
+pub(in crate::http) struct Faults {
+    most: usize,
     listed: Vec<FieldError>,
     unlisted: usize,
 }
 
 impl Faults {
-    pub(super) fn add(&mut self, place: Place<'_>, detail: impl Into<String>) {
-        if self.listed.len() < MAX_LISTED {
+    /// None yet; so many are listed at most.
+    pub(in crate::http) fn at_most(most: usize) -> Self {
+        Self {
+            most,
+            listed: Vec::new(),
+            unlisted: 0,
+        }
+    }
+
+    /// `place` is displayed as a JSON Pointer.
+    pub(in crate::http) fn add(&mut self, place: impl fmt::Display, detail: impl Into<String>) {
+        if self.listed.len() < self.most {
             self.listed.push(FieldError {
                 pointer: place.to_string(),
                 detail: detail.into(),
@@ -56,8 +64,13 @@ impl Faults {
         }
     }
 
+    /// How many there are, listed or not.
+    pub(in crate::http) fn count(&self) -> usize {
+        self.listed.len().saturating_add(self.unlisted)
+    }
+
     /// All of them, in the order of the body; when they are too many, the last entry tells how many more there are.
-    pub(super) fn into_errors(mut self) -> Vec<FieldError> {
+    pub(in crate::http) fn into_errors(mut self) -> Vec<FieldError> {
         if self.unlisted > 0 {
             self.listed.push(FieldError {
                 pointer: String::new(),

@@ -18,12 +18,16 @@ use doorman_openapi::ProblemType;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+pub(super) use self::fault::Faults;
 use self::{
     exact::Exact,
-    fault::{Faults, Place},
+    fault::Place,
     walk::{Field, object},
 };
 use super::refusal::Refusal;
+
+/// The most faults of one body that are listed. A body of 4 MiB has room for millions.
+const MAX_LISTED: usize = 10_000;
 
 /// A body that a call takes.
 pub(crate) trait Body: DeserializeOwned {
@@ -71,7 +75,7 @@ fn diagnose<T: Body>(text: &str) -> Refusal {
 }
 
 fn faults<T: Body>(value: &RawValue) -> Vec<doorman_openapi::FieldError> {
-    let mut faults = Faults::default();
+    let mut faults = Faults::at_most(MAX_LISTED);
     object(value, T::FIELDS, Place::Body, &mut faults);
     faults.into_errors()
 }

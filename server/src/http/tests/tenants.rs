@@ -417,3 +417,45 @@ async fn a_dry_run_of_a_tenant_tells_nothing_of_others() {
     assert_eq!(own.resources, all.resources);
     assert_eq!(own.resources[0].resource_id.as_str(), "a/db");
 }
+
+#[tokio::test]
+async fn a_refusal_lists_only_so_many_places() {
+    let tenants = Tenants::new().await;
+    let ids: Vec<_> = (0..300).map(|it| format!("b/{it}")).collect();
+    let asked = ids.iter().map(|id| json!({"resource_id": id, "wants": 1}));
+    let bands = ids.iter().map(
+        |id| json!({"resource_id": id, "wants": [{"priority": 0, "num_clients": 1, "wants": 1}]}),
+    );
+    let (asked, bands): (Vec<_>, Vec<_>) = (asked.collect(), bands.collect());
+    for (path, body) in [
+        (
+            paths::CAPACITY,
+            json!({"client_id": "a-1", "resources": asked}),
+        ),
+        (
+            paths::SERVER_CAPACITY,
+            json!({"node_id": "a-1", "resources": bands}),
+        ),
+        (
+            paths::CAPACITY_RELEASE,
+            json!({"client_id": "a-1", "resource_ids": ids}),
+        ),
+        (
+            paths::SERVER_CAPACITY_RELEASE,
+            json!({"node_id": "a-1", "resource_ids": ids}),
+        ),
+    ] {
+        let problem = tenants.post(&tenant_a(), path, &body).await.problem(403);
+        assert_eq!(problem.errors.len(), 101, "{path}");
+        let rest = &problem.errors[100];
+        assert_eq!(
+            (rest.pointer.as_str(), rest.detail.as_str()),
+            ("", "has 200 more faults, which are not listed")
+        );
+        assert!(
+            problem.detail.ends_with(", and 299 more"),
+            "{}",
+            problem.detail
+        );
+    }
+}
