@@ -20,6 +20,9 @@ use super::{
 };
 use crate::{app::App, auth::Caller, clock};
 
+/// How many resources are looked at, at least, each time the books are taken for one whose token is bound to some.
+const PART: usize = 256;
+
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(list_resources))
@@ -73,12 +76,18 @@ async fn list_resources(
     let mut after = cursor::read_resource(cursor.as_deref(), &prefix)?;
 
     // One more than the page holds tells whether there is another page. Whose token is bound to some resources is told of no others,
-    // not even by a cursor: so the books are gone through until the page is full, a part at a time.
+    // not even by a cursor: so the books are gone through until the page is full, a part at a time. A part is never small then, as
+    // each takes the books from those who lease.
     let most = limit.saturating_add(1);
+    let at_a_time = match caller.bounds().resources {
+        None => most,
+        Some(_) => most.max(PART),
+    };
     let mut resources = Vec::new();
     while resources.len() < most {
-        let mut part = app.books(|core, now| core.resources(&prefix, after.as_ref(), most, now))?;
-        let is_last = part.len() < most;
+        let mut part =
+            app.books(|core, now| core.resources(&prefix, after.as_ref(), at_a_time, now))?;
+        let is_last = part.len() < at_a_time;
         after = part.last().map(|last| last.resource_id.clone());
         part.retain(|it| caller.bounds().allow_resource(it.resource_id.as_str()));
         resources.append(&mut part);

@@ -1,6 +1,6 @@
 //! Tokens that are bound to a tenant: nothing of another one is seen, taken, given back or told.
 
-use std::ops::Range;
+use std::{future::poll_fn, ops::Range, pin::pin};
 
 use doorman_openapi::{DryRun, paths};
 use serde_json::json;
@@ -458,4 +458,20 @@ async fn a_refusal_lists_only_so_many_places() {
             problem.detail
         );
     }
+}
+
+#[tokio::test]
+async fn a_small_page_of_a_tenant_takes_the_books_in_large_parts() {
+    let tenants = Tenants::new().await;
+    tenants.lease_of_b(0..600).await;
+    let token = tenant_a();
+    let mut page = pin!(tenants.get(&token, "/v1/resources?limit=1&prefix=b"));
+    // It makes way for others after each part.
+    let mut turns = 0;
+    let page = poll_fn(|context| {
+        turns += 1;
+        page.as_mut().poll(context)
+    });
+    assert_eq!(page.await.json(), json!({"resources": []}));
+    assert!((3..20).contains(&turns), "{turns}");
 }
