@@ -1,5 +1,7 @@
 //! Grants: what tokens of an issuer that knows nothing of us let their bearers do.
 
+use std::sync::Arc;
+
 use doorman_openapi::Scopes;
 
 use crate::{Bounds, Faults, Glob, read};
@@ -37,8 +39,8 @@ pub struct Grant {
     pub(crate) sub: Glob,
     /// What.
     pub scopes: Scopes,
-    /// Whose, and of what.
-    pub bounds: Bounds,
+    /// Whose, and of what; shared by all whom it speaks for.
+    pub bounds: Arc<Bounds>,
 }
 
 impl Grants {

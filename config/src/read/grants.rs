@@ -1,5 +1,7 @@
 //! The list of grants.
 
+use std::sync::Arc;
+
 use doorman_openapi::{Scope, Scopes};
 
 use super::{
@@ -78,12 +80,12 @@ fn grant(index: usize, node: &Node, faults: &mut FaultList) -> Result<Grant, Rep
         iss: iss?,
         sub: sub?,
         scopes: scopes?,
-        bounds: Bounds {
+        bounds: Arc::new(Bounds {
             clients: clients?,
             resources: resources?,
             services: services?,
             max_priority: max_priority?,
-        },
+        }),
     })
 }
 

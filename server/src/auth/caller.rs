@@ -11,7 +11,8 @@ pub(crate) struct Identity {
     pub(crate) issuer: String,
     pub(crate) subject: String,
     pub(crate) scopes: Scopes,
-    pub(crate) bounds: Bounds,
+    /// Those of a grant are shared by all whom it speaks for, and not copied for each token that is remembered.
+    pub(crate) bounds: Arc<Bounds>,
 }
 
 /// Who sends a request: somebody with a token that counts, or anybody, where nobody is asked. Having one proves that it was asked.
@@ -42,7 +43,7 @@ impl Caller {
             services: None,
             max_priority: None,
         };
-        self.0.as_ref().map_or(&FREE, |it| &it.bounds)
+        self.0.as_ref().map_or(&FREE, |it| it.bounds.as_ref())
     }
 
     /// Who it is, as the history of the document names it.

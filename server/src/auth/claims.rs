@@ -1,5 +1,7 @@
 //! What tokens say: their claims, and what those come to.
 
+use std::sync::Arc;
+
 use doorman_config::{Bounds, Globs, Grants};
 use doorman_openapi::Scopes;
 use serde::{Deserialize, Deserializer};
@@ -69,9 +71,9 @@ impl Claims {
             return Err(Mistyped);
         }
         let (scopes, bounds) = match (grants.find(&self.iss, &self.sub), without_grant) {
-            (Some(grant), _) => (grant.scopes, grant.bounds.clone()),
-            (None, WithoutGrant::Own) => (self.scopes()?, self.bounds()?),
-            (None, WithoutGrant::Nothing) => (Scopes::NONE, Bounds::default()),
+            (Some(grant), _) => (grant.scopes, Arc::clone(&grant.bounds)),
+            (None, WithoutGrant::Own) => (self.scopes()?, Arc::new(self.bounds()?)),
+            (None, WithoutGrant::Nothing) => (Scopes::NONE, Arc::default()),
         };
         Ok(Identity {
             issuer: self.iss,
@@ -151,8 +153,8 @@ mod tests {
         assert_eq!(several.scopes.to_string(), "capacity server");
         let none = identity(&json!({}), NONE).unwrap();
         assert_eq!(
-            (none.scopes, none.bounds),
-            (Scopes::NONE, Bounds::default())
+            (none.scopes, none.bounds.as_ref()),
+            (Scopes::NONE, &Bounds::default())
         );
     }
 
@@ -203,5 +205,17 @@ mod tests {
         let other = json!({"sub": "other", "scope": "templates:write"});
         let identity_of_other = identity(&other, grants).unwrap();
         assert_eq!(identity_of_other.scopes.to_string(), "templates:write");
+    }
+
+    #[test]
+    fn all_whom_a_grant_speaks_for_share_its_bounds() {
+        let grants = "grants: [{iss: issuer, sub: '*', scope: [capacity], resources: db}]";
+        let grants = Grants::parse(grants).unwrap();
+        let [a, b] = ["a", "b"].map(|sub| {
+            let claims = json!({"iss": "issuer", "sub": sub, "exp": 5});
+            let claims: Claims = serde_json::from_value(claims).unwrap();
+            claims.identity(&grants, WithoutGrant::Nothing).unwrap()
+        });
+        assert!(Arc::ptr_eq(&a.bounds, &b.bounds));
     }
 }

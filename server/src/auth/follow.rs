@@ -70,7 +70,8 @@ impl Auth {
 
     /// The files that are not what they were. Blocks on the file system.
     fn changed(&self) -> Vec<Seen> {
-        let files = self.sources().into_iter().enumerate();
+        let sources = self.sources();
+        let files = sources.iter().enumerate();
         files
             .filter_map(|(index, source)| {
                 let Place::File(path) = &source.place else {

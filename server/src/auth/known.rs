@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::caller::Caller;
 
-/// How many bytes of tokens are remembered, by their own length; what they come to takes about as much, and 32 times as much at worst.
+/// How many bytes of tokens are remembered, by their own length; what they come to takes about as much, and 32 times as much at worst. What
+/// grants say is shared by all of them.
 const ROOM: u64 = 8 * 1024 * 1024;
 /// Tokens are about so long.
 const USUAL_LENGTH: u64 = 512;

@@ -2,8 +2,8 @@
 //!
 //! A request walks `bearer` (the token in its headers) → `verify` (does the token count, by one `key` of an issuer that is trusted) →
 //! `claims` (what it says, or a grant says for it) → `caller`. `known` spares the way to tokens that have walked it. Keys and grants
-//! come from `source`s, of which one may be `remote`; they are `follow`ed, and a change of any of them makes another verifier, which knows
-//! no token yet.
+//! come from `source`s, of which one may be `remote`; they are `follow`ed, and a change of any of them is `learn`ed: it makes another
+//! verifier, which knows no token yet.
 //! What a caller may do is decided by its scopes and [bounds](doorman_config::Bounds), in `http`.
 
 mod bearer;
@@ -13,6 +13,7 @@ mod follow;
 mod jwks;
 mod key;
 mod known;
+mod learn;
 mod mint;
 mod remote;
 mod settings;
@@ -26,7 +27,7 @@ mod tests;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -42,7 +43,7 @@ use self::{
     jwks::InvalidSet,
     key::Key,
     known::Known,
-    remote::{Asked, Remote},
+    remote::Remote,
     source::{Place, Purpose, Source},
     verify::{Invalid, Trust, Verifier},
 };
@@ -103,7 +104,10 @@ pub(crate) enum Unauthenticated {
 #[derive(Debug)]
 pub(crate) struct Auth {
     settings: AuthSettings,
-    sources: Mutex<Vec<Source>>,
+    /// Locked for moments only. The verifier changes along with it.
+    sources: Mutex<Arc<Vec<Source>>>,
+    /// Whether each of them has been good once.
+    has_come: AtomicBool,
     remote: Option<Remote>,
     verifier: ArcSwap<Verifier>,
 }
@@ -141,7 +145,9 @@ impl Auth {
         let verifier = verifier(&settings, &sources)?;
         Ok(Self {
             settings,
-            sources: Mutex::new(sources),
+            // What is in files has come by now.
+            has_come: AtomicBool::new(remote.is_none()),
+            sources: Mutex::new(Arc::new(sources)),
             remote,
             verifier: ArcSwap::from_pointee(verifier),
         })
@@ -153,93 +159,28 @@ impl Auth {
             NoToken::Absent => Unauthenticated::NoToken,
             NoToken::Malformed => Unauthenticated::Malformed,
         })?;
+        // Asked before each verifying: were it asked afterwards, keys that come in between would be taken for keys that were tried.
+        let has_come = self.has_come();
         let verified = self.verifier.load().verify(token, clock::now());
         let may_help = match verified {
+            _ if self.remote.is_none() => false,
             Err(Invalid::UnknownKey) => true,
-            Err(Invalid::Other) => !self.has_come(),
+            Err(Invalid::Other) => !has_come,
             Ok(_) | Err(Invalid::Early | Invalid::Expired) => false,
         };
-        if self.remote.is_none() || !may_help {
+        if !may_help {
             return verified.map_err(Into::into);
         }
         self.learn_keys().await;
+        let has_come = self.has_come();
         let verified = self.verifier.load().verify(token, clock::now());
         verified.map_err(|invalid| {
-            if self.has_come() {
+            if has_come {
                 invalid.into()
             } else {
                 Unauthenticated::NoKeys
             }
         })
-    }
-
-    /// Asks the issuer for its keys, unless it was asked just now, and learns whatever it answers.
-    async fn learn_keys(&self) {
-        let Some(remote) = &self.remote else { return };
-        remote
-            .ask(clock::now, |asked| match asked {
-                Asked::Answer(bytes) => {
-                    if let Some(index) = self.index_of_remote() {
-                        self.learn(index, bytes);
-                    }
-                }
-                Asked::Nothing(why) => {
-                    tracing::warn!(
-                        url = remote.url,
-                        why,
-                        "the issuer's keys cannot be had; those of before stay"
-                    );
-                }
-                Asked::TooSoon => {}
-            })
-            .await;
-    }
-
-    /// The sources as they are now.
-    fn sources(&self) -> Vec<Source> {
-        self.sources
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn index_of_remote(&self) -> Option<usize> {
-        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_remote = |source: &Source| matches!(source.place, Place::Remote(_));
-        sources.iter().position(is_remote)
-    }
-
-    /// Whether the keys at the address have ever come.
-    fn has_come(&self) -> bool {
-        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        sources.iter().all(|source| source.good.is_some())
-    }
-
-    /// Takes what a source has now, if it is good and not what it had.
-    fn learn(&self, index: usize, bytes: Vec<u8>) {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = sources.clone();
-        let Some(source) = next.get_mut(index) else {
-            return;
-        };
-        if source.has_had(&bytes) {
-            return;
-        }
-        source.take(bytes.clone());
-        let (flag, name) = (source.purpose.flag(), source.name());
-        match verifier(&self.settings, &next) {
-            Ok(verifier) => {
-                *sources = next;
-                self.verifier.store(Arc::new(verifier));
-                tracing::info!(from = name, "{flag} has changed and is in force");
-            }
-            Err(error) => {
-                if let Some(source) = sources.get_mut(index) {
-                    source.refused = Some(bytes);
-                }
-                tracing::error!("what was in force stays: {error}");
-            }
-        }
     }
 }
 

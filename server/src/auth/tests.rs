@@ -100,30 +100,6 @@ async fn tokens_for_other_purposes_do_not_count() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_secret_is_replaced_without_a_restart_and_the_old_one_counts_no_more() {
-    let home = Home::new().secret(SECRET);
-    let auth = Arc::new(home.load().unwrap());
-    let own = claims(&json!({"iss": "doorman"}));
-    let other = "another secret of thirty-two bytes";
-    let (before, after) = (
-        Issuer::of_secret(SECRET).sign(&own),
-        Issuer::of_secret(other).sign(&own),
-    );
-    assert!(counts(&auth, &before).await && !counts(&auth, &after).await);
-
-    // What is no secret changes nothing.
-    for wrong in ["short", "", RSA_PUBLIC] {
-        home.write("secret", wrong);
-        auth.look().await;
-        assert!(counts(&auth, &before).await, "{wrong}");
-    }
-    home.write("secret", other);
-    auth.look().await;
-    assert!(!counts(&auth, &before).await, "though it was known");
-    assert!(counts(&auth, &after).await);
-}
-
 /// A token as Kubernetes projects it into a pod, and the keys of the cluster as `kubectl get --raw /openid/v1/jwks` prints them.
 #[tokio::test(start_paused = true)]
 async fn a_kubernetes_service_account_has_what_a_grant_says() {

@@ -34,6 +34,30 @@ async fn half_a_file_is_not_taken_though_it_is_a_good_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_secret_is_replaced_without_a_restart_and_the_old_one_counts_no_more() {
+    let home = Home::new().secret(SECRET);
+    let auth = Arc::new(home.load().unwrap());
+    let own = claims(&json!({"iss": "doorman"}));
+    let other = "another secret of thirty-two bytes";
+    let (before, after) = (
+        Issuer::of_secret(SECRET).sign(&own),
+        Issuer::of_secret(other).sign(&own),
+    );
+    assert!(counts(&auth, &before).await && !counts(&auth, &after).await);
+
+    // What is no secret changes nothing.
+    for wrong in ["short", "", RSA_PUBLIC] {
+        home.write("secret", wrong);
+        auth.look().await;
+        assert!(counts(&auth, &before).await, "{wrong}");
+    }
+    home.write("secret", other);
+    auth.look().await;
+    assert!(!counts(&auth, &before).await, "though it was known");
+    assert!(counts(&auth, &after).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn to_take_a_grant_away_widens_no_token_by_a_key() {
     let home = Home::new().key(RSA_PUBLIC).secret(SECRET).grants(BOUND);
     let auth = Arc::new(home.load().unwrap());
@@ -55,4 +79,24 @@ async fn to_take_a_grant_away_widens_no_token_by_a_key() {
             .unwrap()
             .may(&[Scope::Capacity])
     );
+}
+
+#[tokio::test]
+async fn of_two_changes_at_one_time_neither_is_lost() {
+    let home = Home::new().key(RSA_PUBLIC).secret(SECRET).grants(BOUND);
+    let auth = home.load().unwrap();
+    for round in 0..50 {
+        let secret = format!("secret of more than thirty-two bytes, {round}");
+        let grants =
+            format!("grants: [{{iss: '*', sub: '*', scope: [server], max_priority: {round}}}]");
+        std::thread::scope(|threads| {
+            threads.spawn(|| auth.learn(0, secret.clone().into_bytes()));
+            threads.spawn(|| auth.learn(2, grants.into_bytes()));
+        });
+        let token = Issuer::of_secret(&secret).sign(&claims(&json!({"iss": "doorman"})));
+        let bearer = caller(&auth, &token).await.unwrap();
+        assert!(
+            bearer.bounds().allow_priority(round) && !bearer.bounds().allow_priority(round + 1)
+        );
+    }
 }
