@@ -11,13 +11,15 @@ use crate::app::{App, BooksInDoubt};
 const MOST_LISTED: usize = 100;
 /// The most live resources that are looked at.
 const MOST_LOOKED_AT: usize = 10_000;
+/// The most that are passed by on the way, for whoever is bound, as those of others: it is work all the same.
+const MOST_PASSED: usize = 100_000;
 /// The most globs that are compared with identifiers for it, so that many templates and many resources are no hour of work.
 const MOST_COMPARED: usize = 10_000_000;
 /// How many resources are taken from the books at a time.
 const PAGE: usize = 256;
 
 /// What leads from one document to another, and what that means for live resources. Who is bound is told of its own alone: neither what
-/// is odd elsewhere in the document, nor that there are many resources of others.
+/// is odd elsewhere in the document, nor how many resources others have, but for very many.
 pub(super) fn account(
     app: &App,
     old: &Document,
@@ -48,6 +50,7 @@ pub(super) fn account(
     let templates = old.templates().len().saturating_add(new.templates().len());
     let most = MOST_LOOKED_AT.min(MOST_COMPARED / templates.max(1)).max(1);
     let mut looked_at: usize = 0;
+    let mut passed: usize = 0;
     let mut after: Option<ResourceId> = None;
     loop {
         let page = app.books(|core, now| core.resources("", after.as_ref(), PAGE, now))?;
@@ -55,6 +58,11 @@ pub(super) fn account(
             return Ok(account);
         };
         after = Some(last.resource_id.clone());
+        if passed >= MOST_PASSED {
+            account.looked_at_all = false;
+            return Ok(account);
+        }
+        passed = passed.saturating_add(page.len());
         let own = |it: &ResourceView| bounds.allow_resource(it.resource_id.as_str());
         for resource in page.into_iter().filter(own) {
             if looked_at >= most {
