@@ -28,6 +28,7 @@ mod algorithm;
 mod capacity;
 mod discovery;
 mod document;
+pub mod headers;
 mod ident;
 mod key_template;
 mod lease;
@@ -38,6 +39,7 @@ mod rule;
 mod scope;
 mod server_capacity;
 mod time;
+mod trace;
 mod view;
 
 pub use algorithm::{Algorithm, AlgorithmKind, Unit};
@@ -62,6 +64,7 @@ pub use server_capacity::{
     ServerResourceRequest,
 };
 pub use time::Moment;
+pub use trace::{SpanId, TraceContext, TraceId};
 pub use view::{HolderKind, HolderView, LeasePage, ResourcePage, ResourceView, Status};
 
 /// The OpenAPI 3.1 document of the control plane, as committed; it is the same as what a server answers at `/openapi.json`.

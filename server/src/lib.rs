@@ -15,6 +15,7 @@ mod http;
 mod identity;
 mod kept;
 mod listen;
+pub mod log;
 mod metrics;
 mod notices;
 mod reload;
@@ -22,6 +23,7 @@ mod restart;
 mod server;
 mod settings;
 mod sweeper;
+mod trail;
 
 pub use self::{
     auth::{

@@ -82,7 +82,7 @@ impl Guarded {
 }
 
 fn run(command: &mut Command) -> Output {
-    command.env_remove("RUST_LOG").output().expect("it runs")
+    command.env_remove("DOORMAN_LOG").output().expect("it runs")
 }
 
 fn until(what: &str, is: impl Fn() -> bool) {

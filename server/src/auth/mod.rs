@@ -36,7 +36,7 @@ use axum::http::HeaderMap;
 use doorman_config::Grants;
 use jsonwebtoken::crypto;
 
-pub(crate) use self::caller::Caller;
+pub(crate) use self::caller::{Caller, Identity};
 use self::{
     bearer::NoToken,
     claims::WithoutGrant,

@@ -6,6 +6,7 @@ use doorman_openapi::Moment;
 use reqwest::{Certificate, redirect};
 
 use super::{AuthError, source::MOST_BYTES};
+use crate::trail;
 
 /// How long an answer may take, whole.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -96,6 +97,8 @@ impl Remote {
         let mut answer = self
             .http
             .get(&self.url)
+            // It may be a request that needs the key.
+            .headers(trail::passed_on())
             .send()
             .await
             .and_then(reqwest::Response::error_for_status)

@@ -20,7 +20,7 @@ use tokio::{sync::Semaphore, task};
 
 use crate::{
     app::{App, BooksInDoubt},
-    clock,
+    clock, trail,
 };
 
 /// The most changes and trials that are under way: each has a tree that may be many times as large as its body.
@@ -232,10 +232,10 @@ async fn apart<T: Send + 'static, E: Send + 'static>(
     };
     // It belongs to the work, which goes on when this is dropped.
     permit.forget();
-    let worked = task::spawn_blocking(move || {
+    let worked = task::spawn_blocking(trail::carried_on(move || {
         let _permit = Returned(&app);
         work(&app)
-    });
+    }));
     worked.await.unwrap_or_else(|error| {
         tracing::error!(%error, "a change of the document failed");
         Err(Failed::Panicked)

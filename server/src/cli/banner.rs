@@ -38,6 +38,22 @@ pub(super) fn text(server: &Server, config_source: &str) -> String {
     )
 }
 
+/// The same in short, as a line of the log.
+pub(super) fn log(server: &Server, config_source: &str) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        node = server.node().as_str(),
+        epoch = server.epoch().get(),
+        config_source,
+        config_version = server.document_version(),
+        address = format!("http://{}", server.local_addr()),
+        metrics = server
+            .metrics_addr()
+            .map(|address| format!("http://{address}{}", paths::METRICS)),
+        "serving"
+    );
+}
+
 const EXAMPLE: &str = r#"{"client_id":"me","resources":[{"resource_id":"db","wants":50}]}"#;
 
 /// An address at which this machine reaches a server that may listen on all of them.

@@ -11,6 +11,7 @@ mod failure;
 mod history;
 mod import;
 mod lease;
+mod log;
 mod place;
 mod ready;
 mod serve;

@@ -2,7 +2,7 @@
 
 use std::{
     future::poll_fn,
-    io::{self, IsTerminal},
+    io,
     net::{SocketAddr, ToSocketAddrs},
     num::NonZeroUsize,
     path::PathBuf,
@@ -13,15 +13,14 @@ use std::{
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
-use doorman_server::{BaseUrl, EmptyDirectory, Server, Settings, core::Unmatched};
+use doorman_server::{BaseUrl, EmptyDirectory, Server, Settings, core::Unmatched, log::Form};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
 };
-use tracing_subscriber::EnvFilter;
 
-use super::{auth, banner, failure::Failure, say};
+use super::{auth, banner, failure::Failure, log::LogArguments, say};
 
 /// The store in the data directory, when no other source is named.
 const STORE: &str = "doorman.db";
@@ -80,6 +79,8 @@ pub(super) struct Arguments {
     #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     first_start: bool,
     #[command(flatten)]
+    log: LogArguments,
+    #[command(flatten)]
     auth: auth::AuthArguments,
 }
 
@@ -102,15 +103,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            EnvFilter::builder()
-                .with_default_directive(tracing::Level::INFO.into())
-                .from_env_lossy(),
-        )
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr)
-        .init();
+    let (_flush, form) = arguments.log.start()?;
     let settings = settings(arguments)?;
     open_as_many_files_as_allowed();
     for warning in settings.document.warnings() {
@@ -119,7 +112,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?
-        .block_on(serve(settings))
+        .block_on(serve(settings, form))
 }
 
 /// The lower of the two limits of open files is one for programs that cannot handle many; it would leave room for few connections.
@@ -147,6 +140,7 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         max_connections,
         unmatched,
         first_start,
+        log: _,
         auth,
     } = arguments;
     let (auth, exposure) = auth.settings();
@@ -181,12 +175,16 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
     })
 }
 
-async fn serve(settings: Settings) -> Result<(), Failure> {
+async fn serve(settings: Settings, form: Form) -> Result<(), Failure> {
     // Before anything is said: who reads that we serve may tell us to stop at once.
     let mut signals = Signals::new()?;
     let config_source = settings.config_source.clone();
     let server = Server::bind(settings).await?;
-    say(&banner::text(&server, &config_source))?;
+    match form {
+        Form::Text => say(&banner::text(&server, &config_source))?,
+        // Whoever reads the log by a machine reads both outputs by it.
+        Form::Json => banner::log(&server, &config_source),
+    }
 
     let (stop, stopping) = oneshot::channel::<()>();
     let mut running = pin!(server.run(async {

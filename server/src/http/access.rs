@@ -15,7 +15,7 @@ use axum::{
 use doorman_openapi::{ProblemType, Scope, paths};
 
 use super::{challenge, refusal::Refusal};
-use crate::{app::App, auth::Unauthenticated};
+use crate::{app::App, auth::Unauthenticated, trail};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,11 @@ pub(super) async fn check(
         // A method that the path does not take is answered 405; but only to those who may do something.
         None => Scope::ALL,
     };
-    match auth.caller(request.headers()).await {
+    let caller = auth.caller(request.headers()).await;
+    if let Ok(caller) = &caller {
+        trail::sent_by(caller);
+    }
+    match caller {
         Ok(caller) if caller.may(scopes) => {
             request.extensions_mut().insert(caller);
             next.run(request).await

@@ -61,6 +61,7 @@ use self::{answers::Answers, refusal::Refusal};
 use crate::{
     app::{App, BooksInDoubt},
     auth::Caller,
+    trail::Trails,
 };
 
 /// All routes.
@@ -75,6 +76,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))
         .layer(app.requests().clone())
+        .layer(Trails)
         .with_state(app)
 }
 
@@ -88,6 +90,7 @@ pub(crate) fn metrics_alone(app: Arc<App>) -> Router {
         .layer(Extension(Caller::ANYBODY))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))
+        .layer(Trails)
         .with_state(app)
 }
 
@@ -138,7 +141,7 @@ fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response<Body> {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("no message");
-    tracing::error!(message, "a handler panicked");
+    tracing::error!(panic = message, "a handler panicked");
     internal_error().into_response()
 }
 

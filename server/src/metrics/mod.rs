@@ -11,7 +11,7 @@ use std::fmt;
 
 use prometheus_client::{
     encoding::text,
-    metrics::{gauge::ConstGauge, info::Info},
+    metrics::{counter::ConstCounter, gauge::ConstGauge, info::Info},
     registry::{Registry, Unit},
 };
 
@@ -19,6 +19,7 @@ use self::books::Books;
 use crate::{
     app::{App, BooksInDoubt},
     change::Counts,
+    log,
     restart::Writes,
 };
 
@@ -57,6 +58,11 @@ pub(crate) async fn scrape(app: &App) -> Result<String, Unreadable> {
         "epoch",
         "The reign of the node's master",
         ConstGauge::new(epoch),
+    );
+    registry.register(
+        "log_lines_left_out",
+        "Lines of the log that were left out, because nobody took them as fast as they came",
+        ConstCounter::new(log::left_out()),
     );
     app.requests().register(&mut registry);
     app.connections().register(&mut registry);

@@ -1,4 +1,4 @@
-//! Requests as they come and go: how many, how they failed, how long they took.
+//! Requests as they come and go: how many, how they failed, how long they took; and what the log has of each.
 
 use std::{
     future::Future,
@@ -9,7 +9,7 @@ use std::{
 
 use axum::{
     extract::MatchedPath,
-    http::{Method, Request, Response},
+    http::{Method, Request, Response, Uri},
 };
 use doorman_openapi::{Moment, paths};
 use pin_project_lite::pin_project;
@@ -20,7 +20,10 @@ use prometheus_client::{
 };
 use tower::{Layer, Service};
 
-use crate::clock;
+use crate::{
+    clock,
+    trail::{AccessLog, Answered},
+};
 
 /// Seconds. Most answers take a fraction of a millisecond; some wait for a disk.
 const BUCKETS: [f64; 15] = [
@@ -50,6 +53,7 @@ struct Families {
     answered: Family<Call, Counter>,
     failed: Family<Failure, Counter>,
     durations: Family<Call, Histogram>,
+    log: AccessLog,
 }
 
 impl Default for Families {
@@ -58,6 +62,7 @@ impl Default for Families {
             answered: Family::default(),
             failed: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            log: AccessLog::default(),
         }
     }
 }
@@ -82,13 +87,20 @@ impl Requests {
         );
     }
 
-    fn answered(&self, call: Call, status: u16, began: Moment) {
+    fn answered(&self, call: Call, uri: Option<&Uri>, status: u16, began: Moment) {
         let Call { method, route } = call;
+        let now = clock::now();
+        let seconds = now.seconds_since(began);
         self.0.answered.get_or_create(&call).inc();
-        self.0
-            .durations
-            .get_or_create(&call)
-            .observe(clock::now().seconds_since(began));
+        self.0.durations.get_or_create(&call).observe(seconds);
+        let line = Answered {
+            method,
+            route,
+            uri,
+            status,
+            seconds,
+        };
+        self.0.log.tell(line, now);
         if status >= 400 {
             let failure = Failure {
                 method,
@@ -136,8 +148,11 @@ where
             method: method(request.method()),
             route: matched.map_or(OTHER, |matched| route(matched.as_str())),
         };
+        // Most requests are for a route without a variable.
+        let says_it_all = call.route != OTHER && !call.route.contains('{');
         ResponseFuture {
             call,
+            uri: (!says_it_all).then(|| request.uri().clone()),
             began: clock::now(),
             requests: self.requests.clone(),
             inner: self.inner.call(request),
@@ -150,6 +165,7 @@ pin_project! {
     #[derive(Debug)]
     pub(crate) struct ResponseFuture<F> {
         call: Call,
+        uri: Option<Uri>,
         began: Moment,
         requests: Requests,
         #[pin]
@@ -167,8 +183,9 @@ where
         let this = self.project();
         let response = ready!(this.inner.poll(cx));
         if let Ok(response) = &response {
+            let status = response.status().as_u16();
             this.requests
-                .answered(*this.call, response.status().as_u16(), *this.began);
+                .answered(*this.call, this.uri.as_ref(), status, *this.began);
         }
         Poll::Ready(response)
     }

@@ -35,6 +35,8 @@ impl Process {
     pub(crate) fn start_logging(program: &Path, args: &[&str], level: &str) -> Self {
         let mut child = Command::new(program)
             .args(args)
+            // The control plane has a variable of its own; the examples take the usual one.
+            .env("DOORMAN_LOG", level)
             .env("RUST_LOG", level)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -11,6 +11,7 @@ mod probes;
 mod routing;
 mod rules;
 mod tenants;
+mod trail;
 mod views;
 
 use std::sync::Arc;

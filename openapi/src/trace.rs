@@ -1,0 +1,232 @@
+//! Which requests of several programs belong together: the W3C's [Trace Context](https://www.w3.org/TR/trace-context/), version `00`.
+
+use std::{
+    fmt,
+    num::{NonZeroU64, NonZeroU128},
+};
+
+/// Names everything that is done because of one thing. Never all zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TraceId(NonZeroU128);
+
+impl TraceId {
+    /// A new one of these bits, which should be random; zero, which is no name, becomes one.
+    #[must_use]
+    pub fn of_bits(bits: u128) -> Self {
+        Self(NonZeroU128::new(bits).unwrap_or(NonZeroU128::MIN))
+    }
+}
+
+/// 32 hexadecimal digits, as everywhere in logs and headers.
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Names one step of a trace. Never all zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SpanId(NonZeroU64);
+
+impl SpanId {
+    /// A new one of these bits, which should be random; zero, which is no name, becomes one.
+    #[must_use]
+    pub fn of_bits(bits: u64) -> Self {
+        Self(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN))
+    }
+}
+
+/// 16 hexadecimal digits, as everywhere in logs and headers.
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a `traceparent` says: the trace that a request belongs to, and the step of it that the request was sent in.
+///
+/// ```
+/// use doorman_openapi::TraceContext;
+///
+/// let header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+/// let context = TraceContext::parse(header.as_bytes()).ok_or("no trace")?;
+/// assert_eq!(context.trace_id.to_string(), "0af7651916cd43dd8448eb211c80319c");
+/// assert_eq!(context.to_string(), header);
+/// # Ok::<(), &str>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TraceContext {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The sender's step of it.
+    pub parent_id: SpanId,
+    /// Whether the sender may have recorded its step.
+    pub sampled: bool,
+}
+
+impl TraceContext {
+    /// The length of a header of version `00`.
+    pub const LENGTH: usize = 55;
+
+    /// Reads the value of a `traceparent`; `None` when it is none, and a receiver goes on as if there were no such header.
+    ///
+    /// Of a version after `00` only what version `00` knows is read (Trace Context, section 3.2.4).
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let (known, rest) = value.split_first_chunk::<{ Self::LENGTH }>()?;
+        let [v, w, b'-', ids @ .., b'-', f, g] = known else {
+            return None;
+        };
+        let (trace_id, parent_id) = ids.split_at_checked(32)?;
+        let parent_id = parent_id.strip_prefix(b"-")?;
+        match (hex(&[*v, *w])?, rest) {
+            // No version is ever `ff`.
+            (0xff, _) => return None,
+            (0, []) | (1.., [] | [b'-', ..]) => {}
+            (_, _) => return None,
+        }
+        Some(Self {
+            trace_id: TraceId(NonZeroU128::new(hex(trace_id)?)?),
+            parent_id: SpanId(NonZeroU64::new(u64::try_from(hex(parent_id)?).ok()?)?),
+            // The other flags mean nothing that is known, and are not passed on.
+            sampled: hex(&[*f, *g])? & 1 == 1,
+        })
+    }
+
+    /// A new trace that begins with this step, which nobody records.
+    #[must_use]
+    pub fn beginning(trace_id: TraceId, step: SpanId) -> Self {
+        Self {
+            trace_id,
+            parent_id: step,
+            sampled: false,
+        }
+    }
+
+    /// The same trace as the receiver of a request passes it on, from its own step.
+    #[must_use]
+    pub fn passed_on(self, step: SpanId) -> Self {
+        Self {
+            parent_id: step,
+            ..self
+        }
+    }
+}
+
+/// The value of a `traceparent`, in version `00`.
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags = u8::from(self.sampled);
+        write!(f, "00-{}-{}-{flags:02x}", self.trace_id, self.parent_id)
+    }
+}
+
+/// The number that up to 32 hexadecimal digits in lower case stand for.
+fn hex(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0, |number: u128, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit.wrapping_sub(b'0'),
+            b'a'..=b'f' => digit.wrapping_sub(b'a').wrapping_add(10),
+            _ => return None,
+        };
+        Some(number << 4 | u128::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    const STEP: &str = "b7ad6b7169203331";
+
+    fn parse(text: &str) -> Option<String> {
+        TraceContext::parse(text.as_bytes()).map(|it| it.to_string())
+    }
+
+    #[test]
+    fn reads_what_the_recommendation_allows() {
+        for (header, passed_on) in [
+            ("00-T-S-01", "00-T-S-01"),
+            ("00-T-S-00", "00-T-S-00"),
+            // Flags that version 00 does not know are not passed on.
+            ("00-T-S-ff", "00-T-S-01"),
+            ("00-T-S-02", "00-T-S-00"),
+            // A later version may say more.
+            ("01-T-S-01", "00-T-S-01"),
+            ("cc-T-S-01-what-the-future-brings", "00-T-S-01"),
+            ("cc-T-S-01-", "00-T-S-01"),
+        ] {
+            let filled = |text: &str| text.replace('T', TRACE).replace('S', STEP);
+            assert_eq!(parse(&filled(header)), Some(filled(passed_on)), "{header}");
+        }
+    }
+
+    #[test]
+    fn whatever_else_is_no_trace() {
+        for header in [
+            "",
+            "00",
+            "ff-T-S-01",
+            "00-T-S-01-",
+            "00-T-S-01-more",
+            "cc-T-S-01.more",
+            "00-T-S-1",
+            "00-T-S",
+            "00-T-S-0x",
+            "0-T-S-01",
+            "00_T-S-01",
+            "00-T_S-01",
+            "00-T-S_01",
+            "00-00000000000000000000000000000000-S-01",
+            "00-T-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-S-01",
+            "00-T-B7AD6B7169203331-01",
+            " 00-T-S-01",
+        ] {
+            let header = header.replace('T', TRACE).replace('S', STEP);
+            assert_eq!(parse(&header), None, "{header:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_the_same(trace: u128, step: u64, sampled: bool) {
+            let context = TraceContext {
+                sampled,
+                ..TraceContext::beginning(TraceId::of_bits(trace), SpanId::of_bits(step))
+            };
+            let header = context.to_string();
+            prop_assert_eq!(header.len(), TraceContext::LENGTH);
+            prop_assert_eq!(TraceContext::parse(header.as_bytes()), Some(context));
+        }
+
+        #[test]
+        fn no_text_is_too_strange(text in "(00|01|ff|\\PC{0,3})-?[0-9a-fA-F]{30,34}-[0-9a-f]{15,17}-?[0-9a-f]{0,3}\\PC{0,4}") {
+            if let Some(context) = TraceContext::parse(text.as_bytes()) {
+                prop_assert!(text.starts_with(|c: char| c.is_ascii_hexdigit()));
+                let header = context.to_string();
+                prop_assert_eq!(text.get(3..52), header.get(3..52));
+            }
+        }
+
+        #[test]
+        fn no_bytes_are_too_strange(bytes: Vec<u8>) {
+            prop_assert!(TraceContext::parse(&bytes).is_none());
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What a server logs, and how.
+
+use clap::ValueEnum;
+use doorman_server::log::{self, Filter, Flush, Form};
+
+use super::failure::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct LogArguments {
+    /// What is logged, beside everything from info on: directives such as debug, warn, or doorman::access=debug (a line a request), in the
+    /// syntax of tracing's EnvFilter, with commas between them
+    #[arg(
+        long,
+        env = "DOORMAN_LOG",
+        value_name = "DIRECTIVES",
+        default_value = "info"
+    )]
+    log: String,
+    /// How a line of the log is written, to standard error
+    #[arg(
+        long,
+        env = "DOORMAN_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
+    log_format: FormArgument,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FormArgument {
+    /// For people
+    Text,
+    /// For machines: one JSON object a line
+    Json,
+}
+
+impl LogArguments {
+    /// Starts the log. The form is that of everything that the server says.
+    pub(super) fn start(&self) -> Result<(Flush, Form), Failure> {
+        let filter = Filter::parse(&self.log)
+            .map_err(|error| Failure::new(format!("--log {}", self.log)).because(&error))?;
+        let form = match self.log_format {
+            FormArgument::Text => Form::Text,
+            FormArgument::Json => Form::Json,
+        };
+        Ok((log::start(form, filter)?, form))
+    }
+}

@@ -1,0 +1,130 @@
+//! The line that the log has of an answered request.
+//!
+//! Renewals are most of all requests, and nothing about one that went well is worth a line, so they are told at `debug`. What changes
+//! the document, who is turned away, and what failed is told by default; but few of each kind a second, for anybody can be turned away
+//! as often as they like.
+
+mod room;
+
+use std::sync::{Mutex, PoisonError};
+
+use axum::http::Uri;
+use doorman_openapi::{Moment, paths};
+use tracing::Level;
+
+use self::room::Room;
+use super::current;
+use crate::auth::Identity;
+
+/// The longest part of a path that is written, in bytes.
+const LONGEST_PATH: usize = 256;
+
+/// What an access line says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answered<'a> {
+    pub(crate) method: &'static str,
+    /// The route's template.
+    pub(crate) route: &'static str,
+    /// What was asked for, where the route does not say it all.
+    pub(crate) uri: Option<&'a Uri>,
+    pub(crate) status: u16,
+    pub(crate) seconds: f64,
+}
+
+/// Writes access lines, as many as somebody could read.
+#[derive(Debug, Default)]
+pub(crate) struct AccessLog {
+    refused: Mutex<Room>,
+    changing: Mutex<Room>,
+    failed: Mutex<Room>,
+}
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The server failed, or could not serve.
+    Failed,
+    /// Who sent it may not do that.
+    Refused,
+    /// It was to change the document.
+    Changing,
+    Other,
+}
+
+/// Writes a line of this level with these fields; the level must be known where it is written.
+macro_rules! write_line {
+    ($level:ident, $answered:expr, $left_out:expr) => {{
+        let Answered { method, route, uri, status, seconds } = $answered;
+        tracing::event!(
+            target: "doorman::access",
+            Level::$level,
+            method,
+            route,
+            path = uri.map(path),
+            status,
+            seconds,
+            issuer = caller(|it| &it.issuer),
+            subject = caller(|it| &it.subject),
+            left_out = $left_out,
+            "answered"
+        )
+    }};
+}
+
+impl AccessLog {
+    /// Writes the line of the request that is being worked on, if it is to be written.
+    pub(crate) fn tell(&self, answered: Answered<'_>, now: Moment) {
+        let kind = Kind::of(answered);
+        let room = match kind {
+            Kind::Other => return write_line!(DEBUG, answered, None::<u64>),
+            Kind::Failed => &self.failed,
+            Kind::Refused => &self.refused,
+            Kind::Changing => &self.changing,
+        };
+        // It is whole after every statement, so a panic elsewhere does no harm to it.
+        let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(left_out) = room.for_another(now) else {
+            return;
+        };
+        drop(room);
+        let left_out = (left_out > 0).then_some(left_out);
+        if kind == Kind::Failed {
+            write_line!(WARN, answered, left_out);
+        } else {
+            write_line!(INFO, answered, left_out);
+        }
+    }
+}
+
+impl Kind {
+    fn of(answered: Answered<'_>) -> Self {
+        let Answered {
+            method,
+            route,
+            status,
+            ..
+        } = answered;
+        match status {
+            500.. => Self::Failed,
+            401 | 403 => Self::Refused,
+            _ if matches!(method, "PUT" | "DELETE")
+                && [paths::TEMPLATES, paths::TEMPLATE, paths::RULE].contains(&route) =>
+            {
+                Self::Changing
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The path without the query, and not longer than somebody would read.
+fn path(uri: &Uri) -> &str {
+    let path = uri.path();
+    // A path is ASCII; were it not, it would be left out.
+    path.get(..path.len().min(LONGEST_PATH)).unwrap_or_default()
+}
+
+/// A word about who sent it, where that is known.
+fn caller(word: impl FnOnce(&Identity) -> &str) -> Option<String> {
+    current(|trail| Some(word(trail.caller()?.identity()?).to_owned())).flatten()
+}

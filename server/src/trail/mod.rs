@@ -1,0 +1,123 @@
+//! The trail of a request: what its answer, its lines in the log and what is asked of others because of it are recognised by.
+//!
+//! It is kept beside the request's task and not in a span: a line is rare, a request is not, and a span would be written down for each.
+//! Whatever is logged while a request is worked on names it, on whatever level (`log/recognised`).
+
+mod access;
+mod id;
+mod layer;
+
+use std::cell::OnceCell;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use doorman_openapi::{SpanId, TraceContext, headers};
+
+pub(crate) use self::{
+    access::{AccessLog, Answered},
+    id::RequestId,
+    layer::Trails,
+};
+use crate::auth::Caller;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static(headers::REQUEST_ID);
+const TRACEPARENT: HeaderName = HeaderName::from_static(headers::TRACEPARENT);
+const TRACESTATE: HeaderName = HeaderName::from_static(headers::TRACESTATE);
+
+/// The longest `tracestate` that is passed on, in bytes: Trace Context, section 3.3.1.5, asks for no more.
+const LONGEST_STATE: usize = 512;
+
+tokio::task_local! {
+    static CURRENT: Trail;
+}
+
+/// What one request is recognised by.
+#[derive(Debug, Clone)]
+pub(crate) struct Trail {
+    pub(crate) id: RequestId,
+    /// The trace it belongs to, if its sender says so.
+    pub(crate) trace: Option<TraceContext>,
+    /// What belongs to the trace and is passed on unread.
+    state: Option<HeaderValue>,
+    /// Who sent it, as soon as that is known.
+    caller: OnceCell<Caller>,
+}
+
+impl Trail {
+    /// That of a request with these headers.
+    fn of(headers: &HeaderMap) -> Self {
+        let trace =
+            only(headers, &TRACEPARENT).and_then(|value| TraceContext::parse(value.as_bytes()));
+        Self {
+            id: only(headers, &REQUEST_ID)
+                .and_then(RequestId::taken)
+                .unwrap_or_else(RequestId::made),
+            trace,
+            state: trace.and_then(|_| state(headers)),
+            caller: OnceCell::new(),
+        }
+    }
+
+    /// Who sent it, if that is known.
+    pub(crate) fn caller(&self) -> Option<&Caller> {
+        self.caller.get()
+    }
+}
+
+/// The value of a header that comes once.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+    let mut values = headers.get_all(name).into_iter();
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
+}
+
+/// A list may come in several lines, and is one all the same: RFC 9110, section 5.3.
+fn state(headers: &HeaderMap) -> Option<HeaderValue> {
+    let lines: Vec<&[u8]> = headers
+        .get_all(&TRACESTATE)
+        .into_iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    let state = lines.join(&b","[..]);
+    if (1..=LONGEST_STATE).contains(&state.len()) {
+        HeaderValue::from_maybe_shared(bytes::Bytes::from(state)).ok()
+    } else {
+        None
+    }
+}
+
+/// Looks at the trail of the request that is being worked on; `None` when none is.
+pub(crate) fn current<T>(look: impl FnOnce(&Trail) -> T) -> Option<T> {
+    CURRENT.try_with(look).ok()
+}
+
+/// Notes who sent the request that is being worked on.
+pub(crate) fn sent_by(caller: &Caller) {
+    // It is told once a request, by the door; and in a test without one nobody asks for it.
+    current(|trail| drop(trail.caller.set(caller.clone())));
+}
+
+/// Work that goes on elsewhere, on the trail of the request that is being worked on now.
+pub(crate) fn carried_on<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let trail = current(Trail::clone);
+    move || match trail {
+        Some(trail) => CURRENT.sync_scope(trail, work),
+        None => work(),
+    }
+}
+
+/// What goes with a question to others that the request being worked on leads to: its trace, from a step of our own. Nothing where no
+/// request is worked on, or it belongs to no trace.
+pub(crate) fn passed_on() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    current(|trail| {
+        let Some(trace) = trail.trace else { return };
+        let trace = trace.passed_on(SpanId::of_bits(fastrand::u64(..)));
+        if let Ok(value) = HeaderValue::try_from(trace.to_string()) {
+            headers.insert(TRACEPARENT, value);
+        }
+        if let Some(state) = &trail.state {
+            headers.insert(TRACESTATE, state.clone());
+        }
+    });
+    headers
+}
