@@ -130,10 +130,11 @@ impl LimitLayer {
     /// # Errors
     /// [`Refusal`] when one of the limits does not let it pass; then nothing is spent.
     pub fn try_admit(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
-        match &self.decider {
+        let decided = match &self.decider {
             Decider::InCode(admission) => admission.decide_now(head),
             Decider::Following(following) => following.decide_now(head),
-        }
+        };
+        decided.inspect_err(|refusal| refusal.log(head))
     }
 }
 

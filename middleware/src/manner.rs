@@ -66,6 +66,7 @@ impl Manner {
     /// The response to a request that is refused.
     pub(crate) fn of_refused(&self, denial: Denial, head: &RequestHead<'_>) -> Response<Bytes> {
         let Denial { refusal, fields } = denial;
+        refusal.log(head);
         let mut response = match &self.on_refusal {
             Some(answer) => answer(&refusal, &head.seen_by(&self.callers)),
             None => refusal.to_response(head),

@@ -1,6 +1,7 @@
 //! Why a request was refused, as a type for programs and as a response for callers.
 
 mod grpc;
+mod log;
 mod response;
 
 use std::{fmt, sync::Arc, time::Duration};

@@ -2,12 +2,10 @@
 
 use std::{
     convert::Infallible,
+    fmt::{Debug, Write as _},
     future::{Future, Ready, poll_fn},
     pin::pin,
-    sync::{
-        Arc, Once,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, Once},
     task::{Context, Poll},
     time::Duration,
 };
@@ -18,7 +16,9 @@ use http_body_util::{BodyExt as _, Full};
 use tower::{Service, ServiceExt as _};
 use tower_layer::Layer as _;
 use tracing::{
-    Event, Metadata, Subscriber, span,
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
     subscriber::{DefaultGuard, Interest, set_default, set_global_default},
 };
 
@@ -94,16 +94,16 @@ pub(crate) async fn body(answer: Answer) -> Bytes {
     answer.into_body().collect().await.unwrap().to_bytes()
 }
 
-/// Counts what the thread logs at one level.
+/// Keeps what the thread logs at one level.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Logged {
-    /// `None`: nothing is counted.
+    /// `None`: nothing is kept.
     level: Option<tracing::Level>,
-    events: Arc<AtomicUsize>,
+    lines: Arc<Mutex<Vec<Line>>>,
 }
 
 impl Logged {
-    /// Counts as long as the guard is kept.
+    /// Listens as long as the guard is kept.
     pub(crate) fn at(level: tracing::Level) -> (Self, DefaultGuard) {
         // Who wants to hear of an event is found out once. While there is no second subscriber, the thread is asked that meets the event
         // first: where that is a test beside this one, which has no subscriber, nobody would ever hear of it.
@@ -111,14 +111,29 @@ impl Logged {
         BESIDE.call_once(|| set_global_default(Self::default()).unwrap());
         let logged = Self {
             level: Some(level),
-            events: Arc::default(),
+            lines: Arc::default(),
         };
         let guard = set_default(logged.clone());
         (logged, guard)
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.events.load(Ordering::Relaxed)
+        self.lines.lock().unwrap().len()
+    }
+
+    /// The fields of every event, as `name=value` with spaces between them.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().map(|Line(text)| text.clone()).collect()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{field}={value:?} ").unwrap();
     }
 }
 
@@ -131,8 +146,10 @@ impl Subscriber for Logged {
         Interest::sometimes()
     }
 
-    fn event(&self, _: &Event<'_>) {
-        self.events.fetch_add(1, Ordering::Relaxed);
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.lines.lock().unwrap().push(line);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -12,9 +12,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use tokio::time::timeout;
 use tower_service::Service;
+use tracing::Instrument;
 
 use super::{
     address::Address,
+    call::{Call, Called},
     reply::{self, Failed},
     rules::News,
 };
@@ -54,6 +56,7 @@ impl<T> Transport for T where
 pub(super) struct Outcome {
     pub(super) seq: Seq,
     pub(super) endpoint: usize,
+    pub(super) called: Called,
     pub(super) result: Result<CapacityResponse, Failed>,
 }
 
@@ -61,7 +64,14 @@ pub(super) struct Outcome {
 #[derive(Debug)]
 pub(super) struct RulesOutcome {
     pub(super) endpoint: usize,
+    pub(super) called: Called,
     pub(super) result: Result<News, Failed>,
+}
+
+/// A request on its way.
+struct Sending<F> {
+    call: Call,
+    answer: F,
 }
 
 #[derive(Debug)]
@@ -83,14 +93,15 @@ impl<T: Transport> Carrier<T> {
         let servers = Arc::clone(&self.servers);
         let sending = self.post(endpoint, CAPACITY, request);
         async move {
-            let result = match timeout(time, sending).await {
-                Ok(Ok(response)) => reply::read(&response, &servers),
-                Ok(Err(error)) => Err(Failed::unavailable(with_sources(&*error))),
-                Err(_) => Err(Failed::unavailable(format!("no answer within {time:?}"))),
+            let (called, answer) = in_time(sending, time).await;
+            let result = match answer {
+                Ok(response) => reply::read(&response, &servers),
+                Err(reason) => Err(Failed::unavailable(reason)),
             };
             Outcome {
                 seq,
                 endpoint,
+                called,
                 result,
             }
         }
@@ -105,12 +116,19 @@ impl<T: Transport> Carrier<T> {
     ) -> impl Future<Output = Result<(), String>> + Send + 'static {
         let sending = self.post(endpoint, CAPACITY_RELEASE, request);
         async move {
-            match timeout(time, sending).await {
-                Ok(Ok(response)) if response.status().is_success() => Ok(()),
-                Ok(Ok(response)) => Err(format!("answers {}", response.status())),
-                Ok(Err(error)) => Err(with_sources(&*error)),
-                Err(_) => Err(format!("no answer within {time:?}")),
-            }
+            let (called, answer) = in_time(sending, time).await;
+            let released = answer.and_then(|response| {
+                let status = response.status();
+                let is_done = status.is_success();
+                is_done.then_some(()).ok_or(format!("answers {status}"))
+            });
+            released.inspect_err(|reason| {
+                let Called {
+                    trace_id,
+                    request_id,
+                } = called;
+                tracing::debug!(reason, %trace_id, request_id, "leases could not be given back");
+            })
         }
     }
 
@@ -131,12 +149,16 @@ impl<T: Transport> Carrier<T> {
         }
         let sending = self.send(Method::GET, uri, headers, Ok(Vec::new()));
         async move {
-            let result = match timeout(time, sending).await {
-                Ok(Ok(response)) => reply::read_rules(&response, conditional),
-                Ok(Err(error)) => Err(Failed::unavailable(with_sources(&*error))),
-                Err(_) => Err(Failed::unavailable(format!("no answer within {time:?}"))),
+            let (called, answer) = in_time(sending, time).await;
+            let result = match answer {
+                Ok(response) => reply::read_rules(&response, conditional),
+                Err(reason) => Err(Failed::unavailable(reason)),
             };
-            RulesOutcome { endpoint, result }
+            RulesOutcome {
+                endpoint,
+                called,
+                result,
+            }
         }
     }
 
@@ -152,7 +174,8 @@ impl<T: Transport> Carrier<T> {
         endpoint: usize,
         path: &str,
         body: &impl Serialize,
-    ) -> impl Future<Output = Result<Response<Bytes>, TransportError>> + Send + 'static {
+    ) -> Sending<impl Future<Output = Result<Response<Bytes>, TransportError>> + Send + 'static>
+    {
         let json = HeaderValue::from_static("application/json");
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, json)]);
         let body = serde_json::to_vec(body);
@@ -167,12 +190,15 @@ impl<T: Transport> Carrier<T> {
         &self,
         method: Method,
         uri: Option<String>,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: Result<Vec<u8>, serde_json::Error>,
-    ) -> impl Future<Output = Result<Response<Bytes>, TransportError>> + Send + 'static {
+    ) -> Sending<impl Future<Output = Result<Response<Bytes>, TransportError>> + Send + 'static>
+    {
         let credentials = self.credentials.clone();
         let mut transport = self.transport.clone();
-        async move {
+        let call = Call::begin();
+        call.mark(&mut headers);
+        let answer = async move {
             let uri = uri.ok_or("there is no such server")?;
             let request = Request::builder().method(method).uri(uri);
             let mut request = request.body(Bytes::from(body?))?;
@@ -185,8 +211,24 @@ impl<T: Transport> Carrier<T> {
                 .await
                 .map_err(Into::into)?;
             transport.call(request).await.map_err(Into::into)
-        }
+        };
+        Sending { call, answer }
     }
+}
+
+/// Waits for the answer; why there is none.
+async fn in_time(
+    Sending { call, answer }: Sending<
+        impl Future<Output = Result<Response<Bytes>, TransportError>>,
+    >,
+    time: Duration,
+) -> (Called, Result<Response<Bytes>, String>) {
+    let answer = match timeout(time, answer.instrument(call.span())).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(error)) => Err(with_sources(&*error)),
+        Err(_) => Err(format!("no answer within {time:?}")),
+    };
+    (call.answered(answer.as_ref().ok()), answer)
 }
 
 /// An error in one line: reqwest's own text leaves out why.

@@ -8,6 +8,7 @@ mod address;
 mod agenda;
 mod backoff;
 mod batch;
+mod call;
 mod carrier;
 mod endpoints;
 mod entry;

@@ -26,7 +26,7 @@ use tokio::{
     time::sleep,
 };
 
-use self::ready::Waiters;
+use self::{log::Unanswered, ready::Waiters};
 use super::{
     Effect, Event, Holder, Holding,
     carrier::{Carrier, Outcome, RulesOutcome, Transport},
@@ -90,8 +90,8 @@ pub struct Worker<T = Usual> {
     releasing: UnderWay<Result<(), String>>,
     fetching: UnderWay<RulesOutcome>,
     polling: Polling,
-    /// Why the last request failed, for the log.
-    last_failure: String,
+    /// The last request that failed, for the log.
+    last_failure: Option<Unanswered>,
     refusals: Counted,
     gauges: Counted,
     meter: LeaseMeter,
@@ -115,7 +115,7 @@ impl<T: Transport> Worker<T> {
             waiters: Waiters::default(),
             asking: FuturesUnordered::new(),
             releasing: FuturesUnordered::new(),
-            last_failure: String::new(),
+            last_failure: None,
             refusals: Counted::default(),
             gauges: Counted::default(),
             meter: LeaseMeter::default(),
@@ -256,14 +256,18 @@ impl<T: Transport> Worker<T> {
         let Outcome {
             seq,
             endpoint,
+            called,
             result,
         } = outcome;
         let event = match result {
             Ok(response) => Event::Answered { seq, response },
             Err(failed) => {
-                self.last_failure =
-                    format!("{}: {}", self.parts.carrier.name(endpoint), failed.reason);
-                tracing::debug!(reason = self.last_failure, "a request for leases failed");
+                let server = self.parts.carrier.name(endpoint);
+                self.last_failure = Some(Unanswered {
+                    reason: format!("{server}: {}", failed.reason),
+                    called,
+                });
+                self.tell_failure();
                 let failure = failed.failure;
                 Event::Failed { seq, failure }
             }

@@ -5,8 +5,8 @@ use http_body::Body as _;
 
 use crate::{
     Callers, Doorman, ForwardedHeader, Key, Limit, MissingKey, OnLimit, Refusal, RefusalReason,
-    TrustedProxies, per_second,
-    testing::{Answer, body, header, inner, send, status},
+    RequestHead, TrustedProxies, per_second,
+    testing::{Answer, Logged, body, header, inner, send, status},
 };
 
 fn one_a_second() -> Limit {
@@ -144,4 +144,29 @@ async fn to_grpc_what_is_not_the_callers_doing_is_unavailable_and_a_missing_key_
             assert_eq!(header(&answer, name).is_empty(), !comes_back, "{name}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_logged_with_the_trace_of_its_request() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+    let (logged, _guard) = Logged::at(tracing::Level::DEBUG);
+    let layer = Doorman::unlimited().layer([one_a_second()]);
+    let service = inner(&layer);
+    let traced = |trace: &str| {
+        let header = format!("00-{trace}-b7ad6b7169203331-01");
+        let request = Request::get("/").header("traceparent", header);
+        request.body(()).unwrap()
+    };
+    assert_eq!(send(&service, traced(TRACE)).await.status(), 200);
+    assert_eq!(logged.count(), 0);
+    assert_eq!(send(&service, traced(TRACE)).await.status(), 429);
+    assert_eq!(send(&service, traced("nonsense")).await.status(), 429);
+    layer
+        .try_admit(&RequestHead::of(&traced(TRACE)))
+        .unwrap_err();
+    let lines = logged.lines();
+    let has_trace: Vec<_> = lines.iter().map(|line| line.contains(TRACE)).collect();
+    assert_eq!(has_trace, [true, false, true], "{lines:?}");
+    assert!(lines[0].contains("limit=\"mine\""), "{lines:?}");
 }

@@ -8,11 +8,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use doorman_openapi::Problem;
+use doorman_openapi::{Problem, SpanId, TraceContext, TraceId, headers};
 use doorman_server::BaseUrl;
 use reqwest::{
     Method, RequestBuilder, StatusCode,
-    header::{self, HeaderValue},
+    header::{self, HeaderMap, HeaderValue},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -112,7 +112,13 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}{path}", self.server));
+        // Each request begins a trace: in front of the server there may be others who keep them.
+        let trace = TraceId::of_bits(fastrand::u128(..));
+        let trace = TraceContext::beginning(trace, SpanId::of_bits(fastrand::u64(..)));
+        let request = self
+            .http
+            .request(method, format!("{}{path}", self.server))
+            .header(headers::TRACEPARENT, trace.to_string());
         match &self.authorization {
             Some(authorization) => request.header(header::AUTHORIZATION, authorization),
             None => request,
@@ -133,14 +139,16 @@ impl Client {
         };
         let response = request.send().await.map_err(no_answer)?;
         let status = response.status();
+        let request = request_id(response.headers());
         let body = response.bytes().await.map_err(no_answer)?;
         if status.is_success() {
             return Ok((status, body));
         }
-        match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) => Err(Failure::new(problem.detail)),
-            Err(_) => Err(self.strange(status)),
-        }
+        let failure = match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Failure::new(problem.detail),
+            Err(_) => self.strange(status),
+        };
+        Err(failure.of_request(request.as_deref()))
     }
 
     fn strange(&self, status: StatusCode) -> Failure {
@@ -149,6 +157,13 @@ impl Client {
             "{server} answers {status}, but not as a control plane does"
         ))
     }
+}
+
+/// The name by which the server's log knows a request.
+fn request_id(answered: &HeaderMap) -> Option<String> {
+    let id = answered.get(headers::REQUEST_ID)?.to_str().ok()?;
+    // A server that makes more of it is none of ours.
+    (id.len() <= 128).then(|| id.to_owned())
 }
 
 /// The token to show, from a file or from the environment.

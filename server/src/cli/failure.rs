@@ -51,6 +51,15 @@ impl Failure {
         self
     }
 
+    /// Adds the name by which the server's log knows the request that failed.
+    #[must_use]
+    pub(super) fn of_request(mut self, id: Option<&str>) -> Self {
+        if let Some(id) = id {
+            self.message = format!("{} (request {id})", self.message);
+        }
+        self
+    }
+
     /// The exit code that stands for it.
     pub(super) fn code(&self) -> u8 {
         self.code

@@ -7,6 +7,7 @@ use crate::{
     clock,
     lease::{
         Transport,
+        call::Called,
         carrier::RulesOutcome,
         rules::{ANSWER_TIME, News},
     },
@@ -28,7 +29,11 @@ impl<T: Transport> Worker<T> {
 
     /// An answer to the question for the rules, or none.
     pub(super) fn rules_came_out(&mut self, outcome: RulesOutcome) {
-        let RulesOutcome { endpoint, result } = outcome;
+        let RulesOutcome {
+            endpoint,
+            called,
+            result,
+        } = outcome;
         let now = clock::now();
         let followed = match result {
             Ok(News::Unchanged) => {
@@ -65,8 +70,14 @@ impl<T: Transport> Worker<T> {
                 self.polling.failed(endpoint, now);
                 let reason = format!("{}: {reason}", self.parts.carrier.name(endpoint));
                 if self.polling.unreachable.now(now) {
+                    let Called {
+                        trace_id,
+                        request_id,
+                    } = called;
                     tracing::warn!(
                         reason,
+                        %trace_id,
+                        request_id,
                         "the rules cannot be learned: the last good ones stay"
                     );
                 }

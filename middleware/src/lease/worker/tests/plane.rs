@@ -8,8 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use doorman_openapi::{CapacityRequest, CapacityResponse, Moment, ReleaseRequest, paths};
-use http::{Request, Response, header};
+use doorman_openapi::{
+    CapacityRequest, CapacityResponse, Moment, ReleaseRequest, headers::TRACEPARENT, paths,
+};
+use http::{HeaderName, Request, Response, header};
 use serde::Serialize;
 use tower_service::Service;
 
@@ -23,6 +25,7 @@ pub(super) struct Call {
     pub(super) query: String,
     pub(super) authorization: Option<String>,
     pub(super) if_none_match: Option<String>,
+    pub(super) traceparent: Option<String>,
     pub(super) body: Bytes,
     pub(super) at: Moment,
 }
@@ -116,7 +119,7 @@ impl Service<Request<Bytes>> for Plane {
     }
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        let text = |name| {
+        let text = |name: HeaderName| {
             let value = request.headers().get(name)?;
             Some(value.to_str().unwrap().to_owned())
         };
@@ -126,6 +129,7 @@ impl Service<Request<Bytes>> for Plane {
             query: request.uri().query().unwrap_or_default().to_owned(),
             authorization: text(header::AUTHORIZATION),
             if_none_match: text(header::IF_NONE_MATCH),
+            traceparent: text(HeaderName::from_static(TRACEPARENT)),
             body: request.into_body(),
             at: clock::now(),
         };
