@@ -5,6 +5,7 @@ mod control_plane;
 mod curl;
 mod process;
 mod programs;
+mod relay;
 mod service;
 mod small_disk;
 
@@ -13,5 +14,6 @@ pub(crate) use control_plane::ControlPlane;
 pub(crate) use curl::{Answer, curl};
 pub(crate) use process::{PATIENCE, Process};
 pub(crate) use programs::{doorman, example};
+pub(crate) use relay::Relay;
 pub(crate) use service::Service;
 pub(crate) use small_disk::SmallDisk;
