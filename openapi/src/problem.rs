@@ -117,8 +117,12 @@ problem_types! {
     PayloadTooLarge = 413, "/problems/payload-too-large", "Payload too large";
     /// The body is not said to be JSON.
     UnsupportedMediaType = 415, "/problems/unsupported-media-type", "Unsupported media type";
+    /// The request is addressed to a name that this server does not go by.
+    Misdirected = 421, "/problems/misdirected-request", "Misdirected request";
     /// The body is JSON, but not what the call takes; every fault is in `errors`.
     InvalidRequest = 422, "/problems/invalid-request", "Invalid request";
+    /// The caller, or all together, ask for more than the server does; see `Retry-After`.
+    TooManyRequests = 429, "/problems/too-many-requests", "Too many requests";
     /// The server failed; the fault is in its log.
     InternalError = 500, "/problems/internal-error", "Internal error";
     /// The server cannot answer now; see `Retry-After`.

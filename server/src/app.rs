@@ -13,10 +13,12 @@ use crate::{
     change::Changes,
     clock,
     core::{Core, Granted},
-    http::Room,
+    http::{Names, Room},
+    limits::Limits,
     metrics::{Connections, Requests},
     reload::InForce,
     restart::{Horizon, Writes},
+    settings::CallerLimit,
 };
 
 /// The books are in doubt: a fault struck while they were being changed, and nothing that is granted from them can be trusted.
@@ -34,6 +36,8 @@ pub(crate) struct App {
     connections: Connections,
     room: Room,
     auth: Option<Arc<Auth>>,
+    limits: Limits,
+    names: Names,
     draining: AtomicBool,
     started: Moment,
     about: About,
@@ -63,6 +67,8 @@ impl App {
             connections: Connections::default(),
             room: Room::default(),
             auth: None,
+            limits: Limits::new(CallerLimit::Usual),
+            names: Names::Any,
             draining: AtomicBool::new(false),
             started: clock::now(),
             about,
@@ -82,6 +88,31 @@ impl App {
     #[must_use]
     pub(crate) fn asking(self, auth: Option<Arc<Auth>>) -> Self {
         Self { auth, ..self }
+    }
+
+    /// The same, that lets one caller ask for so much.
+    #[must_use]
+    pub(crate) fn limiting(self, callers: CallerLimit) -> Self {
+        Self {
+            limits: Limits::new(callers),
+            ..self
+        }
+    }
+
+    /// The same, that goes by these names where nobody is asked who they are.
+    #[must_use]
+    pub(crate) fn named(self, names: Names) -> Self {
+        Self { names, ..self }
+    }
+
+    /// By which names it goes where nobody is asked who they are.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// What it does for one caller.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Who tells who sends a request; absent where nobody is asked.

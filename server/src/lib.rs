@@ -14,6 +14,7 @@ mod held;
 mod http;
 mod identity;
 mod kept;
+mod limits;
 mod listen;
 pub mod log;
 mod metrics;
@@ -32,7 +33,7 @@ pub use self::{
     },
     identity::IdentityError,
     server::{Server, StartError, Stopped},
-    settings::{BaseUrl, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},
+    settings::{BaseUrl, CallerLimit, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},
 };
 
 /// The OpenAPI document of all routes, as it must be committed: pretty-printed JSON that ends with a line break.

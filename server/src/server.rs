@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::{
     app::{About, App, BooksInDoubt},
     auth::{Auth, AuthError},
-    http,
+    http::{self, Names},
     identity::{self, IdentityError},
     kept::Kept,
     listen::Listener,
@@ -140,13 +140,20 @@ impl Server {
             config_source: settings.config_source,
             taken_for_the_first,
         };
+        let names = if loopback {
+            Names::of_loopback(&about.advertise)
+        } else {
+            Names::Any
+        };
         Ok(Self {
             listener,
             metrics_listener,
             app: Arc::new(
                 App::new(core, horizon, in_force, about)
                     .with_store(store)
-                    .asking(auth),
+                    .named(names)
+                    .asking(auth)
+                    .limiting(settings.callers),
             ),
             held,
             follows: file,

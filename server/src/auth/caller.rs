@@ -5,6 +5,8 @@ use std::sync::Arc;
 use doorman_config::Bounds;
 use doorman_openapi::{Scope, Scopes};
 
+use crate::limits::Payer;
+
 /// Whom a token speaks of, and what it lets its bearer do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -18,20 +20,27 @@ pub(crate) struct Identity {
 /// Who sends a request: somebody with a token that counts, or anybody, where nobody is asked. Having one proves that it was asked.
 /// Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(Option<Arc<Identity>>);
+pub(crate) struct Caller(Option<Arc<Known>>);
+
+/// What is made of an identity once, and not for each request.
+#[derive(Debug)]
+struct Known {
+    identity: Identity,
+    payer: Payer,
+}
 
 impl Caller {
     /// Whoever it is, where nobody is asked.
     pub(crate) const ANYBODY: Self = Self(None);
 
     pub(super) fn new(identity: Identity) -> Self {
-        Self(Some(Arc::new(identity)))
+        let payer = Payer::of_token(&identity.issuer, &identity.subject);
+        Self(Some(Arc::new(Known { identity, payer })))
     }
 
     /// Whether it may do one of these things at all.
     pub(crate) fn may(&self, any_of: &[Scope]) -> bool {
-        self.0
-            .as_ref()
+        self.identity()
             .is_none_or(|it| any_of.iter().any(|scope| it.scopes.contains(*scope)))
     }
 
@@ -43,7 +52,7 @@ impl Caller {
             services: None,
             max_priority: None,
         };
-        self.0.as_ref().map_or(&FREE, |it| it.bounds.as_ref())
+        self.identity().map_or(&FREE, |it| it.bounds.as_ref())
     }
 
     /// Who it is, as the history of the document names it.
@@ -56,6 +65,11 @@ impl Caller {
 
     /// Its issuer and subject, where it was asked.
     pub(crate) fn identity(&self) -> Option<&Identity> {
-        self.0.as_deref()
+        self.0.as_ref().map(|known| &known.identity)
+    }
+
+    /// On whose account it asks, where it was asked.
+    pub(crate) fn payer(&self) -> Option<Payer> {
+        self.0.as_ref().map(|known| known.payer)
     }
 }

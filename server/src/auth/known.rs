@@ -49,6 +49,16 @@ impl Known {
         (now < entry.until).then_some(entry.caller)
     }
 
+    /// Whether a token is known, be it that it has ended since.
+    pub(super) fn remembers(&self, digest: &[u8; 32]) -> bool {
+        self.0.peek(digest).is_some()
+    }
+
+    /// A token does not count any more.
+    pub(super) fn forget(&self, digest: &[u8; 32]) {
+        self.0.remove(digest);
+    }
+
     pub(super) fn insert(&self, digest: [u8; 32], length: usize, caller: Caller, until: Moment) {
         let length = u64::try_from(length).unwrap_or(u64::MAX);
         let entry = Entry {
@@ -90,6 +100,9 @@ mod tests {
         assert!(known.get(&digest, now).is_some());
         assert!(known.get(&Known::digest("other"), now).is_none());
         assert!(known.get(&digest, end).is_none());
+        assert!(known.remembers(&digest));
+        known.forget(&digest);
+        assert!(!known.remembers(&digest));
     }
 
     #[test]

@@ -34,9 +34,9 @@ use std::{
 use arc_swap::ArcSwap;
 use axum::http::HeaderMap;
 use doorman_config::Grants;
+use doorman_openapi::Moment;
 use jsonwebtoken::crypto;
 
-pub(crate) use self::caller::{Caller, Identity};
 use self::{
     bearer::NoToken,
     claims::WithoutGrant,
@@ -46,6 +46,10 @@ use self::{
     remote::Remote,
     source::{Place, Purpose, Source},
     verify::{Invalid, Trust, Verifier},
+};
+pub(crate) use self::{
+    caller::{Caller, Identity},
+    verify::Recognised,
 };
 pub use self::{
     mint::{InvalidToken, Token},
@@ -151,6 +155,14 @@ impl Auth {
             remote,
             verifier: ArcSwap::from_pointee(verifier),
         })
+    }
+
+    /// What is known, without any work to speak of, of who sends a request with these headers.
+    pub(crate) fn recognise(&self, headers: &HeaderMap, now: Moment) -> Recognised {
+        match bearer::token(headers) {
+            Ok(token) => self.verifier.load().recognise(token, now),
+            Err(NoToken::Absent | NoToken::Malformed) => Recognised::Unknown,
+        }
     }
 
     /// Who sends a request with these headers. A token by a key that is not known may wait until the issuer has been asked for it.

@@ -34,6 +34,17 @@ pub(super) enum Invalid {
     Expired,
 }
 
+/// What is known of a token before it is verified.
+#[derive(Debug)]
+pub(crate) enum Recognised {
+    /// It counts, and who its bearer is.
+    Counts(Caller),
+    /// It has counted, and must be verified again.
+    HasCounted,
+    /// Nothing.
+    Unknown,
+}
+
 /// An issuer that is trusted, with its keys. A key of one issuer counts for no other.
 #[derive(Debug)]
 pub(super) struct Trust {
@@ -53,12 +64,27 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
+    /// What is known of a token without verifying it.
+    pub(super) fn recognise(&self, token: &str, now: Moment) -> Recognised {
+        let digest = Known::digest(token);
+        match self.known.get(&digest, now) {
+            Some(caller) => Recognised::Counts(caller),
+            None if self.known.remembers(&digest) => Recognised::HasCounted,
+            None => Recognised::Unknown,
+        }
+    }
+
     /// The bearer of a token that counts.
     pub(super) fn verify(&self, token: &str, now: Moment) -> Result<Caller, Invalid> {
         let digest = Known::digest(token);
         if let Some(caller) = self.known.get(&digest, now) {
             return Ok(caller);
         }
+        self.verify_anew(digest, token, now)
+            .inspect_err(|_| self.known.forget(&digest))
+    }
+
+    fn verify_anew(&self, digest: [u8; 32], token: &str, now: Moment) -> Result<Caller, Invalid> {
         let header = decode_header(token).map_err(|_| Invalid::Other)?;
         // Extensions that must be understood, RFC 7515 section 4.1.11: there is none that is.
         if header.crit.is_some() || !is_for_us(header.typ.as_deref()) {

@@ -4,7 +4,7 @@ use std::{
     future::poll_fn,
     io,
     net::{SocketAddr, ToSocketAddrs},
-    num::NonZeroUsize,
+    num::{NonZeroU32, NonZeroUsize},
     path::PathBuf,
     pin::pin,
     sync::Arc,
@@ -13,7 +13,9 @@ use std::{
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
-use doorman_server::{BaseUrl, EmptyDirectory, Server, Settings, core::Unmatched, log::Form};
+use doorman_server::{
+    BaseUrl, CallerLimit, EmptyDirectory, Server, Settings, core::Unmatched, log::Form,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -66,6 +68,14 @@ pub(super) struct Arguments {
     /// have waited longest for their peers are closed
     #[arg(long, env = "DOORMAN_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::MAX_CONNECTIONS)]
     max_connections: NonZeroUsize,
+    /// How many decisions a second one caller may ask for: who a token speaks of, or, without authentication, whoever is at one address.
+    /// A request counts as eight and each of its resources as one more. `off`: as many as it likes. Absent: 400000, and no limit for
+    /// callers without a token on this machine
+    #[arg(long, env = "DOORMAN_CALLER_RATE", value_name = "N|off", value_parser = caller_rate)]
+    caller_rate: Option<CallerRate>,
+    /// How many of them it may save up. Absent: what comes in two seconds
+    #[arg(long, env = "DOORMAN_CALLER_BURST", value_name = "N")]
+    caller_burst: Option<NonZeroU32>,
     /// What a resource that no template matches gets
     #[arg(
         long,
@@ -90,6 +100,34 @@ enum UnmatchedArgument {
     Grant,
     /// Nothing
     Refuse,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum CallerRate {
+    Of(NonZeroU32),
+    Off,
+}
+
+fn caller_rate(text: &str) -> Result<CallerRate, &'static str> {
+    match text {
+        "off" => Ok(CallerRate::Off),
+        number => {
+            let number = number.parse().map(CallerRate::Of);
+            number.map_err(|_| "must be a number of at least 1, or off")
+        }
+    }
+}
+
+/// Who says anything of it means all callers.
+fn caller_limit(rate: Option<CallerRate>, burst: Option<NonZeroU32>) -> CallerLimit {
+    let rate = match (rate, burst) {
+        (None, None) => return CallerLimit::Usual,
+        (Some(CallerRate::Off), _) => return CallerLimit::Off,
+        (None, Some(_)) => CallerLimit::RATE,
+        (Some(CallerRate::Of(rate)), _) => rate,
+    };
+    let burst = burst.unwrap_or(CallerLimit::burst(rate));
+    CallerLimit::Of { rate, burst }
 }
 
 /// Takes names as well as addresses: `localhost:7300`.
@@ -138,6 +176,8 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         node,
         max_leases,
         max_connections,
+        caller_rate,
+        caller_burst,
         unmatched,
         first_start,
         log: _,
@@ -172,6 +212,7 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         } else {
             EmptyDirectory::MayBeLost
         },
+        callers: caller_limit(caller_rate, caller_burst),
     })
 }
 

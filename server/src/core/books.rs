@@ -3,10 +3,12 @@
 mod counts;
 mod handover;
 mod reload;
+mod renewals;
 mod requests;
 mod survey;
 mod views;
 
+pub use renewals::Renews;
 pub use survey::Survey;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -118,6 +120,12 @@ impl Core {
             resources: self.by_id.len(),
             ..self.counts
         }
+    }
+
+    /// The most leases that they hold.
+    #[must_use]
+    pub fn max_leases(&self) -> usize {
+        self.settings.max_leases
     }
 
     /// What an operator should read that has not been taken yet.

@@ -32,7 +32,7 @@ mod sums;
 mod terms;
 mod undivided;
 
-pub use books::{Core, Survey};
+pub use books::{Core, Renews, Survey};
 pub use granted::Granted;
 pub use handover::{
     DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord, UndividedRecord,

@@ -102,6 +102,13 @@ impl Resource {
         self.entries.contains(holder)
     }
 
+    /// Whether a holder has a lease, be it on nothing, or is said to have one.
+    pub(super) fn has_lease(&self, holder: HolderKey, now: Moment) -> bool {
+        self.entries
+            .get(holder)
+            .is_some_and(|entry| now < entry.booking.last_end())
+    }
+
     /// How many entries the books hold, released ones that are kept for their order included.
     pub(super) fn len(&self) -> usize {
         self.entries.len()

@@ -8,14 +8,24 @@ use std::sync::Arc;
 use axum::{
     body::Body,
     extract::{MatchedPath, Request, State},
-    http::{HeaderValue, Method, Response},
+    http::{HeaderMap, HeaderValue, Method, Response},
     middleware::Next,
     response::IntoResponse,
 };
 use doorman_openapi::{ProblemType, Scope, paths};
 
-use super::{challenge, refusal::Refusal};
-use crate::{app::App, auth::Unauthenticated, trail};
+use super::{
+    challenge,
+    refusal::Refusal,
+    toll::{self, Toll},
+};
+use crate::{
+    app::App,
+    auth::{Auth, Caller, Recognised, Unauthenticated},
+    clock,
+    limits::Payer,
+    trail,
+};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,46 +71,81 @@ pub(super) fn access(method: &Method, path: &str) -> Option<Access> {
     })
 }
 
-/// Lets a request pass, with its caller in its extensions, if the caller may use the route.
+/// Lets a request pass, with its caller in its extensions, if it is addressed to this server, its caller may use the route, and has not
+/// asked for too much.
 pub(super) async fn check(
     State(app): State<Arc<App>>,
     mut request: Request,
     next: Next,
 ) -> Response<Body> {
-    let Some(auth) = app.auth() else {
-        return next.run(request).await;
+    let admitted = match app.auth() {
+        None => anybody(&app, &request),
+        Some(auth) => somebody(&app, auth, &mut request).await,
     };
-    // What no route matches is answered 404, whoever asks.
-    let Some(path) = request.extensions().get::<MatchedPath>() else {
-        return next.run(request).await;
-    };
-    let path = path.clone();
-    let scopes = match access(request.method(), path.as_str()) {
-        Some(Access::Open) => return next.run(request).await,
-        Some(Access::AnyOf(scopes)) => scopes,
+    match admitted {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Admits a request where nobody is asked who they are.
+fn anybody(app: &App, request: &Request) -> Result<(), Refusal> {
+    let path = request.extensions().get::<MatchedPath>();
+    let toll = toll::of(request.method(), path.map(MatchedPath::as_str));
+    if toll == Toll::Free {
+        return Ok(());
+    }
+    app.names().check(request)?;
+    toll.pay(app.limits(), toll::payer(request.extensions(), app))
+}
+
+/// Admits a request, and puts its caller in its extensions.
+async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), Refusal> {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let path = path.as_ref().map(MatchedPath::as_str);
+    let toll = toll::of(request.method(), path);
+    if toll == Toll::Free {
+        return Ok(());
+    }
+    let access = path.map(|path| access(request.method(), path));
+    let scopes = match access {
+        // What no route matches is answered 404, whoever asks.
+        None | Some(Some(Access::Open)) => {
+            let payer = toll::payer(request.extensions(), app);
+            return Ok(app.limits().unverified(payer, clock::now())?);
+        }
+        Some(Some(Access::AnyOf(scopes))) => scopes,
         // A method that the path does not take is answered 405; but only to those who may do something.
-        None => Scope::ALL,
+        Some(None) => Scope::ALL,
     };
-    let caller = auth.caller(request.headers()).await;
-    if let Ok(caller) = &caller {
-        trail::sent_by(caller);
+    let payer = toll::payer(request.extensions(), app);
+    let caller = caller(app, auth, payer, request.headers()).await?;
+    trail::sent_by(&caller);
+    toll.pay(app.limits(), caller.payer())?;
+    if !caller.may(scopes) {
+        let subject = caller.identity().map(|it| it.subject.as_str());
+        tracing::debug!(subject, path, "the token has none of the scopes");
+        return Err(challenge::scope(scopes));
     }
-    match caller {
-        Ok(caller) if caller.may(scopes) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Ok(caller) => {
-            let subject = caller.identity().map(|it| it.subject.as_str());
-            tracing::debug!(
-                subject,
-                path = path.as_str(),
-                "the token has none of the scopes"
-            );
-            challenge::scope(scopes).into_response()
-        }
-        Err(why) => unauthenticated(why).into_response(),
+    request.extensions_mut().insert(caller);
+    Ok(())
+}
+
+/// Whoever the token speaks of. To verify one goes on the account of the address that it comes from; but for those that have counted
+/// before, so that nobody who shares an address with others, as behind a proxy, keeps them out by false ones.
+async fn caller(
+    app: &App,
+    auth: &Auth,
+    payer: Option<Payer>,
+    headers: &HeaderMap,
+) -> Result<Caller, Refusal> {
+    let now = clock::now();
+    match auth.recognise(headers, now) {
+        Recognised::Counts(caller) => return Ok(caller),
+        Recognised::HasCounted => {}
+        Recognised::Unknown => app.limits().unverified(payer, now)?,
     }
+    auth.caller(headers).await.map_err(unauthenticated)
 }
 
 fn unauthenticated(why: Unauthenticated) -> Refusal {

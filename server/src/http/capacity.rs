@@ -18,8 +18,9 @@ use super::{
     leases, permit,
     refusal::Refusal,
     reply::{Fresh, Written},
+    toll::Paying,
 };
-use crate::{app::App, auth::Caller, clock};
+use crate::{app::App, auth::Caller, clock, core::Core};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -86,9 +87,12 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 async fn lease_capacity(
     State(app): State<Arc<App>>,
     caller: Caller,
+    paying: Paying,
     Checked(request): Checked<CapacityRequest>,
 ) -> Result<Written, Refusal> {
     permit::check(&request, caller.bounds())?;
+    let renews = |core: &Core, from, now| core.renews_client(&request, from, now);
+    let _counted = paying.leases(&app, request.resources.len(), renews).await?;
     let granted = app
         .grant(request.resources.len(), |core, from, now| {
             core.refresh_client_part(&request, from, now)
@@ -128,9 +132,12 @@ async fn lease_capacity(
 async fn release_capacity(
     State(app): State<Arc<App>>,
     caller: Caller,
+    paying: Paying,
     Checked(request): Checked<ReleaseRequest>,
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
     permit::check(&request, caller.bounds())?;
+    let leases = request.resource_ids.as_ref().map_or(0, Vec::len);
+    let _counted = paying.releases(&app, leases)?;
     let may = |id: &ResourceId| caller.bounds().allow_resource(id.as_str());
     app.release(|core, from, now| core.release_client_part(&request, &may, from, now))
         .await?;

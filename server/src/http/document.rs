@@ -15,6 +15,7 @@ use utoipa::{
 use super::{
     access::{Access, access},
     failures,
+    toll::{self, Toll},
 };
 
 #[derive(utoipa::OpenApi)]
@@ -67,8 +68,13 @@ pub(super) fn secured(mut document: OpenApi) -> OpenApi {
             (Method::DELETE, &mut item.delete),
         ];
         for (method, operation) in operations {
-            if let (Some(operation), Some(access)) = (operation, access(&method, path)) {
+            let Some(operation) = operation else { continue };
+            if let Some(access) = access(&method, path) {
                 secure(operation, access);
+            }
+            if toll::of(&method, Some(path)) != Toll::Free {
+                let refused = failures::OfAGuarded::responses();
+                operation.responses.responses.extend(refused);
             }
         }
     }

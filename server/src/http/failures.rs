@@ -45,6 +45,8 @@ groups! {
     OfARead = [MalformedRequest, PreconditionFailed, InternalError];
     /// Of a call without a body.
     OfAQuery = [MalformedRequest, InternalError];
+    /// Of a call that is not for everybody at any time.
+    OfAGuarded = [Misdirected, TooManyRequests];
     /// Of a call that asks who calls.
     OfACaller = [Unauthorized, Forbidden];
     /// Of a call for one thing.
@@ -80,7 +82,7 @@ fn response(kind: ProblemType) -> Response {
         .description(format!("{}: `{}`", kind.title(), kind.name()))
         .content(Problem::MEDIA_TYPE, content);
     match kind {
-        ProblemType::Unavailable => response.header(
+        ProblemType::Unavailable | ProblemType::TooManyRequests => response.header(
             "Retry-After",
             HeaderBuilder::new()
                 .description(Some("Whole seconds to wait before coming again"))
@@ -147,6 +149,12 @@ fn example(kind: ProblemType) -> Problem {
                 detail: "must be a number from 0 to 1e15".to_owned(),
             }])
             .into_problem();
+        }
+        ProblemType::Misdirected => {
+            "the server does not go by the name shop.example: without authentication it answers on loopback only to 127.0.0.1, localhost and the like, and to the host of --advertise"
+        }
+        ProblemType::TooManyRequests => {
+            "the caller asks for new leases faster than the server decides for one; what is leased is renewed"
         }
         ProblemType::Unavailable => "the server is shutting down",
         _ => "the server failed; its log says why",

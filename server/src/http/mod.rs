@@ -1,6 +1,7 @@
 //! The HTTP shell around the core.
 //!
-//! A request walks `mod` (the router) → `access` (who asks, and may it call this) → `extract` (`media`, `body`, `read`, `query`:
+//! A request walks `mod` (the router) → `access` (who asks, and may it call this; `names`: is it for us; `toll`: what does it cost, and
+//! can its caller pay) → `extract` (`media`, `body`, `read`, `query`:
 //! untrusted bytes to checked values) → a handler (`capacity`, `server_capacity`, `resources`, `templates`, `rules`, `rule`, `history`,
 //! `about`, `probes`, `metrics`) → `permit` (may it do this to that) → the books → `leases`, `reply` or
 //! `conditional` →
@@ -25,6 +26,7 @@ mod json;
 mod leases;
 mod media;
 mod metrics;
+mod names;
 mod permit;
 mod probes;
 mod query;
@@ -37,6 +39,7 @@ mod rules;
 mod server_capacity;
 mod shapes;
 mod templates;
+mod toll;
 
 #[cfg(test)]
 mod tests;
@@ -56,8 +59,8 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-pub(crate) use self::body::Room;
 use self::{answers::Answers, refusal::Refusal};
+pub(crate) use self::{body::Room, names::Names};
 use crate::{
     app::{App, BooksInDoubt},
     auth::Caller,

@@ -1,5 +1,7 @@
 //! The one way a request is refused: a status, and a problem body that says what would be right.
 
+use std::time::Duration;
+
 use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
@@ -21,6 +23,8 @@ struct Inner {
     /// The `ETag` of what the request was about.
     tag: Option<String>,
     challenge: Option<HeaderValue>,
+    /// In seconds, where it is not the usual.
+    retry_after: Option<u64>,
 }
 
 impl Refusal {
@@ -30,6 +34,7 @@ impl Refusal {
             problem: Problem::new(kind, detail),
             tag: None,
             challenge: None,
+            retry_after: None,
         }))
     }
 
@@ -64,6 +69,14 @@ impl Refusal {
         self
     }
 
+    /// The same, to be tried again after so long: in whole seconds, not earlier, and not at once.
+    pub(crate) fn after(mut self, wait: Duration) -> Self {
+        let whole = wait.as_secs();
+        let more = u64::from(wait.subsec_nanos() > 0);
+        self.0.retry_after = Some(whole.saturating_add(more).max(1));
+        self
+    }
+
     /// What the client is told.
     pub(crate) fn into_problem(self) -> Problem {
         self.0.problem
@@ -84,6 +97,7 @@ impl IntoResponse for Refusal {
             problem,
             tag,
             challenge,
+            retry_after,
         } = *self.0;
         // A problem has no map with keys that are not text, and no number that JSON cannot say: writing it cannot fail.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
@@ -101,6 +115,9 @@ impl IntoResponse for Refusal {
         }
         if kind == ProblemType::Unavailable {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS.into());
+        }
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
         }
         if let Some(challenge) = challenge {
             headers.insert(header::WWW_AUTHENTICATE, challenge);

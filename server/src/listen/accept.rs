@@ -18,7 +18,7 @@ use super::{
     places::places,
     serving::{Rest, Serving},
 };
-use crate::metrics::Connections;
+use crate::{limits::Peer, metrics::Connections};
 
 /// How long what is under way may take to end when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,9 +77,11 @@ impl Listener {
         let serving = Arc::new(Serving::new(router, self.rest));
         let (drain, draining) = watch::channel(false);
         let mut crowd = Crowd::new(places(self.most), counted);
-        let take_in = |crowd: &mut Crowd, stream| {
+        let take_in = |crowd: &mut Crowd, (stream, peer)| {
             let (serving, draining) = (Arc::clone(&serving), draining.clone());
-            crowd.add(|activity| connection::serve(serving, stream, activity, draining));
+            crowd.add(peer, |activity| {
+                connection::serve(serving, stream, activity, draining)
+            });
         };
 
         let mut shutdown = pin!(shutdown);
@@ -88,8 +90,8 @@ impl Listener {
                 biased;
                 () = &mut shutdown => break,
                 Some(()) = crowd.one_ends() => {}
-                stream = accept(&self.listener), if !crowd.is_full() => {
-                    take_in(&mut crowd, stream);
+                connected = accept(&self.listener), if !crowd.is_full() => {
+                    take_in(&mut crowd, connected);
                     if crowd.is_full() {
                         crowd.make_room();
                     }
@@ -101,8 +103,8 @@ impl Listener {
 
         drains();
         // Who has connected already may have asked already.
-        while let Some(Ok((stream, _))) = self.listener.accept().now_or_never() {
-            take_in(&mut crowd, prepared(stream));
+        while let Some(Ok(connected)) = self.listener.accept().now_or_never() {
+            take_in(&mut crowd, prepared(connected));
         }
         drop(self.listener);
         drain.send_replace(true);
@@ -115,10 +117,10 @@ impl Listener {
 }
 
 /// The next connection. Trouble with one is the peer's affair; trouble with all of them passes, or is in the log.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, Peer) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return prepared(stream),
+            Ok(connected) => return prepared(connected),
             Err(error) if is_of_the_peer(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "no connection can be taken in");
@@ -136,10 +138,10 @@ fn is_of_the_peer(error: &io::Error) -> bool {
     )
 }
 
-fn prepared(stream: TcpStream) -> TcpStream {
+fn prepared((stream, address): (TcpStream, SocketAddr)) -> (TcpStream, Peer) {
     // An answer is one small write: waiting to fill a packet would only delay it.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
-    stream
+    (stream, Peer::new(address.ip()))
 }

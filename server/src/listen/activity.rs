@@ -15,11 +15,14 @@ use doorman_openapi::Moment;
 use futures_util::task::AtomicWaker;
 
 use super::begun::Begun;
+use crate::limits::Peer;
 
 /// What the parts of a connection tell of it, and what it is told. Written from within the connection's task, from the requests it has
 /// under way, and by who needs room.
 #[derive(Debug)]
 pub(super) struct Activity {
+    /// Who is at the other end, where there is an address.
+    peer: Option<Peer>,
     requests: AtomicUsize,
     /// Bodies that arrive.
     bodies: Begun,
@@ -45,6 +48,7 @@ impl Activity {
     /// A new connection, whose first head is due.
     pub(super) fn new() -> Self {
         Self {
+            peer: None,
             requests: AtomicUsize::new(0),
             bodies: Begun::default(),
             answers: Begun::default(),
@@ -57,6 +61,19 @@ impl Activity {
             gives_way: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }
+    }
+
+    /// The same, of a connection with this peer.
+    pub(super) fn of(peer: Peer) -> Self {
+        Self {
+            peer: Some(peer),
+            ..Self::new()
+        }
+    }
+
+    /// Who is at the other end, where that is known.
+    pub(super) fn peer(&self) -> Option<Peer> {
+        self.peer
     }
 
     /// Bytes have come in.

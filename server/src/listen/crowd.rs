@@ -9,7 +9,7 @@ use doorman_openapi::Moment;
 use tokio::task::{Id, JoinSet};
 
 use super::{activity::Activity, keeper::Ended, patience::SLOW};
-use crate::{clock, metrics::Connections};
+use crate::{clock, limits::Peer, metrics::Connections};
 
 /// Of so many places one is made free at a time: to find out who has waited longest is a look at every connection.
 const MAKES_ROOM: usize = 64;
@@ -40,12 +40,12 @@ impl Crowd {
         }
     }
 
-    /// Takes a connection in, which `serve` serves, whether there is room for it or not.
-    pub(super) fn add<F>(&mut self, serve: impl FnOnce(Arc<Activity>) -> F)
+    /// Takes a connection of a peer in, which `serve` serves, whether there is room for it or not.
+    pub(super) fn add<F>(&mut self, peer: Peer, serve: impl FnOnce(Arc<Activity>) -> F)
     where
         F: Future<Output = Ended> + Send + 'static,
     {
-        let activity = Arc::new(Activity::new());
+        let activity = Arc::new(Activity::of(peer));
         let task = self.tasks.spawn(serve(Arc::clone(&activity)));
         self.activities.insert(task.id(), activity);
         self.counted.open(self.len());

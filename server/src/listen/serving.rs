@@ -93,7 +93,10 @@ impl Serving {
         Future = impl Future<Output = Result<Response<Held<Told>>, Infallible>> + Send + use<>,
     > + use<> {
         let router = self.router.clone();
-        service_fn(move |request: Request<Incoming>| {
+        service_fn(move |mut request: Request<Incoming>| {
+            if let Some(peer) = activity.peer() {
+                request.extensions_mut().insert(peer);
+            }
             let under_way = activity.begin(request.version() == Version::HTTP_2);
             let request = request.map(|body| {
                 if body.is_end_stream() {

@@ -29,6 +29,7 @@ type Amounts = Family<Label, Gauge<f64, AtomicU64>>;
 #[derive(Debug)]
 pub(super) struct Books {
     counts: Counts,
+    max_leases: usize,
     survey: Survey,
     top: Vec<ResourceView>,
 }
@@ -40,10 +41,13 @@ impl Books {
         while app.books(|core, now| core.survey(&mut survey, BUDGET, now))? {
             tokio::task::yield_now().await;
         }
-        let (counts, top) =
-            app.books(|core, now| (core.counts(), core.most_wanted(&survey, now)))?;
+        let (counts, max_leases, top) = app.books(|core, now| {
+            let top = core.most_wanted(&survey, now);
+            (core.counts(), core.max_leases(), top)
+        })?;
         Ok(Self {
             counts,
+            max_leases,
             survey,
             top,
         })
@@ -69,6 +73,11 @@ impl Books {
                 "leases",
                 "Leases of all resources together, released ones that are kept for their order included",
                 leases,
+            ),
+            (
+                "leases_most",
+                "The most leases that the books hold; beyond it newcomers get nothing",
+                self.max_leases,
             ),
             (
                 "resources_learning",

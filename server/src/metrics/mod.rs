@@ -5,6 +5,7 @@
 
 mod books;
 mod connections;
+mod limits;
 mod requests;
 
 use std::fmt;
@@ -69,6 +70,7 @@ pub(crate) async fn scrape(app: &App) -> Result<String, Unreadable> {
     books.register(&mut registry, app.about().taken_for_the_first);
     register_document(&mut registry, app);
     register_bound(&mut registry, app);
+    limits::register(&mut registry, app);
     let mut text = String::new();
     text::encode(&mut text, &registry).map_err(Unreadable::Text)?;
     Ok(text)

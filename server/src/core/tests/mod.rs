@@ -10,6 +10,7 @@ mod nodes;
 mod notices;
 mod order;
 mod parts;
+mod renewals;
 mod safety;
 mod shared_bucket;
 mod suppression;

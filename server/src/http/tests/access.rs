@@ -16,7 +16,7 @@ use crate::auth::testing::{EC_PUBLIC, Home, ISSUER, Issuer, RSA_PUBLIC, SECRET, 
 const PAGES: [&str; 4] = ["/", "/docs", "/docs/", "/docs/{file}"];
 
 /// Every route with its method.
-fn routes() -> Vec<(Method, String)> {
+pub(super) fn routes() -> Vec<(Method, String)> {
     let documented = operations().into_iter();
     let documented = documented.map(|Operation { method, path, .. }| (method, path));
     let pages = PAGES.map(|path| (Method::GET, path.to_owned()));

@@ -1,0 +1,254 @@
+//! How much one caller may ask for, and what is served when the server has too much to do.
+
+use std::time::Duration;
+
+use doorman_openapi::paths;
+use serde_json::json;
+use tokio::time::advance;
+
+use super::{access::routes, *};
+use crate::{
+    auth::testing::{Home, Issuer, claims},
+    limits::{Asks, Peer},
+    settings::CallerLimit,
+};
+
+/// A second gives a tenth of a burst.
+fn limit(burst: u32) -> CallerLimit {
+    CallerLimit::Of {
+        rate: (burst / 10).max(1).try_into().unwrap(),
+        burst: burst.try_into().unwrap(),
+    }
+}
+
+fn limited(burst: u32) -> (Arc<App>, Router) {
+    let app = Arc::into_inner(app()).unwrap().limiting(limit(burst));
+    let app = Arc::new(app);
+    (Arc::clone(&app), super::super::router(app))
+}
+
+fn from(peer: &str, mut request: Request<Body>) -> Request<Body> {
+    let peer = Peer::new(peer.parse().unwrap());
+    request.extensions_mut().insert(peer);
+    request
+}
+
+async fn ask(router: &Router, peer: &str, path: &str, body: Value) -> Reply {
+    let request = Request::post(path).header("content-type", "application/json");
+    let request = request.body(body.to_string().into()).unwrap();
+    send(router, from(peer, request)).await
+}
+
+async fn lease(router: &Router, peer: &str, client: &str, resources: &[&str]) -> Reply {
+    let asks = |id: &&str| json!({"resource_id": id, "wants": 1, "has": {"capacity": 1}});
+    let resources: Vec<_> = resources.iter().map(asks).collect();
+    let body = json!({"client_id": client, "resources": resources});
+    ask(router, peer, paths::CAPACITY, body).await
+}
+
+async fn look(router: &Router, peer: &str, path: &str) -> Reply {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    send(router, from(peer, request)).await
+}
+
+const ONE: &str = "192.0.2.1";
+const OTHER: &str = "192.0.2.2";
+
+/// Spends what there is for new leases.
+async fn flood(router: &Router, peer: &str) -> Reply {
+    for number in 0..1_000 {
+        let reply = lease(router, peer, "flood", &[&format!("flood/{number}")]).await;
+        if reply.status != 200 {
+            return reply;
+        }
+    }
+    panic!("nothing limits it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_asks_for_too_much_is_told_when_to_come_again() {
+    let (_, router) = limited(1_000);
+    let refused = flood(&router, ONE).await;
+    let problem = refused.problem(429);
+    assert_eq!(problem.kind, "/problems/too-many-requests");
+    let wait: u64 = refused.header("retry-after").parse().unwrap();
+    assert!((1..=2).contains(&wait), "{wait}");
+    // Others have nothing to do with it.
+    assert_eq!(lease(&router, OTHER, "a", &["db"]).await.status, 200);
+
+    advance(Duration::from_secs(wait)).await;
+    assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_books_know_is_renewed_where_nothing_new_is_leased() {
+    let (_, router) = limited(1_000);
+    assert_eq!(lease(&router, ONE, "a", &["db", "cache"]).await.status, 200);
+    flood(&router, ONE).await.problem(429);
+
+    assert_eq!(lease(&router, ONE, "a", &["db", "cache"]).await.status, 200);
+    // All of these claim to have something.
+    lease(&router, ONE, "b", &["db"]).await.problem(429);
+    lease(&router, ONE, "a", &["other"]).await.problem(429);
+    let mixed = lease(&router, ONE, "a", &["db", "new"]).await.problem(429);
+    assert!(mixed.detail.contains("what is leased is renewed"));
+    // Refused whole.
+    look(&router, OTHER, "/v1/resources/new").await.problem(404);
+
+    let release = json!({"client_id": "a", "resource_ids": ["db"]});
+    let released = ask(&router, ONE, paths::CAPACITY_RELEASE, release).await;
+    assert_eq!(released.status, 200);
+    lease(&router, ONE, "a", &["db"]).await.problem(429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_renews_too_where_nothing_new_is_leased() {
+    let (_, router) = limited(1_000);
+    let body = |id: &str| {
+        let wants = json!([{"priority": 0, "num_clients": 1, "wants": 5}]);
+        let asked = json!([{"resource_id": id, "wants": wants}]);
+        json!({"node_id": "eu", "epoch": 1, "seq": 1, "resources": asked})
+    };
+    let lease = async |id| ask(&router, ONE, paths::SERVER_CAPACITY, body(id)).await;
+    assert_eq!(lease("db").await.status, 200);
+    flood(&router, ONE).await.problem(429);
+    assert_eq!(lease("db").await.status, 200);
+    lease("new").await.problem(429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_and_operators_do_not_lock_each_other_out() {
+    let (_, router) = limited(20_000);
+    for number in 0..9 {
+        let ids: Vec<_> = (0..2_000).map(|it| format!("{number}/{it}")).collect();
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        assert_eq!(lease(&router, ONE, "a", &ids).await.status, 200);
+    }
+    flood(&router, ONE).await.problem(429);
+    let mut looked = 0;
+    while look(&router, ONE, paths::STATUS).await.status == 200 {
+        looked += 1;
+    }
+    assert_eq!(looked, 20);
+    look(&router, ONE, paths::STATUS).await.problem(429);
+    // Rules are asked for by services, with their leases.
+    look(&router, ONE, "/v1/rules?service=a").await;
+    look(&router, ONE, "/v1/rules?service=a").await.problem(429);
+
+    assert_eq!(look(&router, OTHER, paths::STATUS).await.status, 200);
+    for _ in 0..30 {
+        look(&router, OTHER, paths::STATUS).await;
+    }
+    look(&router, OTHER, paths::STATUS).await.problem(429);
+    assert_eq!(lease(&router, OTHER, "a", &["db"]).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_route_has_a_limit_but_for_the_probes() {
+    let (_, router) = limited(1);
+    for (number, (method, path)) in routes().into_iter().enumerate() {
+        let peer = format!("192.0.2.{number}");
+        let call = async || {
+            let body =
+                json!({"client_id": "a", "node_id": "a", "epoch": 1, "seq": 1, "resources": []});
+            let request = Request::builder().method(&method).uri(&path);
+            let request = request.header("content-type", "application/json");
+            let request = request.body(body.to_string().into()).unwrap();
+            send(&router, from(&peer, request)).await
+        };
+        for _ in 0..2 {
+            call().await;
+        }
+        let probe = path == paths::LIVEZ || path == paths::READYZ;
+        let expected = if probe { 200 } else { 429 };
+        assert_eq!(call().await.status, expected, "{method} {path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_with_too_much_to_do_renews_and_leases_nothing_new() {
+    let app = app();
+    let router = super::super::router(Arc::clone(&app));
+    assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
+    let under_way = app
+        .limits()
+        .decisions(None, 100_000, Asks::Renewal, clock::now());
+
+    let refused = lease(&router, ONE, "a", &["db", "new"]).await;
+    assert_eq!(refused.header("retry-after"), "1");
+    let detail = refused.problem(429).detail;
+    assert!(detail.contains("too much to do"), "{detail}");
+    assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
+    let all = json!({"client_id": "a"});
+    let released = ask(&router, ONE, paths::CAPACITY_RELEASE, all).await;
+    assert_eq!(released.status, 200);
+
+    drop(under_way);
+    assert_eq!(lease(&router, ONE, "a", &["new"]).await.status, 200);
+    let scrape = look(&router, ONE, paths::METRICS).await;
+    let text = String::from_utf8(scrape.body).unwrap();
+    let counted = r#"doorman_requests_limited_total{kind="new",limit="server"} 1"#;
+    assert!(text.contains(counted), "{text}");
+}
+
+fn token(subject: &str) -> String {
+    let scope = json!({"scope": "capacity status:read", "sub": subject});
+    Issuer::rs256().sign(&claims(&scope))
+}
+
+async fn with_token(router: &Router, peer: &str, token: &str) -> Reply {
+    let request = Request::get(paths::STATUS).header("authorization", format!("Bearer {token}"));
+    send(router, from(peer, request.body(Body::empty()).unwrap())).await
+}
+
+fn asking(burst: u32) -> (Router, Home) {
+    let home = Home::new().jwks(&[Issuer::rs256().jwk()]);
+    let auth = Arc::new(home.load().unwrap());
+    let app = Arc::into_inner(app()).unwrap();
+    let app = app.asking(Some(auth)).limiting(limit(burst));
+    (super::super::router(Arc::new(app)), home)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_a_token_is_told_apart_by_it_and_not_by_the_address() {
+    let (router, _home) = asking(4_000);
+    let (one, other) = (token("one"), token("other"));
+    for peer in [ONE, OTHER, ONE, OTHER] {
+        assert_eq!(with_token(&router, peer, &one).await.status, 200);
+    }
+    with_token(&router, OTHER, &one).await.problem(429);
+    assert_eq!(with_token(&router, ONE, &other).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_false_tokens_is_not_verified_without_end_and_keeps_nobody_out_who_is_known() {
+    let (router, _home) = asking(10_000);
+    let good = token("one");
+    assert_eq!(with_token(&router, ONE, &good).await.status, 200);
+    let mut refused = 0;
+    loop {
+        let reply = with_token(&router, ONE, &format!("{good}{refused}")).await;
+        if reply.status != 401 {
+            reply.problem(429);
+            break;
+        }
+        refused += 1;
+    }
+    assert_eq!(refused, 99);
+    // None at all costs as much.
+    look(&router, ONE, paths::STATUS).await.problem(429);
+    look(&router, ONE, "/nowhere").await.problem(429);
+    assert_eq!(look(&router, ONE, paths::LIVEZ).await.status, 200);
+    assert_eq!(look(&router, OTHER, paths::STATUS).await.status, 401);
+
+    assert_eq!(with_token(&router, ONE, &good).await.status, 200);
+    // Also when it is to be verified again.
+    for _ in 0..301 {
+        advance(Duration::from_secs(1)).await;
+        for number in 0..11 {
+            with_token(&router, ONE, &format!("{good}x{number}")).await;
+        }
+    }
+    with_token(&router, ONE, &token("two")).await.problem(429);
+    assert_eq!(with_token(&router, ONE, &good).await.status, 200);
+}
