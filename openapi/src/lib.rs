@@ -65,7 +65,7 @@ pub use server_capacity::{
 };
 pub use time::Moment;
 pub use trace::{SpanId, TraceContext, TraceId};
-pub use view::{HolderKind, HolderView, LeasePage, ResourcePage, ResourceView, Status};
+pub use view::{HeldBackBy, HolderKind, HolderView, LeasePage, ResourcePage, ResourceView, Status};
 
 /// The OpenAPI 3.1 document of the control plane, as committed; it is the same as what a server answers at `/openapi.json`.
 pub const OPENAPI_JSON: &str = include_str!("../openapi.json");

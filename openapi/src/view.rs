@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AlgorithmKind, Balance, Band, Capacity, Epoch, NodeId, Probability, ResourceId, Seconds,
-    ServerId,
+    AlgorithmKind, Balance, Band, Capacity, Epoch, NodeId, Probability, ResourceId, SafeCapacity,
+    Seconds, ServerId,
 };
 
 /// A page of live resources, by identifier.
@@ -31,14 +31,33 @@ pub struct ResourceView {
     pub sum_has: f64,
     /// What all holders together want.
     pub sum_wants: f64,
+    /// What nobody holds now; absent where the capacity is not divided, so that nobody has to wait for another's part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub free: Option<f64>,
+    /// The most that the share of one client is now: who wants less gets that. For FAIR_SHARE while more is wanted than there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub fill_level: Option<f64>,
     /// How many clients hold it or wait for it, those behind nodes included.
     pub clients: f64,
     /// Whether the server is still learning what its predecessor leased.
     pub in_learning_mode: bool,
+    /// Seconds until it has learned that; absent when it is not learning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub learning_ends_in: Option<Seconds>,
     /// The template that matched; null when none did.
     pub template: Option<String>,
     /// How it is divided.
     pub algorithm: AlgorithmKind,
+    /// How long a lease lasts.
+    pub lease_length: Seconds,
+    /// How often holders come back; within a second while more is to come for them.
+    pub refresh_interval: Seconds,
+    /// What a holder may use by itself when it has lost its lease; −1: as much as it likes.
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1.0, maximum = 1e15))]
+    pub safe_capacity: SafeCapacity,
     /// What is left in the bucket that all holders share, by what they have reported; for SHARED_BUCKET only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
@@ -76,6 +95,31 @@ pub enum HolderKind {
     Node,
 }
 
+/// What keeps a holder from having what it wants, by the books as they are now.
+///
+/// An answer says `pending` for `learning` and for `others`. Who was refused as `full` is in no list: it is not in the books.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum HeldBackBy {
+    /// It has its share, and wants more.
+    Share,
+    /// Its share is more than it has, and still in the hands of other holders.
+    Others,
+    /// The server is learning what its predecessor leased.
+    Learning,
+    /// The capacity is 0.
+    Blocked,
+    /// It would be granted more, and does not know: it has not come back since.
+    NotRefreshed,
+    /// The bucket that all holders share is empty.
+    Balance,
+    /// All holders admit only a part of what they are asked.
+    Suppressed,
+    /// The server has not written down yet until when the lease lasts, and tells of none that lasts longer than what it has written.
+    Bound,
+}
+
 /// What one holder has of a resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -88,14 +132,27 @@ pub struct HolderView {
     pub priority: i32,
     /// What it wants, of all priorities together.
     pub wants: Capacity,
-    /// The lease last granted.
+    /// What it should have, by what all want now: of a capacity that is divided, its part; else what each holder may have at most, or
+    /// what it wants.
+    pub share: Capacity,
+    /// The lease last granted, while it lasts.
     pub has: Capacity,
+    /// What keeps it from having what it wants; absent when nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub held_back_by: Option<HeldBackBy>,
+    /// The same in a sentence for people, with the numbers that it comes from.
+    pub why: String,
     /// The most it may be using now, by the books: the lease, or an older and larger one that has not ended.
     pub booked: f64,
     /// What it said that it cannot give back at once.
     pub outstanding: Capacity,
     /// The total cost it said that it has admitted; null when it never said.
     pub used: Option<Capacity>,
+    /// Seconds since a request of it was last decided; absent when none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub refreshed_ago: Option<Seconds>,
     /// Seconds until the books take the last of it back.
     pub expires_in: Seconds,
     /// The same as a time of day in Unix seconds, for people.
@@ -140,4 +197,6 @@ pub struct Status {
     pub resources: usize,
     /// How many leases the books hold, of all resources together.
     pub leases: usize,
+    /// The most that they may hold: from then on newcomers get nothing (`full`).
+    pub max_leases: usize,
 }

@@ -13,7 +13,7 @@ use crate::{
     change::Changes,
     clock,
     core::{Core, Granted},
-    http::{Names, Room},
+    http::{Names, Room, Seal},
     limits::Limits,
     metrics::{Connections, Requests},
     reload::InForce,
@@ -35,6 +35,7 @@ pub(crate) struct App {
     requests: Requests,
     connections: Connections,
     room: Room,
+    seal: Seal,
     auth: Option<Arc<Auth>>,
     limits: Limits,
     names: Names,
@@ -66,6 +67,7 @@ impl App {
             requests: Requests::default(),
             connections: Connections::default(),
             room: Room::default(),
+            seal: Seal::default(),
             auth: None,
             limits: Limits::new(CallerLimit::Usual),
             names: Names::Any,
@@ -208,6 +210,16 @@ impl App {
         &self.room
     }
 
+    /// What hides the places of lists in cursors.
+    pub(crate) fn seal(&self) -> &Seal {
+        &self.seal
+    }
+
+    /// Until when a successor will know that leases last: nobody is told of one that ends later.
+    pub(crate) fn bound(&self) -> Moment {
+        self.horizon.safe()
+    }
+
     /// Whether the books can be trusted.
     pub(crate) fn is_sound(&self) -> bool {
         !self.core.is_poisoned()
@@ -241,7 +253,8 @@ impl App {
     }
 
     pub(crate) fn status(&self) -> Result<Status, BooksInDoubt> {
-        let (counts, now) = self.books(|core, now| (core.counts(), now))?;
+        let (counts, max_leases, now) =
+            self.books(|core, now| (core.counts(), core.max_leases(), now))?;
         let about = &self.about;
         let in_force = self.in_force();
         Ok(Status {
@@ -259,6 +272,7 @@ impl App {
             config_error: in_force.error().map(str::to_owned),
             resources: counts.resources,
             leases: counts.leases,
+            max_leases,
         })
     }
 }

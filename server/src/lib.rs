@@ -21,6 +21,7 @@ mod metrics;
 mod notices;
 mod reload;
 mod restart;
+mod rounded;
 mod server;
 mod settings;
 mod sweeper;
@@ -32,6 +33,7 @@ pub use self::{
         UnknownAlgorithm,
     },
     identity::IdentityError,
+    rounded::rounded,
     server::{Server, StartError, Stopped},
     settings::{BaseUrl, CallerLimit, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},
 };

@@ -1,7 +1,7 @@
 //! Answers bent to what they would be without a rule.
 
-use doorman_openapi::{CLOCK_DRIFT, Capacity, HolderView, Moment, Reason, Seconds};
-use doorman_server::core::{Core, Granted};
+use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
+use doorman_server::core::{Core, Granted, Holding};
 
 use super::{Rule, terms::Terms};
 
@@ -21,23 +21,24 @@ pub(super) fn bend(
             granted.lease_length = Seconds::saturating(granted.lease_length.get() * CLOCK_DRIFT);
         }
         Some(Rule::Granting | Rule::Cuts) => {
-            let Some((holders, _)) = core.holders(&granted.resource_id, 0, 100, now, 0) else {
+            let id = &granted.resource_id;
+            let Ok(page) = core.holders(id, None, 100, &|_| true, now) else {
                 return;
             };
-            let Some(own) = holders.iter().position(|view| view.client_id == holder) else {
+            let holders = page.holdings;
+            let Some(own) = holders.iter().position(|it| it.id == holder) else {
                 return;
             };
             let amount = if without == Some(Rule::Cuts) {
-                let others =
-                    holders.iter().map(|view| view.booked).sum::<f64>() - holders[own].booked;
+                let others = holders.iter().map(|it| it.booked).sum::<f64>() - holders[own].booked;
                 granted
                     .capacity
                     .get()
                     .min((terms.capacity - others).max(0.0))
             } else {
-                let demand = |view: &HolderView| {
-                    let clients = view.bands.iter().map(|band| band.num_clients.get() as f64);
-                    (clients.sum::<f64>().max(1.0), view.wants.get())
+                let demand = |it: &Holding| {
+                    let clients = it.bands.iter().map(|band| band.num_clients.get() as f64);
+                    (clients.sum::<f64>().max(1.0), it.wants)
                 };
                 let demands: Vec<_> = holders.iter().map(demand).collect();
                 granted.capacity.get().max(terms.shares(&demands)[own])

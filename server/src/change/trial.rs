@@ -16,7 +16,7 @@ const MOST_PASSED: usize = 100_000;
 /// The most globs that are compared with identifiers for it, so that many templates and many resources are no hour of work.
 const MOST_COMPARED: usize = 10_000_000;
 /// How many resources are taken from the books at a time.
-const PAGE: usize = 256;
+const PAGE: usize = 64;
 
 /// What leads from one document to another, and what that means for live resources. Who is bound is told of its own alone: neither what
 /// is odd elsewhere in the document, nor how many resources others have, but for very many.
@@ -53,24 +53,25 @@ pub(super) fn account(
     let mut passed: usize = 0;
     let mut after: Option<ResourceId> = None;
     loop {
-        let page = app.books(|core, now| core.resources("", after.as_ref(), PAGE, now))?;
-        let Some(last) = page.last() else {
-            return Ok(account);
-        };
-        after = Some(last.resource_id.clone());
-        if passed >= MOST_PASSED {
+        let all = |_: &ResourceId| true;
+        let page = app.books(|core, now| core.resources("", after.as_ref(), PAGE, &all, now))?;
+        if passed >= MOST_PASSED && !page.resources.is_empty() {
             account.looked_at_all = false;
             return Ok(account);
         }
-        passed = passed.saturating_add(page.len());
+        passed = passed.saturating_add(page.resources.len());
         let own = |it: &ResourceView| bounds.allow_resource(it.resource_id.as_str());
-        for resource in page.into_iter().filter(own) {
+        for resource in page.resources.into_iter().filter(own) {
             if looked_at >= most {
                 account.looked_at_all = false;
                 return Ok(account);
             }
             looked_at = looked_at.saturating_add(1);
             consider(&mut account, old, new, resource);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(account);
         }
     }
 }

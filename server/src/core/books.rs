@@ -2,14 +2,17 @@
 
 mod counts;
 mod handover;
+mod holders;
 mod reload;
 mod renewals;
 mod requests;
 mod survey;
 mod views;
 
+pub use holders::{HolderPage, Place, Unlisted};
 pub use renewals::Renews;
 pub use survey::Survey;
+pub use views::ResourcePart;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -46,6 +49,8 @@ pub struct Core {
     /// The same, found in one step. Identifiers come from clients: hashed with a seed of this process.
     keys: SteadyMap<ResourceId, u32, foldhash::quality::RandomState>,
     live: Slab<Live>,
+    /// How many resources came so far.
+    came: u64,
     holders: Holders,
     /// How often the document was replaced: terms of an older one are replaced when their resource is next asked for.
     generation: u64,
@@ -59,6 +64,8 @@ pub struct Core {
 #[derive(Debug)]
 struct Live {
     id: ResourceId,
+    /// Tells it from one of the same name that was forgotten: the places of its holders mean nothing in this one.
+    life: u64,
     resource: Resource,
     /// Of which document its terms are.
     generation: u64,
@@ -85,6 +92,7 @@ impl Core {
             by_id: BTreeMap::new(),
             keys: SteadyMap::default(),
             live: Slab::new(),
+            came: 0,
             holders: Holders::default(),
             generation: 0,
             ends: Alarms::default(),
@@ -239,8 +247,10 @@ impl Core {
             Predecessor::Until(_) | Predecessor::None => None,
         };
         let resource = Resource::new(terms, learning_until, predecessor, now);
+        self.came = self.came.saturating_add(1);
         let live = Live {
             id: id.clone(),
+            life: self.came,
             resource,
             generation: self.generation,
             alarm: Moment::NEVER,

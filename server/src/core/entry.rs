@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use doorman_openapi::{
-    Band, Capacity, ClientCount, HolderKind, HolderView, Moment, Reason, Seconds,
-};
+use doorman_openapi::{Band, Capacity, ClientCount, Moment, Reason};
 use smallvec::SmallVec;
 
 use super::{
@@ -146,34 +144,6 @@ impl Entry {
     /// Whether it is only kept for its order.
     pub(super) fn is_released(&self) -> bool {
         self.bands.is_empty()
-    }
-
-    /// What operators see of it.
-    pub(super) fn view(
-        &self,
-        kind: HolderKind,
-        client_id: String,
-        now: Moment,
-        unix_now: u64,
-    ) -> HolderView {
-        let bands = self.bands();
-        let expires_in = Seconds::from(self.booking.last_end().since(now));
-        HolderView {
-            client_id,
-            kind,
-            priority: bands.first().map_or(0, |band| band.priority),
-            wants: Capacity::saturating(bands.iter().map(|band| band.wants.get()).sum()),
-            has: Capacity::saturating(self.booking.lease(now).map_or(0.0, |lease| lease.amount)),
-            booked: self.booking.at(now),
-            outstanding: self.outstanding,
-            used: self.used,
-            expires_in,
-            expiry_time: unix_now.saturating_add(expires_in.get() as u64),
-            bands: match kind {
-                HolderKind::Client => Vec::new(),
-                HolderKind::Node => bands,
-            },
-        }
     }
 }
 

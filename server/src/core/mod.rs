@@ -22,7 +22,9 @@ mod entries;
 mod entry;
 mod granted;
 mod handover;
+mod held_back;
 mod holders;
+mod holding;
 mod order;
 mod recent_demand;
 mod resource;
@@ -31,12 +33,14 @@ mod steady_map;
 mod sums;
 mod terms;
 mod undivided;
+mod why;
 
-pub use books::{Core, Renews, Survey};
+pub use books::{Core, HolderPage, Place, Renews, ResourcePart, Survey, Unlisted};
 pub use granted::Granted;
 pub use handover::{
     DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord, UndividedRecord,
 };
+pub use holding::Holding;
 pub use undivided::Feedback;
 
 use doorman_openapi::{ClientId, Moment, NodeId, ResourceId};

@@ -1,10 +1,11 @@
 //! One resource: its books, and the decision what a holder gets.
 
 mod handover;
+mod holdings;
 
-use doorman_openapi::{
-    Band, CLOCK_DRIFT, Capacity, HolderKind, HolderView, Moment, Reason, Seconds,
-};
+pub(super) use self::holdings::Standpoint;
+
+use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
 
 use super::{
     alarms::Alarms,
@@ -349,24 +350,6 @@ impl Resource {
     /// As much of [`Self::expire`] as a request can pay for.
     pub(super) fn expire_some(&mut self, now: Moment, gone: impl FnMut(HolderKey)) {
         self.expire(now, ENDS_PER_REQUEST, gone);
-    }
-
-    /// The slots from one on, each with its holder if there is one.
-    pub(super) fn holders<'a>(
-        &'a self,
-        from: u32,
-        now: Moment,
-        unix_now: u64,
-        name: impl Fn(HolderKey) -> Option<(HolderKind, String)> + 'a,
-    ) -> impl Iterator<Item = (u32, Option<HolderView>)> + 'a {
-        self.entries.slots_from(from).map(move |(slot, entry)| {
-            let holder = entry.filter(|entry| !entry.is_released());
-            let view = holder.and_then(|entry| {
-                let (kind, id) = name(entry.holder)?;
-                Some(entry.view(kind, id, now, unix_now))
-            });
-            (slot, view)
-        })
     }
 
     fn forget(&mut self, holder: HolderKey, now: Moment) {

@@ -76,7 +76,8 @@ async fn get_discovery(State(app): State<Arc<App>>, NoQuery: NoQuery) -> Fresh<D
                 "config_source": "built-in",
                 "config_version": "8d1f0c2ab34e5f67",
                 "resources": 1,
-                "leases": 3
+                "leases": 3,
+                "max_leases": 1000000
             })
         ),
         OfAQuery,

@@ -3,7 +3,8 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use doorman_openapi::ResourceId;
 
-use super::{query::bad, refusal::Refusal};
+use super::{query::bad, refusal::Refusal, seal::Seal};
+use crate::core::Place;
 
 /// What a cursor of each list begins with, so that one list does not take the other's.
 const RESOURCES: u8 = b'r';
@@ -31,22 +32,24 @@ pub(crate) fn read_resource(
     })
 }
 
-/// The cursor of the page of a resource's leases that begins at this position.
-pub(crate) fn at_lease(id: &ResourceId, position: u64) -> String {
+/// The cursor of the page of a resource's leases that begins at this place.
+pub(crate) fn at_lease(seal: &Seal, id: &ResourceId, place: Place) -> String {
     let mut bytes = vec![LEASES];
-    bytes.extend_from_slice(&position.to_be_bytes());
-    bytes.extend_from_slice(id.as_str().as_bytes());
+    bytes.extend_from_slice(&seal.close(id.as_str(), place));
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// Reads a cursor of the list of a resource's leases; `None`, or nothing in it, is the first page.
 ///
 /// # Errors
-/// 400 when it is not a cursor of that list.
-pub(crate) fn read_lease(cursor: Option<&str>, id: &ResourceId) -> Result<Option<u64>, Refusal> {
+/// 400 when it is not a cursor of that list, and of this start of the server: the next one's books have other places.
+pub(crate) fn read_lease(
+    seal: &Seal,
+    cursor: Option<&str>,
+    id: &ResourceId,
+) -> Result<Option<Place>, Refusal> {
     read(cursor, |bytes| {
-        let (position, of) = bytes.strip_prefix(&[LEASES])?.split_first_chunk()?;
-        (of == id.as_str().as_bytes()).then(|| u64::from_be_bytes(*position))
+        seal.open(id.as_str(), bytes.strip_prefix(&[LEASES])?)
     })
 }
 
@@ -61,7 +64,8 @@ fn read<T>(
     match bytes.and_then(|bytes| take(&bytes)) {
         Some(taken) => Ok(Some(taken)),
         None => Err(bad(
-            "`cursor` in the query must be the `next_cursor` of a page of this list",
+            "`cursor` in the query must be the `next_cursor` of a page of this list, from this start of the server: begin again \
+             without it",
         )),
     }
 }
@@ -69,6 +73,8 @@ fn read<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PLACE: Place = Place { life: 3, slot: 7 };
 
     fn id(text: &str) -> ResourceId {
         ResourceId::new(text).unwrap()
@@ -87,8 +93,10 @@ mod tests {
             Ok(Some(id("tenant/ü?&")))
         );
 
-        let cursor = at_lease(&id("db"), u64::MAX);
-        assert_eq!(read_lease(Some(&cursor), &id("db")), Ok(Some(u64::MAX)));
+        let seal = Seal::default();
+        let cursor = at_lease(&seal, &id("db"), PLACE);
+        let read = read_lease(&seal, Some(&cursor), &id("db"));
+        assert_eq!(read, Ok(Some(PLACE)));
 
         assert_eq!(read_resource(None, ""), Ok(None));
         assert_eq!(read_resource(Some(""), ""), Ok(None));
@@ -97,14 +105,16 @@ mod tests {
     #[test]
     fn cursors_are_good_only_for_their_own_list() {
         let resource = after_resource(&id("db"));
-        let lease = at_lease(&id("db"), 7);
+        let seal = Seal::default();
+        let lease = at_lease(&seal, &id("db"), PLACE);
+        let read_lease = |cursor: Option<&str>, of: &str| read_lease(&seal, cursor, &id(of));
         assert!(read_resource(Some(&resource), "tenant/").is_err());
         assert!(read_resource(Some(&lease), "").is_err());
-        assert!(read_lease(Some(&resource), &id("db")).is_err());
-        assert!(read_lease(Some(&lease), &id("db2")).is_err());
+        assert!(read_lease(Some(&resource), "db").is_err());
+        assert!(read_lease(Some(&lease), "db2").is_err());
         for bad in ["x", "!!!!", "cg", "bGE", "cgA", "c mRi"] {
             assert!(read_resource(Some(bad), "").is_err(), "{bad}");
-            assert!(read_lease(Some(bad), &id("db")).is_err(), "{bad}");
+            assert!(read_lease(Some(bad), "db").is_err(), "{bad}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A request walks `mod` (the router) → `access` (who asks, and may it call this; `names`: is it for us; `toll`: what does it cost, and
 //! can its caller pay) → `extract` (`media`, `body`, `read`, `query`:
-//! untrusted bytes to checked values) → a handler (`capacity`, `server_capacity`, `resources`, `templates`, `rules`, `rule`, `history`,
+//! untrusted bytes to checked values) → a handler (`capacity`, `server_capacity`, `resources`, `holders`, `templates`, `rules`, `rule`, `history`,
 //! `about`, `probes`, `metrics`) → `permit` (may it do this to that) → the books → `leases`, `reply` or
 //! `conditional` →
 //! `answers` (the room for what clients have yet to take), or `refusal` when anything is wrong on the way. Every handler is registered
@@ -22,6 +22,7 @@ mod document;
 mod extract;
 mod failures;
 mod history;
+mod holders;
 mod json;
 mod leases;
 mod media;
@@ -36,6 +37,7 @@ mod reply;
 mod resources;
 mod rule;
 mod rules;
+mod seal;
 mod server_capacity;
 mod shapes;
 mod templates;
@@ -60,7 +62,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use self::{answers::Answers, refusal::Refusal};
-pub(crate) use self::{body::Room, names::Names};
+pub(crate) use self::{body::Room, names::Names, seal::Seal};
 use crate::{
     app::{App, BooksInDoubt},
     auth::Caller,
@@ -108,6 +110,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(server_capacity::routes())
         .merge(about::routes())
         .merge(resources::routes())
+        .merge(holders::routes())
         .merge(templates::routes())
         .merge(rules::routes())
         .merge(rule::routes())

@@ -55,6 +55,18 @@ pub(super) fn resource(id: &ResourceId, bounds: &Bounds) -> Result<(), Refusal> 
     Err(challenge::bounds(detail, Vec::new()))
 }
 
+/// Checks one client, or node, against the bounds of a caller.
+///
+/// # Errors
+/// 403 that names it. Nothing depends on whether there is such a client.
+pub(super) fn client(name: &str, bounds: &Bounds) -> Result<(), Refusal> {
+    if bounds.allow_client(name) {
+        return Ok(());
+    }
+    let detail = format!("the token does not allow the client `{name}`");
+    Err(challenge::bounds(detail, Vec::new()))
+}
+
 /// Checks one service against the bounds of a caller.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What operators look at: the live resources, and who holds them.
+//! What operators look at: the live resources.
 //!
 //! A resource is live while somebody holds it or waits for it; the books forget it afterwards, so a resource that a template matches
 //! but nobody uses is not found. Lists come in pages from the first day on: adding pages later would break who reads them.
@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use axum::{extract::State, http::Uri};
-use doorman_openapi::{LeasePage, ProblemType, ResourceId, ResourcePage, ResourceView, paths};
+use doorman_openapi::{ProblemType, ResourceId, ResourcePage, ResourceView, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -18,16 +18,15 @@ use super::{
     refusal::Refusal,
     reply::Fresh,
 };
-use crate::{app::App, auth::Caller, clock};
+use crate::{app::App, auth::Caller};
 
-/// How many resources are looked at, at least, each time the books are taken for one whose token is bound to some.
-const PART: usize = 256;
+/// How many resources are looked at each time the books are taken.
+const PART: usize = 64;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(list_resources))
         .routes(routes!(get_resource))
-        .routes(routes!(list_leases))
 }
 
 /// List the live resources
@@ -53,10 +52,14 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
                     "capacity": 1000,
                     "sum_has": 50,
                     "sum_wants": 50,
+                    "free": 950,
                     "clients": 1,
                     "in_learning_mode": false,
                     "template": "*",
-                    "algorithm": "FAIR_SHARE"
+                    "algorithm": "FAIR_SHARE",
+                    "lease_length": 60,
+                    "refresh_interval": 5,
+                    "safe_capacity": 1000
                 }],
                 "next_cursor": "cmRi"
             })
@@ -76,22 +79,18 @@ async fn list_resources(
     let mut after = cursor::read_resource(cursor.as_deref(), &prefix)?;
 
     // One more than the page holds tells whether there is another page. Whose token is bound to some resources is told of no others,
-    // not even by a cursor: so the books are gone through until the page is full, a part at a time. A part is never small then, as
-    // each takes the books from those who lease.
+    // not even by a cursor: so the books are gone through until the page is full. They are so a part at a time, for those who lease.
     let most = limit.saturating_add(1);
-    let at_a_time = match caller.bounds().resources {
-        None => most,
-        Some(_) => most.max(PART),
-    };
+    let may = |id: &ResourceId| caller.bounds().allow_resource(id.as_str());
     let mut resources = Vec::new();
-    while resources.len() < most {
-        let mut part =
-            app.books(|core, now| core.resources(&prefix, after.as_ref(), at_a_time, now))?;
-        let is_last = part.len() < at_a_time;
-        after = part.last().map(|last| last.resource_id.clone());
-        part.retain(|it| caller.bounds().allow_resource(it.resource_id.as_str()));
-        resources.append(&mut part);
-        if is_last {
+    loop {
+        let left = most.saturating_sub(resources.len());
+        let mut part = app.books(|core, now| {
+            core.resources(&prefix, after.as_ref(), left.min(PART), &may, now)
+        })?;
+        resources.append(&mut part.resources);
+        after = part.next;
+        if after.is_none() || resources.len() >= most {
             break;
         }
         tokio::task::yield_now().await;
@@ -128,10 +127,14 @@ async fn list_resources(
                 "capacity": 1000,
                 "sum_has": 50,
                 "sum_wants": 50,
+                "free": 950,
                 "clients": 1,
                 "in_learning_mode": false,
                 "template": "*",
-                "algorithm": "FAIR_SHARE"
+                "algorithm": "FAIR_SHARE",
+                "lease_length": 60,
+                "refresh_interval": 5,
+                "safe_capacity": 1000
             })
         ),
         OfAQuery,
@@ -151,68 +154,7 @@ async fn get_resource(
         .ok_or_else(|| not_live(&id))
 }
 
-/// List who holds a resource
-///
-/// A page with a `next_cursor` may hold fewer than `limit`, or none, where many holders have gone, or a token is bound to some clients:
-/// the list ends where there is no `next_cursor`.
-///
-/// The example answers after that of `lease_capacity` has been sent.
-#[utoipa::path(
-    get,
-    path = paths::RESOURCE_LEASES,
-    tag = "views",
-    params(
-        ("resource_id" = ResourceId, Path, description = "Percent-encoded, slashes too: `tenant%2Facme`", example = "db"),
-        ("limit" = inline(Option<u32>), Query, nullable = false, minimum = 1, description = "The most holders of a page: 50 when absent; what is above 1000 counts as 1000", example = 50),
-        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the page before")
-    ),
-    responses(
-        (
-            status = OK,
-            description = "A page of the resource's holders",
-            body = LeasePage,
-            example = json!({
-                "leases": [{
-                    "client_id": "shop-1",
-                    "kind": "client",
-                    "priority": 0,
-                    "wants": 50,
-                    "has": 50,
-                    "booked": 50,
-                    "outstanding": 0,
-                    "used": null,
-                    "expires_in": 61.2,
-                    "expiry_time": 1795123456
-                }]
-            })
-        ),
-        OfAQuery,
-        NotFound,
-        Unavailable
-    )
-)]
-async fn list_leases(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Named(id): Named,
-    uri: Uri,
-) -> Result<Fresh<LeasePage>, Refusal> {
-    permit::resource(&id, caller.bounds())?;
-    let [limit, cursor] = Query::read(&uri, ["limit", "cursor"])?.into_values();
-    let limit = query::limit(limit.as_deref())?;
-    let from = cursor::read_lease(cursor.as_deref(), &id)?.unwrap_or(0);
-    let (mut leases, next) = app
-        .books(|core, now| core.holders(&id, from, limit, now, clock::unix_seconds()))?
-        .ok_or_else(|| not_live(&id))?;
-    leases.retain(|it| caller.bounds().allow_client(&it.client_id));
-    let next_cursor = next.map(|position| cursor::at_lease(&id, position));
-    Ok(Fresh::new(LeasePage {
-        leases,
-        next_cursor,
-    }))
-}
-
-fn not_live(id: &ResourceId) -> Refusal {
+pub(super) fn not_live(id: &ResourceId) -> Refusal {
     Refusal::new(
         ProblemType::NotFound,
         format!("nobody holds `{id}` or waits for it"),

@@ -83,7 +83,8 @@ impl Horizon {
             .collect()
     }
 
-    fn safe(&self) -> Moment {
+    /// What is safe on the disk: nobody is told of a lease that ends later.
+    pub(crate) fn safe(&self) -> Moment {
         *self.safe.borrow()
     }
 

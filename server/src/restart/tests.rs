@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use doorman_openapi::{CapacityRequest, Reason};
+use doorman_openapi::{CapacityRequest, Reason, ResourceId};
 use tempfile::TempDir;
 
 use super::{slot::newest, *};
@@ -34,6 +34,10 @@ fn ask(started: &mut Started, resource: &str, now: Moment) -> Vec<Granted> {
     );
     let request: CapacityRequest = serde_json::from_str(&request).unwrap();
     started.core.refresh_client(&request, now)
+}
+
+fn db() -> ResourceId {
+    ResourceId::new("db").unwrap()
 }
 
 /// What is on the disk.
@@ -87,9 +91,9 @@ async fn starts_that_grant_nothing_leave_the_bound_where_it_is() {
         // What a holder says it has of the server before is kept for it until then.
         let kept = ask(&mut started, "db", now).remove(0);
         assert_eq!((kept.capacity.get(), kept.reason), (5.0, Reason::Granted));
-        let view = started.core.resources("", None, 1, now).remove(0);
+        let view = started.core.resource(&db(), now).unwrap();
         assert!(view.in_learning_mode);
-        let view = started.core.resources("", None, 1, first.ends).remove(0);
+        let view = started.core.resource(&db(), first.ends).unwrap();
         assert!(!view.in_learning_mode);
     }
 }
@@ -133,13 +137,7 @@ async fn a_server_that_stops_while_it_learns_leaves_the_rest_of_it_to_the_next()
     drop(second);
     let third = start(home.path());
     assert_eq!(third.core.counts().leases, 1);
-    let learns = |at| {
-        third
-            .core
-            .resources("", None, 1, at)
-            .remove(0)
-            .in_learning_mode
-    };
+    let learns = |at| third.core.resource(&db(), at).unwrap().in_learning_mode;
     assert!(learns(clock::now()) && !learns(ends));
     assert_eq!(bound(home.path()).ends, ends);
 }

@@ -61,6 +61,12 @@ impl Rule {
         .sum()
     }
 
+    /// How much one client gets at most, by FAIR_SHARE while not all get what they want.
+    pub(super) fn fill_level(&self, demands: &Demands) -> Option<f64> {
+        let is_filled = self.kind == AlgorithmKind::FairShare && !self.fits(demands);
+        is_filled.then(|| demands.water_level(self.capacity))
+    }
+
     /// As much of an amount as there are whole steps in it.
     pub(super) fn round_down(&self, amount: f64) -> f64 {
         if self.granularity > 0.0 {

@@ -182,7 +182,7 @@ impl Core {
     }
 
     /// How many resources of a request are decided in one part: fewer where each has to be sought among many templates.
-    fn part(&self) -> usize {
+    pub(super) fn part(&self) -> usize {
         let templates = self.document.templates().len();
         (MOST * TEMPLATES / TEMPLATES.saturating_add(templates)).max(1)
     }

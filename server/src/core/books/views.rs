@@ -1,37 +1,64 @@
-//! What operators see of the books.
+//! What operators see of the resources.
 
 use std::ops::Bound;
 
-use doorman_openapi::{HolderView, Moment, ResourceId, ResourceView};
+use doorman_openapi::{Moment, ResourceId, ResourceView, Seconds};
 
-use super::{Core, Feedback, HolderKey, Live};
+use super::{Core, Live};
 
 const SHARES_BELOW_ONE: &str = "an equal share comes to less than one request a refresh interval: SHARED_BUCKET or SUPPRESSION \
      hold so many clients to so small a rate better";
 
-/// How many places of the books one page of holders looks at: most of them may be empty, after many holders have gone.
-const PLACES_A_PAGE: usize = 4096;
+/// How many resources are passed over in one part at most, because they may not be seen.
+const PASSED_A_PART: usize = 1024;
+
+/// Some live resources.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourcePart {
+    /// The resources: none, maybe, although others follow.
+    pub resources: Vec<ResourceView>,
+    /// After which to go on; `None` when none follows.
+    pub next: Option<ResourceId>,
+}
 
 impl Core {
-    /// Live resources whose identifier starts with `prefix`, in order, after `after`.
+    /// Live resources whose identifier starts with `prefix`, in order, after `after`: `limit` at most, of those that `may` be seen. It
+    /// looks at a bounded number of them, so that nobody waits long for the books.
     #[must_use]
     pub fn resources(
         &self,
         prefix: &str,
         after: Option<&ResourceId>,
         limit: usize,
+        may: &dyn Fn(&ResourceId) -> bool,
         now: Moment,
-    ) -> Vec<ResourceView> {
+    ) -> ResourcePart {
         let from = match after {
             Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
             _ => Bound::Included(prefix),
         };
-        self.by_id
-            .range::<str, _>((from, Bound::Unbounded))
-            .take_while(|(id, _)| id.as_str().starts_with(prefix))
-            .filter_map(|(_, key)| self.view(*key, now))
-            .take(limit)
-            .collect()
+        // What has to be sought anew among many templates costs more.
+        let limit = limit.min(self.part());
+        let mut resources = Vec::new();
+        let mut last: Option<&ResourceId> = None;
+        let range = self.by_id.range::<str, _>((from, Bound::Unbounded));
+        let listed = range.take_while(|(id, _)| id.as_str().starts_with(prefix));
+        for (seen, (id, key)) in listed.enumerate() {
+            if resources.len() >= limit || seen >= PASSED_A_PART {
+                return ResourcePart {
+                    resources,
+                    next: last.cloned(),
+                };
+            }
+            if may(id) {
+                resources.extend(self.view(*key, now));
+            }
+            last = Some(id);
+        }
+        ResourcePart {
+            resources,
+            next: None,
+        }
     }
 
     /// One live resource; `None` when nobody holds it, waits for it, or gave it back less than a lease length ago.
@@ -40,69 +67,35 @@ impl Core {
         self.view(*self.keys.get(id)?, now)
     }
 
-    /// The holders of a live resource, in an order that does not change while they stay, from position `from` on, with the position of
-    /// the next page if there may be more. A page looks at a bounded number of places, so that nobody waits long for the books: where
-    /// many holders have gone it may hold few, or none, although others follow.
-    ///
-    /// `unix_now` is the wall clock in Unix seconds, for the ends that people read.
-    #[must_use]
-    pub fn holders(
-        &self,
-        id: &ResourceId,
-        from: u64,
-        limit: usize,
-        now: Moment,
-        unix_now: u64,
-    ) -> Option<(Vec<HolderView>, Option<u64>)> {
-        let live = self.live.get(*self.keys.get(id)? as usize)?;
-        let name = |key: HolderKey| {
-            self.holders
-                .id(key)
-                .map(|id| (id.kind(), id.as_str().to_owned()))
-        };
-        let Ok(from) = u32::try_from(from) else {
-            return Some((Vec::new(), None));
-        };
-        let places = live.resource.holders(from, now, unix_now, name);
-        let mut page = Vec::new();
-        for (seen, (slot, holder)) in places.enumerate() {
-            if seen >= PLACES_A_PAGE || holder.is_some() && page.len() >= limit {
-                return Some((page, Some(u64::from(slot))));
-            }
-            page.extend(holder);
-        }
-        Some((page, None))
-    }
-
     pub(super) fn view(&self, key: u32, now: Moment) -> Option<ResourceView> {
         let live = self.live.get(key as usize)?;
         let Live { id, resource, .. } = live;
-        let newer = self.newer_terms(live);
-        let (terms, learning_until) = match &newer {
-            Some((terms, learning_until)) => (terms, *learning_until),
-            None => (resource.terms(), resource.learning_until()),
-        };
-        let feedback = match newer {
-            None => resource.feedback(now),
-            // It is told as soon as the resource is next asked for.
-            Some(_) => Feedback::None,
-        };
-        Some(ResourceView {
-            resource_id: id.clone(),
-            capacity: terms.template().map(|template| template.capacity()),
-            sum_has: resource.sum_has(),
-            sum_wants: resource.sum_wants(),
-            clients: resource.clients(),
-            in_learning_mode: now < learning_until,
-            template: terms
-                .template()
-                .map(|template| template.identifier_glob().to_owned()),
-            algorithm: terms.rule().kind,
-            balance: feedback.balance(),
-            admission_probability: feedback.admission_probability(),
-            warning: terms
-                .splits_below_one(resource.clients())
-                .then(|| SHARES_BELOW_ONE.to_owned()),
-        })
+        let clients = resource.clients();
+        Some(self.on_the_newest_terms(live, now, |on| {
+            let terms = on.terms;
+            let template = terms.template();
+            let learning = (now < on.learning_until).then(|| on.learning_until.since(now));
+            ResourceView {
+                resource_id: id.clone(),
+                capacity: template.map(|template| template.capacity()),
+                sum_has: resource.sum_has(),
+                sum_wants: resource.sum_wants(),
+                free: resource.free(terms),
+                fill_level: resource.fill_level(terms),
+                clients,
+                in_learning_mode: learning.is_some(),
+                learning_ends_in: learning.map(Seconds::from),
+                template: template.map(|template| template.identifier_glob().to_owned()),
+                algorithm: terms.rule().kind,
+                lease_length: terms.algorithm().lease_length,
+                refresh_interval: terms.algorithm().refresh_interval,
+                safe_capacity: terms.safe_capacity(clients),
+                balance: on.feedback.balance(),
+                admission_probability: on.feedback.admission_probability(),
+                warning: terms
+                    .splits_below_one(clients)
+                    .then(|| SHARES_BELOW_ONE.to_owned()),
+            }
+        }))
     }
 }

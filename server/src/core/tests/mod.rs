@@ -4,6 +4,8 @@ mod bound;
 mod cuts;
 mod exactness;
 mod handover;
+mod held_back;
+mod holders;
 mod learning;
 mod leasing;
 mod nodes;
@@ -19,8 +21,8 @@ use std::sync::Arc;
 
 use doorman_config::Document;
 use doorman_openapi::{
-    Capacity, CapacityRequest, ClientId, Held, Moment, ReleaseRequest, ResourceId, ResourceRequest,
-    ResourceView, Seq,
+    Capacity, CapacityRequest, ClientId, Held, HolderView, Moment, ReleaseRequest, ResourceId,
+    ResourceRequest, ResourceView, Seq,
 };
 
 use super::{Core, Granted, Notice, Notices, Predecessor, Settings, Unmatched};
@@ -91,6 +93,39 @@ impl World {
             resource_ids: None,
         };
         self.core.release_client(&release, self.now);
+    }
+
+    /// All live resources whose identifier begins so, as operators see them.
+    pub(super) fn resources(&self, prefix: &str) -> Vec<ResourceView> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let part = self
+                .core
+                .resources(prefix, after.as_ref(), 1000, &|_| true, self.now);
+            all.extend(part.resources);
+            after = part.next;
+            if after.is_none() {
+                return all;
+            }
+        }
+    }
+
+    /// The first holders of `db`, as operators see them; none when nobody holds it.
+    pub(super) fn holders(&self) -> Vec<HolderView> {
+        let page = self.core.holders(&db(), None, 1000, &|_| true, self.now);
+        let Ok(page) = page else { return Vec::new() };
+        let resource = page.resource;
+        let views = page.holdings.into_iter();
+        views
+            .map(|holding| holding.into_view(&resource, 1000))
+            .collect()
+    }
+
+    /// One of them.
+    #[track_caller]
+    pub(super) fn holder(&self, client: &str) -> HolderView {
+        let mut holders = self.holders().into_iter();
+        holders.find(|it| it.client_id == client).unwrap()
     }
 
     /// `db`, as operators see it.

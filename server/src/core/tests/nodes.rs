@@ -109,8 +109,7 @@ fn bands_beyond_what_the_books_keep_are_merged_and_none_is_lost() {
             .get(),
         1000.0
     );
-    let (holders, _) = world.core.holders(&db(), 0, 10, world.now, 0).unwrap();
-    assert_eq!(holders[0].bands.len(), 32);
+    assert_eq!(world.holders()[0].bands.len(), 32);
     assert_eq!(world.view().unwrap().clients, 1000.0);
 }
 

@@ -81,7 +81,7 @@ fn many_leases_come_back_in_parts() {
         let release = release("a", listed.then(|| ids.collect()));
 
         let held = |world: &World| {
-            let views = world.core.resources("r/", None, MANY, world.now);
+            let views = world.resources("r/");
             views.iter().filter(|view| view.sum_has > 0.0).count()
         };
         let (mut from, mut left) = (Some(0), MANY);

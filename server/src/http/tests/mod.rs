@@ -2,8 +2,10 @@
 
 mod access;
 mod bodies;
+mod cursors;
 mod docs;
 mod documents;
+mod holders;
 mod leases;
 mod limits;
 mod metrics;
@@ -44,14 +46,21 @@ fn app() -> Arc<App> {
     app_with(Document::built_in())
 }
 
+const SETTINGS: core::Settings = core::Settings {
+    max_leases: 1_000_000,
+    unmatched: Unmatched::Grant,
+    predecessor: Predecessor::None,
+};
+
 /// A fresh server with this document.
 fn app_with(document: Document) -> Arc<App> {
+    // All leases are covered, as if a disk had taken everything.
+    app_of(document, SETTINGS, Moment::NEVER)
+}
+
+/// A fresh server that has written down that leases last until `bound`, and writes no more.
+fn app_of(document: Document, settings: core::Settings, bound: Moment) -> Arc<App> {
     let document = Arc::new(document);
-    let settings = core::Settings {
-        max_leases: 1_000_000,
-        unmatched: Unmatched::Grant,
-        predecessor: Predecessor::None,
-    };
     let core = Core::new(Arc::clone(&document), settings, clock::now());
     let about = About {
         server_id: ServerId::new("host-a:7300").unwrap(),
@@ -61,8 +70,7 @@ fn app_with(document: Document) -> Arc<App> {
         config_source: "built-in".to_owned(),
         taken_for_the_first: false,
     };
-    // All leases are covered, as if a disk had taken everything.
-    let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));
+    let horizon = Arc::new(Horizon::new(bound, 0));
     Arc::new(App::new(core, horizon, InForce::new(document), about))
 }
 

@@ -248,10 +248,8 @@ async fn a_tenant_sees_only_its_own() {
             .status,
         200
     );
-    let shared = tenants
-        .get(&tenant_a(), "/v1/resources/shared/leases")
-        .await
-        .json();
+    let leases_of_shared = "/v1/resources/shared/leases";
+    let shared = tenants.get(&tenant_a(), leases_of_shared).await.json();
     let holders: Vec<_> = shared["leases"]
         .as_array()
         .unwrap()
@@ -259,6 +257,16 @@ async fn a_tenant_sees_only_its_own() {
         .map(|it| &it["client_id"])
         .collect();
     assert_eq!(holders, ["a-1"]);
+    // Nor does a name that may be asked for tell of one that may not; whether there is one makes no difference.
+    let named = async |name: &str| {
+        let uri = format!("{leases_of_shared}?client_id={name}");
+        tenants.get(&tenant_a(), &uri).await
+    };
+    assert_eq!(named("a-1").await.json()["leases"][0]["client_id"], "a-1");
+    assert_eq!(named("a-2").await.json()["leases"], json!([]));
+    for name in ["b-1", "b-2"] {
+        named(name).await.problem(403);
+    }
 
     let rules = tenants
         .get(&tenant_a(), "/v1/rules?service=a-web")
@@ -320,7 +328,7 @@ async fn a_refusal_lists_only_so_many_places() {
 #[tokio::test]
 async fn a_small_page_of_a_tenant_takes_the_books_in_large_parts() {
     let tenants = Tenants::new().await;
-    tenants.lease_of_b(0..600).await;
+    tenants.lease_of_b(0..4000).await;
     let token = tenant_a();
     let mut page = pin!(tenants.get(&token, "/v1/resources?limit=1&prefix=b"));
     // It makes way for others after each part.

@@ -1,0 +1,173 @@
+//! Who holds a resource, and why no more.
+//!
+//! A page is made of several looks at the books, a few holders each, so that those who lease do not wait for it; in the order of the list,
+//! which does not change while holders stay, so that none who stays is missed or met twice.
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::Uri};
+use doorman_openapi::{ClientId, HolderView, LeasePage, ResourceId, paths};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    cursor,
+    extract::Named,
+    failures::{NotFound, OfAQuery, Unavailable},
+    permit,
+    query::{self, Query, bad},
+    refusal::Refusal,
+    reply::Fresh,
+    resources::not_live,
+};
+use crate::{
+    app::{App, BooksInDoubt},
+    auth::Caller,
+    clock,
+    core::{HolderPage, Place, Unlisted},
+};
+
+/// How many holders are looked at each time the books are taken.
+const PART: usize = 64;
+
+/// How often they are taken for one page: a token may be bound to few of very many clients.
+const PARTS: usize = 64;
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(list_leases))
+}
+
+/// List who holds a resource
+///
+/// What each holder wants, what its share of it is, what it has, and what keeps it from more; of a token that is bound to some clients,
+/// those.
+///
+/// A page with a `next_cursor` may hold fewer than `limit`, or none, where many holders have gone, or a token is bound to few of very many:
+/// the list ends where there is no `next_cursor`. Who holds the resource from the first page to the last is in one of them, and in no two,
+/// whoever comes and goes meanwhile. A cursor ends with the server's start, and with the resource, once nobody holds it: 400, and the list
+/// has to be begun again.
+///
+/// The example answers after that of `lease_capacity` has been sent.
+#[utoipa::path(
+    get,
+    path = paths::RESOURCE_LEASES,
+    tag = "views",
+    params(
+        ("resource_id" = ResourceId, Path, description = "Percent-encoded, slashes too: `tenant%2Facme`", example = "db"),
+        ("client_id" = inline(Option<String>), Query, nullable = false, description = "Only the holder of this name: found at once however many there are, and not to be combined with `cursor`"),
+        ("limit" = inline(Option<u32>), Query, nullable = false, minimum = 1, description = "The most holders of a page: 50 when absent; what is above 1000 counts as 1000", example = 50),
+        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the page before")
+    ),
+    responses(
+        (
+            status = OK,
+            description = "A page of the resource's holders",
+            body = LeasePage,
+            example = json!({
+                "leases": [{
+                    "client_id": "shop-1",
+                    "kind": "client",
+                    "priority": 0,
+                    "wants": 50,
+                    "share": 50,
+                    "has": 50,
+                    "why": "it has what it wants",
+                    "booked": 50,
+                    "outstanding": 0,
+                    "used": null,
+                    "refreshed_ago": 1.8,
+                    "expires_in": 61.2,
+                    "expiry_time": 1795123456
+                }]
+            })
+        ),
+        OfAQuery,
+        NotFound,
+        Unavailable
+    )
+)]
+async fn list_leases(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Named(id): Named,
+    uri: Uri,
+) -> Result<Fresh<LeasePage>, Refusal> {
+    permit::resource(&id, caller.bounds())?;
+    let known = ["client_id", "limit", "cursor"];
+    let [client_id, limit, cursor] = Query::read(&uri, known)?.into_values();
+    let limit = query::limit(limit.as_deref())?;
+    let from = cursor::read_lease(app.seal(), cursor.as_deref(), &id)?;
+    if let Some(name) = client_id {
+        if from.is_some() {
+            return Err(bad(
+                "`cursor` in the query does not go with `client_id`: that list has one page",
+            ));
+        }
+        permit::client(&name, caller.bounds())?;
+        return one(&app, &id, &name);
+    }
+
+    let may = |name: &str| caller.bounds().allow_client(name);
+    let mut leases = Vec::new();
+    let mut next = from;
+    for part in 0..PARTS {
+        let left = limit.saturating_sub(leases.len()).min(PART);
+        let listed = look(&app, |core, now| core.holders(&id, next, left, &may, now))?;
+        match listed {
+            Ok((mut some, after)) => {
+                leases.append(&mut some);
+                next = after;
+            }
+            // It has gone, and who was there with it; who has come since was not there from the first page on.
+            Err(_) if part > 0 => next = None,
+            Err(Unlisted::NotLive) => return Err(not_live(&id)),
+            Err(Unlisted::Forgotten) => {
+                return Err(bad(format!(
+                    "nobody held `{id}` since the page that `cursor` in the query is from: begin again without it"
+                )));
+            }
+        }
+        if next.is_none() || leases.len() >= limit {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(Fresh::new(LeasePage {
+        leases,
+        next_cursor: next.map(|place| cursor::at_lease(app.seal(), &id, place)),
+    }))
+}
+
+/// The holder of one name; none when it neither holds the resource nor waits for it.
+fn one(app: &App, id: &ResourceId, name: &str) -> Result<Fresh<LeasePage>, Refusal> {
+    let name =
+        ClientId::new(name).map_err(|error| bad(format!("`client_id` in the query {error}")))?;
+    let (leases, _) =
+        look(app, |core, now| core.holders_named(id, &name, now))?.map_err(|_| not_live(id))?;
+    Ok(Fresh::new(LeasePage {
+        leases,
+        next_cursor: None,
+    }))
+}
+
+type Listed = (Vec<HolderView>, Option<Place>);
+
+/// Looks at the books; the sentences are written when they are free again.
+fn look(
+    app: &App,
+    look: impl FnOnce(&crate::core::Core, doorman_openapi::Moment) -> Result<HolderPage, Unlisted>,
+) -> Result<Result<Listed, Unlisted>, BooksInDoubt> {
+    let page = app.books(|core, now| look(core, now))?;
+    let unix_now = clock::unix_seconds();
+    Ok(page.map(|page| {
+        let HolderPage {
+            resource,
+            holdings,
+            next,
+        } = page;
+        let bound = app.bound();
+        let views = holdings
+            .into_iter()
+            .map(|holding| holding.within(bound).into_view(&resource, unix_now));
+        (views.collect(), next)
+    }))
+}
