@@ -78,7 +78,7 @@
 //! | `doorman_layer_decisions_total` | `limit`, `outcome` | Requests by what became of them, below |
 //! | `doorman_layer_admissions_without_lease_total` | `limit`, `fallback` | Those of them that a [`Fallback`] admitted: `safe` or `optimistic` |
 //! | `doorman_layer_keys` | | A gauge: the keys of requests that are limited one by one |
-//! | `doorman_layer_lease_requests_total` | `outcome` | Requests to the control plane: `answered`, `unavailable`, `redirected`, `refused` or `too_large` |
+//! | `doorman_layer_lease_requests_total` | `outcome` | Requests to the control plane: `answered`, `unavailable`, `redirected`, `refused`, `too_large` or `limited` |
 //! | `doorman_layer_lease_changes_total` | `to` | Resources that came to a lease (`leased`), to one on a capacity of nothing (`blocked`), or to none (`lost`); not those of keys forgotten for being idle |
 //! | `doorman_layer_leased_capacity` | `resource` | A gauge: the capacity leased of a resource with a constant key, in its own unit; 0 without a lease |
 //!

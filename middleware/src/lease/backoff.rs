@@ -8,6 +8,11 @@ const FIRST: Duration = Duration::from_millis(100);
 /// Nobody who lacks a lease waits longer than this for the next try.
 pub(super) const LONGEST_WHILE_LAPSED: Duration = Duration::from_secs(4);
 
+/// How long to wait when a server that has too much to do does not say.
+pub(super) const UNTOLD_WAIT: Duration = Duration::from_secs(1);
+/// However long such a server says.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 /// Failures that fall into one pause count as one: several requests may be under way, and fail together.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use doorman_openapi::{Moment, ResourceId};
 
-use super::{resources::Resources, roll::Named};
+use super::{entry::Entry, resources::Resources, roll::Named};
 
 /// The most resources in one request.
 pub(super) const MOST: usize = 1_000;
@@ -21,9 +21,22 @@ pub(super) struct Batch {
     pub(super) deadline: Moment,
 }
 
+/// Whether what is leased goes along with what is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mixing {
+    Together,
+    /// The server refuses new leases: a request with one would be refused as a whole.
+    Apart,
+}
+
 /// The resources of a request sent now: what is due, and what is nearly due. A refused resource goes alone, so that it does not
 /// take others down with it. Empty when nothing is due.
-pub(super) fn choose(resources: &Resources, limit: usize, now: Moment) -> Vec<ResourceId> {
+pub(super) fn choose(
+    resources: &Resources,
+    limit: usize,
+    mixing: Mixing,
+    now: Moment,
+) -> Vec<ResourceId> {
     let mut waiting = resources.waiting();
     let Some((due, first)) = waiting.next() else {
         return Vec::new();
@@ -36,8 +49,12 @@ pub(super) fn choose(resources: &Resources, limit: usize, now: Moment) -> Vec<Re
         return chosen;
     }
     // Those that do not ride are few before those that do; the bound is for when they are not.
+    let alike = |entry: &Entry| {
+        mixing == Mixing::Together || entry.ends().is_some() == first.ends().is_some()
+    };
     let more = waiting
         .take(2 * limit)
+        .filter(|(_, entry)| alike(entry))
         .filter(|(due, entry)| entry.rides(now) || (*due <= now && !entry.is_refused()))
         .map(|(_, entry)| entry.resource().clone());
     chosen.extend(more.take(limit.saturating_sub(1)));

@@ -74,6 +74,11 @@ pub enum Failure {
     },
     /// The request was too large.
     TooLarge,
+    /// The server does not do so much for one caller, or for all together. It serves renewals before new leases.
+    Limited {
+        /// How long it asked to be left alone.
+        retry_after: Option<Duration>,
+    },
 }
 
 /// What is to be done, in this order.

@@ -13,7 +13,7 @@ use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, Resourc
 use super::{
     Demand, Effect, Event, Failure, Holding,
     backoff::{Backoff, LONGEST_WHILE_LAPSED},
-    batch::{self, Batch},
+    batch::{self, Batch, Mixing},
     endpoints::Endpoints,
     entry::Entry,
     rarely::Rarely,
@@ -77,6 +77,10 @@ pub struct Holder {
     templates: Templates,
     /// The most resources in the next request: less than usual after one was too large.
     batch_limit: usize,
+    /// Whether new leases are asked for along with renewals: not from when they are refused until one is served.
+    mixing: Mixing,
+    /// Nothing new is asked for before this.
+    newcomers_from: Moment,
     chance: fastrand::Rng,
     unreachable: Rarely,
     foreign: Rarely,
@@ -99,6 +103,8 @@ impl Holder {
             reign: Reign::default(),
             templates: Templates::default(),
             batch_limit: batch::MOST,
+            mixing: Mixing::Together,
+            newcomers_from: Moment::ORIGIN,
             chance: fastrand::Rng::with_seed(settings.seed),
             unreachable: Rarely::default(),
             foreign: Rarely::default(),
@@ -164,7 +170,7 @@ impl Holder {
         if self.stopped || now < self.room_at() || now < self.not_before() {
             return Vec::new();
         }
-        batch::choose(&self.resources, self.batch_limit, now)
+        batch::choose(&self.resources, self.batch_limit, self.mixing, now)
     }
 
     /// When another request may be under way. After a failure one finds out whether it is over; but while anything is lapsed, one that
@@ -193,13 +199,16 @@ impl Holder {
         now: Moment,
         effects: &mut Vec<Effect>,
     ) {
-        let known = self
-            .resources
-            .update(id, |entry| entry.demanded(demand, now));
+        let newcomers_from = self.newcomers_from;
+        let known = self.resources.update(id, |entry| {
+            entry.demanded(demand, now);
+            entry.waits_for_a_lease_until(newcomers_from);
+        });
         if known.is_none() {
             self.releases.remove(id);
             let told = self.templates.of(id);
-            let entry = Entry::new(id.clone(), demand, told, now);
+            let mut entry = Entry::new(id.clone(), demand, told, now);
+            entry.waits_for_a_lease_until(newcomers_from);
             self.resources.insert(entry);
             self.changed(id, now, effects);
         }

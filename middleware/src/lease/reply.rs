@@ -42,6 +42,10 @@ pub(super) fn read(
         }
     } else if status == StatusCode::PAYLOAD_TOO_LARGE {
         Failure::TooLarge
+    } else if status == StatusCode::TOO_MANY_REQUESTS {
+        Failure::Limited {
+            retry_after: retry_after(response),
+        }
     } else if status == StatusCode::FORBIDDEN || status == StatusCode::UNPROCESSABLE_ENTITY {
         Failure::Refused {
             positions: problem.as_ref().map_or_else(Vec::new, positions),
@@ -74,7 +78,13 @@ pub(super) fn read_rules(
             }),
         status => {
             let problem = from_slice(response.body()).ok();
-            Err(Failed::unavailable(reason(status, problem.as_ref())))
+            let reason = reason(status, problem.as_ref());
+            let retry_after = retry_after(response);
+            let failure = match status {
+                StatusCode::TOO_MANY_REQUESTS => Failure::Limited { retry_after },
+                _ => Failure::Unavailable { retry_after },
+            };
+            Err(Failed { failure, reason })
         }
     }
 }
@@ -225,9 +235,10 @@ mod tests {
             ("Fri, 31 Dec 1999 23:59:59 GMT", None),
         ] {
             let retry_after = seconds.map(Duration::from_secs);
-            let failure = Failure::Unavailable { retry_after };
-            check(503, &[(header::RETRY_AFTER, value)], "", &failure);
-            check(429, &[(header::RETRY_AFTER, value)], "", &failure);
+            let unavailable = Failure::Unavailable { retry_after };
+            check(503, &[(header::RETRY_AFTER, value)], "", &unavailable);
+            let limited = Failure::Limited { retry_after };
+            check(429, &[(header::RETRY_AFTER, value)], "", &limited);
         }
     }
 }

@@ -6,7 +6,7 @@ use doorman_openapi::{Moment, RulesResponse};
 use http::HeaderValue;
 
 use super::{
-    backoff::Backoff,
+    backoff::{Backoff, LONGEST_WAIT, UNTOLD_WAIT},
     endpoints::{Endpoints, Next},
     rarely::Rarely,
 };
@@ -93,6 +93,14 @@ impl Polling {
         let part = 1.0 - SPREAD + 2.0 * SPREAD * fastrand::f64();
         self.state = State::Waiting {
             due: now.after(INTERVAL.mul_f64(part)),
+        };
+    }
+
+    /// The server does not do so much. It is asked again, and no other, but not earlier than it says.
+    pub(super) fn limited(&mut self, retry_after: Option<Duration>, now: Moment) {
+        let wait = retry_after.unwrap_or(UNTOLD_WAIT).min(LONGEST_WAIT);
+        self.state = State::Waiting {
+            due: now.after(wait.mul_f64(1.0 + 0.5 * fastrand::f64())),
         };
     }
 

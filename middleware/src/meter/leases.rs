@@ -31,6 +31,7 @@ struct Counters {
     redirected: Counter,
     refused: Counter,
     too_large: Counter,
+    limited: Counter,
     leased: Counter,
     blocked: Counter,
     lost: Counter,
@@ -74,6 +75,7 @@ impl LeaseMeter {
                 Failure::Redirected { .. } => counters.redirected.increment(1),
                 Failure::Refused { .. } => counters.refused.increment(1),
                 Failure::TooLarge => counters.too_large.increment(1),
+                Failure::Limited { .. } => counters.limited.increment(1),
             },
             Event::Demand { .. } | Event::Forget { .. } | Event::Tick | Event::Stop => {}
         }
@@ -162,6 +164,7 @@ impl Counters {
             redirected: requests("redirected"),
             refused: requests("refused"),
             too_large: requests("too_large"),
+            limited: requests("limited"),
             leased: changes("leased"),
             blocked: changes("blocked"),
             lost: changes("lost"),

@@ -7,9 +7,10 @@ use doorman_openapi::{Answer, CapacityResponse, Moment, Seconds, Seq};
 use super::{
     super::{
         Effect, Failure, Warning,
-        backoff::LONGEST_WHILE_LAPSED,
-        batch::{self, Batch},
+        backoff::{LONGEST_WAIT, LONGEST_WHILE_LAPSED, UNTOLD_WAIT},
+        batch::{self, Batch, Mixing},
         endpoints::Next,
+        entry::Entry,
         reign::Verdict,
     },
     Holder,
@@ -35,7 +36,7 @@ impl Holder {
         } = response;
         let warning = match self.reign.judge(&node, epoch, now) {
             Verdict::Valid => {
-                self.served(batch, effects);
+                self.served(seq, batch, effects);
                 let longest = self.take(seq, &resources, now, effects);
                 self.reign.heard(node, epoch, now.after(longest));
                 // Whatever the answer left out.
@@ -58,7 +59,12 @@ impl Holder {
     }
 
     /// The endpoint gives leases.
-    fn served(&mut self, batch: &Batch, effects: &mut Vec<Effect>) {
+    fn served(&mut self, seq: Seq, batch: &Batch, effects: &mut Vec<Effect>) {
+        if self.mixing == Mixing::Apart
+            && self.under_way_in(seq, batch).any(|it| it.ends().is_none())
+        {
+            self.mixing = Mixing::Together;
+        }
         self.endpoints.answered(batch.endpoint);
         self.backoff.reset();
         if self.unreachable.over() {
@@ -117,6 +123,9 @@ impl Holder {
                 let next = self.endpoints.redirected(batch.endpoint, to);
                 self.go_on(seq, batch, next, None, now, effects);
             }
+            Failure::Limited { retry_after } => {
+                self.limited(seq, batch, retry_after, now, effects);
+            }
             Failure::TooLarge => {
                 self.divide(seq, batch, now, effects);
                 self.retry(seq, batch, now, now, effects);
@@ -138,6 +147,48 @@ impl Holder {
                 self.retry(seq, batch, now, now, effects);
             }
         }
+    }
+
+    /// What is leased is renewed by itself, at once where it was refused only for what was new along with it; what is new waits as it
+    /// was told. Other servers are asked for nothing: this one serves.
+    fn limited(
+        &mut self,
+        seq: Seq,
+        batch: &Batch,
+        retry_after: Option<Duration>,
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) {
+        let asked = retry_after.unwrap_or(UNTOLD_WAIT).min(LONGEST_WAIT);
+        let renews = self.under_way_in(seq, batch).any(|it| it.ends().is_some());
+        let is_new = self.under_way_in(seq, batch).any(|it| it.ends().is_none());
+        if is_new {
+            self.mixing = Mixing::Apart;
+            // Not earlier than it was told, and not all of a fleet at one moment.
+            let wait = asked.mul_f64(1.0 + 0.5 * self.chance.f64());
+            self.newcomers_from = self.newcomers_from.max(now.after(wait));
+        } else if renews {
+            // Half of a pause is by chance.
+            self.pause(batch, Some(asked.saturating_mul(2)), now);
+        }
+        self.retry(seq, batch, now, now, effects);
+        let newcomers_from = self.newcomers_from;
+        for id in &batch.resources {
+            let waits = self.resources.update(id, |entry| {
+                entry.waits_for_a_lease_until(newcomers_from);
+                entry.ends().is_none()
+            });
+            if waits == Some(true) {
+                self.changed(id, now, effects);
+            }
+        }
+    }
+
+    /// The resources for which this request was the newest.
+    fn under_way_in(&self, seq: Seq, batch: &Batch) -> impl Iterator<Item = &Entry> {
+        let resources = batch.resources.iter();
+        let entries = resources.filter_map(|id| self.resources.get(id));
+        entries.filter(move |entry| entry.is_under_way(seq))
     }
 
     /// A request that is refused as a whole comes in smaller parts, and a part of one is what is refused.
@@ -191,16 +242,18 @@ impl Holder {
 
     /// Nothing is sent for a while; not for so long, though, that a lease runs out for want of trying.
     fn pause(&mut self, batch: &Batch, asked: Option<Duration>, now: Moment) {
-        let longest = match self.resources.first_end() {
-            Some(end) if !self.resources.anything_lapsed() => batch
+        let half_of_what_is_left = self.resources.first_end().map(|end| end.since(now) / 2);
+        let longest = match half_of_what_is_left {
+            Some(half) if !self.resources.anything_lapsed() => batch
                 .resources
                 .iter()
                 .filter_map(|id| Some(self.resources.get(id)?.interval()))
                 .min()
                 .unwrap_or_default()
                 .max(LONGEST_WHILE_LEASED)
-                .min(end.since(now) / 2),
-            Some(_) | None => LONGEST_WHILE_LAPSED,
+                .min(half),
+            Some(half) => LONGEST_WHILE_LAPSED.min(half),
+            None => LONGEST_WHILE_LAPSED,
         };
         self.backoff
             .fail(asked, longest, batch.sent, now, &mut self.chance);

@@ -1,6 +1,9 @@
 //! What the state machine never does, whatever it is told.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use doorman_openapi::{
     Capacity, CapacityResponse, ClientId, Epoch, Moment, NodeId, Reason, ResourceId, Seconds, Seq,
@@ -37,6 +40,9 @@ fn failure() -> impl Strategy<Value = Failure> {
     prop_oneof![
         Just(Failure::Unavailable { retry_after: None }),
         Just(Failure::TooLarge),
+        prop::option::of(0..100_u64).prop_map(|seconds| Failure::Limited {
+            retry_after: seconds.map(Duration::from_secs)
+        }),
         (0..3_usize).prop_map(|to| Failure::Redirected { to: Some(to) }),
         Just(Failure::Redirected { to: None }),
         prop::collection::vec(0..5_usize, 0..3)

@@ -6,9 +6,10 @@ use super::Worker;
 use crate::{
     clock,
     lease::{
-        Transport,
+        Failure, Transport,
         call::Called,
         carrier::RulesOutcome,
+        reply::Failed,
         rules::{ANSWER_TIME, News},
     },
     rules::Change,
@@ -35,6 +36,13 @@ impl<T: Transport> Worker<T> {
             result,
         } = outcome;
         let now = clock::now();
+        let limited = match &result {
+            Err(Failed {
+                failure: Failure::Limited { retry_after },
+                ..
+            }) => Some(*retry_after),
+            Ok(_) | Err(_) => None,
+        };
         let followed = match result {
             Ok(News::Unchanged) => {
                 self.parts.rules.are_current();
@@ -67,7 +75,10 @@ impl<T: Transport> Worker<T> {
                 }
             }
             Err(reason) => {
-                self.polling.failed(endpoint, now);
+                match limited {
+                    Some(retry_after) => self.polling.limited(retry_after, now),
+                    None => self.polling.failed(endpoint, now),
+                }
                 let reason = format!("{}: {reason}", self.parts.carrier.name(endpoint));
                 if self.polling.unreachable.now(now) {
                     let Called {

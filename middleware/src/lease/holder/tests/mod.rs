@@ -4,6 +4,7 @@ mod answers;
 mod asking;
 mod failures;
 mod holding;
+mod limited;
 
 use std::time::Duration;
 

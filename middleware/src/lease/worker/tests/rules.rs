@@ -183,3 +183,25 @@ async fn a_rule_that_cannot_be_followed_is_told_of() {
     assert_eq!(snapshot(&doorman).not_applied[0].rule, "in-flight");
     assert_eq!(passed(&layer, 20).await, 10);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_too_much_to_do_is_asked_for_them_when_it_says() {
+    let mut refused = 0;
+    let mut tells = tells(told("1", [rule("all", "api")]));
+    let plane = Plane::new(move |call| {
+        if call.path == paths::RULES && refused < 3 {
+            refused += 1;
+            let busy = Response::builder().status(429).header(header::RETRY_AFTER, "7");
+            return Reply::Is(busy.body(Bytes::new()).unwrap());
+        }
+        tells(call)
+    });
+    let (doorman, _worker) = run(builder(), &plane);
+    let _layer = doorman.rules();
+    let began = clock::now();
+    doorman.ready(60 * SECOND).await.unwrap();
+    let took = clock::now().seconds_since(began);
+    assert!((21.0..=32.0).contains(&took), "{took}");
+    assert_eq!(questions(&plane).len(), 4);
+    assert!(questions(&plane).iter().all(|call| call.host == "a"));
+}
