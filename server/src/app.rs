@@ -19,6 +19,7 @@ use crate::{
     reload::InForce,
     restart::{Horizon, Writes},
     settings::CallerLimit,
+    tls::Tls,
 };
 
 /// The books are in doubt: a fault struck while they were being changed, and nothing that is granted from them can be trusted.
@@ -39,6 +40,7 @@ pub(crate) struct App {
     auth: Option<Arc<Auth>>,
     limits: Limits,
     names: Names,
+    tls: Option<Arc<Tls>>,
     draining: AtomicBool,
     started: Moment,
     about: About,
@@ -71,6 +73,7 @@ impl App {
             auth: None,
             limits: Limits::new(CallerLimit::Usual),
             names: Names::Any,
+            tls: None,
             draining: AtomicBool::new(false),
             started: clock::now(),
             about,
@@ -115,6 +118,17 @@ impl App {
     /// What it does for one caller.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The same, whose connections are encrypted.
+    #[must_use]
+    pub(crate) fn encrypting(self, tls: Option<Arc<Tls>>) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// By what connections are encrypted; absent where they are not.
+    pub(crate) fn tls(&self) -> Option<&Arc<Tls>> {
+        self.tls.as_ref()
     }
 
     /// Who tells who sends a request; absent where nobody is asked.

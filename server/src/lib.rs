@@ -24,8 +24,11 @@ mod restart;
 mod rounded;
 mod server;
 mod settings;
+mod small_file;
 mod sweeper;
+mod tls;
 mod trail;
+mod watch;
 
 pub use self::{
     auth::{
@@ -36,6 +39,7 @@ pub use self::{
     rounded::rounded,
     server::{Server, StartError, Stopped},
     settings::{BaseUrl, CallerLimit, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},
+    tls::{TlsError, TlsSettings},
 };
 
 /// The OpenAPI document of all routes, as it must be committed: pretty-printed JSON that ends with a line break.

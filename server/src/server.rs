@@ -19,6 +19,7 @@ use crate::{
     restart::{Held, Start, Started},
     settings::{BaseUrl, Exposure, Settings},
     sweeper,
+    tls::{Tls, TlsError},
 };
 
 /// The most connections on the address that serves the metrics alone.
@@ -31,7 +32,7 @@ const METRICS_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(64).expect("it is no
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let server = Server::bind(Settings::default()).await?;
-/// println!("http://{}", server.local_addr());
+/// println!("{}://{}", server.scheme(), server.local_addr());
 /// server.run(async { tokio::signal::ctrl_c().await.unwrap_or(()) }).await;
 /// # Ok(())
 /// # }
@@ -66,6 +67,15 @@ pub enum StartError {
     /// Whose tokens count cannot be made out.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// There is no TLS by the files that are there.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Others would be sent to where nobody understands them.
+    #[error(
+        "--advertise {0} does not begin with https://, and with --tls-cert the server speaks nothing but TLS: pass an https:// address, or \
+         none"
+    )]
+    AdvertisesPlain(BaseUrl),
     /// The data directory cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -95,9 +105,24 @@ impl Server {
         if !loopback && settings.auth.is_none() && settings.exposure == Exposure::Loopback {
             return Err(StartError::NeedsAuthentication(settings.listen));
         }
+        if let (Some(_), Some(plain)) = (&settings.tls, &settings.advertise)
+            && !plain.is_encrypted()
+        {
+            return Err(StartError::AdvertisesPlain(plain.clone()));
+        }
         let auth = settings.auth.map(Auth::load).transpose()?.map(Arc::new);
+        let tls = settings.tls.map(Tls::load).transpose()?.map(Arc::new);
+        if !loopback && auth.is_some() && tls.is_none() {
+            tracing::warn!(
+                "tokens cross the network in the clear, for everybody on the way to read and to use: pass --tls-cert and --tls-key, unless \
+                 something in front of this server speaks TLS and nobody else reaches {}",
+                settings.listen
+            );
+        }
         // The address first: a start that fails for a port in use should not use up an epoch.
-        let listener = bind(settings.listen, settings.max_connections).await?;
+        let listener = bind(settings.listen, settings.max_connections)
+            .await?
+            .encrypting(tls.clone());
         let metrics_listener = match settings.metrics_listen {
             Some(address) => Some(bind(address, METRICS_CONNECTIONS).await?),
             None => None,
@@ -136,7 +161,7 @@ impl Server {
             server_id,
             node: identity.node,
             epoch: identity.epoch,
-            advertise: advertised(settings.advertise, address),
+            advertise: advertised(settings.advertise, scheme(tls.as_ref()), address),
             config_source: settings.config_source,
             taken_for_the_first,
         };
@@ -153,7 +178,8 @@ impl Server {
                     .with_store(store)
                     .named(names)
                     .asking(auth)
-                    .limiting(settings.callers),
+                    .limiting(settings.callers)
+                    .encrypting(tls),
             ),
             held,
             follows: file,
@@ -164,6 +190,12 @@ impl Server {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.address()
+    }
+
+    /// The base address at which others reach it, by its own word.
+    #[must_use]
+    pub fn advertised(&self) -> &str {
+        &self.app.about().advertise
     }
 
     /// The node it speaks for.
@@ -188,6 +220,12 @@ impl Server {
     #[must_use]
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.metrics_listener.as_ref().map(Listener::address)
+    }
+
+    /// What addresses of it begin with: `https` when it speaks TLS, and then nothing else; `http` when it does not.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        scheme(self.app.tls())
     }
 
     /// Whether callers have to show a token.
@@ -219,6 +257,9 @@ impl Server {
         tasks.spawn(sweeper::run(Arc::clone(&app)));
         if let Some(auth) = app.auth() {
             tasks.spawn(Arc::clone(auth).follow());
+        }
+        if let Some(tls) = app.tls() {
+            tasks.spawn(Arc::clone(tls).follow());
         }
         if let Some(source) = follows {
             tasks.spawn(reload::follow(Arc::clone(&app), source));
@@ -270,14 +311,21 @@ async fn bind(address: SocketAddr, most: NonZeroUsize) -> Result<Listener, Start
 }
 
 /// The address at which others reach a server that listens here, unless they are told another.
-fn advertised(given: Option<BaseUrl>, address: SocketAddr) -> String {
+fn advertised(given: Option<BaseUrl>, scheme: &str, address: SocketAddr) -> String {
     match given {
         Some(url) => url.to_string(),
         // Everywhere is nowhere to go to.
         None if address.ip().is_unspecified() => {
-            format!("http://{}:{}", host_name(), address.port())
+            format!("{scheme}://{}:{}", host_name(), address.port())
         }
-        None => format!("http://{address}"),
+        None => format!("{scheme}://{address}"),
+    }
+}
+
+fn scheme(tls: Option<&Arc<Tls>>) -> &'static str {
+    match tls {
+        Some(_) => "https",
+        None => "http",
     }
 }
 

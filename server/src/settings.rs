@@ -13,7 +13,7 @@ use axum::http::Uri;
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
 
-use crate::{auth::AuthSettings, core::Unmatched};
+use crate::{auth::AuthSettings, core::Unmatched, tls::TlsSettings};
 
 /// What a server is started with. The default is what `doorman` without arguments does, but that it keeps to the built-in document.
 #[derive(Debug, Clone)]
@@ -45,6 +45,9 @@ pub struct Settings {
     pub unmatched: Unmatched,
     /// Whose tokens count; absent: nobody is asked who they are.
     pub auth: Option<AuthSettings>,
+    /// By which certificate to speak TLS on `listen`, and nothing but TLS; absent: plain HTTP. On `metrics_listen` it is plain HTTP
+    /// always.
+    pub tls: Option<TlsSettings>,
     /// Who may reach a server that asks nobody.
     pub exposure: Exposure,
     /// What an empty data directory means.
@@ -116,6 +119,7 @@ impl Default for Settings {
             max_connections: Self::MAX_CONNECTIONS,
             unmatched: Unmatched::Grant,
             auth: None,
+            tls: None,
             exposure: Exposure::Loopback,
             empty_directory: EmptyDirectory::MayBeLost,
             callers: CallerLimit::Usual,
@@ -133,6 +137,17 @@ pub struct BaseUrl(String);
     "must be http:// or https://, a host, perhaps a port, and nothing after it, such as http://10.0.0.5:7300"
 )]
 pub struct InvalidBaseUrl;
+
+impl BaseUrl {
+    /// Whether it begins with `https://`.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        // A scheme is the same in capitals (RFC 3986, 3.1).
+        self.0
+            .split_once(':')
+            .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
+    }
+}
 
 impl FromStr for BaseUrl {
     type Err = InvalidBaseUrl;

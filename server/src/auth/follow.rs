@@ -7,11 +7,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{
-    Auth,
-    source::{self, Place},
-};
-use crate::clock;
+use super::{Auth, source::Place};
+use crate::{clock, small_file};
 
 /// How often files are looked at for a change.
 const LOOK: Duration = Duration::from_secs(5);
@@ -77,7 +74,7 @@ impl Auth {
                 let Place::File(path) = &source.place else {
                     return None;
                 };
-                match source::read(path) {
+                match small_file::read(path) {
                     Ok(bytes) => (!source.has_had(&bytes)).then(|| Seen {
                         index,
                         path: path.clone(),
@@ -96,7 +93,7 @@ impl Auth {
     /// Takes those that have held still. Blocks on the file system.
     fn take(&self, seen: Vec<Seen>) {
         for Seen { index, path, bytes } in seen {
-            if source::read(&path).is_ok_and(|now| now == bytes) {
+            if small_file::read(&path).is_ok_and(|now| now == bytes) {
                 self.learn(index, bytes);
             }
         }

@@ -7,7 +7,8 @@ use doorman_openapi::Scopes;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, crypto, encode, get_current_timestamp};
 use serde::Serialize;
 
-use super::{key, source};
+use super::key;
+use crate::small_file;
 
 /// What a token is to say. It does not show the secret, which it has not.
 #[derive(Debug, Clone)]
@@ -82,7 +83,7 @@ impl Token {
         ] {
             Globs::new(globs).map_err(|invalid| InvalidToken::Bound(flag, invalid))?;
         }
-        let bytes = source::read(secret_file).map_err(InvalidToken::Unreadable)?;
+        let bytes = small_file::read(secret_file).map_err(InvalidToken::Unreadable)?;
         let secret =
             key::secret(&bytes).map_err(|error| InvalidToken::Secret(error.to_string()))?;
         let now = get_current_timestamp();

@@ -55,7 +55,7 @@ pub use self::{
     mint::{InvalidToken, Token},
     settings::{AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, UnknownAlgorithm},
 };
-use crate::clock;
+use crate::{clock, small_file};
 
 /// Whose tokens count cannot be made out. One line that names the flag.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Auth {
         let mut sources = sources(&settings);
         for source in &mut sources {
             if let Place::File(path) = &source.place {
-                let bytes = source::read(path).map_err(|error| {
+                let bytes = small_file::read(path).map_err(|error| {
                     AuthError::new(
                         source.purpose.flag(),
                         Some(source.name()),
@@ -271,7 +271,7 @@ fn sources(settings: &AuthSettings) -> Vec<Source> {
 
 fn authorities(settings: &AuthSettings) -> Result<Option<Vec<u8>>, AuthError> {
     let read = |path: &std::path::PathBuf| {
-        source::read(path).map_err(|error| {
+        small_file::read(path).map_err(|error| {
             let place = Some(path.display().to_string());
             AuthError::new("--auth-jwks-ca", place, error.to_string())
         })

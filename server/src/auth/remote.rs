@@ -5,8 +5,8 @@ use std::{io, time::Duration};
 use doorman_openapi::Moment;
 use reqwest::{Certificate, redirect};
 
-use super::{AuthError, source::MOST_BYTES};
-use crate::trail;
+use super::AuthError;
+use crate::{small_file::MOST_BYTES, trail};
 
 /// How long an answer may take, whole.
 const TIMEOUT: Duration = Duration::from_secs(5);

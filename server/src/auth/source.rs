@@ -1,13 +1,6 @@
 //! Where keys and grants come from: files, and one address. What was good last stays until there is something better.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::{Path, PathBuf},
-};
-
-/// The most bytes of a file or an answer: a set of keys has a few thousand.
-pub(super) const MOST_BYTES: usize = 1024 * 1024;
+use std::path::PathBuf;
 
 /// What a source is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,16 +87,4 @@ impl std::fmt::Debug for Source {
             .field("place", &self.place)
             .finish_non_exhaustive()
     }
-}
-
-/// Reads a file that should not be larger than a set of keys can be. Blocks on the file system.
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MOST_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)?;
-    if bytes.len() > MOST_BYTES {
-        return Err(io::Error::other("it is larger than 1 MiB"));
-    }
-    Ok(bytes)
 }

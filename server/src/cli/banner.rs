@@ -16,7 +16,12 @@ pub(super) fn text(server: &Server, config_source: &str) -> String {
         format!("The document of {config_source} is in force.\n")
     };
     let address = server.local_addr();
-    let url = format!("http://{}", reachable(address));
+    let scheme = server.scheme();
+    let (url, trust) = match scheme {
+        // Certificates are for names, and seldom for addresses.
+        "https" => (server.advertised().to_owned(), "--cacert CA_FILE "),
+        _ => (format!("{scheme}://{}", reachable(address)), ""),
+    };
     let token = if server.asks_for_tokens() {
         "-H \"authorization: Bearer $(cat TOKEN_FILE)\" "
     } else {
@@ -27,9 +32,9 @@ pub(super) fn text(server: &Server, config_source: &str) -> String {
     });
     format!(
         "Doorman {version}, node {node}, epoch {epoch}\n{document}\n\
-         Listening on http://{address}\n\
+         Listening on {scheme}://{address}\n\
          {metrics}Documentation: {url}{docs}\n\
-         Try: curl -s {url}{capacity} {token}-H 'content-type: application/json' -d '{EXAMPLE}'\n",
+         Try: curl -s {url}{capacity} {trust}{token}-H 'content-type: application/json' -d '{EXAMPLE}'\n",
         version = env!("CARGO_PKG_VERSION"),
         node = server.node(),
         epoch = server.epoch(),

@@ -25,6 +25,14 @@ impl Failure {
         }
     }
 
+    /// What was asked for makes no sense, and does not get better by itself.
+    pub(super) fn wrong_usage(message: impl Display) -> Self {
+        Self {
+            code: 2,
+            ..Self::new(message)
+        }
+    }
+
     /// The server does not answer.
     pub(super) fn no_answer(message: impl Display) -> Self {
         Self {

@@ -18,6 +18,7 @@ mod serve;
 mod show;
 mod table;
 mod time;
+mod tls;
 mod token;
 
 use std::{
@@ -34,6 +35,7 @@ Examples:
   doorman                                    serve on 127.0.0.1:7300 with the built-in document
   doorman --config file:limits.yaml          serve with your own
   doorman --auth-secret-file secret          serve those who have a token
+  doorman --tls-cert tls.crt --tls-key tls.key   serve by TLS alone
   doorman token --secret-file secret --sub orders --scope capacity > orders.token
   doorman check limits.yaml                  say what is wrong with it, and where
   doorman get db --wants 50                  lease capacity, once

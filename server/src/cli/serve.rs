@@ -22,7 +22,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use super::{auth, banner, failure::Failure, log::LogArguments, say};
+use super::{auth, banner, failure::Failure, log::LogArguments, say, tls};
 
 /// The store in the data directory, when no other source is named.
 const STORE: &str = "doorman.db";
@@ -92,6 +92,8 @@ pub(super) struct Arguments {
     log: LogArguments,
     #[command(flatten)]
     auth: auth::AuthArguments,
+    #[command(flatten)]
+    tls: tls::TlsArguments,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -182,7 +184,9 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         first_start,
         log: _,
         auth,
+        tls,
     } = arguments;
+    let tls = tls.settings()?;
     let (auth, exposure) = auth.settings();
     let config = config.unwrap_or_else(|| Source::Sqlite(data_dir.join(STORE)));
     let document = match &config {
@@ -206,6 +210,7 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
             UnmatchedArgument::Refuse => Unmatched::Refuse,
         },
         auth,
+        tls,
         exposure,
         empty_directory: if first_start {
             EmptyDirectory::FirstStart

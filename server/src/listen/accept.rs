@@ -1,7 +1,13 @@
 //! Takes connections in, until the server stops.
 
 use std::{
-    future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration,
+    future::{Future, ready},
+    io,
+    net::SocketAddr,
+    num::NonZeroUsize,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
 };
 
 use axum::Router;
@@ -15,10 +21,11 @@ use tokio::{
 use super::{
     connection,
     crowd::Crowd,
+    handshake::{self, Opened},
     places::places,
     serving::{Rest, Serving},
 };
-use crate::{limits::Peer, metrics::Connections};
+use crate::{limits::Peer, metrics::Connections, tls::Tls};
 
 /// How long what is under way may take to end when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,6 +43,7 @@ pub(crate) struct Listener {
     address: SocketAddr,
     most: NonZeroUsize,
     rest: Rest,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Listener {
@@ -48,7 +56,13 @@ impl Listener {
             address,
             most,
             rest: Rest::default(),
+            tls: None,
         })
+    }
+
+    /// The same, that speaks TLS if there is a certificate for it.
+    pub(crate) fn encrypting(self, tls: Option<Arc<Tls>>) -> Self {
+        Self { tls, ..self }
     }
 
     /// The same, whose connections rest at other times.
@@ -79,9 +93,21 @@ impl Listener {
         let mut crowd = Crowd::new(places(self.most), counted);
         let take_in = |crowd: &mut Crowd, (stream, peer)| {
             let (serving, draining) = (Arc::clone(&serving), draining.clone());
-            crowd.add(peer, |activity| {
-                connection::serve(serving, stream, activity, draining)
-            });
+            match &self.tls {
+                Some(tls) => {
+                    // On the heap only while it lasts: a task at rest is small.
+                    let open = Box::pin(handshake::encrypted(Arc::clone(tls), stream));
+                    crowd.add(peer, |activity| {
+                        connection::serve(serving, open, activity, draining)
+                    });
+                }
+                None => {
+                    let open = ready(Some(Opened::plain(stream)));
+                    crowd.add(peer, |activity| {
+                        connection::serve(serving, open, activity, draining)
+                    });
+                }
+            }
         };
 
         let mut shutdown = pin!(shutdown);

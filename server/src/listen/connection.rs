@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its end: at rest, and in the hands of hyper, in turns.
+//! One connection, from its first byte to its end: opened, then at rest and in the hands of hyper, in turns.
 
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
@@ -11,25 +11,33 @@ use tokio::{
 use super::{
     activity::Activity,
     awake,
+    handshake::Opened,
     keeper::{Ended, Keeper, Verdict},
     resting::{self, Speaks},
     serving::Serving,
     watched::Watched,
 };
 
-/// Serves a connection to its end: the peer's, the end of our patience, the end of what is under way when `draining` turns true, or
-/// as soon as it is asked to give way while it waits for its peer.
-pub(super) async fn serve(
+/// Serves a connection to its end, as soon as it is `open`: the peer's end, that of our patience, the end of what is under way when
+/// `draining` turns true, or as soon as it is asked to give way while it waits for its peer.
+pub(super) async fn serve<S>(
     serving: Arc<Serving>,
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    open: impl Future<Output = Option<Opened<S>>>,
     activity: Arc<Activity>,
     mut draining: watch::Receiver<bool>,
-) -> Ended {
-    let mut stream = Watched::new(stream, Arc::clone(&activity));
+) -> Ended
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let drain = pin!(draining.wait_for(|draining| *draining));
     let timer = pin!(sleep(Duration::ZERO));
-    let mut keeper = Keeper::new(activity, timer, drain);
-    let mut known = None;
+    let mut keeper = Keeper::new(Arc::clone(&activity), timer, drain);
+    let Opened { stream, speaks } = match opened(open, &mut keeper).await {
+        Ok(opened) => opened,
+        Err(ended) => return ended,
+    };
+    let mut stream = Watched::new(stream, activity);
+    let mut known = speaks;
     loop {
         // What serves is on the heap only while it does: a task at rest is small.
         let served = match rest(&mut stream, known, &mut keeper).await {
@@ -43,6 +51,21 @@ pub(super) async fn serve(
         };
         known = Some(Speaks::Http1);
     }
+}
+
+/// Waits until the connection is open, for as long as for a head; from then on the first head is due.
+async fn opened<S, D: Future>(
+    open: impl Future<Output = Option<Opened<S>>>,
+    keeper: &mut Keeper<'_, D>,
+) -> Result<Opened<S>, Ended> {
+    let mut open = pin!(open);
+    let opened = poll_fn(|cx| match open.as_mut().poll(cx) {
+        Poll::Ready(opened) => Poll::Ready(opened.ok_or(Ended::Over)),
+        Poll::Pending => keeper.poll(cx, None).map(|verdict| Err(end(verdict))),
+    })
+    .await?;
+    keeper.begins_anew();
+    Ok(opened)
 }
 
 /// Waits for something to serve.
@@ -65,10 +88,15 @@ where
             }
             Poll::Pending => {}
         }
-        keeper.poll(cx, None).map(|verdict| match verdict {
-            Verdict::End(ended) => Err(ended),
-            Verdict::Drain | Verdict::Rest => Err(Ended::Over),
-        })
+        keeper.poll(cx, None).map(|verdict| Err(end(verdict)))
     })
     .await
+}
+
+/// How a connection ends on which nothing is under way.
+fn end(verdict: Verdict) -> Ended {
+    match verdict {
+        Verdict::End(ended) => ended,
+        Verdict::Drain | Verdict::Rest => Ended::Over,
+    }
 }

@@ -65,6 +65,11 @@ impl<'a, D: Future> Keeper<'a, D> {
         }
     }
 
+    /// What was waited for has come, and something else is due from now on.
+    pub(super) fn begins_anew(&mut self) {
+        self.patience = Patience::new(clock::now());
+    }
+
     /// What is to happen, as things stand now. Ask after everything that has come in has been looked at: it is under way when the drain
     /// begins, and when others need room. `rests_after` says after how long without a request the connection rests, if it can.
     pub(super) fn poll(

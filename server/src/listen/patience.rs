@@ -13,7 +13,8 @@ use doorman_openapi::Moment;
 
 use super::activity::Activity;
 
-/// How long the head of a request may take to arrive, from its first byte (on a new connection: from its beginning).
+/// How long the head of a request may take to arrive, from its first byte (on a new connection: from its beginning, or the end of the
+/// handshake). A handshake of TLS may take as long.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a connection may stay open between requests.

@@ -7,6 +7,7 @@ mod books;
 mod connections;
 mod limits;
 mod requests;
+mod tls;
 
 use std::fmt;
 
@@ -69,6 +70,9 @@ pub(crate) async fn scrape(app: &App) -> Result<String, Unreadable> {
     app.connections().register(&mut registry);
     books.register(&mut registry, app.about().taken_for_the_first);
     register_document(&mut registry, app);
+    if let Some(tls) = app.tls() {
+        tls::register(&mut registry, tls);
+    }
     register_bound(&mut registry, app);
     limits::register(&mut registry, app);
     let mut text = String::new();

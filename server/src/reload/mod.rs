@@ -5,7 +5,6 @@
 //! stands stands until its next refresh.
 
 mod in_force;
-mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +14,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 use doorman_config::{Document, FileSource, LoadError, Unread};
 use tokio::{task, time::sleep};
 
-use self::watch::Watch;
-use crate::app::App;
+use crate::{app::App, watch::Watch};
 
 pub(crate) use self::in_force::InForce;
 
@@ -32,7 +30,7 @@ type Seen = Result<Unread, String>;
 
 /// Follows the source until the books are in doubt.
 pub(crate) async fn follow(app: Arc<App>, source: FileSource) {
-    let mut watch = Watch::of(source.directory());
+    let mut watch = Watch::of([source.directory()]);
     let mut seen = None;
     loop {
         let now = settled(&source, seen.as_ref()).await;

@@ -2,9 +2,11 @@
 
 mod answers;
 mod crowd;
+mod encrypted;
 mod rest;
+mod wire;
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{future::ready, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -15,17 +17,19 @@ use axum::{
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    io::{AsyncReadExt, AsyncWriteExt, duplex},
     net::TcpStream,
     sync::{Notify, oneshot, watch},
     task::JoinHandle,
     time::{advance, sleep, timeout},
 };
 
+use self::wire::{Stream, WIRES, Wire};
 use super::{
     Listener,
     activity::Activity,
     connection,
+    handshake::{self, Opened},
     keeper::Ended,
     serving::{Rest, Serving},
 };
@@ -65,28 +69,34 @@ async fn listener(most: usize) -> Listener {
 }
 
 struct Peer {
-    stream: DuplexStream,
+    stream: Box<dyn Stream>,
     server: JoinHandle<Ended>,
     activity: Arc<Activity>,
     drain: watch::Sender<bool>,
 }
 
-fn connect(router: Router) -> Peer {
-    connect_to(&Arc::new(Serving::new(router, Rest::default())))
+async fn connect(wire: Wire, router: Router) -> Peer {
+    connect_to(wire, &Arc::new(Serving::new(router, Rest::default()))).await
 }
 
-fn connect_to(serving: &Arc<Serving>) -> Peer {
+async fn connect_to(wire: Wire, serving: &Arc<Serving>) -> Peer {
     let (stream, far_end) = duplex(64 * 1024);
     let (drain, draining) = watch::channel(false);
     let activity = Arc::new(Activity::new());
-    let server = tokio::spawn(connection::serve(
-        Arc::clone(serving),
-        far_end,
-        Arc::clone(&activity),
-        draining,
-    ));
+    let serving = Arc::clone(serving);
+    let active = Arc::clone(&activity);
+    let server = match wire.tls() {
+        None => {
+            let open = ready(Some(Opened::plain(far_end)));
+            tokio::spawn(connection::serve(serving, open, active, draining))
+        }
+        Some(tls) => {
+            let open = Box::pin(handshake::encrypted(tls, far_end));
+            tokio::spawn(connection::serve(serving, open, active, draining))
+        }
+    };
     Peer {
-        stream,
+        stream: wire.open(stream).await,
         server,
         activity,
         drain,
@@ -122,166 +132,183 @@ impl Peer {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_says_nothing_is_closed() {
-    let peer = connect(Slow::default().router());
-    assert_eq!(peer.closed().await, (String::new(), 5));
+    for wire in WIRES {
+        let peer = connect(wire, Slow::default().router()).await;
+        assert_eq!(peer.closed().await, (String::new(), 5));
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_head_that_drips_in_is_not_waited_for() {
-    let mut peer = connect(Slow::default().router());
-    let start = clock::now();
-    for byte in REQUEST {
-        sleep(Duration::from_secs(1)).await;
-        if peer.stream.write_all(&[*byte]).await.is_err() {
-            break;
+    for wire in WIRES {
+        let mut peer = connect(wire, Slow::default().router()).await;
+        let start = clock::now();
+        for byte in REQUEST {
+            sleep(Duration::from_secs(1)).await;
+            if peer.stream.write_all(&[*byte]).await.is_err() {
+                break;
+            }
         }
+        assert_eq!(clock::now().since(start).as_secs(), 6);
+        assert!(peer.server.await.is_ok());
     }
-    assert_eq!(clock::now().since(start).as_secs(), 6);
-    assert!(peer.server.await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn connections_stay_open_between_requests_for_a_while() {
-    let mut peer = connect(Slow::default().router());
-    for _ in 0..3 {
+    for wire in WIRES {
+        let mut peer = connect(wire, Slow::default().router()).await;
+        for _ in 0..3 {
+            peer.send(REQUEST).await;
+            peer.answer("quick").await;
+            advance(Duration::from_secs(74)).await;
+        }
+        // The second head begins in time, and is due in time.
+        peer.send(&REQUEST[..10]).await;
+        assert_eq!(peer.closed().await, (String::new(), 5));
+
+        let mut peer = connect(wire, Slow::default().router()).await;
         peer.send(REQUEST).await;
         peer.answer("quick").await;
-        advance(Duration::from_secs(74)).await;
+        assert_eq!(peer.closed().await, (String::new(), 75));
     }
-    // The second head begins in time, and is due in time.
-    peer.send(&REQUEST[..10]).await;
-    assert_eq!(peer.closed().await, (String::new(), 5));
-
-    let mut peer = connect(Slow::default().router());
-    peer.send(REQUEST).await;
-    peer.answer("quick").await;
-    assert_eq!(peer.closed().await, (String::new(), 75));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_http2_connection_without_requests_is_idle_though_its_peer_is_there() {
-    let Peer {
-        stream,
-        server,
-        activity: _,
-        drain: _open,
-    } = connect(Slow::default().router());
-    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-        .await
-        .unwrap();
-    // It answers whatever it is asked.
-    let peer = tokio::spawn(connection);
-    let request = Request::get("http://a/quick").body(Body::empty()).unwrap();
-    let answer = sender.send_request(request).await.unwrap();
-    assert_eq!(answer.status(), 200);
-    drop(answer);
+    for wire in WIRES {
+        let Peer {
+            stream,
+            server,
+            activity: _,
+            drain: _open,
+        } = connect(wire, Slow::default().router()).await;
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+        // It answers whatever it is asked.
+        let peer = tokio::spawn(connection);
+        let request = Request::get("http://a/quick").body(Body::empty()).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        drop(answer);
 
-    let start = clock::now();
-    timeout(Duration::from_secs(600), server)
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(clock::now().since(start).as_secs(), 75);
-    drop(peer.await.unwrap());
+        let start = clock::now();
+        timeout(Duration::from_secs(600), server)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(clock::now().since(start).as_secs(), 75);
+        drop(peer.await.unwrap());
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_may_take_its_time() {
-    let slow = Slow::default();
-    let mut peer = connect(slow.router());
-    peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
-    slow.begun.notified().await;
-    advance(Duration::from_secs(600)).await;
-    slow.end.notify_one();
-    peer.answer("slow").await;
-    assert_eq!(peer.closed().await, (String::new(), 75));
+    for wire in WIRES {
+        let slow = Slow::default();
+        let mut peer = connect(wire, slow.router()).await;
+        peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        slow.begun.notified().await;
+        advance(Duration::from_secs(600)).await;
+        slow.end.notify_one();
+        peer.answer("slow").await;
+        assert_eq!(peer.closed().await, (String::new(), 75));
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_closes_what_is_idle_and_answers_what_is_under_way() {
-    let slow = Slow::default();
-    let mut idle = connect(slow.router());
-    idle.send(REQUEST).await;
-    idle.answer("quick").await;
-    idle.drain.send_replace(true);
-    assert_eq!(idle.closed().await, (String::new(), 0));
+    for wire in WIRES {
+        let slow = Slow::default();
+        let mut idle = connect(wire, slow.router()).await;
+        idle.send(REQUEST).await;
+        idle.answer("quick").await;
+        idle.drain.send_replace(true);
+        assert_eq!(idle.closed().await, (String::new(), 0));
 
-    let mut busy = connect(slow.router());
-    busy.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
-    slow.begun.notified().await;
-    busy.drain.send_replace(true);
-    advance(Duration::from_secs(3)).await;
-    slow.end.notify_one();
-    let (answer, _) = busy.closed().await;
-    assert!(
-        answer.contains("connection: close") && answer.ends_with("slow"),
-        "{answer}"
-    );
+        let mut busy = connect(wire, slow.router()).await;
+        busy.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        slow.begun.notified().await;
+        busy.drain.send_replace(true);
+        advance(Duration::from_secs(3)).await;
+        slow.end.notify_one();
+        let (answer, _) = busy.closed().await;
+        assert!(
+            answer.contains("connection: close") && answer.ends_with("slow"),
+            "{answer}"
+        );
 
-    // What has come in when the drain begins is under way, even if nobody has looked at it yet.
-    let mut unread = connect(slow.router());
-    unread.send(REQUEST).await;
-    unread.answer("quick").await;
-    unread.send(REQUEST).await;
-    unread.drain.send_replace(true);
-    let (answer, _) = unread.closed().await;
-    assert!(answer.ends_with("quick"), "{answer}");
+        // What has come in when the drain begins is under way, even if nobody has looked at it yet.
+        let mut unread = connect(wire, slow.router()).await;
+        unread.send(REQUEST).await;
+        unread.answer("quick").await;
+        unread.send(REQUEST).await;
+        unread.drain.send_replace(true);
+        let (answer, _) = unread.closed().await;
+        assert!(answer.ends_with("quick"), "{answer}");
+    }
 }
 
 #[tokio::test]
 async fn a_stop_over_real_sockets_fails_no_request_and_takes_nobody_in_any_more() {
-    let slow = Slow::default();
-    let listener = listener(1000).await;
-    let address = listener.address();
-    let (stop, stopping) = oneshot::channel::<()>();
-    let router = slow.router();
-    let (drains, drained) = oneshot::channel();
-    let server = tokio::spawn(listener.serve(
-        router,
-        Connections::default(),
-        async { drop(stopping.await) },
-        || {
-            drains.send(()).unwrap();
-        },
-    ));
+    for wire in WIRES {
+        let slow = Slow::default();
+        let listener = listener(1000).await.encrypting(wire.tls());
+        let address = listener.address();
+        let (stop, stopping) = oneshot::channel::<()>();
+        let router = slow.router();
+        let (drains, drained) = oneshot::channel();
+        let server = tokio::spawn(listener.serve(
+            router,
+            Connections::default(),
+            async { drop(stopping.await) },
+            || {
+                drains.send(()).unwrap();
+            },
+        ));
 
-    let mut busy = TcpStream::connect(address).await.unwrap();
-    busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
-        .await
-        .unwrap();
-    slow.begun.notified().await;
-    stop.send(()).unwrap();
-    drained.await.unwrap();
-    slow.end.notify_one();
-    let mut answer = String::new();
-    busy.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.ends_with("slow"), "{answer}");
-    assert_eq!(server.await.unwrap(), 0);
-    assert!(TcpStream::connect(address).await.is_err());
+        let mut busy = wire.dial(address).await;
+        busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        slow.begun.notified().await;
+        stop.send(()).unwrap();
+        drained.await.unwrap();
+        slow.end.notify_one();
+        let mut answer = String::new();
+        busy.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("slow"), "{answer}");
+        assert_eq!(server.await.unwrap(), 0);
+        assert!(TcpStream::connect(address).await.is_err());
+    }
 }
 
 #[tokio::test]
 async fn what_does_not_end_is_cut_off_after_ten_seconds() {
-    let slow = Slow::default();
-    let listener = listener(1000).await;
-    let address = listener.address();
-    let (stop, stopping) = oneshot::channel::<()>();
-    let server = tokio::spawn(listener.serve(
-        slow.router(),
-        Connections::default(),
-        async { drop(stopping.await) },
-        || {},
-    ));
+    for wire in WIRES {
+        let slow = Slow::default();
+        let listener = listener(1000).await.encrypting(wire.tls());
+        let address = listener.address();
+        let (stop, stopping) = oneshot::channel::<()>();
+        let server = tokio::spawn(listener.serve(
+            slow.router(),
+            Connections::default(),
+            async { drop(stopping.await) },
+            || {},
+        ));
 
-    let mut busy = TcpStream::connect(address).await.unwrap();
-    busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
-        .await
-        .unwrap();
-    slow.begun.notified().await;
-    // From here on nothing happens but the passing of time.
-    tokio::time::pause();
-    let start = clock::now();
-    stop.send(()).unwrap();
-    assert_eq!(server.await.unwrap(), 1);
-    assert_eq!(clock::now().since(start).as_secs(), 10);
+        let mut busy = wire.dial(address).await;
+        busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        slow.begun.notified().await;
+        // From here on nothing happens but the passing of time.
+        tokio::time::pause();
+        let start = clock::now();
+        stop.send(()).unwrap();
+        assert_eq!(server.await.unwrap(), 1);
+        assert_eq!(clock::now().since(start).as_secs(), 10);
+        tokio::time::resume();
+    }
 }
