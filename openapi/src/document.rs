@@ -148,7 +148,7 @@ pub struct ResourceEffect {
     /// The resource.
     pub resource_id: crate::ResourceId,
     /// How many clients hold it or wait for it, those behind nodes included.
-    pub clients: f64,
+    pub clients: u64,
     /// The most that all holders together may be using now, by the books.
     pub sum_has: f64,
     /// What would change for it, such as `capacity: 100 → 50`.

@@ -40,7 +40,7 @@ pub struct ResourceView {
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub fill_level: Option<f64>,
     /// How many clients hold it or wait for it, those behind nodes included.
-    pub clients: f64,
+    pub clients: u64,
     /// Whether the server is still learning what its predecessor leased.
     pub in_learning_mode: bool,
     /// Seconds until it has learned that; absent when it is not learning.

@@ -78,7 +78,7 @@ async fn three_services_are_held_to_one_limit_however_the_load_is_split() {
     let view = server.get("/v1/resources/api");
     assert_eq!(
         (&view["clients"], &view["capacity"]),
-        (&3.0.into(), &1000.0.into())
+        (&3.into(), &1000.0.into())
     );
     let held = view["sum_has"].as_f64().expect("a number");
     assert!(held <= 1000.0 * (1.0 + 1e-9), "{view}");

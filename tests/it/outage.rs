@@ -118,7 +118,7 @@ async fn on_a_restart_the_holders_keep_what_they_hold() {
     let view = server.get("/v1/resources/api");
     assert_eq!(
         (&view["in_learning_mode"], &view["clients"]),
-        (&true.into(), &3.0.into()),
+        (&true.into(), &3.into()),
         "{view}"
     );
     let kept = services

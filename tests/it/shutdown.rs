@@ -44,7 +44,7 @@ async fn a_service_that_is_told_to_stop_gives_its_lease_back() {
     let view = server.get("/v1/resources/api");
     assert_eq!(
         (&view["sum_has"], &view["clients"]),
-        (&0.0.into(), &0.0.into()),
+        (&0.0.into(), &0.into()),
         "{view}"
     );
 }

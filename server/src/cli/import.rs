@@ -67,7 +67,7 @@ async fn try_out(client: &Client, new: &Document) -> Result<String, Failure> {
     let mut text = account("would change", &old, new);
     for effect in &told.resources {
         let clients = match effect.clients {
-            1.0 => "1 client has".to_owned(),
+            1 => "1 client has".to_owned(),
             clients => format!("{clients} clients have"),
         };
         let changes = effect.changes.join(", ");

@@ -118,7 +118,7 @@ fn table_of_resources(resources: &[ResourceView]) -> Result<String, Failure> {
                 .map_or("-".to_owned(), |capacity| capacity.to_string()),
             rounded(view.sum_has),
             rounded(view.sum_wants),
-            rounded(view.clients),
+            view.clients.to_string(),
             if view.in_learning_mode { "yes" } else { "no" }.to_owned(),
             view.template.clone().unwrap_or_else(|| "-".to_owned()),
             word(&view.algorithm)?,

@@ -155,7 +155,7 @@ impl Books {
             (
                 "resource_holders",
                 "How many clients hold it or wait for it, those behind nodes included",
-                |view| Some(view.clients),
+                |view| Some(view.clients as f64),
             ),
             (
                 "resource_learning",

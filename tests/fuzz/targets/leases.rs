@@ -253,10 +253,6 @@ fn give_everything_back(plane: &Plane) {
             clients,
             ..
         } = resource;
-        assert_eq!(
-            (sum_has, sum_wants, clients),
-            (0.0, 0.0, 0.0),
-            "{resource:?}"
-        );
+        assert_eq!((sum_has, sum_wants, clients), (0.0, 0.0, 0), "{resource:?}");
     }
 }

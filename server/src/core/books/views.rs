@@ -82,7 +82,8 @@ impl Core {
                 sum_wants: resource.sum_wants(),
                 free: resource.free(terms),
                 fill_level: resource.fill_level(terms),
-                clients,
+                // Whole numbers were added up, below what a float can tell apart.
+                clients: clients as u64,
                 in_learning_mode: learning.is_some(),
                 learning_ends_in: learning.map(Seconds::from),
                 template: template.map(|template| template.identifier_glob().to_owned()),

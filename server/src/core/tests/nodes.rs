@@ -110,7 +110,7 @@ fn bands_beyond_what_the_books_keep_are_merged_and_none_is_lost() {
         1000.0
     );
     assert_eq!(world.holders()[0].bands.len(), 32);
-    assert_eq!(world.view().unwrap().clients, 1000.0);
+    assert_eq!(world.view().unwrap().clients, 1000);
 }
 
 #[test]

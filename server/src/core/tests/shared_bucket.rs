@@ -90,7 +90,7 @@ fn a_debt_outlives_those_who_made_it() {
     world.balance("a", 0.0);
     world.balance("a", 404.0);
     world.wait(30.0);
-    assert_eq!(world.view().unwrap().clients, 0.0, "the lease has ended");
+    assert_eq!(world.view().unwrap().clients, 0, "the lease has ended");
     close(world.balance("b", 0.0), -280.0);
     world.release("b", None);
     world.wait(70.0);

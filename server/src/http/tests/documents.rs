@@ -270,7 +270,7 @@ async fn a_dry_run_says_what_would_change_for_whom_and_changes_nothing() {
     assert!(account.looked_at_all);
     let effect = &account.resources[0];
     assert_eq!(effect.resource_id.as_str(), "tenant/a");
-    assert_eq!((effect.sum_has, effect.clients), (8.0, 1.0));
+    assert_eq!((effect.sum_has, effect.clients), (8.0, 1));
     assert_eq!(
         effect.changes,
         ["template: tenant/* → tenant/a", "capacity: 10 → 3"]
