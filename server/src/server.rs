@@ -5,6 +5,7 @@ use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync
 use axum::Router;
 use doorman_config::{FileSource, OpenError};
 use doorman_openapi::{Epoch, InvalidId, NodeId, ServerId};
+use futures_util::{FutureExt, future::join};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -120,11 +121,9 @@ impl Server {
             );
         }
         // The address first: a start that fails for a port in use should not use up an epoch.
-        let listener = bind(settings.listen, settings.max_connections)
-            .await?
-            .encrypting(tls.clone());
+        let listener = bind(settings.listen, settings.max_connections)?.encrypting(tls.clone());
         let metrics_listener = match settings.metrics_listen {
-            Some(address) => Some(bind(address, METRICS_CONNECTIONS).await?),
+            Some(address) => Some(bind(address, METRICS_CONNECTIONS)?),
             None => None,
         };
         let address = listener.address();
@@ -239,8 +238,9 @@ impl Server {
         http::router(Arc::clone(&self.app))
     }
 
-    /// Serves until `shutdown` is ready; then takes nobody in any more, answers what is under way, and closes what is idle, for at
-    /// most 10 s, and leaves its books to the next start. What has run out is freed meanwhile, whether anybody asks or not.
+    /// Serves until `shutdown` is ready; then takes nobody in any more, answers what is under way, and what comes before its peer has
+    /// been told, closes what stays idle, all of it within 8 s, and leaves its books to the next start. What has run out is freed
+    /// meanwhile, whether anybody asks or not.
     ///
     /// # Cancel safety
     /// When it is dropped, all connections are cut off, nothing is swept any more, and no books are left: the next start learns.
@@ -265,20 +265,21 @@ impl Server {
             tasks.spawn(reload::follow(Arc::clone(&app), source));
         }
 
-        if let Some(listener) = metrics_listener {
-            let router = http::metrics_alone(Arc::clone(&app));
-            tasks.spawn(async move {
-                let never = std::future::pending();
+        let shutdown = shutdown.shared();
+        let metrics = async {
+            if let Some(listener) = metrics_listener {
+                let router = http::metrics_alone(Arc::clone(&app));
+                let counted = Connections::default();
                 listener
-                    .serve(router, Connections::default(), never, || ())
+                    .serve(router, counted, shutdown.clone(), || ())
                     .await;
-            });
-        }
-
+            }
+        };
         let connections = app.connections().clone();
-        let mut served = pin!(listener.serve(router, connections, shutdown, || app.begin_drain()));
-        let cut_off = tokio::select! {
-            cut_off = &mut served => cut_off,
+        let served = listener.serve(router, connections, shutdown.clone(), || app.begin_drain());
+        let mut served = pin!(join(served, metrics));
+        let (cut_off, ()) = tokio::select! {
+            ended = &mut served => ended,
             // They give up when the books are in doubt; those who ask must still be told so.
             Some(ended) = tasks.join_next() => {
                 if let Err(error) = ended {
@@ -304,10 +305,8 @@ impl Server {
     }
 }
 
-async fn bind(address: SocketAddr, most: NonZeroUsize) -> Result<Listener, StartError> {
-    Listener::bind(address, most)
-        .await
-        .map_err(|source| StartError::Listen { address, source })
+fn bind(address: SocketAddr, most: NonZeroUsize) -> Result<Listener, StartError> {
+    Listener::bind(address, most).map_err(|source| StartError::Listen { address, source })
 }
 
 /// The address at which others reach a server that listens here, unless they are told another.

@@ -11,24 +11,28 @@ use std::{
 };
 
 use axum::Router;
-use futures_util::FutureExt;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::watch,
-    time::{sleep, timeout},
+    time::sleep,
 };
 
 use super::{
     connection,
     crowd::Crowd,
+    door,
     handshake::{self, Opened},
     places::places,
     serving::{Rest, Serving},
 };
 use crate::{limits::Peer, metrics::Connections, tls::Tls};
 
-/// How long what is under way may take to end when the server stops.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long what is under way may take to end when the server stops: within 10 s of being told to, it has also left its books.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// How many connections may wait to be taken in; the system may allow fewer. After a restart everybody comes at once, and who finds no
+/// room knocks again only a second later.
+const BACKLOG: u32 = 4096;
 
 /// How long to wait when the system has no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -48,8 +52,8 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Binds an address; port 0 takes a free one. At most `most` connections will be open at one time.
-    pub(crate) async fn bind(address: SocketAddr, most: NonZeroUsize) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+    pub(crate) fn bind(address: SocketAddr, most: NonZeroUsize) -> io::Result<Self> {
+        let listener = listens(address)?;
         let address = listener.local_addr()?;
         Ok(Self {
             listener,
@@ -76,8 +80,9 @@ impl Listener {
         self.address
     }
 
-    /// Serves the router until `shutdown` is ready, calls `drains`, and then answers what is under way, for at most 10 s. Returns how
-    /// many connections had to be cut off.
+    /// Serves the router until `shutdown` is ready, and calls `drains`. Then it takes in who has connected already, and nobody else,
+    /// tells everybody to go, and answers what is under way or comes before they have heard it, for at most 8 s. Returns how many
+    /// connections had to be cut off.
     ///
     /// # Cancel safety
     /// When it is dropped, all connections are cut off.
@@ -128,18 +133,42 @@ impl Listener {
         }
 
         drains();
-        // Who has connected already may have asked already.
-        while let Some(Ok(connected)) = self.listener.accept().now_or_never() {
-            take_in(&mut crowd, prepared(connected));
-        }
-        drop(self.listener);
         drain.send_replace(true);
-        let all_end = async { while crowd.one_ends().await.is_some() {} };
-        let in_time = timeout(DRAIN_TIMEOUT, all_end).await;
-        let cut_off = if in_time.is_ok() { 0 } else { crowd.len() };
+        let mut over = pin!(sleep(DRAIN_TIMEOUT));
+        door::lets_nobody_come(&self.listener);
+        let mut all_within = pin!(sleep(door::HANDSHAKE));
+        loop {
+            tokio::select! {
+                stream = accept(&self.listener) => take_in(&mut crowd, stream),
+                Some(()) = crowd.one_ends() => {}
+                () = &mut all_within => break,
+            }
+        }
+        door::close(self.listener, |connected| {
+            take_in(&mut crowd, prepared(connected));
+        });
+        loop {
+            tokio::select! {
+                ended = crowd.one_ends() => if ended.is_none() { break },
+                () = &mut over => break,
+            }
+        }
+        let cut_off = crowd.len();
         crowd.cut_off().await;
         cut_off
     }
+}
+
+fn listens(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    // Connections of the last start that are not forgotten yet would keep the address from the next.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// The next connection. Trouble with one is the peer's affair; trouble with all of them passes, or is in the log.

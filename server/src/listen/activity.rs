@@ -41,6 +41,8 @@ pub(super) struct Activity {
     /// Since when it waits for its peer, in nanoseconds on the clock.
     waits_since: AtomicU64,
     gives_way: AtomicBool,
+    /// The server stops: the next answer is the last.
+    drains: AtomicBool,
     task: AtomicWaker,
 }
 
@@ -59,6 +61,7 @@ impl Activity {
             interleaved: AtomicBool::new(false),
             waits_since: AtomicU64::new(Moment::NEVER.as_nanos()),
             gives_way: AtomicBool::new(false),
+            drains: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }
     }
@@ -127,10 +130,12 @@ impl Activity {
 
     /// Whether it is between two requests: everything has been answered, and the system has the answer.
     pub(super) fn is_between_requests(&self) -> bool {
-        self.requests.load(Relaxed) == 0
-            && self.answers.number() == 0
-            && !self.unsent.load(Relaxed)
-            && !self.head_begun.load(Relaxed)
+        self.has_nothing_under_way() && !self.head_begun.load(Relaxed)
+    }
+
+    /// Whether everything of which the head was whole has been answered, and the system has the answer.
+    pub(super) fn has_nothing_under_way(&self) -> bool {
+        self.requests.load(Relaxed) == 0 && self.answers.number() == 0 && !self.unsent.load(Relaxed)
     }
 
     /// Whether a body was not read to its end, so that nobody but hyper knows where the next request begins.
@@ -176,6 +181,16 @@ impl Activity {
             return Moment::NEVER;
         }
         self.bodies.first().min(self.answers.first())
+    }
+
+    /// The server stops.
+    pub(super) fn drains(&self) {
+        self.drains.store(true, Relaxed);
+    }
+
+    /// Whether the server stops, so that the next answer is the last.
+    pub(super) fn is_draining(&self) -> bool {
+        self.drains.load(Relaxed)
     }
 
     /// Asks the connection to close, unless it is busy by then.

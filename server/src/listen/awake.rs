@@ -38,7 +38,11 @@ where
             }
             let rests_after = (!leaves).then(|| serving.rests_after());
             match keeper.poll(cx, rests_after) {
-                Poll::Ready(Verdict::Drain) => it.as_mut().graceful_shutdown(),
+                // With the next answer its peer is told.
+                Poll::Ready(Verdict::Drain) => {}
+                // Who has begun to ask may finish.
+                Poll::Ready(Verdict::Leave) if activity.head_has_begun() => {}
+                Poll::Ready(Verdict::Leave) => it.as_mut().graceful_shutdown(),
                 // What comes next may be the rest of a body: only hyper could tell, and it would stay awake for ever.
                 Poll::Ready(Verdict::Rest) if activity.has_left_unread() => {
                     leaves = true;
@@ -77,7 +81,8 @@ where
     D: Future,
 {
     let _awake = serving.wakes();
-    let service = serving.service(Arc::clone(stream.activity()));
+    let activity = Arc::clone(stream.activity());
+    let service = serving.service(Arc::clone(&activity));
     let mut connection = pin!(
         serving
             .http2
@@ -91,10 +96,15 @@ where
             }
             let rests_after = (!leaves && serving.is_crowded()).then(|| serving.rests_after());
             match keeper.poll(cx, rests_after) {
+                // Its peer is told, and what it has asked before it has heard of that is answered.
                 Poll::Ready(Verdict::Drain | Verdict::Rest) => {
                     leaves = true;
                     connection.as_mut().graceful_shutdown();
                 }
+                Poll::Ready(Verdict::Leave) if activity.has_nothing_under_way() => {
+                    return Poll::Ready(Ended::Over);
+                }
+                Poll::Ready(Verdict::Leave) => {}
                 Poll::Ready(Verdict::End(ended)) => return Poll::Ready(ended),
                 Poll::Pending => return Poll::Pending,
             }

@@ -18,8 +18,8 @@ use super::{
     watched::Watched,
 };
 
-/// Serves a connection to its end, as soon as it is `open`: the peer's end, that of our patience, the end of what is under way when
-/// `draining` turns true, or as soon as it is asked to give way while it waits for its peer.
+/// Serves a connection to its end, as soon as it is `open`: the peer's end, that of our patience, the answer to what is under way or
+/// comes next when `draining` turns true, or as soon as it is asked to give way while it waits for its peer.
 pub(super) async fn serve<S>(
     serving: Arc<Serving>,
     open: impl Future<Output = Option<Opened<S>>>,
@@ -59,9 +59,17 @@ async fn opened<S, D: Future>(
     keeper: &mut Keeper<'_, D>,
 ) -> Result<Opened<S>, Ended> {
     let mut open = pin!(open);
-    let opened = poll_fn(|cx| match open.as_mut().poll(cx) {
-        Poll::Ready(opened) => Poll::Ready(opened.ok_or(Ended::Over)),
-        Poll::Pending => keeper.poll(cx, None).map(|verdict| Err(end(verdict))),
+    let opened = poll_fn(|cx| {
+        if let Poll::Ready(opened) = open.as_mut().poll(cx) {
+            return Poll::Ready(opened.ok_or(Ended::Over));
+        }
+        loop {
+            match keeper.poll(cx, None) {
+                Poll::Ready(Verdict::Drain) => {}
+                Poll::Ready(verdict) => return Poll::Ready(Err(end(verdict))),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
     })
     .await?;
     keeper.begins_anew();
@@ -79,16 +87,24 @@ where
     D: Future,
 {
     poll_fn(|cx| {
-        match resting::poll(stream, known, cx) {
-            Poll::Ready(Ok(Some(speaks))) => return Poll::Ready(Ok(speaks)),
-            Poll::Ready(Ok(None)) => return Poll::Ready(Err(Ended::Over)),
-            Poll::Ready(Err(error)) => {
-                tracing::debug!(%error, "a connection broke off");
-                return Poll::Ready(Err(Ended::Over));
+        loop {
+            match resting::poll(stream, known, cx) {
+                Poll::Ready(Ok(Some(speaks))) => return Poll::Ready(Ok(speaks)),
+                Poll::Ready(Ok(None)) => return Poll::Ready(Err(Ended::Over)),
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "a connection broke off");
+                    return Poll::Ready(Err(Ended::Over));
+                }
+                Poll::Pending => {}
             }
-            Poll::Pending => {}
+            match keeper.poll(cx, None) {
+                Poll::Ready(Verdict::Drain) => {}
+                // Who has begun to ask may finish.
+                Poll::Ready(Verdict::Leave) if !stream.ahead().is_empty() => {}
+                Poll::Ready(verdict) => return Poll::Ready(Err(end(verdict))),
+                Poll::Pending => return Poll::Pending,
+            }
         }
-        keeper.poll(cx, None).map(|verdict| Err(end(verdict)))
     })
     .await
 }
@@ -97,6 +113,6 @@ where
 fn end(verdict: Verdict) -> Ended {
     match verdict {
         Verdict::End(ended) => ended,
-        Verdict::Drain | Verdict::Rest => Ended::Over,
+        Verdict::Drain | Verdict::Leave | Verdict::Rest => Ended::Over,
     }
 }

@@ -16,6 +16,10 @@ use super::{
 };
 use crate::clock;
 
+/// How long a connection on which nothing is under way stays open when the server stops. Its peer may be asking at this moment, and does
+/// not know; whoever is at work asks again within this time, and is told with the answer.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -28,8 +32,10 @@ pub(super) enum Ended {
 /// What is to happen with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The server stops: answer what is under way, and end. This is said once.
+    /// The server stops: answer what is under way and what still comes, and let it be the last. This is said once.
     Drain,
+    /// Who has not asked anything since is not waited for any longer. This is said once, [`GRACE`] after the drain.
+    Leave,
     /// Nobody has used it for a while.
     Rest,
     /// End it now.
@@ -43,8 +49,18 @@ pub(super) struct Keeper<'a, D> {
     patience: Patience,
     rings: Moment,
     timer: Pin<&'a mut Sleep>,
-    /// Ready when the server stops; `None` when that is known.
-    drain: Option<Pin<&'a mut D>>,
+    stop: Stop<'a, D>,
+}
+
+/// What is known of the server's stop.
+#[derive(Debug)]
+enum Stop<'a, D> {
+    /// Nothing, until this is ready.
+    Awaited(Pin<&'a mut D>),
+    /// It stops, and who is idle is waited for until then.
+    Grace(Moment),
+    /// Nobody who is idle is waited for.
+    Over,
 }
 
 impl<'a, D: Future> Keeper<'a, D> {
@@ -61,7 +77,7 @@ impl<'a, D: Future> Keeper<'a, D> {
             patience: Patience::new(now),
             rings: now.after(HEAD_TIMEOUT),
             timer,
-            drain: Some(drain),
+            stop: Stop::Awaited(drain),
         }
     }
 
@@ -78,13 +94,10 @@ impl<'a, D: Future> Keeper<'a, D> {
         rests_after: Option<Duration>,
     ) -> Poll<Verdict> {
         self.activity.calls(cx.waker());
-        if let Some(drain) = &mut self.drain
-            && drain.as_mut().poll(cx).is_ready()
-        {
-            self.drain = None;
-            return Poll::Ready(Verdict::Drain);
-        }
         let now = clock::now();
+        if let Some(verdict) = self.of_the_stop(cx, now) {
+            return Poll::Ready(verdict);
+        }
         let until = self.patience.until(&self.activity, now);
         if until <= now {
             return Poll::Ready(Verdict::End(Ended::Over));
@@ -92,15 +105,36 @@ impl<'a, D: Future> Keeper<'a, D> {
         if self.activity.was_asked_to_give_way() && self.may_give_way(now) {
             return Poll::Ready(Verdict::End(Ended::GaveWay));
         }
-        let rests_at = match rests_after {
-            Some(after) if self.drain.is_some() => self.patience.rests_at(&self.activity, after),
-            _ => Moment::NEVER,
+        let (rests_at, leaves_at) = match (&self.stop, rests_after) {
+            (Stop::Awaited(_), Some(after)) => {
+                let rests_at = self.patience.rests_at(&self.activity, after);
+                (rests_at, Moment::NEVER)
+            }
+            (Stop::Grace(over), _) => (Moment::NEVER, *over),
+            (Stop::Awaited(_), None) | (Stop::Over, _) => (Moment::NEVER, Moment::NEVER),
         };
         if rests_at <= now {
             return Poll::Ready(Verdict::Rest);
         }
-        self.wait(cx, until.min(rests_at), now);
+        self.wait(cx, until.min(rests_at).min(leaves_at), now);
         Poll::Pending
+    }
+
+    /// What is to be said of the server's stop, if anything.
+    fn of_the_stop(&mut self, cx: &mut Context<'_>, now: Moment) -> Option<Verdict> {
+        let (stop, verdict) = match &mut self.stop {
+            Stop::Awaited(drain) => {
+                if drain.as_mut().poll(cx).is_pending() {
+                    return None;
+                }
+                self.activity.drains();
+                (Stop::Grace(now.after(GRACE)), Verdict::Drain)
+            }
+            Stop::Grace(over) if *over <= now => (Stop::Over, Verdict::Leave),
+            Stop::Grace(_) | Stop::Over => return None,
+        };
+        self.stop = stop;
+        Some(verdict)
     }
 
     fn may_give_way(&self, now: Moment) -> bool {

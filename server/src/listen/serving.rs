@@ -12,7 +12,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    http::{Request, Response, Version},
+    http::{HeaderValue, Request, Response, Version, header},
 };
 use hyper::{
     body::{Body as _, Incoming},
@@ -97,7 +97,8 @@ impl Serving {
             if let Some(peer) = activity.peer() {
                 request.extensions_mut().insert(peer);
             }
-            let under_way = activity.begin(request.version() == Version::HTTP_2);
+            let is_http2 = request.version() == Version::HTTP_2;
+            let under_way = activity.begin(is_http2);
             let request = request.map(|body| {
                 if body.is_end_stream() {
                     Body::new(body)
@@ -108,10 +109,14 @@ impl Serving {
             let told = Arc::clone(&activity);
             let answer = router.clone().call(request);
             async move {
-                let answer = answer.await;
-                let answer = answer.map(|it| it.map(|body| Held::new(body, Told::new(told))));
+                let Ok(mut answer) = answer.await;
+                if told.is_draining() && !is_http2 {
+                    let last = HeaderValue::from_static("close");
+                    answer.headers_mut().insert(header::CONNECTION, last);
+                }
+                let answer = answer.map(|body| Held::new(body, Told::new(told)));
                 drop(under_way);
-                answer
+                Ok(answer)
             }
         })
     }

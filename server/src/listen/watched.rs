@@ -5,18 +5,28 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
 
 use super::activity::Activity;
+
+/// How long to wait, when the server stops, for a peer to take notice that the connection has ended. A system resets connections that are
+/// closed on bytes which nobody has read, and a peer that was just asking the next thing might miss the last answer for it (RFC 9112, 9.6).
+const LINGER: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     ahead: Bytes,
     stream: S,
     activity: Arc<Activity>,
+    /// Our end is closed, and the peer's is waited for until then.
+    lingers: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Watched<S> {
@@ -25,6 +35,7 @@ impl<S> Watched<S> {
             ahead: Bytes::new(),
             stream,
             activity,
+            lingers: None,
         }
     }
 
@@ -84,7 +95,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -115,7 +126,29 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.activity.sends();
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let Self {
+            stream,
+            activity,
+            lingers,
+            ..
+        } = &mut *self;
+        activity.sends();
+        if lingers.is_none() {
+            ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
+            if !activity.is_draining() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let lingers = lingers.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let mut bytes = [0; 1024];
+        loop {
+            let mut unread = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut *stream).poll_read(cx, &mut unread) {
+                Poll::Ready(Ok(())) if !unread.filled().is_empty() => {}
+                // Who breaks it off has taken notice, too.
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => return lingers.as_mut().poll(cx).map(Ok),
+            }
+        }
     }
 }

@@ -88,7 +88,7 @@ impl ControlPlane {
             config,
         } = self;
         process.terminate();
-        assert_eq!(process.wait().code(), Some(0));
+        process.wait_for_success();
         Down {
             address,
             home,

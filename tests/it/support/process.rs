@@ -157,6 +157,17 @@ impl Process {
 
     /// Waits for the end of the process.
     pub(crate) fn wait(mut self) -> ExitStatus {
+        self.ended()
+    }
+
+    /// Waits for the end of the process, which must be a good one.
+    pub(crate) fn wait_for_success(mut self) {
+        let status = self.ended();
+        let said = self.said().join("\n");
+        assert_eq!(status.code(), Some(0), "it said:\n{said}");
+    }
+
+    fn ended(&mut self) -> ExitStatus {
         for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
             if let Some(status) = self.child.try_wait().expect("it ran") {
                 return status;

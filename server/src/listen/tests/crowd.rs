@@ -63,7 +63,7 @@ struct Served {
 
 /// Serves so many connections at one time.
 async fn serve(wire: Wire, most: usize, router: Router) -> Served {
-    let listener = listener(most).await.encrypting(wire.tls());
+    let listener = listener(most).encrypting(wire.tls());
     let address = listener.address();
     let counted = Connections::default();
     let served = listener.serve(router, counted.clone(), std::future::pending(), || {});

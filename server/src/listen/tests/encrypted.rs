@@ -262,7 +262,7 @@ async fn nonsense_is_closed_at_once() {
 async fn a_thousand_that_never_finish_their_handshakes_keep_nobody_out_and_are_cleared() {
     let authority = Authority::new();
     let tls = testing::tls(&authority);
-    let listener = listener(1200).await.encrypting(Some(Arc::clone(&tls)));
+    let listener = listener(1200).encrypting(Some(Arc::clone(&tls)));
     let address = listener.address();
     let counted = Connections::default();
     let served = listener.serve(

@@ -2,6 +2,7 @@
 
 mod answers;
 mod crowd;
+mod drain;
 mod encrypted;
 mod rest;
 mod wire;
@@ -61,11 +62,9 @@ impl Slow {
     }
 }
 
-async fn listener(most: usize) -> Listener {
+fn listener(most: usize) -> Listener {
     let most = NonZeroUsize::new(most).unwrap();
-    Listener::bind(([127, 0, 0, 1], 0).into(), most)
-        .await
-        .unwrap()
+    Listener::bind(([127, 0, 0, 1], 0).into(), most).unwrap()
 }
 
 struct Peer {
@@ -125,6 +124,7 @@ impl Peer {
         let start = clock::now();
         let mut rest = String::new();
         self.stream.read_to_string(&mut rest).await.unwrap();
+        drop(self.stream);
         self.server.await.unwrap();
         (rest, clock::now().since(start).as_secs())
     }
@@ -214,101 +214,5 @@ async fn a_handler_may_take_its_time() {
         slow.end.notify_one();
         peer.answer("slow").await;
         assert_eq!(peer.closed().await, (String::new(), 75));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_drain_closes_what_is_idle_and_answers_what_is_under_way() {
-    for wire in WIRES {
-        let slow = Slow::default();
-        let mut idle = connect(wire, slow.router()).await;
-        idle.send(REQUEST).await;
-        idle.answer("quick").await;
-        idle.drain.send_replace(true);
-        assert_eq!(idle.closed().await, (String::new(), 0));
-
-        let mut busy = connect(wire, slow.router()).await;
-        busy.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
-        slow.begun.notified().await;
-        busy.drain.send_replace(true);
-        advance(Duration::from_secs(3)).await;
-        slow.end.notify_one();
-        let (answer, _) = busy.closed().await;
-        assert!(
-            answer.contains("connection: close") && answer.ends_with("slow"),
-            "{answer}"
-        );
-
-        // What has come in when the drain begins is under way, even if nobody has looked at it yet.
-        let mut unread = connect(wire, slow.router()).await;
-        unread.send(REQUEST).await;
-        unread.answer("quick").await;
-        unread.send(REQUEST).await;
-        unread.drain.send_replace(true);
-        let (answer, _) = unread.closed().await;
-        assert!(answer.ends_with("quick"), "{answer}");
-    }
-}
-
-#[tokio::test]
-async fn a_stop_over_real_sockets_fails_no_request_and_takes_nobody_in_any_more() {
-    for wire in WIRES {
-        let slow = Slow::default();
-        let listener = listener(1000).await.encrypting(wire.tls());
-        let address = listener.address();
-        let (stop, stopping) = oneshot::channel::<()>();
-        let router = slow.router();
-        let (drains, drained) = oneshot::channel();
-        let server = tokio::spawn(listener.serve(
-            router,
-            Connections::default(),
-            async { drop(stopping.await) },
-            || {
-                drains.send(()).unwrap();
-            },
-        ));
-
-        let mut busy = wire.dial(address).await;
-        busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
-            .await
-            .unwrap();
-        slow.begun.notified().await;
-        stop.send(()).unwrap();
-        drained.await.unwrap();
-        slow.end.notify_one();
-        let mut answer = String::new();
-        busy.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.ends_with("slow"), "{answer}");
-        assert_eq!(server.await.unwrap(), 0);
-        assert!(TcpStream::connect(address).await.is_err());
-    }
-}
-
-#[tokio::test]
-async fn what_does_not_end_is_cut_off_after_ten_seconds() {
-    for wire in WIRES {
-        let slow = Slow::default();
-        let listener = listener(1000).await.encrypting(wire.tls());
-        let address = listener.address();
-        let (stop, stopping) = oneshot::channel::<()>();
-        let server = tokio::spawn(listener.serve(
-            slow.router(),
-            Connections::default(),
-            async { drop(stopping.await) },
-            || {},
-        ));
-
-        let mut busy = wire.dial(address).await;
-        busy.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
-            .await
-            .unwrap();
-        slow.begun.notified().await;
-        // From here on nothing happens but the passing of time.
-        tokio::time::pause();
-        let start = clock::now();
-        stop.send(()).unwrap();
-        assert_eq!(server.await.unwrap(), 1);
-        assert_eq!(clock::now().since(start).as_secs(), 10);
-        tokio::time::resume();
     }
 }

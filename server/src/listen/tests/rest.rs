@@ -194,7 +194,7 @@ async fn who_rests_makes_room_and_ends_with_the_server() {
         let peer = connect_to(wire, &serving).await;
         sleep(2 * SECOND).await;
         peer.drain.send_replace(true);
-        assert_eq!(peer.closed().await, (String::new(), 0));
+        assert_eq!(peer.closed().await, (String::new(), 1));
 
         // What has come in already is under way, even if nobody has looked at it yet.
         let gives_way: fn(&Peer) = |peer| peer.activity.give_way();
@@ -228,7 +228,7 @@ async fn requests_that_come_just_when_their_connection_goes_to_rest_are_served_o
                 body
             }),
         );
-        let listener = listener(1000).await.encrypting(wire.tls()).resting(Rest {
+        let listener = listener(1000).encrypting(wire.tls()).resting(Rest {
             after,
             most_awake: 1000,
         });

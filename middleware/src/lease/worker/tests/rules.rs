@@ -191,7 +191,9 @@ async fn a_server_that_has_too_much_to_do_is_asked_for_them_when_it_says() {
     let plane = Plane::new(move |call| {
         if call.path == paths::RULES && refused < 3 {
             refused += 1;
-            let busy = Response::builder().status(429).header(header::RETRY_AFTER, "7");
+            let busy = Response::builder()
+                .status(429)
+                .header(header::RETRY_AFTER, "7");
             return Reply::Is(busy.body(Bytes::new()).unwrap());
         }
         tells(call)

@@ -1,5 +1,9 @@
 //! A clean stop: nothing in flight fails, and what was leased is given back.
 
+mod awkward;
+mod callers;
+mod under_load;
+
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -17,6 +21,12 @@ use crate::{
 
 /// How often it is looked whether what is waited for has come.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Seconds since some moment.
+fn now() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
 
 const DOCUMENT: &str = "
 resources:
@@ -98,6 +108,42 @@ async fn a_service_whose_control_plane_stops_lives_on_its_lease_and_no_request_n
     let [before] = load.totals();
     sleep(Duration::from_secs(2)).await;
     let [after] = load.totals();
+    assert_eq!(
+        (after.refused, after.unavailable, after.failed),
+        (before.refused, before.unavailable, before.failed)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_whose_control_plane_stops_and_starts_again_under_load_refuses_nobody() {
+    let _alone = alone().await;
+    let server = ControlPlane::start(DOCUMENT);
+    let service = Service::start(server.address(), &[]);
+    let load = Load::start([target(&service)], 8);
+    load.offer([300.0]);
+    let leased = async {
+        while service.lease("api").is_none_or(|capacity| capacity < 300.0) {
+            sleep(LOOK).await;
+        }
+    };
+    timeout(PATIENCE, leased).await.expect("it leases enough");
+    let [before] = load.totals();
+    let server = server.stop().restart();
+    // The next server knows its lease from the first moment on; one that is renewed there ends later than before.
+    let left = || {
+        let leases = server.get("/v1/resources/api/leases");
+        let left = leases["leases"][0]["expires_in"].as_f64();
+        left.expect("it has a lease")
+    };
+    let renewed = async {
+        let first = left();
+        while left() <= first {
+            sleep(LOOK).await;
+        }
+    };
+    timeout(PATIENCE, renewed).await.expect("it renews");
+    let [after] = load.totals();
+    assert!(after.admitted > before.admitted);
     assert_eq!(
         (after.refused, after.unavailable, after.failed),
         (before.refused, before.unavailable, before.failed)
