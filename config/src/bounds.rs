@@ -3,7 +3,7 @@
 use crate::{Glob, InvalidGlob, Rule};
 
 /// Several globs: a text matches when it matches one of them. None of them matches nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Globs(Box<[Glob]>);
 
 impl Globs {
@@ -40,7 +40,7 @@ impl Globs {
 }
 
 /// What a token is bound to. What is `None` is not bound; the default is bound by nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Bounds {
     /// The clients, or nodes, in whose name its bearer leases, and whose leases it sees.
     pub clients: Option<Globs>,

@@ -11,7 +11,7 @@ use crate::{
     json,
     node::Node,
     read::{self, Read},
-    version::Version,
+    version::{Hashing, Version},
     yaml,
 };
 
@@ -74,17 +74,14 @@ impl Document {
             .map(|template| (template.identifier_glob().to_owned(), Arc::clone(template)))
             .collect();
         Self {
-            version: Version::new()
+            version: Hashing::default()
                 .with(templates.iter().map(AsRef::as_ref))
                 .with(&read.rules)
-                .finish(),
+                .finish()
+                .text(),
             templates,
             by_glob,
-            rule_versions: read
-                .rules
-                .iter()
-                .map(|rule| Version::new().with([rule]))
-                .collect(),
+            rule_versions: read.rules.iter().map(|rule| Version::of([rule])).collect(),
             rules: read.rules,
             longest_lease: read.longest_lease,
             warnings: read.warnings,
@@ -165,9 +162,7 @@ impl Document {
     pub fn rules_version_for(&self, service: &str) -> String {
         let rules = self.rules.iter().zip(&self.rule_versions);
         let told = rules.filter(|(rule, _)| rule.is_for(service));
-        Version::new()
-            .with_versions(told.map(|(_, version)| version))
-            .finish()
+        Version::of_versions(told.map(|(_, version)| version)).text()
     }
 
     /// The longest lease of any template; zero without templates. Resources that no template matches do not count: they are not

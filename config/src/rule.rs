@@ -28,7 +28,7 @@ impl Rule {
     /// Identifies what the rule says: 32 hexadecimal digits. Rules that say the same have the same version.
     #[must_use]
     pub fn version(&self) -> String {
-        Version::new().with([self]).finish()
+        Version::of([self]).text()
     }
 
     /// Whether all resources that requests may spend by it are within, whatever its placeholders stand for. One that spends none is.

@@ -57,7 +57,7 @@ impl Template {
     /// Identifies what the template says: 32 hexadecimal digits. Templates that say the same have the same version.
     #[must_use]
     pub fn version(&self) -> String {
-        Version::new().with([self]).finish()
+        Version::of([self]).text()
     }
 
     /// How much there is of each of these resources: for a rate, per [`per`](Self::per).

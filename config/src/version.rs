@@ -1,46 +1,57 @@
 //! What identifies the meaning of a text: a hash of its canonical form.
 
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
-/// FNV-1a with 128 bits, which is the same everywhere and for ever, unlike the standard library's hashers. It need not withstand an
-/// attacker: only operators write documents.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Version(u128);
-
-const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+/// The first half of a SHA-256, which is the same everywhere and for ever. Tenants write parts of documents: two documents with one version
+/// would let a change pass that was meant for the other, so nobody may be able to make them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version([u8; 16]);
 
 impl Version {
-    pub(crate) fn new() -> Self {
-        Self(OFFSET)
+    /// Of the canonical forms of these, one after the other.
+    pub(crate) fn of<T: Serialize>(parts: impl IntoIterator<Item = T>) -> Self {
+        Hashing::default().with(parts).finish()
     }
 
+    /// Of things that have these versions, one after the other.
+    pub(crate) fn of_versions<'v>(versions: impl IntoIterator<Item = &'v Self>) -> Self {
+        let mut hash = Sha256::new();
+        for Self(version) in versions {
+            hash.update(version);
+        }
+        Hashing(hash).finish()
+    }
+
+    /// 32 hexadecimal digits.
+    pub(crate) fn text(self) -> String {
+        format!("{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// A version that is being made.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hashing(Sha256);
+
+impl Hashing {
     /// Takes in the canonical forms of these, one after the other.
     pub(crate) fn with<T: Serialize>(mut self, parts: impl IntoIterator<Item = T>) -> Self {
         for part in parts {
             // Text, numbers that are finite, and names: nothing that could fail to be written.
             let canonical = serde_json::to_vec(&part).unwrap_or_default();
-            self = self.with_bytes(&canonical).with_bytes(b"\n");
+            self.0.update(canonical);
+            // Canonical forms have no line breaks, so that none of them runs into the next.
+            self.0.update(b"\n");
         }
         self
     }
 
-    /// Takes in the versions of these, one after the other.
-    pub(crate) fn with_versions<'v>(self, versions: impl IntoIterator<Item = &'v Self>) -> Self {
-        let versions = versions.into_iter();
-        versions.fold(self, |all, version| {
-            all.with_bytes(&version.0.to_be_bytes())
-        })
-    }
-
-    fn with_bytes(self, bytes: &[u8]) -> Self {
-        bytes.iter().fold(self, |hash, byte| {
-            Self((hash.0 ^ u128::from(*byte)).wrapping_mul(PRIME))
-        })
-    }
-
-    /// 32 hexadecimal digits.
-    pub(crate) fn finish(self) -> String {
-        format!("{:032x}", self.0)
+    pub(crate) fn finish(self) -> Version {
+        let mut half = [0; 16];
+        let whole = self.0.finalize();
+        for (place, byte) in half.iter_mut().zip(whole) {
+            *place = byte;
+        }
+        Version(half)
     }
 }

@@ -193,10 +193,14 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub config_error: Option<String>,
-    /// How many resources are live.
-    pub resources: usize,
-    /// How many leases the books hold, of all resources together.
-    pub leases: usize,
+    /// How many resources are live; absent for a token that is bound to some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub resources: Option<usize>,
+    /// How many leases the books hold, of all resources together; absent as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub leases: Option<usize>,
     /// The most that they may hold: from then on newcomers get nothing (`full`).
     pub max_leases: usize,
 }

@@ -284,8 +284,8 @@ impl App {
             config_source: about.config_source.clone(),
             config_version: in_force.document().version().to_owned(),
             config_error: in_force.error().map(str::to_owned),
-            resources: counts.resources,
-            leases: counts.leases,
+            resources: Some(counts.resources),
+            leases: Some(counts.leases),
             max_leases,
         })
     }

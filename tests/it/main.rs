@@ -16,6 +16,7 @@ mod hostile;
 mod hyper;
 mod identity;
 mod idle;
+mod limits;
 mod log;
 mod outage;
 mod packages;

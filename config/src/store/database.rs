@@ -20,7 +20,7 @@ use super::{
 /// How long a write waits for another program to let go of the database.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// The most changes that are remembered.
+/// The most changes that are remembered, of all who make them together.
 const MOST_CHANGES: u64 = 10_000;
 
 /// The most bytes of documents that are kept of past changes; of older ones only who changed what, and when.
@@ -266,12 +266,19 @@ fn newest(connection: &Connection) -> Result<u64, StoreError> {
     Ok(newest.map_or(0, unsigned))
 }
 
-/// Bounds what is kept of the past.
+/// Bounds what is kept of the past. Where there is no room for all, the oldest change goes of whoever has made the most: so nobody
+/// pushes out what others have done, however much one does, and however many there are.
 fn forget(connection: &Connection, newest: u64) -> Result<(), StoreError> {
-    connection.execute(
-        "DELETE FROM changes WHERE revision <= ?1",
-        [signed(newest.saturating_sub(MOST_CHANGES))],
-    )?;
+    let count: i64 = connection.query_row("SELECT count(*) FROM changes", [], |row| row.get(0))?;
+    for _ in MOST_CHANGES..unsigned(count) {
+        connection.execute(
+            "DELETE FROM changes WHERE revision = ( \
+                SELECT min(revision) FROM changes WHERE revision < ?1 AND changed_by = ( \
+                    SELECT changed_by FROM changes WHERE revision < ?1 \
+                    GROUP BY changed_by ORDER BY count(*) DESC, min(revision) LIMIT 1))",
+            [signed(newest)],
+        )?;
+    }
     connection.execute(
         "UPDATE changes SET document = NULL WHERE document IS NOT NULL AND revision < ( \
             SELECT min(revision) FROM ( \

@@ -283,6 +283,28 @@ fn a_write_that_fails_says_why_and_changes_nothing() {
 }
 
 #[test]
+fn who_changes_much_pushes_out_its_own_changes_and_not_those_of_others() {
+    let home = Home::new();
+    let mut store = home.open().store;
+    // Two others have made a few, in between.
+    home.sql(
+        "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 10000) \
+         INSERT INTO changes SELECT i, 0, iif(i % 100 = 0, iif(i % 200 = 0, 'b', 'c'), 'a'), '', '', 9, NULL FROM n",
+    );
+    store.newest = 10_000;
+    for capacity in 2..12 {
+        write(&mut store, capacity).unwrap();
+    }
+    let history = store.history(None, 20_000).unwrap();
+    assert_eq!(history.len(), 10_000);
+    let of = |by: &str| history.iter().filter(|change| change.by == by).count();
+    assert_eq!((of("b"), of("c"), of("a")), (50, 50, 9_889));
+    // Its oldest went, and the first document did not.
+    assert_eq!(history.last().unwrap().revision, 1);
+    assert_eq!(history.iter().rev().nth(1).unwrap().revision, 12);
+}
+
+#[test]
 fn the_past_is_bounded() {
     let home = Home::new();
     let mut store = home.open().store;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use doorman_config::Bounds;
 use doorman_openapi::{Scope, Scopes};
 
-use crate::limits::Payer;
+use crate::{core::Tenant, limits::Payer};
 
 /// Whom a token speaks of, and what it lets its bearer do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,7 @@ pub(crate) struct Caller(Option<Arc<Known>>);
 struct Known {
     identity: Identity,
     payer: Payer,
+    tenant: Option<Tenant>,
 }
 
 impl Caller {
@@ -35,7 +36,16 @@ impl Caller {
 
     pub(super) fn new(identity: Identity) -> Self {
         let payer = Payer::of_token(&identity.issuer, &identity.subject);
-        Self(Some(Arc::new(Known { identity, payer })))
+        let Bounds {
+            clients, resources, ..
+        } = &*identity.bounds;
+        let leases_in_a_part = clients.is_some() || resources.is_some();
+        let tenant = leases_in_a_part.then(|| Payer::tenant(&identity.bounds));
+        Self(Some(Arc::new(Known {
+            identity,
+            payer,
+            tenant,
+        })))
     }
 
     /// Whether it may do one of these things at all.
@@ -66,6 +76,11 @@ impl Caller {
     /// Its issuer and subject, where it was asked.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.0.as_ref().map(|known| &known.identity)
+    }
+
+    /// For whom it leases, where it is bound: all that are bound alike are one.
+    pub(crate) fn tenant(&self) -> Option<Tenant> {
+        self.0.as_ref().and_then(|known| known.tenant)
     }
 
     /// On whose account it asks, where it was asked.

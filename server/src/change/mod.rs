@@ -23,10 +23,10 @@ use crate::{
     clock, trail,
 };
 
-/// The most changes and trials that are under way: each has a tree that may be many times as large as its body.
+/// The most changes that are under way, and the most trials: each has a tree that may be many times as large as its body.
 const MOST_UNDER_WAY: usize = 2;
 
-/// The most that are under way or wait for it, with a body of up to 4 MiB each.
+/// The most of either that are under way or wait for it, with a body of up to 4 MiB each.
 const MOST_ASKED: usize = 16;
 
 /// How long a change waits until one of them is over.
@@ -37,11 +37,31 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Changes {
     /// `None` where the document comes from elsewhere.
     store: Option<Mutex<Store>>,
-    asked: Semaphore,
-    under_way: Semaphore,
+    changes: Lane,
+    trials: Lane,
+    reads: Lane,
     written: AtomicU64,
     failed: AtomicU64,
 }
+
+/// How much of one kind is done at one time. Each kind has its own, so that none of them keeps the others waiting.
+#[derive(Debug)]
+struct Lane {
+    asked: Semaphore,
+    under_way: Semaphore,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self {
+            asked: Semaphore::new(MOST_ASKED),
+            under_way: Semaphore::new(MOST_UNDER_WAY),
+        }
+    }
+}
+
+/// Picks one of the lanes.
+type In = fn(&Changes) -> &Lane;
 
 /// How many changes were written, and how many could not be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +98,9 @@ impl Changes {
     pub(crate) fn new(store: Option<Store>) -> Self {
         Self {
             store: store.map(Mutex::new),
-            asked: Semaphore::new(MOST_ASKED),
-            under_way: Semaphore::new(MOST_UNDER_WAY),
+            changes: Lane::default(),
+            trials: Lane::default(),
+            reads: Lane::default(),
             written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
@@ -138,41 +159,45 @@ pub(crate) async fn make<E: Send + 'static>(
     if app.changes().store.is_none() {
         return Err(Failed::ReadOnly);
     }
-    apart(app, move |app| {
-        let changes = app.changes();
-        let Some(store) = &changes.store else {
-            return Err(Failed::ReadOnly);
-        };
-        // A write is whole or not at all, so a panic elsewhere does no harm to it.
-        let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody else changes it while the store is held.
-        let old = Arc::clone(app.in_force().document());
-        let new = plan(&old).map_err(Failed::Plan)?;
-        let difference = Difference::between(&old, &new);
-        if difference.is_empty() {
-            return Ok(Made {
-                before: Arc::clone(&old),
-                after: old,
-            });
-        }
-        let change = NewChange {
-            at: clock::unix_seconds(),
-            by: &by,
-            what: &difference.in_short(),
-        };
-        changes
-            .write(&mut store, &new, &change)
-            .map_err(Failed::Store)?;
-        for warning in new.warnings() {
-            tracing::warn!("{warning}");
-        }
-        let new = Arc::new(new);
-        app.put_in_force(&new).map_err(Failed::Books)?;
-        Ok(Made {
-            before: old,
-            after: new,
-        })
-    })
+    apart(
+        app,
+        |all| &all.changes,
+        move |app| {
+            let changes = app.changes();
+            let Some(store) = &changes.store else {
+                return Err(Failed::ReadOnly);
+            };
+            // A write is whole or not at all, so a panic elsewhere does no harm to it.
+            let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
+            // Nobody else changes it while the store is held.
+            let old = Arc::clone(app.in_force().document());
+            let new = plan(&old).map_err(Failed::Plan)?;
+            let difference = Difference::between(&old, &new);
+            if difference.is_empty() {
+                return Ok(Made {
+                    before: Arc::clone(&old),
+                    after: old,
+                });
+            }
+            let change = NewChange {
+                at: clock::unix_seconds(),
+                by: &by,
+                what: &difference.in_short(),
+            };
+            changes
+                .write(&mut store, &new, &change)
+                .map_err(Failed::Store)?;
+            for warning in new.warnings() {
+                tracing::warn!("{warning}");
+            }
+            let new = Arc::new(new);
+            app.put_in_force(&new).map_err(Failed::Books)?;
+            Ok(Made {
+                before: old,
+                after: new,
+            })
+        },
+    )
     .await
 }
 
@@ -188,11 +213,15 @@ pub(crate) async fn try_out<E: Send + 'static>(
     bounds: Bounds,
     plan: impl FnOnce(&Document) -> Result<Document, E> + Send + 'static,
 ) -> Result<DryRun, Failed<E>> {
-    apart(app, move |app| {
-        let old = Arc::clone(app.in_force().document());
-        let new = plan(&old).map_err(Failed::Plan)?;
-        trial::account(app, &old, &new, &bounds).map_err(Failed::Books)
-    })
+    apart(
+        app,
+        |all| &all.trials,
+        move |app| {
+            let old = Arc::clone(app.in_force().document());
+            let new = plan(&old).map_err(Failed::Plan)?;
+            trial::account(app, &old, &new, &bounds).map_err(Failed::Books)
+        },
+    )
     .await
 }
 
@@ -208,32 +237,38 @@ pub(crate) async fn history(
     before: Option<u64>,
     limit: usize,
 ) -> Result<Vec<PastChange>, Failed<()>> {
-    apart(app, move |app| match &app.changes().store {
-        None => Ok(Vec::new()),
-        Some(store) => {
-            let store = store.lock().unwrap_or_else(PoisonError::into_inner);
-            store.history(before, limit).map_err(Failed::Store)
-        }
-    })
+    apart(
+        app,
+        |all| &all.reads,
+        move |app| match &app.changes().store {
+            None => Ok(Vec::new()),
+            Some(store) => {
+                let store = store.lock().unwrap_or_else(PoisonError::into_inner);
+                store.history(before, limit).map_err(Failed::Store)
+            }
+        },
+    )
     .await
 }
 
 /// Works on a thread that may wait, when there is room beside the others.
 async fn apart<T: Send + 'static, E: Send + 'static>(
     app: &Arc<App>,
+    lane: In,
     work: impl FnOnce(&App) -> Result<T, Failed<E>> + Send + 'static,
 ) -> Result<T, Failed<E>> {
-    let Ok(_asked) = app.changes().asked.try_acquire() else {
+    let Lane { asked, under_way } = lane(app.changes());
+    let Ok(_asked) = asked.try_acquire() else {
         return Err(Failed::Busy);
     };
-    let waited = tokio::time::timeout(PATIENCE, app.changes().under_way.acquire()).await;
+    let waited = tokio::time::timeout(PATIENCE, under_way.acquire()).await;
     let (Ok(Ok(permit)), app) = (waited, Arc::clone(app)) else {
         return Err(Failed::Busy);
     };
     // It belongs to the work, which goes on when this is dropped.
     permit.forget();
     let worked = task::spawn_blocking(trail::carried_on(move || {
-        let _permit = Returned(&app);
+        let _permit = Returned(&lane(app.changes()).under_way);
         work(&app)
     }));
     worked.await.unwrap_or_else(|error| {
@@ -243,10 +278,10 @@ async fn apart<T: Send + 'static, E: Send + 'static>(
 }
 
 /// Gives a permit back when the work is over, however it ends.
-struct Returned<'a>(&'a App);
+struct Returned<'a>(&'a Semaphore);
 
 impl Drop for Returned<'_> {
     fn drop(&mut self) {
-        self.0.changes().under_way.add_permits(1);
+        self.0.add_permits(1);
     }
 }

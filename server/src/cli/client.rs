@@ -24,6 +24,12 @@ const TOKEN: &str = "DOORMAN_TOKEN";
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How often a server that has too much to do is asked again.
+const MOST_WAITS: usize = 3;
+
+/// How long it is waited for at a time.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
 /// Where the server is.
 #[derive(Debug, clap::Args)]
 pub(super) struct ServerArgument {
@@ -130,8 +136,24 @@ impl Client {
         serde_json::from_slice(&body).map_err(|error| self.strange(status).because(&error))
     }
 
-    /// What the server answers when it does not refuse.
+    /// What the server answers when it does not refuse. One that has too much to do is asked again when it says, a few times.
     async fn success(&self, request: RequestBuilder) -> Result<(StatusCode, Bytes), Failure> {
+        for _ in 0..MOST_WAITS {
+            let Some(again) = request.try_clone() else {
+                break;
+            };
+            match self.once(again).await? {
+                Told::Answer(status, body) => return Ok((status, body)),
+                Told::Wait(wait, _) => tokio::time::sleep(wait).await,
+            }
+        }
+        match self.once(request).await? {
+            Told::Answer(status, body) => Ok((status, body)),
+            Told::Wait(_, failure) => Err(failure),
+        }
+    }
+
+    async fn once(&self, request: RequestBuilder) -> Result<Told, Failure> {
         let no_answer = |error: reqwest::Error| {
             // The library's own words name the address again; what it was caused by is what matters.
             let cause: &dyn Error = error.source().unwrap_or(&error);
@@ -140,15 +162,20 @@ impl Client {
         let response = request.send().await.map_err(no_answer)?;
         let status = response.status();
         let request = request_id(response.headers());
+        let wait = retry_after(response.headers());
         let body = response.bytes().await.map_err(no_answer)?;
         if status.is_success() {
-            return Ok((status, body));
+            return Ok(Told::Answer(status, body));
         }
         let failure = match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => Failure::new(problem.detail),
             Err(_) => self.strange(status),
         };
-        Err(failure.of_request(request.as_deref()))
+        let failure = failure.of_request(request.as_deref());
+        match wait {
+            Some(wait) if status == StatusCode::TOO_MANY_REQUESTS => Ok(Told::Wait(wait, failure)),
+            Some(_) | None => Err(failure),
+        }
     }
 
     fn strange(&self, status: StatusCode) -> Failure {
@@ -157,6 +184,20 @@ impl Client {
             "{server} answers {status}, but not as a control plane does"
         ))
     }
+}
+
+/// What a server tells.
+enum Told {
+    Answer(StatusCode, Bytes),
+    /// To come again after so long; what it was refused with.
+    Wait(Duration, Failure),
+}
+
+/// How long the server asks to wait; `None` when that is longer than a person would.
+fn retry_after(answered: &HeaderMap) -> Option<Duration> {
+    let seconds = answered.get(header::RETRY_AFTER)?.to_str().ok()?;
+    let wait = Duration::from_secs(seconds.parse().ok()?);
+    (wait <= LONGEST_WAIT).then_some(wait)
 }
 
 /// The name by which the server's log knows a request.

@@ -161,7 +161,9 @@ impl Core {
         self.counts.leases = (self.counts.leases + live.resource.len()).saturating_sub(before);
 
         if !live.resource.knows(holder) {
-            if self.counts.leases >= self.settings.max_leases {
+            let of_tenant = holders.leases_of_tenant(holder);
+            let share = self.settings.leases_of_a_tenant();
+            if self.counts.leases >= self.settings.max_leases || of_tenant >= Some(share) {
                 let clients = live.resource.clients();
                 self.wake(key);
                 self.forget_if_empty(key, now);

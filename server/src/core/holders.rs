@@ -1,6 +1,6 @@
 //! Who holds what: each holder's identifier once, and where it is booked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use doorman_openapi::{ClientId, HolderKind, NodeId};
 use slab::Slab;
@@ -30,9 +30,15 @@ impl HolderId {
     }
 }
 
+/// Whoever leases in a part of the whole, and in no other: named by a number that the books make nothing of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tenant(pub u64);
+
 #[derive(Debug)]
 struct Holder {
     id: HolderId,
+    /// Whose it is, as it last asked.
+    tenant: Option<Tenant>,
     /// The keys of the resources that have it in their books, in an order in which a long walk can be broken off and taken up again.
     resources: BTreeSet<u32>,
 }
@@ -43,6 +49,8 @@ pub(super) struct Holders {
     /// Identifiers come from clients: hashed with a seed of this process.
     by_id: SteadyMap<HolderId, HolderKey, foldhash::quality::RandomState>,
     holders: Slab<Holder>,
+    /// How many leases the holders of each tenant have; who has none is not here.
+    tenants: HashMap<Tenant, usize>,
     /// Who asks just now is known, though it may be in no books yet, or no longer.
     asks: Option<HolderKey>,
 }
@@ -56,11 +64,33 @@ impl Holders {
         self.holders.get(key as usize).map(|holder| &holder.id)
     }
 
-    /// The holder begins to ask: its key, a new one if need be, is good until [`Self::has_asked`].
-    pub(super) fn asks(&mut self, id: &HolderId) -> HolderKey {
+    /// The holder of a tenant begins to ask: its key, a new one if need be, is good until [`Self::has_asked`].
+    pub(super) fn asks(&mut self, id: &HolderId, tenant: Option<Tenant>) -> HolderKey {
         let key = self.find_or_add(id);
+        if let Some(holder) = self.holders.get_mut(key as usize)
+            && holder.tenant != tenant
+        {
+            let leases = holder.resources.len();
+            let before = std::mem::replace(&mut holder.tenant, tenant);
+            self.count(before, |all| all.saturating_sub(leases));
+            self.count(tenant, |all| all.saturating_add(leases));
+        }
         self.asks = Some(key);
         key
+    }
+
+    /// How many leases the holder's tenant has, the holder's own included; `None` when it has no tenant.
+    pub(super) fn leases_of_tenant(&self, key: HolderKey) -> Option<usize> {
+        let tenant = self.holders.get(key as usize)?.tenant?;
+        Some(self.tenants.get(&tenant).copied().unwrap_or(0))
+    }
+
+    fn count(&mut self, tenant: Option<Tenant>, change: impl FnOnce(usize) -> usize) {
+        let Some(tenant) = tenant else { return };
+        let leases = change(self.tenants.remove(&tenant).unwrap_or(0));
+        if leases > 0 {
+            self.tenants.insert(tenant, leases);
+        }
     }
 
     /// Nobody asks any longer; a holder that did and is in no books is forgotten.
@@ -75,6 +105,7 @@ impl Holders {
         self.find(id).unwrap_or_else(|| {
             let holder = Holder {
                 id: id.clone(),
+                tenant: None,
                 resources: BTreeSet::new(),
             };
             // The books are bounded far below this many holders.
@@ -86,8 +117,11 @@ impl Holders {
 
     /// The resource has the holder in its books.
     pub(super) fn joined(&mut self, key: HolderKey, resource: u32) {
-        if let Some(holder) = self.holders.get_mut(key as usize) {
-            holder.resources.insert(resource);
+        if let Some(holder) = self.holders.get_mut(key as usize)
+            && holder.resources.insert(resource)
+        {
+            let tenant = holder.tenant;
+            self.count(tenant, |all| all.saturating_add(1));
         }
     }
 
@@ -96,7 +130,10 @@ impl Holders {
         let Some(holder) = self.holders.get_mut(key as usize) else {
             return;
         };
-        holder.resources.remove(&resource);
+        if holder.resources.remove(&resource) {
+            let tenant = holder.tenant;
+            self.count(tenant, |all| all.saturating_sub(1));
+        }
         if self.asks != Some(key) {
             self.forget_if_idle(key);
         }
@@ -131,15 +168,15 @@ mod tests {
     fn who_asks_is_known_until_it_has_asked() {
         let mut holders = Holders::default();
         let id = HolderId::Client(ClientId::new("a").unwrap());
-        let key = holders.asks(&id);
+        let key = holders.asks(&id, None);
         assert_eq!(holders.find(&id), Some(key));
         holders.has_asked();
         assert_eq!(holders.find(&id), None);
 
-        let key = holders.asks(&id);
+        let key = holders.asks(&id, None);
         holders.joined(key, 7);
         holders.has_asked();
-        assert_eq!(holders.asks(&id), key);
+        assert_eq!(holders.asks(&id, None), key);
         holders.left(key, 7);
         // Another comes, and takes no key that is in use.
         let other = HolderId::Client(ClientId::new("b").unwrap());
@@ -147,5 +184,29 @@ mod tests {
         assert_eq!(holders.id(key), Some(&id));
         holders.has_asked();
         assert_eq!(holders.find(&id), None);
+    }
+
+    #[test]
+    fn the_leases_of_a_tenant_are_those_of_its_holders() {
+        let mut holders = Holders::default();
+        let client = |name: &str| HolderId::Client(ClientId::new(name).unwrap());
+        let (one, other) = (Some(Tenant(1)), Some(Tenant(2)));
+        let a = holders.asks(&client("a"), one);
+        holders.joined(a, 7);
+        holders.joined(a, 7);
+        holders.joined(a, 8);
+        let b = holders.asks(&client("b"), one);
+        holders.joined(b, 7);
+        assert_eq!(holders.leases_of_tenant(a), Some(3));
+        // It asks with the token of another.
+        holders.asks(&client("a"), other);
+        assert_eq!(holders.leases_of_tenant(a), Some(2));
+        assert_eq!(holders.leases_of_tenant(b), Some(1));
+        holders.asks(&client("a"), None);
+        assert_eq!(holders.leases_of_tenant(a), None);
+        holders.left(b, 7);
+        holders.left(b, 7);
+        holders.has_asked();
+        assert!(holders.tenants.is_empty());
     }
 }

@@ -40,6 +40,7 @@ pub use granted::Granted;
 pub use handover::{
     DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord, UndividedRecord,
 };
+pub use holders::Tenant;
 pub use holding::Holding;
 pub use undivided::Feedback;
 
@@ -55,6 +56,14 @@ pub struct Settings {
     pub unmatched: Unmatched,
     /// Whether somebody else may have leased before this server started.
     pub predecessor: Predecessor,
+}
+
+impl Settings {
+    /// The most leases of one tenant: a quarter of what the books hold, so that none of them fills them up alone.
+    #[must_use]
+    pub fn leases_of_a_tenant(&self) -> usize {
+        (self.max_leases / 4).max(1)
+    }
 }
 
 /// What a resource without a template gets.

@@ -91,8 +91,10 @@ async fn get_status(
 ) -> Result<Fresh<Status>, Refusal> {
     let mut status = app.status()?;
     if !caller.bounds().are_none() {
-        // It quotes the document, which speaks of others, too.
+        // It quotes the document, which speaks of others, too; and how many there are of all is nobody's own.
         status.config_error = None;
+        status.resources = None;
+        status.leases = None;
     }
     Ok(Fresh::new(status))
 }

@@ -95,7 +95,7 @@ async fn lease_capacity(
     let _counted = paying.leases(&app, request.resources.len(), renews).await?;
     let granted = app
         .grant(request.resources.len(), |core, from, now| {
-            core.refresh_client_part(&request, from, now)
+            core.refresh_client_part(&request, caller.tenant(), from, now)
         })
         .await?;
     let unix_now = clock::unix_seconds();

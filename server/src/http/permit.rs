@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 
-use doorman_config::{Bounds, Difference, Document, Glob, Rule, Template};
+use doorman_config::{Bounds, Difference, Document, Glob, MAX_DOCUMENT_BYTES, Rule, Template};
 use doorman_openapi::{
     CapacityRequest, FieldError, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest,
     ServerReleaseRequest,
@@ -14,6 +14,9 @@ use super::{challenge, read::Faults, refusal::Refusal};
 
 /// The most places of one request that are listed: who asks for many things of others is not worth an answer as long as the request.
 const MAX_LISTED: usize = 100;
+
+/// How much of a document a bounded token's templates and rules may fill: a quarter.
+const MOST_OWNED_BYTES: usize = MAX_DOCUMENT_BYTES / 4;
 
 /// A request that names whose and what.
 pub(super) trait Bounded {
@@ -155,7 +158,31 @@ pub(super) fn edit(old: &Document, new: &Document, bounds: &Bounds) -> Result<()
             return Err(not_owned("rule", &change.name).with_errors(faults));
         }
     }
-    Ok(())
+    share(old, new, bounds)
+}
+
+/// A document has an end, and is everybody's: who owns a part of it fills no more than a share. What is larger already may only shrink.
+fn share(old: &Document, new: &Document, bounds: &Bounds) -> Result<(), Refusal> {
+    let would = owned_bytes(new, bounds);
+    if would <= MOST_OWNED_BYTES || would <= owned_bytes(old, bounds) {
+        return Ok(());
+    }
+    let detail = format!(
+        "would bring the templates and rules that the token is bound to to {would} bytes, as the document has them; \
+         {MOST_OWNED_BYTES} together is the most"
+    );
+    Err(Refusal::of_faults(vec![fault("", &detail)]))
+}
+
+fn owned_bytes(document: &Document, bounds: &Bounds) -> usize {
+    let templates = document.templates().iter();
+    let templates = templates.filter(|it| template(it.identifier_glob(), bounds).is_ok());
+    let rules = document.rules().iter();
+    let rules = rules.filter(|it| rule_faults(it, bounds).is_empty());
+    let sizes = templates
+        .map(|it| serde_json::to_vec(it.as_ref()))
+        .chain(rules.map(serde_json::to_vec));
+    sizes.flatten().map(|text| text.len()).sum()
 }
 
 /// The longest lease is everybody's: until it has ended, a server that takes over after a crash learns, whatever resource it is of.

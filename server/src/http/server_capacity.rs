@@ -105,7 +105,7 @@ async fn lease_server_capacity(
     let _counted = paying.leases(&app, request.resources.len(), renews).await?;
     let granted = app
         .grant(request.resources.len(), |core, from, now| {
-            core.refresh_node_part(&request, from, now)
+            core.refresh_node_part(&request, caller.tenant(), from, now)
         })
         .await?;
     let unix_now = clock::unix_seconds();

@@ -6,7 +6,10 @@ use std::{
     sync::LazyLock,
 };
 
+use doorman_config::Bounds;
+
 use super::table::Key;
+use crate::core::Tenant;
 
 /// Of this process: SipHash, so that callers who may choose their names or addresses cannot make them meet those of others.
 static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -53,6 +56,11 @@ impl Payer {
     /// Whom a verified token speaks of.
     pub(crate) fn of_token(issuer: &str, subject: &str) -> Self {
         Self(SEED.hash_one((issuer, subject)))
+    }
+
+    /// All that have these bounds.
+    pub(crate) fn tenant(bounds: &Bounds) -> Tenant {
+        Tenant(SEED.hash_one(bounds))
     }
 
     /// Whoever is at an address.

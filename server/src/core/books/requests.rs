@@ -9,7 +9,7 @@ use doorman_openapi::{
 };
 
 use super::{Ask, Core, Granted, HolderId, Order};
-use crate::core::resource::Has;
+use crate::core::{Tenant, resource::Has};
 
 /// How many resources a part has at most.
 const MOST: usize = 64;
@@ -21,20 +21,22 @@ impl Core {
     /// Decides what a client gets, for each resource it asks for, in the order of the request.
     pub fn refresh_client(&mut self, request: &CapacityRequest, now: Moment) -> Vec<Granted> {
         whole(request.resources.len(), |from| {
-            self.refresh_client_part(request, from, now)
+            self.refresh_client_part(request, None, from, now)
         })
     }
 
-    /// The same for the next few resources of the request, from position `from` on.
+    /// The same for the next few resources of the request, from position `from` on. A `tenant` has no more than its
+    /// [share](Settings::leases_of_a_tenant) of the books.
     pub fn refresh_client_part(
         &mut self,
         request: &CapacityRequest,
+        tenant: Option<Tenant>,
         from: usize,
         now: Moment,
     ) -> Vec<Granted> {
         let holder = self
             .holders
-            .asks(&HolderId::Client(request.client_id.clone()));
+            .asks(&HolderId::Client(request.client_id.clone()), tenant);
         let order = Order::of_client(request.seq);
         let part = request.resources.iter().skip(from).take(self.part());
         let granted = part.map(|asked| {
@@ -61,18 +63,21 @@ impl Core {
     /// Decides what a node gets, for each resource it asks for, in the order of the request.
     pub fn refresh_node(&mut self, request: &ServerCapacityRequest, now: Moment) -> Vec<Granted> {
         whole(request.resources.len(), |from| {
-            self.refresh_node_part(request, from, now)
+            self.refresh_node_part(request, None, from, now)
         })
     }
 
-    /// The same for the next few resources of the request, from position `from` on.
+    /// The same for the next few resources of the request, from position `from` on; for a `tenant` as for clients.
     pub fn refresh_node_part(
         &mut self,
         request: &ServerCapacityRequest,
+        tenant: Option<Tenant>,
         from: usize,
         now: Moment,
     ) -> Vec<Granted> {
-        let holder = self.holders.asks(&HolderId::Node(request.node_id.clone()));
+        let holder = self
+            .holders
+            .asks(&HolderId::Node(request.node_id.clone()), tenant);
         let order = Order::of_node(request.epoch, request.seq);
         let part = request.resources.iter().skip(from).take(self.part());
         let granted = part.map(|asked| {

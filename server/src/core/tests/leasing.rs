@@ -3,6 +3,7 @@
 use doorman_openapi::{Reason, SafeCapacity};
 
 use super::*;
+use crate::core::Tenant;
 
 #[test]
 fn grants_what_is_wanted_while_it_fits() {
@@ -236,6 +237,44 @@ fn full_books_refuse_newcomers_but_never_a_renewal() {
     world.release("b", None);
     assert_eq!(world.ask("c", 10.0, None).reason, Reason::Granted);
     assert_eq!(world.core.counts().leases, 2);
+}
+
+#[test]
+fn a_tenant_has_a_quarter_of_the_books_at_most_and_renews_all_the_same() {
+    let document = "resources: [{identifier_glob: '*', capacity: 9, algorithm: {kind: STATIC}}]";
+    let settings = Settings {
+        max_leases: 8,
+        ..SETTINGS
+    };
+    let mut world = World::with(parse(document), settings);
+    let mut ask = |client: &str, tenant: Option<u64>| {
+        let request = request(client, None, 1.0, None);
+        let tenant = tenant.map(Tenant);
+        let core = &mut world.core;
+        core.refresh_client_part(&request, tenant, 0, world.now)
+            .remove(0)
+            .reason
+    };
+    for client in ["a1", "a2"] {
+        assert_eq!(ask(client, Some(1)), Reason::Granted);
+    }
+    assert_eq!(ask("a3", Some(1)), Reason::Full);
+    assert_eq!(ask("a1", Some(1)), Reason::Granted);
+    for (client, tenant) in [
+        ("b", Some(2)),
+        ("free1", None),
+        ("free2", None),
+        ("free3", None),
+    ] {
+        assert_eq!(ask(client, tenant), Reason::Granted, "{client}");
+    }
+    assert_eq!(ask("a3", Some(1)), Reason::Full);
+    world.release("a2", None);
+    let request = request("a3", None, 1.0, None);
+    let granted = world
+        .core
+        .refresh_client_part(&request, Some(Tenant(1)), 0, world.now);
+    assert_eq!(granted[0].reason, Reason::Granted);
 }
 
 #[test]

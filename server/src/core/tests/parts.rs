@@ -40,7 +40,7 @@ fn a_part_of_a_request_goes_on_where_the_one_before_ended_and_no_part_is_long() 
     while granted.len() < MANY {
         let part = world
             .core
-            .refresh_client_part(&request, granted.len(), world.now);
+            .refresh_client_part(&request, None, granted.len(), world.now);
         assert!((1..=64).contains(&part.len()), "{}", part.len());
         granted.extend(part);
         world.wait(0.001);
@@ -66,7 +66,7 @@ fn where_there_are_many_templates_to_look_through_a_part_is_shorter() {
     let mut world = World::new(parse(&text));
     let part = world
         .core
-        .refresh_client_part(&for_many("a", MANY), 0, world.now);
+        .refresh_client_part(&for_many("a", MANY), None, 0, world.now);
     assert!((1..=16).contains(&part.len()), "{}", part.len());
 }
 

@@ -440,3 +440,36 @@ async fn changes_at_one_time_are_made_one_after_the_other() {
     let history = change::history(&stored.app, None, 100).await.unwrap();
     assert_eq!(history.len(), 13);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_runs_and_looks_at_the_past_do_not_keep_changes_waiting() {
+    let stored = Stored::new();
+    // While somebody holds the books, no dry run comes to an end.
+    let (holds, held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let app = Arc::clone(&stored.app);
+    let holder = std::thread::spawn(move || {
+        app.books(|_, _| {
+            holds.send(()).unwrap();
+            released.recv().unwrap();
+        })
+    });
+    held.recv().unwrap();
+    let mut trials = tokio::task::JoinSet::new();
+    for _ in 0..17 {
+        let router = stored.router.clone();
+        trials.spawn(async move {
+            let uri = "/v1/templates/a?dry_run=true";
+            put(&router, uri, r#"{"capacity": 1}"#).await.status
+        });
+    }
+    // There is room for so many, and one has found none.
+    assert_eq!(trials.join_next().await.unwrap().unwrap(), 503);
+
+    let all = get(&stored.router, "/v1/templates/%2A").await.body;
+    let same = put(&stored.router, "/v1/templates/%2A", all).await;
+    assert_eq!(same.status, 200, "{same:?}");
+    assert_eq!(get(&stored.router, "/v1/history").await.status, 200);
+    release.send(()).unwrap();
+    holder.join().unwrap().unwrap();
+}

@@ -9,6 +9,7 @@ use crate::{
     load::Load,
     process::{Running, What},
     requests::Requests,
+    tokens::{self, Signed},
 };
 
 /// A server, and the load that it is under in its rounds.
@@ -35,9 +36,13 @@ impl Side {
         core: Core,
         clients: usize,
         resources: usize,
+        authorization: Option<&str>,
     ) -> Result<Self, Box<dyn Error>> {
         let server = Running::start(what, core)?;
-        let mut load = Load::connect(server.address, Requests::new(clients, resources))?;
+        let mut load = Load::connect(
+            server.address,
+            Requests::new(clients, resources, authorization),
+        )?;
         load.send(clients)?;
         Ok(Self {
             server,
@@ -64,7 +69,7 @@ pub(crate) fn run(effort: Effort) -> Result<(), Box<dyn Error>> {
     let (for_servers, for_load) = cores::two()?;
     cores::pin(for_load)?;
     let start =
-        |what, clients, resources| Side::start(effort, what, for_servers, clients, resources);
+        |what, clients, resources| Side::start(effort, what, for_servers, clients, resources, None);
     let [few, many] = [100, effort.pick(100_000, 10_000)];
     let mut tables = Tables::new();
 
@@ -80,6 +85,18 @@ pub(crate) fn run(effort: Effort) -> Result<(), Box<dyn Error>> {
             Target::AtLeast(at_least),
             Target::None,
         );
+    }
+
+    for (signed, what) in [
+        (Signed::Secret, "with a token by a secret (HS256)"),
+        (Signed::Key, "with a token by a key (ES256)"),
+    ] {
+        let bearer = tokens::bearer(signed)?;
+        let start = |what| Side::start(effort, what, for_servers, few, 1, Some(&bearer));
+        let mut doorman = start(What::Asking(signed))?;
+        let mut bare = start(What::Bare)?;
+        let told = turns(effort, &mut doorman, &mut bare)?;
+        tables.add(what, "bare handler", &told, Target::None, Target::None);
     }
 
     let mut at_many = start(What::Doorman, many, 1)?;

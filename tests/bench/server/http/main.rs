@@ -17,6 +17,8 @@ mod load;
 mod process;
 #[cfg(target_os = "linux")]
 mod requests;
+#[cfg(target_os = "linux")]
+mod tokens;
 
 use std::error::Error;
 

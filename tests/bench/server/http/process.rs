@@ -13,6 +13,7 @@ use crate::{
     bare,
     cores::{self, Core},
     doorman,
+    tokens::Signed,
 };
 
 const ROLE: &str = "DOORMAN_BENCH_ROLE";
@@ -21,7 +22,27 @@ const ROLE: &str = "DOORMAN_BENCH_ROLE";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Doorman,
+    /// The same, that asks for tokens.
+    Asking(Signed),
     Bare,
+}
+
+impl What {
+    const ALL: [Self; 4] = [
+        Self::Doorman,
+        Self::Asking(Signed::Secret),
+        Self::Asking(Signed::Key),
+        Self::Bare,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Doorman => "doorman",
+            Self::Asking(Signed::Secret) => "doorman-hs256",
+            Self::Asking(Signed::Key) => "doorman-es256",
+            Self::Bare => "bare",
+        }
+    }
 }
 
 /// What a started process serves, and where it runs.
@@ -36,20 +57,13 @@ impl Role {
     pub(crate) fn of_this_process() -> Option<Self> {
         let role = env::var(ROLE).ok()?;
         let (what, core) = role.split_once(' ')?;
-        let what = match what {
-            "doorman" => What::Doorman,
-            _ => What::Bare,
-        };
+        let what = What::ALL.into_iter().find(|it| it.name() == what)?;
         let core = Core::from_str(core).ok()?;
         Some(Self { what, core })
     }
 
     fn text(self) -> String {
-        let what = match self.what {
-            What::Doorman => "doorman",
-            What::Bare => "bare",
-        };
-        format!("{what} {}", self.core)
+        format!("{} {}", self.what.name(), self.core)
     }
 }
 
@@ -98,7 +112,8 @@ async fn serve_until_stdin_ends(what: What) -> Result<(), Box<dyn Error>> {
         drop(read.await);
     };
     match what {
-        What::Doorman => doorman::serve(ended).await,
+        What::Doorman => doorman::serve(None, ended).await,
+        What::Asking(signed) => doorman::serve(Some(signed), ended).await,
         What::Bare => bare::serve(ended).await,
     }
 }

@@ -20,8 +20,8 @@ pub(crate) struct Requests {
 const RESOURCES: &str = "tenant/orders-per-second/";
 
 impl Requests {
-    /// Every client asks for the same resources, so many.
-    pub(crate) fn new(clients: usize, resources: usize) -> Self {
+    /// Every client asks for the same resources, so many; with this `authorization`.
+    pub(crate) fn new(clients: usize, resources: usize, authorization: Option<&str>) -> Self {
         let mut body = String::from("{\"client_id\":\"client-");
         let client = field(&mut body, 25);
         body.push_str("\",\"seq\":1");
@@ -39,8 +39,10 @@ impl Requests {
             body.push_str(".5,\"has\":{\"capacity\":10},\"used\":123456}");
         }
         body.push_str("]}");
+        let authorization =
+            authorization.map_or_else(String::new, |it| format!("authorization: {it}\r\n"));
         let head = format!(
-            "POST /v1/capacity HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\naccept: */*\r\ncontent-length: {}\r\n\r\n",
+            "POST /v1/capacity HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\naccept: */*\r\n{authorization}content-length: {}\r\n\r\n",
             body.len()
         );
         let moved = |field: Range<usize>| field.start + head.len()..field.end + head.len();

@@ -148,3 +148,27 @@ async fn a_dry_run_of_a_tenant_tells_nothing_of_others() {
     assert_eq!(own.resources, all.resources);
     assert_eq!(own.resources[0].resource_id.as_str(), "a/db");
 }
+
+#[tokio::test]
+async fn a_tenant_fills_no_more_than_a_quarter_of_the_document() {
+    let tenants = Tenants::new().await;
+    let put = async |token: &str, number: usize, length: usize| {
+        let uri = format!("/v1/templates/a%2F{number}");
+        let request = Request::put(uri)
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json");
+        let body = json!({"capacity": 5, "description": "x".repeat(length)}).to_string();
+        send(&tenants.router, request.body(body.into()).unwrap()).await
+    };
+    for number in 0..2 {
+        assert_eq!(put(&tenant_a(), number, 500_000).await.status, 201);
+    }
+    let problem = put(&tenant_a(), 2, 60_000).await.problem(422);
+    assert!(problem.detail.contains("1048576 together"), "{problem:?}");
+    // The operator may, and who is beyond it may make it less, and no more.
+    assert_eq!(put(&operator(), 2, 600_000).await.status, 201);
+    assert_eq!(put(&tenant_a(), 0, 400_000).await.status, 200);
+    put(&tenant_a(), 0, 400_100).await.problem(422);
+    assert_eq!(put(&tenant_a(), 2, 10).await.status, 200);
+    assert_eq!(put(&tenant_a(), 3, 10).await.status, 201);
+}
