@@ -118,6 +118,10 @@ fn description() -> String {
         An answer is taken within 10 s, or its connection is closed. Of all answers that clients have yet to take the server keeps at most \
         32 MiB; a request whose answer finds no room is answered 503 with `Retry-After`, though what it asked for may be done. Answers \
         of at most 4 KiB always find room.\n\n\
+        Who asks for more than the server does for one caller is refused with 429 and `Retry-After`: 400,000 decisions a second, unless the \
+        server was told otherwise, of which a request counts as 8 and each of its resources as 1. Renewals go twice as deep as new leases: a \
+        request for leases is one when the server knows a lease on every resource in it. Calls of operators have a budget of their own, and \
+        `/livez` and `/readyz` none.\n\n\
         Every answer names its request in `X-Request-Id`: as the request does itself, if that is visible ASCII of at most 128 bytes, else by \
         a name of the server's own. The server's log has it, and the trace of a `traceparent`.\n\n\
         Every failure is `application/problem+json` (RFC 9457). What `type` may be:\n\n| type | status | |\n|---|---|---|\n"

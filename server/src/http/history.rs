@@ -25,7 +25,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 
 /// List past changes of the document
 ///
-/// The newest first; the last 10,000 are remembered. The list is empty where the document comes from a file.
+/// The newest first. 10,000 are remembered; beyond that the oldest goes of whoever has made the most. The list is empty where the document comes from a file.
 #[utoipa::path(
     get,
     path = paths::HISTORY,
