@@ -32,6 +32,9 @@ pub struct Builder {
     /// In PEM.
     #[cfg(feature = "reqwest")]
     authority: Option<Vec<u8>>,
+    /// In PEM; secret.
+    #[cfg(feature = "reqwest")]
+    identity: Option<Vec<u8>>,
     callers: Callers,
     max_keys: usize,
     idle_after: Duration,
@@ -55,7 +58,7 @@ pub enum BuildError {
     /// The token cannot be sent.
     #[error("credentials")]
     Credentials(#[source] TransportError),
-    /// Connections cannot be made at all, for the authority's certificate, or for want of certificates on the system.
+    /// Connections cannot be made at all, for the authority's certificate or the client's own, or for want of certificates on the system.
     #[cfg(feature = "reqwest")]
     #[error("transport")]
     Transport(#[source] TransportError),
@@ -76,6 +79,8 @@ impl Builder {
             credentials: None,
             #[cfg(feature = "reqwest")]
             authority: None,
+            #[cfg(feature = "reqwest")]
+            identity: None,
             callers: Callers::new(),
             max_keys: MAX_KEYS,
             idle_after: IDLE_AFTER,

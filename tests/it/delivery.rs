@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-use crate::support::{ControlPlane, curl, doorman};
+use crate::support::{Authority, ControlPlane, doorman};
 
 /// The metrics of the layer are looked for where the layer's are tested.
 const OF_THE_LAYER: &str = "doorman_layer_";
@@ -59,10 +59,10 @@ fn delivered(path: &str) -> String {
 
 #[test]
 fn alerts_and_dashboard_name_metrics_and_labels_that_a_running_server_exports() {
-    let server = ControlPlane::start(DOCUMENT);
+    let server = ControlPlane::start_encrypted(DOCUMENT, &Authority::new());
     server.post("/v1/capacity", ASKS);
-    curl(&[&format!("{}/nowhere", server.address())]);
-    let scrape = curl(&[&format!("{}/metrics", server.address())]).body;
+    server.curl("/nowhere", &[]);
+    let scrape = server.curl("/metrics", &[]).body;
     let series: Vec<_> = scrape
         .lines()
         .filter(|line| !line.starts_with('#'))

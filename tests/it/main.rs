@@ -31,3 +31,4 @@ mod support;
 mod suspended;
 mod tables;
 mod tenants;
+mod tls;

@@ -15,6 +15,13 @@ impl Builder {
         self
     }
 
+    /// A certificate with those that lead to its authority, and its key, all in PEM: what servers are shown that ask for one
+    /// (`--tls-client-ca`). Besides [credentials](Self::credentials), which say what it is for.
+    pub fn client_identity(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.identity = Some(pem.into());
+        self
+    }
+
     /// The handle, and the worker that leases for it once it is [run](Worker::run).
     ///
     /// # Errors
@@ -22,8 +29,12 @@ impl Builder {
     pub fn build(self) -> Result<(Doorman, Worker), BuildError> {
         let servers = self.addresses()?;
         let encrypted = servers.iter().any(Address::is_encrypted);
-        let transport = HttpTransport::new(self.authority.as_deref(), encrypted)
-            .map_err(BuildError::Transport)?;
+        let transport = HttpTransport::new(
+            self.authority.as_deref(),
+            self.identity.as_deref(),
+            encrypted,
+        )
+        .map_err(BuildError::Transport)?;
         self.assemble(servers, transport)
     }
 
@@ -48,6 +59,8 @@ mod tests {
         let good = || Doorman::builder("http://a:7300");
         let distrusting = good().certificate_authority("no certificate");
         assert!(matches!(distrusting.build(), Err(BuildError::Transport(_))));
+        let nobody = good().client_identity("no certificate");
+        assert!(matches!(nobody.build(), Err(BuildError::Transport(_))));
         assert!(matches!(good().spawn(), Err(BuildError::NoRuntime)));
         assert!(good().build().is_ok());
     }

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
-use reqwest::{Certificate, Client, redirect};
+use reqwest::{Certificate, Client, Identity, redirect};
 use tower_service::Service;
 
 use super::TransportError;
@@ -30,7 +30,12 @@ pub struct HttpTransport {
 
 impl HttpTransport {
     /// `authority` in PEM is what servers are trusted by, instead of the system's authorities. Without TLS none are loaded at all.
-    pub(crate) fn new(authority: Option<&[u8]>, encrypted: bool) -> Result<Self, TransportError> {
+    /// `identity`, certificate and key in PEM, is shown to servers that ask for it.
+    pub(crate) fn new(
+        authority: Option<&[u8]>,
+        identity: Option<&[u8]>,
+        encrypted: bool,
+    ) -> Result<Self, TransportError> {
         let builder = Client::builder()
             .redirect(redirect::Policy::none())
             .referer(false)
@@ -48,6 +53,10 @@ impl HttpTransport {
             }
             None if encrypted => builder,
             None => builder.tls_certs_only([]),
+        };
+        let builder = match identity {
+            Some(pem) => builder.identity(Identity::from_pem(pem)?),
+            None => builder,
         };
         let client = builder.build()?;
         Ok(Self { client })
@@ -118,7 +127,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}/v1/capacity", listener.local_addr().unwrap());
         let server = tokio::spawn(answer_once(listener, answer.to_owned()));
-        let mut transport = HttpTransport::new(None, false).unwrap();
+        let mut transport = HttpTransport::new(None, None, false).unwrap();
         let request = Request::post(uri).body(Bytes::from_static(b"{}")).unwrap();
         let response = transport.call(request).await;
         (server.await.unwrap(), response)

@@ -62,7 +62,7 @@ pub(super) fn log(server: &Server, config_source: &str) {
 const EXAMPLE: &str = r#"{"client_id":"me","resources":[{"resource_id":"db","wants":50}]}"#;
 
 /// An address at which this machine reaches a server that may listen on all of them.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

@@ -11,12 +11,15 @@ use bytes::Bytes;
 use doorman_openapi::{Problem, SpanId, TraceContext, TraceId, headers};
 use doorman_server::BaseUrl;
 use reqwest::{
-    Method, RequestBuilder, StatusCode,
+    ClientBuilder, Method, RequestBuilder, StatusCode,
     header::{self, HeaderMap, HeaderValue},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::failure::Failure;
+use super::{
+    failure::Failure,
+    trust::{self, TrustArguments},
+};
 
 /// The variable with a token. There is no flag for one: others on the machine could read it.
 const TOKEN: &str = "DOORMAN_TOKEN";
@@ -30,20 +33,27 @@ const MOST_WAITS: usize = 3;
 /// How long it is waited for at a time.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
+/// Where the server is when nothing is said.
+const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
+
 /// Where the server is.
 #[derive(Debug, clap::Args)]
 pub(super) struct ServerArgument {
-    /// The address of the server
-    #[arg(
-        long,
-        env = "DOORMAN_SERVER",
-        value_name = "URL",
-        default_value = "http://127.0.0.1:7300"
-    )]
-    server: BaseUrl,
+    /// The address of the server. Absent: http://127.0.0.1:7300
+    #[arg(long, env = "DOORMAN_SERVER", value_name = "URL")]
+    server: Option<BaseUrl>,
     /// A file with a token, for a server that asks for one. Absent: the token in DOORMAN_TOKEN, if there is any
     #[arg(long, env = "DOORMAN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    trust: TrustArguments,
+}
+
+impl ServerArgument {
+    /// Whether it says where the server is.
+    pub(super) fn is_named(&self) -> bool {
+        self.server.is_some()
+    }
 }
 
 /// A connection to a server.
@@ -57,24 +67,46 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(argument: ServerArgument) -> Result<Self, Failure> {
-        let ServerArgument { server, token_file } = argument;
+        let ServerArgument {
+            server,
+            token_file,
+            trust,
+        } = argument;
+        let server = server.map_or_else(|| DEFAULT_SERVER.parse(), Ok)?;
         let authorization = token(token_file.as_deref())?
             .map(|it| bearer(&it))
             .transpose()?;
-        let builder = reqwest::Client::builder()
-            .timeout(TIMEOUT)
-            .no_proxy()
-            .user_agent(concat!("doorman/", env!("CARGO_PKG_VERSION")));
-        // Authorities that nobody is asked for need not be installed.
-        let builder = if server.to_string().starts_with("https:") {
-            builder
+        let http = if server.is_encrypted() {
+            trust.apply(builder())?
         } else {
-            builder.tls_certs_only([])
+            builder().tls_certs_only([])
         };
         Ok(Self {
-            http: builder.build()?,
+            http: http.build()?,
             server,
             authorization,
+        })
+    }
+
+    /// The server of this machine, which nobody else can pose as without being here: its certificate, which is for the names that
+    /// others know it by, is not looked at, and it is shown no token.
+    pub(super) fn of_this_machine(
+        argument: &ServerArgument,
+        server: BaseUrl,
+    ) -> Result<Self, Failure> {
+        let http = if server.is_encrypted() {
+            argument
+                .trust
+                .apply(builder())?
+                .tls_certs_only([])
+                .tls_danger_accept_invalid_certs(true)
+        } else {
+            builder().tls_certs_only([])
+        };
+        Ok(Self {
+            http: http.build()?,
+            server,
+            authorization: None,
         })
     }
 
@@ -157,7 +189,12 @@ impl Client {
         let no_answer = |error: reqwest::Error| {
             // The library's own words name the address again; what it was caused by is what matters.
             let cause: &dyn Error = error.source().unwrap_or(&error);
-            Failure::no_answer(format!("no answer from {}", self.server)).because(cause)
+            let failure =
+                Failure::no_answer(format!("no answer from {}", self.server)).because(cause);
+            match trust::hint(&error) {
+                Some(hint) => failure.adding(hint),
+                None => failure,
+            }
         };
         let response = request.send().await.map_err(no_answer)?;
         let status = response.status();
@@ -205,6 +242,14 @@ fn request_id(answered: &HeaderMap) -> Option<String> {
     let id = answered.get(headers::REQUEST_ID)?.to_str().ok()?;
     // A server that makes more of it is none of ours.
     (id.len() <= 128).then(|| id.to_owned())
+}
+
+/// What all clients have in common. Authorities that nobody is asked for need not be installed: without TLS say that there are none.
+fn builder() -> ClientBuilder {
+    reqwest::Client::builder()
+        .timeout(TIMEOUT)
+        .no_proxy()
+        .user_agent(concat!("doorman/", env!("CARGO_PKG_VERSION")))
 }
 
 /// The token to show, from a file or from the environment.

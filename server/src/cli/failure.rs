@@ -68,6 +68,13 @@ impl Failure {
         self
     }
 
+    /// Adds what to do about it.
+    #[must_use]
+    pub(super) fn adding(mut self, hint: &str) -> Self {
+        self.message = format!("{}; {hint}", self.message);
+        self
+    }
+
     /// The exit code that stands for it.
     pub(super) fn code(&self) -> u8 {
         self.code

@@ -20,6 +20,7 @@ mod table;
 mod time;
 mod tls;
 mod token;
+mod trust;
 
 use std::{
     io::{self, Write},

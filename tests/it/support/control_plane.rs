@@ -5,7 +5,7 @@ use std::{path::Path, process::ExitStatus};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Answer, Process, curl, programs};
+use super::{Answer, Authority, Process, curl, programs};
 
 /// A running control plane.
 #[derive(Debug)]
@@ -14,6 +14,7 @@ pub(crate) struct ControlPlane {
     address: String,
     home: TempDir,
     config: String,
+    encrypted: bool,
 }
 
 impl ControlPlane {
@@ -29,21 +30,32 @@ impl ControlPlane {
     pub(crate) fn start_in(home: TempDir, document: &str) -> Self {
         let file = home.path().join("limits.yaml");
         std::fs::write(&file, document).expect("the folder is new");
-        Self::start_with(home, format!("file:{}", file.display()))
+        Self::start_with(home, format!("file:{}", file.display()), false)
+    }
+
+    /// Starts one with this document that speaks TLS by `tls.crt` and `tls.key` of its folder, of an authority in `ca.pem`.
+    pub(crate) fn start_encrypted(document: &str, authority: &Authority) -> Self {
+        let home = TempDir::new().expect("a folder for temporary files");
+        authority.issue(home.path(), "tls");
+        std::fs::write(home.path().join("ca.pem"), authority.pem()).expect("the folder is new");
+        let file = home.path().join("limits.yaml");
+        std::fs::write(&file, document).expect("the folder is new");
+        Self::start_with(home, format!("file:{}", file.display()), true)
     }
 
     /// Starts one with this store in a folder, the data directory of which is `data`.
     pub(crate) fn start_on(home: TempDir, store: &Path) -> Self {
-        Self::start_with(home, format!("sqlite:{}", store.display()))
+        Self::start_with(home, format!("sqlite:{}", store.display()), false)
     }
 
-    fn start_with(home: TempDir, config: String) -> Self {
-        let (process, address) = run(home.path(), "127.0.0.1:0", &config);
+    fn start_with(home: TempDir, config: String, encrypted: bool) -> Self {
+        let (process, address) = run(home.path(), "127.0.0.1:0", &config, encrypted);
         Self {
             process,
             address,
             home,
             config,
+            encrypted,
         }
     }
 
@@ -54,12 +66,14 @@ impl ControlPlane {
             address,
             home,
             config,
+            encrypted,
         } = self;
         process.kill();
         Down {
             address,
             home,
             config,
+            encrypted,
         }
     }
 
@@ -86,6 +100,7 @@ impl ControlPlane {
             address,
             home,
             config,
+            encrypted,
         } = self;
         process.terminate();
         process.wait_for_success();
@@ -93,6 +108,7 @@ impl ControlPlane {
             address,
             home,
             config,
+            encrypted,
         }
     }
 
@@ -116,23 +132,33 @@ impl ControlPlane {
         self.process.most_memory()
     }
 
+    /// What curl with these arguments brings back from a path.
+    pub(crate) fn curl(&self, path: &str, more: &[&str]) -> Answer {
+        let url = format!("{}{path}", self.address);
+        let authority = self.home.path().join("ca.pem").display().to_string();
+        let mut args = vec![url.as_str()];
+        if self.encrypted {
+            args.extend(["--cacert", &authority]);
+        }
+        args.extend(more);
+        curl(&args)
+    }
+
     /// What it answers at a path.
     pub(crate) fn get(&self, path: &str) -> Value {
-        let answer = curl(&[&format!("{}{path}", self.address)]);
+        let answer = self.curl(path, &[]);
         serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
     }
 
     /// Puts a JSON body at a path; what it answers.
     pub(crate) fn put(&self, path: &str, body: &str) -> Answer {
-        let url = format!("{}{path}", self.address);
         let json = "content-type: application/json";
-        curl(&[&url, "-X", "PUT", "-H", json, "-d", body])
+        self.curl(path, &["-X", "PUT", "-H", json, "-d", body])
     }
 
     /// What it answers to a JSON body.
     pub(crate) fn post(&self, path: &str, body: &str) -> Value {
-        let url = format!("{}{path}", self.address);
-        let answer = curl(&[&url, "-H", "content-type: application/json", "-d", body]);
+        let answer = self.curl(path, &["-H", "content-type: application/json", "-d", body]);
         assert_eq!(answer.status, 200, "{}", answer.body);
         serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
     }
@@ -144,12 +170,14 @@ pub(crate) struct Down {
     address: String,
     home: TempDir,
     config: String,
+    encrypted: bool,
 }
 
 impl Down {
     /// Starts it again, on the same address with the same data directory.
     pub(crate) fn restart(self) -> ControlPlane {
-        let listen = self.address.trim_start_matches("http://").to_owned();
+        let (_, listen) = self.address.split_once("://").expect("an address");
+        let listen = listen.to_owned();
         self.restart_on(&listen)
     }
 
@@ -160,20 +188,30 @@ impl Down {
     }
 
     fn restart_on(self, listen: &str) -> ControlPlane {
-        let Self { home, config, .. } = self;
-        let (process, address) = run(home.path(), listen, &config);
+        let Self {
+            home,
+            config,
+            encrypted,
+            ..
+        } = self;
+        let (process, address) = run(home.path(), listen, &config, encrypted);
         ControlPlane {
             process,
             address,
             home,
             config,
+            encrypted,
         }
     }
 }
 
-fn run(home: &Path, listen: &str, config: &str) -> (Process, String) {
-    let data = home.join("data").display().to_string();
-    let args = ["--listen", listen, "--config", config, "--data-dir", &data];
+fn run(home: &Path, listen: &str, config: &str, encrypted: bool) -> (Process, String) {
+    let [data, certificate, key] =
+        ["data", "tls.crt", "tls.key"].map(|name| home.join(name).display().to_string());
+    let mut args = vec!["--listen", listen, "--config", config, "--data-dir", &data];
+    if encrypted {
+        args.extend(["--tls-cert", &certificate, "--tls-key", &key]);
+    }
     let mut process = Process::start(&programs::doorman(), &args);
     let address = process.wait_for_address();
     (process, address)

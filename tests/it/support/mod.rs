@@ -1,6 +1,7 @@
 //! Processes to test with. Each is killed when it is dropped.
 
 mod alone;
+mod certificates;
 mod control_plane;
 mod curl;
 mod process;
@@ -10,6 +11,7 @@ mod service;
 mod small_disk;
 
 pub(crate) use alone::alone;
+pub(crate) use certificates::Authority;
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use curl::{Answer, curl};
 pub(crate) use process::{PATIENCE, Process};

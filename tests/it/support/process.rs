@@ -83,15 +83,18 @@ impl Process {
         }
     }
 
-    /// The first address of the form `http://127.0.0.1:PORT` that the process names.
+    /// The first address of the form `http://127.0.0.1:PORT` or `https://127.0.0.1:PORT` that the process names.
     pub(crate) fn wait_for_address(&mut self) -> String {
         self.wait_for(|line| {
-            let address = line.get(line.find("http://127.0.0.1:")?..)?;
-            let port = address.get("http://127.0.0.1:".len()..)?;
-            let digits = port
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(port.len());
-            Some(format!("http://127.0.0.1:{}", port.get(..digits)?))
+            ["http://127.0.0.1:", "https://127.0.0.1:"]
+                .iter()
+                .find_map(|start| {
+                    let port = line.split_once(start)?.1;
+                    let digits = port
+                        .find(|c: char| !c.is_ascii_digit())
+                        .unwrap_or(port.len());
+                    Some(format!("{start}{}", port.get(..digits)?))
+                })
         })
     }
 

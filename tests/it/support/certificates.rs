@@ -1,0 +1,37 @@
+//! Certificates, and the files they lie in.
+
+use std::{fs, path::Path};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+/// Somebody who issues certificates.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Those of one name would be taken for each other.
+        let name = format!("authority {}", fastrand::u64(..));
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Puts a certificate for this machine into `NAME.crt` and its key into `NAME.key` of a folder, by renaming.
+    pub(crate) fn issue(&self, folder: &Path, name: &str) {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(names).expect("names");
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        for (extension, text) in [("crt", certificate.pem()), ("key", key.serialize_pem())] {
+            let new = folder.join(format!("{name}.new"));
+            fs::write(&new, text).expect("the folder is there");
+            fs::rename(new, folder.join(format!("{name}.{extension}"))).expect("on one disk");
+        }
+    }
+}
