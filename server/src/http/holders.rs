@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use axum::{extract::State, http::Uri};
-use doorman_openapi::{ClientId, HolderView, LeasePage, ResourceId, paths};
+use doorman_openapi::{ClientId, HolderView, LeasePage, Moment, ResourceId, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -23,7 +23,7 @@ use crate::{
     app::{App, BooksInDoubt},
     auth::Caller,
     clock,
-    core::{HolderPage, Place, Unlisted},
+    core::{Core, HolderPage, Place, Unlisted},
 };
 
 /// How many holders are looked at each time the books are taken.
@@ -154,7 +154,7 @@ type Listed = (Vec<HolderView>, Option<Place>);
 /// Looks at the books; the sentences are written when they are free again.
 fn look(
     app: &App,
-    look: impl FnOnce(&crate::core::Core, doorman_openapi::Moment) -> Result<HolderPage, Unlisted>,
+    look: impl FnOnce(&Core, Moment) -> Result<HolderPage, Unlisted>,
 ) -> Result<Result<Listed, Unlisted>, BooksInDoubt> {
     let page = app.books(|core, now| look(core, now))?;
     let unix_now = clock::unix_seconds();

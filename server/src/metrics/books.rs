@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How many places of the books are looked at under one lock, so that no request waits long for them.
-const BUDGET: usize = 1000;
+const BUDGET: usize = 256;
 
 type Label = [(&'static str, String); 1];
 /// One number of a resource, if it has it.
