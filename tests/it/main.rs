@@ -20,6 +20,7 @@ mod limits;
 mod log;
 mod outage;
 mod packages;
+mod readme;
 mod reload;
 mod restart;
 mod rules;
