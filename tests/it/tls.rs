@@ -9,7 +9,7 @@ use std::{
 
 use tower_doorman::{Cost, Doorman};
 
-use crate::support::{Authority, ControlPlane, PATIENCE, curl, doorman};
+use crate::support::{Authority, ControlPlane, PATIENCE, Process, curl, doorman};
 
 const DOCUMENT: &str = "
 resources:
@@ -105,6 +105,31 @@ fn ready_asks_the_server_of_its_machine_by_the_variables_that_this_is_started_wi
     assert_eq!(server.terminate().code(), Some(0));
     let listens = ("DOORMAN_LISTEN", listen.as_str());
     assert_eq!(ready(&[listens, speaks]), Some(3));
+}
+
+#[test]
+fn tokens_in_the_clear_are_warned_of_where_others_could_read_them() {
+    let home = tempfile::TempDir::new().expect("a folder for temporary files");
+    Authority::new().issue(home.path(), "tls");
+    std::fs::write(home.path().join("secret"), [b's'; 32]).expect("the folder is new");
+    let [data, secret, certificate, key] = ["data", "secret", "tls.crt", "tls.key"]
+        .map(|name| home.path().join(name).display().to_string());
+    let tls = ["--tls-cert", &certificate, "--tls-key", &key];
+    for (listen, tls, is_warned) in [
+        ("0.0.0.0:0", &[][..], true),
+        ("127.0.0.1:0", &[], false),
+        ("0.0.0.0:0", &tls, false),
+    ] {
+        let mut args = vec!["--listen", listen, "--data-dir", &data];
+        args.extend(["--auth-secret-file", &secret]);
+        args.extend(tls);
+        let mut process = Process::start(&doorman(), &args);
+        process.wait_for(|line| line.contains("Try: curl").then_some(()));
+        process.terminate();
+        process.wait_for(|line| line.ends_with("stopped").then_some(()));
+        let warned = process.said().iter().any(|it| it.contains("in the clear"));
+        assert_eq!(warned, is_warned, "{args:?}");
+    }
 }
 
 #[test]

@@ -96,6 +96,14 @@ pub(super) struct Arguments {
     tls: tls::TlsArguments,
 }
 
+#[cfg(test)]
+impl Arguments {
+    /// What the flags of TLS alone come to.
+    pub(super) fn tls_settings(self) -> Result<Option<doorman_server::TlsSettings>, Failure> {
+        self.tls.settings()
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum UnmatchedArgument {
     /// What is asked for

@@ -154,10 +154,10 @@ async fn lists_of_many_pages_are_shown_whole() {
 async fn a_refusal_and_no_answer_are_told_apart() {
     with_server(async |address| {
         let refused = ask(&address, "show nothing").await.unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "doorman: nobody holds `nothing` or waits for it"
-        );
+        // The request is named, so that it is found in the server's log.
+        let said = refused.to_string();
+        let words = "doorman: nobody holds `nothing` or waits for it (request ";
+        assert!(said.starts_with(words), "{said}");
         assert_eq!(refused.code(), 1);
     })
     .await;
@@ -336,4 +336,32 @@ async fn the_store_of_a_server_that_does_not_run_is_worked_on_and_that_of_one_th
             .is_ok()
     );
     drop(server);
+}
+
+#[test]
+fn certificate_and_key_are_given_together_or_not_at_all() {
+    let settings = |flags: &str| {
+        let cli = Cli::try_parse_from(format!("doorman {flags}").split_whitespace()).unwrap();
+        cli.serve.tls_settings()
+    };
+    assert!(settings("").unwrap().is_none());
+    assert!(settings("--tls-cert c --tls-key k").unwrap().is_some());
+    assert!(
+        settings("--tls-cert c --tls-key k --tls-client-ca a")
+            .unwrap()
+            .is_some()
+    );
+    for (flags, missing) in [
+        ("--tls-cert c", "without --tls-key"),
+        ("--tls-key k", "without --tls-cert"),
+        ("--tls-client-ca a", "without --tls-cert and --tls-key"),
+        ("--tls-key k --tls-client-ca a", "without --tls-cert"),
+    ] {
+        let failure = settings(flags).unwrap_err();
+        assert!(failure.to_string().contains(missing), "{failure}");
+        assert_eq!(
+            (failure.code(), failure.to_string().lines().count()),
+            (2, 1)
+        );
+    }
 }

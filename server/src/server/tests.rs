@@ -8,7 +8,7 @@ use tokio::{sync::oneshot, time::sleep};
 use tower::ServiceExt;
 
 use super::*;
-use crate::{clock, settings::EmptyDirectory};
+use crate::{clock, settings::EmptyDirectory, tls};
 
 fn settings(home: &Path) -> Settings {
     Settings {
@@ -264,4 +264,34 @@ async fn what_has_run_out_is_freed_though_nobody_asks() {
 
     drop(stop);
     assert_eq!(running.await.unwrap(), Stopped { cut_off: 0 });
+}
+
+#[tokio::test]
+async fn with_tls_it_is_reached_by_https_and_says_no_other_address() {
+    let home = TempDir::new().unwrap();
+    tls::testing::Authority::new().issue().write(home.path());
+    let encrypted = || Settings {
+        tls: Some(tls::testing::settings(home.path())),
+        ..settings(home.path())
+    };
+    let server = Server::bind(encrypted()).await.unwrap();
+    let address = format!("https://{}", server.local_addr());
+    assert_eq!((server.scheme(), server.advertised()), ("https", &*address));
+    let discovery = get(&server.router(), "/v1/discovery").await;
+    assert_eq!(discovery["mastership"]["master_address"], address);
+    drop(server);
+
+    for (advertise, is_right) in [("http://a.test", false), ("HTTPS://a.test", true)] {
+        let bound = Server::bind(Settings {
+            advertise: Some(advertise.parse().unwrap()),
+            ..encrypted()
+        });
+        match bound.await {
+            Ok(_) => assert!(is_right, "{advertise}"),
+            Err(StartError::AdvertisesPlain(url)) => {
+                assert!(!is_right && url.to_string() == advertise);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }

@@ -316,3 +316,38 @@ async fn an_answer_counts_as_taken_when_the_system_has_it_and_not_before() {
     drop(writing.await.unwrap());
     assert_eq!(client.read(&mut taken).await.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn connections_that_stand_go_on_when_the_certificate_is_replaced() {
+    let (before, after) = (Authority::new(), Authority::new());
+    let home = tempfile::TempDir::new().unwrap();
+    before.issue().write(home.path());
+    let tls = Arc::new(Tls::load(testing::settings(home.path())).unwrap());
+    let first = strange(&tls);
+    let mut standing = shake(first.stream, before.client(&[]), NAME).await.unwrap();
+    let ask = async |stream: &mut TlsStream<_>| {
+        stream.write_all(REQUEST).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"quick") {
+            assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "closed");
+        }
+    };
+    ask(&mut standing).await;
+    let following = tokio::spawn(Arc::clone(&tls).follow());
+    after.issue_for((2000, 3000)).write(home.path());
+    let ends = tls.not_after();
+    while tls.not_after() == ends {
+        ask(&mut standing).await;
+        sleep(Duration::from_millis(10)).await;
+    }
+    ask(&mut standing).await;
+    let old = shake(strange(&tls).stream, before.client(&[]), NAME).await;
+    assert!(old.is_err());
+    let second = strange(&tls);
+    let mut new = shake(second.stream, after.client(&[]), NAME).await.unwrap();
+    ask(&mut new).await;
+    ask(&mut standing).await;
+    following.abort();
+    // The server has not stopped meanwhile.
+    drop([first.drain, second.drain]);
+}
