@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Balance, Capacity, ClientId, Epoch, Held, Lease, NodeId, Probability, ResourceId, SafeCapacity,
-    Seconds, Seq, Unit,
+    Seconds, Seq, Unit, read_priority,
 };
 
 /// Asks for leases on several resources at once. Unknown fields are ignored.
@@ -31,16 +31,22 @@ pub struct ResourceRequest {
     /// The demand, in the resource's own unit.
     pub wants: Capacity,
     /// Larger is more important. Only algorithms that say so read it.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(
+        default,
+        deserialize_with = "read_priority",
+        skip_serializing_if = "is_default"
+    )]
     pub priority: i32,
     /// The lease now held; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub has: Option<Held>,
     /// What is in use and cannot be given back at once.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outstanding: Capacity,
     /// The total cost admitted since the client first asked for this resource: a running total, never a delta.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
 }
 
@@ -67,12 +73,16 @@ pub struct Answer {
     /// Why so much.
     pub reason: Reason,
     /// The `identifier_glob` of the template that matched; null when none did.
+    #[cfg_attr(feature = "schema", schema(required = true))]
     pub template: Option<String>,
     /// The template's whole capacity; null when no template matched.
+    #[cfg_attr(feature = "schema", schema(required = true))]
     pub limit: Option<Capacity>,
     /// What the capacity counts; null when no template matched.
+    #[cfg_attr(feature = "schema", schema(required = true))]
     pub unit: Option<Unit>,
     /// The seconds that a rate is counted over; null when no template matched.
+    #[cfg_attr(feature = "schema", schema(required = true))]
     pub per: Option<Seconds>,
     /// What the holder may use by itself when it has no lease; −1: unlimited.
     #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1.0, maximum = 1e15, example = 2.0))]

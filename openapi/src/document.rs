@@ -28,13 +28,20 @@ pub struct Document {
 pub struct Template {
     /// Which resources it is for: `*` matches any run of characters, `/` included, `?` one character, `[…]` one of a class, and `\`
     /// takes the meaning from the character after it.
-    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 1024))]
+    #[cfg_attr(
+        feature = "schema",
+        schema(
+            min_length = 1,
+            max_length = 1024,
+            pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"
+        )
+    )]
     pub identifier_glob: String,
     /// How much there is of each of these resources; for a rate, per `per` seconds.
     pub capacity: Capacity,
     /// What a holder without a lease may use: -1 is unlimited, 0 nothing; absent: the capacity divided by the number of clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false, value_type = Option<f64>, minimum = -1, maximum = 1e15))]
+    #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::safe_capacity))]
     pub safe_capacity: Option<SafeCapacity>,
     /// What it is for, in the operator's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,8 +95,10 @@ pub struct TemplateAlgorithm {
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// Its name.
+    #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::parameter_name))]
     pub name: String,
     /// Its value, as text.
+    #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::parameter_value))]
     pub value: String,
 }
 

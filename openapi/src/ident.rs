@@ -30,7 +30,7 @@ macro_rules! identifier {
         /// 1 to 256 bytes of UTF-8 without control characters; compared byte by byte, no case or Unicode folding. Cheap to clone.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-        #[cfg_attr(feature = "schema", schema(value_type = String, min_length = 1, max_length = 256, example = $example))]
+        #[cfg_attr(feature = "schema", schema(value_type = String, min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", example = $example))]
         #[serde(transparent)]
         pub struct $name(#[serde(with = "shared")] Arc<str>);
 

@@ -36,11 +36,14 @@ mod number;
 pub mod paths;
 mod problem;
 mod rule;
+#[cfg(feature = "schema")]
+mod schemas;
 mod scope;
 mod server_capacity;
 mod time;
 mod trace;
 mod view;
+mod whole;
 
 pub use algorithm::{Algorithm, AlgorithmKind, Unit};
 pub use capacity::{
@@ -66,6 +69,7 @@ pub use server_capacity::{
 pub use time::Moment;
 pub use trace::{SpanId, TraceContext, TraceId};
 pub use view::{HeldBackBy, HolderKind, HolderView, LeasePage, ResourcePage, ResourceView, Status};
+pub use whole::read_priority;
 
 /// The OpenAPI 3.1 document of the control plane, as committed; it is the same as what a server answers at `/openapi.json`.
 pub const OPENAPI_JSON: &str = include_str!("../openapi.json");

@@ -275,7 +275,7 @@ macro_rules! checked_integer {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                Self::new(u64::deserialize(deserializer)?).map_err(de::Error::custom)
+                Self::new(crate::whole::unsigned(deserializer)?).map_err(de::Error::custom)
             }
         }
     };

@@ -10,6 +10,7 @@ use crate::Mastership;
 pub struct Problem {
     /// A stable name of the kind of problem, such as `/problems/invalid-request`; see [`ProblemType`].
     #[serde(rename = "type")]
+    #[cfg_attr(feature = "schema", schema(value_type = ProblemType))]
     pub kind: String,
     /// The kind in words.
     pub title: String,

@@ -24,19 +24,41 @@ pub struct Rule {
     /// Its name, which no other rule of the document has.
     pub name: RuleName,
     /// The services that it is for: a glob on the name that a layer gives itself.
+    #[cfg_attr(
+        feature = "schema",
+        schema(
+            min_length = 1,
+            max_length = 1024,
+            pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"
+        )
+    )]
     pub service: String,
     /// The methods that it is for; absent: any. `GET` means `HEAD`, too, as servers answer it by the same handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::methods))]
     pub methods: Option<Vec<String>>,
     /// The paths that it is for, as axum 0.8 writes routes: `/v1/orders/{id}`, `/static/{*rest}`; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    #[cfg_attr(
+        feature = "schema",
+        schema(
+            nullable = false,
+            max_length = 1024,
+            pattern = "^/[^\\u0000-\\u001f\\u007f-\\u009f]*$"
+        )
+    )]
     pub path: Option<String>,
     /// The resource that a request spends: a template of `{header:NAME}`, `{jwt:CLAIM}`, `{client_ip}`, `{method}`, `{route}`, `{host}`,
     /// `{api_key}` and constant text. Absent only where nothing is spent, as the rule exempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    #[cfg_attr(
+        feature = "schema",
+        schema(
+            nullable = false,
+            min_length = 1,
+            pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"
+        )
+    )]
     pub resource: Option<String>,
     /// What the resource counts.
     #[serde(default)]
@@ -44,7 +66,7 @@ pub struct Rule {
     pub unit: Unit,
     /// What each request spends; more than 0.
     #[serde(default = "one")]
-    #[cfg_attr(feature = "schema", schema(required = false, default = 1.0))]
+    #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, exclusive_minimum = 0, maximum = 1e15, default = 1.0))]
     pub cost: Capacity,
     /// How much of the rate may be saved up, as a time at that rate.
     #[serde(default = "one_second")]
@@ -70,7 +92,6 @@ pub struct Rule {
 
 /// What becomes of a request for which nothing is left.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "action", rename_all = "snake_case", try_from = "WrittenOnLimit")]
 pub enum OnLimit {
     /// It is refused at once.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Algorithm, Answer, Capacity, ClientCount, Epoch, Held, NodeId, ResourceId, Seq,
-    capacity::is_default,
+    capacity::is_default, read_priority,
 };
 
 /// Asks for leases on several resources for all clients of a node. Unknown fields are ignored.
@@ -37,12 +37,14 @@ pub struct ServerResourceRequest {
     pub wants: Vec<Band>,
     /// The lease now held. Absent means unknown: nothing is lowered, and the answer states what the node holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub has: Option<Held>,
     /// Leases that the node has handed out and cannot take back at once.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outstanding: Capacity,
     /// The total cost admitted by the node's clients: a running total that survives them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
 }
 
@@ -51,6 +53,7 @@ pub struct ServerResourceRequest {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Band {
     /// Larger is more important.
+    #[serde(deserialize_with = "read_priority")]
     pub priority: i32,
     /// How many clients want it: the weight of the band.
     pub num_clients: ClientCount,

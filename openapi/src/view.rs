@@ -26,6 +26,7 @@ pub struct ResourceView {
     /// Its identifier.
     pub resource_id: ResourceId,
     /// The whole capacity; null when no template matched.
+    #[cfg_attr(feature = "schema", schema(required = true))]
     pub capacity: Option<Capacity>,
     /// The most that all holders together may be using now, by the books.
     pub sum_has: f64,
@@ -48,6 +49,7 @@ pub struct ResourceView {
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub learning_ends_in: Option<Seconds>,
     /// The template that matched; null when none did.
+    #[cfg_attr(feature = "schema", schema(required = true))]
     pub template: Option<String>,
     /// How it is divided.
     pub algorithm: AlgorithmKind,
@@ -148,6 +150,7 @@ pub struct HolderView {
     /// What it said that it cannot give back at once.
     pub outstanding: Capacity,
     /// The total cost it said that it has admitted; null when it never said.
+    #[cfg_attr(feature = "schema", schema(required = true))]
     pub used: Option<Capacity>,
     /// Seconds since a request of it was last decided; absent when none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,6 +180,7 @@ pub struct Status {
     /// The reign of the node's master.
     pub epoch: Epoch,
     /// The base address of the master; null when it is not known.
+    #[cfg_attr(feature = "schema", schema(required = true))]
     pub master: Option<String>,
     /// The parents it leases from; empty at the root.
     pub parents: Vec<String>,

@@ -65,7 +65,7 @@ pub(super) fn access(method: &Method, path: &str) -> Option<Access> {
         paths::METRICS if reads => AnyOf(&[Scope::StatusRead]),
         // What orchestrators ask has no token, and tells nothing.
         paths::LIVEZ | paths::READYZ if reads => Open,
-        // The same for every server of this version, and nothing of this one: the page asks for a token itself.
+        // The same for every server of this version that asks for tokens, and nothing of this one: the page asks for a token itself.
         paths::OPENAPI | paths::DOCS | "/docs/" | "/docs/{file}" | "/" if reads => Open,
         _ => return None,
     })
@@ -107,7 +107,9 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
     if toll == Toll::Free {
         return Ok(());
     }
-    let access = path.map(|path| access(request.method(), path));
+    // What everybody may read tells everybody by which methods it is not called.
+    let open = |path| access(&Method::GET, path).filter(|it| *it == Access::Open);
+    let access = path.map(|path| access(request.method(), path).or_else(|| open(path)));
     let scopes = match access {
         // What no route matches is answered 404, whoever asks.
         None | Some(Some(Access::Open)) => {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use axum::{
     Router,
     body::Body,
-    extract::{Path, rejection::PathRejection},
+    extract::{Path, State, rejection::PathRejection},
     http::{HeaderName, HeaderValue, Response, StatusCode, header},
     response::IntoResponse,
     routing::get,
@@ -14,7 +14,7 @@ use doorman_openapi::{OPENAPI_JSON, ProblemType, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use utoipa_swagger_ui::Config;
 
-use super::{internal_error, refusal::Refusal};
+use super::{internal_error, openapi_without_tokens, refusal::Refusal};
 use crate::app::App;
 
 /// What the page may load: itself. The browser holds to it even if the page does not.
@@ -45,7 +45,7 @@ pub(super) fn pages() -> Router<Arc<App>> {
 
 /// Read this document
 ///
-/// The OpenAPI 3.1 document of the control plane.
+/// The OpenAPI 3.1 document of the control plane. Where no tokens are asked for, it says so.
 #[utoipa::path(
     get,
     path = paths::OPENAPI,
@@ -57,8 +57,18 @@ pub(super) fn pages() -> Router<Arc<App>> {
         content_type = "application/json"
     ))
 )]
-async fn get_openapi() -> ([(HeaderName, &'static str); 1], &'static str) {
-    ([(header::CONTENT_TYPE, "application/json")], OPENAPI_JSON)
+async fn get_openapi(
+    State(app): State<Arc<App>>,
+) -> ([(HeaderName, &'static str); 1], &'static str) {
+    // Written once: it is the same for as long as the process lives. The document is built of text and numbers alone, so this cannot fail.
+    static WITHOUT_TOKENS: LazyLock<String> =
+        LazyLock::new(|| openapi_without_tokens().to_json().unwrap_or_default());
+
+    let document = match app.auth() {
+        Some(_) => OPENAPI_JSON,
+        None => WITHOUT_TOKENS.as_str(),
+    };
+    ([(header::CONTENT_TYPE, "application/json")], document)
 }
 
 /// A relative reference, so that it also leads there behind a proxy that serves us below a path of its own.

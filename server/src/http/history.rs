@@ -12,6 +12,7 @@ use super::{
     query::{self, Query},
     refusal::Refusal,
     reply::Fresh,
+    shapes::Limit,
 };
 use crate::{
     app::App,
@@ -31,7 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     path = paths::HISTORY,
     tag = "document",
     params(
-        ("limit" = inline(Option<u32>), Query, nullable = false, minimum = 1, description = "The most changes of a page: 50 when absent; what is above 1000 counts as 1000", example = 50),
+        ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The most changes of a page: 50 when absent; what is above 1000 counts as 1000", example = 50),
         ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the page before")
     ),
     responses(

@@ -18,6 +18,7 @@ use super::{
     refusal::Refusal,
     reply::Fresh,
     resources::not_live,
+    shapes::Limit,
 };
 use crate::{
     app::{App, BooksInDoubt},
@@ -53,8 +54,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     tag = "views",
     params(
         ("resource_id" = ResourceId, Path, description = "Percent-encoded, slashes too: `tenant%2Facme`", example = "db"),
-        ("client_id" = inline(Option<String>), Query, nullable = false, description = "Only the holder of this name: found at once however many there are, and not to be combined with `cursor`"),
-        ("limit" = inline(Option<u32>), Query, nullable = false, minimum = 1, description = "The most holders of a page: 50 when absent; what is above 1000 counts as 1000", example = 50),
+        ("client_id" = inline(Option<ClientId>), Query, nullable = false, description = "Only the holder of this name: found at once however many there are, and not to be combined with `cursor`"),
+        ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The most holders of a page: 50 when absent; what is above 1000 counts as 1000", example = 50),
         ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the page before")
     ),
     responses(

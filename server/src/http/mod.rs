@@ -6,7 +6,7 @@
 //! `about`, `probes`, `metrics`) → `permit` (may it do this to that) → the books → `leases`, `reply` or
 //! `conditional` →
 //! `answers` (the room for what clients have yet to take), or `refusal` when anything is wrong on the way. Every handler is registered
-//! together with its documentation; `document` adds what they share.
+//! together with its documentation; `document` adds what they share, `links` what leads where.
 
 mod about;
 mod access;
@@ -25,6 +25,7 @@ mod history;
 mod holders;
 mod json;
 mod leases;
+mod links;
 mod media;
 mod metrics;
 mod names;
@@ -101,7 +102,12 @@ pub(crate) fn metrics_alone(app: Arc<App>) -> Router {
 
 /// The document of all routes, as it must be committed.
 pub(crate) fn openapi() -> OpenApi {
-    document::secured(routes().into_openapi())
+    links::linked(document::secured(routes().into_openapi()))
+}
+
+/// The same, of a server that asks for no tokens: it would be untrue to say that calls need them.
+fn openapi_without_tokens() -> OpenApi {
+    document::without_tokens(openapi())
 }
 
 fn routes() -> OpenApiRouter<Arc<App>> {

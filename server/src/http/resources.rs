@@ -17,6 +17,7 @@ use super::{
     query::{self, Query},
     refusal::Refusal,
     reply::Fresh,
+    shapes::Limit,
 };
 use crate::{app::App, auth::Caller};
 
@@ -38,7 +39,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     tag = "views",
     params(
         ("prefix" = inline(Option<String>), Query, nullable = false, description = "Only resources whose identifier begins so", example = "d"),
-        ("limit" = inline(Option<u32>), Query, nullable = false, minimum = 1, description = "The most resources of a page: 50 when absent; what is above 1000 counts as 1000", example = 50),
+        ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The most resources of a page: 50 when absent; what is above 1000 counts as 1000", example = 50),
         ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the page before")
     ),
     responses(

@@ -7,7 +7,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, Response},
 };
-use doorman_openapi::{DryRun, Rule, paths};
+use doorman_openapi::{DryRun, Rule, RuleName, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -33,7 +33,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     path = paths::RULE,
     tag = "document",
     params(
-        ("name" = inline(String), Path, description = "Its name, percent-encoded", example = "per-tenant"),
+        ("name" = RuleName, Path, description = "Its name, percent-encoded", example = "per-tenant"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier answer"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Only if it is this one")
     ),
@@ -94,7 +94,7 @@ async fn get_rule(
     path = paths::RULE,
     tag = "document",
     params(
-        ("name" = inline(String), Path, description = "Its name, percent-encoded", example = "per-tenant"),
+        ("name" = RuleName, Path, description = "Its name, percent-encoded", example = "per-tenant"),
         ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only say what would change"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Only if the rule is still the one of this `ETag`; `*`: only if there is one"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "`*`: only if there is none yet")
@@ -173,7 +173,7 @@ async fn put_rule(
     path = paths::RULE,
     tag = "document",
     params(
-        ("name" = inline(String), Path, description = "Its name, percent-encoded", example = "per-tenant"),
+        ("name" = RuleName, Path, description = "Its name, percent-encoded", example = "per-tenant"),
         ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only say what would change"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Only if the rule is still the one of this `ETag`")
     ),

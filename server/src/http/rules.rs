@@ -39,7 +39,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     path = paths::RULES,
     tag = "rules",
     params(
-        ("service" = inline(String), Query, min_length = 1, max_length = 256, description = "The name that the service gives itself: 1 to 256 bytes of UTF-8 without control characters", example = "orders"),
+        ("service" = inline(String), Query, min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The name that the service gives itself: 1 to 256 bytes of UTF-8 without control characters", example = "orders"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier answer")
     ),
     responses(

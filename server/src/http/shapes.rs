@@ -5,7 +5,7 @@ use std::{borrow::Cow, marker::PhantomData};
 use doorman_openapi::{Document, DryRun, Rule, Template};
 use utoipa::{
     PartialSchema, ToSchema,
-    openapi::{OneOfBuilder, Ref, RefOr, Schema},
+    openapi::{ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type},
 };
 
 // The macro that documents a call takes generics apart by itself, unless they have a name.
@@ -14,6 +14,19 @@ pub(super) type PutRule = Put<Rule>;
 pub(super) type DocumentOrDryRun = Either<Document, DryRun>;
 pub(super) type TemplateOrDryRun = Either<Template, DryRun>;
 pub(super) type RuleOrDryRun = Either<Rule, DryRun>;
+
+/// How many elements a page may have: a whole number above 0 however large, as what is too large is lowered.
+#[derive(Debug)]
+pub(super) struct Limit;
+
+impl PartialSchema for Limit {
+    fn schema() -> RefOr<Schema> {
+        let number = ObjectBuilder::new().schema_type(Type::Integer);
+        number.minimum(Some(1)).into()
+    }
+}
+
+impl ToSchema for Limit {}
 
 /// What is put at a path: its name is that of the path, and need not be said again.
 #[derive(Debug)]

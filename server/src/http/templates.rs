@@ -162,7 +162,7 @@ async fn replace_templates(
     tag = "document",
     description = "As the document has it.",
     params(
-        ("identifier_glob" = inline(String), Path, description = "Its glob, percent-encoded, slashes too: `tenant%2F*`", example = "*"),
+        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "Its glob, percent-encoded, slashes too: `tenant%2F*`", example = "*"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier answer"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Only if it is this one")
     ),
@@ -220,7 +220,7 @@ async fn get_template(
     path = paths::TEMPLATE,
     tag = "document",
     params(
-        ("identifier_glob" = inline(String), Path, description = "Its glob, percent-encoded, slashes too: `tenant%2F*`", example = "*"),
+        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "Its glob, percent-encoded, slashes too: `tenant%2F*`", example = "*"),
         ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only say what would change, for which live resources"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Only if the template is still the one of this `ETag`; `*`: only if there is one"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "`*`: only if there is none yet")
@@ -290,7 +290,7 @@ async fn put_template(
     path = paths::TEMPLATE,
     tag = "document",
     params(
-        ("identifier_glob" = inline(String), Path, description = "Its glob, percent-encoded, slashes too: `tenant%2F*`", example = "*"),
+        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "Its glob, percent-encoded, slashes too: `tenant%2F*`", example = "*"),
         ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only say what would change, for which live resources"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Only if the template is still the one of this `ETag`")
     ),

@@ -7,7 +7,7 @@ use std::{
 
 use doorman_openapi::{
     Band, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, MAX_RESOURCES, NodeId,
-    ReleaseRequest, ResourceId, Seq, ServerCapacityRequest, ServerReleaseRequest,
+    ReleaseRequest, ResourceId, Seq, ServerCapacityRequest, ServerReleaseRequest, read_priority,
 };
 use foldhash::fast::RandomState;
 use serde::Deserialize;
@@ -21,6 +21,14 @@ use super::{
 
 const ID: &str = "must be a text of 1 to 256 bytes of UTF-8 without control characters";
 
+/// A priority, which has no type of its own elsewhere: every number of its kind is one.
+#[derive(Deserialize)]
+struct Priority(
+    #[serde(deserialize_with = "read_priority")]
+    #[expect(dead_code, reason = "read only to see whether it can be")]
+    i32,
+);
+
 macro_rules! scalars {
     ($($type:ty: $rule:expr;)+) => { $(impl Scalar for $type { const RULE: &'static str = $rule; })+ };
 }
@@ -33,7 +41,7 @@ scalars! {
     Seq: "must be an integer from 0 to 9007199254740991";
     Epoch: "must be an integer from 0 to 9007199254740991";
     ClientCount: "must be an integer from 1 to 1e15";
-    i32: "must be an integer from -2147483648 to 2147483647";
+    Priority: "must be an integer from -2147483648 to 2147483647";
 }
 
 impl Body for CapacityRequest {
@@ -98,7 +106,7 @@ impl Body for ServerReleaseRequest {
 const RESOURCE_REQUEST: &[Field] = &[
     Field::required("resource_id", scalar::<ResourceId>),
     Field::required("wants", scalar::<Capacity>),
-    Field::optional("priority", scalar::<i32>),
+    Field::optional("priority", scalar::<Priority>),
     HAS,
     OUTSTANDING,
     USED,
@@ -120,7 +128,7 @@ const OUTSTANDING: Field = Field::optional("outstanding", scalar::<Capacity>);
 const USED: Field = Field::optional("used", scalar::<Capacity>);
 
 const BAND: &[Field] = &[
-    Field::required("priority", scalar::<i32>),
+    Field::required("priority", scalar::<Priority>),
     Field::required("num_clients", scalar::<ClientCount>),
     Field::required("wants", scalar::<Capacity>),
 ];

@@ -5,8 +5,13 @@ use std::{collections::BTreeSet, env, fs};
 use axum::http::Method;
 use doorman_openapi::{OPENAPI_JSON, ProblemType};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::json;
 
 use super::*;
+use crate::{
+    auth::testing::{Home, SECRET},
+    http::links::LEADS,
+};
 
 const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../openapi/openapi.json");
 
@@ -48,9 +53,58 @@ fn the_committed_openapi_document_is_that_of_the_routes() {
 
 #[tokio::test]
 async fn the_openapi_document_that_is_served_is_the_committed_one() {
-    let reply = get(&router(), "/openapi.json").await;
+    let auth = Arc::new(Home::new().secret(SECRET).load().unwrap());
+    let server = Stored::asking(&Document::built_in(), Some(auth));
+    let reply = get(&server.router, "/openapi.json").await;
     assert_eq!(reply.header("content-type"), "application/json");
     assert_eq!(reply.body, OPENAPI_JSON.as_bytes());
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_no_tokens_says_so_in_its_openapi_document() {
+    let open = get(&router(), "/openapi.json").await.json();
+    assert!(open["components"].get("securitySchemes").is_none());
+    let committed: Value = serde_json::from_str(OPENAPI_JSON).unwrap();
+    for (path, operations) in committed["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let mut expected = operation.clone();
+            let operation = expected.as_object_mut().unwrap();
+            let needs_tokens = operation.remove("security") != Some(json!([]));
+            let responses = operation["responses"].as_object_mut().unwrap();
+            assert_eq!(
+                responses.remove("401").is_some(),
+                needs_tokens,
+                "{method} {path}"
+            );
+            assert!(open["paths"][path][method] == expected, "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn every_link_of_the_openapi_document_leads_somewhere() {
+    let all = operations();
+    let mut found = 0;
+    for Operation { path, spec, .. } in &all {
+        for response in spec["responses"].as_object().unwrap().values() {
+            for (name, link) in response["links"].as_object().into_iter().flatten() {
+                let to = all
+                    .iter()
+                    .find(|to| to.spec["operationId"] == link["operationId"]);
+                let to = &to.unwrap_or_else(|| panic!("{path}: {name}")).spec;
+                for parameter in link["parameters"].as_object().into_iter().flatten() {
+                    let mut known = to["parameters"].as_array().unwrap().iter();
+                    assert!(
+                        known.any(|known| known["name"] == parameter.0.as_str()),
+                        "{path}: {name}"
+                    );
+                }
+                found += 1;
+            }
+        }
+    }
+    let stated = LEADS.iter().map(|leads| leads.from.1.len());
+    assert_eq!(found, stated.sum::<usize>());
 }
 
 #[test]
