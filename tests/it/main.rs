@@ -9,6 +9,7 @@
     reason = "a test that is mistaken in what there is has failed"
 )]
 
+mod conformance;
 mod delivery;
 mod fleet;
 mod grpc;
@@ -33,3 +34,4 @@ mod suspended;
 mod tables;
 mod tenants;
 mod tls;
+mod typescript;

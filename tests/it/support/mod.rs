@@ -9,6 +9,7 @@ mod programs;
 mod relay;
 mod service;
 mod small_disk;
+mod tools;
 
 pub(crate) use alone::alone;
 pub(crate) use certificates::Authority;
@@ -19,3 +20,4 @@ pub(crate) use programs::{doorman, example};
 pub(crate) use relay::Relay;
 pub(crate) use service::Service;
 pub(crate) use small_disk::SmallDisk;
+pub(crate) use tools::{repository, tool};

@@ -1,0 +1,90 @@
+// Leases a part of a resource, changes how much there is of it, and gives its part back, in types that are generated from Doorman's OpenAPI
+// document. It prints a line of JSON for each step.
+//
+//   npm ci && npm start -- http://127.0.0.1:7300
+//
+// Where tokens are asked for, DOORMAN_TOKEN has one, of the scopes capacity, status:read, templates:read and templates:write.
+
+import createClient from "openapi-fetch";
+import type { components, paths } from "./doorman.js";
+
+type Problem = components["schemas"]["Problem"];
+
+const [server = "http://127.0.0.1:7300", resource_id = "typescript/db"] = process.argv.slice(2);
+const token = process.env["DOORMAN_TOKEN"];
+const doorman = createClient<paths>({
+  baseUrl: server,
+  headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
+});
+const client_id = `typescript-${process.pid}`;
+
+/** Every failure is a problem; what to do about it depends on its type, not on its words. */
+function explain(problem: Problem): string {
+  switch (problem.type) {
+    case "/problems/precondition-failed":
+      return "somebody else was faster";
+    case "/problems/invalid-request":
+      return (problem.errors ?? []).map((fault) => `${fault.pointer} ${fault.detail}`).join("; ");
+    case "/problems/too-many-requests":
+    case "/problems/unavailable":
+      return `later: ${problem.detail}`;
+    default:
+      return `${problem.title}: ${problem.detail}`;
+  }
+}
+
+function fail(problem: Problem): never {
+  throw new Error(explain(problem));
+}
+
+function say(step: string, what: object): void {
+  console.log(JSON.stringify({ step, ...what }));
+}
+
+/** Asks for so much. A lease counts from the moment when it was asked for, on this process's own clock. */
+async function lease(wants: number, seq: number) {
+  const sent = performance.now();
+  const { data, error } = await doorman.POST("/v1/capacity", {
+    body: { client_id, seq, resources: [{ resource_id, wants }] },
+  });
+  if (error) fail(error);
+  const [answer] = data.resources;
+  if (answer === undefined) throw new Error("one answer for each resource");
+  return { ...answer, ends: sent + answer.gets.lease_length * 1000 };
+}
+
+/** Puts a template, unless somebody else has changed it since that tag. */
+async function put(capacity: number, tag: string | null) {
+  return doorman.PUT("/v1/templates/{identifier_glob}", {
+    params: {
+      path: { identifier_glob: resource_id },
+      header: tag === null ? { "If-None-Match": "*" } : { "If-Match": tag },
+    },
+    body: { capacity, algorithm: { kind: "FAIR_SHARE", refresh_interval: 1 } },
+  });
+}
+
+const leased = await lease(30, 1);
+say("leased", { client_id, capacity: leased.gets.capacity, reason: leased.reason, limit: leased.limit });
+
+// The first change finds no template of this name, the second one finds it as the first has left it, and the third comes too late.
+const created = await put(20, null);
+if (created.error) fail(created.error);
+const first = created.response.headers.get("etag");
+const changed = await put(10, first);
+if (changed.error) fail(changed.error);
+const late = await put(5, first);
+say("changed", { from: first, late: late.error && explain(late.error), type: late.error?.type });
+
+// What the books say of it: not more than the new limit, from the next refresh on.
+const refreshed = await lease(30, 2);
+const view = await doorman.GET("/v1/resources/{resource_id}", { params: { path: { resource_id } } });
+if (view.error) fail(view.error);
+say("refreshed", { capacity: refreshed.gets.capacity, has: view.data.sum_has, of: view.data.capacity, template: view.data.template });
+
+// It is held until the input ends; a process that holds it for longer would refresh it in time.
+for await (const _ of process.stdin);
+
+const released = await doorman.POST("/v1/capacity/release", { body: { client_id, seq: 3, resource_ids: [resource_id] } });
+if (released.error) fail(released.error);
+say("released", { early: refreshed.ends > performance.now() });
