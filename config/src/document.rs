@@ -10,6 +10,7 @@ use crate::{
     fault::{Fault, Place},
     json,
     node::Node,
+    plain::Plain,
     read::{self, Read},
     version::{Hashing, Version},
     yaml,
@@ -104,10 +105,27 @@ impl Document {
         Self::parse(Self::BUILT_IN).expect("the built-in document is valid")
     }
 
-    /// The document as YAML, with every default written out. Comments of what it was read from are not kept.
+    /// The document as YAML for people, with every default written out. Comments of what it was read from are not kept.
     #[must_use]
     pub fn to_yaml(&self) -> String {
-        yaml::write(self)
+        // What is written out can be read, which a property test holds.
+        self.tree()
+            .map_or_else(|_| yaml::write(self), |tree| yaml::write(&Plain(&tree)))
+    }
+
+    /// The same as JSON.
+    #[must_use]
+    pub fn to_pretty_json(&self) -> String {
+        let text = match self.tree() {
+            Ok(tree) => serde_json::to_string_pretty(&Plain(&tree)),
+            Err(_) => serde_json::to_string_pretty(self),
+        };
+        text.unwrap_or_default()
+    }
+
+    /// The document as if it had been read from what it is written out as.
+    pub(crate) fn tree(&self) -> Result<Node, Faults> {
+        json::parse(&self.to_json())
     }
 
     /// The templates, in the order of the document.

@@ -63,7 +63,7 @@ impl Document {
     fn with(&self, list: List, name: &str, text: &str) -> Result<Self, EditError> {
         let mut entry = json::parse(text).map_err(EditError::Wrong)?;
         let mismatch = give_name(&mut entry, list, name);
-        let mut lists = Lists::of(self);
+        let mut lists = Lists::of(self)?;
         let entries = lists.entries(list);
         let index = match self.index_of(list, name) {
             Some(index) => {
@@ -87,13 +87,17 @@ impl Document {
 
     fn without(&self, list: List, name: &str) -> Option<Result<Self, EditError>> {
         let index = self.index_of(list, name)?;
-        let mut lists = Lists::of(self);
+        Some(self.without_entry(list, index))
+    }
+
+    fn without_entry(&self, list: List, index: usize) -> Result<Self, EditError> {
+        let mut lists = Lists::of(self)?;
         let entries = lists.entries(list);
         if index < entries.len() {
             entries.remove(index);
         }
-        let edited = Self::of_tree(&lists.into_tree());
-        Some(edited.map_err(|faults| EditError::Conflict(of_document(&faults))))
+        Self::of_tree(&lists.into_tree())
+            .map_err(|faults| EditError::Conflict(of_document(&faults)))
     }
 
     fn index_of(&self, list: List, name: &str) -> Option<usize> {
@@ -168,27 +172,32 @@ struct Lists {
 }
 
 impl Lists {
-    /// The document as if it had been read from what it is written out as.
-    fn of(document: &Document) -> Self {
+    /// Those of a document.
+    fn of(document: &Document) -> Result<Self, EditError> {
+        document
+            .tree()
+            .ok()
+            .and_then(Self::of_tree)
+            .ok_or_else(unreadable)
+    }
+
+    /// Those of a tree that has nothing else; what an edit does not know of, it would lose.
+    fn of_tree(tree: Node) -> Option<Self> {
+        let Value::Map(fields) = tree.value else {
+            return None;
+        };
         let mut lists = Self::default();
-        // What is written out reads the same, which a property test holds.
-        if let Ok(Node {
-            value: Value::Map(fields),
-            ..
-        }) = json::parse(&document.to_json())
-        {
-            for (key, node) in fields {
-                if let Value::List(entries) = node.value {
-                    let is_rules = key.value.as_text() == Some(List::Rules.name());
-                    *lists.entries(if is_rules {
-                        List::Rules
-                    } else {
-                        List::Resources
-                    }) = entries;
-                }
-            }
+        for (key, node) in fields {
+            let name = key.value.as_text()?;
+            let list = [List::Resources, List::Rules]
+                .into_iter()
+                .find(|list| list.name() == name)?;
+            let Value::List(entries) = node.value else {
+                return None;
+            };
+            *lists.entries(list) = entries;
         }
-        lists
+        Some(lists)
     }
 
     fn entries(&mut self, list: List) -> &mut Vec<Node> {
@@ -208,6 +217,12 @@ impl Lists {
             field(List::Rules, self.rules),
         ]))
     }
+}
+
+/// What is written out reads the same, which a property test holds. Should it ever not, nothing is changed.
+fn unreadable() -> EditError {
+    let message = "as it is written out cannot be read: it is not changed";
+    EditError::Conflict(Fault::new(None, Place::document(), message).into())
 }
 
 fn nowhere(value: Value) -> Node {

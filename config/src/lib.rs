@@ -47,6 +47,7 @@ mod grants;
 mod json;
 mod nearest;
 mod node;
+mod plain;
 mod quote;
 mod read;
 mod rule;

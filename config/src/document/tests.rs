@@ -478,11 +478,31 @@ proptest! {
             })
             .collect();
         let document = parse(&serde_json::json!({"resources": resources}).to_string());
-        for written in [document.to_json(), document.to_yaml()] {
+        for written in [document.to_json(), document.to_yaml(), document.to_pretty_json()] {
             let again = parse(&written);
             prop_assert_eq!(&again, &document);
             prop_assert_eq!(again.version(), document.version());
         }
+    }
+}
+
+#[test]
+fn is_written_for_people_with_whole_numbers_as_they_are_said() {
+    let text = "resources: [{identifier_glob: '1.0', capacity: 1000, safe_capacity: 2.5, algorithm: {kind: STATIC}}]";
+    let document = Document::parse(text).unwrap();
+    let yaml = document.to_yaml();
+    for line in ["capacity: 1000", "safe_capacity: 2.5", "per: 1"] {
+        assert!(
+            yaml.lines().any(|it| it.trim() == line),
+            "{line} in\n{yaml}"
+        );
+    }
+    let json = document.to_pretty_json();
+    for line in [r#""identifier_glob": "1.0","#, r#""capacity": 1000,"#] {
+        assert!(
+            json.lines().any(|it| it.trim() == line),
+            "{line} in\n{json}"
+        );
     }
 }
 

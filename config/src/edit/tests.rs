@@ -200,3 +200,17 @@ proptest! {
         prop_assert_eq!(again, document);
     }
 }
+
+#[test]
+fn a_tree_with_more_than_an_edit_knows_of_is_not_edited() {
+    let lists = |text: &str| Lists::of_tree(json::parse(text).unwrap()).is_some();
+    assert!(lists(r#"{"resources": [], "rules": [{}]}"#));
+    for strange in [
+        "[]",
+        r#"{"resources": {}}"#,
+        r#"{"resources": [], "rules": null}"#,
+        r#"{"resources": [], "more": []}"#,
+    ] {
+        assert!(!lists(strange), "{strange}");
+    }
+}

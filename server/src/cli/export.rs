@@ -29,7 +29,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<String, Failure> {
         Place::Store(path) => place::of_store(&StoreReader::open(&path)?, arguments.revision)?,
     };
     if arguments.json {
-        Ok(format!("{}\n", serde_json::to_string_pretty(&document)?))
+        Ok(format!("{}\n", document.to_pretty_json()))
     } else {
         Ok(format!("{}\n", document.to_yaml().trim_end()))
     }
