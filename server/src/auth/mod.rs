@@ -143,6 +143,7 @@ impl Auth {
             Some(JwksSource::Url(url)) => Some(Remote::new(
                 url.clone(),
                 authorities(&settings)?.as_deref(),
+                settings.jwks_token_file.clone(),
             )?),
             Some(JwksSource::File(_)) | None => None,
         };
@@ -233,6 +234,12 @@ fn check(settings: &AuthSettings) -> Result<(), AuthError> {
             "must not hold a user or a password: addresses are written to logs",
         );
     }
+    if let (Some(JwksSource::File(_)), Some(_)) = (&settings.jwks, &settings.jwks_token_file) {
+        return wrong(
+            "--auth-jwks-token-file",
+            "is of use only where --auth-jwks is an address",
+        );
+    }
     match &settings.issuer {
         Some(issuer) if issuer.is_empty() => wrong("--auth-issuer", "must not be empty"),
         None if public => wrong(
@@ -307,8 +314,8 @@ fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Verifier, Aut
             }
             Purpose::Jwks => match jwks::read(bytes, &allowed) {
                 Ok(set) => keys.extend(set),
-                // Were it refused, keys that the issuer has taken back would count on.
-                Err(it @ InvalidSet::Empty) if source.may_take_back() => {
+                // Were it refused, keys that the issuer has taken back would count on: those of before are not in it, whatever is.
+                Err(it @ (InvalidSet::Empty | InvalidSet::NoKey)) if source.may_take_back() => {
                     tracing::error!("{}; nobody gets in by it", wrong(it.to_string()));
                 }
                 Err(it) => return Err(wrong(it.to_string())),

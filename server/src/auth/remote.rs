@@ -1,12 +1,23 @@
 //! Keys that an issuer publishes at an address.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use doorman_openapi::Moment;
-use reqwest::{Certificate, redirect};
+use reqwest::{
+    Certificate,
+    header::{self, HeaderValue},
+    redirect,
+};
 
-use super::AuthError;
-use crate::{small_file::MOST_BYTES, trail};
+use super::{AuthError, bearer::LONGEST_TOKEN};
+use crate::{
+    small_file::{self, MOST_BYTES},
+    trail,
+};
 
 /// How long an answer may take, whole.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,6 +32,8 @@ const STALE: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Remote {
     pub(super) url: String,
+    /// The file with the token to ask with.
+    token: Option<PathBuf>,
     http: reqwest::Client,
     /// Locked while it is being asked: however many need a key at one time, it is asked once.
     asked: tokio::sync::Mutex<Option<Moment>>,
@@ -38,7 +51,18 @@ pub(super) enum Asked {
 }
 
 impl Remote {
-    pub(super) fn new(url: String, ca: Option<&[u8]>) -> Result<Self, AuthError> {
+    /// Blocks on the file system: a token that cannot be read is a mistake that is better known at the start.
+    pub(super) fn new(
+        url: String,
+        ca: Option<&[u8]>,
+        token: Option<PathBuf>,
+    ) -> Result<Self, AuthError> {
+        if let Some(path) = &token {
+            authorization(path).map_err(|error| {
+                let place = Some(path.display().to_string());
+                AuthError::new("--auth-jwks-token-file", place, error.to_string())
+            })?;
+        }
         let wrong = |why: String| AuthError::new("--auth-jwks-ca", None, why);
         let mut builder = reqwest::Client::builder()
             .timeout(TIMEOUT)
@@ -62,6 +86,7 @@ impl Remote {
             .map_err(|error| AuthError::new("--auth-jwks", None, error.to_string()))?;
         Ok(Self {
             url,
+            token,
             http,
             asked: tokio::sync::Mutex::new(None),
         })
@@ -94,11 +119,18 @@ impl Remote {
     }
 
     async fn fetch(&self) -> io::Result<Vec<u8>> {
+        // It may be a request that needs the key.
+        let mut headers = trail::passed_on();
+        if let Some(path) = self.token.clone() {
+            let named = format!("--auth-jwks-token-file {}", path.display());
+            let token = tokio::task::spawn_blocking(move || authorization(&path)).await?;
+            let token = token.map_err(|error| io::Error::other(format!("{named}: {error}")))?;
+            headers.insert(header::AUTHORIZATION, token);
+        }
         let mut answer = self
             .http
             .get(&self.url)
-            // It may be a request that needs the key.
-            .headers(trail::passed_on())
+            .headers(headers)
             .send()
             .await
             .and_then(reqwest::Response::error_for_status)
@@ -115,4 +147,18 @@ impl Remote {
         }
         Ok(bytes)
     }
+}
+
+/// What `Authorization` says with the token in a file, white space around it ignored. Blocks on the file system.
+fn authorization(path: &Path) -> io::Result<HeaderValue> {
+    let bytes = small_file::read(path)?;
+    let token = bytes.trim_ascii();
+    if !(1..=LONGEST_TOKEN).contains(&token.len()) {
+        return Err(io::Error::other("a token has 1 to 8192 bytes"));
+    }
+    // What is wrong with it is not said by repeating it.
+    let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
+        .map_err(|_| io::Error::other("it has characters that no token has"))?;
+    value.set_sensitive(true);
+    Ok(value)
 }

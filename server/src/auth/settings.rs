@@ -19,6 +19,8 @@ pub struct AuthSettings {
     pub jwks: Option<JwksSource>,
     /// A file with certificates in PEM that the publisher of the keys is believed by, besides those of the system.
     pub jwks_ca: Option<PathBuf>,
+    /// A file with the bearer token that the keys at an address are asked for with, read anew each time. Absent: without one.
+    pub jwks_token_file: Option<PathBuf>,
     /// The issuer of tokens that are signed with a key; needed where there are keys.
     pub issuer: Option<String>,
     /// Whom tokens must be for.
@@ -45,6 +47,7 @@ impl Default for AuthSettings {
             key_files: Vec::new(),
             jwks: None,
             jwks_ca: None,
+            jwks_token_file: None,
             issuer: None,
             audience: Self::NAME.to_owned(),
             algorithms: KeyAlgorithm::ALL.to_vec(),

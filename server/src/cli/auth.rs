@@ -44,6 +44,14 @@ pub(super) struct AuthArguments {
         requires = "auth_jwks"
     )]
     auth_jwks_ca: Option<PathBuf>,
+    /// Ask the address of --auth-jwks with the bearer token in this file, read anew each time: Kubernetes replaces those it mounts
+    #[arg(
+        long,
+        env = "DOORMAN_AUTH_JWKS_TOKEN_FILE",
+        value_name = "FILE",
+        requires = "auth_jwks"
+    )]
+    auth_jwks_token_file: Option<PathBuf>,
     /// What tokens that are signed with a key must name as `iss`
     #[arg(long, env = "DOORMAN_AUTH_ISSUER", value_name = "NAME")]
     auth_issuer: Option<String>,
@@ -86,6 +94,7 @@ impl AuthArguments {
             auth_key_file,
             auth_jwks,
             auth_jwks_ca,
+            auth_jwks_token_file,
             auth_issuer,
             auth_audience,
             auth_algorithms,
@@ -110,6 +119,7 @@ impl AuthArguments {
             key_files: auth_key_file,
             jwks: auth_jwks,
             jwks_ca: auth_jwks_ca,
+            jwks_token_file: auth_jwks_token_file,
             issuer: auth_issuer,
             audience: auth_audience,
             algorithms: auth_algorithms,

@@ -51,7 +51,7 @@ pub(super) fn log(server: &Server, config_source: &str) {
         epoch = server.epoch().get(),
         config_source,
         config_version = server.document_version(),
-        address = format!("http://{}", server.local_addr()),
+        address = format!("{}://{}", server.scheme(), server.local_addr()),
         metrics = server
             .metrics_addr()
             .map(|address| format!("http://{address}{}", paths::METRICS)),

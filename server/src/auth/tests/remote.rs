@@ -19,6 +19,8 @@ type Event = Box<dyn FnOnce() + Send>;
 struct Publisher {
     says: Arc<Mutex<Option<String>>>,
     asked: Arc<AtomicUsize>,
+    /// What it was asked with last.
+    headers: Arc<Mutex<HeaderMap>>,
     /// Happens while it is asked, once.
     meanwhile: Arc<Mutex<Option<Event>>>,
 }
@@ -28,8 +30,9 @@ impl Publisher {
     async fn start(self) -> JwksSource {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/jwks", listener.local_addr().unwrap());
-        let says = get(move || async move {
+        let says = get(move |headers: HeaderMap| async move {
             self.asked.fetch_add(1, SeqCst);
+            *self.headers.lock().unwrap() = headers;
             if let Some(event) = self.meanwhile.lock().unwrap().take() {
                 event();
             }
@@ -50,6 +53,12 @@ impl Publisher {
 
     fn say(&self, text: Option<String>) {
         *self.says.lock().unwrap() = text;
+    }
+
+    /// A header that it was asked with last.
+    fn heard(&self, name: &str) -> Option<String> {
+        let headers = self.headers.lock().unwrap();
+        Some(headers.get(name)?.to_str().unwrap().to_owned())
     }
 
     fn asked(&self) -> usize {
@@ -207,4 +216,121 @@ async fn keys_that_the_issuer_takes_back_count_no_more_though_it_has_no_others()
     publisher.publish(&[&known]);
     later(PAUSE).await;
     assert!(counts(&auth, &token).await);
+}
+
+#[tokio::test]
+async fn keys_that_the_issuer_takes_back_count_no_more_though_it_has_others_that_are_of_no_use() {
+    let publisher = Publisher::default();
+    let known = Issuer::rs256().naming("known");
+    publisher.publish(&[&known]);
+    let auth = auth(&publisher).await;
+    let alice = claims(&json!({}));
+    let token = known.sign(&alice);
+    assert!(counts(&auth, &token).await);
+
+    // A key for encryption is none for signatures: RFC 7517, section 4.2.
+    let mut other = Issuer::rs256().naming("other").jwk();
+    other["use"] = "enc".into();
+    publisher.say(Some(json!({"keys": [other]}).to_string()));
+    later(PAUSE).await;
+    let unknown = Issuer::rs256().naming("unknown").sign(&alice);
+    assert!(!counts(&auth, &unknown).await, "it is asked by that");
+    assert_eq!(
+        caller(&auth, &token).await.unwrap_err(),
+        Unauthenticated::Invalid
+    );
+}
+
+#[tokio::test]
+async fn an_issuer_that_wants_a_token_is_asked_with_the_one_that_is_in_the_file_then() {
+    let publisher = Publisher::default();
+    let issuer = Issuer::rs256().naming("known");
+    publisher.publish(&[&issuer]);
+    let home = Home::new();
+    let file = home.write("token", " first\n");
+    let settings = AuthSettings {
+        jwks: Some(publisher.clone().start().await),
+        issuer: Some(ISSUER.to_owned()),
+        jwks_token_file: Some(file.clone()),
+        ..AuthSettings::default()
+    };
+    let auth = Auth::load(settings.clone()).unwrap();
+    let alice = claims(&json!({}));
+    assert!(counts(&auth, &issuer.sign(&alice)).await);
+    assert_eq!(publisher.heard("authorization").unwrap(), "Bearer first");
+
+    let made_up = Issuer::rs256().naming("made up").sign(&alice);
+    for (text, asked, heard) in [
+        ("second", 2, "Bearer second"),
+        // It is not asked without one; the keys of before stay.
+        ("", 2, "Bearer second"),
+        ("third", 3, "Bearer third"),
+    ] {
+        home.write("token", text);
+        later(PAUSE).await;
+        assert!(!counts(&auth, &made_up).await);
+        assert_eq!(publisher.asked(), asked, "{text}");
+        assert_eq!(publisher.heard("authorization").unwrap(), heard);
+        assert!(counts(&auth, &issuer.sign(&alice)).await);
+    }
+
+    for wrong in ["", "two\nlines"] {
+        home.write("token", wrong);
+        let error = Auth::load(settings.clone()).unwrap_err().to_string();
+        assert!(error.starts_with("--auth-jwks-token-file "), "{error}");
+        assert!(!error.contains("lines"), "{error}");
+    }
+    let mut of_a_file = home.jwks(&[issuer.jwk()]).settings.clone();
+    of_a_file.jwks_token_file = Some(file);
+    let error = Auth::load(of_a_file).unwrap_err().to_string();
+    assert!(error.contains("address"), "{error}");
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_asked_because_of_a_request_is_told_its_trace() {
+    use tower::{Layer as _, ServiceExt as _, service_fn};
+
+    const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c";
+
+    let publisher = Publisher::default();
+    let issuer = Issuer::rs256();
+    publisher.publish(&[&issuer]);
+    let auth = auth(&publisher).await;
+    let asks = |headers: &[(&'static str, &'static str)]| {
+        let mut request = axum::http::Request::new(());
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        let auth = Arc::clone(&auth);
+        let handler = service_fn(move |_| {
+            let auth = Arc::clone(&auth);
+            async move {
+                auth.learn_keys().await;
+                Ok::<_, std::convert::Infallible>(axum::http::Response::new(()))
+            }
+        });
+        crate::trail::Trails.layer(handler).oneshot(request)
+    };
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let states = [
+        ("traceparent", parent),
+        ("tracestate", "a=1"),
+        ("tracestate", "b=2"),
+    ];
+    asks(&states).await.unwrap();
+    let heard = publisher.heard("traceparent").unwrap();
+    assert!(
+        heard.starts_with(TRACE) && heard.ends_with("-01"),
+        "{heard}"
+    );
+    assert_ne!(heard, parent, "it is from a step of our own");
+    assert_eq!(publisher.heard("tracestate").unwrap(), "a=1,b=2");
+
+    // A state without a trace belongs to nothing.
+    later(PAUSE).await;
+    let states = [("tracestate", "a=1"), ("traceparent", "nonsense")];
+    asks(&states).await.unwrap();
+    assert_eq!(publisher.asked(), 2);
+    assert_eq!(publisher.heard("traceparent"), None);
+    assert_eq!(publisher.heard("tracestate"), None);
 }
