@@ -231,3 +231,19 @@ fn a_server_that_would_ask_nobody_stops_with_one_line_that_names_the_ways_on() {
         run(Command::new(doorman()).args(["--insecure-no-auth", "--auth-secret-file", "secret"]));
     assert_eq!(both.status.code(), Some(2), "{both:?}");
 }
+
+#[test]
+fn what_the_banner_says_to_try_can_be_pasted_into_a_shell() {
+    let mut server = Guarded::start(&[]);
+    let line = server
+        .process
+        .wait_for(|line| line.strip_prefix("Try: ").map(str::to_owned));
+    let program = doorman();
+    let folder = program.parent().expect("it lies in one").display();
+    let path = std::env::var("PATH").expect("there is one");
+    let output = run(Command::new("sh")
+        .args(["-c", &line])
+        .env("PATH", format!("{folder}:{path}")));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("\"gets\""), "{line}\n{output:?}");
+}

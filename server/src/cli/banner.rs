@@ -1,12 +1,16 @@
 //! What a server says when it starts: where it is, and what to do next.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path,
+};
 
 use doorman_config::Document;
 use doorman_openapi::paths;
-use doorman_server::Server;
+use doorman_server::{AuthSettings, Server};
 
-pub(super) fn text(server: &Server, config_source: &str) -> String {
+/// `token`: what a shell shows where the server asks for a token.
+pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) -> String {
     let document = if server.document_version() == Document::built_in().version() {
         format!(
             "The built-in document is in force, until another one comes to {config_source}:\n\n{}\n",
@@ -22,11 +26,9 @@ pub(super) fn text(server: &Server, config_source: &str) -> String {
         "https" => (server.advertised().to_owned(), "--cacert CA_FILE "),
         _ => (format!("{scheme}://{}", reachable(address)), ""),
     };
-    let token = if server.asks_for_tokens() {
-        "-H \"authorization: Bearer $(cat TOKEN_FILE)\" "
-    } else {
-        ""
-    };
+    let token = token.map_or(String::new(), |token| {
+        format!("-H \"authorization: Bearer {token}\" ")
+    });
     let metrics = server.metrics_addr().map_or(String::new(), |address| {
         format!("Metrics alone on http://{address}{}\n", paths::METRICS)
     });
@@ -41,6 +43,38 @@ pub(super) fn text(server: &Server, config_source: &str) -> String {
         docs = paths::DOCS,
         capacity = paths::CAPACITY,
     )
+}
+
+/// What a shell shows a server that asks for tokens: one that it makes with the server's secret, or that of the variable which commands
+/// take theirs from.
+pub(super) fn token(auth: &AuthSettings) -> String {
+    let Some(secret) = auth.secret_files.first() else {
+        return "$DOORMAN_TOKEN".to_owned();
+    };
+    let secret = path::absolute(secret).unwrap_or_else(|_| secret.clone());
+    let mut command = format!(
+        "doorman token --secret-file {} --sub me --scope capacity",
+        quoted(&secret.display().to_string())
+    );
+    for (flag, name) in [
+        ("--issuer", &auth.secret_issuer),
+        ("--audience", &auth.audience),
+    ] {
+        if name != AuthSettings::NAME {
+            command = format!("{command} {flag} {}", quoted(name));
+        }
+    }
+    format!("$({command})")
+}
+
+/// A word that a shell takes as it is.
+fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-:@%+=".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// The same in short, as a line of the log.
@@ -74,6 +108,18 @@ pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_made_with_the_secret_of_the_server_or_taken_from_the_variable() {
+        let mut auth = AuthSettings::default();
+        assert_eq!(token(&auth), "$DOORMAN_TOKEN");
+        auth.secret_files = vec!["/etc/doorman/secret".into(), "/old".into()];
+        let made = "doorman token --secret-file /etc/doorman/secret --sub me --scope capacity";
+        assert_eq!(token(&auth), format!("$({made})"));
+        auth.audience = "it's us".to_owned();
+        let for_us = r"--audience 'it'\''s us'";
+        assert_eq!(token(&auth), format!("$({made} {for_us})"));
+    }
 
     #[test]
     fn names_an_address_that_can_be_reached() {

@@ -233,9 +233,10 @@ async fn serve(settings: Settings, form: Form) -> Result<(), Failure> {
     // Before anything is said: who reads that we serve may tell us to stop at once.
     let mut signals = Signals::new()?;
     let config_source = settings.config_source.clone();
+    let token = settings.auth.as_ref().map(banner::token);
     let server = Server::bind(settings).await?;
     match form {
-        Form::Text => say(&banner::text(&server, &config_source))?,
+        Form::Text => say(&banner::text(&server, &config_source, token.as_deref()))?,
         // Whoever reads the log by a machine reads both outputs by it.
         Form::Json => banner::log(&server, &config_source),
     }
