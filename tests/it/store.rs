@@ -56,7 +56,7 @@ fn send(server: &ControlPlane, number: u32) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let body = document(number);
     let head = format!(
-        "PUT /v1/templates HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "PUT /v1/templates HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     stream

@@ -51,7 +51,7 @@ async fn open(at: SocketAddr, number: usize) -> Vec<TcpStream> {
         let mut batch = connect(at, all.len(), BATCH.min(number - all.len())).await;
         for stream in &mut batch {
             stream
-                .write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
+                .write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
                 .expect("it reads");
         }
         for stream in &mut batch {

@@ -86,7 +86,7 @@ fn a_resource_is_found_under_its_name_however_odd_that_is() {
     let server = ControlPlane::start(DOCUMENT);
     let at = address(&server);
     let get = |path: &str| {
-        let head = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         exchange(at, head.as_bytes())
     };
     for (id, path) in [

@@ -16,7 +16,7 @@ pub(super) const JSON: &str = "content-type: application/json\r\n";
 
 /// The beginning of a head; what is missing is the length of the body, and the end.
 pub(super) const HEAD: &str =
-    "POST /v1/capacity HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
+    "POST /v1/capacity HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
 
 /// Makes room for as many connections as this process may have, and says how many that is, with some files to spare.
 pub(super) fn connections() -> usize {
@@ -77,7 +77,7 @@ fn parse(answer: &[u8]) -> Answer {
 pub(super) fn post(content_type: &str, body: &str) -> Vec<u8> {
     let len = body.len();
     format!(
-        "POST /v1/capacity HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{content_type}content-length: {len}\r\n\r\n{body}"
+        "POST /v1/capacity HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{content_type}content-length: {len}\r\n\r\n{body}"
     )
     .into_bytes()
 }
