@@ -1,24 +1,51 @@
 //! The operator's part of the README, pasted line by line.
 //!
-//! Its commands use fixed ports, so that the shell gets a network of its own. Of the fresh machine, one thing is not fresh: cargo has built
-//! already, and so does nothing.
+//! Its commands use fixed ports, so that the shell gets a network of its own, as root or in a user namespace. Where neither is allowed, as in
+//! most containers, it uses the network that is there: the ports must then be free. It is never skipped. Of the fresh machine, one thing is
+//! not fresh: cargo has built already, and so does nothing.
 
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
-    os::unix::fs::{PermissionsExt, symlink},
+    net::TcpListener,
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        process::CommandExt,
+    },
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{self, Receiver},
     thread,
 };
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 use crate::support::{PATIENCE, doorman};
 
 /// Said by the shell after each line, with what became of it.
 const DONE: &str = "became of it:";
+
+/// The ports that the commands use.
+const PORTS: [u16; 3] = [7300, 7301, 8080];
+
+/// Ways to begin a shell, the better first: with a network of its own, its loopback up, in which processes end with the shell.
+const BEGINNINGS: [&[&str]; 3] = [
+    &["unshare", "--net", "--pid", "--fork", "--kill-child"],
+    &[
+        "unshare",
+        "--map-root-user",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+    ],
+    &["env", "NETWORK=shared"],
+];
+
+/// Says once that the shell can be used, which it cannot where a network of its own stays down.
+const BEGIN: &str =
+    r#"[ "$NETWORK" ] || ip link set lo up && echo "up ${NETWORK:-alone}" && exec bash 2>&1"#;
 
 /// A shell in an empty home, that says how each line ends.
 struct Shell {
@@ -29,8 +56,13 @@ struct Shell {
 }
 
 impl Shell {
-    /// Begins in what stands for a clone of the repository; `None` where this process may not have a network of its own.
-    fn begin() -> Option<Self> {
+    /// Begins in what stands for a clone of the repository.
+    fn begin() -> Self {
+        let mut begun = BEGINNINGS.iter().filter_map(|it| Self::begin_by(it));
+        begun.next().expect("there is a shell")
+    }
+
+    fn begin_by(way: &[&str]) -> Option<Self> {
         let home = TempDir::new().expect("a folder for temporary files");
         let clone = home.path().join("clone");
         fs::create_dir_all(clone.join("target")).expect("the folder is new");
@@ -44,20 +76,17 @@ impl Shell {
         fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("it is ours");
 
         let path = std::env::var("PATH").expect("tests have a path");
-        // When it is killed, so are all that it has begun.
-        let mut shell = Command::new("unshare");
-        shell.args([
-            "--map-root-user",
-            "--net",
-            "--pid",
-            "--fork",
-            "--kill-child",
-        ]);
-        shell.args(["sh", "-c", "ip link set lo up && echo up && exec bash 2>&1"]);
+        let (program, args) = way.split_first().expect("each names a program");
+        // What it begins belongs to its group, and so ends with it.
+        let mut shell = Command::new(program);
         shell
+            .args(args)
+            .args(["sh", "-c", BEGIN])
+            .process_group(0)
             .current_dir(&clone)
             .env("HOME", home.path())
             .env("PATH", format!("{}:{path}", bin.display()))
+            .env_remove("NETWORK")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
@@ -77,7 +106,15 @@ impl Shell {
             _home: home,
         };
         let up = shell.lines.recv_timeout(PATIENCE).ok()?;
-        (up == "up").then_some(shell)
+        if up == "up shared" {
+            for port in PORTS {
+                let free = TcpListener::bind(("127.0.0.1", port));
+                free.unwrap_or_else(|error| {
+                    panic!("no network of its own is to be had here, and port {port} of this machine is not free: {error}")
+                });
+            }
+        }
+        Some(shell)
     }
 
     /// Pastes a line, and waits until it is done, well. Returns what was said meanwhile.
@@ -100,7 +137,9 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        drop(self.process.kill());
+        let group = Pid::from_child(&self.process);
+        // It may have ended already.
+        kill_process_group(group, Signal::KILL).unwrap_or_default();
         drop(self.process.wait());
     }
 }
@@ -128,15 +167,14 @@ fn commands(from: &str, to: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_readme_pasted_line_by_line_ends_with_a_changed_limit_and_a_token() {
+fn the_readme_pasted_line_by_line_brings_a_changed_limit_a_token_and_a_certificate() {
     let operators = commands("\n## Run the control plane\n", "\n### ");
     let with_tokens = commands("\n### Who may do what\n", "\n### ");
+    let with_certificate = commands("\n### TLS\n", "\n### ");
     assert!(operators.len() >= 12, "{operators:#?}");
     assert!(with_tokens.len() >= 6, "{with_tokens:#?}");
-    let Some(mut shell) = Shell::begin() else {
-        skipped();
-        return;
-    };
+    assert!(with_certificate.len() >= 5, "{with_certificate:#?}");
+    let mut shell = Shell::begin();
     let said: Vec<_> = operators.iter().map(|it| shell.paste(it)).collect();
     let said_to = |what: &str| {
         let at = operators.iter().position(|it| it.contains(what));
@@ -157,12 +195,13 @@ fn the_readme_pasted_line_by_line_ends_with_a_changed_limit_and_a_token() {
     let said: Vec<_> = with_tokens.iter().map(|it| shell.paste(it)).collect();
     let leased = said.last().expect("there are some");
     assert!(leased.contains("db") && leased.contains('5'), "{said:#?}");
-}
 
-#[expect(
-    clippy::print_stdout,
-    reason = "who reads the tests' output should know"
-)]
-fn skipped() {
-    println!("skipped, since there is no network of its own to be had here");
+    let said: Vec<_> = with_certificate.iter().map(|it| shell.paste(it)).collect();
+    let leased = said
+        .iter()
+        .flat_map(|it| it.lines())
+        .any(|it| it.starts_with("db") && it.contains("granted"));
+    assert!(leased, "{said:#?}");
+    let discovered = said.last().expect("there are some");
+    assert!(discovered.contains("https://127.0.0.1:7301"), "{said:#?}");
 }
