@@ -23,7 +23,7 @@ use crate::{
     tls::{Tls, TlsError},
 };
 
-/// The most connections on the address that serves the metrics alone.
+/// The most connections on the address that serves the metrics and the probes alone.
 const METRICS_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 
 /// A control plane that is bound to its address and has its identity, and answers as soon as it [runs](Self::run).
@@ -215,7 +215,7 @@ impl Server {
         self.app.in_force().document().version().to_owned()
     }
 
-    /// The address on which the metrics alone are served, with the real port, if there is any.
+    /// The address on which the metrics and the probes alone are served, with the real port, if there is any.
     #[must_use]
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.metrics_listener.as_ref().map(Listener::address)

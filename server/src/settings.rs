@@ -20,7 +20,7 @@ use crate::{auth::AuthSettings, core::Unmatched, tls::TlsSettings};
 pub struct Settings {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Where to serve the metrics, and nothing else, to everybody who can reach the address; absent: nowhere but on `listen`.
+    /// Where to serve the metrics and the probes, and nothing else, to everybody who can reach the address; absent: nowhere but on `listen`.
     pub metrics_listen: Option<SocketAddr>,
     /// Where to keep what must outlive a start; made when it is absent.
     pub data_dir: PathBuf,

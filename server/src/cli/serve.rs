@@ -8,6 +8,7 @@ use std::{
     path::PathBuf,
     pin::pin,
     sync::Arc,
+    time::Duration,
 };
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
@@ -24,6 +25,10 @@ use tokio::{
 
 use super::{auth, banner, failure::Failure, log::LogArguments, say, tls};
 
+/// How long to wait in the end for what still blocks. The books are left by then, and a change of the document is in the store whole or not
+/// at all.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
+
 /// The store in the data directory, when no other source is named.
 const STORE: &str = "doorman.db";
 
@@ -32,7 +37,7 @@ pub(super) struct Arguments {
     /// Where to listen; port 0 takes a free one
     #[arg(long, env = "DOORMAN_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = address)]
     listen: SocketAddr,
-    /// Where to serve /metrics, and nothing else, without a token
+    /// Where to serve /metrics, /livez and /readyz, and nothing else, without TLS and without a token
     #[arg(long, env = "DOORMAN_METRICS_LISTEN", value_name = "HOST:PORT", value_parser = address)]
     metrics_listen: Option<SocketAddr>,
     /// Where the document is that says how much there is of what: sqlite:PATH, a store that is changed over HTTP; or file:PATH, YAML or
@@ -157,10 +162,13 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
     for warning in settings.document.warnings() {
         tracing::warn!("{}: {warning}", settings.config_source);
     }
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build()?
-        .block_on(serve(settings, form))
+        .build()?;
+    let served = runtime.block_on(serve(settings, form));
+    // Dropped, it would wait for all that blocks: a file system or a name server that does not answer.
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    served
 }
 
 /// The lower of the two limits of open files is one for programs that cannot handle many; it would leave room for few connections.

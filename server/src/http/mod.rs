@@ -86,9 +86,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// The metrics and nothing else, for everybody who can reach the address.
+/// The metrics and the probes, and nothing else, for everybody who can reach the address: who looks after a server has no certificate and
+/// no token.
 pub(crate) fn metrics_alone(app: Arc<App>) -> Router {
-    let (routes, _) = metrics::routes().split_for_parts();
+    let (routes, _) = metrics::routes().merge(probes::routes()).split_for_parts();
     let answers = Answers::new();
     routes
         .fallback(unknown_route)

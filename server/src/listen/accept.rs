@@ -137,6 +137,7 @@ impl Listener {
         let mut over = pin!(sleep(DRAIN_TIMEOUT));
         door::lets_nobody_come(&self.listener);
         let mut all_within = pin!(sleep(door::HANDSHAKE));
+        // However many there are, beyond the most as well: they have connected, nobody comes after them, and all of them go soon.
         loop {
             tokio::select! {
                 stream = accept(&self.listener) => take_in(&mut crowd, stream),
@@ -176,21 +177,13 @@ async fn accept(listener: &TcpListener) -> (TcpStream, Peer) {
     loop {
         match listener.accept().await {
             Ok(connected) => return prepared(connected),
-            Err(error) if is_of_the_peer(&error) => {}
+            Err(error) if door::is_of_the_peer(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "no connection can be taken in");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-}
-
-fn is_of_the_peer(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset
-    )
 }
 
 fn prepared((stream, address): (TcpStream, SocketAddr)) -> (TcpStream, Peer) {

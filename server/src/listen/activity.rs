@@ -34,6 +34,8 @@ pub(super) struct Activity {
     unsent: AtomicBool,
     /// Bytes have come since the last head was whole.
     head_begun: AtomicBool,
+    /// Bytes have come that are no part of the request under way: the next has begun.
+    next_begun: AtomicBool,
     /// A request or an answer has ended since somebody last looked. Other frames than theirs do not count: who only sends pings is idle.
     moved: AtomicBool,
     /// Requests come interleaved (HTTP/2), with frames between them that begin no head.
@@ -57,6 +59,7 @@ impl Activity {
             left_unread: AtomicBool::new(false),
             unsent: AtomicBool::new(false),
             head_begun: AtomicBool::new(true),
+            next_begun: AtomicBool::new(false),
             moved: AtomicBool::new(false),
             interleaved: AtomicBool::new(false),
             waits_since: AtomicU64::new(Moment::NEVER.as_nanos()),
@@ -81,8 +84,13 @@ impl Activity {
 
     /// Bytes have come in.
     pub(super) fn received(&self) {
-        if self.requests.load(Relaxed) == 0 && !self.interleaved.load(Relaxed) {
+        if self.interleaved.load(Relaxed) {
+            return;
+        }
+        if self.requests.load(Relaxed) == 0 {
             self.head_begun.store(true, Relaxed);
+        } else if self.bodies.number() == 0 && !self.left_unread.load(Relaxed) {
+            self.next_begun.store(true, Relaxed);
         }
     }
 
@@ -100,6 +108,7 @@ impl Activity {
     pub(super) fn begin(self: &Arc<Self>, interleaved: bool) -> UnderWay {
         self.requests.fetch_add(1, Relaxed);
         self.head_begun.store(false, Relaxed);
+        self.next_begun.store(false, Relaxed);
         self.interleaved.store(interleaved, Relaxed);
         UnderWay(Arc::clone(self))
     }
@@ -216,7 +225,10 @@ pub(super) struct UnderWay(Arc<Activity>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.requests.fetch_sub(1, Relaxed);
+        let is_last = self.0.requests.fetch_sub(1, Relaxed) == 1;
+        if is_last && self.0.next_begun.swap(false, Relaxed) {
+            self.0.head_begun.store(true, Relaxed);
+        }
         self.0.moved.store(true, Relaxed);
     }
 }

@@ -96,13 +96,22 @@ mod tests {
         let request = activity.begin(false);
         assert_eq!(patience.until(&activity, second(104)), Moment::NEVER);
         // The body's bytes are not a head's.
+        activity.body_begins(second(104));
         activity.received();
+        activity.body_ends(second(104), true);
         drop(request);
         assert_eq!(patience.until(&activity, second(110)), second(185));
 
         activity.received();
         assert_eq!(patience.until(&activity, second(150)), second(155));
         assert_eq!(patience.until(&activity, second(154)), second(155));
+
+        let request = activity.begin(false);
+        assert_eq!(patience.until(&activity, second(154)), Moment::NEVER);
+        // What comes behind a whole request is.
+        activity.received();
+        drop(request);
+        assert_eq!(patience.until(&activity, second(160)), second(165));
     }
 
     #[test]

@@ -140,6 +140,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
             }
         }
         let lingers = lingers.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        // First: a peer that never pauses leaves the task no budget to look at the time (tokio, `task::coop`).
+        if lingers.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
         let mut bytes = [0; 1024];
         loop {
             let mut unread = ReadBuf::new(&mut bytes);
@@ -147,7 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
                 Poll::Ready(Ok(())) if !unread.filled().is_empty() => {}
                 // Who breaks it off has taken notice, too.
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
-                Poll::Pending => return lingers.as_mut().poll(cx).map(Ok),
+                Poll::Pending => return Poll::Pending,
             }
         }
     }

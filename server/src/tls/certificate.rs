@@ -9,7 +9,7 @@ use rustls::{
         CertificateDer, PrivateKeyDer,
         pem::{self, PemObject},
     },
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::{CertifiedKey, SingleCertAndKey},
     version::{TLS12, TLS13},
 };
@@ -72,6 +72,11 @@ impl Certificate {
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = PROTOCOLS.map(Vec::from).into();
+        if settings.client_authority.is_some() {
+            // Who resumes a session shows no certificate again, and may have one that has ended since.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         Ok(Self {
             config: Arc::new(config),
             validity,

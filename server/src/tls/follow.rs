@@ -57,7 +57,8 @@ impl Tls {
                 }
             };
             tokio::select! {
-                () = watch.changed() => {}
+                // In a folder where others write without end, what they write is not worth more than a look now and then.
+                () = watch.changed() => sleep(STILL).await,
                 () = sleep(again) => {}
             }
         }

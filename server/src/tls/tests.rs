@@ -3,9 +3,12 @@
 use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
 use rcgen::{CertificateParams, KeyPair};
-use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, HandshakeKind, pki_types::ServerName};
 use tempfile::TempDir;
-use tokio::time::sleep;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::sleep,
+};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::{
@@ -297,4 +300,49 @@ async fn handshakes_go_by_the_certificate_in_force() {
         assert!(shake(tls, authority).await.is_err());
     })
     .await;
+}
+
+/// What kinds of handshakes a client with a certificate comes to, one after the other.
+async fn kinds(tls: &Tls, client: &Arc<ClientConfig>) -> [HandshakeKind; 2] {
+    let mut kinds = [HandshakeKind::Full; 2];
+    for kind in &mut kinds {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let connector = TlsConnector::from(Arc::clone(client));
+        let acceptor = TlsAcceptor::from(tls.config());
+        let name = ServerName::try_from(NAME).unwrap();
+        let (near, far) = tokio::join!(connector.connect(name, near), acceptor.accept(far));
+        let (mut near, mut far) = (near.unwrap(), far.unwrap());
+        // What it may resume by comes with the first bytes.
+        far.write_all(b"a").await.unwrap();
+        far.flush().await.unwrap();
+        near.read_exact(&mut [0; 1]).await.unwrap();
+        *kind = near.get_ref().1.handshake_kind().unwrap();
+    }
+    kinds
+}
+
+#[tokio::test]
+async fn where_clients_must_show_certificates_they_show_them_on_each_connection() {
+    let home = TempDir::new().unwrap();
+    let authority = Authority::new();
+    authority.issue().write(home.path());
+    let shown = authority.issue();
+    let file = home.path().join("ca.pem");
+    fs::write(&file, authority.pem()).unwrap();
+    for version in rustls::ALL_VERSIONS {
+        let client = authority.client_of(&[], &[version], Some(&shown));
+        let client = Arc::new(client);
+        let resumes = Tls::load(settings(home.path())).unwrap();
+        let [_, next] = kinds(&resumes, &client).await;
+        assert_eq!(next, HandshakeKind::Resumed, "{version:?}");
+
+        let asks = TlsSettings {
+            client_authority: Some(file.clone()),
+            ..settings(home.path())
+        };
+        let asks = Tls::load(asks).unwrap();
+        let client = Arc::new(authority.client_of(&[], &[version], Some(&shown)));
+        let [_, next] = kinds(&asks, &client).await;
+        assert_eq!(next, HandshakeKind::Full, "{version:?}");
+    }
 }

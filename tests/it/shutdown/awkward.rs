@@ -1,14 +1,16 @@
 //! Peers that would keep a server from its end.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::TcpStream,
+    process::Command,
     thread,
     time::Duration,
 };
 
 use super::{DOCUMENT, now};
-use crate::support::{ControlPlane, PATIENCE};
+use crate::support::{Authority, ControlPlane, PATIENCE};
 
 /// Thirty times as many show the same.
 const IDLE: usize = 300;
@@ -73,4 +75,22 @@ fn nobody_keeps_a_control_plane_from_its_end_for_ten_seconds_nor_the_others_from
     assert!(took < 10.0, "{took} s");
     drips.join().expect("it was cut off");
     drop((idle, never_reads, mute));
+}
+
+#[test]
+fn a_file_system_that_does_not_answer_keeps_no_control_plane_from_its_end() {
+    let server = ControlPlane::start_encrypted(DOCUMENT, &Authority::new());
+    // Reading blocks until somebody writes.
+    let [pipe, certificate] = ["pipe", "tls.crt"].map(|it| server.home().join(it));
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("it runs").success());
+    fs::rename(pipe, &certificate).expect("on one disk");
+    // Blocks until the server reads.
+    let never_writes = fs::File::options().write(true).open(certificate);
+
+    let told = now();
+    assert_eq!(server.terminate().code(), Some(0));
+    let took = now() - told;
+    assert!(took < 10.0, "{took} s");
+    drop(never_writes.expect("it is there"));
 }

@@ -12,9 +12,9 @@ use super::{
     callers::{Report, Traffic},
     now,
 };
-use crate::support::{ControlPlane, PATIENCE, alone};
+use crate::support::{Authority, ControlPlane, PATIENCE, alone};
 
-/// As many rounds as this variable says, 10 if it says nothing.
+/// As many rounds as this variable says, if it is there.
 const ROUNDS: &str = "DOORMAN_STOP_ROUNDS";
 
 const DOCUMENT: &str = "
@@ -28,10 +28,23 @@ resources:
 async fn a_control_plane_that_is_told_to_stop_under_load_fails_nobody_and_the_next_one_learns_nothing()
  {
     let _alone = alone().await;
-    let rounds = std::env::var(ROUNDS).map_or(10, |it| it.parse().expect("a number"));
-    let mut server = ControlPlane::start(DOCUMENT);
+    fails_nobody(ControlPlane::start(DOCUMENT), None, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_control_plane_that_speaks_tls_and_is_told_to_stop_under_load_fails_nobody() {
+    let _alone = alone().await;
+    let authority = Authority::new();
+    let server = ControlPlane::start_encrypted(DOCUMENT, &authority);
+    fails_nobody(server, Some(authority), 3).await;
+}
+
+/// Stops it and starts it again, for so many rounds if nothing else is said.
+async fn fails_nobody(mut server: ControlPlane, authority: Option<Authority>, rounds: usize) {
+    let rounds = std::env::var(ROUNDS).map_or(rounds, |it| it.parse().expect("a number"));
     for round in 0..rounds {
-        let traffic = Traffic::to(server.address());
+        let tls = authority.as_ref().map(Authority::client);
+        let traffic = Traffic::to(server.address(), tls);
         let flows = tokio::spawn(Arc::clone(&traffic).flows());
         let flowing = async {
             while traffic.answered() < 1000 {

@@ -1,8 +1,9 @@
 //! Certificates, and the files they lie in.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 /// Somebody who issues certificates.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -20,6 +21,18 @@ impl Authority {
 
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
+    }
+
+    /// A client that believes this authority alone, and shows no certificate.
+    pub(crate) fn client(&self) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).expect("an authority");
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("some")
+            .with_root_certificates(roots)
+            .with_no_client_auth()
     }
 
     /// Puts a certificate for this machine into `NAME.crt` and its key into `NAME.key` of a folder, by renaming.

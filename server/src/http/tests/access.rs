@@ -532,15 +532,18 @@ async fn what_a_challenge_says_is_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn the_metrics_alone_are_served_without_a_token_and_nothing_else_with_them() {
+async fn the_metrics_and_the_probes_are_served_without_a_token_and_nothing_else_with_them() {
     let (_, home) = asking();
     let auth = Arc::new(home.load().unwrap());
     let app = Arc::new(Arc::into_inner(app()).unwrap().asking(Some(auth)));
     let router = super::super::metrics_alone(app);
-    assert_eq!(get(&router, paths::METRICS).await.status, 200);
+    let open = [paths::METRICS, paths::LIVEZ, paths::READYZ];
+    for path in open {
+        assert_eq!(get(&router, path).await.status, 200, "{path}");
+    }
     for (_, path) in routes()
         .into_iter()
-        .filter(|(_, path)| path != paths::METRICS)
+        .filter(|(_, path)| !open.contains(&path.as_str()))
     {
         get(&router, &path).await.problem(404);
     }

@@ -100,6 +100,65 @@ async fn who_has_begun_to_ask_may_finish() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_has_begun_to_ask_while_another_request_was_under_way_may_finish() {
+    for wire in WIRES {
+        let slow = Slow::default();
+        let mut peer = connect(wire, slow.router()).await;
+        peer.send(b"POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n")
+            .await;
+        sleep(Duration::from_millis(1)).await;
+        peer.send(b"{}").await;
+        slow.begun.notified().await;
+        let (now, later) = REQUEST.split_at(10);
+        peer.send(now).await;
+        sleep(Duration::from_millis(1)).await;
+        slow.end.notify_one();
+        peer.answer("slow").await;
+        peer.drain.send_replace(true);
+        sleep(Duration::from_secs(3)).await;
+        peer.send(later).await;
+        let (answer, _) = peer.closed().await;
+        assert!(answer.ends_with("quick"), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_came_in_pieces_is_not_taken_for_the_beginning_of_another_request() {
+    for wire in WIRES {
+        let slow = Slow::default();
+        let mut peer = connect(wire, slow.router()).await;
+        peer.send(b"POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n")
+            .await;
+        for piece in [b"{", b"}"] {
+            sleep(Duration::from_millis(1)).await;
+            peer.send(piece).await;
+        }
+        slow.begun.notified().await;
+        slow.end.notify_one();
+        peer.answer("slow").await;
+        peer.drain.send_replace(true);
+        assert_eq!(peer.closed().await, (String::new(), 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_pauses_is_not_listened_to_for_longer_than_others() {
+    let activity = Arc::new(Activity::new());
+    activity.drains();
+    let endless = tokio::io::join(tokio::io::repeat(b'a'), tokio::io::sink());
+    let mut stream = Watched::new(endless, activity);
+    let closes = tokio::spawn(async move { stream.shutdown().await });
+    tokio::task::yield_now().await;
+    assert!(!closes.is_finished());
+    // It is never idle, so that time does not pass by itself.
+    advance(Duration::from_secs(2)).await;
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert!(closes.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_has_come_behind_the_last_request_is_taken_from_the_wire() {
     for wire in WIRES {
         let slow = Slow::default();

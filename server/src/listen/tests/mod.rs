@@ -33,6 +33,7 @@ use super::{
     handshake::{self, Opened},
     keeper::Ended,
     serving::{Rest, Serving},
+    watched::Watched,
 };
 use crate::{clock, metrics::Connections};
 

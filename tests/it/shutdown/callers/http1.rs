@@ -2,13 +2,13 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     time::sleep,
 };
 
-use super::{Fate, Report, Traffic, granted};
+use super::{Fate, Report, Stream, Traffic, granted};
 
 /// How a client asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +42,8 @@ impl Manner {
 }
 
 /// A connection that is kept alive.
-#[derive(Debug)]
 struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     unread: Vec<u8>,
     /// The server has said that it ends.
     ends: bool,
@@ -53,19 +52,15 @@ struct Connection {
 /// Asks until connections are refused.
 pub(super) async fn call(traffic: Arc<Traffic>, mut client: Report, manner: Manner) -> Report {
     loop {
-        let mut connection = match TcpStream::connect(&traffic.address).await {
-            Ok(stream) => Connection {
+        let mut connection = match traffic.connect("http/1.1").await {
+            Ok(Some(stream)) => Connection {
                 stream,
                 unread: Vec::new(),
                 ends: false,
             },
-            Err(error)
-                if error.kind() == io::ErrorKind::ConnectionRefused && traffic.is_stopping() =>
-            {
-                return client;
-            }
+            Ok(None) => return client,
             Err(error) => {
-                client.failed.push(format!("cannot connect: {error}"));
+                client.failed.push(error);
                 return client;
             }
         };
@@ -78,9 +73,10 @@ pub(super) async fn call(traffic: Arc<Traffic>, mut client: Report, manner: Mann
                 Manner::Fresh => break,
                 Manner::Seldom => sleep(Duration::from_millis(60)).await,
                 Manner::Idle => {
-                    if let Err(error) = connection.stream.readable().await {
+                    if let Err(error) = connection.stream.read(&mut [0; 1]).await {
                         client.failed.push(format!("while idle: {error}"));
                     }
+                    break;
                 }
                 Manner::Steady | Manner::Large | Manner::Slow | Manner::Pipelined => {}
             }
@@ -132,7 +128,8 @@ impl Connection {
     /// Whether the server has said that it ends.
     fn has_ended(&mut self) -> bool {
         // Whatever comes without having been asked for is the end.
-        self.ends |= self.stream.try_read(&mut [0; 1]).is_ok();
+        let come = self.stream.read(&mut [0; 1]).now_or_never();
+        self.ends |= matches!(come, Some(Ok(_)));
         self.ends
     }
 
@@ -142,7 +139,11 @@ impl Connection {
             if at > 0 {
                 sleep(Duration::from_millis(3)).await;
             }
-            let sent = self.stream.write_all(piece.as_bytes()).await;
+            let sent = async {
+                self.stream.write_all(piece.as_bytes()).await?;
+                self.stream.flush().await
+            };
+            let sent = sent.await;
             if at == 0 && sent.is_err() {
                 self.ends = true;
                 return Ok(false);

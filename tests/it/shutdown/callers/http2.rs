@@ -1,6 +1,6 @@
 //! HTTP/2: several clients on one connection.
 
-use std::{error::Error, io, sync::Arc};
+use std::{error::Error, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -8,22 +8,17 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpStream;
 
 use super::{Fate, Report, Traffic, granted};
 
 /// Asks until connections are refused.
 pub(super) async fn call(traffic: Arc<Traffic>, mut clients: Vec<Report>) -> Vec<Report> {
     loop {
-        let stream = match TcpStream::connect(&traffic.address).await {
-            Ok(stream) => stream,
-            Err(error)
-                if error.kind() == io::ErrorKind::ConnectionRefused && traffic.is_stopping() =>
-            {
-                return clients;
-            }
+        let stream = match traffic.connect("h2").await {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return clients,
             Err(error) => {
-                clients[0].failed.push(format!("cannot connect: {error}"));
+                clients[0].failed.push(error);
                 return clients;
             }
         };

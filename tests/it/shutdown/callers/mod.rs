@@ -7,15 +7,31 @@
 mod http1;
 mod http2;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use futures_util::future::join_all;
 use serde_json::Value;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, pki_types::ServerName},
+};
 
 pub(super) use self::http1::Manner;
+
+/// A connection, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,6 +47,8 @@ enum Fate {
 pub(super) struct Traffic {
     /// HOST:PORT
     address: String,
+    /// How it is reached when it speaks TLS.
+    tls: Option<ClientConfig>,
     stopping: AtomicBool,
     answered: AtomicUsize,
 }
@@ -49,10 +67,12 @@ pub(super) struct Report {
 }
 
 impl Traffic {
-    /// On its way to a server, by its base address.
-    pub(super) fn to(server: &str) -> Arc<Self> {
+    /// On its way to a server, by its base address; by TLS if there is something to go by.
+    pub(super) fn to(server: &str, tls: Option<ClientConfig>) -> Arc<Self> {
+        let (_, address) = server.split_once("://").expect("an address");
         Arc::new(Self {
-            address: server.trim_start_matches("http://").to_owned(),
+            address: address.to_owned(),
+            tls,
             stopping: AtomicBool::new(false),
             answered: AtomicUsize::new(0),
         })
@@ -86,9 +106,28 @@ impl Traffic {
         self.stopping.store(true, Relaxed);
     }
 
-    /// Whether it is as it should be that a connection is refused.
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
+    /// A connection for a protocol, by its name in ALPN; `None` when the server takes nobody in any more, and need not.
+    async fn connect(&self, protocol: &str) -> Result<Option<Box<dyn Stream>>, String> {
+        let stream = match TcpStream::connect(&self.address).await {
+            Ok(stream) => stream,
+            Err(error)
+                if error.kind() == io::ErrorKind::ConnectionRefused
+                    && self.stopping.load(Relaxed) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(format!("cannot connect: {error}")),
+        };
+        let Some(mut tls) = self.tls.clone() else {
+            return Ok(Some(Box::new(stream)));
+        };
+        tls.alpn_protocols = vec![protocol.into()];
+        let name = ServerName::try_from("localhost").expect("a name");
+        let shaken = TlsConnector::from(Arc::new(tls)).connect(name, stream);
+        match shaken.await {
+            Ok(stream) => Ok(Some(Box::new(stream))),
+            Err(error) => Err(format!("in the handshake: {error}")),
+        }
     }
 
     /// Notes what became of a request.
