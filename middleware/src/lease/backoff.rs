@@ -5,7 +5,8 @@ use std::time::Duration;
 use doorman_openapi::Moment;
 
 const FIRST: Duration = Duration::from_millis(100);
-/// Nobody who lacks a lease waits longer than this for the next try.
+/// Nobody who lacks a lease waits longer than this for the next try, but where a server that serves refuses what is new, and says for how
+/// long: to come sooner would only lengthen that.
 pub(super) const LONGEST_WHILE_LAPSED: Duration = Duration::from_secs(4);
 
 /// How long to wait when a server that has too much to do does not say.

@@ -19,14 +19,18 @@ pub(super) struct Batch {
     pub(super) sent: Moment,
     /// Given up after this.
     pub(super) deadline: Moment,
+    /// Whether it asks for something that is not held.
+    pub(super) is_new: bool,
 }
 
 /// Whether what is leased goes along with what is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mixing {
     Together,
-    /// The server refuses new leases: a request with one would be refused as a whole.
-    Apart,
+    /// The server refuses new leases: a request with one would be refused as a whole. None is asked for before this.
+    Apart {
+        newcomers_from: Moment,
+    },
 }
 
 /// The resources of a request sent now: what is due, and what is nearly due. A refused resource goes alone, so that it does not
@@ -37,7 +41,25 @@ pub(super) fn choose(
     mixing: Mixing,
     now: Moment,
 ) -> Vec<ResourceId> {
-    let mut waiting = resources.waiting();
+    match mixing {
+        Mixing::Together => first_of(resources.waiting(), limit, now),
+        // What can be lost goes first.
+        Mixing::Apart { newcomers_from } => {
+            let renewals = first_of(resources.renewals(), limit, now);
+            if renewals.is_empty() && newcomers_from <= now {
+                first_of(resources.newcomers(), limit, now)
+            } else {
+                renewals
+            }
+        }
+    }
+}
+
+fn first_of<'a>(
+    mut waiting: impl Iterator<Item = (Moment, &'a Entry)>,
+    limit: usize,
+    now: Moment,
+) -> Vec<ResourceId> {
     let Some((due, first)) = waiting.next() else {
         return Vec::new();
     };
@@ -49,12 +71,8 @@ pub(super) fn choose(
         return chosen;
     }
     // Those that do not ride are few before those that do; the bound is for when they are not.
-    let alike = |entry: &Entry| {
-        mixing == Mixing::Together || entry.ends().is_some() == first.ends().is_some()
-    };
     let more = waiting
         .take(2 * limit)
-        .filter(|(_, entry)| alike(entry))
         .filter(|(due, entry)| entry.rides(now) || (*due <= now && !entry.is_refused()))
         .map(|(_, entry)| entry.resource().clone());
     chosen.extend(more.take(limit.saturating_sub(1)));

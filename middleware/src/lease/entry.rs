@@ -292,13 +292,6 @@ impl Entry {
         self.state = State::Waiting { due };
     }
 
-    /// Where there is no lease, none is asked for before this.
-    pub(super) fn waits_for_a_lease_until(&mut self, from: Moment) {
-        if let (State::Waiting { due }, None) = (self.state, &self.lease) {
-            self.put_off(due.max(from));
-        }
-    }
-
     /// The control plane does not want to hear of it. Whether that is news.
     pub(super) fn refuse(&mut self, now: Moment, chance: &mut fastrand::Rng) -> bool {
         self.put_off(now.after(REFUSED_INTERVAL.mul_f64(0.75 + 0.5 * chance.f64())));

@@ -79,8 +79,6 @@ pub struct Holder {
     batch_limit: usize,
     /// Whether new leases are asked for along with renewals: not from when they are refused until one is served.
     mixing: Mixing,
-    /// Nothing new is asked for before this.
-    newcomers_from: Moment,
     chance: fastrand::Rng,
     unreachable: Rarely,
     foreign: Rarely,
@@ -104,7 +102,6 @@ impl Holder {
             templates: Templates::default(),
             batch_limit: batch::MOST,
             mixing: Mixing::Together,
-            newcomers_from: Moment::ORIGIN,
             chance: fastrand::Rng::with_seed(settings.seed),
             unreachable: Rarely::default(),
             foreign: Rarely::default(),
@@ -148,7 +145,7 @@ impl Holder {
         let not_before = self.not_before();
         let due = self
             .resources
-            .first_due()
+            .first_due(self.newcomers_from())
             .map(|due| due.max(self.room_at()));
         let release = self.releases.first().map(|_| Moment::ORIGIN);
         let deadline = self.under_way.values().map(|batch| batch.deadline).min();
@@ -170,7 +167,24 @@ impl Holder {
         if self.stopped || now < self.room_at() || now < self.not_before() {
             return Vec::new();
         }
-        batch::choose(&self.resources, self.batch_limit, self.mixing, now)
+        let mixing = match self.mixing {
+            Mixing::Together => Mixing::Together,
+            Mixing::Apart { .. } => Mixing::Apart {
+                newcomers_from: self.newcomers_from(),
+            },
+        };
+        batch::choose(&self.resources, self.batch_limit, mixing, now)
+    }
+
+    /// When something new may be asked for. Where it was refused, one request finds out whether it still is.
+    fn newcomers_from(&self) -> Moment {
+        match self.mixing {
+            Mixing::Together => Moment::ORIGIN,
+            Mixing::Apart { .. } if self.under_way.values().any(|batch| batch.is_new) => {
+                Moment::NEVER
+            }
+            Mixing::Apart { newcomers_from } => newcomers_from,
+        }
     }
 
     /// When another request may be under way. After a failure one finds out whether it is over; but while anything is lapsed, one that
@@ -199,17 +213,14 @@ impl Holder {
         now: Moment,
         effects: &mut Vec<Effect>,
     ) {
-        let newcomers_from = self.newcomers_from;
-        let known = self.resources.update(id, |entry| {
-            entry.demanded(demand, now);
-            entry.waits_for_a_lease_until(newcomers_from);
-        });
+        let known = self
+            .resources
+            .update(id, |entry| entry.demanded(demand, now));
         if known.is_none() {
             self.releases.remove(id);
             let told = self.templates.of(id);
-            let mut entry = Entry::new(id.clone(), demand, told, now);
-            entry.waits_for_a_lease_until(newcomers_from);
-            self.resources.insert(entry);
+            self.resources
+                .insert(Entry::new(id.clone(), demand, told, now));
             self.changed(id, now, effects);
         }
     }
@@ -263,6 +274,11 @@ impl Holder {
             // The others wait for what comes of it.
             timeout = timeout.min(LONGEST_WHILE_LAPSED);
         }
+        let is_new = |id| {
+            let entry = self.resources.get(id);
+            entry.is_some_and(|entry| entry.ends().is_none())
+        };
+        let is_new = chosen.iter().any(is_new);
         let resources = chosen
             .iter()
             .filter_map(|id| self.resources.update(id, |entry| entry.send(seq, now)))
@@ -272,6 +288,7 @@ impl Holder {
             endpoint,
             sent: now,
             deadline: now.after(timeout),
+            is_new,
         };
         self.under_way.insert(seq, batch);
         effects.push(Effect::Send {
@@ -334,7 +351,11 @@ impl Holder {
     #[must_use]
     pub fn holding(&self, resource: &ResourceId, now: Moment) -> Option<Holding> {
         let entry = self.resources.get(resource)?;
-        Some(entry.holding(self.not_before(), now))
+        let not_before = match (entry.ends(), self.mixing) {
+            (None, Mixing::Apart { newcomers_from }) => newcomers_from.max(self.not_before()),
+            (Some(_), _) | (None, Mixing::Together) => self.not_before(),
+        };
+        Some(entry.holding(not_before, now))
     }
 
     /// Says what is held of a resource from now on.

@@ -1,4 +1,4 @@
-//! All resources, and the two orders they are kept in.
+//! All resources, and the orders they are kept in.
 
 use doorman_openapi::{Moment, ResourceId};
 
@@ -12,8 +12,10 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Resources {
     entries: Roll<Entry>,
-    /// Those that wait, by when they are due.
-    due: Agenda,
+    /// Those that wait to be renewed, by when they are due. A flood of new ones has to be looked through for none of them.
+    renewals: Agenda,
+    /// Those that wait for a lease, by when they are due.
+    newcomers: Agenda,
     /// Those that have a lease, by when it ends.
     ends: Agenda,
 }
@@ -52,13 +54,42 @@ impl Resources {
     }
 
     fn order(&mut self, number: Number, due: Option<Moment>, ends: Option<Moment>) {
-        self.due.set(number, due);
+        let (renewal, newcomer) = match ends {
+            Some(_) => (due, None),
+            None => (None, due),
+        };
+        self.renewals.set(number, renewal);
+        self.newcomers.set(number, newcomer);
         self.ends.set(number, ends);
     }
 
     /// Those that wait, the first due first.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (Moment, &Entry)> {
-        self.due
+        let mut renewals = self.renewals().peekable();
+        let mut newcomers = self.newcomers().peekable();
+        std::iter::from_fn(move || {
+            let renewal = renewals.peek().map(|(due, _)| *due);
+            let newcomer = newcomers.peek().map(|(due, _)| *due);
+            match (renewal, newcomer) {
+                (Some(renewal), Some(newcomer)) if newcomer < renewal => newcomers.next(),
+                (Some(_), _) => renewals.next(),
+                (None, _) => newcomers.next(),
+            }
+        })
+    }
+
+    /// Of those that wait, those that have a lease, the first due first.
+    pub(super) fn renewals(&self) -> impl Iterator<Item = (Moment, &Entry)> {
+        self.entries_of(&self.renewals)
+    }
+
+    /// Of those that wait, those that have none, the first due first.
+    pub(super) fn newcomers(&self) -> impl Iterator<Item = (Moment, &Entry)> {
+        self.entries_of(&self.newcomers)
+    }
+
+    fn entries_of<'a>(&'a self, agenda: &'a Agenda) -> impl Iterator<Item = (Moment, &'a Entry)> {
+        agenda
             .iter()
             .filter_map(|(due, number)| Some((due, self.entries.get(number)?)))
     }
@@ -70,9 +101,12 @@ impl Resources {
             .filter_map(|(ends, number)| Some((ends, self.entries.get(number)?)))
     }
 
-    /// When the first is due.
-    pub(super) fn first_due(&self) -> Option<Moment> {
-        self.due.first().map(|(due, _)| due)
+    /// When the first is due, if no newcomer is before this.
+    pub(super) fn first_due(&self, newcomers_from: Moment) -> Option<Moment> {
+        let renewal = self.renewals.first().map(|(due, _)| due);
+        let newcomer = self.newcomers.first();
+        let newcomer = newcomer.map(|(due, _)| due.max(newcomers_from));
+        renewal.into_iter().chain(newcomer).min()
     }
 
     /// When the first lease ends.

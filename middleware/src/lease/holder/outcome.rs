@@ -19,6 +19,9 @@ use super::{
 /// Between tries while every lease still lasts, unless the refresh interval is longer.
 const LONGEST_WHILE_LEASED: Duration = Duration::from_secs(4);
 
+/// Between tries of a renewal that a limit refuses, of which half is by chance.
+const SHORTEST_WHILE_LIMITED: Duration = Duration::from_secs(2);
+
 impl Holder {
     pub(super) fn answered(
         &mut self,
@@ -60,9 +63,8 @@ impl Holder {
 
     /// The endpoint gives leases.
     fn served(&mut self, seq: Seq, batch: &Batch, effects: &mut Vec<Effect>) {
-        if self.mixing == Mixing::Apart
-            && self.under_way_in(seq, batch).any(|it| it.ends().is_none())
-        {
+        if self.under_way_in(seq, batch).any(|it| it.ends().is_none()) {
+            // Whoever waits, waits no longer.
             self.mixing = Mixing::Together;
         }
         self.endpoints.answered(batch.endpoint);
@@ -163,25 +165,22 @@ impl Holder {
         let renews = self.under_way_in(seq, batch).any(|it| it.ends().is_some());
         let is_new = self.under_way_in(seq, batch).any(|it| it.ends().is_none());
         if is_new {
-            self.mixing = Mixing::Apart;
             // Not earlier than it was told, and not all of a fleet at one moment.
             let wait = asked.mul_f64(1.0 + 0.5 * self.chance.f64());
-            self.newcomers_from = self.newcomers_from.max(now.after(wait));
+            let newcomers_from = match self.mixing {
+                Mixing::Together => now.after(wait),
+                Mixing::Apart { newcomers_from } => newcomers_from.max(now.after(wait)),
+            };
+            self.mixing = Mixing::Apart { newcomers_from };
         } else if renews {
             // Half of a pause is by chance.
-            self.pause(batch, Some(asked.saturating_mul(2)), now);
+            let asked = Some(asked.saturating_mul(2));
+            let longest = self.longest_pause(batch, now);
+            let longest = longest.max(self.shortest_pause_of_limited(now));
+            self.backoff
+                .fail(asked, longest, batch.sent, now, &mut self.chance);
         }
         self.retry(seq, batch, now, now, effects);
-        let newcomers_from = self.newcomers_from;
-        for id in &batch.resources {
-            let waits = self.resources.update(id, |entry| {
-                entry.waits_for_a_lease_until(newcomers_from);
-                entry.ends().is_none()
-            });
-            if waits == Some(true) {
-                self.changed(id, now, effects);
-            }
-        }
     }
 
     /// The resources for which this request was the newest.
@@ -240,10 +239,17 @@ impl Holder {
         self.retry(seq, batch, now, now, effects);
     }
 
-    /// Nothing is sent for a while; not for so long, though, that a lease runs out for want of trying.
+    /// Nothing is sent for a while.
     fn pause(&mut self, batch: &Batch, asked: Option<Duration>, now: Moment) {
+        let longest = self.longest_pause(batch, now);
+        self.backoff
+            .fail(asked, longest, batch.sent, now, &mut self.chance);
+    }
+
+    /// Not for so long that a lease runs out for want of trying.
+    fn longest_pause(&self, batch: &Batch, now: Moment) -> Duration {
         let half_of_what_is_left = self.resources.first_end().map(|end| end.since(now) / 2);
-        let longest = match half_of_what_is_left {
+        match half_of_what_is_left {
             Some(half) if !self.resources.anything_lapsed() => batch
                 .resources
                 .iter()
@@ -254,9 +260,17 @@ impl Holder {
                 .min(half),
             Some(half) => LONGEST_WHILE_LAPSED.min(half),
             None => LONGEST_WHILE_LAPSED,
-        };
-        self.backoff
-            .fail(asked, longest, batch.sent, now, &mut self.chance);
+        }
+    }
+
+    /// A server that has too much to do is not asked faster and faster as the end of a lease comes near: not until no more than one try
+    /// is left of it.
+    fn shortest_pause_of_limited(&self, now: Moment) -> Duration {
+        let left = self.resources.first_end().map(|end| end.since(now));
+        match left {
+            Some(left) if left < SHORTEST_WHILE_LIMITED.saturating_mul(3) / 2 => Duration::ZERO,
+            Some(_) | None => SHORTEST_WHILE_LIMITED,
+        }
     }
 
     /// Asks again at `due` for what the request has not brought.

@@ -127,3 +127,82 @@ fn who_is_not_told_how_long_waits_for_a_second() {
     table.fail(&sent, Failure::Limited { retry_after: None });
     assert!((1.0..=1.5).contains(&table.pause()), "{}", table.pause());
 }
+
+#[test]
+fn however_many_newcomers_wait_none_goes_before_its_time_and_renewals_go_first() {
+    let mut table = Table::leased(1);
+    for key in 0..5_000 {
+        table.want(&format!("key/{key}"), 1.0);
+    }
+    let sent = table.next_request();
+    table.fail(&sent, LIMITED);
+    // What was under way already is refused, too.
+    for sent in table.requests() {
+        if names(&sent).contains(&"db") {
+            table.answer(&sent, grant_all(&sent.request, 10.0));
+        } else {
+            table.fail(&sent, LIMITED);
+        }
+    }
+    let refused = table.now;
+    let mut newcomers = 0;
+    while table.now.seconds_since(refused) < 20.0 {
+        let sent = table.next_request();
+        if names(&sent).contains(&"db") {
+            assert_eq!(names(&sent), ["db"]);
+            table.answer(&sent, grant_all(&sent.request, 10.0));
+        } else {
+            newcomers += 1;
+            let due = table.holder.resources.renewals().next();
+            assert!(due.is_none_or(|(due, _)| due > table.now));
+            assert!(table.now.seconds_since(refused) >= 3.0);
+            table.fail(&sent, LIMITED);
+        }
+        assert_eq!(table.capacity("db"), Some(10.0));
+    }
+    assert!((3..=7).contains(&newcomers), "{newcomers}");
+}
+
+#[test]
+fn one_request_finds_out_whether_newcomers_are_still_refused() {
+    let mut table = Table::new(1);
+    for key in 0..5_000 {
+        table.want(&format!("key/{key}"), 1.0);
+    }
+    let first = table.next_request();
+    for sent in table.requests().iter().chain([&first]) {
+        table.fail(sent, LIMITED);
+    }
+    while table.under_way() > 0 {
+        table.pass(0.5);
+        table.requests();
+    }
+    while table.under_way() == 0 {
+        table.pass(0.01);
+        table.requests();
+    }
+    assert_eq!(table.under_way(), 1);
+    let probe = table.effects.iter().rev().find_map(sent).unwrap();
+    table.answer(&probe, grant_all(&probe.request, 1.0));
+    // It is served, and so nobody waits any longer for what was said before.
+    assert!(table.requests().len() > 1);
+}
+
+#[test]
+fn a_limited_renewal_is_not_tried_faster_and_faster() {
+    let mut table = Table::leased(1);
+    let second = Failure::Limited {
+        retry_after: Some(Duration::from_secs(1)),
+    };
+    let mut before = None;
+    while let Some(lease) = table.holding("db").lease {
+        let sent = table.next_request();
+        if let Some(before) = before
+            && lease.ends.seconds_since(before) > 3.0
+        {
+            assert!(table.now.seconds_since(before) >= 1.0);
+        }
+        before = Some(table.now);
+        table.fail(&sent, second.clone());
+    }
+}

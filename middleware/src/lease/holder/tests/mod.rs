@@ -113,6 +113,11 @@ impl Table {
         panic!("it sends no more");
     }
 
+    /// How many requests are under way.
+    fn under_way(&self) -> usize {
+        self.holder.under_way.len()
+    }
+
     /// How long until it wakes.
     fn pause(&self) -> f64 {
         self.holder.wake_at().seconds_since(self.now)
