@@ -12,7 +12,7 @@ use crate::{
     auth::Auth,
     change::Changes,
     clock,
-    core::{Core, Granted},
+    core::{Core, Granted, Released},
     http::{Names, Room, Seal},
     limits::Limits,
     metrics::{Connections, Requests},
@@ -72,7 +72,7 @@ impl App {
             seal: Seal::default(),
             auth: None,
             limits: Limits::new(CallerLimit::Usual),
-            names: Names::Any,
+            names: Names::any(&about.advertise),
             tls: None,
             draining: AtomicBool::new(false),
             started: clock::now(),
@@ -165,21 +165,26 @@ impl App {
         Ok(self.horizon.secure(granted, handled).await)
     }
 
-    /// Takes leases back. `give_back` takes the next few of them from a position on, and says from where to go on: between two parts
-    /// the books are free for others.
+    /// Takes leases back, and says how many resources were looked at for it. `give_back` takes the next few of them from a position on:
+    /// between two parts the books are free for others.
     ///
     /// # Cancel safety
     /// When it is dropped, some of many leases may not be back; they end by themselves.
     pub(crate) async fn release(
         &self,
-        mut give_back: impl FnMut(&mut Core, usize, Moment) -> Option<usize>,
-    ) -> Result<(), BooksInDoubt> {
-        let mut from = 0;
-        while let Some(next) = self.books(|core, now| give_back(core, from, now))? {
-            from = next;
+        mut give_back: impl FnMut(&mut Core, usize, Moment) -> Released,
+    ) -> Result<usize, BooksInDoubt> {
+        let (mut from, mut all) = (0, 0_usize);
+        loop {
+            let Released { looked_at, next } =
+                self.books(|core, now| give_back(core, from, now))?;
+            all = all.saturating_add(looked_at);
+            match next {
+                Some(next) => from = next,
+                None => return Ok(all),
+            }
             tokio::task::yield_now().await;
         }
-        Ok(())
     }
 
     /// The document in force. To be held for a moment only, and not together with the books.

@@ -167,7 +167,7 @@ impl Server {
         let names = if loopback {
             Names::of_loopback(&about.advertise)
         } else {
-            Names::Any
+            Names::any(&about.advertise)
         };
         Ok(Self {
             listener,
@@ -268,7 +268,8 @@ impl Server {
         let shutdown = shutdown.shared();
         let metrics = async {
             if let Some(listener) = metrics_listener {
-                let router = http::metrics_alone(Arc::clone(&app));
+                let loopback = listener.address().ip().is_loopback();
+                let router = http::metrics_alone(Arc::clone(&app), loopback);
                 let counted = Connections::default();
                 listener
                     .serve(router, counted, shutdown.clone(), || ())

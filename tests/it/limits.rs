@@ -54,11 +54,12 @@ fn a_limit_that_is_asked_for_counts_on_loopback_and_renewals_go_on() {
 
 #[test]
 fn the_commands_wait_as_they_are_told() {
-    // A look costs a thousand: each but the first has to wait for a second.
-    let (_process, address, _home) = start(&["--caller-rate", "1000", "--caller-burst", "1000"]);
-    for _ in 0..3 {
+    // A lease costs nine: the second has to wait for a second or two.
+    let (_process, address, _home) = start(&["--caller-rate", "9", "--caller-burst", "9"]);
+    for client in ["shop-1", "shop-2"] {
         let mut command = Command::new(doorman());
-        let output = command.args(["show", "--server", &address]).output();
+        let command = command.args(["get", "db", "--wants", "5", "--client", client]);
+        let output = command.args(["--server", &address]).output();
         let output = output.expect("it runs");
         assert!(output.status.success(), "{output:?}");
     }

@@ -43,7 +43,7 @@ impl Auth {
     }
 
     /// Looks whether a file has changed, and takes what is the same a moment later.
-    pub(super) async fn look(self: &Arc<Self>) {
+    pub(crate) async fn look(self: &Arc<Self>) {
         let seen = self.apart(Self::changed).await.unwrap_or_default();
         if seen.is_empty() {
             return;

@@ -22,7 +22,8 @@ pub(super) struct Known(Cache<[u8; 32], Entry, Bytes, RandomState>);
 
 #[derive(Clone)]
 struct Entry {
-    caller: Caller,
+    /// Absent when it must be verified again, whatever the time.
+    caller: Option<Caller>,
     until: Moment,
     length: u64,
 }
@@ -46,10 +47,25 @@ impl Known {
     /// The bearer of a token that is known and has not ended.
     pub(super) fn get(&self, digest: &[u8; 32], now: Moment) -> Option<Caller> {
         let entry = self.0.get(digest)?;
-        (now < entry.until).then_some(entry.caller)
+        entry.caller.filter(|_| now < entry.until)
     }
 
-    /// Whether a token is known, be it that it has ended since.
+    /// The same tokens, of which no more is known than that they have counted.
+    pub(super) fn to_verify_anew(&self) -> Self {
+        let after = Self::new();
+        for (digest, entry) in self.0.iter() {
+            after.0.insert(
+                digest,
+                Entry {
+                    caller: None,
+                    ..entry
+                },
+            );
+        }
+        after
+    }
+
+    /// Whether a token is known, be it that it must be verified again.
     pub(super) fn remembers(&self, digest: &[u8; 32]) -> bool {
         self.0.peek(digest).is_some()
     }
@@ -62,7 +78,7 @@ impl Known {
     pub(super) fn insert(&self, digest: [u8; 32], length: usize, caller: Caller, until: Moment) {
         let length = u64::try_from(length).unwrap_or(u64::MAX);
         let entry = Entry {
-            caller,
+            caller: Some(caller),
             until,
             length,
         };
@@ -101,6 +117,9 @@ mod tests {
         assert!(known.get(&Known::digest("other"), now).is_none());
         assert!(known.get(&digest, end).is_none());
         assert!(known.remembers(&digest));
+        let anew = known.to_verify_anew();
+        assert!(anew.get(&digest, now).is_none());
+        assert!(anew.remembers(&digest));
         known.forget(&digest);
         assert!(!known.remembers(&digest));
     }

@@ -74,7 +74,8 @@ impl Auth {
                 continue;
             }
             match built {
-                Ok(verifier) => {
+                Ok(mut verifier) => {
+                    verifier.known = self.verifier.load().known.to_verify_anew();
                     let all_have_come = after.iter().all(|source| source.good.is_some());
                     *sources = Arc::new(after);
                     self.verifier.store(Arc::new(verifier));

@@ -3,7 +3,7 @@
 //! A request walks `bearer` (the token in its headers) → `verify` (does the token count, by one `key` of an issuer that is trusted) →
 //! `claims` (what it says, or a grant says for it) → `caller`. `known` spares the way to tokens that have walked it. Keys and grants
 //! come from `source`s, of which one may be `remote`; they are `follow`ed, and a change of any of them is `learn`ed: it makes another
-//! verifier, which knows no token yet.
+//! verifier, which verifies each token anew.
 //! What a caller may do is decided by its scopes and [bounds](doorman_config::Bounds), in `http`.
 
 mod bearer;
@@ -162,7 +162,7 @@ impl Auth {
     pub(crate) fn recognise(&self, headers: &HeaderMap, now: Moment) -> Recognised {
         match bearer::token(headers) {
             Ok(token) => self.verifier.load().recognise(token, now),
-            Err(NoToken::Absent | NoToken::Malformed) => Recognised::Unknown,
+            Err(NoToken::Absent | NoToken::Malformed) => Recognised::NoToken,
         }
     }
 

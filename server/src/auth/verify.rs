@@ -39,10 +39,12 @@ pub(super) enum Invalid {
 pub(crate) enum Recognised {
     /// It counts, and who its bearer is.
     Counts(Caller),
-    /// It has counted, and must be verified again.
+    /// It has counted, maybe by other keys, and must be verified again.
     HasCounted,
     /// Nothing.
     Unknown,
+    /// There is none.
+    NoToken,
 }
 
 /// An issuer that is trusted, with its keys. A key of one issuer counts for no other.
@@ -53,7 +55,8 @@ pub(super) struct Trust {
     pub(super) without_grant: WithoutGrant,
 }
 
-/// All that decides whether a token counts, and what for. When any of it changes there is another one, which knows no token yet.
+/// All that decides whether a token counts, and what for. When any of it changes there is another one, which knows
+/// of no token whom it speaks of.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) trusted: Vec<Trust>,

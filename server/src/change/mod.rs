@@ -44,7 +44,8 @@ pub(crate) struct Changes {
     failed: AtomicU64,
 }
 
-/// How much of one kind is done at one time. Each kind has its own, so that none of them keeps the others waiting.
+/// How much of one kind is done at one time. Each kind has its own, so that none of them takes the places of the others. Changes and
+/// what is read of the history take turns at the store; trials wait for neither.
 #[derive(Debug)]
 struct Lane {
     asked: Semaphore,

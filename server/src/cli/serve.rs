@@ -74,8 +74,8 @@ pub(super) struct Arguments {
     #[arg(long, env = "DOORMAN_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::MAX_CONNECTIONS)]
     max_connections: NonZeroUsize,
     /// How many decisions a second one caller may ask for: who a token speaks of, or, without authentication, whoever is at one address.
-    /// A request counts as eight and each of its resources as one more. `off`: as many as it likes. Absent: 400000, and no limit for
-    /// callers without a token on this machine
+    /// A request counts as eight and each of its resources as one more. `off`: as many as it likes. Operators have an account of their own, which is never slower
+    /// than 400000. Absent: 400000, and no limit for callers without a token on this machine
     #[arg(long, env = "DOORMAN_CALLER_RATE", value_name = "N|off", value_parser = caller_rate)]
     caller_rate: Option<CallerRate>,
     /// How many of them it may save up. Absent: what comes in two seconds

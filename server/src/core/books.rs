@@ -11,6 +11,7 @@ mod views;
 
 pub use holders::{HolderPage, Place, Unlisted};
 pub use renewals::Renews;
+pub use requests::Released;
 pub use survey::Survey;
 pub use views::ResourcePart;
 

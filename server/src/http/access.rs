@@ -16,6 +16,7 @@ use doorman_openapi::{ProblemType, Scope, paths};
 
 use super::{
     challenge,
+    names::Names,
     refusal::Refusal,
     toll::{self, Toll},
 };
@@ -23,7 +24,7 @@ use crate::{
     app::App,
     auth::{Auth, Caller, Recognised, Unauthenticated},
     clock,
-    limits::Payer,
+    limits::{Payer, Peer},
     trail,
 };
 
@@ -79,7 +80,7 @@ pub(super) async fn check(
     next: Next,
 ) -> Response<Body> {
     let admitted = match app.auth() {
-        None => anybody(&app, &request),
+        None => anybody(&app, app.names(), &mut request),
         Some(auth) => somebody(&app, auth, &mut request).await,
     };
     match admitted {
@@ -88,15 +89,28 @@ pub(super) async fn check(
     }
 }
 
+/// Lets a request pass, whoever sends it, if it is addressed to one of these names, and its address has not asked for too much.
+pub(super) async fn check_nobody(
+    State((app, names)): State<(Arc<App>, Names)>,
+    mut request: Request,
+    next: Next,
+) -> Response<Body> {
+    match anybody(&app, &names, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
 /// Admits a request where nobody is asked who they are.
-fn anybody(app: &App, request: &Request) -> Result<(), Refusal> {
+fn anybody(app: &App, names: &Names, request: &mut Request) -> Result<(), Refusal> {
     let path = request.extensions().get::<MatchedPath>();
     let toll = toll::of(request.method(), path.map(MatchedPath::as_str));
     if toll == Toll::Free {
         return Ok(());
     }
-    app.names().check(request)?;
-    toll.pay(app.limits(), toll::payer(request.extensions(), app))
+    names.check(request)?;
+    let payer = payer_at(request, app);
+    toll.pay(app.limits(), payer, request)
 }
 
 /// Admits a request, and puts its caller in its extensions.
@@ -113,17 +127,17 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
     let scopes = match access {
         // What no route matches is answered 404, whoever asks.
         None | Some(Some(Access::Open)) => {
-            let payer = toll::payer(request.extensions(), app);
-            return Ok(app.limits().unverified(payer, clock::now())?);
+            let payer = payer_at(request, app);
+            return Ok(app.limits().open(payer, clock::now())?);
         }
         Some(Some(Access::AnyOf(scopes))) => scopes,
         // A method that the path does not take is answered 405; but only to those who may do something.
         Some(None) => Scope::ALL,
     };
-    let payer = toll::payer(request.extensions(), app);
+    let payer = payer_at(request, app);
     let caller = caller(app, auth, payer, request.headers()).await?;
     trail::sent_by(&caller);
-    toll.pay(app.limits(), caller.payer())?;
+    toll.pay(app.limits(), caller.payer(), request)?;
     if !caller.may(scopes) {
         let subject = caller.identity().map(|it| it.subject.as_str());
         tracing::debug!(subject, path, "the token has none of the scopes");
@@ -133,21 +147,37 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
     Ok(())
 }
 
-/// Whoever the token speaks of. To verify one goes on the account of the address that it comes from; but for those that have counted
-/// before, so that nobody who shares an address with others, as behind a proxy, keeps them out by false ones.
+/// On whose account a request goes of which nobody knows who sends it.
+fn payer_at(request: &Request, app: &App) -> Option<Payer> {
+    let peer = request.extensions().get::<Peer>().copied();
+    app.limits().payer_at(peer)
+}
+
+/// Whoever the token speaks of. To find out that one does not count goes on the account of the address that it comes from, apart from
+/// what is asked there without any. Nothing is paid for one that counts, and none that has counted before waits for what others at its
+/// address have spent, be it by other keys or grants, or longer ago. A token that is quite new does, where false ones come by the same
+/// proxy as fast as the limit lets them.
 async fn caller(
     app: &App,
     auth: &Auth,
     payer: Option<Payer>,
     headers: &HeaderMap,
 ) -> Result<Caller, Refusal> {
-    let now = clock::now();
+    let (limits, now) = (app.limits(), clock::now());
     match auth.recognise(headers, now) {
-        Recognised::Counts(caller) => return Ok(caller),
-        Recognised::HasCounted => {}
-        Recognised::Unknown => app.limits().unverified(payer, now)?,
+        Recognised::Counts(caller) => Ok(caller),
+        Recognised::HasCounted => auth.caller(headers).await.map_err(unauthenticated),
+        Recognised::NoToken => {
+            limits.open(payer, now)?;
+            auth.caller(headers).await.map_err(unauthenticated)
+        }
+        Recognised::Unknown => {
+            limits.verifying(payer, now)?;
+            let caller = auth.caller(headers).await.map_err(unauthenticated)?;
+            limits.has_verified(payer, now);
+            Ok(caller)
+        }
     }
-    auth.caller(headers).await.map_err(unauthenticated)
 }
 
 fn unauthenticated(why: Unauthenticated) -> Refusal {

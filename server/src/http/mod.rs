@@ -87,13 +87,16 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 /// The metrics and the probes, and nothing else, for everybody who can reach the address: who looks after a server has no certificate and
-/// no token.
-pub(crate) fn metrics_alone(app: Arc<App>) -> Router {
+/// no token. Scrapes are limited for each address, and on loopback it goes by the names of the machine, as all does that asks nobody who
+/// they are.
+pub(crate) fn metrics_alone(app: Arc<App>, loopback: bool) -> Router {
     let (routes, _) = metrics::routes().merge(probes::routes()).split_for_parts();
+    let door = (Arc::clone(&app), app.names().at(loopback));
     let answers = Answers::new();
     routes
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(door, access::check_nobody))
         .layer(Extension(Caller::ANYBODY))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))

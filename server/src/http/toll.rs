@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::FromRequestParts,
-    http::{Extensions, Method, request::Parts},
+    body::{Body, HttpBody},
+    extract::{FromRequestParts, Request},
+    http::{Method, request::Parts},
 };
-use doorman_openapi::{Moment, ProblemType, paths};
+use doorman_openapi::{MAX_BODY_BYTES, Moment, ProblemType, paths};
 
 use super::refusal::Refusal;
 use crate::{
     app::{App, BooksInDoubt},
-    auth::Caller,
     clock,
     core::{Core, Renews},
-    limits::{Asks, Counted, Limited, Limits, Operation, Payer, Peer, Whose},
+    limits::{Asks, Counted, Limited, Limits, Operation, Payer, Whose, Work},
 };
 
 /// What a call costs.
@@ -22,7 +22,7 @@ use crate::{
 pub(super) enum Toll {
     /// Nothing: it is always answered.
     Free,
-    /// As many decisions as it has resources: that is paid when they have been counted.
+    /// What its reading takes, and as many decisions as it has resources: those are paid when they have been counted.
     Leases,
     /// What a request costs: it asks for nothing more.
     Request,
@@ -63,39 +63,61 @@ impl Toll {
     ///
     /// # Errors
     /// 429 when there is not so much on the account.
-    pub(super) fn pay(self, limits: &Limits, payer: Option<Payer>) -> Result<(), Refusal> {
+    pub(super) fn pay(
+        self,
+        limits: &Limits,
+        payer: Option<Payer>,
+        request: &mut Request,
+    ) -> Result<(), Refusal> {
         let now = match payer {
             Some(_) => clock::now(),
             None => return Ok(()),
         };
         match self {
             Self::Free => Ok(()),
-            Self::Leases => limits.is_read(payer, now),
+            Self::Leases => {
+                let work = unread(request.body());
+                let extensions = request.extensions_mut();
+                extensions.insert(Paying { payer, work });
+                limits.reading(payer, work, now)
+            }
             Self::Request => limits.request(payer, now),
             Self::Operation(operation) => limits.operation(payer, operation, now),
-            Self::Open => limits.unverified(payer, now),
+            Self::Open => limits.open(payer, now),
         }
         .map_err(Refusal::from)
     }
 }
 
-/// On whose account a request goes: that of whom its token speaks, or, where nobody is asked, of whoever is at its address.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Paying(Option<Payer>);
+/// A call for leases of which nothing is known but how long it is. One that does not say may be as long as any, and of one that is longer
+/// no more is read.
+fn unread(body: &Body) -> Work {
+    let longest = u64::try_from(MAX_BODY_BYTES).unwrap_or(u64::MAX);
+    let said = body.size_hint().exact();
+    Work::unread(said.unwrap_or(longest).min(longest))
+}
 
-/// On whose account a request with these extensions goes: of its caller, when that is known.
-pub(super) fn payer(extensions: &Extensions, app: &App) -> Option<Payer> {
-    match extensions.get::<Caller>() {
-        Some(caller) => caller.payer(),
-        None => app.limits().payer_at(extensions.get::<Peer>().copied()),
-    }
+/// On whose account a call for leases goes: that of whom its token speaks, or, where nobody is asked, of whoever is at its address.
+/// The door has been paid for its reading, and says so; where nobody pays it says nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paying {
+    payer: Option<Payer>,
+    work: Work,
+}
+
+impl Paying {
+    const NOBODY: Self = Self {
+        payer: None,
+        work: Work::NONE,
+    };
 }
 
 impl FromRequestParts<Arc<App>> for Paying {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
-        Ok(Self(payer(&parts.extensions, app)))
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Refusal> {
+        let paying = parts.extensions.get().copied();
+        Ok(paying.unwrap_or(Self::NOBODY))
     }
 }
 
@@ -118,46 +140,62 @@ impl Paying {
         renews: impl Fn(&Core, usize, Moment) -> Renews,
     ) -> Result<Counted<'a>, Refusal> {
         let (limits, now) = (app.limits(), self.now());
-        let limited = match limits.decisions(self.0, resources, Asks::New, now) {
+        let this = self.about(resources);
+        let limited = match this.begin(limits, resources, Asks::New, now) {
             Ok(counted) => return Ok(counted),
             Err(limited) => limited,
         };
+        // To look through the books is work, too.
+        let counted = limits
+            .begin(resources, Asks::Renewal)
+            .map_err(|limited| this.refused(limits, Asks::New, limited, now))?;
         if all_are_held(app, renews).await? {
-            self.decisions(app, resources, Asks::Renewal, now)
+            limits
+                .decisions(this.payer, this.work, Asks::Renewal, now)
+                .map_err(|limited| this.refused(limits, Asks::Renewal, limited, now))?;
+            Ok(counted)
         } else {
-            Err(self.refused(app, resources, Asks::New, limited, now))
+            Err(this.refused(limits, Asks::New, limited, now))
         }
     }
 
-    /// Pays for so many leases that come back.
+    /// Pays for so many leases that come back, as far as they are named.
     ///
     /// # Errors
     /// 429 when there is not so much even in the reserve.
-    pub(super) fn releases(self, app: &App, leases: usize) -> Result<Counted<'_>, Refusal> {
-        self.decisions(app, leases, Asks::Renewal, self.now())
+    pub(super) fn releases(self, app: &App, named: usize) -> Result<Counted<'_>, Refusal> {
+        let (limits, now) = (app.limits(), self.now());
+        let this = self.about(named);
+        this.begin(limits, named, Asks::Renewal, now)
+            .map_err(|limited| this.refused(limits, Asks::Renewal, limited, now))
     }
 
-    fn decisions(
+    /// Pays for leases that have come back without being named.
+    pub(super) fn has_released(self, app: &App, unnamed: usize) {
+        app.limits().has_released(self.payer, unnamed, self.now());
+    }
+
+    fn about(self, resources: usize) -> Self {
+        Self {
+            work: self.work.about(resources),
+            ..self
+        }
+    }
+
+    fn begin(
         self,
-        app: &App,
+        limits: &Limits,
         resources: usize,
         asks: Asks,
         now: Moment,
-    ) -> Result<Counted<'_>, Refusal> {
-        app.limits()
-            .decisions(self.0, resources, asks, now)
-            .map_err(|limited| self.refused(app, resources, asks, limited, now))
+    ) -> Result<Counted<'_>, Limited> {
+        let counted = limits.begin(resources, asks)?;
+        limits.decisions(self.payer, self.work, asks, now)?;
+        Ok(counted)
     }
 
-    fn refused(
-        self,
-        app: &App,
-        resources: usize,
-        asks: Asks,
-        limited: Limited,
-        now: Moment,
-    ) -> Refusal {
-        app.limits().refuses(self.0, resources, asks, limited, now);
+    fn refused(self, limits: &Limits, asks: Asks, limited: Limited, now: Moment) -> Refusal {
+        let limited = limits.refuses(self.payer, self.work, asks, limited, now);
         match asks {
             Asks::Renewal => limited.into(),
             Asks::New => {
@@ -172,7 +210,7 @@ impl Paying {
 
     /// Who pays nothing need not know the time.
     fn now(self) -> Moment {
-        self.0.map_or(Moment::ORIGIN, |_| clock::now())
+        self.payer.map_or(Moment::ORIGIN, |_| clock::now())
     }
 }
 

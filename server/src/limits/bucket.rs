@@ -39,7 +39,9 @@ impl Pace {
 pub(crate) enum Depth {
     /// To the bottom of the burst.
     Burst,
-    /// As deep again: what the others cannot reach.
+    /// Half as deep again: the others cannot reach it, nor spend all that is below them.
+    Refusals,
+    /// As deep again as the burst.
     Reserve,
 }
 
@@ -47,6 +49,7 @@ impl Depth {
     fn nanos(self, pace: Pace) -> u64 {
         match self {
             Self::Burst => pace.whole,
+            Self::Refusals => pace.whole.saturating_add(pace.whole / 2),
             Self::Reserve => pace.whole.saturating_mul(2),
         }
     }
@@ -77,13 +80,26 @@ impl Bucket {
         depth: Depth,
         now: Moment,
     ) -> Result<(), Spent> {
-        let cost = pace.nanos(tokens);
+        self.take_rest(tokens, 0, pace, depth, now)
+    }
+
+    /// The same where so many of the tokens have been taken before: there are enough when there were before that.
+    pub(super) fn take_rest(
+        &self,
+        tokens: u64,
+        paid: u64,
+        pace: Pace,
+        depth: Depth,
+        now: Moment,
+    ) -> Result<(), Spent> {
+        let (cost, paid) = (pace.nanos(tokens), pace.nanos(paid));
         let mut full_at = self.0.load(Relaxed);
         loop {
-            if let Some(wait) = wait(cost, full_at, pace, depth, now) {
+            if let Some(wait) = wait(cost, full_at.saturating_sub(paid), pace, depth, now) {
                 return Err(Spent { wait });
             }
-            let taken = full_at.max(now.as_nanos()).saturating_add(cost);
+            let rest = cost.saturating_sub(paid);
+            let taken = full_at.max(now.as_nanos()).saturating_add(rest);
             match self
                 .0
                 .compare_exchange_weak(full_at, taken, Relaxed, Relaxed)
@@ -92,6 +108,20 @@ impl Bucket {
                 Err(meanwhile) => full_at = meanwhile,
             }
         }
+    }
+
+    /// Takes tokens out, be there so many or not.
+    pub(super) fn owe(&self, tokens: u64, pace: Pace, now: Moment) {
+        let cost = pace.nanos(tokens);
+        let owed = |full_at: u64| Some(full_at.max(now.as_nanos()).saturating_add(cost));
+        self.0.fetch_update(Relaxed, Relaxed, owed).ok();
+    }
+
+    /// Puts tokens back that were taken before.
+    pub(super) fn give_back(&self, tokens: u64, pace: Pace) {
+        let back = pace.nanos(tokens);
+        let fuller = |full_at: u64| Some(full_at.saturating_sub(back));
+        self.0.fetch_update(Relaxed, Relaxed, fuller).ok();
     }
 
     /// Whether so much could be taken.
@@ -149,6 +179,7 @@ mod tests {
             let cost = i128::from(tokens) * i128::from(NANOS_PER_SECOND);
             let bottom = match depth {
                 Depth::Burst => 0,
+                Depth::Refusals => -self.burst / 2,
                 Depth::Reserve => -self.burst,
             };
             let admitted = self.left - cost.min(self.burst) >= bottom;
@@ -160,7 +191,11 @@ mod tests {
     }
 
     fn depths() -> impl Strategy<Value = Depth> {
-        prop_oneof![Just(Depth::Burst), Just(Depth::Reserve)]
+        prop_oneof![
+            Just(Depth::Burst),
+            Just(Depth::Refusals),
+            Just(Depth::Reserve)
+        ]
     }
 
     proptest! {
@@ -200,6 +235,28 @@ mod tests {
                 let most = 2 * u128::from(burst) * u128::from(NANOS_PER_SECOND) + came;
                 prop_assert!(given * u128::from(NANOS_PER_SECOND) <= most);
             }
+        }
+
+        /// Nobody gains or loses by paying a part before: what fits still fits, and in the end as much is gone.
+        #[test]
+        fn what_is_paid_in_two_parts_is_what_it_is_in_one(
+            rate in prop::sample::select(vec![1_u32, 2, 5, 8, 1_000, 400_000]),
+            burst in 1..1_000_000_u32, before in 0..2_000_000_u64,
+            paid in 1..1_000_u64, more in 0..1_000_000_u64, depth in depths()
+        ) {
+            let pace = pace(rate, burst);
+            let now = Moment::from_nanos(1);
+            let [whole, parts] = [Bucket::default(), Bucket::default()].map(|bucket| {
+                bucket.owe(before, pace, now);
+                bucket
+            });
+            let taken = whole.take(paid + more, pace, depth, now);
+            parts.owe(paid, pace, now);
+            prop_assert_eq!(parts.take_rest(paid + more, paid, pace, depth, now), taken);
+            if taken.is_err() {
+                parts.give_back(paid, pace);
+            }
+            prop_assert_eq!(parts.0.into_inner().max(1), whole.0.into_inner().max(1));
         }
 
         #[test]

@@ -2,10 +2,12 @@
 //!
 //! `payer` says on whose account a request goes, `table` finds the account in memory that does not grow, `bucket` decides. Costs are in
 //! decisions, about as much work as one lease takes: what else is asked counts for as many as it takes the time of. A call is paid for
-//! before the work. Apart from all accounts, `under_way` tells when the server as a whole has too much to do.
+//! before the work: one for leases when it comes, by its length, so that what is found to be nonsense has been paid for, and the rest when
+//! its resources have been counted. Apart from all accounts, `under_way` tells when the server as a whole has too much to do.
 //!
-//! **Renewals before new leases.** Each account has a reserve, as large as the burst, that new leases cannot reach; and a server that has
-//! too much to do refuses new leases long before renewals. Whether a request renews is asked of the books, and only when it would
+//! **Renewals before new leases.** Each account has a reserve, as large as the burst, that new leases cannot reach, and of which to refuse
+//! them takes no more than half, but for what it costs to read them; and a server that has too much to do refuses new leases long before
+//! renewals. Whether a request renews is asked of the books, and only when it would
 //! otherwise be refused: what it claims is believed only where the books are still learning who holds what.
 
 mod bucket;
@@ -22,7 +24,7 @@ use std::{
 use doorman_openapi::Moment;
 
 use self::{
-    bucket::{Depth, Pace, Spent},
+    bucket::{Bucket, Depth, Pace, Spent},
     payer::Purse,
     table::Table,
     under_way::UnderWay,
@@ -36,7 +38,7 @@ use crate::settings::CallerLimit;
 /// What a request costs beside its resources.
 const REQUEST: u64 = 8;
 
-/// What an answer without a token, or the verifying of one that is not known, costs. A signature takes some 0.1 ms.
+/// What an answer without a token, or the verifying of one that does not count, costs. A signature takes some 0.1 ms.
 const UNVERIFIED: u64 = 100;
 
 /// What a look at the books, or at the document, costs: it may list a thousand things.
@@ -47,6 +49,9 @@ const CHANGE: u64 = 10_000;
 
 /// What to read and refuse a request costs, of what it would cost to decide it.
 const REFUSED: u64 = 4;
+
+/// So many bytes take as long to read as a decision takes.
+const BYTES: u64 = 1024;
 
 /// What an operator asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,10 +125,52 @@ pub(crate) struct Limited {
     pub(crate) wait: Duration,
 }
 
+/// A call for leases, by what it costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// What is paid before it is read.
+    reading: u64,
+    all: u64,
+}
+
+impl Work {
+    /// That nobody pays for.
+    pub(crate) const NONE: Self = Self { reading: 0, all: 0 };
+
+    /// One of which nothing is known but how long its body is.
+    pub(crate) fn unread(bytes: u64) -> Self {
+        let reading = REQUEST.saturating_add(bytes / BYTES);
+        Self {
+            reading,
+            all: reading,
+        }
+    }
+
+    /// The same, that has turned out to be about so many resources.
+    pub(crate) fn about(self, resources: usize) -> Self {
+        let all = REQUEST.saturating_add(tokens(resources));
+        Self {
+            all: all.max(self.reading),
+            ..self
+        }
+    }
+
+    /// What it costs, of all that it would, to be refused.
+    fn refused(self) -> u64 {
+        self.all / REFUSED
+    }
+
+    fn unread_refused(self) -> u64 {
+        self.reading / REFUSED
+    }
+}
+
 /// The limits, and what has been spent of them.
 #[derive(Debug)]
 pub(crate) struct Limits {
     pace: Option<Pace>,
+    /// Of operators: never slower than what is usual, as what they ask has a fixed cost, and is never so much that holders feel it.
+    operators: Option<Pace>,
     loopback: Loopback,
     accounts: Table,
     under_way: UnderWay,
@@ -139,16 +186,16 @@ enum Loopback {
 
 impl Limits {
     pub(crate) fn new(limit: CallerLimit) -> Self {
-        let (pace, loopback) = match limit {
-            CallerLimit::Usual => {
-                let pace = Pace::new(CallerLimit::RATE, CallerLimit::burst(CallerLimit::RATE));
-                (Some(pace), Loopback::Free)
-            }
-            CallerLimit::Of { rate, burst } => (Some(Pace::new(rate, burst)), Loopback::Limited),
+        let usual = (CallerLimit::RATE, CallerLimit::burst(CallerLimit::RATE));
+        let (of_each, loopback) = match limit {
+            CallerLimit::Usual => (Some(usual), Loopback::Free),
+            CallerLimit::Of { rate, burst } => (Some((rate, burst)), Loopback::Limited),
             CallerLimit::Off => (None, Loopback::Free),
         };
+        let at_least_usual = |(rate, burst)| Pace::new(usual.0.max(rate), usual.1.max(burst));
         Self {
-            pace,
+            pace: of_each.map(|(rate, burst)| Pace::new(rate, burst)),
+            operators: of_each.map(at_least_usual),
             loopback,
             accounts: Table::new(),
             under_way: UnderWay::default(),
@@ -163,10 +210,23 @@ impl Limits {
         self.pace.as_ref().and_then(pays)
     }
 
-    /// Pays for an answer without a token, or for the verifying of one that is not known.
-    pub(crate) fn unverified(&self, payer: Option<Payer>, now: Moment) -> Result<(), Limited> {
-        let taken = self.take(payer, Purse::Unverified, UNVERIFIED, Depth::Burst, now);
+    /// Pays for an answer without a token.
+    pub(crate) fn open(&self, payer: Option<Payer>, now: Moment) -> Result<(), Limited> {
+        let taken = self.take(payer, Purse::Open, UNVERIFIED, Depth::Burst, now);
         self.counted(Kind::Unverified, taken)
+    }
+
+    /// Pays for the verifying of a token of which nothing is known.
+    pub(crate) fn verifying(&self, payer: Option<Payer>, now: Moment) -> Result<(), Limited> {
+        let taken = self.take(payer, Purse::Verifying, UNVERIFIED, Depth::Burst, now);
+        self.counted(Kind::Unverified, taken)
+    }
+
+    /// The token [counts](Self::verifying): who has sent it pays from now on, and not the address that it came from.
+    pub(crate) fn has_verified(&self, payer: Option<Payer>, now: Moment) {
+        if let Some((bucket, pace)) = self.account(payer, Purse::Verifying, now) {
+            bucket.give_back(UNVERIFIED, pace);
+        }
     }
 
     /// Pays for what an operator asks.
@@ -190,60 +250,81 @@ impl Limits {
         self.counted(Kind::New, taken)
     }
 
-    /// Whether a call for leases is read at all: not when the reserve is spent, too.
-    pub(crate) fn is_read(&self, payer: Option<Payer>, now: Moment) -> Result<(), Limited> {
-        let (Some(pace), Some(payer)) = (self.pace, payer) else {
-            return Ok(());
-        };
-        let bucket = self.accounts.bucket(payer.key(Purse::Leases), now);
-        let has = bucket.has(REQUEST, pace, Depth::Reserve, now);
-        self.counted(Kind::Unread, has.map_err(Limited::from))
+    /// Pays for the reading of a call for leases. It is not read when the reserve is spent, too.
+    pub(crate) fn reading(
+        &self,
+        payer: Option<Payer>,
+        work: Work,
+        now: Moment,
+    ) -> Result<(), Limited> {
+        let taken = self.take(payer, Purse::Leases, work.reading, Depth::Reserve, now);
+        self.counted(Kind::Unread, taken)
     }
 
-    /// Pays for decisions on so many resources, and counts them as under way.
+    /// Counts decisions on so many resources as under way.
+    ///
+    /// # Errors
+    /// [`Limited`]; it counts as refused when that is [told](Self::refuses).
+    pub(crate) fn begin(&self, resources: usize, asks: Asks) -> Result<Counted<'_>, Limited> {
+        self.under_way.begin(resources, asks).ok_or(Limited {
+            whose: Whose::Servers,
+            wait: Duration::ZERO,
+        })
+    }
+
+    /// Pays for a call for leases what is left to pay when it has been [read](Self::reading).
     ///
     /// # Errors
     /// [`Limited`]; it counts as refused when that is [told](Self::refuses).
     pub(crate) fn decisions(
         &self,
         payer: Option<Payer>,
-        resources: usize,
+        work: Work,
         asks: Asks,
         now: Moment,
-    ) -> Result<Counted<'_>, Limited> {
-        let Some(counted) = self.under_way.begin(resources, asks) else {
-            return Err(Limited {
-                whose: Whose::Servers,
-                wait: Duration::ZERO,
-            });
+    ) -> Result<(), Limited> {
+        let Some((bucket, pace)) = self.account(payer, Purse::Leases, now) else {
+            return Ok(());
         };
-        let depth = match asks {
-            Asks::New => Depth::Burst,
-            Asks::Renewal => Depth::Reserve,
-        };
-        self.take(payer, Purse::Leases, cost(resources), depth, now)?;
-        Ok(counted)
+        let Work { reading, all } = work;
+        Ok(bucket.take_rest(all, reading, pace, depth(asks), now)?)
     }
 
-    /// A request for so many resources is refused. To have read it was work, too, which is paid for from the reserve: who asks for four
-    /// times as much as it may, is soon read no more.
+    /// A call that has been [read](Self::reading) is refused, which costs a quarter: the whole call's, and of what is new only that of
+    /// its reading from where half of the reserve is spent, so that the rest is left to renewals. Says when it may come again.
     pub(crate) fn refuses(
         &self,
         payer: Option<Payer>,
-        resources: usize,
+        work: Work,
         asks: Asks,
         limited: Limited,
         now: Moment,
-    ) {
-        let kind = match asks {
-            Asks::New => Kind::New,
-            Asks::Renewal => Kind::Renewal,
+    ) -> Limited {
+        let (kind, deepest) = match asks {
+            Asks::New => (Kind::New, Depth::Refusals),
+            Asks::Renewal => (Kind::Renewal, Depth::Reserve),
         };
         self.count(kind, limited.whose);
-        let cost = cost(resources) / REFUSED;
-        // Who has spent it all is read no more anyway.
-        self.take(payer, Purse::Leases, cost, Depth::Reserve, now)
-            .ok();
+        let Some((bucket, pace)) = self.account(payer, Purse::Leases, now) else {
+            return limited;
+        };
+        let reading = work.unread_refused();
+        bucket.give_back(work.reading.saturating_sub(reading), pace);
+        let rest = work.refused().saturating_sub(reading);
+        bucket.take(rest, pace, deepest, now).ok();
+        // What was taken now comes back before there is enough.
+        let wait = match bucket.has(work.all, pace, depth(asks), now) {
+            Ok(()) => limited.wait,
+            Err(Spent { wait }) => wait.max(limited.wait),
+        };
+        Limited { wait, ..limited }
+    }
+
+    /// So many leases have come back: how many, only the books knew.
+    pub(crate) fn has_released(&self, payer: Option<Payer>, leases: usize, now: Moment) {
+        if let Some((bucket, pace)) = self.account(payer, Purse::Leases, now) {
+            bucket.owe(tokens(leases), pace, now);
+        }
     }
 
     /// How many requests of a kind were refused so far.
@@ -260,11 +341,19 @@ impl Limits {
         depth: Depth,
         now: Moment,
     ) -> Result<(), Limited> {
-        let (Some(pace), Some(payer)) = (self.pace, payer) else {
+        let Some((bucket, pace)) = self.account(payer, purse, now) else {
             return Ok(());
         };
-        let bucket = self.accounts.bucket(payer.key(purse), now);
         Ok(bucket.take(cost, pace, depth, now)?)
+    }
+
+    /// What a payer has for a purpose; `None` where nothing is limited.
+    fn account(&self, payer: Option<Payer>, purse: Purse, now: Moment) -> Option<(&Bucket, Pace)> {
+        let pace = match purse {
+            Purse::Operators => self.operators,
+            Purse::Leases | Purse::Open | Purse::Verifying => self.pace,
+        }?;
+        Some((self.accounts.bucket(payer?.key(purse), now), pace))
     }
 
     fn counted(&self, kind: Kind, taken: Result<(), Limited>) -> Result<(), Limited> {
@@ -282,11 +371,17 @@ impl Limits {
     }
 }
 
-/// What a request for so many resources costs.
-fn cost(resources: usize) -> u64 {
-    u64::try_from(resources)
-        .unwrap_or(u64::MAX)
-        .saturating_add(REQUEST)
+/// What decisions on so many resources cost.
+fn tokens(resources: usize) -> u64 {
+    u64::try_from(resources).unwrap_or(u64::MAX)
+}
+
+/// How deep somebody may reach who asks for this.
+fn depth(asks: Asks) -> Depth {
+    match asks {
+        Asks::New => Depth::Burst,
+        Asks::Renewal => Depth::Reserve,
+    }
 }
 
 impl From<Spent> for Limited {

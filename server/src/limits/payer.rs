@@ -44,8 +44,10 @@ pub(super) enum Purse {
     Leases,
     /// What operators ask for.
     Operators,
-    /// What is asked without a token that is known to count.
-    Unverified,
+    /// What is asked without a token.
+    Open,
+    /// What it takes to find out whether tokens count.
+    Verifying,
 }
 
 /// Whoever is told from others by the limits.
@@ -101,6 +103,7 @@ mod tests {
         assert_ne!(one, Payer::of_token("issuera", ""));
         assert_ne!(one, Payer::of_token("other", "a"));
         assert_ne!(one.key(Purse::Leases), one.key(Purse::Operators));
-        assert_ne!(one.key(Purse::Operators), one.key(Purse::Unverified));
+        assert_ne!(one.key(Purse::Operators), one.key(Purse::Open));
+        assert_ne!(one.key(Purse::Open), one.key(Purse::Verifying));
     }
 }

@@ -19,29 +19,66 @@ fn peer(address: &str) -> Option<Peer> {
     Some(Peer::new(address.parse().unwrap()))
 }
 
+/// Reads a call with a body of no length worth counting, and decides on it.
+fn decide(
+    limits: &Limits,
+    payer: Option<Payer>,
+    resources: usize,
+    asks: Asks,
+    now: Moment,
+) -> Result<(), Limited> {
+    let unread = Work::unread(0);
+    limits.reading(payer, unread, now)?;
+    let work = unread.about(resources);
+    limits
+        .decisions(payer, work, asks, now)
+        .map_err(|limited| limits.refuses(payer, work, asks, limited, now))
+}
+
 fn spend_on_new_leases(limits: &Limits) {
-    while limits.decisions(payer(), 1, Asks::New, now()).is_ok() {}
+    while decide(limits, payer(), 1, Asks::New, now()).is_ok() {}
 }
 
 #[test]
 fn a_request_costs_eight_decisions_and_each_of_its_resources_one() {
     let limits = limits(10, 100);
-    drop(limits.decisions(payer(), 92, Asks::New, now()).unwrap());
-    let limited = limits.decisions(payer(), 2, Asks::New, now()).unwrap_err();
+    decide(&limits, payer(), 92, Asks::New, now()).unwrap();
+    let unread = Work::unread(0);
+    limits.reading(payer(), unread, now()).unwrap();
+    let limited = limits.decisions(payer(), unread.about(2), Asks::New, now());
+    let limited = limited.unwrap_err();
     assert_eq!(limited.whose, Whose::Callers);
     assert_eq!(limited.wait, Duration::from_secs(1));
+}
+
+#[test]
+fn a_long_body_is_paid_for_before_it_is_read_and_once() {
+    let limits = limits(10, 10_000);
+    let long = Work::unread(4 * 1024 * 1024);
+    for _ in 0..4 {
+        limits.reading(payer(), long, now()).unwrap();
+    }
+    assert!(limits.reading(payer(), long, now()).is_err());
+    assert_eq!(limits.refused(Kind::Unread, Whose::Callers), 1);
+
+    let other = Some(Payer::of_token("issuer", "batch"));
+    let work = long.about(9_992);
+    limits.reading(other, long, now()).unwrap();
+    limits.decisions(other, work, Asks::New, now()).unwrap();
+    let full = now().after(Duration::from_secs(1_000));
+    limits.reading(other, long, full).unwrap();
+    limits.decisions(other, work, Asks::New, full).unwrap();
 }
 
 #[test]
 fn renewals_go_on_where_new_leases_do_not() {
     let limits = limits(10, 1_000);
     spend_on_new_leases(&limits);
-    for _ in 0..100 {
-        drop(limits.decisions(payer(), 2, Asks::Renewal, now()).unwrap());
+    for _ in 0..99 {
+        decide(&limits, payer(), 2, Asks::Renewal, now()).unwrap();
     }
-    let limited = limits.decisions(payer(), 10, Asks::Renewal, now());
-    assert!(limited.is_err());
-    assert!(limits.is_read(payer(), now()).is_err());
+    assert!(decide(&limits, payer(), 10, Asks::Renewal, now()).is_err());
+    while limits.reading(payer(), Work::unread(0), now()).is_ok() {}
     assert_eq!(limits.refused(Kind::Unread, Whose::Callers), 1);
 }
 
@@ -49,14 +86,83 @@ fn renewals_go_on_where_new_leases_do_not() {
 fn what_is_read_only_to_be_refused_costs_a_quarter() {
     let limits = limits(10, 1_000);
     spend_on_new_leases(&limits);
-    let mut refused = 0;
-    while limits.is_read(payer(), now()).is_ok() {
-        let limited = limits.decisions(payer(), 92, Asks::New, now()).unwrap_err();
-        limits.refuses(payer(), 92, Asks::New, limited, now());
-        refused += 1;
+    let left = || {
+        let (bucket, pace) = limits.account(payer(), Purse::Leases, now()).unwrap();
+        let left = |tokens: &u64| bucket.has(*tokens, pace, Depth::Reserve, now()).is_err();
+        (0..1_000).find(left).unwrap_or(1_000)
+    };
+    let before = left();
+    for _ in 0..10 {
+        assert!(decide(&limits, payer(), 92, Asks::New, now()).is_err());
     }
-    assert!((40..=41).contains(&refused), "{refused}");
-    assert_eq!(limits.refused(Kind::New, Whose::Callers), refused);
+    assert_eq!(before - left(), 250);
+}
+
+#[test]
+fn refused_newcomers_leave_renewals_half_of_the_reserve_but_for_their_reading() {
+    let limits = limits(10, 100_000);
+    spend_on_new_leases(&limits);
+    for _ in 0..1_000 {
+        assert!(decide(&limits, payer(), 992, Asks::New, now()).is_err());
+    }
+    // Decided whole they would have cost a million.
+    let refused = limits.refused(Kind::New, Whose::Callers);
+    assert_eq!(refused, 1_001);
+    for _ in 0..47 {
+        decide(&limits, payer(), 992, Asks::Renewal, now()).unwrap();
+    }
+    assert_eq!(limits.refused(Kind::Unread, Whose::Callers), 0);
+}
+
+#[test]
+fn who_comes_again_when_it_was_told_to_is_served() {
+    for asks in [Asks::New, Asks::Renewal] {
+        let limits = limits(1_000, 20_000);
+        let mut now = now();
+        for resources in [10_000, 10_000, 9_000, 10_000, 15_000, 30_000] {
+            // So that it is read.
+            now = now.after(Duration::from_secs(1));
+            if let Err(limited) = decide(&limits, payer(), resources, asks, now) {
+                now = now.after(limited.wait);
+                assert!(decide(&limits, payer(), resources, asks, now).is_ok());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_came_back_unnamed_is_paid_for_afterwards() {
+    let limits = limits(10, 1_000);
+    limits.has_released(payer(), 1_500, now());
+    assert!(decide(&limits, payer(), 1, Asks::New, now()).is_err());
+    decide(&limits, payer(), 400, Asks::Renewal, now()).unwrap();
+}
+
+#[test]
+fn a_token_that_counts_is_verified_on_nobodys_account() {
+    let limits = limits(10, 1_000);
+    for _ in 0..100 {
+        limits.verifying(payer(), now()).unwrap();
+        limits.has_verified(payer(), now());
+    }
+    for _ in 0..10 {
+        limits.verifying(payer(), now()).unwrap();
+    }
+    assert!(limits.verifying(payer(), now()).is_err());
+    // What is asked without any has nothing to do with it.
+    assert!(limits.open(payer(), now()).is_ok());
+}
+
+#[test]
+fn operators_have_what_is_usual_however_little_others_have() {
+    let limits = limits(1, 1);
+    for _ in 0..80 {
+        limits.operation(payer(), Operation::Change, now()).unwrap();
+    }
+    let limited = limits.operation(payer(), Operation::Change, now());
+    assert_eq!(limited.unwrap_err().wait, Duration::from_millis(25));
+    assert!(limits.request(payer(), now()).is_ok());
+    assert!(limits.request(payer(), now()).is_err());
 }
 
 #[test]
@@ -66,7 +172,7 @@ fn no_kind_of_calls_locks_out_another_and_no_caller_another() {
     let change = || limits.operation(payer(), Operation::Change, now());
     spend_on_new_leases(&limits);
     assert!(limits.request(payer(), now()).is_err());
-    for _ in 0..9 {
+    for _ in 0..79 {
         change().unwrap();
     }
     for _ in 0..10 {
@@ -74,10 +180,10 @@ fn no_kind_of_calls_locks_out_another_and_no_caller_another() {
     }
     assert!(view().is_err() && change().is_err());
     assert_eq!(limits.refused(Kind::Operator, Whose::Callers), 2);
-    assert!(limits.unverified(payer(), now()).is_ok());
+    assert!(limits.open(payer(), now()).is_ok());
 
     let other = Some(Payer::of_token("issuer", "batch"));
-    assert!(limits.decisions(other, 1, Asks::New, now()).is_ok());
+    assert!(decide(&limits, other, 1, Asks::New, now()).is_ok());
     assert!(limits.operation(other, Operation::View, now()).is_ok());
 }
 
@@ -92,19 +198,19 @@ fn loopback_has_a_limit_only_where_one_is_asked_for() {
     let off = Limits::new(CallerLimit::Off);
     assert_eq!(off.payer_at(peer("192.0.2.1")), None);
     for _ in 0..1_000 {
-        drop(off.decisions(payer(), 10_000, Asks::New, now()).unwrap());
+        decide(&off, payer(), 10_000, Asks::New, now()).unwrap();
     }
 }
 
 #[test]
 fn a_server_with_too_much_to_do_refuses_new_leases_of_everybody() {
     let limits = Limits::new(CallerLimit::Off);
-    let busy = limits.decisions(None, 100_000, Asks::Renewal, now());
-    let limited = limits.decisions(payer(), 1, Asks::New, now()).unwrap_err();
+    let busy = limits.begin(100_000, Asks::Renewal);
+    let limited = limits.begin(1, Asks::New).unwrap_err();
     assert_eq!(limited.whose, Whose::Servers);
-    assert!(limits.decisions(payer(), 1, Asks::Renewal, now()).is_ok());
+    assert!(limits.begin(1, Asks::Renewal).is_ok());
     drop(busy);
-    assert!(limits.decisions(payer(), 1, Asks::New, now()).is_ok());
+    assert!(limits.begin(1, Asks::New).is_ok());
 }
 
 #[test]
@@ -114,7 +220,7 @@ fn the_usual_limit_lets_a_fleet_with_one_token_renew_a_million_leases() {
     let mut now = now();
     let mut waited = Duration::ZERO;
     for _ in 0..1_000 {
-        while let Err(limited) = limits.decisions(payer(), 1_000, Asks::New, now) {
+        while let Err(limited) = decide(&limits, payer(), 1_000, Asks::New, now) {
             waited += limited.wait;
             now = now.after(limited.wait);
         }
@@ -123,6 +229,6 @@ fn the_usual_limit_lets_a_fleet_with_one_token_renew_a_million_leases() {
     // And every five seconds from then on.
     for _ in 0..20_000 {
         now = now.after(Duration::from_millis(5));
-        drop(limits.decisions(payer(), 1_000, Asks::New, now).unwrap());
+        decide(&limits, payer(), 1_000, Asks::New, now).unwrap();
     }
 }

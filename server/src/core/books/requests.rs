@@ -101,19 +101,19 @@ impl Core {
     pub fn release_client(&mut self, request: &ReleaseRequest, now: Moment) {
         let mut from = Some(0);
         while let Some(position) = from {
-            from = self.release_client_part(request, &|_| true, position, now);
+            let part = self.release_client_part(request, &|_| true, position, now);
+            from = part.next;
         }
     }
 
     /// The same for the next few leases, from position `from` on, which is 0 at first, and only on resources that `may` be given back.
-    /// Returns from where to go on; `None` when all are back.
     pub fn release_client_part(
         &mut self,
         request: &ReleaseRequest,
         may: &dyn Fn(&ResourceId) -> bool,
         from: usize,
         now: Moment,
-    ) -> Option<usize> {
+    ) -> Released {
         let holder = HolderId::Client(request.client_id.clone());
         let order = Order::of_client(request.seq);
         self.release_part(
@@ -130,19 +130,19 @@ impl Core {
     pub fn release_node(&mut self, request: &ServerReleaseRequest, now: Moment) {
         let mut from = Some(0);
         while let Some(position) = from {
-            from = self.release_node_part(request, &|_| true, position, now);
+            let part = self.release_node_part(request, &|_| true, position, now);
+            from = part.next;
         }
     }
 
     /// The same for the next few leases, from position `from` on, which is 0 at first, and only on resources that `may` be given back.
-    /// Returns from where to go on; `None` when all are back.
     pub fn release_node_part(
         &mut self,
         request: &ServerReleaseRequest,
         may: &dyn Fn(&ResourceId) -> bool,
         from: usize,
         now: Moment,
-    ) -> Option<usize> {
+    ) -> Released {
         let holder = HolderId::Node(request.node_id.clone());
         let order = Order::of_node(request.epoch, request.seq);
         self.release_part(
@@ -163,8 +163,10 @@ impl Core {
         order: Order,
         from: usize,
         now: Moment,
-    ) -> Option<usize> {
-        let holder = self.holders.find(holder)?;
+    ) -> Released {
+        let Some(holder) = self.holders.find(holder) else {
+            return Released::default();
+        };
         let (keys, next): (Vec<u32>, _) = if let Some(ids) = ids {
             let part = ids.iter().skip(from).take(MOST);
             let keys = part.filter_map(|id| self.keys.get(id).copied());
@@ -177,13 +179,14 @@ impl Core {
             let next = last.map(|last| (*last as usize).saturating_add(1));
             (keys, next)
         };
+        let looked_at = keys.len();
         for key in keys {
             if !self.live.get(key as usize).is_some_and(|it| may(&it.id)) {
                 continue;
             }
             self.release(holder, key, order, now);
         }
-        next
+        Released { looked_at, next }
     }
 
     /// How many resources of a request are decided in one part: fewer where each has to be sought among many templates.
@@ -191,6 +194,15 @@ impl Core {
         let templates = self.document.templates().len();
         (MOST * TEMPLATES / TEMPLATES.saturating_add(templates)).max(1)
     }
+}
+
+/// What has come of a part of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Released {
+    /// How many resources it has looked at.
+    pub looked_at: usize,
+    /// From where to go on; `None` when all are back.
+    pub next: Option<usize>,
 }
 
 fn whole(asked: usize, mut part: impl FnMut(usize) -> Vec<Granted>) -> Vec<Granted> {

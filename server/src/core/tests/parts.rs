@@ -84,15 +84,17 @@ fn many_leases_come_back_in_parts() {
             let views = world.resources("r/");
             views.iter().filter(|view| view.sum_has > 0.0).count()
         };
-        let (mut from, mut left) = (Some(0), MANY);
+        let (mut from, mut left, mut looked_at) = (Some(0), MANY, 0);
         while let Some(position) = from {
-            from = world
-                .core
-                .release_client_part(&release, &|_| true, position, world.now);
+            let core = &mut world.core;
+            let part = core.release_client_part(&release, &|_| true, position, world.now);
+            from = part.next;
+            looked_at += part.looked_at;
             let now_left = held(&world);
             assert!(left - now_left <= 64, "{left} {now_left}");
             left = now_left;
         }
+        assert_eq!(looked_at, MANY);
         // The other's lease stays.
         assert_eq!(left, 1);
     }

@@ -536,7 +536,7 @@ async fn the_metrics_and_the_probes_are_served_without_a_token_and_nothing_else_
     let (_, home) = asking();
     let auth = Arc::new(home.load().unwrap());
     let app = Arc::new(Arc::into_inner(app()).unwrap().asking(Some(auth)));
-    let router = super::super::metrics_alone(app);
+    let router = super::super::metrics_alone(app, false);
     let open = [paths::METRICS, paths::LIVEZ, paths::READYZ];
     for path in open {
         assert_eq!(get(&router, path).await.status, 200, "{path}");

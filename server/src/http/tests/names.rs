@@ -40,6 +40,19 @@ async fn who_reaches_a_loopback_server_by_a_foreign_name_gets_nothing_of_it() {
 }
 
 #[tokio::test]
+async fn the_metrics_alone_go_by_names_on_loopback_only() {
+    for (loopback, expected) in [(true, 421), (false, 200)] {
+        let router = super::super::metrics_alone(app(), loopback);
+        let foreign = [("host", "attacker.example:9090")];
+        let reply = call(&router, Method::GET, "/metrics", &foreign).await;
+        assert_eq!(reply.status, expected);
+        let ours = [("host", "127.0.0.1:9090")];
+        let reply = call(&router, Method::GET, "/metrics", &ours).await;
+        assert_eq!(reply.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn a_page_of_another_site_changes_nothing_and_reads_nothing() {
     let stored = Stored::new();
     let evil = ("origin", "http://attacker.example");

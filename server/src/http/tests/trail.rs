@@ -62,7 +62,7 @@ async fn the_name_that_a_caller_gives_its_request_comes_back_with_every_kind_of_
     let reply = named(&asking, lease(GOOD), "mine").await;
     assert_eq!((reply.status.as_u16(), reply.header(ID)), (401, "mine"));
 
-    let alone = super::super::metrics_alone(app);
+    let alone = super::super::metrics_alone(app, false);
     for (status, uri) in [(200, "/metrics"), (404, "/v1/status")] {
         let reply = named(&alone, asked_for(uri), "mine").await;
         assert_eq!((reply.status.as_u16(), reply.header(ID)), (status, "mine"));
