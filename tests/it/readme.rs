@@ -180,14 +180,14 @@ fn the_readme_pasted_line_by_line_brings_a_changed_limit_a_token_and_a_certifica
         let at = operators.iter().position(|it| it.contains(what));
         &*said[at.unwrap_or_else(|| panic!("no {what} in {operators:#?}"))]
     };
-    let before = said_to("curl -si --retry");
+    let before = said_to("q=1000;");
     assert!(
-        before.contains("\nratelimit-policy: \"api\";q=1000;"),
+        before.contains("ratelimit-policy: \"api\";q=1000;"),
         "{before}"
     );
     let view = said_to("/v1/resources/api");
     assert!(view.contains(r#""capacity":20.0"#), "{view}");
-    let after = said_to("until curl");
+    let after = said_to("q=20;");
     assert!(after.contains("ratelimit-policy: \"api\";q=20;"), "{after}");
     let load = said_to("for i in");
     assert!(load.contains("200 ") && load.contains("429 "), "{load}");
