@@ -26,6 +26,12 @@ impl Globs {
         Ok(Self(globs.into()))
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether one of them matches the whole text.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {

@@ -11,7 +11,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ResourcePage {
-    /// The resources of this page.
+    /// The resources of this page: none, maybe, although others follow.
     pub resources: Vec<ResourceView>,
     /// Send it as `cursor` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,8 @@ pub struct ResourceView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub free: Option<f64>,
-    /// The most that the share of one client is now: who wants less gets that. For FAIR_SHARE while more is wanted than there is.
+    /// The most that the share of one client is now: who wants less gets that. For FAIR_SHARE while more is wanted than there is. Where
+    /// shares come in whole steps, some get up to a step more, others up to a step less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub fill_level: Option<f64>,
@@ -135,7 +136,7 @@ pub struct HolderView {
     /// What it wants, of all priorities together.
     pub wants: Capacity,
     /// What it should have, by what all want now: of a capacity that is divided, its part; else what each holder may have at most, or
-    /// what it wants.
+    /// what it wants. In whole steps where leases come in such.
     pub share: Capacity,
     /// The lease last granted, while it lasts.
     pub has: Capacity,

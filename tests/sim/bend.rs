@@ -1,7 +1,7 @@
 //! Answers bent to what they would be without a rule.
 
 use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
-use doorman_server::core::{Core, Granted, Holding};
+use doorman_server::core::{Core, Granted, Holding, Look};
 
 use super::{Rule, terms::Terms};
 
@@ -22,7 +22,7 @@ pub(super) fn bend(
         }
         Some(Rule::Granting | Rule::Cuts) => {
             let id = &granted.resource_id;
-            let Ok(page) = core.holders(id, None, 100, &|_| true, now) else {
+            let Ok(page) = core.holders(id, &Look::all(100), None, now) else {
                 return;
             };
             let holders = page.holdings;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use doorman_config::{Bounds, Difference, Document, SafeCapacityRule, Template};
 use doorman_openapi::{DryRun, ResourceEffect, ResourceId, ResourceView};
 
-use crate::app::{App, BooksInDoubt};
+use crate::{
+    app::{App, BooksInDoubt},
+    core::Look,
+};
 
 /// The most lines of the document's own changes, and the most resources, that are listed.
 const MOST_LISTED: usize = 100;
@@ -53,8 +56,8 @@ pub(super) fn account(
     let mut passed: usize = 0;
     let mut after: Option<ResourceId> = None;
     loop {
-        let all = |_: &ResourceId| true;
-        let page = app.books(|core, now| core.resources("", after.as_ref(), PAGE, &all, now))?;
+        let page =
+            app.books(|core, now| core.resources("", &Look::all(PAGE), after.as_ref(), now))?;
         if passed >= MOST_PASSED && !page.resources.is_empty() {
             account.looked_at_all = false;
             return Ok(account);

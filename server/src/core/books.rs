@@ -3,6 +3,7 @@
 mod counts;
 mod handover;
 mod holders;
+mod look;
 mod reload;
 mod renewals;
 mod requests;
@@ -10,6 +11,7 @@ mod survey;
 mod views;
 
 pub use holders::{HolderPage, Place, Unlisted};
+pub use look::Look;
 pub use renewals::Renews;
 pub use requests::Released;
 pub use survey::Survey;

@@ -55,7 +55,9 @@ pub(super) fn reaches(amount: f64, goal: f64) -> bool {
 /// The lease held, for as long as it lasts: what a late, doubled or early request is answered.
 pub(super) fn restate(entry: &Entry, terms: &Terms, now: Moment) -> Decision {
     let lease = entry.booking.lease(now);
-    let reason = entry.decided.map_or(Reason::Pending, |(_, reason)| reason);
+    let reason = entry
+        .decided
+        .map_or(Reason::Pending, |decided| decided.reason);
     let refresh_interval = terms.refresh_interval(reason == Reason::Pending);
     Decision {
         capacity: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),

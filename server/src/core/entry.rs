@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use doorman_openapi::{Band, Capacity, ClientCount, Moment, Reason};
+use doorman_openapi::{Band, Capacity, ClientCount, Moment, Reason, Seconds};
 use smallvec::SmallVec;
 
 use super::{
@@ -31,6 +31,33 @@ pub(super) enum Baseline {
     Said,
 }
 
+/// What came of the last time that the algorithm ran for a holder.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Decided {
+    /// When that was.
+    pub(super) at: Moment,
+    /// Why it gave what it gave.
+    pub(super) reason: Reason,
+    /// How many seconds later the holder should have come back, by what it was last told: other terms may be in force meanwhile. It is
+    /// for people only, and half the bytes of a length do.
+    due_after: f32,
+}
+
+impl Decided {
+    pub(super) fn new(at: Moment, reason: Reason, due: Moment) -> Self {
+        Self {
+            at,
+            reason,
+            due_after: due.seconds_since(at) as f32,
+        }
+    }
+
+    /// When the holder should have come back at the latest.
+    pub(super) fn due(&self) -> Moment {
+        self.at.after_seconds(f64::from(self.due_after))
+    }
+}
+
 /// What the books keep of one holder of one resource.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -42,8 +69,7 @@ pub(super) struct Entry {
     pub(super) order: Order,
     pub(super) outstanding: Capacity,
     pub(super) used: Option<Capacity>,
-    /// When the algorithm last ran for it, and why it gave what it gave.
-    pub(super) decided: Option<(Moment, Reason)>,
+    pub(super) decided: Option<Decided>,
     /// When it rings for this entry; any other alarm is an old one.
     pub(super) alarm: Moment,
     /// A released entry keeps its order until then, so that a late request does not bring the lease back.
@@ -65,6 +91,14 @@ impl Entry {
             alarm: Moment::NEVER,
             released_until: Moment::ORIGIN,
             bands: SmallVec::new(),
+        }
+    }
+
+    /// The holder is told to come back after this interval.
+    pub(super) fn told(&mut self, refresh_interval: Seconds, now: Moment) {
+        if let Some(decided) = &mut self.decided {
+            let due = now.after_seconds(refresh_interval.get());
+            *decided = Decided::new(decided.at, decided.reason, due);
         }
     }
 

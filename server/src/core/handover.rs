@@ -78,6 +78,9 @@ pub struct DecisionRecord {
     pub ago: u64,
     /// Why so much.
     pub reason: Reason,
+    /// How many nanoseconds later the holder should have come back, by what it was last told; 0 when it was not written.
+    #[serde(default)]
+    pub due_after: u64,
 }
 
 /// What a server that stops while it learns still has to learn.

@@ -11,14 +11,21 @@ pub(super) struct Stand {
     pub(super) share: f64,
     /// The lease last granted, while it lasts.
     pub(super) has: f64,
+    /// What it said that it cannot give back at once.
+    pub(super) outstanding: f64,
+    /// The most that it may be using now.
+    pub(super) booked: f64,
     /// The most that it could have beside the others.
     pub(super) room: f64,
 }
 
 impl Stand {
-    /// What it would be granted if it came back now and said that it has what it was granted.
+    /// What it would be granted if it came back now and said that it has what it was granted, and as much outstanding as before: that
+    /// counts as held, as far as the books know of it.
     pub(super) fn within_reach(&self, rule: &Rule) -> f64 {
-        rule.round_down(self.share.min(self.has.max(self.room)).max(0.0))
+        let outstanding = self.outstanding.min(self.booked.max(self.room));
+        let held = self.has.max(outstanding);
+        rule.round_down(self.share.min(held.max(self.room)).max(0.0))
     }
 
     /// What keeps it from having what it wants, on these terms.

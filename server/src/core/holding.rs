@@ -19,6 +19,8 @@ pub struct Holding {
     pub wants: f64,
     /// What it should have, by what all want now.
     pub share: f64,
+    /// The same if shares came in any size; absent where they do.
+    pub exact_share: Option<f64>,
     /// The lease last granted, while it lasts.
     pub has: f64,
     /// What it would be granted if it came back now.
@@ -35,7 +37,7 @@ pub struct Holding {
     pub used: Option<Capacity>,
     /// When a request of it was last decided, in seconds before now.
     pub refreshed_ago: Option<f64>,
-    /// In how many seconds it should have come back at the latest; negative when it has not.
+    /// In how many seconds it should have come back at the latest, by what it was last told; negative when it has not.
     pub due_in: Option<f64>,
     /// Until when the books keep the lease last granted.
     pub lease_end: Option<Moment>,

@@ -35,7 +35,7 @@ mod terms;
 mod undivided;
 mod why;
 
-pub use books::{Core, HolderPage, Place, Released, Renews, ResourcePart, Survey, Unlisted};
+pub use books::{Core, HolderPage, Look, Place, Released, Renews, ResourcePart, Survey, Unlisted};
 pub use granted::Granted;
 pub use handover::{
     DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord, UndividedRecord,

@@ -13,7 +13,7 @@ use super::{
     decision::{Decision, TOLERANCE, grant, is_over, keep, reaches, restate, state_to_new_master},
     demands::Demands,
     entries::Entries,
-    entry::{Baseline, Entry},
+    entry::{Baseline, Decided, Entry},
     order::Order,
     sums::Sums,
     terms::Terms,
@@ -170,10 +170,12 @@ impl Resource {
             None => (entries.add(holder, ask.order), true),
         };
         if !is_new && !ask.order.follows(entry.order) {
-            return match ask.has {
+            let stated = match ask.has {
                 Has::Amount(_) => restate(entry, terms, now),
                 Has::Unknown => state_to_new_master(entry, terms, learning, now),
             };
+            entry.told(stated.refresh_interval, now);
+            return stated;
         }
         entry.order = ask.order.after(entry.order);
         entry.released_until = Moment::ORIGIN;
@@ -227,8 +229,8 @@ impl Resource {
         // Who is told that more is to come is not early when it comes for it. While learning, the lease that a late request brought
         // into the books is not one that its holder has because it asks again: it has what it says.
         let early = !learning
-            && entry.decided.is_some_and(|(decided, reason)| {
-                reason != Reason::Pending && now < terms.early_until(decided)
+            && entry.decided.is_some_and(|decided| {
+                decided.reason != Reason::Pending && now < terms.early_until(decided.at)
             });
         if ask.has == Has::Unknown && (learning || before > 0.0) {
             if entry.booking.next_end(now).is_none() {
@@ -238,18 +240,19 @@ impl Resource {
             }
             booked.set(entry.slot, entry.booking.at(now));
             wake(entry, holder, ends, now);
-            return Decision {
-                outlived,
-                ..state_to_new_master(entry, terms, learning, now)
-            };
+            let stated = state_to_new_master(entry, terms, learning, now);
+            entry.told(stated.refresh_interval, now);
+            return Decision { outlived, ..stated };
         }
         if early {
             booked.set(entry.slot, entry.booking.at(now));
             wake(entry, holder, ends, now);
+            let stated = restate(entry, terms, now);
+            entry.told(stated.refresh_interval, now);
             return Decision {
                 claimed_too_much,
                 outlived,
-                ..restate(entry, terms, now)
+                ..stated
             };
         }
 
@@ -278,7 +281,9 @@ impl Resource {
                 room,
             )
         };
-        entry.decided = Some((now, reason));
+        let refresh_interval = terms.refresh_interval(reason == Reason::Pending);
+        let due = now.after_seconds(refresh_interval.get());
+        entry.decided = Some(Decided::new(now, reason, due));
         let lease = Hold::lease(capacity, terms.lease_length(), now);
         entry.booking.granted(lease);
         booked.set(entry.slot, entry.booking.at(now));
@@ -286,7 +291,7 @@ impl Resource {
         Decision {
             capacity: Capacity::saturating(capacity),
             lease_length: Seconds::saturating(terms.lease_length()),
-            refresh_interval: terms.refresh_interval(reason == Reason::Pending),
+            refresh_interval,
             reason,
             booked_until: lease.end,
             claimed_too_much,

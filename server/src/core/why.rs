@@ -7,6 +7,9 @@ use doorman_openapi::{
 use super::{decision::reaches, holding::Holding};
 use crate::rounded::rounded;
 
+/// What comes sooner, in seconds, would be written as 0 s.
+const SOON: f64 = 0.001;
+
 /// The sentence on one holder of a resource.
 pub(super) fn why(resource: &ResourceView, holding: &Holding) -> String {
     let mut why = match holding.held_back_by {
@@ -72,6 +75,14 @@ fn content(holding: &Holding) -> String {
 
 fn share(resource: &ResourceView, holding: &Holding) -> String {
     let share = rounded(holding.share);
+    // Its part would do, but is no whole number of steps.
+    if holding
+        .exact_share
+        .is_some_and(|exact| reaches(exact, holding.wants))
+    {
+        return format!("its share is {share}, in whole steps");
+    }
+    let steps = holding.exact_share.map_or("", |_| " (in whole steps)");
     let wanted = || {
         format!(
             "{} are wanted of {}",
@@ -81,21 +92,21 @@ fn share(resource: &ResourceView, holding: &Holding) -> String {
     };
     match (resource.algorithm, resource.fill_level) {
         (AlgorithmKind::FairShare, Some(level)) => format!(
-            "its share is {share}: {}, so that no client gets more than {}",
+            "its share is {share}: {}, so that no client gets more than {}{steps}",
             wanted(),
             rounded(level)
         ),
         (AlgorithmKind::ProportionalShare, _) => format!(
             "its share is {share}: {}, of which each client may have an equal part, and what some leave of theirs goes to those who \
-             want more",
+             want more{steps}",
             wanted()
         ),
         (AlgorithmKind::Static | AlgorithmKind::Suppression | AlgorithmKind::SharedBucket, _) => {
-            format!("each holder gets {} at most", capacity(resource))
+            format!("each holder gets {} at most{steps}", capacity(resource))
         }
-        // All fits but for the whole steps that shares come in.
+        // Where all fits each has what it wants, but for a rounding.
         (AlgorithmKind::FairShare | AlgorithmKind::NoAlgorithm, _) => {
-            format!("its share is {share}, in whole steps")
+            format!("its share is {share}{steps}")
         }
     }
 }
@@ -103,9 +114,9 @@ fn share(resource: &ResourceView, holding: &Holding) -> String {
 fn learning(resource: &ResourceView, holding: &Holding) -> String {
     let left = rounded(resource.learning_ends_in.map_or(0.0, Seconds::get));
     let meanwhile = if holding.has > 0.0 {
-        "until then it keeps what it said it has"
+        "until then it keeps at most what it said it has or has outstanding"
     } else {
-        "until then who said that it has nothing gets nothing"
+        "newcomers get nothing until then"
     };
     format!("the server learns for {left} s what its predecessor leased: {meanwhile}")
 }
@@ -113,12 +124,13 @@ fn learning(resource: &ResourceView, holding: &Holding) -> String {
 fn not_refreshed(holding: &Holding) -> String {
     let reach = rounded(holding.within_reach);
     let since = if holding.lease_end.is_some() {
-        "its share, or what is free, has grown since it was last here"
+        "its share, or what is free, has grown since a request of it was last decided"
     } else {
         "its lease has ended"
     };
     let due = match holding.due_in {
-        Some(due) if due >= 0.0 => format!(", in {} s at most", rounded(due)),
+        Some(due) if due >= SOON => format!(", in {} s at most", rounded(due)),
+        Some(due) if due >= 0.0 => ", any moment".to_owned(),
         _ => String::new(),
     };
     format!("{since}: it is granted {reach} when it comes back{due}")

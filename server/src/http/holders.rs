@@ -13,10 +13,11 @@ use super::{
     cursor,
     extract::Named,
     failures::{NotFound, OfAQuery, Unavailable},
+    page::{PART, PARTS, Page},
     permit,
     query::{self, Query, bad},
     refusal::Refusal,
-    reply::Fresh,
+    reply::Written,
     resources::not_live,
     shapes::Limit,
 };
@@ -24,14 +25,8 @@ use crate::{
     app::{App, BooksInDoubt},
     auth::Caller,
     clock,
-    core::{Core, HolderPage, Place, Unlisted},
+    core::{Core, HolderPage, Look, Place, Unlisted},
 };
-
-/// How many holders are looked at each time the books are taken.
-const PART: usize = 64;
-
-/// How often they are taken for one page: a token may be bound to few of very many clients.
-const PARTS: usize = 64;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(list_leases))
@@ -44,8 +39,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 ///
 /// A page with a `next_cursor` may hold fewer than `limit`, or none, where many holders have gone, or a token is bound to few of very many:
 /// the list ends where there is no `next_cursor`. Who holds the resource from the first page to the last is in one of them, and in no two,
-/// whoever comes and goes meanwhile. A cursor ends with the server's start, and with the resource, once nobody holds it: 400, and the list
-/// has to be begun again.
+/// whoever comes and goes meanwhile. A cursor ends with the server's start, and with the resource, once nobody holds it: then there
+/// is no list (404), and when somebody holds it again, or the server has started anew, the list has to be begun again (400).
 ///
 /// The example answers after that of `lease_capacity` has been sent.
 #[utoipa::path(
@@ -91,7 +86,7 @@ async fn list_leases(
     caller: Caller,
     Named(id): Named,
     uri: Uri,
-) -> Result<Fresh<LeasePage>, Refusal> {
+) -> Result<Written, Refusal> {
     permit::resource(&id, caller.bounds())?;
     let known = ["client_id", "limit", "cursor"];
     let [client_id, limit, cursor] = Query::read(&uri, known)?.into_values();
@@ -107,15 +102,17 @@ async fn list_leases(
         return one(&app, &id, &name);
     }
 
-    let may = |name: &str| caller.bounds().allow_client(name);
-    let mut leases = Vec::new();
+    let mut page = Page::new("leases");
     let mut next = from;
     for part in 0..PARTS {
-        let left = limit.saturating_sub(leases.len()).min(PART);
-        let listed = look(&app, |core, now| core.holders(&id, next, left, &may, now))?;
+        let one_look = Look {
+            limit: limit.saturating_sub(page.len()).min(PART),
+            within: caller.bounds().clients.as_ref(),
+        };
+        let listed = look(&app, |core, now| core.holders(&id, &one_look, next, now))?;
         match listed {
-            Ok((mut some, after)) => {
-                leases.append(&mut some);
+            Ok((some, after)) => {
+                some.iter().for_each(|lease| page.push(lease));
                 next = after;
             }
             // It has gone, and who was there with it; who has come since was not there from the first page on.
@@ -127,27 +124,24 @@ async fn list_leases(
                 )));
             }
         }
-        if next.is_none() || leases.len() >= limit {
+        if next.is_none() || page.len() >= limit {
             break;
         }
         tokio::task::yield_now().await;
     }
-    Ok(Fresh::new(LeasePage {
-        leases,
-        next_cursor: next.map(|place| cursor::at_lease(app.seal(), &id, place)),
-    }))
+    let next_cursor = next.map(|place| cursor::at_lease(app.seal(), &id, place));
+    Ok(page.end(next_cursor.as_deref()))
 }
 
 /// The holder of one name; none when it neither holds the resource nor waits for it.
-fn one(app: &App, id: &ResourceId, name: &str) -> Result<Fresh<LeasePage>, Refusal> {
+fn one(app: &App, id: &ResourceId, name: &str) -> Result<Written, Refusal> {
     let name =
         ClientId::new(name).map_err(|error| bad(format!("`client_id` in the query {error}")))?;
     let (leases, _) =
         look(app, |core, now| core.holders_named(id, &name, now))?.map_err(|_| not_live(id))?;
-    Ok(Fresh::new(LeasePage {
-        leases,
-        next_cursor: None,
-    }))
+    let mut page = Page::new("leases");
+    leases.iter().for_each(|lease| page.push(lease));
+    Ok(page.end(None))
 }
 
 type Listed = (Vec<HolderView>, Option<Place>);

@@ -29,6 +29,7 @@ mod links;
 mod media;
 mod metrics;
 mod names;
+mod page;
 mod permit;
 mod probes;
 mod query;

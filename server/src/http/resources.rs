@@ -13,16 +13,14 @@ use super::{
     cursor,
     extract::{Named, NoQuery},
     failures::{NotFound, OfAQuery, Unavailable},
+    page::{PART, PARTS, Page},
     permit,
     query::{self, Query},
     refusal::Refusal,
-    reply::Fresh,
+    reply::{Fresh, Written},
     shapes::Limit,
 };
-use crate::{app::App, auth::Caller};
-
-/// How many resources are looked at each time the books are taken.
-const PART: usize = 64;
+use crate::{app::App, auth::Caller, core::Look};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -33,6 +31,9 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 /// List the live resources
 ///
 /// By identifier, byte by byte; of a token that is bound to some resources, those.
+///
+/// A page with a `next_cursor` may hold fewer than `limit`, or none, where a token is bound to few of very many: the list ends where there is
+/// no `next_cursor`. A cursor outlives the resources of its page, and the server's start but on such a page.
 #[utoipa::path(
     get,
     path = paths::RESOURCES,
@@ -73,39 +74,50 @@ async fn list_resources(
     State(app): State<Arc<App>>,
     caller: Caller,
     uri: Uri,
-) -> Result<Fresh<ResourcePage>, Refusal> {
+) -> Result<Written, Refusal> {
     let [prefix, limit, cursor] = Query::read(&uri, ["prefix", "limit", "cursor"])?.into_values();
     let prefix = prefix.unwrap_or_default();
     let limit = query::limit(limit.as_deref())?;
-    let mut after = cursor::read_resource(cursor.as_deref(), &prefix)?;
+    let mut after = cursor::read_resource(app.seal(), cursor.as_deref(), &prefix)?;
 
     // One more than the page holds tells whether there is another page. Whose token is bound to some resources is told of no others,
-    // not even by a cursor: so the books are gone through until the page is full. They are so a part at a time, for those who lease.
-    let most = limit.saturating_add(1);
-    let may = |id: &ResourceId| caller.bounds().allow_resource(id.as_str());
-    let mut resources = Vec::new();
-    loop {
-        let left = most.saturating_sub(resources.len());
-        let mut part = app.books(|core, now| {
-            core.resources(&prefix, after.as_ref(), left.min(PART), &may, now)
-        })?;
-        resources.append(&mut part.resources);
-        after = part.next;
-        if after.is_none() || resources.len() >= most {
+    // not even by a cursor: so the books are gone through until the page is full, a part at a time, for those who lease.
+    let within = caller.bounds().resources.as_ref();
+    let mut page = Page::new("resources");
+    let mut last = None;
+    let mut more = false;
+    for part in 0..PARTS {
+        if part > 0 {
+            tokio::task::yield_now().await;
+        }
+        let left = limit.saturating_sub(page.len());
+        let look = Look {
+            limit: left.saturating_add(1).min(PART),
+            within,
+        };
+        let found = app.books(|core, now| core.resources(&prefix, &look, after.as_ref(), now))?;
+        more = found.resources.len() > left;
+        after = found.next;
+        for resource in found.resources.into_iter().take(left) {
+            page.push(&resource);
+            last = Some(resource.resource_id);
+        }
+        if more || after.is_none() {
             break;
         }
-        tokio::task::yield_now().await;
     }
-    let more = resources.len() > limit;
-    resources.truncate(limit);
-    let next_cursor = resources
-        .last()
-        .filter(|_| more)
-        .map(|last| cursor::after_resource(&last.resource_id));
-    Ok(Fresh::new(ResourcePage {
-        resources,
-        next_cursor,
-    }))
+    let next_cursor = if more {
+        last.as_ref().map(cursor::after_resource)
+    } else {
+        // So many may not be seen that the others are left for the next page.
+        after.map(
+            |passed| match caller.bounds().allow_resource(passed.as_str()) {
+                true => cursor::after_resource(&passed),
+                false => cursor::after_hidden_resource(app.seal(), &passed, &prefix),
+            },
+        )
+    };
+    Ok(page.end(next_cursor.as_deref()))
 }
 
 /// Look at a live resource

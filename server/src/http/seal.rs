@@ -1,76 +1,70 @@
-//! Hides places of lists from those who are given them in cursors: a bare position would tell a tenant how many others there are, and an
-//! invented one would lead anywhere.
+//! Hides places of lists from those who are given them in cursors: a bare position would tell a tenant how many others there are, the name
+//! of a resource whose it is, and an invented place would lead anywhere.
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::core::Place;
-
-/// How many bytes a sealed place has: a number that is used once, the place, and what proves that it was sealed here.
-const BYTES: usize = 8 + 12 + 8;
+/// A number that is used once.
+const ONCE: usize = 8;
 
 /// The key of this start; what was sealed by another one cannot be opened.
 ///
-/// It hashes by SipHash with a random key, which is a pseudo-random function (Aumasson and Bernstein, "SipHash", 2012): one value of it
-/// masks, another proves. That is enough for what lasts as long as a page is read.
+/// It hashes by SipHash with a random key, which is a pseudo-random function (Aumasson and Bernstein, "SipHash", 2012): values of it
+/// mask, one proves. That is enough for what lasts as long as a page is read.
 #[derive(Debug, Default)]
 pub(crate) struct Seal(RandomState);
 
-/// What a hash is for.
-#[derive(Hash)]
-enum Use {
-    Life,
-    Slot,
-    Proof(Mask),
+/// The list that a place is in.
+#[derive(Debug, Clone, Copy, Hash)]
+pub(super) enum List<'a> {
+    /// The resources whose identifiers begin so.
+    Resources(&'a str),
+    /// The leases of a resource.
+    Leases(&'a str),
 }
 
-/// A place that is hidden.
-#[derive(Debug, Clone, Copy, Hash)]
-struct Mask {
-    life: u64,
-    slot: u32,
+/// What a hash is for.
+#[derive(Hash)]
+enum Use<'a> {
+    /// To hide the eight bytes of this number.
+    Mask(usize),
+    Proof(&'a [u8]),
 }
 
 impl Seal {
     /// Seals a place of this list; no two seals of one place are alike.
-    pub(super) fn close(&self, list: &str, place: Place) -> [u8; BYTES] {
-        let once = fastrand::u64(..);
-        let mask = self.mask(list, once, place.life, place.slot);
-        let proof = self.0.hash_one((Use::Proof(mask), once, list));
-        let mut bytes = [0; BYTES];
-        let parts = [
-            &once.to_be_bytes()[..],
-            &mask.life.to_be_bytes(),
-            &mask.slot.to_be_bytes(),
-            &proof.to_be_bytes(),
-        ];
-        for (byte, part) in bytes.iter_mut().zip(parts.into_iter().flatten()) {
-            *byte = *part;
-        }
-        bytes
+    pub(super) fn close(&self, list: List<'_>, place: &[u8]) -> Vec<u8> {
+        let once = fastrand::u64(..).to_be_bytes();
+        let mut sealed = once.to_vec();
+        sealed.extend(self.mask(list, once, place));
+        let proof = self.proof(list, once, sealed.get(ONCE..).unwrap_or_default());
+        sealed.extend_from_slice(&proof);
+        sealed
     }
 
     /// The place, if it was sealed here and for this list.
-    pub(super) fn open(&self, list: &str, bytes: &[u8]) -> Option<Place> {
-        let (once, rest) = bytes.split_first_chunk()?;
-        let (life, rest) = rest.split_first_chunk()?;
-        let (slot, proof) = rest.split_first_chunk()?;
-        let once = u64::from_be_bytes(*once);
-        let mask = Mask {
-            life: u64::from_be_bytes(*life),
-            slot: u32::from_be_bytes(*slot),
-        };
-        let expected = self.0.hash_one((Use::Proof(mask), once, list));
-        (proof == expected.to_be_bytes()).then(|| {
-            let Mask { life, slot } = self.mask(list, once, mask.life, mask.slot);
-            Place { life, slot }
-        })
+    pub(super) fn open(&self, list: List<'_>, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (once, rest) = sealed.split_first_chunk::<ONCE>()?;
+        let (hidden, proof) = rest.split_last_chunk()?;
+        (*proof == self.proof(list, *once, hidden)).then(|| self.mask(list, *once, hidden))
+    }
+
+    fn proof(&self, list: List<'_>, once: [u8; ONCE], hidden: &[u8]) -> [u8; 8] {
+        self.0
+            .hash_one((Use::Proof(hidden), once, list))
+            .to_be_bytes()
     }
 
     /// Hides, and shows again what it has hidden.
-    fn mask(&self, list: &str, once: u64, life: u64, slot: u32) -> Mask {
-        let life = life ^ self.0.hash_one((Use::Life, once, list));
-        let slot = slot ^ self.0.hash_one((Use::Slot, once, list)) as u32;
-        Mask { life, slot }
+    fn mask(&self, list: List<'_>, once: [u8; ONCE], bytes: &[u8]) -> Vec<u8> {
+        let masks = (0..).flat_map(|number| {
+            let mask = self.0.hash_one((Use::Mask(number), once, list));
+            mask.to_be_bytes()
+        });
+        bytes
+            .iter()
+            .zip(masks)
+            .map(|(byte, mask)| byte ^ mask)
+            .collect()
     }
 }
 
@@ -83,18 +77,29 @@ mod tests {
     proptest! {
         #[test]
         fn opens_what_it_closed_and_nothing_else(
-            life in any::<u64>(), slot in any::<u32>(), flip in 0..BYTES, bit in 0u32..8
+            place in prop::collection::vec(any::<u8>(), 0..300), flip in any::<prop::sample::Index>(), bit in 0u32..8
         ) {
             let seal = Seal::default();
-            let place = Place { life, slot };
-            let mut sealed = seal.close("db", place);
-            prop_assert_eq!(seal.open("db", &sealed), Some(place));
-            prop_assert_eq!(seal.open("db2", &sealed), None);
-            prop_assert_eq!(Seal::default().open("db", &sealed), None);
-            prop_assert_ne!(seal.close("db", place), sealed);
-            sealed[flip] ^= 1u8 << bit;
-            prop_assert_eq!(seal.open("db", &sealed), None);
-            prop_assert_eq!(seal.open("db", &sealed[1..]), None);
+            let list = List::Leases("db");
+            let mut sealed = seal.close(list, &place);
+            prop_assert_eq!(seal.open(list, &sealed), Some(place.clone()));
+            prop_assert_eq!(seal.open(List::Leases("db2"), &sealed), None);
+            prop_assert_eq!(seal.open(List::Resources("db"), &sealed), None);
+            prop_assert_eq!(Seal::default().open(list, &sealed), None);
+            prop_assert_ne!(&seal.close(list, &place), &sealed);
+            sealed[flip.index(place.len() + 16)] ^= 1u8 << bit;
+            prop_assert_eq!(seal.open(list, &sealed), None);
+            prop_assert_eq!(seal.open(list, &sealed[1..]), None);
+        }
+    }
+
+    #[test]
+    fn no_part_of_a_place_is_left_as_it_was() {
+        let place = [0; 256];
+        let sealed = Seal::default().close(List::Resources(""), &place);
+        for part in sealed.chunks_exact(8) {
+            assert_ne!(part, &[0; 8]);
+            assert_eq!(sealed.chunks_exact(8).filter(|it| *it == part).count(), 1);
         }
     }
 }

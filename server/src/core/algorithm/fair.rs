@@ -10,6 +10,9 @@ use super::{
 
 pub(super) fn divide(capacity: f64, demands: &Demands) -> Division {
     let level = demands.water_level(capacity);
+    if level.is_infinite() {
+        return Division::content(0.0);
+    }
     Division {
         threshold: level,
         below: Line::AS_WANTED,

@@ -42,9 +42,12 @@ impl Rule {
     ) -> f64 {
         let wants = || own.clone().map(|placed| placed.demand().wants).sum::<f64>();
         let division = match self.kind {
-            AlgorithmKind::NoAlgorithm => return wants(),
-            AlgorithmKind::Static => return wants().min(self.capacity),
-            AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => return self.capacity,
+            // No more than whole steps is ever granted: a share that promised more would be waited for in vain.
+            AlgorithmKind::NoAlgorithm => return self.round_down(wants()),
+            AlgorithmKind::Static => return self.round_down(wants().min(self.capacity)),
+            AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => {
+                return self.round_down(self.capacity);
+            }
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare if self.fits(demands) => {
                 Division::content(self.surplus_per_weight(demands))
             }
@@ -61,10 +64,25 @@ impl Rule {
         .sum()
     }
 
+    /// What the share would be if it did not come in whole steps; `None` when it does not.
+    pub(super) fn exact_share(
+        &self,
+        demands: &Demands,
+        own: impl Iterator<Item = Placed> + Clone,
+    ) -> Option<f64> {
+        let of_any_size = Self {
+            granularity: 0.0,
+            ..*self
+        };
+        (self.granularity > 0.0).then(|| of_any_size.share(demands, own))
+    }
+
     /// How much one client gets at most, by FAIR_SHARE while not all get what they want.
     pub(super) fn fill_level(&self, demands: &Demands) -> Option<f64> {
         let is_filled = self.kind == AlgorithmKind::FairShare && !self.fits(demands);
-        is_filled.then(|| demands.water_level(self.capacity))
+        let level = is_filled.then(|| demands.water_level(self.capacity));
+        // Sums that differ by a rounding may say that it does not fit, and then that it does.
+        level.filter(|level| level.is_finite())
     }
 
     /// As much of an amount as there are whole steps in it.

@@ -72,6 +72,37 @@ fn gives_everyone_what_they_want_while_it_fits() {
     }
 }
 
+/// The sum of all in the order of a tree and the sum of those satisfied one after the other may differ by a rounding.
+#[test]
+fn a_demand_beyond_the_capacity_by_a_rounding_is_as_good_as_none() {
+    let mut met = 0;
+    for count in 1..400u32 {
+        let mut tree = Demands::default();
+        let demand = |number: u32| Demand {
+            wants: 0.1 + f64::from(number) * 0.01,
+            weight: 1.0,
+        };
+        let placed: Vec<_> = (0..count)
+            .map(|number| tree.insert(demand(number)))
+            .collect();
+        let rule = Rule {
+            kind: AlgorithmKind::FairShare,
+            capacity: tree.total().wants.next_down(),
+            surplus: 0.0,
+            granularity: 1.0,
+        };
+        met += u32::from(tree.water_level(rule.capacity).is_infinite());
+        let level = rule.fill_level(&tree);
+        assert!(level.is_none_or(f64::is_finite), "{count}: {level:?}");
+        for placed in placed {
+            let share = rule.share(&tree, std::iter::once(placed));
+            let wants = placed.demand().wants;
+            assert!((share - wants).abs() < 1.0 + 1e-6, "{count}: {share}");
+        }
+    }
+    assert!(met > 0, "the sums never differ");
+}
+
 /// The textbook procedure: satisfy whoever wants less than an equal part of what is left, and begin again.
 fn fill_round_by_round(capacity: f64, demands: &[Demand]) -> Vec<f64> {
     let mut shares = vec![None; demands.len()];

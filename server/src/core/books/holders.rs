@@ -2,11 +2,8 @@
 
 use doorman_openapi::{ClientId, Moment, NodeId, ResourceId, ResourceView};
 
-use super::{Core, Feedback, HolderId, HolderKey, Live};
+use super::{Core, Feedback, HolderId, HolderKey, Live, Look};
 use crate::core::{Holding, entry::Entry, resource::Standpoint};
-
-/// How many places of the books one page looks at: most of them may be empty, after many holders have gone.
-const PLACES_A_PAGE: usize = 1024;
 
 /// A place in the list of a resource's holders. They keep theirs while they stay; it means nothing for another resource, nor for one of
 /// the same name that was forgotten meanwhile, nor in the books of another start.
@@ -39,18 +36,16 @@ pub enum Unlisted {
 }
 
 impl Core {
-    /// The holders of a live resource that `may` be seen, in an order that does not change while they stay, from a place on. A page
-    /// looks at a bounded number of places, so that nobody waits long for the books: where many holders have gone, or may not be seen,
-    /// it may hold few, or none, although others follow.
+    /// The holders of a live resource, in an order that does not change while they stay, from a place on: as many as one look finds.
+    /// Where many holders have gone, or may not be seen, these may be few, or none, although others follow.
     ///
     /// # Errors
     /// [`Unlisted`] when there is no such list.
     pub fn holders(
         &self,
         id: &ResourceId,
+        look: &Look<'_>,
         from: Option<Place>,
-        limit: usize,
-        may: &dyn Fn(&str) -> bool,
         now: Moment,
     ) -> Result<HolderPage, Unlisted> {
         let (key, live) = self.find(id)?;
@@ -67,16 +62,17 @@ impl Core {
         let mut next = None;
         self.on_the_newest_terms(live, now, |on| {
             for (seen, (slot, entry)) in live.resource.slots_from(from).enumerate() {
-                if seen >= PLACES_A_PAGE {
+                if seen >= look.places() {
                     next = Some(place(slot));
                     break;
                 }
                 let holder = entry.and_then(|entry| Some((entry, self.holders.id(entry.holder)?)));
-                let Some((entry, holder)) = holder.filter(|(_, holder)| may(holder.as_str()))
+                let Some((entry, holder)) =
+                    holder.filter(|(_, holder)| look.finds(holder.as_str()))
                 else {
                     continue;
                 };
-                if holdings.len() >= limit {
+                if holdings.len() >= look.limit {
                     next = Some(place(slot));
                     break;
                 }

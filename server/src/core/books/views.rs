@@ -4,13 +4,10 @@ use std::ops::Bound;
 
 use doorman_openapi::{Moment, ResourceId, ResourceView, Seconds};
 
-use super::{Core, Live};
+use super::{Core, Live, Look};
 
 const SHARES_BELOW_ONE: &str = "an equal share comes to less than one request a refresh interval: SHARED_BUCKET or SUPPRESSION \
      hold so many clients to so small a rate better";
-
-/// How many resources are passed over in one part at most, because they may not be seen.
-const PASSED_A_PART: usize = 1024;
 
 /// Some live resources.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,15 +19,13 @@ pub struct ResourcePart {
 }
 
 impl Core {
-    /// Live resources whose identifier starts with `prefix`, in order, after `after`: `limit` at most, of those that `may` be seen. It
-    /// looks at a bounded number of them, so that nobody waits long for the books.
+    /// Live resources whose identifier starts with `prefix`, in order, after `after`: as many as one look finds.
     #[must_use]
     pub fn resources(
         &self,
         prefix: &str,
+        look: &Look<'_>,
         after: Option<&ResourceId>,
-        limit: usize,
-        may: &dyn Fn(&ResourceId) -> bool,
         now: Moment,
     ) -> ResourcePart {
         let from = match after {
@@ -38,19 +33,19 @@ impl Core {
             _ => Bound::Included(prefix),
         };
         // What has to be sought anew among many templates costs more.
-        let limit = limit.min(self.part());
+        let limit = look.limit.min(self.part());
         let mut resources = Vec::new();
         let mut last: Option<&ResourceId> = None;
         let range = self.by_id.range::<str, _>((from, Bound::Unbounded));
         let listed = range.take_while(|(id, _)| id.as_str().starts_with(prefix));
         for (seen, (id, key)) in listed.enumerate() {
-            if resources.len() >= limit || seen >= PASSED_A_PART {
+            if resources.len() >= limit || seen >= look.places() {
                 return ResourcePart {
                     resources,
                     next: last.cloned(),
                 };
             }
-            if may(id) {
+            if look.finds(id.as_str()) {
                 resources.extend(self.view(*key, now));
             }
             last = Some(id);
@@ -82,7 +77,7 @@ impl Core {
                 sum_wants: resource.sum_wants(),
                 free: resource.free(terms),
                 fill_level: resource.fill_level(terms),
-                // Whole numbers were added up, below what a float can tell apart.
+                // Whole numbers were added up: exact up to 2^53, above it nearly so.
                 clients: clients as u64,
                 in_learning_mode: learning.is_some(),
                 learning_ends_in: learning.map(Seconds::from),

@@ -5,6 +5,7 @@ use doorman_openapi::{Capacity, HolderKind, Moment};
 use super::{
     super::{
         booking::{Booking, Hold},
+        entry::Decided,
         handover::{DecisionRecord, HoldRecord, HolderRecord, UndividedRecord},
         order::Order,
     },
@@ -34,9 +35,10 @@ impl Resource {
                     .map(|hold| left_of(hold, now)),
                 outstanding: entry.outstanding,
                 used: entry.used,
-                decided: entry.decided.map(|(at, reason)| DecisionRecord {
-                    ago: nanos_between(at, now),
-                    reason,
+                decided: entry.decided.map(|decided| DecisionRecord {
+                    ago: nanos_between(decided.at, now),
+                    reason: decided.reason,
+                    due_after: nanos_between(decided.at, decided.due()),
                 }),
                 kept: nanos_between(now, entry.released_until),
             })
@@ -77,8 +79,8 @@ impl Resource {
         entry.outstanding = record.outstanding;
         entry.used = record.used;
         entry.decided = record.decided.map(|decided| {
-            let at = stopped.as_nanos().saturating_sub(decided.ago);
-            (Moment::from_nanos(at), decided.reason)
+            let at = Moment::from_nanos(stopped.as_nanos().saturating_sub(decided.ago));
+            Decided::new(at, decided.reason, later(at, decided.due_after))
         });
         if record.kept > 0 {
             entry.released_until = later(stopped, record.kept);

@@ -1,6 +1,6 @@
 //! What operators are shown of the holders of a resource, and of the resource as all of them share it.
 
-use doorman_openapi::{HolderKind, Moment, Reason, Seconds};
+use doorman_openapi::{HolderKind, Moment, Seconds};
 
 use super::{
     super::{
@@ -55,28 +55,28 @@ impl Resource {
             wants: bands.iter().map(|band| band.wants.get()).sum(),
             share: terms.rule().share(&self.demands, entry.demands()),
             has: lease.map_or(0.0, |lease| lease.amount),
+            outstanding: entry.outstanding.get(),
+            booked: entry.booking.at(now),
             room: terms.room_beside(others),
         };
-        let decided = entry.decided.map(|(at, reason)| {
-            let interval = terms.refresh_interval(reason == Reason::Pending);
-            // Who comes sooner than it may is not decided, and comes again an interval later.
-            let due = terms.early_until(at).after_seconds(interval.get());
-            (now.seconds_since(at), due)
-        });
         Holding {
             kind,
             id,
             wants: stand.wants,
             share: stand.share,
+            exact_share: terms.rule().exact_share(&self.demands, entry.demands()),
             has: stand.has,
             within_reach: stand.within_reach(terms.rule()),
-            booked: entry.booking.at(now),
+            booked: stand.booked,
             others,
             held_back_by: stand.held_back(terms, now < learning_until, feedback),
             outstanding: entry.outstanding,
             used: entry.used,
-            refreshed_ago: decided.map(|(ago, _)| ago),
-            due_in: decided.map(|(_, due)| due.seconds_since(now) - now.seconds_since(due)),
+            refreshed_ago: entry.decided.map(|decided| now.seconds_since(decided.at)),
+            due_in: entry.decided.map(|decided| {
+                let due = decided.due();
+                due.seconds_since(now) - now.seconds_since(due)
+            }),
             lease_end: lease.map(|lease| lease.end),
             expires_in: Seconds::from(entry.booking.last_end().since(now)),
             bands,

@@ -4,7 +4,7 @@ use doorman_openapi::{Balance, Probability};
 use proptest::prelude::*;
 
 use super::*;
-use crate::core::{LearningRecord, ResourceRecord};
+use crate::core::{LearningRecord, Look, ResourceRecord};
 
 const KINDS: [&str; 6] = [
     "NO_ALGORITHM",
@@ -201,4 +201,24 @@ fn a_holder_that_is_none_is_an_error() {
             .take_over(&record, old.now)
             .is_err()
     );
+}
+
+#[test]
+fn the_successor_knows_when_each_holder_was_told_to_come_back() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    world.ask("a", 10.0, None);
+    world.ask("b", 10.0, None);
+    world.core.reconfigure(parse(
+        "resources: [{identifier_glob: db, capacity: 100, \
+         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 9}}]",
+    ));
+    world.wait(4.0);
+    world.ask("a", 10.0, Some(10.0));
+    world.wait(8.0);
+    let successor = successor(&world, "FAIR_SHARE", world.now);
+    for world in [&world, &successor] {
+        let page = world.core.holders(&db(), &Look::all(10), None, world.now);
+        let due: Vec<_> = page.unwrap().holdings.iter().map(|it| it.due_in).collect();
+        assert_eq!(due, [Some(1.0), Some(-7.0)]);
+    }
 }

@@ -320,7 +320,7 @@ fn pages_of_resources_are_ordered_and_filtered_by_prefix() {
         let after = after.map(|id| ResourceId::new(id).unwrap());
         let part = world
             .core
-            .resources("t/", after.as_ref(), 2, &|_| true, world.now);
+            .resources("t/", &Look::all(2), after.as_ref(), world.now);
         part.resources
             .into_iter()
             .map(|view| view.resource_id.to_string())

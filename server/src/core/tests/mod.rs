@@ -25,7 +25,7 @@ use doorman_openapi::{
     ResourceRequest, ResourceView, Seq,
 };
 
-use super::{Core, Granted, Notice, Notices, Predecessor, Settings, Unmatched};
+use super::{Core, Granted, Look, Notice, Notices, Predecessor, Settings, Unmatched};
 
 pub(super) const SETTINGS: Settings = Settings {
     max_leases: 1_000_000,
@@ -101,7 +101,7 @@ impl World {
         loop {
             let part = self
                 .core
-                .resources(prefix, after.as_ref(), 1000, &|_| true, self.now);
+                .resources(prefix, &Look::all(1000), after.as_ref(), self.now);
             all.extend(part.resources);
             after = part.next;
             if after.is_none() {
@@ -112,7 +112,7 @@ impl World {
 
     /// The first holders of `db`, as operators see them; none when nobody holds it.
     pub(super) fn holders(&self) -> Vec<HolderView> {
-        let page = self.core.holders(&db(), None, 1000, &|_| true, self.now);
+        let page = self.core.holders(&db(), &Look::all(1000), None, self.now);
         let Ok(page) = page else { return Vec::new() };
         let resource = page.resource;
         let views = page.holdings.into_iter();

@@ -174,7 +174,7 @@ async fn a_server_that_learns_says_so_of_its_holders() {
     ask(&router, "b", json!({"wants": 50})).await;
     wait(1).await;
     check(&router, "a", "learning", "the server learns for 20 s").await;
-    check(&router, "b", "learning", "gets nothing").await;
+    check(&router, "b", "learning", "newcomers get nothing").await;
     let resource = get(&router, "/v1/resources/db").await.json();
     assert_eq!(resource["learning_ends_in"], 20.0);
 }

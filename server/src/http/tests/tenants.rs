@@ -4,6 +4,7 @@ mod document;
 
 use std::{future::poll_fn, ops::Range, pin::pin};
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use doorman_openapi::paths;
 use serde_json::json;
 
@@ -97,6 +98,41 @@ fn tenant_a() -> String {
     token(&json!({
         "sub": "a", "client_id": "a-*", "resources": ["a/*", "shared"], "services": "a-*", "max_priority": 1
     }))
+}
+
+#[tokio::test]
+async fn a_page_among_very_many_of_others_ends_and_its_cursor_names_none_of_them() {
+    let tenants = Tenants::new().await;
+    tenants.lease_of_b(0..2500).await;
+    // As many globs as a token may have: so many names cost the most.
+    let resources: Vec<_> = (0..63)
+        .map(|number| format!("x/{number}"))
+        .chain(["shared".to_owned()])
+        .collect();
+    let bound = token(&json!({"sub": "c", "resources": resources}));
+    let (mut lengths, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let uri = format!("/v1/resources?cursor={cursor}");
+        let page = tenants.get(&bound, &uri).await.json();
+        let found = page["resources"].as_array().unwrap();
+        assert!(
+            found.iter().all(|it| it["resource_id"] == "shared"),
+            "{page}"
+        );
+        lengths.push(found.len());
+        let Some(next) = page.get("next_cursor") else {
+            break;
+        };
+        cursor = next.as_str().unwrap().to_owned();
+        let bytes = URL_SAFE_NO_PAD.decode(&cursor).unwrap();
+        assert!(!bytes.windows(2).any(|part| part == b"b/"), "{bytes:?}");
+    }
+    assert_eq!(lengths, [0, 0, 1]);
+
+    // Who may see them is given pages that are full, and cursors that name where they begin.
+    let page = tenants.get(&operator(), "/v1/resources?limit=1000").await;
+    let page = page.json();
+    assert_eq!(page["resources"].as_array().unwrap().len(), 1000);
 }
 
 #[tokio::test]

@@ -1,0 +1,37 @@
+//! How much of a list one look at the books takes in.
+
+use doorman_config::Globs;
+
+/// How many places of the books a look passes at most: most of them may be empty, or hold what may not be seen.
+const PLACES: usize = 1024;
+
+/// What one look at a list takes in: a bounded number of its elements, and of the places where they are sought, so that nobody waits long
+/// for the books.
+#[derive(Debug, Clone, Copy)]
+pub struct Look<'a> {
+    /// The most elements that it finds.
+    pub limit: usize,
+    /// It passes over what none of these match; `None`: over nothing.
+    pub within: Option<&'a Globs>,
+}
+
+impl Look<'_> {
+    /// A look at all that is there.
+    #[must_use]
+    pub const fn all(limit: usize) -> Self {
+        Self {
+            limit,
+            within: None,
+        }
+    }
+
+    /// The most places that it passes: fewer where each name is compared with many globs.
+    pub(super) fn places(&self) -> usize {
+        let globs = self.within.map_or(1, Globs::count);
+        PLACES.checked_div(globs).unwrap_or(PLACES).max(1)
+    }
+
+    pub(super) fn finds(&self, name: &str) -> bool {
+        self.within.is_none_or(|globs| globs.matches(name))
+    }
+}
