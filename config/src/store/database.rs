@@ -267,7 +267,7 @@ fn newest(connection: &Connection) -> Result<u64, StoreError> {
 }
 
 /// Bounds what is kept of the past. Where there is no room for all, the oldest change goes of whoever has made the most: so nobody
-/// pushes out what others have done, however much one does, and however many there are.
+/// alone pushes out what others have done, however much they do.
 fn forget(connection: &Connection, newest: u64) -> Result<(), StoreError> {
     let count: i64 = connection.query_row("SELECT count(*) FROM changes", [], |row| row.get(0))?;
     for _ in MOST_CHANGES..unsigned(count) {
