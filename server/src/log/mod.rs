@@ -7,10 +7,12 @@ mod recognised;
 mod writer;
 
 use std::{
+    backtrace::{Backtrace, BacktraceStatus},
     io::{self, IsTerminal},
     panic,
 };
 
+use tracing::field::{DisplayValue, display};
 use tracing_subscriber::{EnvFilter, filter::ParseError, fmt};
 
 use self::recognised::Recognised;
@@ -76,7 +78,27 @@ pub fn start(form: Form, Filter(filter): Filter) -> io::Result<Flush> {
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| payload.downcast_ref::<&str>().copied());
-        tracing::error!(panic = message, location, "a thread panicked");
+        let backtrace = Backtrace::capture();
+        let backtrace = captured(&backtrace);
+        tracing::error!(panic = message, location, backtrace, "a thread panicked");
     }));
     Ok(flush)
+}
+
+/// What `RUST_BACKTRACE` asks for, if it does: the hook of the standard library, which would print it, is not there any more.
+fn captured(backtrace: &Backtrace) -> Option<DisplayValue<&Backtrace>> {
+    (backtrace.status() == BacktraceStatus::Captured).then(|| display(backtrace))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_with_its_backtrace_where_one_is_asked_for() {
+        let forced = Backtrace::force_capture();
+        let told = captured(&forced).map(|it| it.to_string());
+        assert!(told.unwrap().contains("a_panic_is_told"));
+        assert!(captured(&Backtrace::disabled()).is_none());
+    }
 }

@@ -34,6 +34,7 @@ pub(crate) struct Answered<'a> {
 /// Writes access lines, as many as somebody could read.
 #[derive(Debug, Default)]
 pub(crate) struct AccessLog {
+    unauthenticated: Mutex<Room>,
     refused: Mutex<Room>,
     changing: Mutex<Room>,
     failed: Mutex<Room>,
@@ -44,6 +45,8 @@ pub(crate) struct AccessLog {
 enum Kind {
     /// The server failed, or could not serve.
     Failed,
+    /// It is not known who sent it. That takes no token, so that it must not drown what those are told who have one.
+    Unauthenticated,
     /// Who sent it may not do that.
     Refused,
     /// It was to change the document.
@@ -75,11 +78,8 @@ impl AccessLog {
     /// Writes the line of the request that is being worked on, if it is to be written.
     pub(crate) fn tell(&self, answered: Answered<'_>, now: Moment) {
         let kind = Kind::of(answered);
-        let room = match kind {
-            Kind::Other => return write_line!(DEBUG, answered, None::<u64>),
-            Kind::Failed => &self.failed,
-            Kind::Refused => &self.refused,
-            Kind::Changing => &self.changing,
+        let Some(room) = self.room(kind) else {
+            return write_line!(DEBUG, answered, None::<u64>);
         };
         // It is whole after every statement, so a panic elsewhere does no harm to it.
         let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,6 +94,17 @@ impl AccessLog {
             write_line!(INFO, answered, left_out);
         }
     }
+
+    /// The room for lines of a kind; `None` when there is no end of it.
+    fn room(&self, kind: Kind) -> Option<&Mutex<Room>> {
+        match kind {
+            Kind::Failed => Some(&self.failed),
+            Kind::Unauthenticated => Some(&self.unauthenticated),
+            Kind::Refused => Some(&self.refused),
+            Kind::Changing => Some(&self.changing),
+            Kind::Other => None,
+        }
+    }
 }
 
 impl Kind {
@@ -106,7 +117,8 @@ impl Kind {
         } = answered;
         match status {
             500.. => Self::Failed,
-            401 | 403 => Self::Refused,
+            401 => Self::Unauthenticated,
+            403 => Self::Refused,
             _ if matches!(method, "PUT" | "DELETE")
                 && [paths::TEMPLATES, paths::TEMPLATE, paths::RULE].contains(&route) =>
             {
@@ -127,4 +139,30 @@ fn path(uri: &Uri) -> &str {
 /// A word about who sent it, where that is known.
 fn caller(word: impl FnOnce(&Identity) -> &str) -> Option<String> {
     current(|trail| Some(word(trail.caller()?.identity()?).to_owned())).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_no_token_leaves_room_for_those_who_may_not_do_a_thing() {
+        let log = AccessLog::default();
+        let now = Moment::from_nanos(1);
+        let is_written = |status| {
+            let kind = Kind::of(Answered {
+                method: "POST",
+                route: paths::CAPACITY,
+                uri: None,
+                status,
+                seconds: 0.001,
+            });
+            let room = log.room(kind).unwrap();
+            room.lock().unwrap().for_another(now).is_some()
+        };
+        while is_written(401) {}
+        assert!(is_written(403));
+        while is_written(403) {}
+        assert!(is_written(500));
+    }
 }

@@ -21,13 +21,15 @@ impl RequestId {
 
     /// One of 128 random bits.
     pub(super) fn made() -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut left = fastrand::u128(..);
-        let text: [u8; 32] = std::array::from_fn(|_| {
-            let digit = (left & 0xf) as usize;
-            left >>= 4;
-            DIGITS.get(digit).copied().unwrap_or(b'0')
-        });
+        let mut text = [0; 32];
+        for (pair, byte) in text
+            .as_chunks_mut()
+            .0
+            .iter_mut()
+            .zip(fastrand::u128(..).to_be_bytes())
+        {
+            *pair = [digit(byte >> 4), digit(byte & 0xf)];
+        }
         // Digits may stand in any header.
         Self(HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-")))
     }
@@ -40,6 +42,12 @@ impl RequestId {
     pub(super) fn into_header(self) -> HeaderValue {
         self.0
     }
+}
+
+/// The digit of a number below 16. Arithmetic and no table: all digits of a name are made at a time.
+fn digit(number: u8) -> u8 {
+    let from = if number < 10 { b'0' } else { b'a' - 10 };
+    from.wrapping_add(number)
 }
 
 impl fmt::Debug for RequestId {
