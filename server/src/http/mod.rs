@@ -79,11 +79,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(docs::pages())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::clone(&app), access::check))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))
-        .layer(app.requests().clone())
-        .layer(Trails)
+        // All of them at once: what the router is given one by one, it keeps in a box each, which it clones for every request.
+        .layer((
+            Trails,
+            app.requests().clone(),
+            MapResponseLayer::new(move |answer: Response<_>| answers.admit(answer.map(Body::new))),
+            CatchPanicLayer::custom(panicked),
+            from_fn_with_state(Arc::clone(&app), access::check),
+        ))
         .with_state(app)
 }
 
