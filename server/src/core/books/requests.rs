@@ -26,7 +26,7 @@ impl Core {
     }
 
     /// The same for the next few resources of the request, from position `from` on. A `tenant` has no more than its
-    /// [share](Settings::leases_of_a_tenant) of the books.
+    /// [share](crate::core::Settings::leases_of_a_tenant) of the books.
     pub fn refresh_client_part(
         &mut self,
         request: &CapacityRequest,
