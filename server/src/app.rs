@@ -1,8 +1,8 @@
 //! What all handlers share: the books behind one lock, and what the server knows of itself.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+    Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use doorman_config::{Document, Store};
@@ -22,6 +22,9 @@ use crate::{
     tls::Tls,
 };
 
+/// How often who looks at the books makes way, at most, before it looks again.
+const TURNS: usize = 1_000;
+
 /// The books are in doubt: a fault struck while they were being changed, and nothing that is granted from them can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BooksInDoubt;
@@ -30,6 +33,8 @@ pub(crate) struct BooksInDoubt;
 #[derive(Debug)]
 pub(crate) struct App {
     core: Mutex<Core>,
+    /// How many threads wait for the books.
+    waiting: AtomicUsize,
     horizon: Arc<Horizon>,
     in_force: Mutex<InForce>,
     changes: Changes,
@@ -63,6 +68,7 @@ impl App {
     pub(crate) fn new(core: Core, horizon: Arc<Horizon>, in_force: InForce, about: About) -> Self {
         Self {
             core: Mutex::new(core),
+            waiting: AtomicUsize::new(0),
             horizon,
             in_force: Mutex::new(in_force),
             changes: Changes::new(None),
@@ -141,8 +147,31 @@ impl App {
         &self,
         decide: impl FnOnce(&mut Core, Moment) -> T,
     ) -> Result<T, BooksInDoubt> {
-        let mut core = self.core.lock().map_err(|_| BooksInDoubt)?;
+        let mut core = match self.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::Poisoned(_)) => return Err(BooksInDoubt),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let core = self.core.lock();
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                core.map_err(|_| BooksInDoubt)?
+            }
+        };
         Ok(decide(&mut core, clock::now()))
+    }
+
+    /// Between two looks at the books: lets those have them who wait for them. A lock goes to whoever asks first when it is free, and who
+    /// looks again at once asks sooner than a thread that has to wake. Who looks waits for so many turns at most.
+    ///
+    /// # Cancel safety
+    /// It changes nothing.
+    pub(crate) async fn make_way(&self) {
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+            if self.waiting.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+        }
     }
 
     /// Decides on as many leases as are asked for, and tells of them what a successor will know, too. `decide` takes the next few of

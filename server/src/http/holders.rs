@@ -127,7 +127,7 @@ async fn list_leases(
         if next.is_none() || page.len() >= limit {
             break;
         }
-        tokio::task::yield_now().await;
+        app.make_way().await;
     }
     let next_cursor = next.map(|place| cursor::at_lease(app.seal(), &id, place));
     Ok(page.end(next_cursor.as_deref()))

@@ -88,7 +88,7 @@ async fn list_resources(
     let mut more = false;
     for part in 0..PARTS {
         if part > 0 {
-            tokio::task::yield_now().await;
+            app.make_way().await;
         }
         let left = limit.saturating_sub(page.len());
         let look = Look {

@@ -39,7 +39,7 @@ impl Books {
     pub(super) async fn read(app: &App, most: usize) -> Result<Self, BooksInDoubt> {
         let mut survey = Survey::new(most);
         while app.books(|core, now| core.survey(&mut survey, BUDGET, now))? {
-            tokio::task::yield_now().await;
+            app.make_way().await;
         }
         let (counts, max_leases, top) = app.books(|core, now| {
             let top = core.most_wanted(&survey, now);
