@@ -1,121 +1,41 @@
 //! What the server does for one caller: it protects itself from one that asks without end, and all others from what that would cost.
 //!
-//! `payer` says on whose account a request goes, `table` finds the account in memory that does not grow, `bucket` decides. Costs are in
-//! decisions, about as much work as one lease takes: what else is asked counts for as many as it takes the time of. A call is paid for
-//! before the work: one for leases when it comes, by its length, so that what is found to be nonsense has been paid for, and the rest when
+//! `payer` says on whose account a request goes, `table` finds the account in memory that does not grow, `bucket` decides, `refused` counts.
+//! A `cost` is in decisions, about as much work as one lease takes: what else is asked counts for as many as it takes the time of. A call
+//! is paid for before the work: one for leases when it comes, by its length, so that what is found to be nonsense has been paid for, and the rest when
 //! its resources have been counted. Apart from all accounts, `under_way` tells when the server as a whole has too much to do.
 //!
 //! **Renewals before new leases.** Each account has a reserve, as large as the burst, that new leases cannot reach, and of which to refuse
 //! them takes no more than half, but for what it costs to read them; and a server that has too much to do refuses new leases long before
-//! renewals. Whether a request renews is asked of the books, and only when it would
-//! otherwise be refused: what it claims is believed only where the books are still learning who holds what.
+//! renewals. Whether a request renews is asked of the books, and only when it would otherwise be refused: what it claims is believed only
+//! where the books are still learning who holds what.
 
 mod bucket;
+mod cost;
 mod payer;
+mod refused;
 mod table;
 mod under_way;
 
-use std::{
-    num::NonZeroU32,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use std::{num::NonZeroU32, time::Duration};
 
 use doorman_openapi::Moment;
 
 use self::{
     bucket::{Bucket, Depth, Pace, Spent},
+    cost::{REQUEST, UNVERIFIED, tokens},
     payer::Purse,
+    refused::Refused,
     table::Table,
     under_way::UnderWay,
 };
 pub(crate) use self::{
+    cost::{Operation, Work},
     payer::{Payer, Peer},
+    refused::{Kind, Whose},
     under_way::{Asks, Counted},
 };
 use crate::settings::CallerLimit;
-
-/// What a request costs beside its resources.
-const REQUEST: u64 = 8;
-
-/// What an answer without a token, or the verifying of one that does not count, costs. A signature takes some 0.1 ms.
-const UNVERIFIED: u64 = 100;
-
-/// What a look at the books, or at the document, costs: it may list a thousand things.
-const VIEW: u64 = 1_000;
-
-/// What a change of the document, a dry run or a scrape costs: it goes through all resources, or waits for the disk.
-const CHANGE: u64 = 10_000;
-
-/// What to read and refuse a request costs, of what it would cost to decide it.
-const REFUSED: u64 = 4;
-
-/// So many bytes take as long to read as a decision takes.
-const BYTES: u64 = 1024;
-
-/// What an operator asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    View,
-    Change,
-}
-
-/// Which requests were refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// For new leases, or for rules.
-    New,
-    /// That renew or give back.
-    Renewal,
-    /// For leases, of callers so far beyond their limit that nothing of them is read.
-    Unread,
-    /// Of operators.
-    Operator,
-    /// Without a token that is known to count.
-    Unverified,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::New,
-        Self::Renewal,
-        Self::Unread,
-        Self::Operator,
-        Self::Unverified,
-    ];
-
-    /// As metrics name it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Renewal => "renewal",
-            Self::Unread => "unread",
-            Self::Operator => "operator",
-            Self::Unverified => "unverified",
-        }
-    }
-}
-
-/// Whose limit a request is refused by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// That of its caller.
-    Callers,
-    /// That of the server, which has too much to do.
-    Servers,
-}
-
-impl Whose {
-    pub(crate) const ALL: [Self; 2] = [Self::Callers, Self::Servers];
-
-    /// As metrics name it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Callers => "caller",
-            Self::Servers => "server",
-        }
-    }
-}
 
 /// A request is refused: its caller, or all together, ask for more than the server does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,46 +43,6 @@ pub(crate) struct Limited {
     pub(crate) whose: Whose,
     /// When it may come again.
     pub(crate) wait: Duration,
-}
-
-/// A call for leases, by what it costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Work {
-    /// What is paid before it is read.
-    reading: u64,
-    all: u64,
-}
-
-impl Work {
-    /// That nobody pays for.
-    pub(crate) const NONE: Self = Self { reading: 0, all: 0 };
-
-    /// One of which nothing is known but how long its body is.
-    pub(crate) fn unread(bytes: u64) -> Self {
-        let reading = REQUEST.saturating_add(bytes / BYTES);
-        Self {
-            reading,
-            all: reading,
-        }
-    }
-
-    /// The same, that has turned out to be about so many resources.
-    pub(crate) fn about(self, resources: usize) -> Self {
-        let all = REQUEST.saturating_add(tokens(resources));
-        Self {
-            all: all.max(self.reading),
-            ..self
-        }
-    }
-
-    /// What it costs, of all that it would, to be refused.
-    fn refused(self) -> u64 {
-        self.all / REFUSED
-    }
-
-    fn unread_refused(self) -> u64 {
-        self.reading / REFUSED
-    }
 }
 
 /// The limits, and what has been spent of them.
@@ -174,7 +54,7 @@ pub(crate) struct Limits {
     loopback: Loopback,
     accounts: Table,
     under_way: UnderWay,
-    refused: [[AtomicU64; Kind::ALL.len()]; Whose::ALL.len()],
+    refused: Refused,
 }
 
 /// Whether callers at a loopback address, who are not told apart, have a limit together.
@@ -199,7 +79,7 @@ impl Limits {
             loopback,
             accounts: Table::new(),
             under_way: UnderWay::default(),
-            refused: Default::default(),
+            refused: Refused::default(),
         }
     }
 
@@ -236,11 +116,7 @@ impl Limits {
         operation: Operation,
         now: Moment,
     ) -> Result<(), Limited> {
-        let cost = match operation {
-            Operation::View => VIEW,
-            Operation::Change => CHANGE,
-        };
-        let taken = self.take(payer, Purse::Operators, cost, Depth::Burst, now);
+        let taken = self.take(payer, Purse::Operators, operation.cost(), Depth::Burst, now);
         self.counted(Kind::Operator, taken)
     }
 
@@ -304,7 +180,7 @@ impl Limits {
             Asks::New => (Kind::New, Depth::Refusals),
             Asks::Renewal => (Kind::Renewal, Depth::Reserve),
         };
-        self.count(kind, limited.whose);
+        self.refused.count(kind, limited.whose);
         let Some((bucket, pace)) = self.account(payer, Purse::Leases, now) else {
             return limited;
         };
@@ -329,8 +205,7 @@ impl Limits {
 
     /// How many requests of a kind were refused so far.
     pub(crate) fn refused(&self, kind: Kind, whose: Whose) -> u64 {
-        self.counter(kind, whose)
-            .map_or(0, |counter| counter.load(Relaxed))
+        self.refused.so_far(kind, whose)
     }
 
     fn take(
@@ -357,23 +232,8 @@ impl Limits {
     }
 
     fn counted(&self, kind: Kind, taken: Result<(), Limited>) -> Result<(), Limited> {
-        taken.inspect_err(|limited| self.count(kind, limited.whose))
+        taken.inspect_err(|limited| self.refused.count(kind, limited.whose))
     }
-
-    fn count(&self, kind: Kind, whose: Whose) {
-        if let Some(counter) = self.counter(kind, whose) {
-            counter.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn counter(&self, kind: Kind, whose: Whose) -> Option<&AtomicU64> {
-        self.refused.get(whose as usize)?.get(kind as usize)
-    }
-}
-
-/// What decisions on so many resources cost.
-fn tokens(resources: usize) -> u64 {
-    u64::try_from(resources).unwrap_or(u64::MAX)
 }
 
 /// How deep somebody may reach who asks for this.
