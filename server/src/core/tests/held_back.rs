@@ -117,6 +117,8 @@ proptest! {
             let agrees = match shown.held_back_by {
                 None => granted.reason == Reason::Granted
                     || shown.share < shown.wants && granted.reason == Reason::Share
+                    // It was granted what is no whole number of the steps that are in force now.
+                    || steps_down(&granted, has) && granted.reason == Reason::Pending
                     // Claims of all that are too much are scaled down while the server learns.
                     || learns && granted.reason == Reason::Pending,
                 Some(HeldBackBy::Share) => granted.reason == Reason::Share,
@@ -126,11 +128,20 @@ proptest! {
                     granted.reason == Reason::Pending && gets <= has.max(shown.outstanding.get())
                 }
                 Some(HeldBackBy::Suppressed) => is_suppressed(&granted),
-                Some(HeldBackBy::Blocked | HeldBackBy::Balance | HeldBackBy::Bound) => false,
+                Some(HeldBackBy::Balance) => granted.feedback.balance().is_some_and(|left| left.get() <= 0.0),
+                Some(HeldBackBy::Blocked | HeldBackBy::Bound) => false,
             };
             prop_assert!(agrees, "{shown:?} {granted:?}");
         }
     }
+}
+
+/// Whether a lease of so much has become less for no other reason than that leases come in steps.
+fn steps_down(granted: &Granted, has: f64) -> bool {
+    let template = granted.template.as_ref();
+    let step = template.map_or(0.0, |template| template.granularity().get());
+    let gets = granted.capacity.get();
+    gets < has && has < gets + step
 }
 
 fn ask_with(
