@@ -45,6 +45,7 @@ mod fault;
 mod glob;
 mod grants;
 mod json;
+mod kept;
 mod nearest;
 mod node;
 mod plain;

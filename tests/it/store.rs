@@ -272,6 +272,7 @@ fn a_wrong_document_in_the_store_stops_no_start() {
     let spoil = "UPDATE changes SET document = replace(document, 'FAIR_SHARE', 'UNFAIR') WHERE revision = 3";
     assert_eq!(database.execute(spoil, []).expect("it is the table"), 1);
     drop(database);
+    fs::remove_file(store.with_extension("db.last-good.json")).expect("it is there");
     let server = down.restart();
     assert_eq!(number(&server), 70);
     let status = server.get("/v1/status");

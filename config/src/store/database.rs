@@ -27,7 +27,7 @@ const MOST_CHANGES: u64 = 10_000;
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Marks the file as ours (`file` and the like tell): "door" in ASCII.
-const APPLICATION_ID: i32 = 0x646f_6f72;
+pub(super) const APPLICATION_ID: i32 = 0x646f_6f72;
 
 /// The form of the tables.
 const FORM: i32 = 1;
@@ -54,6 +54,15 @@ pub(super) struct Database {
 
 /// What tells a file from another that has taken its name.
 type FileId = (u64, u64);
+
+/// A document as it lies in the database.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) revision: u64,
+    /// What it was when it was written.
+    pub(super) version: String,
+    pub(super) text: String,
+}
 
 /// How to open a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,22 +121,29 @@ impl Database {
         })
     }
 
-    /// The newest document before a revision, with its own.
+    /// The newest document before a revision.
     pub(super) fn newest_document(
         &self,
         before: Option<u64>,
-    ) -> Result<Option<(u64, String)>, StoreError> {
+    ) -> Result<Option<Stored>, StoreError> {
         let before = before.map_or(i64::MAX, signed);
         let found = self
             .connection
             .query_row(
-                "SELECT revision, document FROM changes WHERE revision < ?1 AND document IS NOT NULL \
+                "SELECT revision, version, document FROM changes WHERE revision < ?1 AND document IS NOT NULL \
                  ORDER BY revision DESC LIMIT 1",
                 [before],
-                |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)),
+                |row| {
+                    Ok(Stored {
+                        revision: unsigned(row.get(0)?),
+                        version: row.get(1)?,
+                        // Where it is no UTF-8 any more, it is not what was written either: that is told of it, and an older one is found.
+                        text: String::from_utf8_lossy(row.get_ref(2)?.as_bytes()?).into_owned(),
+                    })
+                },
             )
             .optional()?;
-        Ok(found.map(|(revision, text)| (unsigned(revision), text)))
+        Ok(found)
     }
 
     /// The newest revision; 0 when there is none.
@@ -297,7 +313,7 @@ fn file_id(path: &Path) -> Result<FileId, StoreError> {
 }
 
 /// The address of a database that SQLite is told not to lock. What a URI gives a meaning of its own is encoded.
-fn frozen_uri(path: &Path) -> String {
+pub(super) fn frozen_uri(path: &Path) -> String {
     let path = path.to_string_lossy();
     let path = path
         .replace('%', "%25")

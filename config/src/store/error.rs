@@ -83,6 +83,14 @@ pub enum OpenError {
         /// The database.
         path: PathBuf,
     },
+    /// What is there is none, and is left as it is.
+    #[error("{} is no store, and is left as it is: {what}", path.display())]
+    Foreign {
+        /// What is named as a store.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// There is none, and none can be made.
     #[error("there is no store at {}, and none can be made", path.display())]
     Create {

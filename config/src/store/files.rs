@@ -1,29 +1,19 @@
 //! The files beside a database: the lock that keeps two writers apart, the copy of the document last known as good, and what was set aside.
 
 use std::{
-    ffi::OsString,
     fs::{self, File, TryLockError},
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::error::OpenError;
+use crate::kept::{self, beside, folder};
 
-/// A file of the same name with an ending.
-pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(ending);
-    name.into()
-}
-
-/// The folder that a file lies in.
-fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
+/// Where the lock lies.
+pub(super) fn lock_path(path: &Path) -> PathBuf {
+    beside(path, ".lock")
 }
 
 /// Holds a store until it is dropped, or the process ends however it may. The database's own locks only last for a transaction.
@@ -38,7 +28,7 @@ impl Lock {
             .create(true)
             .truncate(false)
             .write(true)
-            .open(beside(path, ".lock"));
+            .open(lock_path(path));
         let fail = |source| OpenError::Io {
             path: path.to_owned(),
             source,
@@ -71,6 +61,8 @@ impl Lock {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Copy {
     pub(super) revision: u64,
+    /// Of the document.
+    pub(super) version: String,
     pub(super) document: Box<serde_json::value::RawValue>,
 }
 
@@ -88,16 +80,21 @@ pub(super) fn read_copy(path: &Path) -> io::Result<Option<Copy>> {
     }
 }
 
-/// Writes the copy: it is the old one or the new one, whenever the power fails.
-pub(super) fn write_copy(path: &Path, revision: u64, document: &str) -> io::Result<()> {
+/// Writes the copy.
+pub(super) fn write_copy(
+    path: &Path,
+    revision: u64,
+    version: &str,
+    document: &str,
+) -> io::Result<()> {
     let document = serde_json::value::RawValue::from_string(document.to_owned())?;
-    let text = serde_json::to_vec(&Copy { revision, document })?;
-    let (new, to) = (beside(path, ".last-good.json.new"), copy_path(path));
-    let mut file = File::create(&new)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(&new, &to)?;
-    File::open(folder(path))?.sync_all()
+    let version = version.to_owned();
+    let text = serde_json::to_vec(&Copy {
+        revision,
+        version,
+        document,
+    })?;
+    kept::replace(&copy_path(path), &text)
 }
 
 /// Gives a database that is of no use another name, with what belongs to it, so that nothing of it is lost; tells which.

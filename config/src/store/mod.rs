@@ -1,11 +1,12 @@
 //! A store for the document: an SQLite database with every change of it, and what stands beside that.
 //!
-//! `database` holds the changes, `files` the lock, the copy of the document last known as good and what was set aside, `start` decides
-//! which document counts when a store is opened. All of it blocks on the disk.
+//! `foreign` knows what is no store and to be left alone, `database` holds the changes, `files` the lock, the copy of the document last known
+//! as good and what was set aside, `start` decides which document counts when a store is opened. All of it blocks on the disk.
 
 mod database;
 mod error;
 mod files;
+mod foreign;
 mod start;
 
 #[cfg(test)]
@@ -83,7 +84,8 @@ impl Store {
     /// name, and what was last known as good goes on in a fresh one. What went wrong is in [`Opened::faults`].
     ///
     /// # Errors
-    /// [`OpenError`] when another process has taken it, or there is nothing and nothing can be made.
+    /// [`OpenError`] when another process has taken it, what is there is no store, which is left as it is, or there is nothing and nothing can
+    /// be made.
     pub fn open(path: &Path, first: &Document, at: u64) -> Result<Opened, OpenError> {
         start::open(path, first, at)
     }
@@ -118,7 +120,7 @@ impl Store {
         self.newest = revision;
         Ok(Written {
             revision,
-            copy: files::write_copy(&self.path, revision, &text),
+            copy: files::write_copy(&self.path, revision, document.version(), &text),
         })
     }
 
@@ -181,7 +183,7 @@ impl StoreReader {
     pub fn document(&self, revision: Option<u64>) -> Result<Option<String>, StoreError> {
         match revision {
             Some(revision) => self.0.document(revision),
-            None => Ok(self.0.newest_document(None)?.map(|(_, text)| text)),
+            None => Ok(self.0.newest_document(None)?.map(|it| it.text)),
         }
     }
 }

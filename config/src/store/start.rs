@@ -4,11 +4,12 @@ use std::path::Path;
 
 use super::{
     NewChange, Store,
-    database::{Access, Database},
+    database::{Access, Database, Stored},
     error::{OpenError, StoreError, StoreErrorKind},
     files::{self, Lock},
+    foreign,
 };
-use crate::Document;
+use crate::{Document, kept};
 
 /// Who makes the changes that nobody asked for.
 const BY: &str = "doorman";
@@ -34,6 +35,17 @@ struct Good {
     document: Document,
 }
 
+impl Good {
+    /// Reads what was written as this version.
+    ///
+    /// # Errors
+    /// Why it is not good.
+    fn of(revision: u64, version: &str, text: &str) -> Result<Self, String> {
+        let document = kept::read_back(version, text)?;
+        Ok(Self { revision, document })
+    }
+}
+
 /// A start under way.
 struct Start<'a> {
     path: &'a Path,
@@ -46,6 +58,7 @@ struct Start<'a> {
 }
 
 pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<Opened, OpenError> {
+    foreign::check(path)?;
     let lock = Lock::take(path)?;
     let existed = path.metadata().is_ok_and(|metadata| metadata.len() > 0);
     let mut start = Start {
@@ -76,12 +89,7 @@ impl Start<'_> {
     fn read_copy(&mut self) {
         let copy = match files::read_copy(self.path) {
             Ok(None) => return,
-            Ok(Some(copy)) => Document::parse_json(copy.document.get())
-                .map(|document| Good {
-                    revision: copy.revision,
-                    document,
-                })
-                .map_err(|faults| faults.to_string()),
+            Ok(Some(copy)) => Good::of(copy.revision, &copy.version, copy.document.get()),
             Err(error) => Err(error.to_string()),
         };
         match copy {
@@ -101,6 +109,13 @@ impl Start<'_> {
             Err(error) => return self.only_read(error),
         };
         match (self.newest_good(&database), self.copy.take()) {
+            // A copy that is newer than the whole database is told below: somebody has put a backup in its place.
+            (Some(good), Some(copy))
+                if good.revision < copy.revision && copy.revision <= newest =>
+            {
+                self.tell("has it right in the copy beside it, which counts");
+                self.finish(Ok(database), newest, copy.document)
+            }
             (Some(good), copy) => {
                 if let Some(copy) = copy.filter(|copy| copy.revision > newest) {
                     self.tell(&format!(
@@ -205,10 +220,16 @@ impl Start<'_> {
         for _ in 0..MOST_TRIED {
             match database.newest_document(before) {
                 Ok(None) => return None,
-                Ok(Some((revision, text))) => match Document::parse_json(&text) {
-                    Ok(document) => return Some(Good { revision, document }),
-                    Err(faults) => {
-                        self.tell(&format!("has a wrong document in revision {revision}, so that an older one counts: {faults}"));
+                Ok(Some(Stored {
+                    revision,
+                    version,
+                    text,
+                })) => match Good::of(revision, &version, &text) {
+                    Ok(good) => return Some(good),
+                    Err(why) => {
+                        self.tell(&format!(
+                            "has a wrong document in revision {revision}, which does not count: {why}"
+                        ));
                         before = Some(revision);
                     }
                 },

@@ -1,3 +1,5 @@
+mod foreign;
+
 use std::fs;
 
 use rusqlite::Connection;
@@ -96,6 +98,34 @@ fn a_fresh_store_begins_with_the_first_document_and_goes_on_with_the_last() {
 }
 
 #[test]
+fn no_bit_of_a_document_changes_unseen() {
+    let home = Home::with_three_changes();
+    // Alone, each of them falls back on what it has.
+    for (path, older) in [
+        (home.path.clone(), 2.0),
+        (home.path.with_extension("db.last-good.json"), 1.0),
+    ] {
+        let whole = fs::read(&path).unwrap();
+        let text = document(3).to_json();
+        let mut places = whole.windows(text.len());
+        let at = places.position(|it| it == text.as_bytes()).unwrap();
+        for (offset, bit) in (at..at + text.len()).zip((0..8).cycle()) {
+            let other = TempDir::new().unwrap();
+            let mut bytes = whole.clone();
+            bytes[offset] ^= 1 << bit;
+            fs::write(other.path().join(path.file_name().unwrap()), bytes).unwrap();
+            let opened = Store::open(&other.path().join("doorman.db"), &document(1), 0).unwrap();
+            let found = capacity(&opened.document);
+            assert!(
+                found == 3.0 || (found == older && !opened.faults.is_empty()),
+                "{offset}: {found}, {:?}",
+                opened.faults
+            );
+        }
+    }
+}
+
+#[test]
 fn one_process_at_a_time_writes_and_others_may_read() {
     let home = Home::new();
     let opened = home.open();
@@ -123,6 +153,12 @@ fn a_store_that_cannot_be_made_is_an_error() {
 fn the_newest_good_document_counts_and_the_wrong_ones_are_told() {
     let home = Home::with_three_changes();
     home.sql("UPDATE changes SET document = '{\"resources\": 7}' WHERE revision = 3");
+    // The copy beside it has what was acknowledged last.
+    let opened = home.open();
+    assert_eq!(capacity(&opened.document), 3.0);
+    assert!(opened.faults[1].contains("copy"), "{:?}", opened.faults);
+    drop(opened);
+    fs::remove_file(home.path.with_extension("db.last-good.json")).unwrap();
     let mut opened = home.open();
     assert_eq!(capacity(&opened.document), 2.0);
     assert_eq!(opened.faults.len(), 1, "{:?}", opened.faults);
