@@ -66,7 +66,7 @@ pub use fault::{Fault, Faults, Position};
 pub use glob::{Glob, InvalidGlob};
 pub use grants::{Grant, Grants};
 pub use rule::Rule;
-pub use source::{FileSource, InvalidSource, LoadError, Source, Unread};
+pub use source::{FileSource, InvalidSource, LastGood, LoadError, Source, Unread};
 pub use store::{
     NewChange, OpenError, Opened, PastChange, Store, StoreError, StoreErrorKind, StoreReader,
     Written,

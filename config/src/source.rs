@@ -10,8 +10,11 @@ use std::{
 
 use crate::{Document, Fault, Faults, MAX_DOCUMENT_BYTES, Position, fault::Place};
 
+mod last_good;
 #[cfg(test)]
 mod tests;
+
+pub use self::last_good::LastGood;
 
 /// Where a document comes from, such as `file:limits.yaml`. `Display` is that text again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,6 +192,15 @@ impl LoadError {
         match &self.cause {
             Cause::Faults(faults) => Some(faults),
             Cause::Io(_) => None,
+        }
+    }
+
+    /// The whole of it: a fault a line, or why the file cannot be read.
+    #[must_use]
+    pub fn in_full(&self) -> String {
+        match &self.cause {
+            Cause::Io(error) => format!("{self}: {error}"),
+            Cause::Faults(_) => self.to_string(),
         }
     }
 }

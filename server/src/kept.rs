@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use doorman_config::{Document, FileSource, OpenError, Opened, Source, Store};
+use doorman_config::{Document, OpenError, Opened, Source, Store};
 use tokio::task;
 
-use crate::{clock, reload::InForce};
+use crate::{
+    clock,
+    reload::{Followed, InForce},
+    settings::Settings,
+};
 
 /// The document that a server starts with, and where its changes come from.
 #[derive(Debug)]
@@ -15,21 +19,28 @@ pub(crate) struct Kept {
     /// Where the document is changed over HTTP.
     pub(crate) store: Option<Store>,
     /// The file that is followed.
-    pub(crate) file: Option<FileSource>,
+    pub(crate) file: Option<Followed>,
 }
 
 impl Kept {
-    /// Takes up a source, of which `first` is what it says, or what a fresh store begins with.
+    /// Takes up the source of the settings, of which their document is what it says, or what a fresh store begins with.
     ///
     /// # Errors
     /// [`OpenError`] when a store cannot be used at all. What is stored in it cannot stop a start.
-    pub(crate) async fn open(
-        source: Option<Source>,
-        first: Arc<Document>,
-    ) -> Result<Self, OpenError> {
-        let path = match source {
+    pub(crate) async fn open(settings: &Settings) -> Result<Self, OpenError> {
+        let first = Arc::clone(&settings.document);
+        let path = match settings.follows.clone() {
             None => return Ok(Self::fixed(first, None)),
-            Some(Source::File(file)) => return Ok(Self::fixed(first, Some(file))),
+            Some(Source::File(file)) => {
+                let mut kept = Self::fixed(first, Some(Followed::new(file, &settings.data_dir)));
+                if let Some(fault) = settings.document_fault.clone() {
+                    tracing::error!(
+                        "the document is wrong, and what it was when it was last good counts:\n{fault}"
+                    );
+                    kept.in_force.refuse(fault);
+                }
+                return Ok(kept);
+            }
             Some(Source::Sqlite(path)) => path,
         };
         let place = path.clone();
@@ -61,7 +72,7 @@ impl Kept {
         })
     }
 
-    fn fixed(document: Arc<Document>, file: Option<FileSource>) -> Self {
+    fn fixed(document: Arc<Document>, file: Option<Followed>) -> Self {
         Self {
             in_force: InForce::new(Arc::clone(&document)),
             document,

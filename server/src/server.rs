@@ -3,7 +3,7 @@
 use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync::Arc};
 
 use axum::Router;
-use doorman_config::{FileSource, OpenError};
+use doorman_config::OpenError;
 use doorman_openapi::{Epoch, InvalidId, NodeId, ServerId};
 use futures_util::{FutureExt, future::join};
 use tokio::task::JoinSet;
@@ -16,7 +16,7 @@ use crate::{
     kept::Kept,
     listen::Listener,
     metrics::Connections,
-    reload,
+    reload::{self, Followed},
     restart::{Held, Start, Started},
     settings::{BaseUrl, Exposure, Settings},
     sweeper,
@@ -44,7 +44,7 @@ pub struct Server {
     metrics_listener: Option<Listener>,
     app: Arc<App>,
     held: Held,
-    follows: Option<FileSource>,
+    follows: Option<Followed>,
 }
 
 /// Why a server does not start.
@@ -101,7 +101,7 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`]: an address that must not or cannot be listened on, or a data directory that cannot be used.
-    pub async fn bind(settings: Settings) -> Result<Self, StartError> {
+    pub async fn bind(mut settings: Settings) -> Result<Self, StartError> {
         let loopback = settings.listen.ip().to_canonical().is_loopback();
         if !loopback && settings.auth.is_none() && settings.exposure == Exposure::Loopback {
             return Err(StartError::NeedsAuthentication(settings.listen));
@@ -111,8 +111,18 @@ impl Server {
         {
             return Err(StartError::AdvertisesPlain(plain.clone()));
         }
-        let auth = settings.auth.map(Auth::load).transpose()?.map(Arc::new);
-        let tls = settings.tls.map(Tls::load).transpose()?.map(Arc::new);
+        let auth = settings
+            .auth
+            .take()
+            .map(Auth::load)
+            .transpose()?
+            .map(Arc::new);
+        let tls = settings
+            .tls
+            .take()
+            .map(Tls::load)
+            .transpose()?
+            .map(Arc::new);
         if !loopback && auth.is_some() && tls.is_none() {
             tracing::warn!(
                 "tokens cross the network in the clear, for everybody on the way to read and to use: pass --tls-cert and --tls-key, unless \
@@ -134,7 +144,7 @@ impl Server {
             in_force,
             store,
             file,
-        } = Kept::open(settings.follows, settings.document).await?;
+        } = Kept::open(&settings).await?;
         let start = Start {
             directory: settings.data_dir,
             node: settings.node,
@@ -215,6 +225,12 @@ impl Server {
         self.app.in_force().document().version().to_owned()
     }
 
+    /// Why the document that is in force is not the newest of its source; `None` when it is.
+    #[must_use]
+    pub fn document_fault(&self) -> Option<String> {
+        self.app.in_force().error().map(str::to_owned)
+    }
+
     /// The address on which the metrics and the probes alone are served, with the real port, if there is any.
     #[must_use]
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
@@ -261,8 +277,8 @@ impl Server {
         if let Some(tls) = app.tls() {
             tasks.spawn(Arc::clone(tls).follow());
         }
-        if let Some(source) = follows {
-            tasks.spawn(reload::follow(Arc::clone(&app), source));
+        if let Some(followed) = follows {
+            tasks.spawn(reload::follow(Arc::clone(&app), followed));
         }
 
         let shutdown = shutdown.shared();

@@ -26,6 +26,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// How much there is of what; with a store, what a fresh one begins with.
     pub document: Arc<Document>,
+    /// Why that is not what the file says now, but what it said when it was last good; absent when it is.
+    pub document_fault: Option<String>,
     /// Where the document comes from, and is followed to as that changes; absent: it stays as it is.
     pub follows: Option<Source>,
     /// Where the document comes from, for people.
@@ -111,6 +113,7 @@ impl Default for Settings {
             metrics_listen: None,
             data_dir: PathBuf::from("./doorman-data"),
             document: Arc::new(Document::built_in()),
+            document_fault: None,
             follows: None,
             config_source: "built-in".to_owned(),
             advertise: None,

@@ -17,6 +17,7 @@ mod hostile;
 mod hyper;
 mod identity;
 mod idle;
+mod last_good;
 mod limits;
 mod log;
 mod outage;

@@ -17,7 +17,11 @@ pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) ->
             Document::BUILT_IN.trim_end()
         )
     } else {
-        format!("The document of {config_source} is in force.\n")
+        let as_it = match server.document_fault() {
+            None => "",
+            Some(_) => ", as it was last good",
+        };
+        format!("The document of {config_source} is in force{as_it}.\n")
     };
     let address = server.local_addr();
     let scheme = server.scheme();

@@ -2,17 +2,19 @@
 
 use std::{
     future::poll_fn,
-    io,
+    io::{self, IsTerminal},
     net::{SocketAddr, ToSocketAddrs},
     num::{NonZeroU32, NonZeroUsize},
-    path::PathBuf,
+    path::{Path, PathBuf},
     pin::pin,
+    str::FromStr,
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
-use doorman_config::{Document, Source};
+use doorman_config::{Document, FileSource, LastGood, Source};
 use doorman_openapi::{NodeId, ServerId};
 use doorman_server::{
     BaseUrl, CallerLimit, EmptyDirectory, Server, Settings, core::Unmatched, log::Form,
@@ -66,12 +68,13 @@ pub(super) struct Arguments {
         long,
         env = "DOORMAN_MAX_LEASES",
         value_name = "N",
-        default_value_t = 1_000_000
+        default_value = "1000000",
+        value_parser = at_least_one::<NonZeroUsize>
     )]
-    max_leases: usize,
+    max_leases: NonZeroUsize,
     /// The most connections at one time; an idle one takes 1.4 KiB of memory, 10 KiB by TLS, and one with a request 17 KiB more. When all are taken, those that
     /// have waited longest for their peers are closed
-    #[arg(long, env = "DOORMAN_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::MAX_CONNECTIONS)]
+    #[arg(long, env = "DOORMAN_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::MAX_CONNECTIONS, value_parser = at_least_one::<NonZeroUsize>)]
     max_connections: NonZeroUsize,
     /// How many decisions a second one caller may ask for: who a token speaks of, or, without authentication, whoever is at one address.
     /// A request counts as eight and each of its resources as one more. `off`: as many as it likes. Operators have an account of their own, which is never slower
@@ -79,7 +82,7 @@ pub(super) struct Arguments {
     #[arg(long, env = "DOORMAN_CALLER_RATE", value_name = "N|off", value_parser = caller_rate)]
     caller_rate: Option<CallerRate>,
     /// How many of them it may save up. Absent: what comes in two seconds
-    #[arg(long, env = "DOORMAN_CALLER_BURST", value_name = "N")]
+    #[arg(long, env = "DOORMAN_CALLER_BURST", value_name = "N", value_parser = at_least_one::<NonZeroU32>)]
     caller_burst: Option<NonZeroU32>,
     /// What a resource that no template matches gets
     #[arg(
@@ -121,6 +124,11 @@ enum UnmatchedArgument {
 enum CallerRate {
     Of(NonZeroU32),
     Off,
+}
+
+fn at_least_one<T: FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse()
+        .map_err(|_| "must be a whole number of at least 1")
 }
 
 fn caller_rate(text: &str) -> Result<CallerRate, &'static str> {
@@ -205,21 +213,22 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
     let tls = tls.settings()?;
     let (auth, exposure) = auth.settings();
     let config = config.unwrap_or_else(|| Source::Sqlite(data_dir.join(STORE)));
-    let document = match &config {
-        Source::File(file) => file.load().map_err(|error| Failure::of_document(&error))?,
-        Source::Sqlite(_) => Document::built_in(),
+    let (document, document_fault) = match &config {
+        Source::File(file) => of_file(file, &data_dir)?,
+        Source::Sqlite(_) => (Document::built_in(), None),
     };
     Ok(Settings {
         listen,
         metrics_listen,
         data_dir,
         document: Arc::new(document),
+        document_fault,
         config_source: config.to_string(),
         follows: Some(config),
         advertise,
         server_id,
         node,
-        max_leases,
+        max_leases: max_leases.get(),
         max_connections,
         unmatched: match unmatched {
             UnmatchedArgument::Grant => Unmatched::Grant,
@@ -237,9 +246,21 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
     })
 }
 
+/// What a file says; where it has a fault, what it said when it was last good, and the fault. Else a crash would make an outage of an edit
+/// that was refused.
+fn of_file(file: &FileSource, data_dir: &Path) -> Result<(Document, Option<String>), Failure> {
+    file.load()
+        .map(|document| (document, None))
+        .or_else(|error| {
+            let last_good = LastGood::in_folder(data_dir).of(file);
+            let last_good = last_good.map(|document| (document, Some(error.in_full())));
+            last_good.ok_or_else(|| Failure::of_document(&error))
+        })
+}
+
 async fn serve(settings: Settings, form: Form) -> Result<(), Failure> {
     // Before anything is said: who reads that we serve may tell us to stop at once.
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(io::stderr().is_terminal())?;
     let config_source = settings.config_source.clone();
     let token = settings.auth.as_ref().map(banner::token);
     let server = Server::bind(settings).await?;
@@ -273,28 +294,63 @@ async fn serve(settings: Settings, form: Form) -> Result<(), Failure> {
 }
 
 /// The signals that ask a server to stop.
-struct Signals([Signal; 2]);
+///
+/// SIGHUP is what a terminal sends when it closes, and ends what runs in it. Elsewhere it asks for files to be read again, which are
+/// followed anyway: unheard, it would end the server without leaving its books.
+struct Signals {
+    stop: [Signal; 2],
+    hang_up: Signal,
+    has_terminal: bool,
+}
 
 impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self([
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        ]))
+    fn new(has_terminal: bool) -> io::Result<Self> {
+        Ok(Self {
+            stop: [
+                signal(SignalKind::terminate())?,
+                signal(SignalKind::interrupt())?,
+            ],
+            hang_up: signal(SignalKind::hangup())?,
+            has_terminal,
+        })
     }
 
     async fn next(&mut self) {
         poll_fn(|cx| {
             let any = self
-                .0
+                .stop
                 .iter_mut()
                 .any(|signal| signal.poll_recv(cx).is_ready());
             if any {
-                std::task::Poll::Ready(())
-            } else {
-                std::task::Poll::Pending
+                return Poll::Ready(());
             }
+            while self.hang_up.poll_recv(cx).is_ready() {
+                if self.has_terminal {
+                    return Poll::Ready(());
+                }
+                tracing::info!("SIGHUP changes nothing: files are followed as they change");
+            }
+            Poll::Pending
         })
         .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use rustix::process::{Signal as Sent, getpid, kill_process};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_hang_up_ends_what_runs_in_a_terminal_and_nothing_else() {
+        let mut heard = signal(SignalKind::hangup()).unwrap();
+        for has_terminal in [false, true] {
+            let mut signals = Signals::new(has_terminal).unwrap();
+            kill_process(getpid(), Sent::HUP).unwrap();
+            heard.recv().await.unwrap();
+            assert_eq!(signals.next().now_or_never().is_some(), has_terminal);
+        }
     }
 }

@@ -9,9 +9,9 @@ mod in_force;
 #[cfg(test)]
 mod tests;
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
-use doorman_config::{Document, FileSource, LoadError, Unread};
+use doorman_config::{Document, FileSource, LastGood, Unread};
 use tokio::{task, time::sleep};
 
 use crate::{app::App, watch::Watch};
@@ -25,16 +25,34 @@ const STILL: Duration = Duration::from_millis(250);
 /// How often it is looked at for that; one that never holds still is taken as it is.
 const PATIENCE: u32 = 20;
 
+/// The source, and where it is kept what it said when it was last good.
+#[derive(Debug, Clone)]
+pub(crate) struct Followed {
+    source: FileSource,
+    last_good: LastGood,
+}
+
+impl Followed {
+    /// Of a server with this data directory.
+    pub(crate) fn new(source: FileSource, data_dir: &Path) -> Self {
+        Self {
+            source,
+            last_good: LastGood::in_folder(data_dir),
+        }
+    }
+}
+
 /// What the source held, or why it could not be read.
 type Seen = Result<Unread, String>;
 
 /// Follows the source until the books are in doubt.
-pub(crate) async fn follow(app: Arc<App>, source: FileSource) {
+pub(crate) async fn follow(app: Arc<App>, followed: Followed) {
+    let source = &followed.source;
     let mut watch = Watch::of([source.directory()]);
     let mut seen = None;
     loop {
-        let now = settled(&source, seen.as_ref()).await;
-        if seen.as_ref() != Some(&now) && !consider(&app, &source, &now).await {
+        let now = settled(source, seen.as_ref()).await;
+        if seen.as_ref() != Some(&now) && !consider(&app, &followed, &now).await {
             return;
         }
         seen = Some(now);
@@ -65,49 +83,55 @@ async fn read(source: &FileSource) -> Seen {
     let source = source.clone();
     let read = task::spawn_blocking(move || source.read()).await;
     read.map_err(|error| error.to_string())?
-        .map_err(|error| reason(&error))
+        .map_err(|error| error.in_full())
 }
 
 /// Puts a document in force if there is a new and good one; `false` when the books are in doubt.
-async fn consider(app: &App, source: &FileSource, seen: &Seen) -> bool {
+async fn consider(app: &App, followed: &Followed, seen: &Seen) -> bool {
+    let source = &followed.source;
     let document = match seen.clone() {
         Ok(unread) => parse(unread).await,
         Err(reason) => Err(reason),
     };
     let document = match document {
         Ok(document) => document,
+        // As the start has found it, and told.
+        Err(reason) if app.in_force().error() == Some(reason.as_str()) => return true,
         Err(reason) => {
             tracing::error!(%source, "the document is wrong, and the one before stays in force:\n{reason}");
             app.in_force().refuse(reason);
             return true;
         }
     };
-    if **app.in_force().document() == document {
+    let document = Arc::new(document);
+    if *app.in_force().document() == document {
         app.in_force().is_current();
+        keep(followed, document).await;
         return true;
     }
     for warning in document.warnings() {
         tracing::warn!(%source, "{warning}");
     }
-    let document = Arc::new(document);
     if app.put_in_force(&document).is_err() {
         return false;
     }
     tracing::info!(%source, version = document.version(), "a new document is in force");
+    keep(followed, document).await;
     true
+}
+
+/// Keeps a document for a start that finds the file with a fault.
+async fn keep(followed: &Followed, document: Arc<Document>) {
+    let Followed { source, last_good } = followed.clone();
+    let kept = task::spawn_blocking(move || last_good.keep(&source, &document)).await;
+    if let Err(error) = kept.map_err(io::Error::from).flatten() {
+        tracing::warn!(%error, "the document cannot be kept for a start that finds its file with a fault");
+    }
 }
 
 async fn parse(unread: Unread) -> Result<Document, String> {
     let parsed = task::spawn_blocking(move || unread.document()).await;
     parsed
         .map_err(|error| error.to_string())?
-        .map_err(|error| reason(&error))
-}
-
-/// A fault a line, or why it could not be read.
-fn reason(error: &LoadError) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
+        .map_err(|error| error.in_full())
 }

@@ -41,7 +41,7 @@ async fn following(test: impl AsyncFnOnce(&Path, &App)) {
     let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));
     let app = Arc::new(App::new(core, horizon, InForce::new(document), about));
     tokio::select! {
-        () = follow(Arc::clone(&app), source) => panic!("it stopped following"),
+        () = follow(Arc::clone(&app), Followed::new(source, home.path())) => panic!("it stopped following"),
         () = test(&file, &app) => {}
     }
 }
@@ -95,6 +95,25 @@ async fn a_bad_change_is_told_and_the_good_document_stays() {
         fs::write(file, text(1) + "\n").unwrap();
         until(app, |app| app.in_force().error().is_none()).await;
         assert_eq!(app.in_force().reloads().applied, 0);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_file_says_is_kept_for_a_start_that_finds_it_with_a_fault() {
+    following(async |file, app| {
+        let source = FileSource::new(file);
+        let last_good = LastGood::in_folder(file.parent().unwrap());
+        let kept = |is: f64| {
+            let kept = last_good.of(&source);
+            kept.is_some_and(|it| it.templates()[0].capacity().get() == is)
+        };
+        until(app, |_| kept(1.0)).await;
+        fs::write(file, text(2)).unwrap();
+        until(app, |_| kept(2.0)).await;
+        fs::write(file, "resources: 5").unwrap();
+        until(app, |app| app.in_force().error().is_some()).await;
+        assert!(kept(2.0));
     })
     .await;
 }

@@ -1,0 +1,85 @@
+//! What a file said when it was last good, kept elsewhere: when the file has a fault at a start, that counts.
+//!
+//! While a server runs, a bad edit is refused. Were a start to fail for it, a crash would make an outage of it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::FileSource;
+use crate::{Document, kept};
+
+/// Where it is kept what a file said when it was last good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastGood {
+    path: PathBuf,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    /// The path of the file, as it was named: of another one it says nothing.
+    file: String,
+    version: String,
+    document: Box<RawValue>,
+}
+
+impl LastGood {
+    /// In this folder, as `file.last-good.json`.
+    #[must_use]
+    pub fn in_folder(folder: &Path) -> Self {
+        Self {
+            path: folder.join("file.last-good.json"),
+        }
+    }
+
+    /// What the file said; `None` when that is not kept, or not as it was written. Blocks on the file system.
+    #[must_use]
+    pub fn of(&self, file: &FileSource) -> Option<Document> {
+        let kept: Kept = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;
+        if kept.file != file.to_string() {
+            return None;
+        }
+        kept::read_back(&kept.version, kept.document.get()).ok()
+    }
+
+    /// Keeps what the file says now. Blocks on the file system.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was kept before is kept on.
+    pub fn keep(&self, file: &FileSource, document: &Document) -> io::Result<()> {
+        let text = serde_json::to_vec(&Kept {
+            file: file.to_string(),
+            version: document.version().to_owned(),
+            document: RawValue::from_string(document.to_json())?,
+        })?;
+        kept::replace(&self.path, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_said_is_found_as_it_was_written_and_for_no_other_file() {
+        let home = tempfile::tempdir().unwrap();
+        let last_good = LastGood::in_folder(home.path());
+        let (file, other) = (FileSource::new("a.yaml"), FileSource::new("b.yaml"));
+        assert_eq!(last_good.of(&file), None);
+        let document = Document::built_in();
+        last_good.keep(&file, &document).unwrap();
+        assert_eq!(last_good.of(&file), Some(document));
+        assert_eq!(last_good.of(&other), None);
+
+        let path = home.path().join("file.last-good.json");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("1000", "9000")).unwrap();
+        assert_eq!(last_good.of(&file), None, "one digit is another");
+        fs::write(&path, "{}").unwrap();
+        assert_eq!(last_good.of(&file), None);
+    }
+}
