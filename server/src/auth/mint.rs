@@ -1,6 +1,9 @@
 //! Tokens that are signed with a secret, for those who have no issuer.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use doorman_config::Globs;
 use doorman_openapi::Scopes;
@@ -38,8 +41,13 @@ pub struct Token {
 #[non_exhaustive]
 pub enum InvalidToken {
     /// The secret cannot be read.
-    #[error("--secret-file cannot be read")]
-    Unreadable(#[source] std::io::Error),
+    #[error("--secret-file {} cannot be read", path.display())]
+    Unreadable {
+        /// The file that should have it.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The secret is none.
     #[error("--secret-file: {0}")]
     Secret(String),
@@ -83,7 +91,10 @@ impl Token {
         ] {
             Globs::new(globs).map_err(|invalid| InvalidToken::Bound(flag, invalid))?;
         }
-        let bytes = small_file::read(secret_file).map_err(InvalidToken::Unreadable)?;
+        let bytes = small_file::read(secret_file).map_err(|source| InvalidToken::Unreadable {
+            path: secret_file.to_owned(),
+            source,
+        })?;
         let secret =
             key::secret(&bytes).map_err(|error| InvalidToken::Secret(error.to_string()))?;
         let now = get_current_timestamp();

@@ -40,6 +40,9 @@ pub(super) struct ReleaseArguments {
     /// Whose leases
     #[arg(long, env = "DOORMAN_CLIENT", value_name = "ID", default_value_t = default_client_id())]
     client: String,
+    /// Print the server's answer as it came; else nothing is printed
+    #[arg(long, env = "DOORMAN_JSON", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    json: bool,
     #[command(flatten)]
     server: ServerArgument,
 }
@@ -95,6 +98,10 @@ pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failu
         seq: None,
         resource_ids: (!all).then_some(arguments.resources),
     };
+    if arguments.json {
+        let answer: serde_json::Value = client.post(paths::CAPACITY_RELEASE, &request).await?;
+        return Ok(format!("{answer:#}\n"));
+    }
     let ReleaseResponse {} = client.post(paths::CAPACITY_RELEASE, &request).await?;
     Ok(String::new())
 }

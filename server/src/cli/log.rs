@@ -37,8 +37,12 @@ enum FormArgument {
 impl LogArguments {
     /// Starts the log. The form is that of everything that the server says.
     pub(super) fn start(&self) -> Result<(Flush, Form), Failure> {
-        let filter = Filter::parse(&self.log)
-            .map_err(|error| Failure::new(format!("--log {}", self.log)).because(&error))?;
+        let filter = Filter::parse(&self.log).map_err(|error| {
+            Failure::wrong_usage(format!(
+                "--log {}: must be directives such as debug or doorman::access=debug, with commas between them: {error}",
+                self.log
+            ))
+        })?;
         let form = match self.log_format {
             FormArgument::Text => Form::Text,
             FormArgument::Json => Form::Json,

@@ -12,6 +12,8 @@ mod history;
 mod import;
 mod lease;
 mod log;
+mod master;
+mod misuse;
 mod place;
 mod ready;
 mod serve;
@@ -41,15 +43,23 @@ Examples:
   doorman check limits.yaml                  say what is wrong with it, and where
   doorman get db --wants 50                  lease capacity, once
   doorman show                               look at all live resources
+  doorman master                             ask who is master
   doorman export > limits.yaml               print the document of a running server
   doorman import limits.yaml --dry-run       say what would change with another one
 
 Every flag is also read from the environment: --data-dir from DOORMAN_DATA_DIR.
 Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 3 no answer from the server.";
 
+const SERVING: &str = "\
+Examples:
+  doorman serve --config file:limits.yaml
+  doorman serve --listen 0.0.0.0:7300 --auth-secret-file secret --tls-cert tls.crt --tls-key tls.key
+
+Every flag is also read from the environment: --data-dir from DOORMAN_DATA_DIR.";
+
 /// Leases parts of something with limited capacity to many processes, so that together they stay within it.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(name = "doorman", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -60,6 +70,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the control plane; what `doorman` does without a command
+    #[command(after_help = SERVING)]
     Serve(Box<serve::Arguments>),
     /// Say what is wrong with a document, and where
     Check(check::Arguments),
@@ -74,6 +85,7 @@ enum Command {
     /// Ask whether a server takes requests: exit code 0 when it does
     Ready(ready::Arguments),
     /// Print the OpenAPI document
+    #[command(after_help = "Example:\n  doorman openapi > openapi.json")]
     Openapi,
     /// Lease capacity for one resource, once
     Get(lease::GetArguments),
@@ -81,12 +93,17 @@ enum Command {
     Release(lease::ReleaseArguments),
     /// Look at the live resources, or at one and who holds it
     Show(show::Arguments),
+    /// Ask who is master
+    Master(master::Arguments),
 }
 
 pub(crate) fn main() -> ExitCode {
-    match Cli::parse().run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+    match Cli::try_parse() {
+        Err(said) => misuse::answer(&said),
+        Ok(cli) => match cli.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(),
+        },
     }
 }
 
@@ -104,6 +121,7 @@ impl Cli {
             Command::Get(arguments) => client::block_on(lease::get(arguments))?,
             Command::Release(arguments) => client::block_on(lease::release(arguments))?,
             Command::Show(arguments) => client::block_on(show::run(arguments))?,
+            Command::Master(arguments) => client::block_on(master::run(arguments))?,
         };
         say(&answer)
     }

@@ -22,7 +22,12 @@ pub(super) struct Arguments {
     /// One resource, with its holders, and why each has no more; absent: all live resources
     resource: Option<ResourceId>,
     /// Of the holders only this one
-    #[arg(long, value_name = "CLIENT", requires = "resource")]
+    #[arg(
+        long,
+        env = "DOORMAN_SHOW_CLIENT",
+        value_name = "CLIENT",
+        requires = "resource"
+    )]
     client: Option<ClientId>,
     /// Print JSON
     #[arg(long, env = "DOORMAN_JSON", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]

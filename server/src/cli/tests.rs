@@ -1,5 +1,7 @@
 //! Commands as they are typed, against a server.
 
+mod usage;
+
 use clap::CommandFactory;
 use doorman_config::Source;
 use doorman_server::{Server, Settings};
@@ -25,6 +27,7 @@ async fn run(line: &str) -> Result<String, Failure> {
         Command::Import(arguments) => import::run(arguments).await,
         Command::Export(arguments) => export::run(arguments).await,
         Command::History(arguments) => history::run(arguments).await,
+        Command::Master(arguments) => master::run(arguments).await,
         other => panic!("asks no server: {other:?}"),
     }
 }
@@ -59,27 +62,6 @@ fn without_a_command_it_serves() {
         parse("doorman serve").command,
         Some(Command::Serve(_))
     ));
-}
-
-#[test]
-fn what_makes_no_sense_is_wrong_usage() {
-    for line in [
-        "doorman --listen nowhere",
-        "doorman --config limits.yaml",
-        "doorman --config etcd:/doorman",
-        "doorman --advertise 10.0.0.5:7300",
-        "doorman --max-leases -1",
-        "doorman --unmatched sometimes",
-        "doorman --listen 127.0.0.1:0 show",
-        "doorman get db",
-        "doorman get db --wants -1",
-        "doorman get db --wants NaN",
-        "doorman show --server 127.0.0.1:7300",
-        "doorman steal db",
-    ] {
-        let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
-        assert_eq!(error.exit_code(), 2, "{line}");
-    }
 }
 
 #[tokio::test]

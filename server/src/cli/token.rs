@@ -10,7 +10,7 @@ use super::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  head -c 32 /dev/urandom | base64 > secret\n  doorman token --secret-file secret --sub orders --scope capacity --client-id 'orders*' --ttl 30d > orders.token\n  doorman token --secret-file secret --sub alice --scope status:read --resources 'tenant/acme*'"
+    after_help = "Examples:\n  (umask 077; head -c 32 /dev/urandom | base64 > secret)\n  doorman token --secret-file secret --sub orders --scope capacity --client-id 'orders*' --ttl 30d > orders.token\n  doorman token --secret-file secret --sub alice --scope status:read --resources 'tenant/acme*'"
 )]
 pub(super) struct Arguments {
     /// The secret of the servers that the token is for: their --auth-secret-file
