@@ -27,6 +27,11 @@ const ALL_ANSWERS_BYTES: usize = 32 * 1024 * 1024;
 /// hyper keeps of an HTTP/2 stream beside its answer is of that order.
 const SMALL_BYTES: usize = 4 * 1024;
 
+/// Marks, in the extensions of an answer, that its bytes are part of the program: none are kept for it, however slowly it is taken. So
+/// nobody can fill the room with what needs no token.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Static;
+
 /// The room for the answers of all requests.
 #[derive(Debug, Clone)]
 pub(super) struct Answers {
@@ -43,11 +48,11 @@ impl Answers {
     }
 
     /// The answer, if there is room for it until its bytes are gone; 503 if not. What was done for it stays done, as when an answer is
-    /// lost on its way.
+    /// lost on its way. What is [`Static`] needs no room.
     pub(super) fn admit(&self, answer: Response<Body>) -> Response<Body> {
         let (head, body) = answer.into_parts();
         let len = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-        if len <= SMALL_BYTES {
+        if len <= SMALL_BYTES || head.extensions.get::<Static>().is_some() {
             return Response::from_parts(head, body);
         }
         match self.take(len) {

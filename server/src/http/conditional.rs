@@ -1,5 +1,5 @@
-//! Conditional requests (RFC 9110, section 13): who has the newest already is told so, without its body, and who would change what is not
-//! the newest any more is refused.
+//! Conditional requests (RFC 9110, section 13): a client that has the newest version already is told so, without the body, and one that
+//! would change a version that is not the newest any more is refused.
 
 use axum::{
     body::Body,
@@ -22,25 +22,36 @@ pub(crate) struct Versioned<'a, F> {
 impl<T: Serialize, F: FnOnce() -> T> Versioned<'_, F> {
     /// The response to a request with these headers.
     pub(crate) fn answer_to(self, headers: &HeaderMap) -> Response<Body> {
-        let tag = tag(self.version);
-        let Ok(value) = HeaderValue::try_from(&tag) else {
-            tracing::error!(tag, "a version cannot stand in a header");
-            return internal_error().into_response();
-        };
-        let mut response = if is_known(headers, &tag) {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            response
-        } else {
+        respond(headers, self.version, || {
             Fresh::new((self.answer)()).into_response()
-        };
-        if !response.status().is_server_error() {
-            let headers = response.headers_mut();
-            headers.insert(header::ETAG, value);
-            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        }
-        response
+        })
     }
+}
+
+/// The response to a request with these headers for something of this version, which `make` makes when it is needed.
+pub(super) fn respond(
+    headers: &HeaderMap,
+    version: &str,
+    make: impl FnOnce() -> Response<Body>,
+) -> Response<Body> {
+    let tag = tag(version);
+    let Ok(value) = HeaderValue::try_from(&tag) else {
+        tracing::error!(tag, "a version cannot stand in a header");
+        return internal_error().into_response();
+    };
+    let mut response = if is_known(headers, &tag) {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        make()
+    };
+    if !response.status().is_server_error() {
+        let headers = response.headers_mut();
+        headers.insert(header::ETAG, value);
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    }
+    response
 }
 
 /// Whether `If-None-Match` names the tag.

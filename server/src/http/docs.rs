@@ -1,20 +1,27 @@
 //! The document of the API, and a page to read and try it, both out of the binary: neither refers to anything elsewhere.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+};
 
 use axum::{
-    Router,
+    Extension, Router,
     body::Body,
     extract::{Path, State, rejection::PathRejection},
-    http::{HeaderName, HeaderValue, Response, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header},
     response::IntoResponse,
     routing::get,
 };
+use bytes::Bytes;
 use doorman_openapi::{OPENAPI_JSON, ProblemType, paths};
+use sha2::{Digest as _, Sha256};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use utoipa_swagger_ui::Config;
 
-use super::{internal_error, openapi_without_tokens, refusal::Refusal};
+use super::{
+    answers::Static, conditional, internal_error, openapi_without_tokens, refusal::Refusal,
+};
 use crate::app::App;
 
 /// What the page may load: itself. The browser holds to it even if the page does not.
@@ -50,25 +57,55 @@ pub(super) fn pages() -> Router<Arc<App>> {
     get,
     path = paths::OPENAPI,
     tag = "views",
-    responses((
-        status = OK,
-        description = "The document",
-        body = serde_json::Value,
-        content_type = "application/json"
-    ))
+    params(
+        ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier answer")
+    ),
+    responses(
+        (
+            status = OK,
+            description = "The document",
+            body = serde_json::Value,
+            content_type = "application/json",
+            headers(
+                ("ETag" = String, description = "The version of the document, in quotes; strong"),
+                ("Cache-Control" = String, description = "`no-cache`: to be asked for again each time")
+            )
+        ),
+        (status = NOT_MODIFIED, description = "The document is that of the `ETag` sent")
+    )
 )]
-async fn get_openapi(
-    State(app): State<Arc<App>>,
-) -> ([(HeaderName, &'static str); 1], &'static str) {
+async fn get_openapi(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
+    static WITH_TOKENS: LazyLock<Written> = LazyLock::new(|| Written::new(OPENAPI_JSON));
     // Written once: it is the same for as long as the process lives. The document is built of text and numbers alone, so this cannot fail.
-    static WITHOUT_TOKENS: LazyLock<String> =
+    static TEXT: LazyLock<String> =
         LazyLock::new(|| openapi_without_tokens().to_json().unwrap_or_default());
+    static WITHOUT_TOKENS: LazyLock<Written> = LazyLock::new(|| Written::new(&TEXT));
 
-    let document = match app.auth() {
-        Some(_) => OPENAPI_JSON,
-        None => WITHOUT_TOKENS.as_str(),
+    let document: &'static Written = match app.auth() {
+        Some(_) => &WITH_TOKENS,
+        None => &WITHOUT_TOKENS,
     };
-    ([(header::CONTENT_TYPE, "application/json")], document)
+    conditional::respond(&headers, &document.version, || {
+        let media_type = [(header::CONTENT_TYPE, "application/json")];
+        (media_type, Extension(Static), document.text).into_response()
+    })
+}
+
+/// A text that never changes, with its version: half of its SHA-256.
+struct Written {
+    text: &'static str,
+    version: String,
+}
+
+impl Written {
+    fn new(text: &'static str) -> Self {
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        let half = digest.first_chunk().copied().unwrap_or_default();
+        Self {
+            text,
+            version: format!("{:032x}", u128::from_be_bytes(half)),
+        }
+    }
 }
 
 /// A relative reference, so that it also leads there behind a proxy that serves us below a path of its own.
@@ -100,7 +137,15 @@ async fn page(file: &str) -> Result<Response<Body>, Refusal> {
     let Some(served) = served else {
         return Err(no_such_file());
     };
-    let mut response = Body::from(served.bytes.into_owned()).into_response();
+    // All files but the small one that says where the document is are sent from where they lie in the program.
+    let (bytes, is_static) = match served.bytes {
+        Cow::Borrowed(bytes) => (Bytes::from_static(bytes), true),
+        Cow::Owned(bytes) => (bytes.into(), false),
+    };
+    let mut response = Body::from(bytes).into_response();
+    if is_static {
+        response.extensions_mut().insert(Static);
+    }
     let headers = response.headers_mut();
     if let Ok(media_type) = HeaderValue::try_from(served.content_type) {
         headers.insert(header::CONTENT_TYPE, media_type);

@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::{
+    extract::State,
+    http::{HeaderName, header},
+};
 use doorman_openapi::{ProblemType, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -17,6 +20,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(check_livez))
         .routes(routes!(check_readyz))
 }
+
+type Answer = ([(HeaderName, &'static str); 1], &'static str);
+
+/// What is true only now.
+const OK: Answer = ([(header::CACHE_CONTROL, "no-store")], "ok\n");
 
 /// Ask whether the process lives
 ///
@@ -30,9 +38,9 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         Unavailable
     )
 )]
-async fn check_livez(State(app): State<Arc<App>>) -> Result<&'static str, Refusal> {
+async fn check_livez(State(app): State<Arc<App>>) -> Result<Answer, Refusal> {
     if app.is_sound() {
-        Ok("ok\n")
+        Ok(OK)
     } else {
         Err(BooksInDoubt.into())
     }
@@ -50,7 +58,7 @@ async fn check_livez(State(app): State<Arc<App>>) -> Result<&'static str, Refusa
         Unavailable
     )
 )]
-async fn check_readyz(State(app): State<Arc<App>>) -> Result<&'static str, Refusal> {
+async fn check_readyz(State(app): State<Arc<App>>) -> Result<Answer, Refusal> {
     if !app.is_sound() {
         Err(BooksInDoubt.into())
     } else if app.is_draining() {
@@ -59,6 +67,6 @@ async fn check_readyz(State(app): State<Arc<App>>) -> Result<&'static str, Refus
             "the server is shutting down",
         ))
     } else {
-        Ok("ok\n")
+        Ok(OK)
     }
 }

@@ -49,3 +49,37 @@ async fn the_page_and_what_it_loads_come_from_the_server_alone() {
     assert!(script.contains("\"../openapi.json\""), "{script}");
     assert!(script.contains("\"validatorUrl\": \"none\""), "{script}");
 }
+
+#[tokio::test]
+async fn who_has_the_document_of_the_api_is_told_so() {
+    let router = router();
+    let document = get(&router, "/openapi.json").await;
+    assert_eq!(document.header("cache-control"), "no-cache");
+    let tag = document.header("etag");
+    assert!(tag.len() == 34 && tag.starts_with('"'), "{tag}");
+    for (known, status) in [(tag, 304), ("\"other\"", 200)] {
+        let request = Request::get("/openapi.json").header("if-none-match", known);
+        let reply = send(&router, request.body(Body::empty()).unwrap()).await;
+        assert_eq!((reply.status.as_u16(), reply.header("etag")), (status, tag));
+        assert_eq!(reply.body.is_empty(), status == 304);
+    }
+}
+
+#[tokio::test]
+async fn what_anybody_may_read_takes_no_room_from_the_answers_of_those_who_lease() {
+    let router = router();
+    let mut unread = Vec::new();
+    for path in ["/docs/swagger-ui-bundle.js", "/openapi.json"] {
+        for _ in 0..300 {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            unread.push(router.clone().oneshot(request).await.unwrap());
+        }
+    }
+    assert!(unread.iter().all(|it| it.status() == StatusCode::OK));
+    let resources: Vec<_> = (0..1_000)
+        .map(|number| serde_json::json!({"resource_id": format!("r{number}"), "wants": 1}))
+        .collect();
+    let body = serde_json::json!({"client_id": "c", "resources": resources});
+    let leased = post(&router, "/v1/capacity", body.to_string()).await;
+    assert_eq!(leased.status, 200);
+}

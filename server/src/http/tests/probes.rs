@@ -8,7 +8,10 @@ async fn a_server_that_drains_lives_but_is_not_ready() {
     let router = super::super::router(Arc::clone(&app));
     // Probes are asked with all sorts of queries.
     for path in ["/livez", "/readyz", "/livez?verbose", "/readyz?verbose"] {
-        assert_eq!(get(&router, path).await.status, 200);
+        let reply = get(&router, path).await;
+        assert_eq!(reply.status, 200);
+        // No proxy answers in the place of the server.
+        assert_eq!(reply.header("cache-control"), "no-store");
     }
     app.begin_drain();
     assert_eq!(get(&router, "/livez").await.status, 200);
