@@ -23,15 +23,16 @@ use super::{
     door,
     handshake::{self, Opened},
     places::places,
+    seldom::Seldom,
     serving::{Rest, Serving},
 };
-use crate::{limits::Peer, metrics::Connections, tls::Tls};
+use crate::{clock, limits::Peer, metrics::Connections, tls::Tls};
 
 /// How long what is under way may take to end when the server stops: within 10 s of being told to, it has also left its books.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How many connections may wait to be taken in; the system may allow fewer. After a restart everybody comes at once, and who finds no
-/// room knocks again only a second later.
+/// How many connections the system may queue until they are accepted; it may allow fewer. After a restart all clients connect at once,
+/// and one that finds the queue full tries again only a second later.
 const BACKLOG: u32 = 4096;
 
 /// How long to wait when the system has no room for another connection.
@@ -80,9 +81,9 @@ impl Listener {
         self.address
     }
 
-    /// Serves the router until `shutdown` is ready, and calls `drains`. Then it takes in who has connected already, and nobody else,
-    /// tells everybody to go, and answers what is under way or comes before they have heard it, for at most 8 s. Returns how many
-    /// connections had to be cut off.
+    /// Serves the router until `shutdown` is ready, then calls `drains` and stops: it accepts the connections that are queued already and
+    /// no others, tells every client that its connection ends, and for at most 8 s answers what is under way or arrives before its client
+    /// has heard of that. Returns how many connections had to be cut off.
     ///
     /// # Cancel safety
     /// When it is dropped, all connections are cut off.
@@ -96,6 +97,7 @@ impl Listener {
         let serving = Arc::new(Serving::new(router, self.rest));
         let (drain, draining) = watch::channel(false);
         let mut crowd = Crowd::new(places(self.most), counted);
+        let no_room = Seldom::default();
         let take_in = |crowd: &mut Crowd, (stream, peer)| {
             let (serving, draining) = (Arc::clone(&serving), draining.clone());
             match &self.tls {
@@ -121,7 +123,7 @@ impl Listener {
                 biased;
                 () = &mut shutdown => break,
                 Some(()) = crowd.one_ends() => {}
-                connected = accept(&self.listener), if !crowd.is_full() => {
+                connected = accept(&self.listener, &no_room), if !crowd.is_full() => {
                     take_in(&mut crowd, connected);
                     if crowd.is_full() {
                         crowd.make_room();
@@ -137,10 +139,10 @@ impl Listener {
         let mut over = pin!(sleep(DRAIN_TIMEOUT));
         door::lets_nobody_come(&self.listener);
         let mut all_within = pin!(sleep(door::HANDSHAKE));
-        // However many there are, beyond the most as well: they have connected, nobody comes after them, and all of them go soon.
+        // Beyond the most as well: these have connected already, nobody comes after them, and all of them go soon.
         loop {
             tokio::select! {
-                stream = accept(&self.listener) => take_in(&mut crowd, stream),
+                stream = accept(&self.listener, &no_room) => take_in(&mut crowd, stream),
                 Some(()) = crowd.one_ends() => {}
                 () = &mut all_within => break,
             }
@@ -172,14 +174,17 @@ fn listens(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// The next connection. Trouble with one is the peer's affair; trouble with all of them passes, or is in the log.
-async fn accept(listener: &TcpListener) -> (TcpStream, Peer) {
+/// The next connection. Trouble with one is the peer's affair. Trouble with all of them, as when the system has no file left, is in the log,
+/// as often as `no_room` lets it, and mostly passes.
+async fn accept(listener: &TcpListener, no_room: &Seldom) -> (TcpStream, Peer) {
     loop {
         match listener.accept().await {
             Ok(connected) => return prepared(connected),
             Err(error) if door::is_of_the_peer(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "no connection can be taken in");
+                if no_room.is_due(clock::now()) {
+                    tracing::warn!(%error, "no connection can be taken in");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }

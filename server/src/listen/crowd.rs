@@ -1,21 +1,19 @@
 //! The connections that are open, and which of them make room when there are too many.
 //!
-//! Who comes next always finds a place, unless all are taken by requests under way: as soon as all places are taken, those connections
-//! close that have waited longest for their peer. A client that is served loses nothing by it but a connection that it did not use.
+//! A newcomer always finds a place, unless all are taken by requests under way: as soon as the last place is taken, the connections that
+//! have waited longest for their peers are closed. Their clients lose nothing but a connection that they were not using.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, sync::Arc};
 
 use doorman_openapi::Moment;
 use tokio::task::{Id, JoinSet};
 
-use super::{activity::Activity, keeper::Ended, patience::SLOW};
+use super::{activity::Activity, keeper::Ended, patience::SLOW, seldom::Seldom};
 use crate::{clock, limits::Peer, metrics::Connections};
 
-/// Of so many places one is made free at a time: to find out who has waited longest is a look at every connection.
+/// One place in so many is made free at a time. Finding who has waited longest means looking at every connection, which would be too much
+/// for each newcomer.
 const MAKES_ROOM: usize = 64;
-
-/// How often the log is told.
-const LOG_PERIOD: Duration = Duration::from_secs(60);
 
 /// The open connections, each with its task.
 #[derive(Debug)]
@@ -24,7 +22,7 @@ pub(super) struct Crowd {
     tasks: JoinSet<Ended>,
     activities: HashMap<Id, Arc<Activity>>,
     counted: Connections,
-    told: Option<Moment>,
+    full: Seldom,
 }
 
 impl Crowd {
@@ -36,7 +34,7 @@ impl Crowd {
             tasks: JoinSet::new(),
             activities: HashMap::new(),
             counted,
-            told: None,
+            full: Seldom::default(),
         }
     }
 
@@ -82,8 +80,8 @@ impl Crowd {
         Some(())
     }
 
-    /// Asks those that have waited longest for their peer to close, so many that looking for them pays; where too few wait, also those
-    /// that have been slowest to send a body or to take an answer.
+    /// Makes room for newcomers, several at a time: asks the connections to close that have waited longest for their peers, and, where
+    /// fewer wait than are needed, those whose peers have been slowest to send a body or to take an answer.
     pub(super) fn make_room(&mut self) {
         let now = clock::now();
         let go = (self.most / MAKES_ROOM).max(1);
@@ -105,8 +103,7 @@ impl Crowd {
         for (_, activity) in waiting.iter().chain(&slow) {
             activity.give_way();
         }
-        if self.told.is_none_or(|told| now.since(told) >= LOG_PERIOD) {
-            self.told = Some(now);
+        if self.full.is_due(now) {
             tracing::warn!(
                 most = self.most,
                 "all connections are taken: those that have waited longest for their peers are closed"

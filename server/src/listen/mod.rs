@@ -20,6 +20,7 @@ mod keeper;
 mod patience;
 mod places;
 mod resting;
+mod seldom;
 mod serving;
 mod watched;
 

@@ -31,6 +31,11 @@ use crate::held::Held;
 /// How many bytes of an HTTP/1 connection are read ahead at most; so many a head may have, too.
 const READ_AHEAD: usize = 64 * 1024;
 
+/// How many bytes of bodies an HTTP/2 peer may send before a handler has read them. h2 keeps them, in no room that is counted, also while
+/// it is not known yet who sends them; so it is a quarter of hyper's usual window. A body of 4 MiB still arrives within its ten seconds
+/// where a round trip takes 300 ms.
+const WINDOW: u32 = 256 * 1024;
+
 /// What all connections are served with, and how many of them are awake: in the hands of hyper. One that has answered a request and
 /// waits for the next holds a buffer of 16 KiB to read into and one of 8 KiB to write from, and 2 KiB of all else (heaptrack, hyper
 /// 1.12); 18 KiB of that are resident. At rest it has 1.4 KiB. By TLS it has 8 KiB more in
@@ -54,8 +59,8 @@ pub(super) struct Rest {
 }
 
 impl Default for Rest {
-    /// Who asks several things in a row, or many times a second, is served without a pause; and however many come at one time, no more
-    /// than 18 MiB go to those that may not come back.
+    /// A client that sends several requests in a row, or many a second, finds its connection awake; and however many connect at one time,
+    /// no more than 18 MiB go to connections that may not be used again.
     fn default() -> Self {
         Self {
             after: Duration::from_secs(1),
@@ -65,14 +70,16 @@ impl Default for Rest {
 }
 
 impl Serving {
-    /// HTTP/2 peers are not asked by pings whether they are still there: the answers would keep a connection open for ever that
-    /// nobody uses, and a peer that is gone is idle, or does not take its answer.
+    /// HTTP/2 peers are sent no pings to see whether they are still there: a peer that is gone shows as idle, or as one that does not take
+    /// its answer, and both have their limits.
     pub(super) fn new(router: Router, rest: Rest) -> Self {
         let mut http1 = http1::Builder::new();
         http1.max_buf_size(READ_AHEAD);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .max_concurrent_streams(256)
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
             .max_header_list_size(16 * 1024);
         Self {
             http1,

@@ -5,10 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn who_is_asked_to_give_way_closes_between_requests_and_not_within_one() {
     for wire in WIRES {
-        let slow = Slow::default();
-        let mut peer = connect(wire, slow.router()).await;
-        peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
-        slow.begun.notified().await;
+        let (slow, mut peer) = busy(wire).await;
         peer.activity.give_way();
         advance(Duration::from_secs(1)).await;
         slow.end.notify_one();

@@ -62,10 +62,7 @@ async fn what_is_asked_before_one_is_told_is_answered_and_told_with_the_answer()
 #[tokio::test(start_paused = true)]
 async fn what_is_under_way_is_answered() {
     for wire in WIRES {
-        let slow = Slow::default();
-        let mut peer = connect(wire, slow.router()).await;
-        peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
-        slow.begun.notified().await;
+        let (slow, peer) = busy(wire).await;
         peer.drain.send_replace(true);
         sleep(Duration::from_secs(3)).await;
         slow.end.notify_one();
@@ -161,10 +158,7 @@ async fn who_never_pauses_is_not_listened_to_for_longer_than_others() {
 #[tokio::test(start_paused = true)]
 async fn what_has_come_behind_the_last_request_is_taken_from_the_wire() {
     for wire in WIRES {
-        let slow = Slow::default();
-        let mut peer = connect(wire, slow.router()).await;
-        peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
-        slow.begun.notified().await;
+        let (slow, mut peer) = busy(wire).await;
         peer.drain.send_replace(true);
         sleep(Duration::from_millis(1)).await;
         slow.end.notify_one();

@@ -5,6 +5,7 @@ mod crowd;
 mod drain;
 mod encrypted;
 mod rest;
+mod unread;
 mod wire;
 
 use std::{future::ready, num::NonZeroUsize, sync::Arc, time::Duration};
@@ -101,6 +102,15 @@ async fn connect_to(wire: Wire, serving: &Arc<Serving>) -> Peer {
         activity,
         drain,
     }
+}
+
+/// A connection with a request under way, which ends when it is told to.
+async fn busy(wire: Wire) -> (Slow, Peer) {
+    let slow = Slow::default();
+    let mut peer = connect(wire, slow.router()).await;
+    peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    slow.begun.notified().await;
+    (slow, peer)
 }
 
 impl Peer {
@@ -207,10 +217,7 @@ async fn an_http2_connection_without_requests_is_idle_though_its_peer_is_there()
 #[tokio::test(start_paused = true)]
 async fn a_handler_may_take_its_time() {
     for wire in WIRES {
-        let slow = Slow::default();
-        let mut peer = connect(wire, slow.router()).await;
-        peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
-        slow.begun.notified().await;
+        let (slow, mut peer) = busy(wire).await;
         advance(Duration::from_secs(600)).await;
         slow.end.notify_one();
         peer.answer("slow").await;
