@@ -1,3 +1,5 @@
+//! What callers pay, and what they are refused: all accounts together, under a time that is an argument.
+
 use super::*;
 
 fn limits(rate: u32, burst: u32) -> Limits {

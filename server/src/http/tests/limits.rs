@@ -1,8 +1,9 @@
 //! How much one caller may ask for, and what is served when the server has too much to do.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use doorman_openapi::paths;
+use futures_util::FutureExt;
 use serde_json::json;
 use tokio::time::advance;
 
@@ -193,6 +194,49 @@ async fn a_server_with_too_much_to_do_renews_and_leases_nothing_new() {
     let text = String::from_utf8(scrape.body).unwrap();
     let counted = r#"doorman_requests_limited_total{kind="new",limit="server"} 1"#;
     assert!(text.contains(counted), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_looked_for_in_the_books_is_under_way_meanwhile() {
+    let app = app();
+    let router = super::super::router(Arc::clone(&app));
+    // More than one look at the books goes through.
+    let many: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    assert_eq!(lease(&router, ONE, "a", &many).await.status, 200);
+    // One more, and nobody is served.
+    let _under_way = app.limits().begin(999_999, Asks::Renewal);
+    let release = async || {
+        let nothing = json!({"client_id": "b", "resource_ids": ["db"]});
+        ask(&router, OTHER, paths::CAPACITY_RELEASE, nothing).await
+    };
+    assert_eq!(release().await.status, 200);
+
+    let mut renewal = pin!(lease(&router, ONE, "a", &many));
+    assert!(renewal.as_mut().now_or_never().is_none());
+    release().await.problem(429);
+    assert_eq!(renewal.await.status, 200);
+    assert_eq!(release().await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_scrapes_without_a_token_has_a_limit_for_its_address_and_probes_have_none() {
+    let app = Arc::into_inner(app()).unwrap().limiting(limit(1));
+    let router = super::super::metrics_alone(Arc::new(app), false);
+    // What operators have at least.
+    for _ in 0..80 {
+        assert_eq!(look(&router, ONE, paths::METRICS).await.status, 200);
+    }
+    look(&router, ONE, paths::METRICS).await.problem(429);
+    for path in [paths::LIVEZ, paths::READYZ] {
+        assert_eq!(look(&router, ONE, path).await.status, 200);
+    }
+    assert_eq!(look(&router, OTHER, paths::METRICS).await.status, 200);
+    let missing = async || look(&router, ONE, "/nowhere").await.status;
+    while missing().await != 429 {}
+
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(look(&router, ONE, paths::METRICS).await.status, 200);
 }
 
 fn token(subject: &str) -> String {
