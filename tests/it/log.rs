@@ -81,6 +81,7 @@ fn every_line_is_json_and_those_about_a_request_name_it() {
     assert_eq!(access["level"], "INFO", "{access}");
     assert_eq!(access["status"], 201, "{access}");
     assert_eq!(access["path"], "/v1/templates/db", "{access}");
+    assert_eq!(access["peer"], "127.0.0.1", "{access}");
 
     // A request that gives no name is given one, which the log has, too.
     let unknown = curl(&[&format!("{address}/nowhere")]);

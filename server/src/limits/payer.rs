@@ -14,7 +14,7 @@ use crate::core::Tenant;
 /// Of this process: SipHash, so that callers who may choose their names or addresses cannot make them meet those of others.
 static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The bits of an IPv6 address by which a caller is told from others: who has one has the whole network (RFC 6177, section 2).
+/// The bits of an IPv6 address by which callers are told apart: whoever has an address has the whole network of it (RFC 6177, section 2).
 const NETWORK: u128 = u128::MAX << 64;
 
 /// The address at the other end of a connection.
@@ -31,13 +31,18 @@ impl Peer {
         })
     }
 
+    /// The address as callers are told apart by it: of an IPv6 address the network.
+    pub(crate) fn address(self) -> IpAddr {
+        self.0
+    }
+
     /// Whether it is of this machine: all its processes, or all whose requests one of them passes on, have the same.
     pub(crate) fn is_loopback(self) -> bool {
         self.0.is_loopback()
     }
 }
 
-/// What goes on an account of its own, so that none of them locks out another.
+/// The kinds of calls that are charged apart from each other, so that none of them locks out another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Purse {
     /// What holders ask for.

@@ -22,6 +22,7 @@ use tower::{Layer, Service};
 
 use crate::{
     clock,
+    limits::Peer,
     trail::{AccessLog, Answered},
 };
 
@@ -42,6 +43,16 @@ struct Failure {
     method: &'static str,
     route: &'static str,
     status: u16,
+}
+
+/// What is known of a request until it is answered.
+#[derive(Debug)]
+struct Asked {
+    call: Call,
+    /// Where the route does not say it all.
+    uri: Option<Uri>,
+    peer: Option<Peer>,
+    began: Moment,
 }
 
 /// What is known of all requests so far; clones share it.
@@ -87,16 +98,23 @@ impl Requests {
         );
     }
 
-    fn answered(&self, call: Call, uri: Option<&Uri>, status: u16, began: Moment) {
-        let Call { method, route } = call;
+    fn answered(&self, asked: &Asked, status: u16) {
+        let Asked {
+            call,
+            uri,
+            peer,
+            began,
+        } = asked;
+        let Call { method, route } = *call;
         let now = clock::now();
-        let seconds = now.seconds_since(began);
-        self.0.answered.get_or_create(&call).inc();
-        self.0.durations.get_or_create(&call).observe(seconds);
+        let seconds = now.seconds_since(*began);
+        self.0.answered.get_or_create(call).inc();
+        self.0.durations.get_or_create(call).observe(seconds);
         let line = Answered {
             method,
             route,
-            uri,
+            uri: uri.as_ref(),
+            peer: *peer,
             status,
             seconds,
         };
@@ -150,10 +168,14 @@ where
         };
         // Most requests are for a route without a variable.
         let says_it_all = call.route != OTHER && !call.route.contains('{');
-        ResponseFuture {
+        let asked = Asked {
             call,
             uri: (!says_it_all).then(|| request.uri().clone()),
+            peer: request.extensions().get().copied(),
             began: clock::now(),
+        };
+        ResponseFuture {
+            asked,
             requests: self.requests.clone(),
             inner: self.inner.call(request),
         }
@@ -164,9 +186,7 @@ pin_project! {
     /// The answer to a request that is recorded when it comes.
     #[derive(Debug)]
     pub(crate) struct ResponseFuture<F> {
-        call: Call,
-        uri: Option<Uri>,
-        began: Moment,
+        asked: Asked,
         requests: Requests,
         #[pin]
         inner: F,
@@ -184,8 +204,7 @@ where
         let response = ready!(this.inner.poll(cx));
         if let Ok(response) = &response {
             let status = response.status().as_u16();
-            this.requests
-                .answered(*this.call, this.uri.as_ref(), status, *this.began);
+            this.requests.answered(this.asked, status);
         }
         Poll::Ready(response)
     }

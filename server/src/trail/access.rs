@@ -14,7 +14,7 @@ use tracing::Level;
 
 use self::room::Room;
 use super::current;
-use crate::auth::Identity;
+use crate::{auth::Identity, limits::Peer};
 
 /// The longest part of a path that is written, in bytes.
 const LONGEST_PATH: usize = 256;
@@ -27,6 +27,8 @@ pub(crate) struct Answered<'a> {
     pub(crate) route: &'static str,
     /// What was asked for, where the route does not say it all.
     pub(crate) uri: Option<&'a Uri>,
+    /// Where it came from, if it came over a connection.
+    pub(crate) peer: Option<Peer>,
     pub(crate) status: u16,
     pub(crate) seconds: f64,
 }
@@ -57,13 +59,14 @@ enum Kind {
 /// Writes a line of this level with these fields; the level must be known where it is written.
 macro_rules! write_line {
     ($level:ident, $answered:expr, $left_out:expr) => {{
-        let Answered { method, route, uri, status, seconds } = $answered;
+        let Answered { method, route, uri, peer, status, seconds } = $answered;
         tracing::event!(
             target: "doorman::access",
             Level::$level,
             method,
             route,
             path = uri.map(path),
+            peer = peer.map(|it| display(it.address())),
             status,
             seconds,
             issuer = caller(|it| &it.issuer),
@@ -154,6 +157,7 @@ mod tests {
                 method: "POST",
                 route: paths::CAPACITY,
                 uri: None,
+                peer: None,
                 status,
                 seconds: 0.001,
             });
