@@ -136,14 +136,12 @@ async fn release_capacity(
     Checked(request): Checked<ReleaseRequest>,
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
     permit::check(&request, caller.bounds())?;
-    let named = request.resource_ids.as_ref().map_or(0, Vec::len);
-    let _counted = paying.releases(&app, named)?;
     let may = |id: &ResourceId| caller.bounds().allow_resource(id.as_str());
-    let released = app
-        .release(|core, from, now| core.release_client_part(&request, &may, from, now))
+    let named = request.resource_ids.as_deref();
+    paying
+        .release(&app, named, |core, from, now| {
+            core.release_client_part(&request, &may, from, now)
+        })
         .await?;
-    if request.resource_ids.is_none() {
-        paying.has_released(&app, released);
-    }
     Ok(Fresh::new(ReleaseResponse {}))
 }

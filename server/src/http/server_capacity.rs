@@ -146,14 +146,12 @@ async fn release_server_capacity(
     Checked(request): Checked<ServerReleaseRequest>,
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
     permit::check(&request, caller.bounds())?;
-    let named = request.resource_ids.as_ref().map_or(0, Vec::len);
-    let _counted = paying.releases(&app, named)?;
     let may = |id: &ResourceId| caller.bounds().allow_resource(id.as_str());
-    let released = app
-        .release(|core, from, now| core.release_node_part(&request, &may, from, now))
+    let named = request.resource_ids.as_deref();
+    paying
+        .release(&app, named, |core, from, now| {
+            core.release_node_part(&request, &may, from, now)
+        })
         .await?;
-    if request.resource_ids.is_none() {
-        paying.has_released(&app, released);
-    }
     Ok(Fresh::new(ReleaseResponse {}))
 }

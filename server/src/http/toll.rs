@@ -7,13 +7,13 @@ use axum::{
     extract::{FromRequestParts, Request},
     http::{Method, request::Parts},
 };
-use doorman_openapi::{MAX_BODY_BYTES, Moment, ProblemType, paths};
+use doorman_openapi::{MAX_BODY_BYTES, Moment, ProblemType, ResourceId, paths};
 
 use super::refusal::Refusal;
 use crate::{
     app::{App, BooksInDoubt},
     clock,
-    core::{Core, Renews},
+    core::{Core, Released, Renews},
     limits::{Asks, Counted, Limited, Limits, Operation, Payer, Whose, Work},
 };
 
@@ -89,16 +89,16 @@ impl Toll {
     }
 }
 
-/// A call for leases of which nothing is known but how long it is. One that does not say may be as long as any, and of one that is longer
-/// no more is read.
+/// What a call for leases costs as far as is known before it is read: by the length that it declares. One that declares none is charged as
+/// the longest that is read, and so is one that declares more.
 fn unread(body: &Body) -> Work {
     let longest = u64::try_from(MAX_BODY_BYTES).unwrap_or(u64::MAX);
     let said = body.size_hint().exact();
     Work::unread(said.unwrap_or(longest).min(longest))
 }
 
-/// On whose account a call for leases goes: that of whom its token speaks, or, where nobody is asked, of whoever is at its address.
-/// The door has been paid for its reading, and says so; where nobody pays it says nothing.
+/// On whose account a call for leases goes: that of its token's subject, or, where no tokens are asked for, that of its address. `access`
+/// adds it to a request when its reading has been paid for, and adds nothing where nobody pays.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Paying {
     payer: Option<Payer>,
@@ -159,20 +159,31 @@ impl Paying {
         }
     }
 
-    /// Pays for so many leases that come back, as far as they are named.
+    /// Takes leases back, those on `named` resources or all that the holder has, and has them paid for: the named ones before, the others
+    /// when the books have told how many they are. `part` takes back the next few from a position on.
     ///
     /// # Errors
-    /// 429 when there is not so much even in the reserve.
-    pub(super) fn releases(self, app: &App, named: usize) -> Result<Counted<'_>, Refusal> {
+    /// 429 when there is not so much even in the reserve, 503 when the books are in doubt.
+    ///
+    /// # Cancel safety
+    /// When it is dropped, some of many leases may not be back; they end by themselves.
+    pub(super) async fn release(
+        self,
+        app: &App,
+        named: Option<&[ResourceId]>,
+        part: impl FnMut(&mut Core, usize, Moment) -> Released,
+    ) -> Result<(), Refusal> {
         let (limits, now) = (app.limits(), self.now());
-        let this = self.about(named);
-        this.begin(limits, named, Asks::Renewal, now)
-            .map_err(|limited| this.refused(limits, Asks::Renewal, limited, now))
-    }
-
-    /// Pays for leases that have come back without being named.
-    pub(super) fn has_released(self, app: &App, unnamed: usize) {
-        app.limits().has_released(self.payer, unnamed, self.now());
+        let number = named.map_or(0, <[_]>::len);
+        let this = self.about(number);
+        let _counted = this
+            .begin(limits, number, Asks::Renewal, now)
+            .map_err(|limited| this.refused(limits, Asks::Renewal, limited, now))?;
+        let released = app.release(part).await?;
+        if named.is_none() {
+            limits.has_released(self.payer, released, self.now());
+        }
+        Ok(())
     }
 
     fn about(self, resources: usize) -> Self {
@@ -208,7 +219,7 @@ impl Paying {
         }
     }
 
-    /// Who pays nothing need not know the time.
+    /// The clock is read only where there is an account.
     fn now(self) -> Moment {
         self.payer.map_or(Moment::ORIGIN, |_| clock::now())
     }
