@@ -41,8 +41,11 @@ pub mod leases;
 pub mod replies;
 #[path = "targets/rules.rs"]
 pub mod rules;
+#[path = "targets/traces.rs"]
+pub mod traces;
 
 mod mutate;
 mod plane;
+mod refusal;
 
 pub use mutate::Mutator;

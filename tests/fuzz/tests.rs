@@ -7,7 +7,7 @@
 use std::{env, fs, panic, path::Path};
 
 use doorman_tests::fuzz::{
-    Mutator, answers, document, forwarded, globs, identifiers, keys, leases, replies, rules,
+    Mutator, answers, document, forwarded, globs, identifiers, keys, leases, replies, rules, traces,
 };
 
 /// What every target starts with, in the order of the names.
@@ -78,4 +78,5 @@ targets! {
     leases: 500,
     replies: 500,
     rules: 5_000,
+    traces: 20_000,
 }

@@ -1,19 +1,11 @@
 //! What callers write into the headers of proxies: whatever it is, the client is whom the first trusted proxy was called from.
 
-use std::{
-    convert::Infallible,
-    future::{Ready, ready},
-    net::SocketAddr,
-    task::{Context, Poll},
-};
+use std::net::SocketAddr;
 
-use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Request, Response};
-use http_body_util::Full;
-use tower::{Layer as _, Service};
-use tower_doorman::{
-    Callers, Doorman, ForwardedHeader, Key, Limit, PeerAddr, Refusal, TrustedProxies,
-};
+use http::{HeaderName, HeaderValue, Request};
+use tower_doorman::{Callers, Doorman, ForwardedHeader, Key, Limit, PeerAddr, TrustedProxies};
+
+use crate::fuzz::refusal::refusal;
 
 const CALLER: &str = "192.0.2.1";
 const PROXY: [u8; 4] = [10, 0, 0, 1];
@@ -72,30 +64,6 @@ fn client(callers: &Callers, header: &'static str, lines: &[HeaderValue]) -> Opt
     request.extensions_mut().insert(PeerAddr(peer));
     // Nothing is allowed, so that each request is refused and says by what.
     let nothing = Doorman::fixed([("", 0.0); 0]).with_callers(callers.clone());
-    let mut service = nothing.layer([Limit::rate(Key::client_ip())]).layer(Inner);
-    let mut answer = std::pin::pin!(service.call(request));
-    let context = &mut Context::from_waker(std::task::Waker::noop());
-    let Poll::Ready(Ok(response)) = answer.as_mut().poll(context) else {
-        panic!("a refusal waits for nothing");
-    };
-    let refusal: &Refusal = response.extensions().get().expect("nothing is allowed");
+    let refusal = refusal(&nothing, Limit::rate(Key::client_ip()), request);
     refusal.resource().map(ToString::to_string)
-}
-
-/// What nothing reaches.
-#[derive(Debug, Clone)]
-struct Inner;
-
-impl Service<Request<()>> for Inner {
-    type Response = Response<Full<Bytes>>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        ready(Ok(Response::default()))
-    }
 }

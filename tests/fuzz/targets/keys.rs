@@ -1,19 +1,13 @@
 //! Keys made of templates and of what requests say: whatever that is, the control plane takes the resource they come to, and nobody
 //! can come by the resource of another.
 
-use std::{
-    convert::Infallible,
-    future::{Ready, ready},
-    net::SocketAddr,
-    task::{Context, Poll},
-};
+use std::net::SocketAddr;
 
-use bytes::Bytes;
 use doorman_openapi::ResourceId;
-use http::{HeaderName, HeaderValue, Method, Request, Response};
-use http_body_util::Full;
-use tower::{Layer as _, Service};
-use tower_doorman::{Doorman, Key, Limit, MissingKey, PeerAddr, Refusal, RefusalReason};
+use http::{HeaderName, HeaderValue, Method, Request};
+use tower_doorman::{Doorman, Key, Limit, MissingKey, PeerAddr, RefusalReason};
+
+use crate::fuzz::refusal::refusal;
 
 /// Takes the first line for a template, and each of the next two for a request: method, peer and values of `x-a` and `x-b`, between
 /// tabs.
@@ -144,32 +138,8 @@ fn resource(key: Key, asked: &Asked) -> Option<ResourceId> {
     // Nothing is allowed, so that each request is refused and says by what.
     let nothing = Doorman::fixed([("", 0.0); 0]);
     let limit = Limit::rate(key).on_missing_key(MissingKey::Reject);
-    let mut service = nothing.layer([limit]).layer(Inner);
-    let mut answer = std::pin::pin!(service.call(asked.request()));
-    let context = &mut Context::from_waker(std::task::Waker::noop());
-    let Poll::Ready(Ok(response)) = answer.as_mut().poll(context) else {
-        panic!("a refusal waits for nothing");
-    };
-    let refusal: &Refusal = response.extensions().get().expect("nothing is allowed");
+    let refusal = refusal(&nothing, limit, asked.request());
     let missing = refusal.reason() == RefusalReason::MissingKey;
     assert_eq!(missing, refusal.resource().is_none(), "{refusal:?}");
     refusal.resource().cloned()
-}
-
-/// What nothing reaches.
-#[derive(Debug, Clone)]
-struct Inner;
-
-impl Service<Request<()>> for Inner {
-    type Response = Response<Full<Bytes>>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        ready(Ok(Response::default()))
-    }
 }
