@@ -71,7 +71,8 @@ pub use trace::{SpanId, TraceContext, TraceId};
 pub use view::{HeldBackBy, HolderKind, HolderView, LeasePage, ResourcePage, ResourceView, Status};
 pub use whole::read_priority;
 
-/// The OpenAPI 3.1 document of the control plane, as committed; it is the same as what a server answers at `/openapi.json`.
+/// The OpenAPI 3.1 document of the control plane, as committed. A server that asks for tokens answers with it at `/openapi.json`; one that
+/// does not leaves out what it says of tokens.
 pub const OPENAPI_JSON: &str = include_str!("../openapi.json");
 
 /// The most bytes a body of a request may have: 4 MiB.

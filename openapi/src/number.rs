@@ -21,41 +21,11 @@ impl Capacity {
     pub const ZERO: Self = Self(0.0);
     /// The largest amount that can be spoken of.
     pub const MAX: Self = Self(1e15);
-    const RULE: InvalidNumber = InvalidNumber("a number from 0 to 1e15");
-
-    /// Checks a number and takes it as an amount.
-    ///
-    /// # Errors
-    /// [`InvalidNumber`] when it is not finite, negative, or above 1e15. Negative zero is taken as zero.
-    pub fn new(amount: f64) -> Result<Self, InvalidNumber> {
-        // NaN is in no range; adding zero turns -0 into 0.
-        if (0.0..=Self::MAX.0).contains(&amount) {
-            Ok(Self(amount + 0.0))
-        } else {
-            Err(Self::RULE)
-        }
-    }
-
-    /// The nearest amount: what lies outside the range is taken to its edge, NaN to zero.
-    #[must_use]
-    pub fn saturating(amount: f64) -> Self {
-        if amount.is_nan() {
-            Self::ZERO
-        } else {
-            Self(amount.clamp(0.0, Self::MAX.0) + 0.0)
-        }
-    }
 
     /// The larger of two amounts.
     #[must_use]
     pub fn max_with(self, other: Self) -> Self {
         Self(self.0.max(other.0))
-    }
-
-    /// The amount as a number.
-    #[must_use]
-    pub fn get(self) -> f64 {
-        self.0
     }
 }
 
@@ -71,35 +41,6 @@ impl Seconds {
     pub const ZERO: Self = Self(0.0);
     /// The longest duration that can be spoken of: a year.
     pub const MAX: Self = Self(31_536_000.0);
-    const RULE: InvalidNumber = InvalidNumber("a number of seconds from 0 to 31536000");
-
-    /// Checks a number and takes it as a duration.
-    ///
-    /// # Errors
-    /// [`InvalidNumber`] when it is not finite, negative, or longer than a year.
-    pub fn new(seconds: f64) -> Result<Self, InvalidNumber> {
-        if (0.0..=Self::MAX.0).contains(&seconds) {
-            Ok(Self(seconds + 0.0))
-        } else {
-            Err(Self::RULE)
-        }
-    }
-
-    /// The nearest duration: what lies outside the range is taken to its edge, NaN to zero.
-    #[must_use]
-    pub fn saturating(seconds: f64) -> Self {
-        if seconds.is_nan() {
-            Self::ZERO
-        } else {
-            Self(seconds.clamp(0.0, Self::MAX.0) + 0.0)
-        }
-    }
-
-    /// The duration as a number of seconds.
-    #[must_use]
-    pub fn get(self) -> f64 {
-        self.0
-    }
 }
 
 /// What is left in a token bucket, in tokens; negative when more was taken than there was. Finite, from −1e15 to 1e15.
@@ -108,39 +49,6 @@ impl Seconds {
 #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1e15, maximum = 1e15, example = -8.0))]
 #[serde(transparent)]
 pub struct Balance(f64);
-
-impl Balance {
-    const MOST: f64 = Capacity::MAX.0;
-    const RULE: InvalidNumber = InvalidNumber("a number from -1e15 to 1e15");
-
-    /// Checks a number and takes it as a balance.
-    ///
-    /// # Errors
-    /// [`InvalidNumber`] when it is not finite, or further than 1e15 from zero.
-    pub fn new(tokens: f64) -> Result<Self, InvalidNumber> {
-        if (-Self::MOST..=Self::MOST).contains(&tokens) {
-            Ok(Self(tokens + 0.0))
-        } else {
-            Err(Self::RULE)
-        }
-    }
-
-    /// The nearest balance: what lies outside the range is taken to its edge, NaN to zero.
-    #[must_use]
-    pub fn saturating(tokens: f64) -> Self {
-        if tokens.is_nan() {
-            Self(0.0)
-        } else {
-            Self(tokens.clamp(-Self::MOST, Self::MOST) + 0.0)
-        }
-    }
-
-    /// The balance as a number of tokens.
-    #[must_use]
-    pub fn get(self) -> f64 {
-        self.0
-    }
-}
 
 /// A probability. Finite, from 0 to 1.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Serialize)]
@@ -152,39 +60,41 @@ pub struct Probability(f64);
 impl Probability {
     /// Always.
     pub const ONE: Self = Self(1.0);
-    const RULE: InvalidNumber = InvalidNumber("a number from 0 to 1");
-
-    /// Checks a number and takes it as a probability.
-    ///
-    /// # Errors
-    /// [`InvalidNumber`] when it is not from 0 to 1.
-    pub fn new(probability: f64) -> Result<Self, InvalidNumber> {
-        if (0.0..=1.0).contains(&probability) {
-            Ok(Self(probability + 0.0))
-        } else {
-            Err(Self::RULE)
-        }
-    }
-
-    /// The nearest probability: what lies outside the range is taken to its edge, NaN to zero.
-    #[must_use]
-    pub fn saturating(probability: f64) -> Self {
-        if probability.is_nan() {
-            Self(0.0)
-        } else {
-            Self(probability.clamp(0.0, 1.0) + 0.0)
-        }
-    }
-
-    /// The probability as a number.
-    #[must_use]
-    pub fn get(self) -> f64 {
-        self.0
-    }
 }
 
 macro_rules! checked_float {
-    ($name:ident) => {
+    ($name:ident, $min:expr, $max:expr, $rule:literal) => {
+        impl $name {
+            /// Checks a number. Negative zero is taken as zero.
+            ///
+            /// # Errors
+            /// [`InvalidNumber`] when it is NaN, or out of range.
+            pub fn new(number: f64) -> Result<Self, InvalidNumber> {
+                // NaN is in no range; adding zero turns -0 into 0.
+                if ($min..=$max).contains(&number) {
+                    Ok(Self(number + 0.0))
+                } else {
+                    Err(InvalidNumber($rule))
+                }
+            }
+
+            /// The nearest one: what lies outside the range is taken to its edge, NaN to zero.
+            #[must_use]
+            pub fn saturating(number: f64) -> Self {
+                if number.is_nan() {
+                    Self(0.0)
+                } else {
+                    Self(number.clamp($min, $max) + 0.0)
+                }
+            }
+
+            /// The number.
+            #[must_use]
+            pub fn get(self) -> f64 {
+                self.0
+            }
+        }
+
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.0, f)
@@ -213,10 +123,15 @@ macro_rules! checked_float {
     };
 }
 
-checked_float!(Capacity);
-checked_float!(Seconds);
-checked_float!(Balance);
-checked_float!(Probability);
+checked_float!(Capacity, 0.0, 1e15, "a number from 0 to 1e15");
+checked_float!(
+    Seconds,
+    0.0,
+    31_536_000.0,
+    "a number of seconds from 0 to 31536000"
+);
+checked_float!(Balance, -1e15, 1e15, "a number from -1e15 to 1e15");
+checked_float!(Probability, 0.0, 1.0, "a number from 0 to 1");
 
 /// The number of a transmission: one counter per process run of a client, so that a server can tell a late copy from a new
 /// request. An integer below 2⁵³.
@@ -315,22 +230,33 @@ impl Seq {
 mod tests {
     use super::*;
 
-    #[test]
-    fn refuses_what_is_not_an_amount() {
-        for bad in [
-            f64::NAN,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            -1.0,
-            -1e-300,
-            1.1e15,
-        ] {
-            assert!(Capacity::new(bad).is_err(), "{bad}");
-            let kept = Capacity::saturating(bad).get();
-            assert!((0.0..=1e15).contains(&kept), "{bad}");
+    /// Checks a type by the edges of its range, and by numbers just outside of it.
+    fn check<T: TryFrom<f64>>(saturating: fn(f64) -> T, get: fn(T) -> f64, [min, max]: [f64; 2]) {
+        let new = |number: f64| T::try_from(number).ok().map(get);
+        for edge in [min, max] {
+            assert_eq!(new(edge), Some(edge));
         }
-        assert!(Capacity::new(-0.0).unwrap().get().is_sign_positive());
-        assert!(Capacity::new(1e15).is_ok());
+        assert_eq!(new(-0.0).map(f64::is_sign_positive), Some(true));
+        for (bad, nearest) in [
+            (f64::NAN, 0.0),
+            (f64::INFINITY, max),
+            (f64::NEG_INFINITY, min),
+            (min.next_down(), min),
+            (max.next_up(), max),
+        ] {
+            assert_eq!(new(bad), None, "{bad}");
+            assert_eq!(get(saturating(bad)), nearest, "{bad}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_out_of_range_or_takes_the_nearest() {
+        check(Capacity::saturating, Capacity::get, [0.0, 1e15]);
+        check(Seconds::saturating, Seconds::get, [0.0, 31_536_000.0]);
+        check(Balance::saturating, Balance::get, [-1e15, 1e15]);
+        check(Probability::saturating, Probability::get, [0.0, 1.0]);
+        assert_eq!(Capacity::MAX.get(), 1e15);
+        assert_eq!(Seconds::MAX.get(), 31_536_000.0);
     }
 
     #[test]
