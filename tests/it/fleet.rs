@@ -4,14 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use doorman_examples::load::{Load, Target, Window};
 
-use crate::support::{ControlPlane, Service, alone};
-
-const DOCUMENT: &str = "
-resources:
-  - identifier_glob: api
-    capacity: 1000
-    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
-";
+use crate::support::{ControlPlane, DOCUMENT, Service, alone};
 
 /// A new split may take so long to be followed.
 const SETTLING: Duration = Duration::from_secs(5);

@@ -4,17 +4,11 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    thread,
-    time::Duration,
 };
 
 use tempfile::TempDir;
 
-use crate::support::{Process, Service, curl, doorman};
-
-/// Only what is broken takes longer: files are looked at every five seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(50);
+use crate::support::{Process, Service, curl, doorman, until};
 
 const SECRET: &str = "the first secret, of more than thirty-two bytes";
 const NEXT: &str = "the next secret, of more than thirty-two bytes too";
@@ -83,16 +77,6 @@ impl Guarded {
 
 fn run(command: &mut Command) -> Output {
     command.env_remove("DOORMAN_LOG").output().expect("it runs")
-}
-
-fn until(what: &str, is: impl Fn() -> bool) {
-    for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
-        if is() {
-            return;
-        }
-        thread::sleep(LOOK);
-    }
-    panic!("never: {what}");
 }
 
 fn write(path: &Path, text: &str) {

@@ -4,14 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::support::{ControlPlane, Service, alone, curl};
-
-const DOCUMENT: &str = "
-resources:
-  - identifier_glob: api
-    capacity: 1000
-    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
-";
+use crate::support::{ControlPlane, DOCUMENT, Service, alone, curl};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_request_after_a_lull_is_admitted() {

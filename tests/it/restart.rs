@@ -5,7 +5,7 @@ use std::{process::Command, thread::sleep, time::Duration};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{ControlPlane, SmallDisk, doorman};
+use crate::support::{ControlPlane, SmallDisk, doorman, now};
 
 const DOCUMENT: &str = "
 resources:
@@ -19,12 +19,6 @@ resources:
     capacity: 100
     algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}
 ";
-
-/// Seconds since some moment.
-fn now() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
 
 /// A client asks for a resource, and says what it has.
 fn ask(server: &ControlPlane, client: &str, resource: &str, wants: f64, has: Option<f64>) -> Value {
@@ -77,13 +71,13 @@ fn after_a_crash_it_learns_until_what_was_granted_has_ended_and_not_longer() {
     assert_eq!(kept["gets"]["capacity"], 80.0, "{kept}");
     while ask(&server, "b", "brief", 10.0, None)["reason"] == "pending" {
         assert!(
-            now() - granted < 9.0,
+            now() - granted < Duration::from_secs(9),
             "3 s and the drift, at most 5 s more, and some to see it"
         );
         sleep(Duration::from_millis(50));
     }
     let learned = now() - granted;
-    assert!(learned > 3.1, "{learned}");
+    assert!(learned > Duration::from_millis(3100), "{learned:?}");
 
     // All of it has ended by now: the next one has nothing to learn but of what it granted since.
     let down = server.kill();

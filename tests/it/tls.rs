@@ -4,38 +4,17 @@ use std::{
     process::{Command, Output},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     thread,
-    time::Duration,
 };
 
 use tower_doorman::{Cost, Doorman};
 
-use crate::support::{Authority, ControlPlane, PATIENCE, Process, curl, doorman};
-
-const DOCUMENT: &str = "
-resources:
-  - identifier_glob: api
-    capacity: 1000
-    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
-";
-
-const LOOK: Duration = Duration::from_millis(50);
+use crate::support::{Authority, ControlPlane, DOCUMENT, PATIENCE, Process, curl, doorman, until};
 
 /// One of the commands that ask a server, with nothing of this test's own environment.
 fn command(args: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(doorman());
     command.args(args).envs(variables.iter().copied());
     command.output().expect("it runs")
-}
-
-/// Looks until something is so.
-fn until(is: impl Fn() -> bool) {
-    for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
-        if is() {
-            return;
-        }
-        thread::sleep(LOOK);
-    }
-    panic!("it never came to that");
 }
 
 fn ca(server: &ControlPlane) -> String {
@@ -156,7 +135,9 @@ fn a_certificate_that_is_replaced_under_load_fails_no_request() {
         }
         for round in 1..=3 {
             authority.issue(server.home(), "tls");
-            until(|| applied() == Some(round));
+            until("the next certificate is in force", || {
+                applied() == Some(round)
+            });
         }
         over.store(true, Relaxed);
     });
@@ -172,7 +153,9 @@ fn a_certificate_that_is_replaced_under_load_fails_no_request() {
         let args = ["ready", "--server", server.address(), "--ca-file", ca];
         command(&args, &[]).status.code()
     };
-    until(|| ready(&after) == Some(0));
+    until("that of another authority is in force", || {
+        ready(&after) == Some(0)
+    });
     assert_eq!(ready(&before), Some(3));
 }
 

@@ -7,9 +7,8 @@ use std::{
     time::Duration,
 };
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::wire::{HEAD, JSON, asking, connect, exchange, post};
+use crate::support::now;
 
 /// How many renew, and how often each does.
 const HOLDERS: u32 = 4;
@@ -79,10 +78,4 @@ fn renew_once(stream: &mut TcpStream) {
 
 fn body() -> String {
     asking(r#"{"resource_id": "api", "wants": 1}"#)
-}
-
-/// Since some moment.
-pub(super) fn now() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
-    Duration::try_from(time).expect("it has begun")
 }

@@ -2,11 +2,8 @@
 
 use serde_json::Value;
 
-use super::{
-    DOCUMENT,
-    wire::{JSON, address, asking, exchange, post},
-};
-use crate::support::ControlPlane;
+use super::wire::{JSON, address, asking, exchange, post};
+use crate::support::{ControlPlane, DOCUMENT};
 
 /// The pointers of the faults that an answer names.
 fn pointers(body: &str) -> Vec<String> {

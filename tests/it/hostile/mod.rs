@@ -19,14 +19,7 @@ mod wire;
 
 use std::net::SocketAddr;
 
-use crate::support::ControlPlane;
-
-const DOCUMENT: &str = "
-resources:
-  - identifier_glob: api
-    capacity: 1000
-    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
-";
+use crate::support::{ControlPlane, DOCUMENT};
 
 const MIB: usize = 1 << 20;
 

@@ -16,24 +16,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     fleet::target,
-    support::{ControlPlane, PATIENCE, Service, alone},
+    support::{ControlPlane, DOCUMENT, PATIENCE, Service, alone},
 };
 
 /// How often it is looked whether what is waited for has come.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// Seconds since some moment.
-fn now() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-const DOCUMENT: &str = "
-resources:
-  - identifier_glob: api
-    capacity: 1000
-    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
-";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_is_told_to_stop_gives_its_lease_back() {

@@ -1,6 +1,6 @@
 //! SIGTERM in the midst of traffic, again and again.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     task::spawn_blocking,
@@ -10,9 +10,8 @@ use tokio::{
 use super::{
     LOOK,
     callers::{Report, Traffic},
-    now,
 };
-use crate::support::{Authority, ControlPlane, PATIENCE, alone};
+use crate::support::{Authority, ControlPlane, PATIENCE, alone, now};
 
 /// As many rounds as this variable says, if it is there.
 const ROUNDS: &str = "DOORMAN_STOP_ROUNDS";
@@ -62,7 +61,7 @@ async fn fails_nobody(mut server: ControlPlane, authority: Option<Authority>, ro
         tell(round, took, &reports);
         let failed: Vec<_> = reports.iter().filter(|it| !it.failed.is_empty()).collect();
         assert!(failed.is_empty(), "round {round}: {failed:#?}");
-        assert!(took < 10.0, "round {round}: {took} s");
+        assert!(took < Duration::from_secs(10), "round {round}: {took:?}");
 
         server = stopped.expect("no panic").restart_anywhere();
         goes_on(&server, round, &reports);
@@ -91,11 +90,11 @@ fn goes_on(server: &ControlPlane, round: usize, reports: &[Report]) {
 }
 
 #[expect(clippy::print_stdout, reason = "who wants to see what happened should")]
-fn tell(round: usize, took: f64, reports: &[Report]) {
+fn tell(round: usize, took: Duration, reports: &[Report]) {
     let answered: usize = reports.iter().map(|it| it.answered).sum();
     let not_taken: usize = reports.iter().map(|it| it.not_taken).sum();
     let failed: usize = reports.iter().map(|it| it.failed.len()).sum();
     println!(
-        "round {round}: {answered} answered, {not_taken} not taken, {failed} failed in flight; it ended after {took:.2} s"
+        "round {round}: {answered} answered, {not_taken} not taken, {failed} failed in flight; it ended after {took:.2?}"
     );
 }

@@ -7,6 +7,14 @@ use tempfile::TempDir;
 
 use super::{Answer, Authority, Process, curl, programs};
 
+/// A document with one resource, of which there are a thousand a second; its holders come back every second.
+pub(crate) const DOCUMENT: &str = "
+resources:
+  - identifier_glob: api
+    capacity: 1000
+    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
+";
+
 /// A running control plane.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
@@ -61,20 +69,9 @@ impl ControlPlane {
 
     /// Kills it without warning.
     pub(crate) fn kill(self) -> Down {
-        let Self {
-            process,
-            address,
-            home,
-            config,
-            encrypted,
-        } = self;
+        let (process, down) = self.apart();
         process.kill();
-        Down {
-            address,
-            home,
-            config,
-            encrypted,
-        }
+        down
     }
 
     /// Asks it to stop.
@@ -95,6 +92,14 @@ impl ControlPlane {
 
     /// Asks it to stop, and waits until it has, in good order.
     pub(crate) fn stop(self) -> Down {
+        let (process, down) = self.apart();
+        process.terminate();
+        process.wait_for_success();
+        down
+    }
+
+    /// Its process, and what is left of it when that has ended.
+    fn apart(self) -> (Process, Down) {
         let Self {
             process,
             address,
@@ -102,14 +107,13 @@ impl ControlPlane {
             config,
             encrypted,
         } = self;
-        process.terminate();
-        process.wait_for_success();
-        Down {
+        let down = Down {
             address,
             home,
             config,
             encrypted,
-        }
+        };
+        (process, down)
     }
 
     /// The folder with its document, `limits.yaml`, and its data directory, `data`.

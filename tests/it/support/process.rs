@@ -11,8 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a process may take to say what it is waited for, or to end; only a broken one takes so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use super::PATIENCE;
 
 /// How often it is looked whether a process has ended.
 const LOOK: Duration = Duration::from_millis(20);

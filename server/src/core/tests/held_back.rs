@@ -156,6 +156,20 @@ fn ask_with(
     world.send(&asks)
 }
 
+/// All of them come back, with what they have, until nothing changes any more.
+fn settle(world: &mut World, wants: [(&str, f64); 3]) {
+    for _ in 0..4 {
+        for (client, wants) in wants {
+            let known = world
+                .holders()
+                .into_iter()
+                .find(|it| it.client_id == client);
+            world.ask(client, wants, known.map(|it| it.has.get()));
+        }
+        world.wait(5.0);
+    }
+}
+
 #[track_caller]
 fn check(world: &World, client: &str, expected: Option<HeldBackBy>, why: &str) {
     let shown = world.holder(client);
@@ -220,16 +234,7 @@ fn shares_and_the_hands_of_others_hold_back() {
 #[test]
 fn the_share_by_other_algorithms_is_told_in_their_words() {
     let mut world = World::new(document("PROPORTIONAL_SHARE", 120.0));
-    for _ in 0..4 {
-        for (client, wants) in [("a", 1000.0), ("b", 50.0), ("c", 10.0)] {
-            let has = world
-                .holders()
-                .into_iter()
-                .find(|it| it.client_id == client);
-            world.ask(client, wants, has.map(|it| it.has.get()));
-        }
-        world.wait(5.0);
-    }
+    settle(&mut world, [("a", 1000.0), ("b", 50.0), ("c", 10.0)]);
     close(world.holder("b").share.get(), 40.309_278_350_515_46);
     let why = "its share is 40.309: 1060 are wanted of 120, of which each client may have an equal part, and what some leave of \
                theirs goes to those who want more";
@@ -269,16 +274,7 @@ fn whole_steps_are_told_where_they_keep_something_back() {
 
     // Of ten among three who want much, one gets more than the level; who wants less than that misses a part of a step.
     let mut world = World::new(gauge("FAIR_SHARE", 10.0));
-    for _ in 0..4 {
-        for (client, wants) in [("a", 9.0), ("b", 9.0), ("c", 2.5)] {
-            let has = world
-                .holders()
-                .into_iter()
-                .find(|it| it.client_id == client);
-            world.ask(client, wants, has.map(|it| it.has.get()));
-        }
-        world.wait(5.0);
-    }
+    settle(&mut world, [("a", 9.0), ("b", 9.0), ("c", 2.5)]);
     check(&world, "c", share, "its share is 2, in whole steps");
     let gets = ["a", "b"].map(|client| world.holder(client).has.get());
     assert!(gets.contains(&3.0) || gets.contains(&4.0), "{gets:?}");

@@ -1,6 +1,8 @@
 //! All routes, called without a connection.
 
 mod access;
+mod at_one_time;
+mod attacks;
 mod bodies;
 mod cursors;
 mod docs;

@@ -1,0 +1,91 @@
+//! Many changes of the document, and what else is asked of it, at one time.
+
+use super::{
+    documents::{globs, stored},
+    *,
+};
+use crate::change;
+
+#[tokio::test]
+async fn of_very_many_changes_at_one_time_some_are_refused_and_told_to_come_again() {
+    let stored = stored();
+    let puts = (0..100).map(|n| {
+        let router = stored.router.clone();
+        async move {
+            put(
+                &router,
+                &format!("/v1/templates/r{n}"),
+                r#"{"capacity": 1}"#,
+            )
+            .await
+        }
+    });
+    let (mut made, mut refused) = (0, 0);
+    for reply in futures_util::future::join_all(puts).await {
+        if reply.status == 201 {
+            made += 1;
+        } else {
+            assert_eq!(reply.header("retry-after"), "1");
+            reply.problem(503);
+            refused += 1;
+        }
+    }
+    assert!(made >= 16 && refused > 0, "{made} made, {refused} refused");
+    assert_eq!(globs(&stored.router).await.len(), 3 + made);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_at_one_time_are_made_one_after_the_other() {
+    let stored = stored();
+    let puts = (0..12).map(|n| {
+        let router = stored.router.clone();
+        tokio::spawn(async move {
+            put(
+                &router,
+                &format!("/v1/templates/r{n}"),
+                r#"{"capacity": 1}"#,
+            )
+            .await
+        })
+    });
+    for reply in puts.collect::<Vec<_>>() {
+        assert_eq!(reply.await.unwrap().status, 201);
+    }
+    assert_eq!(globs(&stored.router).await.len(), 15);
+    assert_eq!(stored.app.changes().counts().written, 12);
+    let history = change::history(&stored.app, None, 100).await.unwrap();
+    assert_eq!(history.len(), 13);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_runs_and_looks_at_the_past_do_not_keep_changes_waiting() {
+    let stored = Stored::new();
+    // While somebody holds the books, no dry run comes to an end.
+    let (holds, held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let app = Arc::clone(&stored.app);
+    let holder = std::thread::spawn(move || {
+        app.books(|_, _| {
+            holds.send(()).unwrap();
+            released.recv().unwrap();
+        })
+    });
+    held.recv().unwrap();
+    let mut trials = tokio::task::JoinSet::new();
+    for _ in 0..17 {
+        let router = stored.router.clone();
+        trials.spawn(async move {
+            let uri = "/v1/templates/a?dry_run=true";
+            put(&router, uri, r#"{"capacity": 1}"#).await.status
+        });
+    }
+    // There is room for so many, and one has found none.
+    assert_eq!(trials.join_next().await.unwrap().unwrap(), 503);
+
+    let all = get(&stored.router, "/v1/templates/%2A").await.body;
+    let same = put(&stored.router, "/v1/templates/%2A", all).await;
+    assert_eq!(same.status, 200, "{same:?}");
+    assert_eq!(get(&stored.router, "/v1/history").await.status, 200);
+    release.send(()).unwrap();
+    holder.join().unwrap().unwrap();
+}
