@@ -121,7 +121,7 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
     if toll == Toll::Free {
         return Ok(());
     }
-    // What everybody may read tells everybody by which methods it is not called.
+    // A wrong method on an open path is answered 405, whoever asks.
     let open = |path| access(&Method::GET, path).filter(|it| *it == Access::Open);
     let access = path.map(|path| access(request.method(), path).or_else(|| open(path)));
     let scopes = match access {
@@ -153,10 +153,10 @@ fn payer_at(request: &Request, app: &App) -> Option<Payer> {
     app.limits().payer_at(peer)
 }
 
-/// Whoever the token speaks of. To find out that one does not count goes on the account of the address that it comes from, apart from
-/// what is asked there without any. Nothing is paid for one that counts, and none that has counted before waits for what others at its
-/// address have spent, be it by other keys or grants, or longer ago. A token that is quite new does, where false ones come by the same
-/// proxy as fast as the limit lets them.
+/// The caller that the token speaks of. Verifying a token that does not count is charged to the address that it comes from, on another
+/// account than calls without a token. One that counts costs its address nothing, and one that has counted before, by other keys or
+/// grants or longer ago, is verified whatever others at its address have spent. Only a quite new one may be refused where false tokens
+/// come by the same proxy as fast as the limit lets them.
 async fn caller(
     app: &App,
     auth: &Auth,

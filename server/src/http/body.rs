@@ -28,8 +28,8 @@ const ALL_BODIES_BYTES: usize = 32 * 1024 * 1024;
 /// What is taken of that at a time; so a body in a few small pieces takes from it once.
 const SHARE_BYTES: usize = 16 * 1024;
 
-/// After so much of one body others have their turn: of a large one on a fast connection there is always more, and to read all of it
-/// takes milliseconds.
+/// After so much of one body other tasks have their turn: on a fast connection more of a large body is always there, and to read it in one
+/// go would keep them waiting for milliseconds.
 const TURN_BYTES: usize = 256 * 1024;
 
 /// The room for all bodies that are still arriving.
@@ -58,7 +58,7 @@ pub(crate) async fn take(headers: &HeaderMap, body: Body, room: &Room) -> Result
 }
 
 async fn collect(headers: &HeaderMap, mut body: Body, room: &Room) -> Result<Bytes, Refusal> {
-    // Who asks first whether to send the body at all is told before it does.
+    // Who sends `expect: 100-continue` has not sent the body yet, and is refused before it does.
     let waits = headers.contains_key(header::EXPECT);
     let declared: Option<usize> = headers
         .get(header::CONTENT_LENGTH)

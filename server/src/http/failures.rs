@@ -45,7 +45,7 @@ groups! {
     OfARead = [MalformedRequest, PreconditionFailed, InternalError];
     /// Of a call without a body.
     OfAQuery = [MalformedRequest, InternalError];
-    /// Of a call that is not for everybody at any time.
+    /// Of a call that minds its `host` and its caller's limit: of all but the probes.
     OfAGuarded = [Misdirected, TooManyRequests];
     /// Of a call that asks who calls.
     OfACaller = [Unauthorized, Forbidden];

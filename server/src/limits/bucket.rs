@@ -71,8 +71,8 @@ impl Bucket {
         Self(AtomicU64::new(0))
     }
 
-    /// Takes tokens out, if there are so many. What costs more than the burst finds enough in a bucket that is full, and is paid for
-    /// whole: until then nobody else is served.
+    /// Takes tokens out, if there are so many. A cost above the burst is admitted when the bucket is full, and charged whole: nothing else
+    /// is admitted until that has come back.
     pub(super) fn take(
         &self,
         tokens: u64,
@@ -83,7 +83,7 @@ impl Bucket {
         self.take_rest(tokens, 0, pace, depth, now)
     }
 
-    /// The same where so many of the tokens have been taken before: there are enough when there were before that.
+    /// The same where a part of the tokens, `paid`, has been taken before: they count as if they were still there.
     pub(super) fn take_rest(
         &self,
         tokens: u64,

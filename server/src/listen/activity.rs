@@ -36,7 +36,8 @@ pub(super) struct Activity {
     head_begun: AtomicBool,
     /// Bytes have come that are no part of the request under way: the next has begun.
     next_begun: AtomicBool,
-    /// A request or an answer has ended since somebody last looked. Other frames than theirs do not count: who only sends pings is idle.
+    /// A request or an answer has ended since somebody last looked. Other frames of HTTP/2 do not count: a peer that only sends pings is
+    /// idle.
     moved: AtomicBool,
     /// Requests come interleaved (HTTP/2), with frames between them that begin no head.
     interleaved: AtomicBool,
@@ -183,8 +184,8 @@ impl Activity {
         self.answers.first()
     }
 
-    /// Since when its peer has not done what is its part of a request: to send the body, or to take the answer. [`Moment::NEVER`] when it
-    /// has, and while a request is under way that is whole: it does not suffer for another on its connection.
+    /// Since when the peer has owed its part of a request: the rest of the body, or to take the answer. [`Moment::NEVER`] when it owes
+    /// nothing, and while the handler of a request that has arrived whole is at work: that one must not suffer for a slow one beside it.
     pub(super) fn lags_since(&self) -> Moment {
         if self.requests.load(Relaxed) > self.bodies.number() {
             return Moment::NEVER;

@@ -12,8 +12,8 @@ use super::{
     watched::Watched,
 };
 
-/// Serves HTTP/1 until the connection ends, or nobody has used it for a while. Then its stream comes back, with nothing under way on
-/// it, and nothing lost of it; but when a body was left unread it ends.
+/// Serves HTTP/1 until the connection ends, or nobody has used it for a while. In the second case its stream comes back, with nothing
+/// under way and nothing lost, unless a body was left unread: then the connection ends.
 pub(super) async fn http1<S, D>(
     serving: &Arc<Serving>,
     stream: Watched<S>,
@@ -43,7 +43,7 @@ where
                 // Who has begun to ask may finish.
                 Poll::Ready(Verdict::Leave) if activity.head_has_begun() => {}
                 Poll::Ready(Verdict::Leave) => it.as_mut().graceful_shutdown(),
-                // What comes next may be the rest of a body: only hyper could tell, and it would stay awake for ever.
+                // The next bytes may be the rest of that body. Only hyper can tell, so the connection could never rest: it ends.
                 Poll::Ready(Verdict::Rest) if activity.has_left_unread() => {
                     leaves = true;
                     it.as_mut().graceful_shutdown();

@@ -1,10 +1,10 @@
-//! Since when things have been under way that come and go.
+//! When the things began that are under way, so that it is known how long the first of them has taken.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use doorman_openapi::Moment;
 
-/// Since when each of the things has been under way that are.
+/// When each of the things began that are under way.
 #[derive(Debug, Default)]
 pub(super) struct Begun(Mutex<Vec<Moment>>);
 

@@ -1,8 +1,9 @@
-//! The way in, when nobody is to come any more.
+//! How a listener is closed without resetting anybody.
 //!
-//! A listener that is closed resets the connections that wait in it, and somebody may have connected, and asked, since the last look at
-//! it. So first the system is told to let no further handshake begin, then those under way are waited for, and who is within is taken
-//! in; only then does it close. Whoever knocks meanwhile knocks again a second later, as after a lost packet, and is turned away.
+//! Closing a listener resets the connections that wait in its queue, and a client may have connected, and sent a request, since the last
+//! look at it. So first the system is told to let no further TCP handshake begin; then those under way are waited for, and all that is in
+//! the queue is accepted; only then does the listener close. To a client that connects meanwhile its packet seems lost: it sends it again
+//! a second later, and is refused.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -10,8 +11,8 @@ use std::{io, net::SocketAddr, time::Duration};
 use socket2::{SockFilter, SockRef};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How long to wait for handshakes under way: to the peer and back, around the world, with some time for queues on the way. Who is further
-/// away believes that it is connected, and would be reset.
+/// How long to wait for TCP handshakes under way: for a packet to the other side of the world and back, with some time for queues. A client
+/// whose packets take longer believes that it is connected, and is reset.
 pub(super) const HANDSHAKE: Duration = Duration::from_millis(500);
 
 /// A classic BPF program over TCP headers (Linux, Documentation/networking/filter.rst) that drops what begins a handshake. Connections
@@ -28,7 +29,7 @@ const NO_SYN: [SockFilter; 4] = [
     SockFilter::new(0x06, 0, 0, u32::MAX),
 ];
 
-/// Lets no further handshake begin, on Linux. Where the system cannot do that, somebody may still be lost between the last look and the end.
+/// Lets no further TCP handshake begin, on Linux. Other systems cannot do that: there a client may be reset that connects just now.
 #[cfg_attr(
     not(target_os = "linux"),
     expect(unused_variables, reason = "no other system has the filter")
@@ -40,7 +41,7 @@ pub(super) fn lets_nobody_come(listener: &TcpListener) {
     }
 }
 
-/// Closes the listener, once everybody who is within has been taken in.
+/// Closes the listener, once everybody in its queue has been taken in.
 pub(super) fn close(listener: TcpListener, mut take_in: impl FnMut((TcpStream, SocketAddr))) {
     // The runtime knows of a connection only a moment after the system.
     let all = listener.into_std().and_then(|listener| {

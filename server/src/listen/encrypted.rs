@@ -9,10 +9,10 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-/// A stream within TLS. However it ends, its peer is told that nothing more comes, if the system takes the word at once.
+/// A stream within TLS. However it ends, its peer is sent a `close_notify`, if the system takes it at once.
 ///
-/// Bytes count as written when the system has them, and not when rustls has: it would keep as many as 64 KiB of an answer that nobody
-/// takes, of which nobody knew.
+/// Bytes count as written only when the system has them, and not when rustls has: it would keep up to 64 KiB of an answer that nobody
+/// reads, and the answer would count as taken.
 #[derive(Debug)]
 pub(super) struct Encrypted<S>
 where
@@ -108,7 +108,7 @@ where
 {
     fn drop(&mut self) {
         let mut nobody = Context::from_waker(Waker::noop());
-        // Nobody is left who could wait for it; a peer that has no room for a word will see the end of the stream.
+        // Nobody is left to wait for it: a peer whose window is full sees only that the stream ends.
         drop(self.inner().poll_shutdown(&mut nobody));
     }
 }

@@ -83,7 +83,7 @@ async fn refuse_plain<S: AsyncRead + AsyncWrite + Unpin>(mut stream: BufReader<S
         body.len()
     );
     if stream.write_all(answer.as_bytes()).await.is_ok() && stream.shutdown().await.is_ok() {
-        // What is closed with bytes unread takes the answer back (RFC 9112, 9.6).
+        // A socket that is closed with bytes unread is reset, which may take the answer back (RFC 9112, 9.6).
         copy(&mut stream, &mut sink()).await.ok();
     }
 }

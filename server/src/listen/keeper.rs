@@ -16,8 +16,8 @@ use super::{
 };
 use crate::clock;
 
-/// How long a connection on which nothing is under way stays open when the server stops. Its peer may be asking at this moment, and does
-/// not know; whoever is at work asks again within this time, and is told with the answer.
+/// How long a connection on which nothing is under way stays open when the server stops. Its peer may be sending a request at this moment,
+/// not knowing of the stop; one that is in use sends the next within this time, and learns of the stop by the answer.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
@@ -34,7 +34,7 @@ pub(super) enum Ended {
 pub(super) enum Verdict {
     /// The server stops: answer what is under way and what still comes, and let it be the last. This is said once.
     Drain,
-    /// Who has not asked anything since is not waited for any longer. This is said once, [`GRACE`] after the drain.
+    /// A peer that has asked nothing since is not waited for any longer. This is said once, [`GRACE`] after the drain.
     Leave,
     /// Nobody has used it for a while.
     Rest,
@@ -86,8 +86,9 @@ impl<'a, D: Future> Keeper<'a, D> {
         self.patience = Patience::new(clock::now());
     }
 
-    /// What is to happen, as things stand now. Ask after everything that has come in has been looked at: it is under way when the drain
-    /// begins, and when others need room. `rests_after` says after how long without a request the connection rests, if it can.
+    /// What is to happen, as things stand now. Ask only when everything that has come in has been read, since a request that has arrived
+    /// counts as under way when the drain begins, and when others need room. `rests_after` says after how long without a request the
+    /// connection rests, if it can.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -57,7 +57,7 @@ impl Tls {
                 }
             };
             tokio::select! {
-                // In a folder where others write without end, what they write is not worth more than a look now and then.
+                // Others may write to the folder without end: a look now and then is enough.
                 () = watch.changed() => sleep(STILL).await,
                 () = sleep(again) => {}
             }
