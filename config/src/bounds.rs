@@ -1,5 +1,7 @@
 //! Bounds: whose and what a token's bearer may touch.
 
+use std::borrow::Cow;
+
 use crate::{Glob, InvalidGlob, Rule};
 
 /// Several globs: a text matches when it matches one of them. None of them matches nothing.
@@ -36,6 +38,13 @@ impl Globs {
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         self.0.iter().any(|glob| glob.matches(text))
+    }
+
+    /// Where to go on in a list that is in the order of bytes: the first text from this one on that begins as one of them wants it. It may
+    /// say too early a one; `None` when none follows that one of them matches.
+    #[must_use]
+    pub fn first_from<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
+        self.0.iter().filter_map(|glob| glob.first_from(text)).min()
     }
 
     /// Whether one of them [covers](Glob::covers) another glob.

@@ -5,7 +5,7 @@
 
 mod covers;
 
-use std::{fmt, str::Chars};
+use std::{borrow::Cow, fmt, str::Chars};
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -95,15 +95,32 @@ impl Glob {
     /// Whether anything that begins with `beginning` can match, by the characters before the first that stands for others: it may say
     /// so where nothing does.
     pub(crate) fn may_match_beginning(&self, beginning: &str) -> bool {
-        let mut beginning = beginning.chars();
-        self.tokens
-            .iter()
-            .map_while(|token| match token {
-                Token::Char(char) => Some(char),
-                Token::AnyChar | Token::AnyRun | Token::Class { .. } => None,
-            })
-            .zip(&mut beginning)
-            .all(|(wanted, char)| *wanted == char)
+        self.beginning()
+            .zip(beginning.chars())
+            .all(|(wanted, char)| wanted == char)
+    }
+
+    /// The first text from this one on, byte by byte, that begins as all do that match: where to go on in a list that is in this order.
+    /// It may say too early a one; `None` when none follows.
+    pub(crate) fn first_from<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
+        let mut chars = text.chars();
+        for wanted in self.beginning() {
+            match chars.next() {
+                Some(char) if char == wanted => {}
+                // The order of characters is that of their bytes.
+                Some(char) if char > wanted => return None,
+                Some(_) | None => return Some(self.beginning().collect()),
+            }
+        }
+        Some(text.into())
+    }
+
+    /// The characters before the first that stands for others.
+    fn beginning(&self) -> impl Iterator<Item = char> {
+        self.tokens.iter().map_while(|token| match token {
+            Token::Char(char) => Some(*char),
+            Token::AnyChar | Token::AnyRun | Token::Class { .. } => None,
+        })
     }
 
     /// Whether the whole of `text` matches. At worst in time proportional to the product of both lengths.

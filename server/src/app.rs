@@ -1,8 +1,12 @@
 //! What all handlers share: the books behind one lock, and what the server knows of itself.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
 };
 
 use doorman_config::{Document, Store};
@@ -22,8 +26,8 @@ use crate::{
     tls::Tls,
 };
 
-/// How often who looks at the books makes way, at most, before it looks again.
-const TURNS: usize = 1_000;
+/// How long who looks at the books rests when others wait for them: long enough for a thread to wake that got them meanwhile.
+const REST: Duration = Duration::from_millis(1);
 
 /// The books are in doubt: a fault struck while they were being changed, and nothing that is granted from them can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,17 +164,31 @@ impl App {
         Ok(decide(&mut core, clock::now()))
     }
 
-    /// Between two looks at the books: lets those have them who wait for them. A lock goes to whoever asks first when it is free, and who
-    /// looks again at once asks sooner than a thread that has to wake. Who looks waits for so many turns at most.
+    /// Before a look at a part of the books: rests as all do who [look](Limits::looks), and while others wait for them. A lock goes to
+    /// whoever asks first when it is free: who looks again at once asks sooner than a thread that has to wake, and by asking again and
+    /// again keeps it from the processor that it would wake on.
     ///
     /// # Cancel safety
     /// It changes nothing.
     pub(crate) async fn make_way(&self) {
-        for _ in 0..TURNS {
+        let rest = self.limits.looks(clock::now());
+        if rest.is_zero() {
             tokio::task::yield_now().await;
-            if self.waiting.load(Ordering::Relaxed) == 0 {
-                return;
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(REST).await;
             }
+        } else {
+            tokio::time::sleep(rest).await;
+        }
+    }
+
+    /// The same for a thread of its own, which nobody else waits for.
+    pub(crate) fn make_way_on_a_thread(&self) {
+        let rest = self.limits.looks(clock::now());
+        if rest.is_zero() {
+            thread::yield_now();
+        } else {
+            thread::sleep(rest);
         }
     }
 

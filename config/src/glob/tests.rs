@@ -124,6 +124,22 @@ proptest! {
         prop_assert_eq!(Glob::new(&glob).unwrap().matches(&text), by_definition);
     }
 
+    /// Who goes on there misses nothing, and goes ahead where nothing matches.
+    #[test]
+    fn nothing_that_matches_lies_before_where_it_goes_on(
+        glob in "[ab/ü?*]{1,6}", from in "[ab/ü]{0,6}", text in "[ab/ü]{0,6}"
+    ) {
+        let glob = Glob::new(&glob).unwrap();
+        let further = glob.first_from(&from);
+        if let Some(further) = &further {
+            prop_assert!(**further >= *from);
+            prop_assert_eq!(glob.first_from(further), Some(further.clone()));
+        }
+        if glob.matches(&text) && text >= from {
+            prop_assert!(further.is_some_and(|further| *further <= *text));
+        }
+    }
+
     #[test]
     fn takes_any_text_without_panicking(glob in "\\PC{0,40}|[\\[\\]\\\\^!*?a-]{0,20}", text in "\\PC{0,40}") {
         if let Ok(glob) = Glob::new(&glob) {

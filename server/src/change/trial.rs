@@ -19,7 +19,7 @@ const MOST_PASSED: usize = 100_000;
 /// The most globs that are compared with identifiers for it, so that many templates and many resources are no hour of work.
 const MOST_COMPARED: usize = 10_000_000;
 /// How many resources are taken from the books at a time.
-const PAGE: usize = 64;
+const PAGE: usize = 32;
 
 /// What leads from one document to another, and what that means for live resources. Who is bound is told of its own alone: neither what
 /// is odd elsewhere in the document, nor how many resources others have, but for very many.
@@ -56,6 +56,7 @@ pub(super) fn account(
     let mut passed: usize = 0;
     let mut after: Option<ResourceId> = None;
     loop {
+        app.make_way_on_a_thread();
         let page =
             app.books(|core, now| core.resources("", &Look::all(PAGE), after.as_ref(), now))?;
         if passed >= MOST_PASSED && !page.resources.is_empty() {

@@ -105,6 +105,7 @@ async fn list_leases(
     let mut page = Page::new("leases");
     let mut next = from;
     for part in 0..PARTS {
+        app.make_way().await;
         let one_look = Look {
             limit: limit.saturating_sub(page.len()).min(PART),
             within: caller.bounds().clients.as_ref(),
@@ -127,7 +128,6 @@ async fn list_leases(
         if next.is_none() || page.len() >= limit {
             break;
         }
-        app.make_way().await;
     }
     let next_cursor = next.map(|place| cursor::at_lease(app.seal(), &id, place));
     Ok(page.end(next_cursor.as_deref()))

@@ -86,10 +86,8 @@ async fn list_resources(
     let mut page = Page::new("resources");
     let mut last = None;
     let mut more = false;
-    for part in 0..PARTS {
-        if part > 0 {
-            app.make_way().await;
-        }
+    for _ in 0..PARTS {
+        app.make_way().await;
         let left = limit.saturating_sub(page.len());
         let look = Look {
             limit: left.saturating_add(1).min(PART),

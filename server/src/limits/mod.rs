@@ -3,7 +3,8 @@
 //! `payer` says on whose account a request goes, `table` finds the account in memory that does not grow, `bucket` decides, `refused` counts.
 //! A `cost` is in decisions, about as much work as one lease takes: what else is asked counts for as many as it takes the time of. A call
 //! is paid for before the work: one for leases when it comes, by its length, so that what is found to be nonsense has been paid for, and the rest when
-//! its resources have been counted. Apart from all accounts, `under_way` tells when the server as a whole has too much to do.
+//! its resources have been counted. Apart from all accounts, `under_way` tells when the server as a whole has too much to do, and `lookers`
+//! how long those rest who read the books without leasing.
 //!
 //! **Renewals before new leases.** Each account has a reserve, as large as the burst, that new leases cannot reach, and of which to refuse
 //! them takes no more than half, but for what it costs to read them; and a server that has too much to do refuses new leases long before
@@ -12,6 +13,7 @@
 
 mod bucket;
 mod cost;
+mod lookers;
 mod payer;
 mod refused;
 mod table;
@@ -24,6 +26,7 @@ use doorman_openapi::Moment;
 use self::{
     bucket::{Bucket, Depth, Pace, Spent},
     cost::{REQUEST, UNVERIFIED, tokens},
+    lookers::Lookers,
     payer::Purse,
     refused::Refused,
     table::Table,
@@ -54,6 +57,7 @@ pub(crate) struct Limits {
     loopback: Loopback,
     accounts: Table,
     under_way: UnderWay,
+    lookers: Lookers,
     refused: Refused,
 }
 
@@ -79,6 +83,7 @@ impl Limits {
             loopback,
             accounts: Table::new(),
             under_way: UnderWay::default(),
+            lookers: Lookers::default(),
             refused: Refused::default(),
         }
     }
@@ -201,6 +206,12 @@ impl Limits {
         if let Some((bucket, pace)) = self.account(payer, Purse::Leases, now) {
             bucket.owe(tokens(leases), pace, now);
         }
+    }
+
+    /// Somebody who leases nothing is about to read a part of the books; how long to rest before that. It is asked of everybody, whatever
+    /// one caller may do.
+    pub(crate) fn looks(&self, now: Moment) -> Duration {
+        self.lookers.look(now)
     }
 
     /// How many requests of a kind were refused so far.

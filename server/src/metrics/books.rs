@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How many places of the books are looked at under one lock, so that no request waits long for them.
-const BUDGET: usize = 256;
+const BUDGET: usize = 512;
 
 type Label = [(&'static str, String); 1];
 /// One number of a resource, if it has it.
@@ -38,8 +38,10 @@ impl Books {
     /// Reads them, a piece at a time.
     pub(super) async fn read(app: &App, most: usize) -> Result<Self, BooksInDoubt> {
         let mut survey = Survey::new(most);
-        while app.books(|core, now| core.survey(&mut survey, BUDGET, now))? {
+        let mut more = true;
+        while more {
             app.make_way().await;
+            more = app.books(|core, now| core.survey(&mut survey, BUDGET, now))?;
         }
         let (counts, max_leases, top) = app.books(|core, now| {
             let top = core.most_wanted(&survey, now);

@@ -1,5 +1,7 @@
 //! How much of a list one look at the books takes in.
 
+use std::borrow::Cow;
+
 use doorman_config::Globs;
 
 /// How many places of the books a look passes at most: most of them may be empty, or hold what may not be seen.
@@ -29,6 +31,14 @@ impl Look<'_> {
     pub(super) fn places(&self) -> usize {
         let globs = self.within.map_or(1, Globs::count);
         PLACES.checked_div(globs).unwrap_or(PLACES).max(1)
+    }
+
+    /// In the order of names: the first from this one on that it may find; `None` when it finds no other.
+    pub(super) fn first_from<'a>(&self, name: &'a str) -> Option<Cow<'a, str>> {
+        match self.within {
+            Some(globs) => globs.first_from(name),
+            None => Some(name.into()),
+        }
     }
 
     pub(super) fn finds(&self, name: &str) -> bool {

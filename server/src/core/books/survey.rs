@@ -44,9 +44,20 @@ impl Survey {
         Self {
             learning: 0,
             over_capacity: 0,
-            top: BinaryHeap::with_capacity(most.saturating_add(1)),
+            top: BinaryHeap::with_capacity(most),
             most,
             next: 0,
+        }
+    }
+
+    /// Keeps it if it is among those that want the most so far: few are, of many.
+    fn consider(&mut self, resource: Reverse<(Amount, u32)>) {
+        if self.top.len() < self.most {
+            self.top.push(resource);
+        } else if let Some(mut least) = self.top.peek_mut()
+            && resource < *least
+        {
+            *least = resource;
         }
     }
 }
@@ -69,12 +80,7 @@ impl Core {
             survey.learning += usize::from(learning);
             survey.over_capacity += usize::from(!learning && resource.is_over_capacity());
             let key = u32::try_from(key).unwrap_or(u32::MAX);
-            survey
-                .top
-                .push(Reverse((Amount(resource.sum_wants()), key)));
-            if survey.top.len() > survey.most {
-                survey.top.pop();
-            }
+            survey.consider(Reverse((Amount(resource.sum_wants()), key)));
         }
         true
     }

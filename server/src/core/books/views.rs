@@ -1,6 +1,6 @@
 //! What operators see of the resources.
 
-use std::ops::Bound;
+use std::{borrow::Cow, ops::Bound};
 
 use doorman_openapi::{Moment, ResourceId, ResourceView, Seconds};
 
@@ -36,17 +36,32 @@ impl Core {
         let limit = look.limit.min(self.part());
         let mut resources = Vec::new();
         let mut last: Option<&ResourceId> = None;
-        let range = self.by_id.range::<str, _>((from, Bound::Unbounded));
-        let listed = range.take_while(|(id, _)| id.as_str().starts_with(prefix));
-        for (seen, (id, key)) in listed.enumerate() {
+        let mut listed = self.by_id.range::<str, _>((from, Bound::Unbounded));
+        let mut seen: usize = 0;
+        while let Some((id, key)) = listed.next() {
+            let name = id.as_str();
+            if !name.starts_with(prefix) {
+                break;
+            }
             if resources.len() >= limit || seen >= look.places() {
                 return ResourcePart {
                     resources,
                     next: last.cloned(),
                 };
             }
-            if look.finds(id.as_str()) {
+            seen = seen.saturating_add(1);
+            if look.finds(name) {
                 resources.extend(self.view(*key, now));
+            } else {
+                // A few of very many are found as fast as many of few: the others are not passed one by one.
+                match look.first_from(name) {
+                    None => break,
+                    Some(Cow::Borrowed(_)) => {}
+                    Some(Cow::Owned(further)) => {
+                        let from = Bound::Included(further.as_str());
+                        listed = self.by_id.range::<str, _>((from, Bound::Unbounded));
+                    }
+                }
             }
             last = Some(id);
         }

@@ -154,12 +154,16 @@ fn resources_that_may_not_be_seen_take_no_place_of_a_page() {
         asks.resources[0].resource_id = ResourceId::new(name).unwrap();
         world.send(&asks);
     }
-    let own = ["a/*".to_owned(), "b/2999".to_owned()];
+    // Those that begin with what stands for others may match anything.
+    let own = ["[a]/*".to_owned(), "[b]/2999".to_owned()];
     // However many globs each name is compared with, a part takes about as long.
     let many = (0..62).map(|number| format!("c/{number}"));
+    // Where it is known how all begin that are sought, no others are passed.
+    let known = ["a/*".to_owned(), "b/2999".to_owned()];
     for (globs, expected) in [
         (Vec::from(own.clone()), 6..10),
         (own.into_iter().chain(many).collect(), 180..200),
+        (known.into(), 2..4),
     ] {
         let globs = Globs::new(globs).unwrap();
         let look = Look {

@@ -10,6 +10,7 @@ mod documents;
 mod holders;
 mod leases;
 mod limits;
+mod looking;
 mod metrics;
 mod names;
 mod openapi;

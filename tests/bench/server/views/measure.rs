@@ -34,7 +34,6 @@ pub(crate) fn run(effort: Effort) -> Result<(), Box<dyn Error>> {
     let fleet = Fleet::new(server.address, &operator, resources);
     fleet.join()?;
     let mut reader = Connection::open(server.address, &operator)?;
-    let mut bounded = Connection::open(server.address, &tenants_own)?;
 
     // Halfway through, as one gets there.
     let mut cursor = String::new();
@@ -81,6 +80,7 @@ pub(crate) fn run(effort: Effort) -> Result<(), Box<dyn Error>> {
         );
     }
     let all = "/v1/resources?limit=1000";
+    let mut bounded = Connection::open(server.address, &tenants_own)?;
     expect(pages::read(&mut bounded, all)?.0, 100)?;
     let took = pages::longest(&mut bounded, all, times / 5)?;
     add(
