@@ -115,6 +115,15 @@ impl Client {
         self.answer(self.request(Method::GET, path)).await
     }
 
+    /// The same, with the `ETag` of what is there: that of the server, which may be of another release and have other versions.
+    pub(super) async fn get_tagged<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<(T, Option<HeaderValue>), Failure> {
+        let answer = self.success(self.request(Method::GET, path)).await?;
+        Ok((self.read(&answer)?, answer.tag))
+    }
+
     /// Asks a probe, which answers by its status.
     pub(super) async fn probe(&self, path: &str) -> Result<(), Failure> {
         self.success(self.request(Method::GET, path)).await?;
@@ -134,18 +143,20 @@ impl Client {
         self.answer(request).await
     }
 
-    /// Puts a text, which is JSON, at a path, if what is there still has this version.
+    /// Puts a text, which is JSON, at a path, if what is there still has this `ETag`; whatever is there, when none was told.
     pub(super) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
-        version: &str,
+        tag: Option<&HeaderValue>,
         text: String,
     ) -> Result<T, Failure> {
-        let request = self
+        let mut request = self
             .request(Method::PUT, path)
             .header("content-type", "application/json")
-            .header("if-match", format!("\"{version}\""))
             .body(text);
+        if let Some(tag) = tag {
+            request = request.header(header::IF_MATCH, tag);
+        }
         self.answer(request).await
     }
 
@@ -164,23 +175,27 @@ impl Client {
     }
 
     async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Failure> {
-        let (status, body) = self.success(request).await?;
-        serde_json::from_slice(&body).map_err(|error| self.strange(status).because(&error))
+        self.read(&self.success(request).await?)
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
+        serde_json::from_slice(&answer.body)
+            .map_err(|error| self.strange(answer.status).because(&error))
     }
 
     /// What the server answers when it does not refuse. One that has too much to do is asked again when it says, a few times.
-    async fn success(&self, request: RequestBuilder) -> Result<(StatusCode, Bytes), Failure> {
+    async fn success(&self, request: RequestBuilder) -> Result<Answer, Failure> {
         for _ in 0..MOST_WAITS {
             let Some(again) = request.try_clone() else {
                 break;
             };
             match self.once(again).await? {
-                Told::Answer(status, body) => return Ok((status, body)),
+                Told::Answer(answer) => return Ok(answer),
                 Told::Wait(wait, _) => tokio::time::sleep(wait).await,
             }
         }
         match self.once(request).await? {
-            Told::Answer(status, body) => Ok((status, body)),
+            Told::Answer(answer) => Ok(answer),
             Told::Wait(_, failure) => Err(failure),
         }
     }
@@ -200,9 +215,10 @@ impl Client {
         let status = response.status();
         let request = request_id(response.headers());
         let wait = retry_after(response.headers());
+        let tag = response.headers().get(header::ETAG).cloned();
         let body = response.bytes().await.map_err(no_answer)?;
         if status.is_success() {
-            return Ok(Told::Answer(status, body));
+            return Ok(Told::Answer(Answer { status, tag, body }));
         }
         let failure = match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => Failure::new(problem.detail),
@@ -223,9 +239,17 @@ impl Client {
     }
 }
 
+/// What a server answers when it does not refuse.
+struct Answer {
+    status: StatusCode,
+    /// The `ETag`.
+    tag: Option<HeaderValue>,
+    body: Bytes,
+}
+
 /// What a server tells.
 enum Told {
-    Answer(StatusCode, Bytes),
+    Answer(Answer),
     /// To come again after so long; what it was refused with.
     Wait(Duration, Failure),
 }

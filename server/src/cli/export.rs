@@ -25,7 +25,7 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(arguments: Arguments) -> Result<String, Failure> {
     let document = match arguments.place.place()? {
-        Place::Server(client) => place::of_server(&client).await?,
+        Place::Server(client) => place::of_server(&client).await?.0,
         Place::Store(path) => place::of_store(&StoreReader::open(&path)?, arguments.revision)?,
     };
     if arguments.json {

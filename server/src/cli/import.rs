@@ -52,18 +52,18 @@ pub(super) async fn run(arguments: Arguments) -> Result<String, Failure> {
 }
 
 async fn put(client: &Client, new: &Document) -> Result<String, Failure> {
-    let old = place::of_server(client).await?;
+    let (old, tag) = place::of_server(client).await?;
     // Nobody has changed it meanwhile, or else we are told.
     let _: Box<RawValue> = client
-        .put(paths::TEMPLATES, old.version(), new.to_json())
+        .put(paths::TEMPLATES, tag.as_ref(), new.to_json())
         .await?;
     Ok(account("changed", &old, new))
 }
 
 async fn try_out(client: &Client, new: &Document) -> Result<String, Failure> {
-    let old = place::of_server(client).await?;
+    let (old, tag) = place::of_server(client).await?;
     let path = format!("{}?dry_run=true", paths::TEMPLATES);
-    let told: DryRun = client.put(&path, old.version(), new.to_json()).await?;
+    let told: DryRun = client.put(&path, tag.as_ref(), new.to_json()).await?;
     let mut text = account("would change", &old, new);
     for effect in &told.resources {
         let clients = match effect.clients {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use doorman_config::{Document, LoadError, StoreReader};
 use doorman_openapi::paths;
+use reqwest::header::HeaderValue;
 use serde_json::value::RawValue;
 
 use super::{
@@ -36,10 +37,10 @@ impl PlaceArguments {
     }
 }
 
-/// The document that a server has in force.
-pub(super) async fn of_server(client: &Client) -> Result<Document, Failure> {
-    let text: Box<RawValue> = client.get(paths::TEMPLATES).await?;
-    parse(text.get())
+/// The document that a server has in force, and its `ETag`.
+pub(super) async fn of_server(client: &Client) -> Result<(Document, Option<HeaderValue>), Failure> {
+    let (text, tag): (Box<RawValue>, _) = client.get_tagged(paths::TEMPLATES).await?;
+    Ok((parse(text.get())?, tag))
 }
 
 /// The document of a revision in a store; of the newest when none is named.

@@ -268,6 +268,31 @@ async fn a_document_is_imported_and_exported_and_remembered() {
     .await;
 }
 
+/// As one of another release would: what it says is known, and the versions of it are not.
+#[tokio::test]
+async fn a_document_is_imported_where_versions_are_made_in_another_way() {
+    use axum::{Json, Router, http::HeaderMap, routing::get};
+
+    let document = serde_json::json!({"resources": []});
+    let shown = document.clone();
+    let put = async move |headers: HeaderMap| {
+        assert_eq!(headers["if-match"], "\"another\"");
+        Json(document.clone())
+    };
+    let page = get(async move || ([("etag", "\"another\"")], Json(shown.clone()))).put(put);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let server = axum::serve(listener, Router::new().route("/v1/templates", page));
+    let home = TempDir::new().unwrap();
+    let line = format!("import {}", limits(&home, 20));
+    tokio::select! {
+        stopped = server => panic!("{stopped:?}"),
+        said = ask(&address, &line) => {
+            assert!(said.unwrap().contains("changed: "));
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_store_of_a_server_that_does_not_run_is_worked_on_and_that_of_one_that_runs_is_not() {
     let home = TempDir::new().unwrap();
