@@ -8,6 +8,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use doorman_openapi::{ClientId, InvalidId};
 use tokio::sync::mpsc;
 
+#[cfg(feature = "reqwest")]
+use crate::lease::Certificates;
 use crate::{
     Callers, Credentials, Doorman, WorkerState,
     lease::{
@@ -29,12 +31,8 @@ pub struct Builder {
     servers: Vec<String>,
     service: Option<String>,
     credentials: Option<Credentials>,
-    /// In PEM.
     #[cfg(feature = "reqwest")]
-    authority: Option<Vec<u8>>,
-    /// In PEM; secret.
-    #[cfg(feature = "reqwest")]
-    identity: Option<Vec<u8>>,
+    certificates: Certificates,
     callers: Callers,
     max_keys: usize,
     idle_after: Duration,
@@ -78,9 +76,7 @@ impl Builder {
             service: None,
             credentials: None,
             #[cfg(feature = "reqwest")]
-            authority: None,
-            #[cfg(feature = "reqwest")]
-            identity: None,
+            certificates: Certificates::default(),
             callers: Callers::new(),
             max_keys: MAX_KEYS,
             idle_after: IDLE_AFTER,

@@ -184,3 +184,51 @@ async fn the_layer_leases_by_tls_from_whom_it_knows_and_from_nobody_else() {
     assert_eq!(server.terminate().code(), Some(0));
     drop(known);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_layer_follows_the_files_of_its_authority_and_of_its_own_certificate() {
+    let home = tempfile::TempDir::new().expect("a folder for temporary files");
+    let path = |name: &str| home.path().join(name).display().to_string();
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).expect("a folder");
+    // Everybody's certificate is from this authority, and everybody believes no other.
+    let by = |authority: &Authority| {
+        authority.issue(home.path(), "tls");
+        authority.issue(home.path(), "own");
+        write("ca.pem", &authority.pem());
+    };
+    let start = |listen: &str| {
+        let config = format!("file:{}", path("limits.yaml"));
+        let [data, certificate, key, ca] = ["data", "tls.crt", "tls.key", "ca.pem"].map(path);
+        let mut args = vec!["--listen", listen, "--config", &config, "--data-dir", &data];
+        args.extend(["--tls-cert", &certificate, "--tls-key", &key]);
+        args.extend(["--tls-client-ca", &ca]);
+        let mut process = Process::start(&doorman(), &args);
+        let address = process.wait_for_address();
+        (process, address)
+    };
+    write("limits.yaml", DOCUMENT);
+    by(&Authority::new());
+    let (server, address) = start("127.0.0.1:0");
+    let [ca, certificate, key] = ["ca.pem", "own.crt", "own.key"].map(path);
+    let holders = || {
+        let url = format!("{address}/v1/resources/api");
+        let args = [url.as_str(), "--cacert", &ca, "--cert", &certificate];
+        let answer = curl(&[&args[..], &["--key", &key]].concat());
+        let view: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+        view["clients"].clone()
+    };
+    let layer = Doorman::builder(&address)
+        .certificate_authority_file(&ca)
+        .client_identity_files(&certificate, &key)
+        .spawn()
+        .expect("it can be built");
+    let _rate = layer.rate("api");
+    until("the layer holds a lease", || holders() == 1.0);
+
+    // Nothing of before is good any more: neither side believes the other by it. What the server knew of holders is gone, too.
+    server.kill();
+    by(&Authority::new());
+    let (_, listen) = address.split_once("://").expect("an address");
+    let (_server, _) = start(listen);
+    until("the layer holds a lease", || holders() == 1.0);
+}

@@ -41,4 +41,6 @@ pub use worker::Worker;
 
 pub(crate) use address::Address;
 pub(crate) use carrier::Carrier;
+#[cfg(feature = "reqwest")]
+pub(crate) use transport::{Certificates, Pem};
 pub(crate) use worker::{Command, Parts};

@@ -1,65 +1,40 @@
 //! How requests travel in production: over reqwest.
 
+mod certificates;
+mod connections;
+
 use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
-use reqwest::{Certificate, Client, Identity, redirect};
 use tower_service::Service;
 
+pub(crate) use self::certificates::{Certificates, Pem};
+use self::connections::Connections;
 use super::TransportError;
 
 /// No answer is longer than this: a thousand leases are a third of a megabyte.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// A connection that cannot be made by then is a failure of its own; the request's own deadline may come first.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Carries requests to the control plane over HTTP: pooled connections, TLS with rustls, no redirects (the lease client follows a
 /// master's name itself, and only to configured servers), no proxies from the environment, no retries (every transmission has its own
 /// number).
 #[derive(Clone)]
 pub struct HttpTransport {
-    client: Client,
+    connections: Arc<Connections>,
 }
 
 impl HttpTransport {
-    /// `authority` in PEM is what servers are trusted by, instead of the system's authorities. Without TLS none are loaded at all.
-    /// `identity`, certificate and key in PEM, is shown to servers that ask for it.
-    pub(crate) fn new(
-        authority: Option<&[u8]>,
-        identity: Option<&[u8]>,
-        encrypted: bool,
-    ) -> Result<Self, TransportError> {
-        let builder = Client::builder()
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            .no_proxy()
-            .retry(reqwest::retry::never())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .user_agent(concat!("tower-doorman/", env!("CARGO_PKG_VERSION")));
-        let builder = match authority {
-            Some(pem) => {
-                let certificates = Certificate::from_pem_bundle(pem)?;
-                if certificates.is_empty() {
-                    return Err("there is no certificate in the authority's PEM".into());
-                }
-                builder.tls_certs_only(certificates)
-            }
-            None if encrypted => builder,
-            None => builder.tls_certs_only([]),
-        };
-        let builder = match identity {
-            Some(pem) => builder.identity(Identity::from_pem(pem)?),
-            None => builder,
-        };
-        let client = builder.build()?;
-        Ok(Self { client })
+    /// `encrypted`: whether any server is asked by TLS.
+    pub(crate) fn new(certificates: Certificates, encrypted: bool) -> Result<Self, TransportError> {
+        Ok(Self {
+            connections: Arc::new(Connections::new(certificates, encrypted)?),
+        })
     }
 }
 
@@ -79,8 +54,9 @@ impl Service<Request<Bytes>> for HttpTransport {
     }
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        let client = self.client.clone();
+        let connections = Arc::clone(&self.connections);
         Box::pin(async move {
+            let client = connections.client().await;
             // Where it went is known to whoever sent it, and need not stand twice in a log.
             let sent = client.execute(request.try_into()?).await;
             let mut answer = sent.map_err(reqwest::Error::without_url)?;
@@ -127,7 +103,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}/v1/capacity", listener.local_addr().unwrap());
         let server = tokio::spawn(answer_once(listener, answer.to_owned()));
-        let mut transport = HttpTransport::new(None, None, false).unwrap();
+        let mut transport = HttpTransport::new(Certificates::default(), false).unwrap();
         let request = Request::post(uri).body(Bytes::from_static(b"{}")).unwrap();
         let response = transport.call(request).await;
         (server.await.unwrap(), response)
