@@ -59,6 +59,8 @@ impl Rules {
         if let Some(followed) = &state.followed {
             layer.adopt(&followed.set.armed);
         }
+        // Rules may stay the same for months, and layers come and go.
+        state.layers.retain(|layer| layer.strong_count() > 0);
         state.layers.push(Arc::downgrade(layer));
         state.wanted = true;
         drop(state);

@@ -1,0 +1,82 @@
+//! Layers that follow rules.
+
+mod applied;
+mod changes;
+mod shared;
+mod understood;
+
+use std::time::Duration;
+
+use doorman_openapi::{Capacity, OnLimit as Told, OnMissingKey, Rule, Seconds};
+use http::{HeaderValue, Request};
+use tokio::time::advance;
+use tower_layer::Layer as _;
+
+use super::testing::{rule, told};
+use super::*;
+use crate::{
+    Callers, Fallback, Key, Limit, LimitLayer, LimitService, Refusal, clock,
+    limiter::{
+        Standing,
+        testing::{given, leasing},
+    },
+    testing::{Answer, Inner, send},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A layer that follows the rules, of resources that admit so much a second each.
+struct Followed {
+    rules: Arc<Rules>,
+    registry: Arc<Registry>,
+    service: LimitService<Inner>,
+}
+
+impl Followed {
+    fn new(rate: f64, in_code: impl IntoIterator<Item = Limit>) -> Self {
+        Self::of(given(move |_| Standing::Fixed { rate }), in_code)
+    }
+
+    fn of(registry: Arc<Registry>, in_code: impl IntoIterator<Item = Limit>) -> Self {
+        let rules = Arc::new(Rules::default());
+        let layer = LimitLayer::new(Arc::clone(&registry), Callers::new(), in_code);
+        Self {
+            service: layer
+                .with_rules(Arc::clone(&rules))
+                .and_rules()
+                .layer(Inner),
+            registry,
+            rules,
+        }
+    }
+
+    fn told(&self, version: &str, rules: impl Into<Vec<Rule>>) -> Option<Change> {
+        let told = told(version, rules);
+        self.rules.take_up(told, &self.registry).unwrap()
+    }
+
+    fn refused(&self, version: &str, rules: impl Into<Vec<Rule>>) -> String {
+        let told = told(version, rules);
+        self.rules
+            .take_up(told, &self.registry)
+            .unwrap_err()
+            .to_string()
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        send(&self.service, Request::get(path).body(()).unwrap()).await
+    }
+
+    /// How many of so many requests pass.
+    async fn pass(&self, path: &str, requests: u32) -> u32 {
+        let mut passed = 0;
+        for _ in 0..requests {
+            passed += u32::from(self.get(path).await.status() == 200);
+        }
+        passed
+    }
+}
+
+fn limit_of(answer: &Answer) -> &str {
+    answer.extensions().get::<Refusal>().unwrap().limit()
+}

@@ -1,0 +1,89 @@
+//! Resources that several rules have, or a rule and a limit in code.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn two_rules_on_one_resource_share_its_tokens() {
+    let it = Followed::new(10.0, []);
+    let low = Rule {
+        priority: -1,
+        ..rule("one", "api")
+    };
+    let high = Rule {
+        priority: 3,
+        path: Some("/a".to_owned()),
+        ..rule("two", "api")
+    };
+    it.told("1", [low.clone(), high]);
+    assert_eq!(it.pass("/a", 20).await, 5, "each takes one for each");
+    assert_eq!(it.registry.known("api").priority(), 3);
+    it.told("2", [low]);
+    assert_eq!(it.registry.known("api").priority(), -1);
+}
+
+fn priority(it: &Followed, resource: &str) -> i32 {
+    it.registry.known(resource).priority()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_priority_counts_beside_that_of_a_limit_in_code_as_long_as_its_rule_says_it() {
+    for (key, resource) in [("api", "api"), ("api/{method}", "api/GET")] {
+        let in_code = Limit::rate(Key::template(key).unwrap()).priority(1);
+        let it = Followed::new(10.0, [in_code]);
+        for (version, stated, expected) in [("1", 5, 5), ("2", 3, 3), ("3", 0, 1), ("4", 7, 7)] {
+            let priority_of = Rule {
+                priority: stated,
+                ..rule("all", key)
+            };
+            it.told(version, [priority_of]);
+            it.pass("/", 1).await;
+            assert_eq!(priority(&it, resource), expected, "{key} {version}");
+        }
+        it.told("5", []);
+        assert_eq!(priority(&it, resource), 1, "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_priority_of_a_limit_in_code_outlasts_every_rule_before_it() {
+    for (key, resource) in [("api", "api"), ("api/{method}", "api/GET")] {
+        let it = Followed::new(10.0, []);
+        let of = |priority| Rule {
+            priority,
+            ..rule("all", key)
+        };
+        it.told("1", [of(2)]);
+        it.pass("/", 1).await;
+        let in_code = Limit::rate(Key::template(key).unwrap()).priority(-1);
+        let layer = LimitLayer::new(Arc::clone(&it.registry), Callers::new(), [in_code]);
+        let request = Request::new(());
+        layer.try_admit(&crate::RequestHead::of(&request)).unwrap();
+        for (version, rules, expected) in [
+            ("2", vec![of(3)], 3),
+            ("3", vec![of(-5)], -1),
+            ("4", vec![of(4)], 4),
+            ("5", vec![], -1),
+            ("6", vec![of(6)], 6),
+        ] {
+            it.told(version, rules);
+            it.pass("/", 1).await;
+            assert_eq!(priority(&it, resource), expected, "{key} {version}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_in_code_has_the_say_over_a_resource_that_both_have() {
+    let in_code = Limit::rate(Key::template("api/{method}").unwrap())
+        .burst(2 * SECOND)
+        .fallback(Fallback::Optimistic);
+    let it = Followed::new(10.0, [in_code]);
+    assert_eq!(it.pass("/", 1).await, 1);
+    it.told("1", [rule("all", "api/{method}")]);
+    advance(10 * SECOND).await;
+    assert_eq!(
+        it.pass("/", 40).await,
+        10,
+        "twenty, and each takes one for each"
+    );
+}
