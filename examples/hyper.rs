@@ -30,6 +30,7 @@ use tokio::{
 };
 use tower::{Layer, Service, service_fn, util::MapRequestLayer};
 use tower_doorman::{Doorman, Key, Limit, LimitBody, LimitLayer, PeerAddr, per_minute};
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// How long requests may take to finish once the service is told to end.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -51,6 +52,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt()
+        .with_env_filter(log_filter())
         .with_writer(io::stderr)
         .with_ansi(false)
         .init();
@@ -149,4 +151,12 @@ fn answer(request: &Request<Incoming>, doorman: &Doorman) -> Response<Full<Bytes
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response
+}
+
+/// What the variable `RUST_LOG` asks for; what the layer does by itself is told with `RUST_LOG=tower_doorman=debug`.
+fn log_filter() -> EnvFilter {
+    let usual = LevelFilter::INFO.into();
+    EnvFilter::builder()
+        .with_default_directive(usual)
+        .from_env_lossy()
 }

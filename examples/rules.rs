@@ -19,6 +19,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 use tower_doorman::{Doorman, Snapshot};
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 #[derive(Debug, Parser)]
 #[command(name = "rules", about = "A service that follows rules")]
@@ -37,6 +38,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt()
+        .with_env_filter(log_filter())
         .with_writer(io::stderr)
         .with_ansi(false)
         .init();
@@ -77,4 +79,12 @@ fn app(doorman: &Doorman) -> Router {
 
 async fn limits(State(doorman): State<Doorman>) -> Json<Snapshot> {
     Json(doorman.snapshot())
+}
+
+/// What the variable `RUST_LOG` asks for; what the layer does by itself is told with `RUST_LOG=tower_doorman=debug`.
+fn log_filter() -> EnvFilter {
+    let usual = LevelFilter::INFO.into();
+    EnvFilter::builder()
+        .with_default_directive(usual)
+        .from_env_lossy()
 }

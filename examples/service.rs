@@ -27,6 +27,7 @@ use tokio::{
 use tower_doorman::{
     BuildError, Credentials, Doorman, Fallback, InvalidKey, Key, Limit, OnLimit, Snapshot,
 };
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// How long requests may take to finish once the service is told to end.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -61,6 +62,7 @@ pub(crate) struct Arguments {
 #[expect(clippy::print_stderr, reason = "a program says why it ends")]
 async fn main() -> ExitCode {
     tracing_subscriber::fmt()
+        .with_env_filter(log_filter())
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .init();
@@ -194,4 +196,12 @@ pub(crate) fn told_to_end() -> io::Result<impl Future<Output = ()> + Send + 'sta
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// What the variable `RUST_LOG` asks for; what the layer does by itself is told with `RUST_LOG=tower_doorman=debug`.
+fn log_filter() -> EnvFilter {
+    let usual = LevelFilter::INFO.into();
+    EnvFilter::builder()
+        .with_default_directive(usual)
+        .from_env_lossy()
 }

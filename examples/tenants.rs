@@ -20,6 +20,7 @@ use jsonwebtoken::{EncodingKey, Header};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tower_doorman::{Callers, Doorman, JwtKey, JwtVerifier, Key, Limit, MissingKey};
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 const ISSUER: &str = "https://issuer.example";
 const AUDIENCE: &str = "orders";
@@ -49,6 +50,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt()
+        .with_env_filter(log_filter())
         .with_writer(io::stderr)
         .with_ansi(false)
         .init();
@@ -95,4 +97,12 @@ fn token(tenant: &str, secret: &str) -> Result<String, Box<dyn Error>> {
     let claims = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": tenant, "exp": end.as_secs()});
     let key = EncodingKey::from_secret(secret.as_bytes());
     Ok(jsonwebtoken::encode(&Header::default(), &claims, &key)?)
+}
+
+/// What the variable `RUST_LOG` asks for; what the layer does by itself is told with `RUST_LOG=tower_doorman=debug`.
+fn log_filter() -> EnvFilter {
+    let usual = LevelFilter::INFO.into();
+    EnvFilter::builder()
+        .with_default_directive(usual)
+        .from_env_lossy()
 }
