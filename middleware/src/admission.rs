@@ -210,7 +210,7 @@ impl Admission {
     fn goes(&self, question: &Question<'_>, taken: &Taken, recent: Moment) {
         question.limiter.keep(taken);
         let registry = question.armed.registry(&self.registry);
-        registry.tried(question.limiter, taken.runs_low, recent);
+        registry.tried(question.limiter, taken.need(), recent);
         question.counts_as_admitted(recent);
     }
 
@@ -220,6 +220,7 @@ impl Admission {
     }
 
     async fn after_leases(self: Arc<Self>, mut asked: AskedOfAll) -> Result<Fields, Box<Denial>> {
+        asked.iter_mut().for_each(Asked::is_undecided);
         for one in &asked {
             one.lease().await;
         }

@@ -10,11 +10,17 @@ const SLOTS: usize = 6;
 const LOOKS: f64 = 8.0;
 /// Where nothing is attempted, less is enough: the limiter itself says when it runs low again.
 const LOOKS_WHILE_QUIET: f64 = 2.0;
-/// No demand is told by less time than this: one request after a pause is no rate of thousands.
+/// No mean is taken over less time than this, in seconds: one request after a pause is no rate of thousands.
 const SHORTEST: f64 = 1.0;
 const LONGEST: f64 = 10.0;
 /// No report stands for less time than this, in seconds.
 const SHORTEST_REPORT: f64 = 0.1;
+/// What came between two looks tells nothing of a rate when they lie closer together than this, in seconds; but for what is lost in
+/// counting them by single precision.
+const SHORTEST_STRETCH: f64 = 0.1;
+const ALMOST: f64 = 0.999;
+/// What is asked for beyond what was attempted, as a part of it.
+const HEADROOM: f64 = 0.1;
 
 /// How long a window is, in seconds: about two refresh intervals, so that what is asked for is neither stale nor jumpy.
 pub(crate) fn window_length(refresh_interval: f64) -> f64 {
@@ -24,11 +30,21 @@ pub(crate) fn window_length(refresh_interval: f64) -> f64 {
 /// Attempts over the last few seconds, taken from their running total.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
-    /// The newest first. `None` while nothing was attempted in the window, as with most of very many keys.
-    slots: Option<Box<[Slot; SLOTS]>>,
+    /// `None` while nothing was attempted in the window, as with most of very many keys.
+    busy: Option<Box<Busy>>,
     /// The running total at the last look, and when that was.
     total: f64,
     at: Moment,
+}
+
+/// What came in the window.
+#[derive(Debug, Clone, Default)]
+struct Busy {
+    /// The newest first.
+    slots: [Slot; SLOTS],
+    /// The last two stretches between looks, the newer first, before one that is still too short to count: what tells of a sudden rise.
+    stretches: [Slot; 2],
+    begun: Slot,
 }
 
 /// Single precision is enough for a part of a second and what was attempted in it.
@@ -42,7 +58,7 @@ impl Window {
     /// Begins at `now`; what was attempted before the total was first seen counts as attempted just now.
     pub(crate) fn new(now: Moment) -> Self {
         Self {
-            slots: None,
+            busy: None,
             total: 0.0,
             at: now,
         }
@@ -55,26 +71,17 @@ impl Window {
         self.total = self.total.max(total);
         self.at = self.at.max(now);
 
-        if attempts > 0.0 && self.slots.is_none() {
+        if attempts > 0.0 && self.busy.is_none() {
             // The time since the last look was quiet too: a limiter that has begun to run low is looked at at once.
             seconds = 0.0;
-            self.slots = Some(Box::default());
+            self.busy = Some(Box::default());
         }
-        let Some(slots) = &mut self.slots else {
+        let Some(busy) = &mut self.busy else {
             return false;
         };
-        let [newest, ..] = slots.as_ref();
-        if f64::from(newest.seconds) + seconds > length / SUB_INTERVALS {
-            slots.rotate_right(1);
-            let [newest, ..] = slots.as_mut();
-            *newest = Slot::default();
-        }
-        let [newest, ..] = slots.as_mut();
-        newest.seconds += seconds as f32;
-        newest.attempts += attempts as f32;
-        cut(slots, length);
-        if slots.iter().all(|slot| slot.attempts <= 0.0) {
-            self.slots = None;
+        busy.add(attempts, seconds, length);
+        if busy.slots.iter().all(|slot| slot.attempts <= 0.0) {
+            self.busy = None;
         }
         attempts > 0.0
     }
@@ -91,28 +98,82 @@ impl Window {
 
     /// Whether nothing was attempted in the window.
     fn is_quiet(&self) -> bool {
-        self.slots.is_none()
+        self.busy.is_none()
     }
 
     /// The demand, in attempts a second: finite, not negative, and 0 when nothing was attempted.
     pub(crate) fn wants(&self) -> f64 {
+        let busy = self.busy.as_ref();
+        busy.map_or(0.0, |busy| busy.mean().max(busy.rise()))
+    }
+}
+
+impl Busy {
+    fn add(&mut self, attempts: f64, seconds: f64, length: f64) {
+        let Self {
+            slots,
+            stretches,
+            begun,
+        } = self;
+        begin_anew(slots, seconds, length / SUB_INTERVALS);
+        let [newest, ..] = slots;
+        newest.add(attempts, seconds);
+        cut(slots, length);
+
+        begun.add(attempts, seconds);
+        if f64::from(begun.seconds) >= SHORTEST_STRETCH * ALMOST {
+            let [newer, older] = stretches;
+            *older = std::mem::replace(newer, std::mem::take(begun));
+        }
+    }
+
+    /// What came in the window on the average, and a little more.
+    fn mean(&self) -> f64 {
         // A demand that has just begun is not watered down by the quiet before it.
-        let Some(slots) = &self.slots else {
-            return 0.0;
-        };
-        let active = slots.iter().rposition(|slot| slot.attempts > 0.0);
+        let active = self.slots.iter().rposition(|slot| slot.attempts > 0.0);
         let Some(oldest) = active else {
             return 0.0;
         };
-        let slots = slots.iter().take(oldest.saturating_add(1));
+        let slots = self.slots.iter().take(oldest.saturating_add(1));
         let (seconds, attempts) = slots.fold((0.0, 0.0), |(seconds, attempts), slot| {
             (
                 seconds + f64::from(slot.seconds),
                 attempts + f64::from(slot.attempts),
             )
         });
-        let headroom = f64::max(0.1 * attempts, attempts.sqrt());
+        let headroom = f64::max(HEADROOM * attempts, attempts.sqrt());
         (attempts + headroom) / f64::max(seconds, SHORTEST)
+    }
+
+    /// What both of the last two stretches bear out, however short they were. A mean over seconds would see only little by little that
+    /// many times as much is attempted as before; and a handful that come at one moment, and then no more, are no rate.
+    fn rise(&self) -> f64 {
+        let [newer, older] = self.stretches;
+        newer.at_least().min(older.at_least()) * (1.0 + HEADROOM)
+    }
+}
+
+impl Slot {
+    fn add(&mut self, attempts: f64, seconds: f64) {
+        self.seconds += seconds as f32;
+        self.attempts += attempts as f32;
+    }
+
+    /// The rate that is borne out, in attempts a second: less than what was counted by what chance adds to it, so that it is less than the
+    /// mean of a demand that stays the same.
+    fn at_least(self) -> f64 {
+        let (attempts, seconds) = (f64::from(self.attempts), f64::from(self.seconds));
+        (attempts - attempts.sqrt()).max(0.0) / seconds.max(SHORTEST_STRETCH)
+    }
+}
+
+/// Begins a new slot, if with so many seconds more the newest would be longer than `longest`.
+fn begin_anew(slots: &mut [Slot; SLOTS], seconds: f64, longest: f64) {
+    let [newest, ..] = slots;
+    if f64::from(newest.seconds) + seconds > longest {
+        slots.rotate_right(1);
+        let [newest, ..] = slots;
+        *newest = Slot::default();
     }
 }
 
@@ -230,6 +291,49 @@ mod tests {
         let wants = watch(2.0, 6.1, rate);
         let (time, wants) = wants.last().unwrap();
         assert!(*wants >= 100.0, "{wants} at {time}");
+    }
+
+    /// Looks at these seconds, each with so many attempts since the one before; what is wanted after the last.
+    fn wants_after(window: &mut Window, looks: &[(f64, f64)]) -> f64 {
+        let start = window.at;
+        for (seconds, attempts) in looks {
+            window.look(
+                window.total + attempts,
+                LONGEST,
+                start.after_seconds(*seconds),
+            );
+        }
+        window.wants()
+    }
+
+    #[test]
+    fn a_sudden_rise_is_known_in_a_fraction_of_a_second() {
+        for rate in [100.0, 1_000.0, 10_000.0] {
+            let rise = [
+                (0.0, 1.0),
+                (0.1, 0.1 * rate),
+                (0.3, 0.2 * rate),
+                (0.7, 0.4 * rate),
+            ];
+            let quiet = Window::new(Moment::ORIGIN);
+            let mut trickling = quiet.clone();
+            let trickle = (1..=30).map(|second| (f64::from(second), 1.0));
+            wants_after(&mut trickling, &trickle.collect::<Vec<_>>());
+            for mut window in [quiet, trickling] {
+                let wants = wants_after(&mut window, &rise);
+                assert!((0.75..=1.2).contains(&(wants / rate)), "{rate}: {wants}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_at_one_moment_is_no_rate() {
+        let burst = [(0.0, 1.0), (0.1, 29.0), (0.3, 0.0), (0.7, 0.0)];
+        for looks in 1..=burst.len() {
+            let mut window = Window::new(Moment::ORIGIN);
+            let wants = wants_after(&mut window, &burst[..looks]);
+            assert!(wants <= 36.0, "{looks}: {wants}");
+        }
     }
 
     #[test]

@@ -94,8 +94,7 @@ impl Rate {
         let mut place = Place::new(Arc::clone(&self.limiter), cost);
         let now = clock::now();
         let taken = place.take(patience, now);
-        let more = taken.is_err() || place.runs_low();
-        self.registry.tried(place.limiter(), more, now);
+        self.registry.tried(place.limiter(), place.need(), now);
         taken.map_err(|refused| self.refusal(refused))?;
         Ok(place)
     }

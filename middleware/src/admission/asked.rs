@@ -78,6 +78,15 @@ impl Asked {
                 .is_some_and(|deadline| now < deadline)
     }
 
+    /// Begins to wait for the first lease, if the limit says so.
+    pub(super) fn is_undecided(&mut self) {
+        if let Part::Takes { place, demand } = &mut self.part
+            && !demand.wait_for_lease.is_zero()
+        {
+            place.is_undecided();
+        }
+    }
+
     /// Waits for the first lease, if the limit says so.
     pub(super) async fn lease(&self) {
         if let Part::Takes { place, demand } = &self.part
@@ -88,8 +97,8 @@ impl Asked {
     }
 
     /// Waits for its turn. A delay ends at its deadline: no other end is needed.
-    pub(super) async fn turn(&self) -> Result<(), Refused> {
-        match &self.part {
+    pub(super) async fn turn(&mut self) -> Result<(), Refused> {
+        match &mut self.part {
             Part::Takes { place, .. } => place.turn(pending()).await,
             Part::Rides(_) => Ok(()),
         }
@@ -109,9 +118,8 @@ impl Asked {
             return Ok(());
         };
         let taken = place.take(patience(demand), now);
-        let more = taken.is_err() || place.runs_low();
         let registry = self.armed.registry(common);
-        registry.tried(place.limiter(), more, now);
+        registry.tried(place.limiter(), place.need(), now);
         taken
     }
 

@@ -19,7 +19,7 @@ impl Turns {
     /// Waits until every turn has come.
     pub(super) async fn come(mut self) -> Result<Fields, Box<Denial>> {
         let mut refusing = None;
-        for one in &self.0 {
+        for one in &mut self.0 {
             if let Err(refused) = one.turn().await {
                 refusing = Some(one.refuses(refused, clock::now()));
                 break;

@@ -8,6 +8,9 @@ use super::{entry::Entry, resources::Resources, roll::Named};
 
 /// The most resources in one request.
 pub(super) const MOST: usize = 1_000;
+/// The most in one request that have been refused before. A server names only so many places of a request that it refuses: of more, some
+/// would be asked for again and again.
+pub(super) const MOST_REFUSED: usize = 100;
 /// The most requests under way: a new resource need not wait for a slow answer, and a dead server does not collect requests.
 pub(super) const MOST_UNDER_WAY: usize = 8;
 
@@ -33,8 +36,8 @@ pub(super) enum Mixing {
     },
 }
 
-/// The resources of a request sent now: what is due, and what is nearly due. A refused resource goes alone, so that it does not
-/// take others down with it. Empty when nothing is due.
+/// The resources of a request sent now: what is due, and what is nearly due. Those that have been refused go apart, so that they do not
+/// take others down with them. Empty when nothing is due.
 pub(super) fn choose(
     resources: &Resources,
     limit: usize,
@@ -67,13 +70,16 @@ fn first_of<'a>(
         return Vec::new();
     }
     let mut chosen = vec![first.resource().clone()];
-    if first.is_refused() {
-        return chosen;
-    }
+    let refused = first.is_refused();
+    let limit = if refused {
+        limit.min(MOST_REFUSED)
+    } else {
+        limit
+    };
     // Those that do not ride are few before those that do; the bound is for when they are not.
     let more = waiting
         .take(2 * limit)
-        .filter(|(due, entry)| entry.rides(now) || (*due <= now && !entry.is_refused()))
+        .filter(|(_, entry)| entry.is_refused() == refused && entry.rides(now))
         .map(|(_, entry)| entry.resource().clone());
     chosen.extend(more.take(limit.saturating_sub(1)));
     chosen

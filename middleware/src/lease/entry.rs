@@ -19,16 +19,14 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const UNTOLD_INTERVAL: Duration = Duration::from_secs(1);
 /// No request is given up sooner, whatever the interval.
 const SHORTEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// A refused resource is asked for about so often.
-const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
 /// What is due within this part of its interval goes along with what is due now.
 const RIDE: f64 = 0.1;
 /// Refreshes come early by up to this part of the interval, so that a fleet that starts as one does not ask as one.
 const SPREAD: f64 = 0.05;
 /// A demand has outgrown what was asked when it is larger by more than the noise of a measured rate.
 const OUTGROWN: f64 = 1.2;
-/// What is held is next to nothing when it is less than this part of what is wanted.
-const NEXT_TO_NOTHING: f64 = 0.1;
+/// It has leapt when it is larger by more than this: so few leaps lead from next to nothing to all there is that each may be told.
+const LEAPT: f64 = 2.0;
 /// Capacities closer than this are the same: the sums of a server are not exact.
 const TOLERANCE: f64 = 1e-9;
 
@@ -70,6 +68,7 @@ struct Kept {
     capacity: Capacity,
     ends: Moment,
     blocked: bool,
+    as_asked: bool,
     sharing: Option<Box<Sharing>>,
 }
 
@@ -79,12 +78,14 @@ impl From<Leased> for Kept {
             capacity,
             ends,
             blocked,
+            as_asked,
             sharing,
         } = leased;
         Self {
             capacity,
             ends,
             blocked,
+            as_asked,
             sharing: (sharing != Sharing::Divided).then(|| Box::new(sharing)),
         }
     }
@@ -96,6 +97,7 @@ impl Kept {
             capacity: self.capacity,
             ends: self.ends,
             blocked: self.blocked,
+            as_asked: self.as_asked,
             sharing: self.sharing.as_deref().copied().unwrap_or_default(),
         }
     }
@@ -173,7 +175,7 @@ impl Entry {
         };
         let ahead = due.since(now);
         let interval = self.sent.map_or(Duration::ZERO, |sent| due.since(sent));
-        !self.refused && (ahead <= GATHERING || ahead <= interval.mul_f64(RIDE))
+        ahead <= GATHERING || ahead <= interval.mul_f64(RIDE)
     }
 
     /// How long a request sent now may take: long enough for a slow server, but not past the end of the lease it renews, and where
@@ -210,8 +212,8 @@ impl Entry {
         self.hurry(now);
     }
 
-    /// Asks early when the demand has outgrown both the lease and what was asked, though not too often: at once, nearly, where there is
-    /// next to nothing to live on until then.
+    /// Asks early when the demand has outgrown both the lease and what was asked, though not too often: at once, nearly, when it is many
+    /// times as much.
     fn hurry(&mut self, now: Moment) {
         let (State::Waiting { due }, Some(sent)) = (self.state, self.sent) else {
             return;
@@ -221,7 +223,7 @@ impl Entry {
         if self.refused || wants <= held || wants <= self.asked.get() * OUTGROWN {
             return;
         }
-        let pause = if held < wants * NEXT_TO_NOTHING {
+        let pause = if wants > self.asked.get() * LEAPT {
             SHORTEST_INTERVAL
         } else {
             (self.interval() / 4).max(SHORTEST_INTERVAL)
@@ -292,9 +294,9 @@ impl Entry {
         self.state = State::Waiting { due };
     }
 
-    /// The control plane does not want to hear of it. Whether that is news.
-    pub(super) fn refuse(&mut self, now: Moment, chance: &mut fastrand::Rng) -> bool {
-        self.put_off(now.after(REFUSED_INTERVAL.mul_f64(0.75 + 0.5 * chance.f64())));
+    /// The control plane does not want to hear of it before it is `due` again. Whether that is news.
+    pub(super) fn refuse(&mut self, due: Moment) -> bool {
+        self.put_off(due);
         !std::mem::replace(&mut self.refused, true)
     }
 
@@ -326,6 +328,7 @@ fn lease_in(answer: &Answer, sent: Moment, reported: Capacity, now: Moment) -> O
     let waiting = answer.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
     (lease.lease_length > Seconds::ZERO && !waiting).then(|| Leased {
         blocked: answer.reason == Reason::Blocked,
+        as_asked: answer.reason == Reason::Granted,
         capacity: lease.capacity,
         ends: sent.after(lease.lease_length.duration()),
         sharing: match (answer.balance, answer.admission_probability) {

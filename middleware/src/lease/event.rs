@@ -140,6 +140,8 @@ pub struct Leased {
     pub ends: Moment,
     /// The whole capacity is 0. A lease on nothing else is one that wanted nothing.
     pub blocked: bool,
+    /// It is on all that was asked for: who asks for more may be granted more.
+    pub as_asked: bool,
     /// What all holders were told alike, where the capacity is not divided.
     pub sharing: Sharing,
 }

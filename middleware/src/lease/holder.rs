@@ -79,6 +79,8 @@ pub struct Holder {
     batch_limit: usize,
     /// Whether new leases are asked for along with renewals: not from when they are refused until one is served.
     mixing: Mixing,
+    /// When what was refused last is asked for again.
+    refused_until: Moment,
     chance: fastrand::Rng,
     unreachable: Rarely,
     foreign: Rarely,
@@ -102,6 +104,7 @@ impl Holder {
             templates: Templates::default(),
             batch_limit: batch::MOST,
             mixing: Mixing::Together,
+            refused_until: Moment::ORIGIN,
             chance: fastrand::Rng::with_seed(settings.seed),
             unreachable: Rarely::default(),
             foreign: Rarely::default(),

@@ -43,11 +43,14 @@ pub(super) fn standing(holding: &Holding, demand: Knowledge, fallback: Fallback)
             refresh_at: holding.refresh_at,
             policy,
             sharing: lease.sharing,
+            may_grow: lease.as_asked
+                && policy.is_none_or(|policy| lease.capacity.get() < policy.limit),
         },
         Some(_) | None => Standing::NoLease {
             safe,
             refresh_at: holding.refresh_at,
             policy,
+            answered: holding.lease.is_some(),
         },
     }
 }
@@ -79,6 +82,7 @@ mod tests {
                 capacity: Capacity::saturating(600.0),
                 ends: Moment::from_nanos(20),
                 blocked: false,
+                as_asked: true,
                 sharing: Sharing::Divided,
             }),
             told: Some(Arc::new(Told {
@@ -111,6 +115,7 @@ mod tests {
                     per: 60.0
                 }),
                 sharing: Sharing::Divided,
+                may_grow: true,
             }
         );
         let lapsed = Holding {
@@ -126,6 +131,7 @@ mod tests {
                     limit: 6000.0,
                     per: 60.0
                 }),
+                answered: false,
             }
         );
     }

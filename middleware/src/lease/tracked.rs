@@ -12,12 +12,17 @@ use super::{
 };
 use crate::{
     demand::{SinceReport, Window, fading, in_unit, window_length},
-    limiter::Limiter,
+    limiter::{Limiter, Need},
     meter::LeaseState,
 };
 
 /// The window until a refresh interval is known.
 const FIRST_INTERVAL: f64 = 1.0;
+
+/// A limiter that begins to refuse is looked at again after so long, in seconds, and if it goes on refusing after twice as long, and so
+/// on up to the usual time between looks. So a demand that rises all of a sudden is known soon, and one that is always too much is
+/// looked at no more often than others.
+const FIRST_LOOK_WHILE_DENIED: f32 = 0.1;
 
 /// A demand that has been watched for so long when a lease is asked for is known.
 const WATCHED: Duration = Duration::from_secs(1);
@@ -45,6 +50,10 @@ pub(super) struct Tracked {
     asked_at: Moment,
     first_attempt: Option<Moment>,
     last_attempt: Moment,
+    /// How many seconds after it refuses or delays it is looked at again.
+    look_while_denied: f32,
+    /// Whether it has done so since it was last heard.
+    denied: bool,
     /// Whether the control plane has answered for it.
     pub(super) answered: bool,
     /// Whether it was said that the resource is not a rate.
@@ -77,6 +86,8 @@ impl Tracked {
             asked_at: now,
             first_attempt: None,
             last_attempt: now,
+            look_while_denied: FIRST_LOOK_WHILE_DENIED,
+            denied: false,
             answered: false,
             warned: false,
             lease_state: LeaseState::default(),
@@ -125,6 +136,26 @@ impl Tracked {
     /// When to look again.
     fn look_after(&self, now: Moment) -> Moment {
         now.after_seconds(self.window.next_look(self.window_length.into()))
+    }
+
+    /// It says that it needs more: when to look again.
+    fn needs(&mut self, need: Need, now: Moment) -> Moment {
+        let usual = self.look_after(now);
+        if need < Need::Denied {
+            return usual;
+        }
+        self.denied = true;
+        let soon = now.after_seconds(self.look_while_denied.into());
+        self.look_while_denied = (2.0 * self.look_while_denied).min(self.window_length);
+        soon.min(usual)
+    }
+
+    /// From now on it can say again that it needs more.
+    fn heard(&mut self) {
+        if !std::mem::take(&mut self.denied) {
+            self.look_while_denied = FIRST_LOOK_WHILE_DENIED;
+        }
+        self.limiter.heard();
     }
 
     /// What the resource's answers say of how to measure.
@@ -200,12 +231,17 @@ impl Limiters {
         Some(demand)
     }
 
-    /// What a limiter that runs low wants. It is looked at again soon, and can then say once more that it runs low.
-    pub(super) fn look_at_hungry(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
+    /// What a limiter wants that needs more. It is looked at again soon, and can then say once more that it does.
+    pub(super) fn look_at_hungry(
+        &mut self,
+        id: &ResourceId,
+        need: Need,
+        now: Moment,
+    ) -> Option<Demand> {
         let number = self.tracked.number(id)?;
         let tracked = self.tracked.get_mut(number)?;
         let demand = tracked.look(now);
-        let soon = tracked.look_after(now);
+        let soon = tracked.needs(need, now);
         let known = self.looks.of(number);
         self.looks
             .set(number, known.into_iter().chain([soon]).min());
@@ -219,7 +255,7 @@ impl Limiters {
         let demand = tracked.look(now);
         let before = tracked.knowledge;
         let learned = tracked.knowledge(now) != before;
-        tracked.limiter.heard();
+        tracked.heard();
         self.looks.set(number, Some(tracked.look_after(now)));
         Some(Look {
             id: tracked.limiter.resource().clone(),

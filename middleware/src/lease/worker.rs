@@ -49,7 +49,7 @@ type Usual = super::HttpTransport;
 #[cfg(not(feature = "reqwest"))]
 type Usual = std::convert::Infallible;
 
-/// What is idle is given back without haste.
+/// How long the release of idle resources may take. Nobody waits for it.
 const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
 /// It wakes at least so often: a timer stands still while the machine is suspended, and leases do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
@@ -243,9 +243,9 @@ impl<T: Transport> Worker<T> {
         match nudge {
             // It is looked at at once.
             Nudge::New(limiter) => self.limiters.insert(limiter, now),
-            Nudge::Hungry(limiter) => {
+            Nudge::Hungry(limiter, need) => {
                 let id = limiter.resource();
-                if let Some(demand) = self.limiters.look_at_hungry(id, now) {
+                if let Some(demand) = self.limiters.look_at_hungry(id, need, now) {
                     self.demand(id.clone(), demand, now);
                 }
             }

@@ -2,14 +2,21 @@
 
 use doorman_openapi::Moment;
 
-use super::{Limiter, bucket::Take};
+use super::{Limiter, bucket::Take, hunger::Need};
 use crate::{Cost, clock::SLACK_NANOS};
 
 /// What was taken at once, until it is [kept](Limiter::keep) or [given back](Limiter::undo).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     take: Take,
-    pub(crate) runs_low: bool,
+    runs_low: bool,
+}
+
+impl Taken {
+    /// Why more should be leased.
+    pub(crate) fn need(&self) -> Option<Need> {
+        self.runs_low.then_some(Need::Low)
+    }
 }
 
 /// Whether a request waits for the first lease of its resource before anything is decided.

@@ -16,6 +16,9 @@ use super::settings::Burst;
 /// or not anything is spent, stay where one token makes a difference: below 2^53, for more than a hundred days at this rate.
 const FASTEST: f64 = 1e9;
 
+/// When a lease ended that came and did not count: before anything that happens here.
+const LONG_AGO: Moment = Moment::from_nanos(1);
+
 /// How a bucket is filled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Flow {
@@ -91,6 +94,8 @@ pub(crate) enum Supply {
     },
     NoLease {
         lapse: Flow,
+        /// Whether one has come that does not count.
+        answered: bool,
     },
 }
 
@@ -169,9 +174,15 @@ impl Terms {
                 lapse,
                 left,
             } if now < ends => (flow, ends, lapse, left),
-            Supply::Lease { lapse, .. } | Supply::NoLease { lapse } => {
-                (Flow::Shut, self.ends.min(now), lapse, None)
-            }
+            Supply::NoLease {
+                lapse,
+                answered: true,
+            } => (Flow::Shut, self.ends.min(now).max(LONG_AGO), lapse, None),
+            Supply::Lease { lapse, .. }
+            | Supply::NoLease {
+                lapse,
+                answered: false,
+            } => (Flow::Shut, self.ends.min(now), lapse, None),
         };
         let next = if now < ends { flow } else { lapse };
 

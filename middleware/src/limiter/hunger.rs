@@ -1,19 +1,29 @@
 //! Whether the leasing side must hear that a limiter runs low.
 
-use super::sync::{AtomicBool, Ordering};
+use super::sync::{AtomicU8, Ordering};
 
-/// Whether it has been told, and has not looked yet.
+/// Why more should be leased; the later the more urgent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// Less than half a bucket is left.
+    Low = 1,
+    /// A request was refused, or waits.
+    Denied = 2,
+}
+
+/// What it has been told, and has not looked at yet; 0 is nothing.
 #[derive(Debug, Default)]
-pub(super) struct Hunger(AtomicBool);
+pub(super) struct Hunger(AtomicU8);
 
 impl Hunger {
-    /// Whether it must be told now: at most once until it is [heard](Self::heard).
-    pub(super) fn tell(&self) -> bool {
-        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::AcqRel)
+    /// Whether it must be told now: of each need at most once until it is [heard](Self::heard), and of none that is less than what was told.
+    pub(super) fn tell(&self, need: Need) -> bool {
+        let need = need as u8;
+        self.0.load(Ordering::Relaxed) < need && self.0.fetch_max(need, Ordering::AcqRel) < need
     }
 
     /// The leasing side has looked.
     pub(super) fn heard(&self) {
-        self.0.store(false, Ordering::Release);
+        self.0.store(0, Ordering::Release);
     }
 }

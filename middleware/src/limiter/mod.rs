@@ -31,6 +31,7 @@ use doorman_openapi::{Moment, ResourceId};
 pub use self::settings::Fallback;
 pub(crate) use self::{
     at_once::{FirstLease, Taken},
+    hunger::Need,
     place::{Patience, Place},
     registry::{Attendance, Found, Nudge, Registry, Source},
     settings::{Burst, LimiterSettings},
@@ -218,6 +219,7 @@ impl Limiter {
                 refresh_at,
                 policy,
                 admission,
+                may_grow,
             } = published::news(standing, self.settings.fallback.get(), admitted, now);
             let change = old
                 .terms
@@ -230,6 +232,7 @@ impl Limiter {
                 refresh_at,
                 policy,
                 admission,
+                may_grow,
             };
             (new.into_words(), ())
         });
@@ -245,9 +248,9 @@ impl Limiter {
         self.hunger.heard();
     }
 
-    /// Whether the leasing side must be told that the lease runs low: at most once until it has [`heard`](Self::heard).
-    fn becomes_hungry(&self) -> bool {
-        self.hunger.tell()
+    /// Whether the leasing side must be told of a need: at most once until it has [`heard`](Self::heard).
+    fn becomes_hungry(&self, need: Need) -> bool {
+        self.hunger.tell(need)
     }
 
     /// Whether it may be forgotten: one made anew has a full bucket, and knows of no debt.

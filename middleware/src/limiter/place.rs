@@ -10,6 +10,7 @@ use doorman_openapi::Moment;
 use super::{
     Limiter, Refused, Why,
     bucket::{Flow, Take, View},
+    hunger::Need,
     line::{Line, Ticket, ring},
     published::Published,
     wait::Waits,
@@ -31,13 +32,13 @@ pub(crate) enum Patience {
 }
 
 impl Patience {
-    /// Until when a request waits whose turn comes at `reach`; `None` when it does not wait.
-    fn deadline(self, reach: Option<Moment>) -> Option<Moment> {
+    /// Until when a request waits whose turn comes at `reach`, or perhaps sooner, as the lease `may_grow`; `None` when it does not wait.
+    fn deadline(self, reach: Option<Moment>, may_grow: bool) -> Option<Moment> {
         match self {
             Self::Never => None,
             Self::Until { deadline, .. } => {
                 let in_time = reach.is_some_and(|moment| moment <= deadline);
-                in_time.then_some(deadline)
+                (in_time || may_grow).then_some(deadline)
             }
             Self::Forever => Some(Moment::NEVER),
         }
@@ -100,6 +101,14 @@ impl Place {
     /// [`Refused`], and counted so, when its turn has not come and will not within the patience.
     pub(crate) fn take(&mut self, patience: Patience, now: Moment) -> Result<(), Refused> {
         self.give_back(now);
+        let taken = self.try_to_take(patience, now);
+        if taken.is_err() {
+            self.decided();
+        }
+        taken
+    }
+
+    fn try_to_take(&mut self, patience: Patience, now: Moment) -> Result<(), Refused> {
         let limiter = &self.limiter;
         let mut published = limiter.read();
         let mut view = limiter.view(&published, now);
@@ -116,10 +125,8 @@ impl Place {
             let deadline = if view.admits(take) {
                 None
             } else {
-                let reach = published
-                    .terms
-                    .reach(take, now, limiter.settings.burst.get());
-                let Some(deadline) = patience.deadline(reach) else {
+                let reach = limiter.reach(take, &published, now);
+                let Some(deadline) = patience.deadline(reach, published.may_grow) else {
                     return Err(limiter.refuse(take, &published, &view, now));
                 };
                 if waits.is_none() {
@@ -143,10 +150,6 @@ impl Place {
                 spent = actual;
                 continue;
             }
-            if deadline.is_some() && !std::mem::replace(&mut self.undecided, true) {
-                let cost = self.cost.get();
-                limiter.undecided.update(|total| total + cost);
-            }
             self.state = match (deadline, waits, line) {
                 (Some(deadline), Some(waits), Some(mut line)) => State::Queued {
                     ticket: line.join(take),
@@ -158,6 +161,9 @@ impl Place {
                     runs_low: view.runs_low(take.end()),
                 },
             };
+            if self.is_queued() {
+                self.is_undecided();
+            }
             return Ok(());
         }
     }
@@ -167,12 +173,12 @@ impl Place {
         matches!(self.state, State::Queued { .. })
     }
 
-    /// Whether more should be leased: it had to wait, or leaves little.
-    pub(crate) fn runs_low(&self) -> bool {
+    /// Why more should be leased, once it was [taken](Self::take), or was not.
+    pub(crate) fn need(&self) -> Option<Need> {
         match self.state {
-            State::Taken { runs_low, .. } => runs_low,
-            State::Queued { .. } => true,
-            State::Asked | State::Kept => false,
+            State::Taken { runs_low, .. } => runs_low.then_some(Need::Low),
+            State::Queued { .. } | State::Asked => Some(Need::Denied),
+            State::Kept => None,
         }
     }
 
@@ -187,9 +193,17 @@ impl Place {
         self.decided();
     }
 
-    /// What has come of it is counted elsewhere. Only once: no place is kept after it was refused.
-    pub(super) fn decided(&self) {
-        if self.undecided {
+    /// It waits, be it for a lease or for its turn, and is wanted meanwhile: else the leasing side would ask as if nobody came.
+    pub(crate) fn is_undecided(&mut self) {
+        if !std::mem::replace(&mut self.undecided, true) {
+            let cost = self.cost.get();
+            self.limiter.undecided.update(|total| total + cost);
+        }
+    }
+
+    /// What has come of it is counted elsewhere.
+    pub(super) fn decided(&mut self) {
+        if std::mem::take(&mut self.undecided) {
             let cost = self.cost.get();
             self.limiter.undecided.update(|total| total - cost);
         }
@@ -202,7 +216,8 @@ impl Place {
         let published = limiter.read();
         let view = limiter.view(&published, now);
         let take = view.next(limiter.spent.load(), self.cost.get());
-        limiter.admits_at(take, &published, &view, now)
+        let reach = limiter.reach(take, &published, now);
+        Limiter::admits_at(take, reach, &published, &view)
     }
 
     /// Gives back what it took, to those who wait behind it first.
@@ -258,14 +273,17 @@ impl Limiter {
         now: Moment,
     ) -> Refused {
         self.refused.update(|total| total + take.cost);
+        let reach = self.reach(take, published, now);
         let refused = Refused {
             why: Why::Spent,
-            until: self.admits_at(take, published, view, now),
+            until: Self::admits_at(take, reach, published, view),
             refresh_at: published.next_refresh(),
         };
         match (view.leased, view.flow) {
             // Nothing was leased because nothing was wanted: the limit itself may be free.
             (true, Flow::At(0.0)) => refused.because(Why::NoLease),
+            // Little was leased because little was wanted.
+            (true, Flow::At(_)) if published.grows_before(reach) => refused.because(Why::NoLease),
             (true, Flow::At(_) | Flow::Open) => refused,
             (true, Flow::Shut) => refused.because(Why::Blocked),
             (false, _) => refused.because(Why::NoLease),
@@ -288,18 +306,23 @@ impl Limiter {
         }
     }
 
-    /// The earliest moment at which coming back for a place makes sense; `None` when nothing is known of it.
+    /// When the turn of a place comes, if nothing changes; `None` if it never does.
+    fn reach(&self, take: Take, published: &Published, now: Moment) -> Option<Moment> {
+        let burst = self.settings.burst.get();
+        published.terms.reach(take, now, burst)
+    }
+
+    /// The earliest moment at which coming back makes sense for a place whose turn comes at `reach`; `None` when nothing is known of it.
     fn admits_at(
-        &self,
         take: Take,
+        reach: Option<Moment>,
         published: &Published,
         view: &View,
-        now: Moment,
     ) -> Option<Moment> {
-        let reach = published.terms.reach(take, now, self.settings.burst.get());
         match view.flow {
             // Nothing comes before the leasing side has asked again.
             Flow::At(0.0) if !view.admits(take) => published.next_refresh().or(reach),
+            Flow::At(_) if view.leased && published.grows_before(reach) => published.next_refresh(),
             Flow::At(_) | Flow::Shut | Flow::Open => reach.or(published.next_refresh()),
         }
     }

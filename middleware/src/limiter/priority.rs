@@ -41,12 +41,12 @@ impl Priority {
         });
     }
 
-    /// The limit is from now on one that states this.
+    /// The limit has been replaced by one that states this.
     pub(super) fn become_like(&self, Self(other): &Self) {
         self.0.own.set(other.own.get());
     }
 
-    /// The limit stands for another, too, that comes and goes with it.
+    /// A second limit of the same set states this of the same resource: the higher of the two counts.
     pub(super) fn raise(&self, Self(other): &Self) {
         self.0.own.set(self.0.own.get().max(other.own.get()));
     }

@@ -19,6 +19,8 @@ pub(super) struct Published {
     pub(super) policy: Option<Policy>,
     /// With which probability a request is admitted under the lease, if its turn has come.
     pub(super) admission: f64,
+    /// Whether the lease is as small as it is because no more was asked for.
+    pub(super) may_grow: bool,
 }
 
 pub(super) const WORDS: usize = 10;
@@ -34,12 +36,19 @@ impl Published {
             refresh_at: now,
             policy: None,
             admission: ALWAYS,
+            may_grow: false,
         }
     }
 
     /// When the leasing side asks next; `None` when it never does.
     pub(super) fn next_refresh(&self) -> Option<Moment> {
         Some(self.refresh_at).filter(|&moment| moment < Moment::NEVER)
+    }
+
+    /// Whether the lease may be larger before this moment, since more will have been asked for by then; `None` is never.
+    pub(super) fn grows_before(&self, moment: Option<Moment>) -> bool {
+        let refresh = self.next_refresh();
+        self.may_grow && refresh.is_some_and(|refresh| moment.is_none_or(|it| refresh < it))
     }
 
     /// Whether some of what asks under the lease is refused by chance.
@@ -67,6 +76,7 @@ impl Published {
             refresh_at,
             policy,
             admission,
+            may_grow,
         } = self;
         // No policy counts over no time.
         let Policy { limit, per } = policy.unwrap_or(Policy {
@@ -84,7 +94,8 @@ impl Published {
             // No time is negative, so that its sign is free.
             if credit { -per } else { per }.to_bits(),
             lost.to_bits(),
-            admission.to_bits(),
+            // Nor is any probability.
+            if may_grow { -admission } else { admission }.to_bits(),
         ]
     }
 
@@ -104,6 +115,7 @@ impl Published {
         ] = words;
         let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
         let (per, credit) = (per.abs(), per.is_sign_negative());
+        let admission = f64::from_bits(admission);
         Self {
             terms: Terms {
                 issued: f64::from_bits(issued),
@@ -116,7 +128,8 @@ impl Published {
             },
             refresh_at: Moment::from_nanos(refresh_at),
             policy: (per > 0.0).then_some(Policy { limit, per }),
-            admission: f64::from_bits(admission),
+            admission: admission.abs(),
+            may_grow: admission.is_sign_negative(),
         }
     }
 }
@@ -165,6 +178,8 @@ pub(super) struct News {
     pub(super) policy: Option<Policy>,
     /// With which probability a request is admitted under the lease, if its turn has come.
     pub(super) admission: f64,
+    /// Whether the lease is as small as it is because no more was asked for.
+    pub(super) may_grow: bool,
 }
 
 /// What a standing comes to at `now` under a fallback, for a limiter that has admitted so much.
@@ -174,13 +189,16 @@ pub(super) fn news(standing: Standing, fallback: Fallback, admitted: f64, now: M
             safe,
             refresh_at,
             policy,
+            answered,
         } => News {
             supply: Supply::NoLease {
                 lapse: lapse(fallback, safe),
+                answered,
             },
             refresh_at,
             policy,
             admission: ALWAYS,
+            may_grow: false,
         },
         Standing::Leased {
             rate,
@@ -189,6 +207,7 @@ pub(super) fn news(standing: Standing, fallback: Fallback, admitted: f64, now: M
             refresh_at,
             policy,
             sharing,
+            may_grow,
         } => News {
             supply: Supply::Lease {
                 flow: Flow::leased(rate),
@@ -209,6 +228,7 @@ pub(super) fn news(standing: Standing, fallback: Fallback, admitted: f64, now: M
                 Sharing::Suppressed(probability) => probability.get(),
                 Sharing::Bucket(_) | Sharing::Divided => ALWAYS,
             },
+            may_grow,
         },
         Standing::Unlimited => for_ever(Flow::Open, None),
         Standing::Fixed { rate } => {
@@ -239,5 +259,6 @@ fn for_ever(flow: Flow, policy: Option<Policy>) -> News {
         refresh_at: Moment::NEVER,
         policy,
         admission: ALWAYS,
+        may_grow: false,
     }
 }

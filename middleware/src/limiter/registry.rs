@@ -18,7 +18,7 @@ use self::{
     name::Name,
 };
 use super::{
-    Limiter, LimiterSettings, Standing,
+    Limiter, LimiterSettings, Need, Standing,
     tenure::{FIXED, HELD, KEYED, Room, SPARE},
 };
 use crate::{
@@ -40,13 +40,13 @@ pub(crate) enum Source {
 }
 
 /// What the worker is told between two refreshes. A limiter that runs low says so once until it is
-/// [heard](Limiter::heard), so that the channel never holds more than two a limiter.
+/// [heard](Limiter::heard), and once more when it has nothing left, so that the channel never holds more than three a limiter.
 #[derive(Debug, Clone)]
 pub(crate) enum Nudge {
     /// There is a new limiter to lease for.
     New(Arc<Limiter>),
-    /// Requests are refused or wait, or half a bucket is gone.
-    Hungry(Arc<Limiter>),
+    /// More is needed of it.
+    Hungry(Arc<Limiter>, Need),
 }
 
 /// Every limiter of the process. Whoever admits requests holds it; the worker does not, and sees that all are gone when the channel
@@ -127,7 +127,8 @@ impl Registry {
         self.staying(resource, settings, FIXED)
     }
 
-    /// The limiter of a resource that a rule names. It stays until it is [let go](Self::let_go); only the worker may hold limiters.
+    /// The limiter of a resource that a rule names. It stays until it is [let go](Self::let_go). Only the worker, which takes up rules, may
+    /// call this: two callers at once could let go what the other has just taken hold of.
     pub(crate) fn held(
         &self,
         resource: &ResourceId,
@@ -248,23 +249,23 @@ impl Registry {
         self.limiters.pin().values().cloned().collect()
     }
 
-    /// Lets the worker know what a try has shown: that more is wanted. And whoever reads the log, that there is none.
+    /// Lets the worker know what a try has shown: that more is needed. And whoever reads the log, that there is none.
     #[inline]
-    pub(crate) fn tried(&self, limiter: &Arc<Limiter>, more: bool, now: Moment) {
+    pub(crate) fn tried(&self, limiter: &Arc<Limiter>, need: Option<Need>, now: Moment) {
         if let Source::Worker { attendance, .. } = &self.source {
             attendance.needed(now);
-            if more {
-                self.hungry(limiter);
+            if let Some(need) = need {
+                self.hungry(limiter, need);
             }
         }
     }
 
-    /// Tells the worker, once, that a limiter runs low.
-    fn hungry(&self, limiter: &Arc<Limiter>) {
+    /// Tells the worker, once, that a limiter needs more.
+    fn hungry(&self, limiter: &Arc<Limiter>, need: Need) {
         if let Source::Worker { nudges, .. } = &self.source
-            && limiter.becomes_hungry()
+            && limiter.becomes_hungry(need)
         {
-            nudges.send(Nudge::Hungry(Arc::clone(limiter))).ok();
+            nudges.send(Nudge::Hungry(Arc::clone(limiter), need)).ok();
         }
     }
 

@@ -34,14 +34,14 @@ pub(crate) struct LimiterSettings {
 }
 
 impl LimiterSettings {
-    /// Hears what a later limit on a resource of these says: whether a limiter can live by both. Its priority counts for as long as
-    /// its settings are there.
+    /// A later limit, with `other` settings, spends a resource whose limiter lives by these. Says whether the two agree, so that the
+    /// limiter can serve both. The priority of the later one counts as long as its settings exist.
     pub(crate) fn agree(&self, other: &Self) -> bool {
         self.priority.hear(&other.priority);
         self.are_like(other)
     }
 
-    /// They are those of another limit, too, of the same text and as long-lived: whether a limiter can live by both.
+    /// Takes these for the settings of a second rule of the same set, too, on the same resource. Says whether the two agree.
     pub(crate) fn stand_for(&self, other: &Self) -> bool {
         self.priority.raise(&other.priority);
         self.are_like(other)
@@ -60,7 +60,7 @@ impl LimiterSettings {
             && *wants == other.wants
     }
 
-    /// From now on they are those of a limit that has taken the place of theirs.
+    /// Changes these to those of a newer rule on the same resource: limiters that live by them follow.
     pub(crate) fn become_like(&self, other: &Self) {
         let Self {
             burst,
@@ -74,7 +74,7 @@ impl LimiterSettings {
         priority.become_like(&other.priority);
     }
 
-    /// Their limit is in force no more, though limiters may still live by them.
+    /// The rule is gone, though limiters made for it may still be there: its priority counts no more.
     pub(crate) fn withdraw(&self) {
         self.priority.withdraw();
     }

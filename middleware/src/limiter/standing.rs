@@ -15,6 +15,8 @@ pub(crate) enum Standing {
         refresh_at: Moment,
         /// The whole limit, as far as it is known.
         policy: Option<Policy>,
+        /// Whether a lease has come all the same, on so little that it does not count: then none is waited for any more.
+        answered: bool,
     },
     /// There is a lease; the limiter sees by itself when it ends.
     Leased {
@@ -30,6 +32,8 @@ pub(crate) enum Standing {
         policy: Option<Policy>,
         /// What all holders were told alike, where the capacity is not divided.
         sharing: Sharing,
+        /// Whether the lease is as small as it is because no more was asked for.
+        may_grow: bool,
     },
     /// No limit at all, and never will be.
     Unlimited,

@@ -5,7 +5,7 @@ pub(super) use std::{
     hint::spin_loop,
     sync::{
         MutexGuard,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
 };
 

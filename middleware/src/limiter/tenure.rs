@@ -10,7 +10,7 @@ pub(super) const FIXED: u8 = 2;
 const FORGOTTEN: u8 = 4;
 /// Named in a rule: it stays as long as the rule does.
 pub(super) const HELD: u8 = 8;
-/// None of them: it stands in for the keys without room.
+/// None of these: the limiter that all keys share for which there is no room.
 pub(super) const SPARE: u8 = 0;
 
 /// Some of these bits.

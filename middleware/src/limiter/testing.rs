@@ -36,6 +36,30 @@ pub(crate) fn leased(rate: f64, length: Duration) -> Standing {
     lease_of(Some(rate), length)
 }
 
+/// The same, on all that was asked for: there may be more.
+pub(crate) fn leased_as_asked(rate: f64, length: Duration) -> Standing {
+    match lease_of(Some(rate), length) {
+        Standing::Leased {
+            rate,
+            ends,
+            safe,
+            refresh_at,
+            policy,
+            sharing,
+            ..
+        } => Standing::Leased {
+            rate,
+            ends,
+            safe,
+            refresh_at,
+            policy,
+            sharing,
+            may_grow: true,
+        },
+        other => other,
+    }
+}
+
 /// A lease on a resource of which there is nothing.
 pub(crate) fn blocked(length: Duration) -> Standing {
     lease_of(None, length)
@@ -53,6 +77,7 @@ fn lease_of(rate: Option<f64>, length: Duration) -> Standing {
             per: 1.0,
         }),
         sharing: Sharing::Divided,
+        may_grow: false,
     }
 }
 
@@ -65,6 +90,7 @@ pub(crate) fn no_lease(safe: Option<SafeRate>) -> Standing {
             limit: 1_000.0,
             per: 1.0,
         }),
+        answered: false,
     }
 }
 

@@ -28,7 +28,7 @@ impl Place {
     ///
     /// # Cancel safety
     /// Safe: the place stays what it is.
-    pub(crate) async fn turn(&self, hope: impl Future<Output = ()>) -> Result<(), Refused> {
+    pub(crate) async fn turn(&mut self, hope: impl Future<Output = ()>) -> Result<(), Refused> {
         let State::Queued {
             ticket, deadline, ..
         } = self.state
@@ -68,6 +68,13 @@ impl Place {
                         }
                     }
                 }
+                // More may come before: the leasing side is about to hear that it is wanted.
+                Some(_) | None if published.may_grow && now < deadline => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = tokio::time::sleep(deadline.since(now)) => {}
+                    }
+                }
                 Some(_) | None => {
                     return Err(self.turn_away(take, &published, &view, now));
                 }
@@ -76,7 +83,13 @@ impl Place {
     }
 
     /// Its turn has not come.
-    fn turn_away(&self, take: Take, published: &Published, view: &View, now: Moment) -> Refused {
+    fn turn_away(
+        &mut self,
+        take: Take,
+        published: &Published,
+        view: &View,
+        now: Moment,
+    ) -> Refused {
         let refused = self.limiter.refuse(take, published, view, now);
         self.decided();
         refused

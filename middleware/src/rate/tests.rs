@@ -150,6 +150,7 @@ async fn who_waits_under_suppression_looks_again_though_an_answer_is_overdue() {
             refresh_at: now,
             policy: None,
             sharing: Sharing::Suppressed(Probability::new(probability).unwrap()),
+            may_grow: false,
         }
     };
     registry.publish("db", by_chance(0.0));

@@ -46,7 +46,7 @@ use loom::{
 use self::{
     bucket::Take,
     cell::{AtomicF64, Words},
-    hunger::Hunger,
+    hunger::{Hunger, Need},
     line::{Line, ring},
     tenure::{FIXED, KEYED, Room, Tenure},
 };
@@ -150,13 +150,15 @@ fn hunger_is_told_by_one_until_it_is_heard() {
         let hunger = Arc::new(Hunger::default());
         let hungry = || {
             let hunger = Arc::clone(&hunger);
-            thread::spawn(move || u32::from(hunger.tell()))
+            thread::spawn(move || u32::from(hunger.tell(Need::Low)))
         };
         let requests = [hungry(), hungry()];
         let told: u32 = requests.into_iter().map(|it| it.join().unwrap()).sum();
         assert_eq!(told, 1);
+        assert!(hunger.tell(Need::Denied), "it is more than that");
+        assert!(!hunger.tell(Need::Low), "and that is less");
         hunger.heard();
-        assert!(hunger.tell(), "was heard meanwhile");
+        assert!(hunger.tell(Need::Low), "was heard meanwhile");
     });
 }
 

@@ -182,3 +182,39 @@ async fn a_place_given_back_without_a_lease_returns_nothing_that_had_overflowed(
     registry.publish("fleet", leased(20.0, MINUTE));
     assert_eq!(registry.known("fleet").reading(clock::now()).left, 10.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_a_larger_lease_where_the_one_there_is_was_all_that_was_asked_for() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(SECOND)]);
+    registry.publish("api", leased_as_asked(0.1, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let start = clock::now();
+    let waiting: Vec<_> = (0..3).map(|_| spawn(&service)).collect();
+    advance(millis(300)).await;
+    settle().await;
+    assert!(waiting.iter().all(|it| !it.is_finished()));
+    registry.publish("api", leased_as_asked(10.0, MINUTE));
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap(), 200);
+    }
+    assert!(clock::now().since(start) <= millis(600));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_longer_than_their_delay_and_not_once_it_is_known_that_there_is_no_more() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(SECOND)]);
+    registry.publish("api", leased_as_asked(0.1, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let start = clock::now();
+    assert_eq!(status(&service).await, 503);
+    assert_eq!(clock::now().since(start), SECOND);
+
+    let waiting = spawn(&service);
+    settle().await;
+    let told = clock::now();
+    registry.publish("api", leased(0.1, MINUTE));
+    assert_eq!(waiting.await.unwrap(), 429);
+    assert_eq!(clock::now(), told);
+}

@@ -63,3 +63,49 @@ async fn an_outage_does_not_prolong_it_however_often_the_control_plane_is_asked(
     assert_eq!(status(&service).await, 503);
     assert_eq!(clock::now(), late, "the resource was delayed once");
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_it_is_wanted_once() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [patient()]);
+    let waiting: Vec<_> = (0..5).map(|_| spawn(&service)).collect();
+    settle().await;
+    let limiter = registry.known("api");
+    assert_eq!(limiter.attempted(), 5.0, "before anything is decided");
+    registry.publish("api", leased(3.0, MINUTE));
+    let mut outcomes = Vec::new();
+    for waiting in waiting {
+        outcomes.push(waiting.await.unwrap());
+    }
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, [200, 200, 200, 429, 429]);
+    assert_eq!(limiter.attempted(), 5.0, "and after it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_does_not_count_yet_ends_it_too() {
+    let (registry, _nudges) = leasing(10);
+    let limit = patient().fallback(Fallback::Safe);
+    let service = limited(&registry, [limit]);
+    let waiting = spawn(&service);
+    settle().await;
+    let before = clock::now();
+    let Standing::NoLease {
+        safe,
+        refresh_at,
+        policy,
+        ..
+    } = no_lease(Some(SafeRate::PerSecond(100.0)))
+    else {
+        unreachable!("that is what it makes");
+    };
+    let answered = Standing::NoLease {
+        safe,
+        refresh_at,
+        policy,
+        answered: true,
+    };
+    registry.publish("api", answered);
+    assert_eq!(waiting.await.unwrap(), 200);
+    assert_eq!(clock::now(), before);
+}

@@ -18,8 +18,8 @@ use super::*;
 use crate::{
     Cost, Fallback, Key, LimitService, MissingKey, OnLimit, RefusalReason,
     limiter::{
-        Nudge, SafeRate, Standing, Tally,
-        testing::{given, leased, leasing, no_lease},
+        Need, Nudge, SafeRate, Standing, Tally,
+        testing::{given, leased, leased_as_asked, leasing, no_lease},
     },
     testing::{Answer, Inner, Logged, admitted, header, inner, limited, send, status},
 };
@@ -98,7 +98,11 @@ async fn the_worker_hears_of_demand_beyond_the_lease() {
     assert!(nudges.try_recv().is_ok());
     limiter.heard();
     assert_eq!(admitted(&service, 10).await, 4);
-    assert!(nudges.try_recv().is_ok());
+    let needs = [(); 2].map(|()| match nudges.try_recv() {
+        Ok(Nudge::Hungry(_, need)) => need,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(needs, [Need::Low, Need::Denied]);
     assert!(nudges.try_recv().is_err(), "once is enough");
 }
 
@@ -113,6 +117,6 @@ async fn the_worker_hears_of_requests_that_wait() {
     registry.known("api").heard();
     let waiting = spawn(&service);
     settle().await;
-    assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(_))));
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(..))));
     assert_eq!(waiting.await.unwrap(), 200);
 }

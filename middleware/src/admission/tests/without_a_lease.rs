@@ -53,6 +53,7 @@ async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
             refresh_at: ends,
             policy: None,
             sharing: Sharing::Divided,
+            may_grow: false,
         };
         registry.publish("api", lease);
         advance(5 * SECOND - millis(1)).await;
@@ -113,7 +114,7 @@ async fn a_lease_of_nothing_that_wanted_nothing_lets_the_next_request_pass_and_a
     registry.publish("api", leased(0.0, MINUTE));
     while nudges.try_recv().is_ok() {}
     assert_eq!(admitted(&service, 1).await, 1);
-    assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(_))));
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(..))));
     let answer = send(&service, Request::new(())).await;
     assert_eq!(
         (answer.status().as_u16(), reason(&answer)),
@@ -174,5 +175,39 @@ async fn what_passed_on_credit_is_charged_whatever_comes_before_the_lease() {
         assert_eq!(admitted(&service, 100).await, 0);
         advance(millis(1_100)).await;
         assert_eq!(admitted(&service, 100).await, 1, "a burst of debt, no more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by_the_next_refresh()
+{
+    for (standing, status, reason_of_it, wait) in [
+        (
+            leased_as_asked(0.1, MINUTE),
+            503,
+            RefusalReason::NoLease,
+            2 * SECOND,
+        ),
+        // There is no more for it.
+        (leased(0.1, MINUTE), 429, RefusalReason::Spent, 10 * SECOND),
+        // Its turn comes before the refresh.
+        (
+            leased_as_asked(1.0, MINUTE),
+            429,
+            RefusalReason::Spent,
+            SECOND,
+        ),
+    ] {
+        let (registry, _nudges) = leasing(10);
+        let service = limited(&registry, [Limit::rate("api")]);
+        registry.publish("api", standing);
+        assert_eq!(admitted(&service, 1).await, 1);
+        let answer = send(&service, Request::new(())).await;
+        let refusal = answer.extensions().get::<Refusal>().unwrap();
+        assert_eq!(answer.status(), status);
+        assert_eq!(
+            (refusal.reason(), refusal.retry_after()),
+            (reason_of_it, wait)
+        );
     }
 }

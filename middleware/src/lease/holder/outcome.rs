@@ -19,6 +19,9 @@ use super::{
 /// Between tries while every lease still lasts, unless the refresh interval is longer.
 const LONGEST_WHILE_LEASED: Duration = Duration::from_secs(4);
 
+/// A refused resource is asked for about so often.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Between tries of a renewal that a limit refuses, of which half is by chance.
 const SHORTEST_WHILE_LIMITED: Duration = Duration::from_secs(2);
 
@@ -206,15 +209,26 @@ impl Holder {
         now: Moment,
         effects: &mut Vec<Effect>,
     ) {
-        let news = self.resources.update(id, |entry| {
-            entry.is_under_way(seq) && entry.refuse(now, &mut self.chance)
-        });
+        let due = self.refused_until(now);
+        let news = self
+            .resources
+            .update(id, |entry| entry.is_under_way(seq) && entry.refuse(due));
         if news == Some(true) {
             effects.push(Effect::Warn(Warning::Refused {
                 resource: id.clone(),
             }));
         }
         self.changed(id, now, effects);
+    }
+
+    /// When what is refused now is asked for again: at one moment with what was refused a little before, so that it goes in one request.
+    fn refused_until(&mut self, now: Moment) -> Moment {
+        let earliest = now.after(REFUSED_INTERVAL.mul_f64(0.75));
+        if self.refused_until < earliest {
+            let part = 1.0 + 0.25 * self.chance.f64();
+            self.refused_until = now.after(REFUSED_INTERVAL.mul_f64(part));
+        }
+        self.refused_until
     }
 
     /// To the next endpoint at once, or to any of them after a pause.

@@ -115,9 +115,9 @@ fn hunger_is_told_once_until_it_is_heard() {
     let limiter = registry.key("db", &settings()).unwrap();
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     for _ in 0..2 {
-        registry.hungry(&limiter);
-        registry.hungry(&limiter);
-        assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(_))));
+        registry.hungry(&limiter, Need::Low);
+        registry.hungry(&limiter, Need::Low);
+        assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(..))));
         assert!(nudges.try_recv().is_err());
         limiter.heard();
     }

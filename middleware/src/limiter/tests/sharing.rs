@@ -17,6 +17,7 @@ fn leased_with(sharing: Sharing) -> Standing {
         refresh_at: now.after(SECOND),
         policy: None,
         sharing,
+        may_grow: false,
     }
 }
 
@@ -140,6 +141,7 @@ async fn a_part_of_what_is_asked_is_suppressed_and_all_of_it_is_wanted() {
                 refresh_at,
                 policy,
                 sharing,
+                may_grow: false,
             },
             other => other,
         }

@@ -116,6 +116,28 @@ fn asks_early_when_the_demand_outgrows_the_lease_but_not_often() {
 }
 
 #[test]
+fn tells_each_leap_of_a_demand_soon_and_no_leap_is_small() {
+    let mut table = Table::leased(1);
+    let (mut asked, begin) = (0, table.now);
+    // A little more with every look, up to ten thousand times as much.
+    let mut wants = 10.0;
+    while wants < 100_000.0 {
+        table.pass(0.1);
+        wants *= 1.5;
+        table.want("db", wants);
+        for sent in table.requests() {
+            asked += 1;
+            let granted = sent.request.resources[0].wants.get();
+            table.answer(&sent, grant_all(&sent.request, granted));
+        }
+    }
+    let seconds = table.now.seconds_since(begin);
+    assert!((2.0..2.5).contains(&seconds), "{seconds}");
+    // Every second look is a leap; the refreshes come besides.
+    assert!((10..=14).contains(&asked), "{asked}");
+}
+
+#[test]
 fn asks_at_once_when_a_demand_begins_on_next_to_nothing() {
     let mut table = Table::new(1);
     table.want("db", 0.0);

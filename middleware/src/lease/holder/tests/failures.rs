@@ -163,6 +163,38 @@ fn renews_the_others_without_a_refused_resource() {
     assert_eq!(table.warnings().len(), 1);
 }
 
+#[test]
+fn refused_resources_come_back_together_and_apart_from_the_others() {
+    let mut table = Table::new(1);
+    for number in 0..1_000 {
+        table.want(&format!("bad/{number}"), 1.0);
+        table.want(&format!("good/{number}"), 1.0);
+    }
+    let (mut again, mut with_good) = (0, 0);
+    while table.now.seconds_since(Moment::ORIGIN) < 300.0 {
+        table.now = table.now.max(table.holder.wake_at());
+        for sent in table.requests() {
+            let all = names(&sent);
+            let bad = |position: &usize| all[*position].starts_with("bad/");
+            // As a server does, which names no more than a hundred.
+            let positions: Vec<_> = (0..all.len()).filter(bad).take(100).collect();
+            if positions.is_empty() {
+                table.answer(&sent, grant_all(&sent.request, 1.0));
+                continue;
+            }
+            if table.now.seconds_since(Moment::ORIGIN) > 10.0 {
+                again += 1;
+                with_good += usize::from(positions.len() < all.len());
+            }
+            table.fail(&sent, Failure::Refused { positions });
+        }
+    }
+    assert_eq!(with_good, 0);
+    // Four or five times a thousand, a hundred at a time, and here and there a few less.
+    assert!(again <= 80, "{again}");
+    assert_eq!(table.warnings().len(), 1_000, "each of them once");
+}
+
 /// A server that refuses any request with this resource in it, without saying which is at fault.
 fn refuse_whole(table: &mut Table, poison: &str, failure: &Failure) -> usize {
     let mut requests = 0;

@@ -12,6 +12,7 @@ mod real_core;
 mod rules;
 mod scale_out;
 mod small_limits;
+mod sudden;
 mod traces;
 
 use std::{path::Path, time::Duration};

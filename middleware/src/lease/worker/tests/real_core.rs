@@ -11,9 +11,15 @@ use crate::clock;
 
 /// Divides so much of every resource; leases last 20 s and are refreshed every second.
 pub(super) fn control_plane(kind: &str, capacity: f64) -> Plane {
+    refreshed_every(1, kind, capacity)
+}
+
+/// The same with another interval, in seconds.
+pub(super) fn refreshed_every(interval: u32, kind: &str, capacity: f64) -> Plane {
+    let length = 20 * interval;
     let document = format!(
         "resources: [{{identifier_glob: '*', capacity: {capacity}, \
-         algorithm: {{kind: {kind}, lease_length: 20, refresh_interval: 1}}}}]"
+         algorithm: {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}}}}}]"
     );
     let settings = Settings {
         max_leases: 1_000_000,

@@ -57,7 +57,10 @@ impl SideBySide {
 
     /// The lease is lost, or known to have ended.
     pub(super) fn lose(&mut self, lapse: Rate) {
-        let supply = Supply::NoLease { lapse: flow(lapse) };
+        let supply = Supply::NoLease {
+            lapse: flow(lapse),
+            answered: false,
+        };
         self.switch(None, lapse, supply);
     }
 
