@@ -1,6 +1,6 @@
 //! A command line that makes no sense, or only asks for help.
 
-use std::process::ExitCode;
+use std::{borrow::Cow, process::ExitCode};
 
 use super::failure::Failure;
 
@@ -20,9 +20,21 @@ pub(super) fn misuse(error: &clap::Error) -> Failure {
     let told = text
         .split("\n\n")
         .filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"))
-        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
+        .map(|part| {
+            let words = part.split_whitespace().map(without_credentials);
+            words.collect::<Vec<_>>().join(" ")
+        })
         .filter(|part| !part.is_empty());
     let told = told.collect::<Vec<_>>().join("; ");
     let told = told.strip_prefix("error: ").unwrap_or(&told);
     Failure::wrong_usage(format!("{told}; --help says what there is"))
+}
+
+/// A word of a command line as it may be shown: an address loses its user and password, wherever in it they may be taken to end.
+fn without_credentials(word: &str) -> Cow<'_, str> {
+    let address = word.split_once("://");
+    match address.and_then(|(before, after)| Some((before, after.rsplit_once('@')?.1))) {
+        Some((scheme, host)) => format!("{scheme}://…@{host}").into(),
+        None => word.into(),
+    }
 }

@@ -51,6 +51,20 @@ fn what_is_wrong_with_a_command_line_is_told_in_one_line() {
     }
 }
 
+#[test]
+fn no_password_is_told_of_an_address_that_makes_no_sense() {
+    for address in [
+        "http://user:hunter2@issuer.example/jwks",
+        "ftp://hunter2@issuer.example",
+        "http://user:hun@ter2/hunter2@issuer.example/",
+    ] {
+        let error = Cli::try_parse_from(["doorman", "--auth-jwks", address]).unwrap_err();
+        let told = misuse::misuse(&error).to_string();
+        assert!(!told.contains("hunter2"), "{told}");
+        assert!(told.contains("://…@issuer.example"), "{told}");
+    }
+}
+
 /// The program with all its commands.
 fn commands() -> Vec<clap::Command> {
     let mut program = Cli::command();
