@@ -33,39 +33,20 @@ pub(crate) fn given(
 /// A lease of so many tokens a second for so long, of a whole limit of 1,000 a second; the next refresh is in 2 s, and nothing is
 /// known of a safe capacity.
 pub(crate) fn leased(rate: f64, length: Duration) -> Standing {
-    lease_of(Some(rate), length)
+    lease_of(Some(rate), length, false)
 }
 
 /// The same, on all that was asked for: there may be more.
 pub(crate) fn leased_as_asked(rate: f64, length: Duration) -> Standing {
-    match lease_of(Some(rate), length) {
-        Standing::Leased {
-            rate,
-            ends,
-            safe,
-            refresh_at,
-            policy,
-            sharing,
-            ..
-        } => Standing::Leased {
-            rate,
-            ends,
-            safe,
-            refresh_at,
-            policy,
-            sharing,
-            may_grow: true,
-        },
-        other => other,
-    }
+    lease_of(Some(rate), length, true)
 }
 
 /// A lease on a resource of which there is nothing.
 pub(crate) fn blocked(length: Duration) -> Standing {
-    lease_of(None, length)
+    lease_of(None, length, false)
 }
 
-fn lease_of(rate: Option<f64>, length: Duration) -> Standing {
+fn lease_of(rate: Option<f64>, length: Duration, may_grow: bool) -> Standing {
     let now = clock::now();
     Standing::Leased {
         rate,
@@ -77,7 +58,7 @@ fn lease_of(rate: Option<f64>, length: Duration) -> Standing {
             per: 1.0,
         }),
         sharing: Sharing::Divided,
-        may_grow: false,
+        may_grow,
     }
 }
 
