@@ -18,7 +18,7 @@ use crate::{
     clock,
     core::{Core, Granted, Released},
     http::{Names, Room, Seal},
-    limits::Limits,
+    limits::{Limits, Looking, Looks},
     metrics::{Connections, Requests},
     reload::InForce,
     restart::{Horizon, Writes},
@@ -164,14 +164,14 @@ impl App {
         Ok(decide(&mut core, clock::now()))
     }
 
-    /// Before a look at a part of the books: rests as all do who [look](Limits::looks), and while others wait for them. A lock goes to
+    /// Before a look at a part of the books: rests as all do who [look](Limits::look), and while others wait for them. A lock goes to
     /// whoever asks first when it is free: who looks again at once asks sooner than a thread that has to wake, and by asking again and
     /// again keeps it from the processor that it would wake on.
     ///
     /// # Cancel safety
-    /// It changes nothing.
-    pub(crate) async fn make_way(&self) {
-        let rest = self.limits.looks(clock::now());
+    /// When it is dropped, the part counts as looked at.
+    pub(crate) async fn make_way(&self, looking: &Looking<'_>) {
+        let rest = looking.rest(clock::now());
         if rest.is_zero() {
             tokio::task::yield_now().await;
             if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -184,7 +184,7 @@ impl App {
 
     /// The same for a thread of its own, which nobody else waits for.
     pub(crate) fn make_way_on_a_thread(&self) {
-        let rest = self.limits.looks(clock::now());
+        let rest = self.limits.rest(Looks::All, clock::now());
         if rest.is_zero() {
             thread::yield_now();
         } else {

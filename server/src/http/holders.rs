@@ -26,6 +26,7 @@ use crate::{
     auth::Caller,
     clock,
     core::{Core, HolderPage, Look, Place, Unlisted},
+    limits::Looks,
 };
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -104,8 +105,9 @@ async fn list_leases(
 
     let mut page = Page::new("leases");
     let mut next = from;
+    let looking = app.limits().look(Looks::Page).await?;
     for part in 0..PARTS {
-        app.make_way().await;
+        app.make_way(&looking).await;
         let one_look = Look {
             limit: limit.saturating_sub(page.len()).min(PART),
             within: caller.bounds().clients.as_ref(),

@@ -20,7 +20,7 @@ use super::{
     reply::{Fresh, Written},
     shapes::Limit,
 };
-use crate::{app::App, auth::Caller, core::Look};
+use crate::{app::App, auth::Caller, core::Look, limits::Looks};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -86,8 +86,9 @@ async fn list_resources(
     let mut page = Page::new("resources");
     let mut last = None;
     let mut more = false;
+    let looking = app.limits().look(Looks::Page).await?;
     for _ in 0..PARTS {
-        app.make_way().await;
+        app.make_way(&looking).await;
         let left = limit.saturating_sub(page.len());
         let look = Look {
             limit: left.saturating_add(1).min(PART),

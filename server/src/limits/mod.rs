@@ -34,6 +34,7 @@ use self::{
 };
 pub(crate) use self::{
     cost::{Operation, Work},
+    lookers::{Looking, Looks},
     payer::{Payer, Peer},
     refused::{Kind, Whose},
     under_way::{Asks, Counted},
@@ -208,10 +209,25 @@ impl Limits {
         }
     }
 
-    /// Somebody who leases nothing is about to read a part of the books; how long to rest before that. It is asked of everybody, whatever
-    /// one caller may do.
-    pub(crate) fn looks(&self, now: Moment) -> Duration {
-        self.lookers.look(now)
+    /// Somebody begins to look at the books who leases nothing; whatever one caller may do, all together may do only so much.
+    ///
+    /// # Errors
+    /// [`Limited`] when too many others look.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(crate) async fn look(&self, looks: Looks) -> Result<Looking<'_>, Limited> {
+        let looking = self.lookers.begin(looks).await;
+        let looking = looking.ok_or(Limited {
+            whose: Whose::Servers,
+            wait: Duration::ZERO,
+        });
+        looking.inspect_err(|limited| self.refused.count(Kind::Operator, limited.whose))
+    }
+
+    /// How long somebody who looks rests before the next part of the books, when it is bounded elsewhere how many they are.
+    pub(crate) fn rest(&self, looks: Looks, now: Moment) -> Duration {
+        self.lookers.rest(looks, now)
     }
 
     /// How many requests of a kind were refused so far.

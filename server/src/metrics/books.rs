@@ -13,8 +13,10 @@ use prometheus_client::{
 };
 
 use crate::{
-    app::{App, BooksInDoubt},
+    app::App,
     core::{Counts, Survey},
+    limits::Looks,
+    metrics::Unreadable,
 };
 
 /// How many places of the books are looked at under one lock, so that no request waits long for them.
@@ -36,11 +38,12 @@ pub(super) struct Books {
 
 impl Books {
     /// Reads them, a piece at a time.
-    pub(super) async fn read(app: &App, most: usize) -> Result<Self, BooksInDoubt> {
+    pub(super) async fn read(app: &App, most: usize) -> Result<Self, Unreadable> {
+        let looking = app.limits().look(Looks::All).await?;
         let mut survey = Survey::new(most);
         let mut more = true;
         while more {
-            app.make_way().await;
+            app.make_way(&looking).await;
             more = app.books(|core, now| core.survey(&mut survey, BUDGET, now))?;
         }
         let (counts, max_leases, top) = app.books(|core, now| {

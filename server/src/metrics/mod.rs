@@ -21,6 +21,7 @@ use self::books::Books;
 use crate::{
     app::{App, BooksInDoubt},
     change::Counts,
+    limits::Limited,
     log,
     restart::Writes,
 };
@@ -36,8 +37,22 @@ const MOST_RESOURCES: usize = 50;
 /// Why there is no text.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
+    /// Too many others look at the books.
+    Limited(Limited),
     Books(BooksInDoubt),
     Text(fmt::Error),
+}
+
+impl From<Limited> for Unreadable {
+    fn from(limited: Limited) -> Self {
+        Self::Limited(limited)
+    }
+}
+
+impl From<BooksInDoubt> for Unreadable {
+    fn from(in_doubt: BooksInDoubt) -> Self {
+        Self::Books(in_doubt)
+    }
 }
 
 /// All metrics as they are now.
@@ -45,9 +60,7 @@ pub(crate) enum Unreadable {
 /// # Cancel safety
 /// Nothing is lost when it is dropped.
 pub(crate) async fn scrape(app: &App) -> Result<String, Unreadable> {
-    let books = Books::read(app, MOST_RESOURCES)
-        .await
-        .map_err(Unreadable::Books)?;
+    let books = Books::read(app, MOST_RESOURCES).await?;
     let mut registry = Registry::with_prefix("doorman");
     registry.register(
         "build",

@@ -3,9 +3,11 @@
 use std::{sync::mpsc, thread, time::Duration};
 
 use doorman_openapi::paths;
+use futures_util::future::join_all;
 use tokio::time::advance;
 
 use super::*;
+use crate::limits::Looks;
 
 const LEASE_OF_DB: &str = r#"{"client_id": "a", "resources": [{"resource_id": "db", "wants": 1}]}"#;
 
@@ -24,7 +26,6 @@ async fn who_reads_on_and_on_rests_and_who_leases_does_not() {
     let lists = [
         paths::RESOURCES,
         "/v1/resources/db/leases",
-        paths::METRICS,
         "/v1/resources?prefix=nothing",
     ];
     let reading = async |times| {
@@ -45,9 +46,40 @@ async fn who_reads_on_and_on_rests_and_who_leases_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crowd_of_readers_is_refused_what_would_take_long_and_stops_no_scrape() {
+    let router = router();
+    assert_eq!(
+        post(&router, paths::CAPACITY, LEASE_OF_DB).await.status,
+        200
+    );
+    let crowd = join_all((0..7_000).map(|_| get(&router, paths::RESOURCES)));
+    let scrape = waits(async {
+        assert_eq!(get(&router, paths::METRICS).await.status, 200);
+    });
+    let (read, scraped) = tokio::join!(crowd, scrape);
+    assert_eq!(scraped, Duration::ZERO);
+    let (read, refused): (Vec<_>, Vec<_>) = read.into_iter().partition(|it| it.status == 200);
+    // What is read in a second, and what was saved up.
+    assert!((5_000..5_300).contains(&read.len()), "{}", read.len());
+    for refused in refused {
+        assert_eq!(refused.header("retry-after"), "1");
+        let detail = refused.problem(429).detail;
+        assert!(detail.contains("too much to do"), "{detail}");
+    }
+    assert_eq!(get(&router, paths::RESOURCES).await.status, 200);
+
+    let crowd = join_all((0..7_000).map(|_| get(&router, paths::METRICS)));
+    let page = waits(get(&router, paths::RESOURCES));
+    let (scraped, waited) = tokio::join!(crowd, page);
+    assert_eq!(waited, Duration::ZERO);
+    assert!(scraped.iter().any(|it| it.status == 429));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_looks_rests_while_others_wait_for_the_books() {
     let app = app();
-    assert_eq!(waits(app.make_way()).await, Duration::ZERO);
+    let looking = app.limits().look(Looks::Page).await.unwrap();
+    assert_eq!(waits(app.make_way(&looking)).await, Duration::ZERO);
 
     let (take, taken) = mpsc::channel();
     let (give_back, given_back) = mpsc::channel::<()>();
@@ -61,7 +93,7 @@ async fn who_looks_rests_while_others_wait_for_the_books() {
         }
     });
     taken.recv().unwrap();
-    assert_eq!(waits(app.make_way()).await, Duration::ZERO);
+    assert_eq!(waits(app.make_way(&looking)).await, Duration::ZERO);
     let waiter = thread::spawn({
         let app = Arc::clone(&app);
         move || app.books(|_, _| ())
@@ -71,7 +103,7 @@ async fn who_looks_rests_while_others_wait_for_the_books() {
     for _ in 0..1_000_000 {
         // So that nobody rests for having looked often.
         advance(Duration::from_millis(1)).await;
-        rested = waits(app.make_way()).await >= Duration::from_millis(1);
+        rested = waits(app.make_way(&looking)).await >= Duration::from_millis(1);
         if rested {
             break;
         }
@@ -81,5 +113,5 @@ async fn who_looks_rests_while_others_wait_for_the_books() {
     drop(give_back);
     holds.join().unwrap().unwrap();
     waiter.join().unwrap().unwrap();
-    assert_eq!(waits(app.make_way()).await, Duration::ZERO);
+    assert_eq!(waits(app.make_way(&looking)).await, Duration::ZERO);
 }
