@@ -17,9 +17,10 @@ impl Builder {
         self
     }
 
-    /// The same from a file. It is read again before each request to the control plane, so that an authority that changes needs no
-    /// restart: connections that stand go on, new ones go by what the file says then. What is of no use replaces nothing, and the log says
-    /// so.
+    /// The same from a file. It is read again before requests to the control plane, once a second at most, so that an authority that
+    /// changes needs no restart. What it says then goes for every request from there on, which is sent by a new connection: those of
+    /// before only end what is under way on them. What is of no use replaces nothing, and the log says so; a file that cannot be read in
+    /// half a second holds up no request.
     pub fn certificate_authority_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.certificates.authority = Some(Pem::Files(vec![path.into()]));
         self
@@ -32,7 +33,7 @@ impl Builder {
         self
     }
 
-    /// The same from two files, that of the certificate and that of its key. They are read again before each request, as an
+    /// The same from two files, that of the certificate and that of its key. They are read again as an
     /// [authority's](Self::certificate_authority_file) is: for certificates that last for hours. While they do not go together, as when
     /// one of them has been written and the other has not, those of before are shown.
     pub fn client_identity_files(

@@ -7,7 +7,7 @@ use std::{
 
 use doorman_openapi::Moment;
 use reqwest::{Certificate, Client, Identity, redirect};
-use tokio::task::spawn_blocking;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{
     TransportError,
@@ -22,6 +22,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// go together meanwhile.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// A request waits so long for the files, and is then sent by what was good last: a file system that does not answer costs no lease.
+const LOOK_TIME: Duration = Duration::from_millis(500);
+
+/// The files are not read more often than this: there may be hundreds of requests a second.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
 /// A client whose certificates are followed. Requests that are under way end by those they began with.
 pub(super) struct Connections {
     certificates: Certificates,
@@ -35,6 +41,24 @@ struct Current {
     /// Since when anything has been wrong with the files.
     wrong_since: Option<Moment>,
     complaint: Rarely,
+    look: Look,
+}
+
+/// When the files are read next. No two look at once: one that is stuck takes one thread, not one with every request, and none puts back
+/// what a later one has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    NotBefore(Moment),
+    UnderWay { since: Moment },
+}
+
+/// A look under way. It is over when this is dropped, whatever became of it.
+struct Looking(Arc<Connections>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.current().look = Look::NotBefore(clock::now().after(BETWEEN_LOOKS));
+    }
 }
 
 type Seen = Result<Option<(Client, Fingerprint)>, TransportError>;
@@ -48,6 +72,7 @@ impl Connections {
             fingerprint: texts.fingerprint(),
             wrong_since: None,
             complaint: Rarely::default(),
+            look: Look::NotBefore(Moment::ORIGIN),
         };
         Ok(Self {
             certificates,
@@ -56,15 +81,42 @@ impl Connections {
         })
     }
 
-    /// By which to ask now. Files are read every time, as that of a token is; and whatever is wrong with them, what was good last stays.
+    /// By which to ask now: whatever is wrong with the files, what was good last stays.
+    ///
+    /// # Cancel safety
+    /// A look that has begun comes to its end without whoever began it.
     pub(super) async fn client(self: &Arc<Self>) -> Client {
-        if self.certificates.change() {
-            let connections = Arc::clone(self);
-            let seen = spawn_blocking(move || connections.look()).await;
-            let seen = seen.unwrap_or_else(|error| Err(error.into()));
-            self.consider(seen, clock::now());
+        if self.certificates.change()
+            && let Some(looking) = self.begin(clock::now())
+        {
+            let look = spawn_blocking(move || {
+                let seen = looking.0.look();
+                looking.0.consider(seen, clock::now());
+            });
+            // What it has found is in its place, or will be for those who come later.
+            drop(timeout(LOOK_TIME, look).await);
         }
         self.current().client.clone()
+    }
+
+    /// Begins to look, if it is time and nobody does.
+    fn begin(self: &Arc<Self>, now: Moment) -> Option<Looking> {
+        let mut current = self.current();
+        match current.look {
+            Look::NotBefore(moment) if moment <= now => {
+                current.look = Look::UnderWay { since: now };
+                Some(Looking(Arc::clone(self)))
+            }
+            Look::NotBefore(_) => None,
+            Look::UnderWay { since } => {
+                if since.after(GRACE) <= now && current.complaint.now(now) {
+                    tracing::error!(
+                        "the certificates of before stay in use with the control plane: their files cannot be read to their end"
+                    );
+                }
+                None
+            }
+        }
     }
 
     /// The client of other certificates than those in use, if there are any.
@@ -132,3 +184,6 @@ fn client(texts: &Texts, encrypted: bool) -> Result<Client, TransportError> {
     };
     Ok(builder.build()?)
 }
+
+#[cfg(test)]
+mod tests;
