@@ -7,21 +7,45 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_json::Value;
+
 use crate::Document;
 
-/// Reads what was written as this version. Where the text is what this program would write, the version is what it would give, too: else
-/// something has changed in it, be it one bit. Other releases may have written the same in another form, with another version.
+/// Why a text does not count as what was written.
+pub(crate) enum NotAsWritten {
+    /// It is no document: what is wrong with it.
+    NoDocument(String),
+    /// It is a document, and another than the one that was written.
+    Changed(Box<Document>),
+}
+
+/// Reads what was written as this version. Where the text says what this program would write, the version is what it would give, too: else
+/// something has changed in it, be it one bit. Other releases may have written the same with other fields, under another version.
+///
+/// What the texts say is compared, not their letters: where a bit has changed, the text may be one that nobody would have written, as `1.00`
+/// instead of `1.01`.
 ///
 /// # Errors
-/// Why it is no good document.
-pub(crate) fn read_back(version: &str, text: &str) -> Result<Document, String> {
-    let document = Document::parse_json(text).map_err(|faults| faults.to_string())?;
-    if document.version() != version && document.to_json() == text {
-        return Err(format!(
-            "it has changed since it was written as version {version}"
-        ));
+/// [`NotAsWritten`]
+pub(crate) fn read_back(version: &str, text: &str) -> Result<Document, NotAsWritten> {
+    let document = read(text)?;
+    if document.version() != version && says_the_same(&document.to_json(), text) {
+        return Err(NotAsWritten::Changed(Box::new(document)));
     }
     Ok(document)
+}
+
+/// Reads what was written without a version.
+///
+/// # Errors
+/// [`NotAsWritten::NoDocument`]
+pub(crate) fn read(text: &str) -> Result<Document, NotAsWritten> {
+    Document::parse_json(text).map_err(|faults| NotAsWritten::NoDocument(faults.to_string()))
+}
+
+fn says_the_same(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(serde_json::from_str::<Value>);
+    one.ok() == other.ok()
 }
 
 /// Puts a file in the place of another: it is the old one or the new one, whenever the power fails.

@@ -82,4 +82,36 @@ mod tests {
         fs::write(&path, "{}").unwrap();
         assert_eq!(last_good.of(&file), None);
     }
+
+    #[test]
+    fn no_bit_of_what_is_kept_changes_unseen() {
+        let home = tempfile::tempdir().unwrap();
+        let last_good = LastGood::in_folder(home.path());
+        let file = FileSource::new("a.yaml");
+        let document = Document::parse(
+            r#"
+            resources:
+            - {identifier_glob: "a/*", capacity: 1.01, safe_capacity: -1, algorithm: {kind: STATIC}}
+            - {identifier_glob: many, capacity: 1.5e-7, algorithm: {kind: STATIC}}
+            - {identifier_glob: "*", capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 2}}
+            rules:
+            - {name: one, service: orders, resource: many, priority: 10, on_limit: {action: delay, max_delay: 0.5}}
+            "#,
+        )
+        .unwrap();
+        last_good.keep(&file, &document).unwrap();
+        let path = home.path().join("file.last-good.json");
+        let whole = fs::read(&path).unwrap();
+        for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << bit;
+            fs::write(&path, &bytes).unwrap();
+            let found = last_good.of(&file);
+            assert!(
+                found.is_none_or(|it| it.to_json() == document.to_json()),
+                "{}",
+                String::from_utf8_lossy(&bytes)
+            );
+        }
+    }
 }

@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension, TransactionBehavior, params, types::ValueRef,
+};
 
 use super::{
     NewChange, PastChange,
@@ -136,9 +138,8 @@ impl Database {
                 |row| {
                     Ok(Stored {
                         revision: unsigned(row.get(0)?),
-                        version: row.get(1)?,
-                        // Where it is no UTF-8 any more, it is not what was written either: that is told of it, and an older one is found.
-                        text: String::from_utf8_lossy(row.get_ref(2)?.as_bytes()?).into_owned(),
+                        version: lossy(row.get_ref(1)?)?,
+                        text: lossy(row.get_ref(2)?)?,
                     })
                 },
             )
@@ -248,6 +249,11 @@ impl Database {
         );
         Ok(found.optional()?.flatten())
     }
+}
+
+/// Where a text is no UTF-8 any more, it is not what was written either: that is told of it, and an older document is found.
+fn lossy(text: ValueRef<'_>) -> rusqlite::Result<String> {
+    Ok(String::from_utf8_lossy(text.as_bytes()?).into_owned())
 }
 
 fn check(connection: &Connection) -> Result<(), StoreError> {

@@ -61,8 +61,9 @@ impl Lock {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Copy {
     pub(super) revision: u64,
-    /// Of the document.
-    pub(super) version: String,
+    /// Of the document; once, none was written.
+    #[serde(default)]
+    pub(super) version: Option<String>,
     pub(super) document: Box<serde_json::value::RawValue>,
 }
 
@@ -88,7 +89,7 @@ pub(super) fn write_copy(
     document: &str,
 ) -> io::Result<()> {
     let document = serde_json::value::RawValue::from_string(document.to_owned())?;
-    let version = version.to_owned();
+    let version = Some(version.to_owned());
     let text = serde_json::to_vec(&Copy {
         revision,
         version,

@@ -6,10 +6,13 @@ use super::{
     NewChange, Store,
     database::{Access, Database, Stored},
     error::{OpenError, StoreError, StoreErrorKind},
-    files::{self, Lock},
+    files::{self, Copy, Lock},
     foreign,
 };
-use crate::{Document, kept};
+use crate::{
+    Document,
+    kept::{self, NotAsWritten},
+};
 
 /// Who makes the changes that nobody asked for.
 const BY: &str = "doorman";
@@ -35,17 +38,6 @@ struct Good {
     document: Document,
 }
 
-impl Good {
-    /// Reads what was written as this version.
-    ///
-    /// # Errors
-    /// Why it is not good.
-    fn of(revision: u64, version: &str, text: &str) -> Result<Self, String> {
-        let document = kept::read_back(version, text)?;
-        Ok(Self { revision, document })
-    }
-}
-
 /// A start under way.
 struct Start<'a> {
     path: &'a Path,
@@ -54,6 +46,8 @@ struct Start<'a> {
     lock: Option<Lock>,
     /// The document last known as good, from beside the database.
     copy: Option<Good>,
+    /// The newest document that is not as it was written: better than none.
+    changed: Option<Good>,
     faults: Vec<String>,
 }
 
@@ -67,6 +61,7 @@ pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<Opened, Ope
         at,
         lock,
         copy: None,
+        changed: None,
         faults: Vec::new(),
     };
     start.read_copy();
@@ -89,7 +84,14 @@ impl Start<'_> {
     fn read_copy(&mut self) {
         let copy = match files::read_copy(self.path) {
             Ok(None) => return,
-            Ok(Some(copy)) => Good::of(copy.revision, &copy.version, copy.document.get()),
+            Ok(Some(copy)) => {
+                let Copy {
+                    revision,
+                    version,
+                    document,
+                } = copy;
+                self.read_back(revision, version.as_deref(), document.get())
+            }
             Err(error) => Err(error.to_string()),
         };
         match copy {
@@ -97,9 +99,48 @@ impl Start<'_> {
             Err(why) => {
                 let copy = files::copy_path(self.path);
                 self.faults
-                    .push(format!("{} cannot be used: {why}", copy.display()));
+                    .push(format!("{} is not good: {why}", copy.display()));
             }
         }
+    }
+
+    /// Reads what was written as this version, where one is known.
+    ///
+    /// # Errors
+    /// Why it is not good.
+    fn read_back(
+        &mut self,
+        revision: u64,
+        version: Option<&str>,
+        text: &str,
+    ) -> Result<Good, String> {
+        let read = match version {
+            Some(version) => kept::read_back(version, text),
+            None => kept::read(text),
+        };
+        let document = match read {
+            Ok(document) => return Ok(Good { revision, document }),
+            Err(NotAsWritten::NoDocument(why)) => return Err(why),
+            Err(NotAsWritten::Changed(document)) => *document,
+        };
+        let good = Good { revision, document };
+        self.changed = newer(Some(good), self.changed.take());
+        Err("it is not as it was written: its version is another".to_owned())
+    }
+
+    /// The newest good document of those found in the database and beside it, else the newest that can be read at all, which is told: little
+    /// of it can be wrong, while the built-in document has nothing of what was written.
+    fn best(&mut self, found: Option<Good>) -> Option<Good> {
+        newer(found, self.copy.take()).or_else(|| self.as_it_is())
+    }
+
+    fn as_it_is(&mut self) -> Option<Good> {
+        let changed = self.changed.take()?;
+        self.tell(&format!(
+            "has no good document: that of revision {} counts as it is",
+            changed.revision
+        ));
+        Some(changed)
     }
 
     /// With a database that is whole.
@@ -131,11 +172,15 @@ impl Start<'_> {
                 self.finish(Ok(database), newest, copy.document)
             }
             (None, None) if newest > 0 => {
-                self.tell("has no good document: the built-in one counts");
-                let first = self.first.clone();
-                self.finish(Ok(database), newest, first)
+                let document = self.as_it_is().map(|changed| changed.document);
+                let document = document.unwrap_or_else(|| {
+                    self.tell("has no good document: the built-in one counts");
+                    self.first.clone()
+                });
+                self.finish(Ok(database), newest, document)
             }
             (None, copy) => {
+                let copy = copy.or_else(|| self.as_it_is());
                 if copy.is_some() && self.faults.is_empty() {
                     self.tell("has lost all changes: the copy beside it counts");
                 }
@@ -148,7 +193,7 @@ impl Start<'_> {
     fn begin_anew(mut self, why: &StoreError) -> Opened {
         let found = Database::open(self.path, Access::ReadDamaged).ok();
         let found = found.and_then(|database| self.newest_good(&database));
-        let best = newer(found, self.copy.take());
+        let best = self.best(found);
         let saved = match &best {
             Some(good) => format!("the document of its revision {} goes on", good.revision),
             None => "no document could be saved from it, and the built-in one counts".to_owned(),
@@ -180,7 +225,7 @@ impl Start<'_> {
             .into_iter()
             .find_map(|access| Database::open(self.path, access).ok());
         let found = found.and_then(|database| self.newest_good(&database));
-        let best = newer(found, self.copy.take());
+        let best = self.best(found);
         self.tell(&format!(
             "cannot be written, so that changes are refused until the next start: {why}"
         ));
@@ -224,7 +269,7 @@ impl Start<'_> {
                     revision,
                     version,
                     text,
-                })) => match Good::of(revision, &version, &text) {
+                })) => match self.read_back(revision, Some(&version), &text) {
                     Ok(good) => return Some(good),
                     Err(why) => {
                         self.tell(&format!(

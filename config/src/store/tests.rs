@@ -1,4 +1,5 @@
 mod foreign;
+mod versions;
 
 use std::fs;
 
@@ -95,34 +96,6 @@ fn a_fresh_store_begins_with_the_first_document_and_goes_on_with_the_last() {
     assert_eq!(history[0].version, document(2).version());
     assert_eq!(opened.store.history(Some(2), 10).unwrap(), history[1..]);
     assert_eq!(opened.store.history(None, 1).unwrap(), history[..1]);
-}
-
-#[test]
-fn no_bit_of_a_document_changes_unseen() {
-    let home = Home::with_three_changes();
-    // Alone, each of them falls back on what it has.
-    for (path, older) in [
-        (home.path.clone(), 2.0),
-        (home.path.with_extension("db.last-good.json"), 1.0),
-    ] {
-        let whole = fs::read(&path).unwrap();
-        let text = document(3).to_json();
-        let mut places = whole.windows(text.len());
-        let at = places.position(|it| it == text.as_bytes()).unwrap();
-        for (offset, bit) in (at..at + text.len()).zip((0..8).cycle()) {
-            let other = TempDir::new().unwrap();
-            let mut bytes = whole.clone();
-            bytes[offset] ^= 1 << bit;
-            fs::write(other.path().join(path.file_name().unwrap()), bytes).unwrap();
-            let opened = Store::open(&other.path().join("doorman.db"), &document(1), 0).unwrap();
-            let found = capacity(&opened.document);
-            assert!(
-                found == 3.0 || (found == older && !opened.faults.is_empty()),
-                "{offset}: {found}, {:?}",
-                opened.faults
-            );
-        }
-    }
 }
 
 #[test]
