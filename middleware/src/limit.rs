@@ -48,7 +48,8 @@ pub enum OnLimit {
     Reject,
     /// It waits for its turn. It is refused at once when there is nothing to wait for: its turn would not come in time, too many wait
     /// already, or the resource is suppressed and chance is against the request. Where the lease is small only because little was asked
-    /// for, it waits all the same, for a larger one that may come in time. A caller that goes away gives its place back.
+    /// for, it waits all the same, for a larger one that may come in time; it has no place among the others until then. A caller that
+    /// goes away gives its place back.
     Delay {
         /// How long it waits at most; not at all is the same as [`Reject`](OnLimit::Reject).
         at_most: Duration,

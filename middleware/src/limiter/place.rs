@@ -32,15 +32,19 @@ pub(crate) enum Patience {
 }
 
 impl Patience {
-    /// Until when a request waits whose turn comes at `reach`, or perhaps sooner, as the lease `may_grow`; `None` when it does not wait.
-    fn deadline(self, reach: Option<Moment>, may_grow: bool) -> Option<Moment> {
+    /// What a request waits for whose turn comes at `reach`, or perhaps sooner, as the lease `may_grow`; `None` when it does not wait.
+    fn wait(self, reach: Option<Moment>, may_grow: bool, now: Moment) -> Option<Wait> {
         match self {
             Self::Never => None,
             Self::Until { deadline, .. } => {
                 let in_time = reach.is_some_and(|moment| moment <= deadline);
-                (in_time || may_grow).then_some(deadline)
+                let hopes = may_grow && now < deadline;
+                let hope = || hopes.then_some(Wait::LargerLease { until: deadline });
+                in_time.then_some(Wait::Turn { deadline }).or_else(hope)
             }
-            Self::Forever => Some(Moment::NEVER),
+            Self::Forever => Some(Wait::Turn {
+                deadline: Moment::NEVER,
+            }),
         }
     }
 
@@ -54,6 +58,14 @@ impl Patience {
     }
 }
 
+/// What a request waits for.
+enum Wait {
+    /// Its turn, which comes before the deadline.
+    Turn { deadline: Moment },
+    /// A larger lease: under this one its turn comes too late.
+    LargerLease { until: Moment },
+}
+
 /// What one request asks of one limiter. Dropping it gives back what it took, unless it is [kept](Self::keep).
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -64,18 +76,29 @@ pub(crate) struct Place {
     pub(super) state: State,
 }
 
-/// `Asked` → `Taken` | `Queued`; `Taken`, `Queued` → `Kept` | `Asked`.
+/// `Asked` → `Taken` | `Queued` | `Hopes`; `Hopes` → `Taken` | `Queued` | `Asked`; `Taken`, `Queued` → `Kept` | `Asked`.
 #[derive(Debug)]
 pub(super) enum State {
     /// Nothing is taken.
     Asked,
-    /// Taken, and its turn had come.
-    Taken { take: Take, runs_low: bool },
+    /// Taken, and its turn had come, perhaps after it hoped.
+    Taken {
+        take: Take,
+        runs_low: bool,
+        hoped: bool,
+    },
     /// Taken ahead of its turn.
     Queued {
         ticket: Ticket,
         deadline: Moment,
         _waits: Waits,
+    },
+    /// Waits for a larger lease, and tries again when one is published. It has no place meanwhile: nobody has to wait behind one that will
+    /// hardly be used, nor to be moved up when it is given back.
+    Hopes {
+        patience: Patience,
+        until: Moment,
+        waits: Waits,
     },
     /// The request goes.
     Kept,
@@ -101,14 +124,36 @@ impl Place {
     /// [`Refused`], and counted so, when its turn has not come and will not within the patience.
     pub(crate) fn take(&mut self, patience: Patience, now: Moment) -> Result<(), Refused> {
         self.give_back(now);
-        let taken = self.try_to_take(patience, now);
-        if taken.is_err() {
-            self.decided();
-        }
-        taken
+        self.try_to_take(patience, None, now)
+            .inspect_err(|_| self.decided())
     }
 
-    fn try_to_take(&mut self, patience: Patience, now: Moment) -> Result<(), Refused> {
+    /// Takes a place if it has none and hopes for one; what it waits for may have come.
+    ///
+    /// # Errors
+    /// [`Refused`], and counted so, when there is nothing to hope for any more.
+    pub(super) fn take_if_hoping(&mut self, now: Moment) -> Result<(), Refused> {
+        match std::mem::replace(&mut self.state, State::Asked) {
+            State::Hopes {
+                patience, waits, ..
+            } => self
+                .try_to_take(patience, Some(waits), now)
+                .inspect_err(|_| self.decided()),
+            other => {
+                self.state = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// Who has hoped until now waits already.
+    fn try_to_take(
+        &mut self,
+        patience: Patience,
+        mut waits: Option<Waits>,
+        now: Moment,
+    ) -> Result<(), Refused> {
+        let hoped = waits.is_some();
         let limiter = &self.limiter;
         let mut published = limiter.read();
         let mut view = limiter.view(&published, now);
@@ -117,7 +162,6 @@ impl Place {
             let take = view.next(spent, self.cost.get());
             return Err(limiter.suppress(take, &published, &view, now));
         }
-        let mut waits = None;
         // Held by who queues, so that the line is in the order of the tokens.
         let mut line = None;
         loop {
@@ -126,16 +170,30 @@ impl Place {
                 None
             } else {
                 let reach = limiter.reach(take, &published, now);
-                let Some(deadline) = patience.deadline(reach, published.may_grow) else {
+                let Some(wait) = patience.wait(reach, published.may_grow, now) else {
                     return Err(limiter.refuse(take, &published, &view, now));
                 };
-                if waits.is_none() {
-                    waits = Waits::join(limiter, patience.queue());
-                }
-                if waits.is_none() {
+                let room = waits
+                    .take()
+                    .or_else(|| Waits::join(limiter, patience.queue()));
+                let Some(joined) = room else {
                     let refused = limiter.refuse(take, &published, &view, now);
                     return Err(refused.because(Why::QueueFull));
-                }
+                };
+                let deadline = match wait {
+                    Wait::Turn { deadline } => deadline,
+                    Wait::LargerLease { until } => {
+                        self.state = State::Hopes {
+                            patience,
+                            until,
+                            waits: joined,
+                        };
+                        drop(line);
+                        self.is_undecided();
+                        return Ok(());
+                    }
+                };
+                waits = Some(joined);
                 if line.is_none() {
                     line = Some(limiter.line());
                     // What was read before may be replaced by now.
@@ -159,25 +217,29 @@ impl Place {
                 (Some(_) | None, _, _) => State::Taken {
                     take,
                     runs_low: view.runs_low(take.end()),
+                    hoped,
                 },
             };
-            if self.is_queued() {
+            if matches!(self.state, State::Queued { .. }) {
                 self.is_undecided();
             }
             return Ok(());
         }
     }
 
-    /// Whether it was taken ahead of its turn.
+    /// Whether it waits, or has waited until it was taken.
     pub(crate) fn is_queued(&self) -> bool {
-        matches!(self.state, State::Queued { .. })
+        matches!(
+            self.state,
+            State::Queued { .. } | State::Hopes { .. } | State::Taken { hoped: true, .. }
+        )
     }
 
     /// Why more should be leased, once it was [taken](Self::take), or was not.
     pub(crate) fn need(&self) -> Option<Need> {
         match self.state {
             State::Taken { runs_low, .. } => runs_low.then_some(Need::Low),
-            State::Queued { .. } | State::Asked => Some(Need::Denied),
+            State::Queued { .. } | State::Hopes { .. } | State::Asked => Some(Need::Denied),
             State::Kept => None,
         }
     }
@@ -223,7 +285,7 @@ impl Place {
     /// Gives back what it took, to those who wait behind it first.
     pub(crate) fn give_back(&mut self, now: Moment) {
         match std::mem::replace(&mut self.state, State::Asked) {
-            State::Asked => {}
+            State::Asked | State::Hopes { .. } => {}
             State::Kept => self.state = State::Kept,
             // When its turn had come, all who wait were behind it, or may go already.
             State::Taken { take, .. } => {
@@ -242,7 +304,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.is_queued() || matches!(self.state, State::Taken { .. }) {
+        if matches!(self.state, State::Queued { .. } | State::Taken { .. }) {
             self.give_back(clock::now());
         }
     }

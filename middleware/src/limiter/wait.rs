@@ -21,7 +21,8 @@ impl Place {
     /// Waits for its turn, until its deadline at the latest, and looks again whenever the lease changes. Who waits goes in the
     /// order of the places.
     ///
-    /// As long as nothing is known of when its turn comes, it waits only while `hope` lasts.
+    /// As long as nothing is known of when its turn comes, it waits only while `hope` lasts. If its turn comes too late under this lease,
+    /// and a larger one may come, it waits for that first.
     ///
     /// # Errors
     /// [`Refused`], and counted so, when its turn does not come in time.
@@ -29,6 +30,7 @@ impl Place {
     /// # Cancel safety
     /// Safe: the place stays what it is.
     pub(crate) async fn turn(&mut self, hope: impl Future<Output = ()>) -> Result<(), Refused> {
+        self.larger_lease().await?;
         let State::Queued {
             ticket, deadline, ..
         } = self.state
@@ -68,16 +70,31 @@ impl Place {
                         }
                     }
                 }
-                // More may come before: the leasing side is about to hear that it is wanted.
-                Some(_) | None if published.may_grow && now < deadline => {
-                    tokio::select! {
-                        () = changed => {}
-                        () = tokio::time::sleep(deadline.since(now)) => {}
-                    }
-                }
                 Some(_) | None => {
                     return Err(self.turn_away(take, &published, &view, now));
                 }
+            }
+        }
+    }
+
+    /// Waits for a larger lease, if that is what it hopes for, until it has a place or there is nothing to hope for any more.
+    async fn larger_lease(&mut self) -> Result<(), Refused> {
+        if !matches!(self.state, State::Hopes { .. }) {
+            return Ok(());
+        }
+        let bell = self.limiter.line().bell();
+        loop {
+            let mut changed = pin!(bell.notified());
+            // What was published before this is seen by the try after it.
+            changed.as_mut().enable();
+            let now = clock::now();
+            self.take_if_hoping(now)?;
+            let State::Hopes { until, .. } = self.state else {
+                return Ok(());
+            };
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(until.since(now)) => {}
             }
         }
     }

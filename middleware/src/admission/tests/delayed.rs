@@ -1,6 +1,13 @@
 //! Requests that wait for their turn.
 
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
 use super::*;
+use crate::Rate;
 
 fn at_most(at_most: Duration) -> Limit {
     Limit::rate("api")
@@ -217,4 +224,88 @@ async fn no_longer_than_their_delay_and_not_once_it_is_known_that_there_is_no_mo
     registry.publish("api", leased(0.1, MINUTE));
     assert_eq!(waiting.await.unwrap(), 429);
     assert_eq!(clock::now(), told);
+}
+
+/// How often a request was polled that waits, all of them together.
+async fn count_polls(service: LimitService<Inner>, polls: Arc<AtomicUsize>) -> u16 {
+    let mut answer = pin!(status(&service));
+    poll_fn(|context| {
+        polls.fetch_add(1, Ordering::Relaxed);
+        answer.as_mut().poll(context)
+    })
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_larger_lease_wakes_nobody_when_it_goes() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(SECOND)]);
+    registry.publish("api", leased_as_asked(0.1, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let polls = Arc::new(AtomicUsize::new(0));
+    let mut waiting = Vec::new();
+    for _ in 0..1_000 {
+        waiting.push(tokio::spawn(count_polls(service.clone(), polls.clone())));
+        advance(millis(1)).await;
+        settle().await;
+    }
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap(), 503);
+    }
+    let polls = polls.load(Ordering::Relaxed);
+    assert!(polls <= 4_000, "{polls}");
+    assert_eq!(registry.known("api").waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_larger_lease_is_in_nobodys_way() {
+    let (registry, _nudges) = leasing(10);
+    let limit = || Limit::rate("api").burst(10 * SECOND);
+    let delay = OnLimit::Delay { at_most: SECOND };
+    let dear = Cost::new(10.0).unwrap();
+    let patient = limited(&registry, [limit().cost(dear).on_limit(delay)]);
+    let service = limited(&registry, [limit()]);
+    let rate = Rate::new(Arc::clone(&registry), "api");
+    registry.publish("api", leased_as_asked(1.0, MINUTE));
+    assert_eq!(admitted(&service, 8).await, 8);
+    let waiting: Vec<_> = (0..1_000).map(|_| spawn(&patient)).collect();
+    settle().await;
+    assert!(rate.try_acquire(Cost::ONE).is_ok(), "there are two");
+    assert_eq!(status(&service).await, 200);
+    let answer = send(&service, Request::new(())).await;
+    let refusal = answer.extensions().get::<Refusal>().unwrap();
+    assert_eq!(
+        (refusal.reason(), refusal.retry_after()),
+        (RefusalReason::Spent, SECOND)
+    );
+    assert!(waiting.iter().all(|it| !it.is_finished()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_for_a_larger_lease_goes_in_turn_and_counts_once() {
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [at_most(SECOND)]);
+    registry.publish("api", leased_as_asked(0.1, MINUTE));
+    assert_eq!(status(&service).await, 200);
+    let start = clock::now();
+    let waiting: Vec<_> = (0..15)
+        .map(|_| {
+            let service = service.clone();
+            tokio::spawn(async move { (status(&service).await, clock::now().since(start)) })
+        })
+        .collect();
+    settle().await;
+    let limiter = registry.known("api");
+    assert_eq!((limiter.waiting(), limiter.attempted()), (15, 16.0));
+    registry.publish("api", leased(10.0, MINUTE));
+    let mut last = Duration::ZERO;
+    for (turn, waiting) in (1..).zip(waiting) {
+        let (status, after) = waiting.await.unwrap();
+        assert_eq!(status, if turn <= 10 { 200 } else { 429 }, "{turn}");
+        if status == 200 {
+            assert!(after > last && after <= SECOND, "{turn}: {after:?}");
+            last = after;
+        }
+    }
+    assert_eq!((limiter.waiting(), limiter.attempted()), (0, 16.0));
 }
