@@ -83,7 +83,7 @@
 //! | `doorman_layer_leased_capacity` | `resource` | A gauge: the capacity leased of a resource with a constant key, in its own unit; 0 without a lease |
 //!
 //! A request is `admitted` at once or `delayed`, which is admitted after it waited for its turn. It is refused for a
-//! [`RefusalReason`]: `spent`, `blocked`, `no_lease`, `overflow`, `queue_full`, `suppressed` or `missing_key` (a token that is missing or does not count, too), and counted so for the limit that
+//! [`RefusalReason`]: `spent`, `blocked`, `no_lease`, `warming_up`, `overflow`, `queue_full`, `suppressed` or `missing_key` (a token that is missing or does not count, too), and counted so for the limit that
 //! refused it and for no other. What a limit in shadow mode would have refused is `shadow`. A limit that does not apply, for want of a key
 //! or because the program [says so](Limit::skip), has `skipped` it; a caller that goes away while the
 //! request waits for its turn has `gone`.

@@ -31,8 +31,10 @@ pub enum RefusalReason {
     Spent,
     /// The limit is zero: 429.
     Blocked,
-    /// There is no lease, or one on nothing as nothing was wanted; and what passes all the same, if anything, is spent: 503.
+    /// There is no lease, or one on nothing; and what passes all the same, if anything, is spent: 503.
     NoLease,
+    /// The lease is spent, and small because little was wanted until now. There may be more as soon as it has been asked for: 503.
+    WarmingUp,
     /// There was no room for another key, and what the keys without room share is spent: 503.
     Overflow,
     /// Too many wait already: 503.
@@ -68,6 +70,7 @@ impl Refusal {
                 Why::Spent => RefusalReason::Spent,
                 Why::Blocked => RefusalReason::Blocked,
                 Why::NoLease => RefusalReason::NoLease,
+                Why::WarmingUp => RefusalReason::WarmingUp,
                 Why::Overflow => RefusalReason::Overflow,
                 Why::QueueFull => RefusalReason::QueueFull,
                 Why::Suppressed => RefusalReason::Suppressed,
@@ -139,6 +142,12 @@ impl fmt::Display for Refusal {
             RefusalReason::Blocked => write!(f, "the limit `{limit}` is zero"),
             RefusalReason::NoLease => {
                 write!(f, "the limit `{limit}` has no capacity at present")
+            }
+            RefusalReason::WarmingUp => {
+                write!(
+                    f,
+                    "the limit `{limit}` has little capacity at present, and asks for more"
+                )
             }
             RefusalReason::Overflow => {
                 write!(f, "the limit `{limit}` has no room for another key")

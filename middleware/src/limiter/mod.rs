@@ -109,8 +109,10 @@ pub(crate) enum Why {
     Spent,
     /// The lease is nothing at all.
     Blocked,
-    /// There is no lease, or one on nothing as nothing was wanted; and what passes all the same, if anything, is spent.
+    /// There is no lease, or one on nothing; and what passes all the same, if anything, is spent.
     NoLease,
+    /// The lease is spent, and as small as it is, or nothing, because no more was asked for.
+    WarmingUp,
     /// It stands in for the keys without room, and is spent.
     Overflow,
     /// Too many wait already.

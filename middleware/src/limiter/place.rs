@@ -342,10 +342,9 @@ impl Limiter {
             refresh_at: published.next_refresh(),
         };
         match (view.leased, view.flow) {
-            // Nothing was leased because nothing was wanted: the limit itself may be free.
-            (true, Flow::At(0.0)) => refused.because(Why::NoLease),
             // Little was leased because little was wanted.
-            (true, Flow::At(_)) if published.grows_before(reach) => refused.because(Why::NoLease),
+            (true, Flow::At(_)) if published.grows_before(reach) => refused.because(Why::WarmingUp),
+            (true, Flow::At(0.0)) => refused.because(Why::NoLease),
             (true, Flow::At(_) | Flow::Open) => refused,
             (true, Flow::Shut) => refused.because(Why::Blocked),
             (false, _) => refused.because(Why::NoLease),

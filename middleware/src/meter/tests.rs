@@ -19,7 +19,7 @@ use crate::{
     lease::Sharing,
     limiter::{
         Registry, Standing,
-        testing::{blocked, given, leased, leasing, no_lease},
+        testing::{blocked, given, leased, leased_as_asked, leasing, no_lease},
     },
     testing::{Inner, admitted, limited, send, status},
 };
@@ -108,6 +108,17 @@ async fn blocked_and_without_a_lease() {
     registry.publish("api", blocked(MINUTE));
     assert_eq!(admitted(&service, 3).await, 0);
     assert_outcomes(&counts, "api", &[("blocked", 3), ("no_lease", 2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_lease_that_may_grow_is_told_from_none() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let (registry, _nudges) = leasing(10);
+    let service = limited(&registry, [Limit::rate("api")]);
+    registry.publish("api", leased_as_asked(0.02, MINUTE));
+    assert_eq!(admitted(&service, 3).await, 1);
+    assert_outcomes(&counts, "api", &[("admitted", 1), ("warming_up", 2)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -102,6 +102,7 @@ impl RefusalReason {
             | Self::Blocked
             | Self::Suppressed
             | Self::NoLease
+            | Self::WarmingUp
             | Self::Overflow
             | Self::QueueFull
             | Self::MissingKey => None,
@@ -116,7 +117,7 @@ impl RefusalReason {
                 kind: Some("quota-exceeded"),
                 title: "Request cannot be satisfied as assigned quota has been exceeded",
             },
-            Self::NoLease | Self::Overflow | Self::QueueFull => Answer {
+            Self::NoLease | Self::WarmingUp | Self::Overflow | Self::QueueFull => Answer {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 code: Code::Unavailable,
                 kind: Some("temporary-reduced-capacity"),

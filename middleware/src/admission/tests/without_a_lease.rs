@@ -185,7 +185,13 @@ async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by
         (
             leased_as_asked(0.1, MINUTE),
             503,
-            RefusalReason::NoLease,
+            RefusalReason::WarmingUp,
+            2 * SECOND,
+        ),
+        (
+            leased_as_asked(0.0, MINUTE),
+            503,
+            RefusalReason::WarmingUp,
             2 * SECOND,
         ),
         // There is no more for it.
