@@ -367,6 +367,6 @@ async fn every_metric_is_described_and_its_counters_begin_at_0() {
     let metric = |series: &String| series.split(' ').next().unwrap().to_owned();
     let metrics = counts.series().iter().map(metric).collect();
     assert_eq!(counts.described(), metrics);
-    // Twelve outcomes, two fallbacks, and the number of keys.
-    assert_eq!(counts.series().len(), 12 + 2 + 1);
+    // Thirteen outcomes, two fallbacks, and the number of keys.
+    assert_eq!(counts.series().len(), 13 + 2 + 1);
 }
