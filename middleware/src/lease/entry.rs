@@ -27,6 +27,12 @@ const SPREAD: f64 = 0.05;
 const OUTGROWN: f64 = 1.2;
 /// It has leapt when it is larger by more than this: so few leaps lead from next to nothing to all there is that each may be told.
 const LEAPT: f64 = 2.0;
+/// What has outgrown its lease without a leap is told after a quarter of its interval, and no later than this: after a leap what is still
+/// missing is no leap, and would be missing for as long as intervals of minutes say.
+const LONGEST_OUTGROWN: Duration = Duration::from_millis(1250);
+/// Early requests leave at moments that all resources share, so far apart: however many demands rise, each at its own time, no more
+/// requests leave than there are such moments.
+const EARLY_TOGETHER: Duration = Duration::from_millis(20);
 /// Capacities closer than this are the same: the sums of a server are not exact.
 const TOLERANCE: f64 = 1e-9;
 
@@ -226,11 +232,11 @@ impl Entry {
         let pause = if wants > self.asked.get() * LEAPT {
             SHORTEST_INTERVAL
         } else {
-            (self.interval() / 4).max(SHORTEST_INTERVAL)
+            (self.interval() / 4).clamp(SHORTEST_INTERVAL, LONGEST_OUTGROWN)
         };
-        let early = sent.after(pause);
+        let early = together(sent.after(pause).max(now));
         self.state = State::Waiting {
-            due: due.min(early.max(now)),
+            due: due.min(early),
         };
     }
 
@@ -319,6 +325,15 @@ impl Entry {
             refresh_at: self.due().unwrap_or(now).max(not_before),
         }
     }
+}
+
+/// The next moment at which early requests leave.
+fn together(earliest: Moment) -> Moment {
+    let nanos = earliest.as_nanos();
+    let step = EARLY_TOGETHER.as_nanos() as u64;
+    nanos
+        .checked_next_multiple_of(step)
+        .map_or(Moment::NEVER, Moment::from_nanos)
 }
 
 /// The lease that an answer brings, counted from when its request was sent. None at all is not the same as a lease on nothing:

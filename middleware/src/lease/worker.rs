@@ -56,6 +56,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// With very many keys it does not keep other tasks from their thread for longer than so many looks.
 const LOOKS_AT_A_TIME: usize = 1_000;
+/// Nor for longer than so many nudges.
+const NUDGES_AT_A_TIME: usize = 1_000;
 
 /// What a handle asks of the worker.
 #[derive(Debug)]
@@ -145,6 +147,7 @@ impl<T: Transport> Worker<T> {
     async fn work(&mut self) -> End {
         let mut commanded = true;
         let rules = Arc::clone(&self.parts.rules);
+        let mut nudges = Vec::new();
         loop {
             let wake = self.catch_up();
             let pause = wake.since(clock::now()).min(LONGEST_SLEEP);
@@ -170,10 +173,15 @@ impl<T: Transport> Worker<T> {
                 Some(_) = self.releasing.next() => {}
                 Some(outcome) = self.fetching.next() => self.rules_came_out(outcome),
                 () = rules.wanted() => self.polling.begin(clock::now()),
-                nudge = self.parts.nudges.recv() => match nudge {
-                    Some(nudge) => self.nudged(nudge),
-                    None => return End::HandlesGone,
-                },
+                // What they bring about goes together.
+                taken = self.parts.nudges.recv_many(&mut nudges, NUDGES_AT_A_TIME) => {
+                    if taken == 0 {
+                        return End::HandlesGone;
+                    }
+                    for nudge in nudges.drain(..) {
+                        self.nudged(nudge);
+                    }
+                }
                 // What is due is done in every round.
                 () = sleep(pause) => {}
             }
@@ -183,7 +191,13 @@ impl<T: Transport> Worker<T> {
     /// Does all that is due now; when to come back.
     fn catch_up(&mut self) -> Moment {
         let now = clock::now();
-        for _ in 0..LOOKS_AT_A_TIME {
+        // A limiter that is looked at can nudge anew: not while what it and others have said before is still to be heard.
+        let looks = if self.parts.nudges.is_empty() {
+            LOOKS_AT_A_TIME
+        } else {
+            0
+        };
+        for _ in 0..looks {
             let Some(look) = self.limiters.look_next(self.parts.idle_after, now) else {
                 break;
             };

@@ -39,8 +39,9 @@ pub(crate) enum Source {
     Local { quota: Quota, ages: Ages },
 }
 
-/// What the worker is told between two refreshes. A limiter that runs low says so once until it is
-/// [heard](Limiter::heard), and once more when it has nothing left, so that the channel never holds more than three a limiter.
+/// What the worker is told between two refreshes. A limiter that runs low says so once until it is [heard](Limiter::heard), and once more
+/// when it has nothing left. The worker lets it speak anew only when there was nothing in the channel a moment before, so that however
+/// far the worker lags, the channel never holds more than five a limiter: that it is new, and twice what it may say.
 #[derive(Debug, Clone)]
 pub(crate) enum Nudge {
     /// There is a new limiter to lease for.

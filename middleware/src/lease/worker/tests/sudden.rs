@@ -30,7 +30,10 @@ struct Onset {
 
 impl Process {
     async fn start(interval: u32, limit: Limit) -> Self {
-        let plane = refreshed_every(interval, "FAIR_SHARE", LIMIT);
+        Self::of(refreshed_every(interval, "FAIR_SHARE", LIMIT), limit).await
+    }
+
+    async fn of(plane: Plane, limit: Limit) -> Self {
         let (doorman, _) = run(builder(), &plane);
         let service = doorman.layer([limit]).layer(Inner);
         doorman.ready(SECOND).await.unwrap();
@@ -84,6 +87,25 @@ async fn after_a_lull_the_lease_follows_the_load_in_less_than_a_second() {
         assert!(onset.refused <= most, "{load}: {onset:?}");
         assert!(onset.asked <= 8, "{load}: {onset:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_interval_delays_the_lease_no_more_than_a_short_one() {
+    for interval in [60, 300] {
+        let onset = after_a_lull(interval, 100).await;
+        assert!(onset.refused <= 70, "{interval}: {onset:?}");
+        assert!(onset.asked <= 8, "{interval}: {onset:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_is_always_too_much_is_asked_for_as_often_as_the_interval_says() {
+    let scarce = refreshed_every(60, "FAIR_SHARE", 20.0);
+    let process = Process::of(scarce, Limit::rate("api")).await;
+    let onset = process.offer(100, 60).await;
+    assert!(onset.refused > 4_000, "{onset:?}");
+    // One interval, and what is told while the load begins.
+    assert!(onset.asked <= 10, "{onset:?}");
 }
 
 #[tokio::test(start_paused = true)]
