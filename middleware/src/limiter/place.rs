@@ -1,9 +1,6 @@
 //! A place in the order of a limiter's tokens: asked for, taken at once or waited for, and given back unless it is kept.
 
-use std::{
-    sync::{Arc, MutexGuard},
-    time::Duration,
-};
+use std::sync::{Arc, MutexGuard};
 
 use doorman_openapi::Moment;
 
@@ -12,13 +9,10 @@ use super::{
     bucket::{Flow, Take, View},
     hunger::Need,
     line::{Line, Ticket, ring},
-    published::Published,
+    published::{OVERDUE, Published},
     wait::Waits,
 };
 use crate::{Cost, clock};
-
-/// How soon to look for an answer that is overdue.
-const OVERDUE: Duration = Duration::from_secs(1);
 
 /// How long a request may wait for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +26,16 @@ pub(crate) enum Patience {
 }
 
 impl Patience {
-    /// What a request waits for whose turn comes at `reach`, or perhaps sooner, as the lease `may_grow`; `None` when it does not wait.
-    fn wait(self, reach: Option<Moment>, may_grow: bool, now: Moment) -> Option<Wait> {
+    /// What a request waits for whose turn comes at `reach`, or perhaps sooner, as the lease may grow until `hope` ends; `None` when it
+    /// does not wait.
+    fn wait(self, reach: Option<Moment>, hope: Option<Moment>, now: Moment) -> Option<Wait> {
         match self {
             Self::Never => None,
             Self::Until { deadline, .. } => {
                 let in_time = reach.is_some_and(|moment| moment <= deadline);
-                let hopes = may_grow && now < deadline;
-                let hope = || hopes.then_some(Wait::LargerLease { until: deadline });
-                in_time.then_some(Wait::Turn { deadline }).or_else(hope)
+                let until = hope.map(|end| end.min(deadline)).filter(|&end| now < end);
+                let hopes = until.map(|until| Wait::LargerLease { until });
+                in_time.then_some(Wait::Turn { deadline }).or(hopes)
             }
             Self::Forever => Some(Wait::Turn {
                 deadline: Moment::NEVER,
@@ -170,7 +165,7 @@ impl Place {
                 None
             } else {
                 let reach = limiter.reach(take, &published, now);
-                let Some(wait) = patience.wait(reach, published.may_grow, now) else {
+                let Some(wait) = patience.wait(reach, published.may_grow_until(now), now) else {
                     return Err(limiter.refuse(take, &published, &view, now));
                 };
                 let room = waits
@@ -279,7 +274,7 @@ impl Place {
         let view = limiter.view(&published, now);
         let take = view.next(limiter.spent.load(), self.cost.get());
         let reach = limiter.reach(take, &published, now);
-        Limiter::admits_at(take, reach, &published, &view)
+        Limiter::admits_at(take, reach, &published, &view, now)
     }
 
     /// Gives back what it took, to those who wait behind it first.
@@ -338,12 +333,14 @@ impl Limiter {
         let reach = self.reach(take, published, now);
         let refused = Refused {
             why: Why::Spent,
-            until: Self::admits_at(take, reach, published, view),
+            until: Self::admits_at(take, reach, published, view, now),
             refresh_at: published.next_refresh(),
         };
         match (view.leased, view.flow) {
             // Little was leased because little was wanted.
-            (true, Flow::At(_)) if published.grows_before(reach) => refused.because(Why::WarmingUp),
+            (true, Flow::At(_)) if published.grows_before(reach, now) => {
+                refused.because(Why::WarmingUp)
+            }
             (true, Flow::At(0.0)) => refused.because(Why::NoLease),
             (true, Flow::At(_) | Flow::Open) => refused,
             (true, Flow::Shut) => refused.because(Why::Blocked),
@@ -379,11 +376,12 @@ impl Limiter {
         reach: Option<Moment>,
         published: &Published,
         view: &View,
+        now: Moment,
     ) -> Option<Moment> {
         match view.flow {
             // Nothing comes before the leasing side has asked again.
             Flow::At(0.0) if !view.admits(take) => published.next_refresh().or(reach),
-            Flow::At(_) if view.leased && published.grows_before(reach) => published.next_refresh(),
+            Flow::At(_) if published.grows_before(reach, now) => published.next_refresh(),
             Flow::At(_) | Flow::Shut | Flow::Open => reach.or(published.next_refresh()),
         }
     }

@@ -1,5 +1,7 @@
 //! What the leasing side publishes to the request path, and how it is kept in plain words.
 
+use std::time::Duration;
+
 use doorman_openapi::Moment;
 
 use super::{
@@ -25,6 +27,9 @@ pub(super) struct Published {
 
 pub(super) const WORDS: usize = 10;
 
+/// After how long a refresh that was to be has not come to anything.
+pub(super) const OVERDUE: Duration = Duration::from_secs(1);
+
 /// The probability of what is not left to chance.
 const ALWAYS: f64 = 1.0;
 
@@ -45,10 +50,17 @@ impl Published {
         Some(self.refresh_at).filter(|&moment| moment < Moment::NEVER)
     }
 
+    /// Until when a larger lease may be hoped for at `now`: as long as there is one, and no answer is overdue; `None`: not at all.
+    pub(super) fn may_grow_until(&self, now: Moment) -> Option<Moment> {
+        let until = self.refresh_at.after(OVERDUE).min(self.terms.ends);
+        (self.may_grow && now < until).then_some(until)
+    }
+
     /// Whether the lease may be larger before this moment, since more will have been asked for by then; `None` is never.
-    pub(super) fn grows_before(&self, moment: Option<Moment>) -> bool {
-        let refresh = self.next_refresh();
-        self.may_grow && refresh.is_some_and(|refresh| moment.is_none_or(|it| refresh < it))
+    pub(super) fn grows_before(&self, moment: Option<Moment>, now: Moment) -> bool {
+        self.may_grow_until(now)
+            .and(self.next_refresh())
+            .is_some_and(|refresh| moment.is_none_or(|it| refresh < it))
     }
 
     /// Whether some of what asks under the lease is refused by chance.

@@ -217,3 +217,66 @@ async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_refresh_is_overdue_is_not_believed_to_grow() {
+    let (registry, _nudges) = leasing(10);
+    let limit = || Limit::rate("api").fallback(Fallback::Pessimistic);
+    let service = limited(&registry, [limit()]);
+    let at_most = MINUTE;
+    let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { at_most })]);
+    registry.publish("api", leased_as_asked(0.01, 2 * MINUTE));
+    assert_eq!(admitted(&service, 1).await, 1);
+    let hoping = spawn(&patient);
+    settle().await;
+
+    // The refresh was to be after two seconds.
+    advance(3 * SECOND).await;
+    let refusing = clock::now();
+    let answer = send(&service, Request::new(())).await;
+    let refusal = answer.extensions().get::<Refusal>().unwrap();
+    assert_eq!(
+        (refusal.reason(), refusal.retry_after()),
+        (RefusalReason::Spent, 97 * SECOND)
+    );
+    assert_eq!(status(&patient).await, 429, "there is nothing to wait for");
+    assert_eq!(hoping.await.unwrap(), 429, "any more");
+    assert_eq!(clock::now(), refusing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nor_is_one_that_ends_while_somebody_waits_for_more() {
+    let (registry, _nudges) = leasing(10);
+    let safe = Some(SafeRate::PerSecond(0.01));
+    let limit = || Limit::rate("api").fallback(Fallback::Safe);
+    let at_most = MINUTE;
+    let service = limited(&registry, [limit()]);
+    let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { at_most })]);
+    let start = clock::now();
+    let ends_soon = match leased_as_asked(0.01, SECOND) {
+        Standing::Leased {
+            rate,
+            ends,
+            refresh_at,
+            policy,
+            sharing,
+            may_grow,
+            ..
+        } => Standing::Leased {
+            rate,
+            ends,
+            safe,
+            refresh_at,
+            policy,
+            sharing,
+            may_grow,
+        },
+        other => other,
+    };
+    registry.publish("api", ends_soon);
+    assert_eq!(admitted(&service, 1).await, 1);
+    assert_eq!(status(&patient).await, 503);
+    assert_eq!(clock::now().since(start), SECOND);
+    let answer = send(&service, Request::new(())).await;
+    assert_eq!(reason(&answer), RefusalReason::NoLease);
+}
