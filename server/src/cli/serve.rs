@@ -260,7 +260,7 @@ fn of_file(file: &FileSource, data_dir: &Path) -> Result<(Document, Option<Strin
 
 async fn serve(settings: Settings, form: Form) -> Result<(), Failure> {
     // Before anything is said: who reads that we serve may tell us to stop at once.
-    let mut signals = Signals::new(io::stderr().is_terminal())?;
+    let mut signals = Signals::new(is_in_terminal())?;
     let config_source = settings.config_source.clone();
     let token = settings.auth.as_ref().map(banner::token);
     let server = Server::bind(settings).await?;
@@ -297,21 +297,24 @@ async fn serve(settings: Settings, form: Form) -> Result<(), Failure> {
 ///
 /// SIGHUP is what a terminal sends when it closes, and ends what runs in it. Elsewhere it asks for files to be read again, which are
 /// followed anyway: unheard, it would end the server without leaving its books.
+///
+/// It is never a second signal, for one terminal that closes may send it twice: by the shell, to its jobs, and by the kernel when the shell
+/// is gone (POSIX, `_exit`: of a controlling process, to the foreground process group).
 struct Signals {
     stop: [Signal; 2],
     hang_up: Signal,
-    has_terminal: bool,
+    hang_up_stops: bool,
 }
 
 impl Signals {
-    fn new(has_terminal: bool) -> io::Result<Self> {
+    fn new(in_terminal: bool) -> io::Result<Self> {
         Ok(Self {
             stop: [
                 signal(SignalKind::terminate())?,
                 signal(SignalKind::interrupt())?,
             ],
             hang_up: signal(SignalKind::hangup())?,
-            has_terminal,
+            hang_up_stops: in_terminal,
         })
     }
 
@@ -325,7 +328,7 @@ impl Signals {
                 return Poll::Ready(());
             }
             while self.hang_up.poll_recv(cx).is_ready() {
-                if self.has_terminal {
+                if self.hang_up_stops {
                     return Poll::Ready(());
                 }
                 tracing::info!("SIGHUP changes nothing: files are followed as they change");
@@ -333,7 +336,13 @@ impl Signals {
             Poll::Pending
         })
         .await;
+        self.hang_up_stops = false;
     }
+}
+
+/// Any of its files may be redirected, and the terminal ends it all the same.
+fn is_in_terminal() -> bool {
+    io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal()
 }
 
 #[cfg(test)]
@@ -344,13 +353,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_hang_up_ends_what_runs_in_a_terminal_and_nothing_else() {
-        let mut heard = signal(SignalKind::hangup()).unwrap();
-        for has_terminal in [false, true] {
-            let mut signals = Signals::new(has_terminal).unwrap();
-            kill_process(getpid(), Sent::HUP).unwrap();
-            heard.recv().await.unwrap();
-            assert_eq!(signals.next().now_or_never().is_some(), has_terminal);
+    async fn a_hang_up_ends_what_runs_in_a_terminal_and_is_no_second_signal() {
+        let mut hung_up = signal(SignalKind::hangup()).unwrap();
+        let mut interrupted = signal(SignalKind::interrupt()).unwrap();
+        for in_terminal in [false, true] {
+            let mut signals = Signals::new(in_terminal).unwrap();
+            let mut stops = || signals.next().now_or_never().is_some();
+            for expected in [in_terminal, false] {
+                kill_process(getpid(), Sent::HUP).unwrap();
+                hung_up.recv().await.unwrap();
+                assert_eq!(stops(), expected);
+            }
+            kill_process(getpid(), Sent::INT).unwrap();
+            interrupted.recv().await.unwrap();
+            assert!(stops());
         }
     }
 }
