@@ -37,7 +37,7 @@ impl Kept {
                     tracing::error!(
                         "the document is wrong, and what it was when it was last good counts:\n{fault}"
                     );
-                    kept.in_force.refuse(fault);
+                    kept.in_force.refuse(&fault);
                 }
                 return Ok(kept);
             }
@@ -62,7 +62,7 @@ impl Kept {
         if !faults.is_empty() {
             let faults = faults.join("\n");
             tracing::error!("not all is well with the stored document:\n{faults}");
-            in_force.refuse(faults);
+            in_force.refuse(&faults);
         }
         Ok(Self {
             document,

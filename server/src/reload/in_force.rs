@@ -1,6 +1,6 @@
 //! The document in force, and what became of the changes of its source.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use doorman_config::Document;
 
@@ -68,13 +68,25 @@ impl InForce {
         self.error = None;
     }
 
+    /// Whether the source was refused for this reason, and nothing has become of it since.
+    pub(super) fn has_refused(&self, reason: &str) -> bool {
+        self.error
+            .as_ref()
+            .is_some_and(|error| *error == told(reason))
+    }
+
     /// The source says what cannot come into force.
-    pub(crate) fn refuse(&mut self, mut reason: String) {
-        if let Some((end, _)) = reason.char_indices().find(|(at, _)| *at >= MOST_TOLD) {
-            reason.truncate(end);
-            reason.push('…');
-        }
-        self.error = Some(reason);
+    pub(crate) fn refuse(&mut self, reason: &str) {
+        self.error = Some(told(reason).into_owned());
         self.reloads.refused = self.reloads.refused.saturating_add(1);
+    }
+}
+
+/// What is told of a reason.
+fn told(reason: &str) -> Cow<'_, str> {
+    let longer = reason.char_indices().find(|(at, _)| *at >= MOST_TOLD);
+    match longer.and_then(|(end, _)| reason.get(..end)) {
+        Some(start) => format!("{start}…").into(),
+        None => reason.into(),
     }
 }

@@ -5,16 +5,23 @@
 //! stands stands until its next refresh.
 
 mod in_force;
+mod keeper;
 
 #[cfg(test)]
 mod tests;
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use doorman_config::{Document, FileSource, LastGood, Unread};
+use doorman_config::{Document, FileSource, Unread};
 use tokio::{task, time::sleep};
 
 use crate::{app::App, watch::Watch};
+
+use self::keeper::Keeper;
 
 pub(crate) use self::in_force::InForce;
 
@@ -25,11 +32,11 @@ const STILL: Duration = Duration::from_millis(250);
 /// How often it is looked at for that; one that never holds still is taken as it is.
 const PATIENCE: u32 = 20;
 
-/// The source, and where it is kept what it said when it was last good.
+/// The source, and the data directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Followed {
     source: FileSource,
-    last_good: LastGood,
+    data_dir: PathBuf,
 }
 
 impl Followed {
@@ -37,7 +44,7 @@ impl Followed {
     pub(crate) fn new(source: FileSource, data_dir: &Path) -> Self {
         Self {
             source,
-            last_good: LastGood::in_folder(data_dir),
+            data_dir: data_dir.to_owned(),
         }
     }
 }
@@ -47,15 +54,18 @@ type Seen = Result<Unread, String>;
 
 /// Follows the source until the books are in doubt.
 pub(crate) async fn follow(app: Arc<App>, followed: Followed) {
-    let source = &followed.source;
+    let Followed { source, data_dir } = &followed;
+    let mut keeper = Keeper::new(source.clone(), data_dir);
     let mut watch = Watch::of([source.directory()]);
     let mut seen = None;
     loop {
         let now = settled(source, seen.as_ref()).await;
-        if seen.as_ref() != Some(&now) && !consider(&app, &followed, &now).await {
+        if seen.as_ref() != Some(&now) && !consider(&app, source, &now).await {
             return;
         }
         seen = Some(now);
+        let document = Arc::clone(app.in_force().document());
+        keeper.keep(document).await;
         tokio::select! {
             () = watch.changed() => {}
             () = sleep(LOOK) => {}
@@ -87,8 +97,7 @@ async fn read(source: &FileSource) -> Seen {
 }
 
 /// Puts a document in force if there is a new and good one; `false` when the books are in doubt.
-async fn consider(app: &App, followed: &Followed, seen: &Seen) -> bool {
-    let source = &followed.source;
+async fn consider(app: &App, source: &FileSource, seen: &Seen) -> bool {
     let document = match seen.clone() {
         Ok(unread) => parse(unread).await,
         Err(reason) => Err(reason),
@@ -96,17 +105,16 @@ async fn consider(app: &App, followed: &Followed, seen: &Seen) -> bool {
     let document = match document {
         Ok(document) => document,
         // As the start has found it, and told.
-        Err(reason) if app.in_force().error() == Some(reason.as_str()) => return true,
+        Err(reason) if app.in_force().has_refused(&reason) => return true,
         Err(reason) => {
             tracing::error!(%source, "the document is wrong, and the one before stays in force:\n{reason}");
-            app.in_force().refuse(reason);
+            app.in_force().refuse(&reason);
             return true;
         }
     };
     let document = Arc::new(document);
     if *app.in_force().document() == document {
         app.in_force().is_current();
-        keep(followed, document).await;
         return true;
     }
     for warning in document.warnings() {
@@ -116,17 +124,7 @@ async fn consider(app: &App, followed: &Followed, seen: &Seen) -> bool {
         return false;
     }
     tracing::info!(%source, version = document.version(), "a new document is in force");
-    keep(followed, document).await;
     true
-}
-
-/// Keeps a document for a start that finds the file with a fault.
-async fn keep(followed: &Followed, document: Arc<Document>) {
-    let Followed { source, last_good } = followed.clone();
-    let kept = task::spawn_blocking(move || last_good.keep(&source, &document)).await;
-    if let Err(error) = kept.map_err(io::Error::from).flatten() {
-        tracing::warn!(%error, "the document cannot be kept for a start that finds its file with a fault");
-    }
 }
 
 async fn parse(unread: Unread) -> Result<Document, String> {

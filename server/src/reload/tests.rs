@@ -1,5 +1,6 @@
 use std::{fs, path::Path};
 
+use doorman_config::LastGood;
 use doorman_openapi::{Epoch, Moment, NodeId, ServerId};
 use tempfile::TempDir;
 
@@ -51,9 +52,13 @@ fn capacity(app: &App) -> f64 {
 }
 
 async fn until(app: &App, is: impl Fn(&App) -> bool) {
-    while !is(app) {
+    for _ in 0..6_000 {
+        if is(app) {
+            return;
+        }
         sleep(Duration::from_millis(10)).await;
     }
+    panic!("not within a minute");
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,6 +124,45 @@ async fn what_a_file_says_is_kept_for_a_start_that_finds_it_with_a_fault() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_cannot_be_kept_at_first_is_kept_later() {
+    following(async |file, app| {
+        let source = FileSource::new(file);
+        let home = file.parent().unwrap();
+        let last_good = LastGood::in_folder(home);
+        let kept = |is: f64| {
+            let kept = last_good.of(&source);
+            kept.is_some_and(|it| it.templates()[0].capacity().get() == is)
+        };
+        until(app, |_| kept(1.0)).await;
+        // In the place of what would be written.
+        let obstacle = home.join("file.last-good.json.new");
+        fs::create_dir(&obstacle).unwrap();
+        fs::write(file, text(2)).unwrap();
+        until(app, |app| capacity(app) == 2.0).await;
+        sleep(3 * LOOK).await;
+        assert!(kept(1.0));
+        fs::remove_dir(&obstacle).unwrap();
+        until(app, |_| kept(2.0)).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_start_has_found_wrong_is_told_once_however_long_it_is() {
+    let names: String = (0..200).map(|n| format!("- {{wrong{n}: 1}}\n")).collect();
+    let wrong = format!("resources:\n{names}");
+    following(async |file, app| {
+        fs::write(file, &wrong).unwrap();
+        let reason = FileSource::new(file).load().unwrap_err().in_full();
+        assert!(reason.len() > 5_000, "{}", reason.len());
+        app.in_force().refuse(&reason);
+        sleep(3 * LOOK).await;
+        assert_eq!(app.in_force().reloads().refused, 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_document_that_is_being_written_is_not_taken_half_way() {
     following(async |file, app| {
         // Each part of it would be valid by itself.
@@ -147,6 +191,6 @@ async fn a_document_that_is_being_written_is_not_taken_half_way() {
 #[tokio::test]
 async fn a_reason_without_end_is_cut_short() {
     let mut in_force = InForce::new(Arc::new(Document::built_in()));
-    in_force.refuse("ü".repeat(5000));
+    in_force.refuse(&"ü".repeat(5000));
     assert!(in_force.error().is_some_and(|error| error.len() < 4100));
 }
