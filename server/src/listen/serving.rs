@@ -32,8 +32,8 @@ use crate::held::Held;
 const READ_AHEAD: usize = 64 * 1024;
 
 /// How many bytes of bodies an HTTP/2 peer may send before a handler has read them. h2 keeps them, in no room that is counted, also while
-/// it is not known yet who sends them; so it is a quarter of hyper's usual window. A body of 4 MiB still arrives within its ten seconds
-/// where a round trip takes 300 ms.
+/// it is not known yet who sends them; so it is a quarter of hyper's usual window. A body of 4 MiB that is alone on its connection still arrives
+/// within its ten seconds where a round trip takes 300 ms; several at one time share the window.
 const WINDOW: u32 = 256 * 1024;
 
 /// What all connections are served with, and how many of them are awake: in the hands of hyper. One that has answered a request and
