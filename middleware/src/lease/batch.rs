@@ -37,25 +37,29 @@ pub(super) enum Mixing {
 }
 
 /// The resources of a request sent now: what is due, and what is nearly due. Those that have been refused go apart, so that they do not
-/// take others down with them. Empty when nothing is due.
+/// take others down with them, and after the others, however many they are. Empty when nothing is due.
 pub(super) fn choose(
     resources: &Resources,
     limit: usize,
+    refused_limit: usize,
     mixing: Mixing,
     now: Moment,
 ) -> Vec<ResourceId> {
-    match mixing {
-        Mixing::Together => first_of(resources.waiting(), limit, now),
+    let (first, newcomers_from) = match mixing {
+        Mixing::Together => (first_of(resources.waiting(), limit, now), Moment::ORIGIN),
         // What can be lost goes first.
         Mixing::Apart { newcomers_from } => {
-            let renewals = first_of(resources.renewals(), limit, now);
-            if renewals.is_empty() && newcomers_from <= now {
-                first_of(resources.newcomers(), limit, now)
-            } else {
-                renewals
-            }
+            (first_of(resources.renewals(), limit, now), newcomers_from)
         }
+    };
+    if !first.is_empty() || now < newcomers_from {
+        return first;
     }
+    let newcomers = first_of(resources.newcomers(), limit, now);
+    if !newcomers.is_empty() {
+        return newcomers;
+    }
+    first_of(resources.refused(), limit.min(refused_limit), now)
 }
 
 fn first_of<'a>(
@@ -70,16 +74,10 @@ fn first_of<'a>(
         return Vec::new();
     }
     let mut chosen = vec![first.resource().clone()];
-    let refused = first.is_refused();
-    let limit = if refused {
-        limit.min(MOST_REFUSED)
-    } else {
-        limit
-    };
     // Those that do not ride are few before those that do; the bound is for when they are not.
     let more = waiting
         .take(2 * limit)
-        .filter(|(_, entry)| entry.is_refused() == refused && entry.rides(now))
+        .filter(|(_, entry)| entry.rides(now))
         .map(|(_, entry)| entry.resource().clone());
     chosen.extend(more.take(limit.saturating_sub(1)));
     chosen

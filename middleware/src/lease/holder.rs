@@ -77,6 +77,8 @@ pub struct Holder {
     templates: Templates,
     /// The most resources in the next request: less than usual after one was too large.
     batch_limit: usize,
+    /// The same for those that have been refused.
+    refused_limit: usize,
     /// Whether new leases are asked for along with renewals: not from when they are refused until one is served.
     mixing: Mixing,
     /// When what was refused last is asked for again.
@@ -103,6 +105,7 @@ impl Holder {
             reign: Reign::default(),
             templates: Templates::default(),
             batch_limit: batch::MOST,
+            refused_limit: batch::MOST_REFUSED,
             mixing: Mixing::Together,
             refused_until: Moment::ORIGIN,
             chance: fastrand::Rng::with_seed(settings.seed),
@@ -176,7 +179,8 @@ impl Holder {
                 newcomers_from: self.newcomers_from(),
             },
         };
-        batch::choose(&self.resources, self.batch_limit, mixing, now)
+        let (limit, refused_limit) = (self.batch_limit, self.refused_limit);
+        batch::choose(&self.resources, limit, refused_limit, mixing, now)
     }
 
     /// When something new may be asked for. Where it was refused, one request finds out whether it still is.

@@ -16,6 +16,8 @@ pub(super) struct Resources {
     renewals: Agenda,
     /// Those that wait for a lease, by when they are due.
     newcomers: Agenda,
+    /// Those that have been refused, by when they are asked for again: however many, they stand before none of the others.
+    refused: Agenda,
     /// Those that have a lease, by when it ends.
     ends: Agenda,
 }
@@ -27,15 +29,15 @@ impl Resources {
 
     /// Takes a resource up.
     pub(super) fn insert(&mut self, entry: Entry) {
-        let (due, ends) = (entry.due(), entry.ends());
+        let order = Order::of(&entry);
         if let Some(number) = self.entries.insert(entry) {
-            self.order(number, due, ends);
+            self.order(number, order);
         }
     }
 
     pub(super) fn remove(&mut self, id: &ResourceId) -> Option<Box<Entry>> {
         let number = self.entries.number(id)?;
-        self.order(number, None, None);
+        self.order(number, Order::default());
         self.entries.remove(number)
     }
 
@@ -48,22 +50,25 @@ impl Resources {
         let number = self.entries.number(id)?;
         let entry = self.entries.get_mut(number)?;
         let result = change(entry);
-        let (due, ends) = (entry.due(), entry.ends());
-        self.order(number, due, ends);
+        let order = Order::of(entry);
+        self.order(number, order);
         Some(result)
     }
 
-    fn order(&mut self, number: Number, due: Option<Moment>, ends: Option<Moment>) {
-        let (renewal, newcomer) = match ends {
-            Some(_) => (due, None),
-            None => (None, due),
-        };
+    fn order(&mut self, number: Number, order: Order) {
+        let Order {
+            renewal,
+            newcomer,
+            refused,
+            ends,
+        } = order;
         self.renewals.set(number, renewal);
         self.newcomers.set(number, newcomer);
+        self.refused.set(number, refused);
         self.ends.set(number, ends);
     }
 
-    /// Those that wait, the first due first.
+    /// Those that wait and have not been refused, the first due first.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (Moment, &Entry)> {
         let mut renewals = self.renewals().peekable();
         let mut newcomers = self.newcomers().peekable();
@@ -88,6 +93,11 @@ impl Resources {
         self.entries_of(&self.newcomers)
     }
 
+    /// Of those that wait, those that have been refused, the first due first.
+    pub(super) fn refused(&self) -> impl Iterator<Item = (Moment, &Entry)> {
+        self.entries_of(&self.refused)
+    }
+
     fn entries_of<'a>(&'a self, agenda: &'a Agenda) -> impl Iterator<Item = (Moment, &'a Entry)> {
         agenda
             .iter()
@@ -101,12 +111,13 @@ impl Resources {
             .filter_map(|(ends, number)| Some((ends, self.entries.get(number)?)))
     }
 
-    /// When the first is due, if no newcomer is before this.
+    /// When the first is due, if nothing but renewals is before this.
     pub(super) fn first_due(&self, newcomers_from: Moment) -> Option<Moment> {
         let renewal = self.renewals.first().map(|(due, _)| due);
-        let newcomer = self.newcomers.first();
-        let newcomer = newcomer.map(|(due, _)| due.max(newcomers_from));
-        renewal.into_iter().chain(newcomer).min()
+        let others = [self.newcomers.first(), self.refused.first()];
+        let others = others.into_iter().flatten();
+        let others = others.map(|(due, _)| due.max(newcomers_from));
+        renewal.into_iter().chain(others).min()
     }
 
     /// When the first lease ends.
@@ -116,5 +127,30 @@ impl Resources {
 
     pub(super) fn anything_lapsed(&self) -> bool {
         self.ends.len() < self.entries.len()
+    }
+}
+
+/// Where an entry stands: while it waits, in one of the first three.
+#[derive(Debug, Default)]
+struct Order {
+    renewal: Option<Moment>,
+    newcomer: Option<Moment>,
+    refused: Option<Moment>,
+    ends: Option<Moment>,
+}
+
+impl Order {
+    fn of(entry: &Entry) -> Self {
+        let (due, ends) = (entry.due(), entry.ends());
+        let mut order = Self {
+            ends,
+            ..Self::default()
+        };
+        match ends {
+            _ if entry.is_refused() => order.refused = due,
+            Some(_) => order.renewal = due,
+            None => order.newcomer = due,
+        }
+        order
     }
 }

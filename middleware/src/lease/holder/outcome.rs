@@ -70,6 +70,9 @@ impl Holder {
             // Whoever waits, waits no longer.
             self.mixing = Mixing::Together;
         }
+        if self.was_refused(seq, batch) {
+            self.refused_limit = batch::MOST_REFUSED;
+        }
         self.endpoints.answered(batch.endpoint);
         self.backoff.reset();
         if self.unreachable.over() {
@@ -140,7 +143,9 @@ impl Holder {
                     .iter()
                     .filter_map(|position| batch.resources.get(*position))
                     .peekable();
-                if named.peek().is_none() {
+                if named.peek().is_none() && self.was_refused(seq, batch) {
+                    self.refuse_again(seq, batch, now, effects);
+                } else if named.peek().is_none() {
                     // Which one is at fault comes out by halves, and not in haste: it may be all of them.
                     self.divide(seq, batch, now, effects);
                     self.pause(batch, None, now);
@@ -219,6 +224,22 @@ impl Holder {
             }));
         }
         self.changed(id, now, effects);
+    }
+
+    /// Whether it asked only for what had been refused before.
+    fn was_refused(&self, seq: Seq, batch: &Batch) -> bool {
+        self.under_way_in(seq, batch).all(Entry::is_refused)
+    }
+
+    /// They had been refused before, and which of them are at fault now is not said: all of them wait, and the others do not suffer for
+    /// it. By chance fewer go together the next time, so that none is refused for good because of another; and not each by itself, since
+    /// it may be all of very many.
+    fn refuse_again(&mut self, seq: Seq, batch: &Batch, now: Moment, effects: &mut Vec<Effect>) {
+        let halves = self.chance.u32(0..=batch::MOST_REFUSED.ilog2());
+        self.refused_limit = batch::MOST_REFUSED >> halves;
+        for id in &batch.resources {
+            self.refuse(seq, id, now, effects);
+        }
     }
 
     /// When what is refused now is asked for again: at one moment with what was refused a little before, so that it goes in one request.

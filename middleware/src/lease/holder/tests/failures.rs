@@ -195,6 +195,67 @@ fn refused_resources_come_back_together_and_apart_from_the_others() {
     assert_eq!(table.warnings().len(), 1_000, "each of them once");
 }
 
+#[test]
+fn nobody_suffers_for_refused_resources_that_are_refused_again_without_a_name() {
+    let mut table = Table::new(1);
+    for number in 0..500 {
+        table.want(&format!("bad/{number}"), 1.0);
+        table.want(&format!("good/{number}"), 1.0);
+    }
+    let (mut named, mut renewals, mut again) = (0, 0, 0);
+    while table.now.seconds_since(Moment::ORIGIN) < 600.0 {
+        table.now = table.now.max(table.holder.wake_at());
+        for sent in table.requests() {
+            let all = names(&sent);
+            let bad = |position: &usize| all[*position].starts_with("bad/");
+            let positions: Vec<_> = (0..all.len()).filter(bad).collect();
+            if positions.is_empty() {
+                renewals += 1;
+                table.answer(&sent, grant_all(&sent.request, 1.0));
+            } else if named < 500 {
+                named += positions.len();
+                table.fail(&sent, Failure::Refused { positions });
+            } else {
+                again += 1;
+                let due = table.holder.resources.renewals().next();
+                assert!(due.is_none_or(|(due, _)| due > table.now));
+                let positions = Vec::new();
+                table.fail(&sent, Failure::Refused { positions });
+            }
+        }
+        if table.now.seconds_since(Moment::ORIGIN) > 5.0 {
+            assert_eq!(table.capacity("good/0"), Some(1.0));
+        }
+    }
+    // One a second for all.
+    assert!(renewals <= 700, "{renewals}");
+    assert!((50..=1_500).contains(&again), "{again}");
+}
+
+#[test]
+fn one_that_stays_refused_keeps_no_other_down_for_good() {
+    let mut table = Table::new(1);
+    for resource in ["a", "b", "c"] {
+        table.want(resource, 1.0);
+    }
+    let sent = table.next_request();
+    let positions = vec![0, 1, 2];
+    table.fail(&sent, Failure::Refused { positions });
+    while table.capacity("a").is_none() || table.capacity("c").is_none() {
+        assert!(table.now.seconds_since(Moment::ORIGIN) < 3_600.0);
+        table.now = table.now.max(table.holder.wake_at());
+        for sent in table.requests() {
+            if names(&sent).contains(&"b") {
+                let positions = Vec::new();
+                table.fail(&sent, Failure::Refused { positions });
+            } else {
+                table.answer(&sent, grant_all(&sent.request, 1.0));
+            }
+        }
+    }
+    assert_eq!(table.capacity("b"), None);
+}
+
 /// A server that refuses any request with this resource in it, without saying which is at fault.
 fn refuse_whole(table: &mut Table, poison: &str, failure: &Failure) -> usize {
     let mut requests = 0;
