@@ -131,7 +131,7 @@ impl Resources {
 }
 
 /// Where an entry stands: while it waits, in one of the first three.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Order {
     renewal: Option<Moment>,
     newcomer: Option<Moment>,
