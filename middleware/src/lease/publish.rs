@@ -43,7 +43,9 @@ pub(super) fn standing(holding: &Holding, demand: Knowledge, fallback: Fallback)
             refresh_at: holding.refresh_at,
             policy,
             sharing: lease.sharing,
+            // No more will ever be asked for than what is stated.
             may_grow: lease.as_asked
+                && demand != Knowledge::Stated
                 && policy.is_none_or(|policy| lease.capacity.get() < policy.limit),
         },
         Some(_) | None => Standing::NoLease {

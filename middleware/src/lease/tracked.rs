@@ -32,8 +32,10 @@ const WATCHED: Duration = Duration::from_secs(1);
 pub(super) enum Knowledge {
     /// It had begun only then, or not yet.
     Guessed,
-    /// It had been watched for a while, or was stated.
+    /// It had been watched for a while.
     Measured,
+    /// It is what the program says, whatever comes.
+    Stated,
 }
 
 #[derive(Debug)]
@@ -122,12 +124,13 @@ impl Tracked {
 
     /// What is known of the demand by now. Once it is known it stays known.
     pub(super) fn knowledge(&mut self, now: Moment) -> Knowledge {
-        let known = self.limiter.settings().wants.is_some()
-            || self.first_attempt.is_some_and(|first| {
-                first.after(WATCHED) <= self.asked_at
-                    || first.after_seconds(self.window_length.into()) <= now
-            });
-        if known {
+        let watched = self.first_attempt.is_some_and(|first| {
+            first.after(WATCHED) <= self.asked_at
+                || first.after_seconds(self.window_length.into()) <= now
+        });
+        if self.limiter.settings().wants.is_some() {
+            self.knowledge = Knowledge::Stated;
+        } else if watched {
             self.knowledge = Knowledge::Measured;
         }
         self.knowledge

@@ -1,6 +1,7 @@
 //! Load that comes all of a sudden, on a process that has been quiet, with the real core: how much is refused
 //! though the limit is free.
 
+use doorman_openapi::Capacity;
 use http::Request;
 use tower_layer::Layer as _;
 
@@ -126,6 +127,31 @@ async fn who_may_wait_for_half_a_second_is_hardly_ever_refused() {
     let onset = process.offer(100, 5).await;
     // Fewer than one in fifty.
     assert!(onset.refused < 10, "{onset:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stated_demand_does_not_grow_and_nobody_waits_for_that() {
+    let limit = || Limit::rate("api").wants(Capacity::new(50.0).unwrap());
+    let at_most = SECOND;
+    let process = Process::start(5, limit().on_limit(OnLimit::Delay { at_most })).await;
+    let start = clock::now();
+    let mut waiting = Vec::new();
+    for _ in 0..200 {
+        let service = process.service.clone();
+        waiting.push(tokio::spawn(async move {
+            let answer = send(&service, Request::new(())).await;
+            (answer.status().as_u16(), clock::now().since(start))
+        }));
+    }
+    let mut refused = Vec::new();
+    for waiting in waiting {
+        let (status, after) = waiting.await.unwrap();
+        if status != 200 {
+            refused.push((status, after));
+        }
+    }
+    // A bucket, and what comes in a second.
+    assert_eq!(refused, [(429, Duration::ZERO); 100]);
 }
 
 #[tokio::test(start_paused = true)]
