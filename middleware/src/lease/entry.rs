@@ -65,6 +65,8 @@ pub(super) struct Entry {
     claimed: bool,
     /// Whether the newest request reports a shrink.
     reporting: bool,
+    /// Whether the newest request was sent early for a leap, which may have been a burst.
+    leapt: bool,
     refused: bool,
 }
 
@@ -137,6 +139,7 @@ impl Entry {
             },
             claimed: false,
             reporting: false,
+            leapt: false,
             refused: false,
         }
     }
@@ -196,6 +199,7 @@ impl Entry {
 
     /// It goes into the request of this number.
     pub(super) fn send(&mut self, seq: Seq, now: Moment) -> ResourceRequest {
+        self.leapt = self.sent.is_some() && self.demand.wants.get() > self.asked.get() * LEAPT;
         self.asked = self.demand.wants;
         self.reported = self.demand.used;
         self.sent = Some(now);
@@ -219,14 +223,19 @@ impl Entry {
     }
 
     /// Asks early when the demand has outgrown both the lease and what was asked, though not too often: at once, nearly, when it is many
-    /// times as much.
+    /// times as much. And when it leapt and was no more than a burst, so that others need not do without for an interval: once, for who
+    /// tells a fall has not leapt.
     fn hurry(&mut self, now: Moment) {
         let (State::Waiting { due }, Some(sent)) = (self.state, self.sent) else {
             return;
         };
         let wants = self.demand.wants.get();
         let held = self.held(now).unwrap_or_default().get();
-        if self.refused || wants <= held || wants <= self.asked.get() * OUTGROWN {
+        let grown = wants > held && wants > self.asked.get() * OUTGROWN;
+        // What is measured from one report to the next falls with each.
+        let fallen =
+            self.leapt && !self.is_suppressed() && wants < held && wants * LEAPT < self.asked.get();
+        if self.refused || !(grown || fallen) {
             return;
         }
         let pause = if wants > self.asked.get() * LEAPT {

@@ -254,3 +254,40 @@ fn a_demand_that_is_always_too_much_is_not_asked_for_more_and_more_often() {
     // Ten intervals, each with a few rises above what was said at its beginning.
     assert!(requests <= 50, "{requests}");
 }
+
+#[test]
+fn what_was_only_a_burst_is_taken_back_once_and_soon() {
+    let mut table = Table::new(1);
+    let minute = |sent: &Sent| {
+        let wants = sent.request.resources[0].wants.get();
+        response(vec![with(grant("db", wants), |answer| {
+            answer.gets.lease_length = seconds(1200.0);
+            answer.gets.refresh_interval = seconds(60.0);
+        })])
+    };
+    table.want("db", 1.0);
+    let sent = table.next_request();
+    table.answer(&sent, minute(&sent));
+    table.pass(5.0);
+    table.want("db", 100.0);
+    let burst = table.next_request();
+    table.answer(&burst, minute(&burst));
+    assert!(table.pause() > 40.0);
+    table.want("db", 60.0);
+    assert!(table.pause() > 40.0, "it has not fallen by half");
+    table.want("db", 20.0);
+    assert!((1.0..1.5).contains(&table.pause()));
+    let fallen = table.next_request();
+    table.answer(&fallen, minute(&fallen));
+    assert_eq!(table.capacity("db"), Some(20.0));
+    let smaller = table.next_request();
+    assert_eq!(
+        has(&smaller),
+        Some(20.0),
+        "as every smaller lease it is reported"
+    );
+    table.answer(&smaller, minute(&smaller));
+    // It goes on falling, and that can wait.
+    table.want("db", 1.0);
+    assert!(table.pause() > 40.0);
+}
