@@ -52,14 +52,21 @@ pub(super) fn choose(
             (first_of(resources.renewals(), limit, now), newcomers_from)
         }
     };
+    let refused_limit = limit.min(refused_limit);
+    let next = || first_of(resources.refused_renewals(), refused_limit, now);
+    let first = or_else(first, next);
     if !first.is_empty() || now < newcomers_from {
         return first;
     }
     let newcomers = first_of(resources.newcomers(), limit, now);
-    if !newcomers.is_empty() {
-        return newcomers;
-    }
-    first_of(resources.refused(), limit.min(refused_limit), now)
+    or_else(newcomers, || {
+        first_of(resources.refused_newcomers(), refused_limit, now)
+    })
+}
+
+/// These, or if there are none, others.
+fn or_else(these: Vec<ResourceId>, others: impl FnOnce() -> Vec<ResourceId>) -> Vec<ResourceId> {
+    if these.is_empty() { others() } else { these }
 }
 
 fn first_of<'a>(

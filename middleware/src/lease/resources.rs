@@ -16,8 +16,10 @@ pub(super) struct Resources {
     renewals: Agenda,
     /// Those that wait for a lease, by when they are due.
     newcomers: Agenda,
-    /// Those that have been refused, by when they are asked for again: however many, they stand before none of the others.
-    refused: Agenda,
+    /// Those that have been refused, by when they are asked for again: however many, they stand before none of the others. Those that
+    /// still have a lease by themselves, as they can lose it.
+    refused_renewals: Agenda,
+    refused_newcomers: Agenda,
     /// Those that have a lease, by when it ends.
     ends: Agenda,
 }
@@ -59,12 +61,14 @@ impl Resources {
         let Order {
             renewal,
             newcomer,
-            refused,
+            refused_renewal,
+            refused_newcomer,
             ends,
         } = order;
         self.renewals.set(number, renewal);
         self.newcomers.set(number, newcomer);
-        self.refused.set(number, refused);
+        self.refused_renewals.set(number, refused_renewal);
+        self.refused_newcomers.set(number, refused_newcomer);
         self.ends.set(number, ends);
     }
 
@@ -93,9 +97,14 @@ impl Resources {
         self.entries_of(&self.newcomers)
     }
 
-    /// Of those that wait, those that have been refused, the first due first.
-    pub(super) fn refused(&self) -> impl Iterator<Item = (Moment, &Entry)> {
-        self.entries_of(&self.refused)
+    /// Of those that wait, those that have been refused and have a lease, the first due first.
+    pub(super) fn refused_renewals(&self) -> impl Iterator<Item = (Moment, &Entry)> {
+        self.entries_of(&self.refused_renewals)
+    }
+
+    /// Of those that wait, those that have been refused and have none, the first due first.
+    pub(super) fn refused_newcomers(&self) -> impl Iterator<Item = (Moment, &Entry)> {
+        self.entries_of(&self.refused_newcomers)
     }
 
     fn entries_of<'a>(&'a self, agenda: &'a Agenda) -> impl Iterator<Item = (Moment, &'a Entry)> {
@@ -113,11 +122,12 @@ impl Resources {
 
     /// When the first is due, if nothing but renewals is before this.
     pub(super) fn first_due(&self, newcomers_from: Moment) -> Option<Moment> {
-        let renewal = self.renewals.first().map(|(due, _)| due);
-        let others = [self.newcomers.first(), self.refused.first()];
+        let renewals = [self.renewals.first(), self.refused_renewals.first()];
+        let renewals = renewals.into_iter().flatten().map(|(due, _)| due);
+        let others = [self.newcomers.first(), self.refused_newcomers.first()];
         let others = others.into_iter().flatten();
         let others = others.map(|(due, _)| due.max(newcomers_from));
-        renewal.into_iter().chain(others).min()
+        renewals.chain(others).min()
     }
 
     /// When the first lease ends.
@@ -130,12 +140,13 @@ impl Resources {
     }
 }
 
-/// Where an entry stands: while it waits, in one of the first three.
+/// Where an entry stands: while it waits, in one of the first four.
 #[derive(Debug, Clone, Copy, Default)]
 struct Order {
     renewal: Option<Moment>,
     newcomer: Option<Moment>,
-    refused: Option<Moment>,
+    refused_renewal: Option<Moment>,
+    refused_newcomer: Option<Moment>,
     ends: Option<Moment>,
 }
 
@@ -146,10 +157,11 @@ impl Order {
             ends,
             ..Self::default()
         };
-        match ends {
-            _ if entry.is_refused() => order.refused = due,
-            Some(_) => order.renewal = due,
-            None => order.newcomer = due,
+        match (ends, entry.is_refused()) {
+            (Some(_), false) => order.renewal = due,
+            (Some(_), true) => order.refused_renewal = due,
+            (None, false) => order.newcomer = due,
+            (None, true) => order.refused_newcomer = due,
         }
         order
     }

@@ -206,3 +206,26 @@ fn a_limited_renewal_is_not_tried_faster_and_faster() {
         table.fail(&sent, second.clone());
     }
 }
+
+#[test]
+fn one_that_was_refused_and_still_has_its_lease_does_not_wait_behind_newcomers() {
+    let mut table = Table::new(1);
+    table.want("db", 10.0);
+    let sent = table.next_request();
+    let mut granted = grant_all(&sent.request, 10.0);
+    granted.resources[0].gets.lease_length = seconds(600.0);
+    table.answer(&sent, granted);
+    let sent = table.next_request();
+    table.fail(&sent, Failure::Refused { positions: vec![0] });
+    let refused = table.now;
+    table.want("new", 1.0);
+    loop {
+        let sent = table.next_request();
+        if names(&sent) == ["db"] {
+            break;
+        }
+        assert_eq!(names(&sent), ["new"]);
+        table.fail(&sent, LIMITED);
+        assert!(table.now.seconds_since(refused) < 90.0);
+    }
+}
