@@ -1,45 +1,33 @@
 //! The control plane of Doorman: leases parts of something with limited capacity to many processes, so that together they stay
 //! within it.
 //!
-//! A pure [`core`] keeps the books and takes the decisions; around it lies a thin shell: HTTP, the data directory, the
+//! A pure [`ledger`] keeps the books and takes the decisions; around it lies a thin shell: HTTP, the data directory, the
 //! listener. The binary `doorman` is a command line around [`Server`].
 
-pub mod core;
+pub mod ledger;
 
-mod app;
 mod auth;
-mod change;
-mod clock;
-mod held;
+mod document;
+mod durability;
 mod http;
-mod identity;
-mod kept;
-mod limits;
-mod listen;
-pub mod log;
-mod metrics;
-mod notices;
-mod reload;
-mod restart;
-mod rounded;
+mod leasing;
+mod net;
+pub mod observe;
+mod quota;
 mod server;
 mod settings;
-mod small_file;
-mod sweeper;
-mod tls;
-mod trail;
-mod watch;
+mod util;
 
 pub use self::{
     auth::{
         AuthError, AuthSettings, InvalidJwksSource, InvalidToken, JwksSource, KeyAlgorithm, Token,
         UnknownAlgorithm,
     },
-    identity::IdentityError,
-    rounded::rounded,
+    durability::identity::IdentityError,
+    net::tls::{TlsError, TlsSettings},
     server::{Server, StartError, Stopped},
     settings::{BaseUrl, CallerLimit, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},
-    tls::{TlsError, TlsSettings},
+    util::rounded::rounded,
 };
 
 /// The OpenAPI document of all routes, as it must be committed: pretty-printed JSON that ends with a line break.

@@ -9,18 +9,26 @@ use futures_util::{FutureExt, future::join};
 use tokio::task::JoinSet;
 
 use crate::{
-    app::{About, App, BooksInDoubt},
     auth::{Auth, AuthError},
-    http::{self, Names},
-    identity::{self, IdentityError},
-    kept::Kept,
-    listen::Listener,
-    metrics::Connections,
-    reload::{self, Followed},
-    restart::{Held, Start, Started},
+    document::{
+        opened::Kept,
+        reload::{self, Followed},
+    },
+    durability::{
+        identity::{self, IdentityError},
+        {Held, Start, Started},
+    },
+    http::{
+        state::{About, App, BooksInDoubt},
+        {self, Names},
+    },
+    leasing::sweeper,
+    net::{
+        Listener,
+        tls::{Tls, TlsError},
+    },
+    observe::metrics::Connections,
     settings::{BaseUrl, Exposure, Settings},
-    sweeper,
-    tls::{Tls, TlsError},
 };
 
 /// The most connections on the address that serves the metrics and the probes alone.

@@ -13,7 +13,7 @@ use axum::http::Uri;
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
 
-use crate::{auth::AuthSettings, core::Unmatched, tls::TlsSettings};
+use crate::{auth::AuthSettings, ledger::Unmatched, net::tls::TlsSettings};
 
 /// What a server is started with. The default is what `doorman` without arguments does, but that it keeps to the built-in document.
 #[derive(Debug, Clone)]

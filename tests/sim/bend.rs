@@ -1,7 +1,7 @@
 //! Answers bent to what they would be without a rule.
 
 use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
-use doorman_server::core::{Core, Granted, Holding, Look};
+use doorman_server::ledger::{Core, Granted, Holding, Look};
 
 use super::{Rule, terms::Terms};
 

@@ -7,7 +7,7 @@ use doorman_openapi::{
     CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, Epoch, Held, Moment, NodeId,
     ReleaseRequest, ServerCapacityRequest,
 };
-use doorman_server::core::{
+use doorman_server::ledger::{
     Core, Granted, LearningRecord, Predecessor, ResourceRecord, Settings, Unmatched,
 };
 use tower_doorman::lease::Failure;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use doorman_config::Bounds;
 use doorman_openapi::{Scope, Scopes};
 
-use crate::{core::Tenant, limits::Payer};
+use crate::{ledger::Tenant, quota::Payer};
 
 /// Whom a token speaks of, and what it lets its bearer do.
 #[derive(Debug, Clone, PartialEq, Eq)]

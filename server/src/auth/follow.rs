@@ -8,7 +8,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{Auth, source::Place};
-use crate::{clock, small_file};
+use crate::util::{clock, small_file};
 
 /// How often files are looked at for a change.
 const LOOK: Duration = Duration::from_secs(5);

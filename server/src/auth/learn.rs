@@ -11,7 +11,7 @@ use super::{
     source::{Place, Source},
     verifier,
 };
-use crate::clock;
+use crate::util::clock;
 
 impl Auth {
     /// Asks the issuer for its keys, unless it was asked just now, and learns whatever it answers.

@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, crypto, encode, get_current_t
 use serde::Serialize;
 
 use super::key;
-use crate::small_file;
+use crate::util::small_file;
 
 /// What a token is to say. It does not show the secret, which it has not.
 #[derive(Debug, Clone)]

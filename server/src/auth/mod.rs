@@ -55,7 +55,7 @@ pub use self::{
     mint::{InvalidToken, Token},
     settings::{AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, UnknownAlgorithm},
 };
-use crate::{clock, small_file};
+use crate::util::{clock, small_file};
 
 /// Whose tokens count cannot be made out. One line that names the flag.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use reqwest::{
 
 use super::{AuthError, bearer::LONGEST_TOKEN};
 use crate::{
-    small_file::{self, MOST_BYTES},
-    trail,
+    observe::context,
+    util::small_file::{self, MOST_BYTES},
 };
 
 /// How long an answer may take, whole.
@@ -120,7 +120,7 @@ impl Remote {
 
     async fn fetch(&self) -> io::Result<Vec<u8>> {
         // It may be a request that needs the key.
-        let mut headers = trail::passed_on();
+        let mut headers = context::passed_on();
         if let Some(path) = self.token.clone() {
             let named = format!("--auth-jwks-token-file {}", path.display());
             let token = tokio::task::spawn_blocking(move || authorization(&path)).await?;

@@ -1,7 +1,7 @@
 //! What a server logs, and how.
 
 use clap::ValueEnum;
-use doorman_server::log::{self, Filter, Flush, Form};
+use doorman_server::observe::log::{self, Filter, Flush, Form};
 
 use super::failure::Failure;
 

@@ -17,7 +17,7 @@ use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, FileSource, LastGood, Source};
 use doorman_openapi::{NodeId, ServerId};
 use doorman_server::{
-    BaseUrl, CallerLimit, EmptyDirectory, Server, Settings, core::Unmatched, log::Form,
+    BaseUrl, CallerLimit, EmptyDirectory, Server, Settings, ledger::Unmatched, observe::log::Form,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{

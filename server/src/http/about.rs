@@ -14,7 +14,7 @@ use super::{
     refusal::Refusal,
     reply::Fresh,
 };
-use crate::{app::App, auth::Caller};
+use crate::{auth::Caller, http::state::App};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()

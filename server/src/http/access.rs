@@ -21,11 +21,11 @@ use super::{
     toll::{self, Toll},
 };
 use crate::{
-    app::App,
     auth::{Auth, Caller, Recognised, Unauthenticated},
-    clock,
-    limits::{Payer, Peer},
-    trail,
+    http::state::App,
+    observe::context,
+    quota::{Payer, Peer},
+    util::clock,
 };
 
 /// Who may use a route.
@@ -136,7 +136,7 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
     };
     let payer = payer_at(request, app);
     let caller = caller(app, auth, payer, request.headers()).await?;
-    trail::sent_by(&caller);
+    context::sent_by(&caller);
     toll.pay(app.limits(), caller.payer(), request)?;
     if !caller.may(scopes) {
         let subject = caller.identity().map(|it| it.subject.as_str());

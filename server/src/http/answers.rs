@@ -18,7 +18,7 @@ use axum::{
 use doorman_openapi::ProblemType;
 
 use super::refusal::Refusal;
-use crate::held::Held;
+use crate::util::guarded_body::Held;
 
 /// The most bytes that are kept of all answers that have not been taken yet: 32 MiB.
 const ALL_ANSWERS_BYTES: usize = 32 * 1024 * 1024;

@@ -21,9 +21,9 @@ use super::{
     reply::Fresh,
 };
 use crate::{
-    app::App,
     auth::Caller,
-    change::{self, Failed, Made},
+    document::change::{self, Failed, Made},
+    http::state::App,
 };
 
 /// How a change is asked for.

@@ -8,7 +8,7 @@ use super::{
     refusal::Refusal,
     seal::{List, Seal},
 };
-use crate::core::Place;
+use crate::ledger::Place;
 
 /// What a cursor of each list begins with, so that one list does not take the other's.
 const RESOURCES: u8 = b'r';

@@ -22,7 +22,7 @@ use utoipa_swagger_ui::Config;
 use super::{
     answers::Static, conditional, internal_error, openapi_without_tokens, refusal::Refusal,
 };
-use crate::app::App;
+use crate::http::state::App;
 
 /// What the page may load: itself. The browser holds to it even if the page does not.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \

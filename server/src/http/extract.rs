@@ -13,7 +13,7 @@ use super::{
     read::{self, Body},
     refusal::Refusal,
 };
-use crate::{app::App, auth::Caller};
+use crate::{auth::Caller, http::state::App};
 
 /// The body of a lease call, checked whole.
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use super::{
     shapes::Limit,
 };
 use crate::{
-    app::App,
     auth::Caller,
-    change::{self, Failed},
+    document::change::{self, Failed},
+    http::state::App,
 };
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {

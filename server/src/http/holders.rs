@@ -22,11 +22,11 @@ use super::{
     shapes::Limit,
 };
 use crate::{
-    app::{App, BooksInDoubt},
     auth::Caller,
-    clock,
-    core::{Core, HolderPage, Look, Place, Unlisted},
-    limits::Looks,
+    http::state::{App, BooksInDoubt},
+    ledger::{Core, HolderPage, Look, Place, Unlisted},
+    quota::Looks,
+    util::clock,
 };
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {

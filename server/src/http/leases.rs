@@ -8,7 +8,7 @@ use doorman_config::Template;
 use doorman_openapi::{Algorithm, HolderKind, ResourceId, Seconds};
 
 use super::json::append;
-use crate::{app::About, core::Granted};
+use crate::{http::state::About, ledger::Granted};
 
 /// How much room an answer has beside what it says of resources.
 const ROOM: usize = 512;

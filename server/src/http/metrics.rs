@@ -8,9 +8,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{failures::Unavailable, internal_error, permit, refusal::Refusal};
 use crate::{
-    app::App,
     auth::Caller,
-    metrics::{self, MEDIA_TYPE, Unreadable},
+    http::state::App,
+    observe::metrics::{self, MEDIA_TYPE, Unreadable},
 };
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {

@@ -42,6 +42,7 @@ mod rules;
 mod seal;
 mod server_capacity;
 mod shapes;
+pub(crate) mod state;
 mod templates;
 mod toll;
 
@@ -66,9 +67,9 @@ use utoipa_axum::router::OpenApiRouter;
 use self::{answers::Answers, refusal::Refusal};
 pub(crate) use self::{body::Room, names::Names, seal::Seal};
 use crate::{
-    app::{App, BooksInDoubt},
     auth::Caller,
-    trail::Trails,
+    http::state::{App, BooksInDoubt},
+    observe::context::Trails,
 };
 
 /// All routes.

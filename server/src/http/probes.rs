@@ -13,7 +13,7 @@ use doorman_openapi::{ProblemType, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{failures::Unavailable, refusal::Refusal};
-use crate::app::{App, BooksInDoubt};
+use crate::http::state::{App, BooksInDoubt};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()

@@ -20,7 +20,7 @@ use super::{
     reply::{Fresh, Written},
     shapes::Limit,
 };
-use crate::{app::App, auth::Caller, core::Look, limits::Looks};
+use crate::{auth::Caller, http::state::App, ledger::Look, quota::Looks};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()

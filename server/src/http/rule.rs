@@ -19,7 +19,7 @@ use super::{
     refusal::Refusal,
     shapes::{PutRule, RuleOrDryRun},
 };
-use crate::{app::App, auth::Caller};
+use crate::{auth::Caller, http::state::App};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(get_rule, put_rule, delete_rule))

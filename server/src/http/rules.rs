@@ -20,7 +20,7 @@ use super::{
     query::{self, Query},
     refusal::Refusal,
 };
-use crate::{app::App, auth::Caller};
+use crate::{auth::Caller, http::state::App};
 
 /// The most bytes that the name of a service may have.
 const MAX_SERVICE_BYTES: usize = 256;

@@ -20,7 +20,7 @@ use super::{
     reply::{Fresh, Written},
     toll::Paying,
 };
-use crate::{app::App, auth::Caller, clock, core::Core};
+use crate::{auth::Caller, http::state::App, ledger::Core, util::clock};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()

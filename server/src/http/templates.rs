@@ -24,7 +24,7 @@ use super::{
     refusal::Refusal,
     shapes::{DocumentOrDryRun, PutTemplate, TemplateOrDryRun},
 };
-use crate::{app::App, auth::Caller};
+use crate::{auth::Caller, http::state::App};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()

@@ -11,10 +11,10 @@ use doorman_openapi::{MAX_BODY_BYTES, Moment, ProblemType, ResourceId, paths};
 
 use super::refusal::Refusal;
 use crate::{
-    app::{App, BooksInDoubt},
-    clock,
-    core::{Core, Released, Renews},
-    limits::{Asks, Counted, Limited, Limits, Operation, Payer, Whose, Work},
+    http::state::{App, BooksInDoubt},
+    ledger::{Core, Released, Renews},
+    quota::{Asks, Counted, Limited, Limits, Operation, Payer, Whose, Work},
+    util::clock,
 };
 
 /// What a call costs.

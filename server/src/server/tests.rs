@@ -8,7 +8,7 @@ use tokio::{sync::oneshot, time::sleep};
 use tower::ServiceExt;
 
 use super::*;
-use crate::{clock, settings::EmptyDirectory, tls};
+use crate::{net::tls, settings::EmptyDirectory, util::clock};
 
 fn settings(home: &Path) -> Settings {
     Settings {

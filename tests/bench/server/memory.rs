@@ -11,7 +11,7 @@ use doorman_config::Document;
 use doorman_openapi::{
     Capacity, CapacityRequest, ClientId, Held, Moment, ResourceId, ResourceRequest,
 };
-use doorman_server::core::{Core, Predecessor, Settings, Unmatched};
+use doorman_server::ledger::{Core, Predecessor, Settings, Unmatched};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);

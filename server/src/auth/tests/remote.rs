@@ -309,7 +309,9 @@ async fn an_issuer_that_is_asked_because_of_a_request_is_told_its_trace() {
                 Ok::<_, std::convert::Infallible>(axum::http::Response::new(()))
             }
         });
-        crate::trail::Trails.layer(handler).oneshot(request)
+        crate::observe::context::Trails
+            .layer(handler)
+            .oneshot(request)
     };
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let states = [

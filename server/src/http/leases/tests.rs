@@ -6,7 +6,7 @@ use doorman_openapi::{
 use proptest::{prelude::*, sample::select};
 
 use super::*;
-use crate::core::Feedback;
+use crate::ledger::Feedback;
 
 const DOCUMENT: &str = r#"
 resources:

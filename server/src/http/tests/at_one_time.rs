@@ -4,7 +4,7 @@ use super::{
     documents::{globs, stored},
     *,
 };
-use crate::change;
+use crate::document::change;
 
 #[tokio::test]
 async fn of_very_many_changes_at_one_time_some_are_refused_and_told_to_come_again() {

@@ -164,7 +164,7 @@ async fn what_all_are_told_alike_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_learns_says_so_of_its_holders() {
-    let settings = core::Settings {
+    let settings = ledger::Settings {
         predecessor: Predecessor::Until(clock::now().after_seconds(21.0)),
         ..SETTINGS
     };
@@ -190,7 +190,7 @@ async fn a_lease_that_is_not_safe_on_the_disk_is_shown_as_such() {
 
 #[tokio::test(start_paused = true)]
 async fn who_finds_no_room_is_in_no_list_but_the_status_tells() {
-    let settings = core::Settings {
+    let settings = ledger::Settings {
         max_leases: 1,
         ..SETTINGS
     };

@@ -10,7 +10,7 @@ use tokio::time::advance;
 use super::{access::routes, *};
 use crate::{
     auth::testing::{Home, Issuer, claims},
-    limits::{Asks, Peer},
+    quota::{Asks, Peer},
     settings::CallerLimit,
 };
 

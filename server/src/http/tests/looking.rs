@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio::time::advance;
 
 use super::*;
-use crate::limits::Looks;
+use crate::quota::Looks;
 
 const LEASE_OF_DB: &str = r#"{"client_id": "a", "resources": [{"resource_id": "db", "wants": 1}]}"#;
 

@@ -36,12 +36,12 @@ use tempfile::TempDir;
 use tower::ServiceExt;
 
 use crate::{
-    app::{About, App},
     auth::Auth,
-    clock,
-    core::{self, Core, Predecessor, Unmatched},
-    reload::InForce,
-    restart::Horizon,
+    document::reload::InForce,
+    durability::Horizon,
+    http::state::{About, App},
+    ledger::{self, Core, Predecessor, Unmatched},
+    util::clock,
 };
 
 /// A fresh server with the built-in document.
@@ -49,7 +49,7 @@ fn app() -> Arc<App> {
     app_with(Document::built_in())
 }
 
-const SETTINGS: core::Settings = core::Settings {
+const SETTINGS: ledger::Settings = ledger::Settings {
     max_leases: 1_000_000,
     unmatched: Unmatched::Grant,
     predecessor: Predecessor::None,
@@ -62,7 +62,7 @@ fn app_with(document: Document) -> Arc<App> {
 }
 
 /// A fresh server that has written down that leases last until `bound`, and writes no more.
-fn app_of(document: Document, settings: core::Settings, bound: Moment) -> Arc<App> {
+fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> Arc<App> {
     let document = Arc::new(document);
     let core = Core::new(Arc::clone(&document), settings, clock::now());
     let about = About {

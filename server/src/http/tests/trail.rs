@@ -6,7 +6,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use super::*;
 use crate::{
     auth::testing::{Home, SECRET},
-    trail::Trails,
+    observe::context::Trails,
 };
 
 const ID: &str = "x-request-id";

@@ -4,7 +4,7 @@ use std::{error::Error, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::{Capacity, CapacityRequest, Moment};
-use doorman_server::core::{Core, Predecessor, Settings, Unmatched};
+use doorman_server::ledger::{Core, Predecessor, Settings, Unmatched};
 
 use super::{
     Sharing,

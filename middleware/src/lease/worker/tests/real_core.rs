@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use doorman_config::Document;
 use doorman_openapi::{CapacityResponse, Epoch, NodeId};
-use doorman_server::core::{Core, Predecessor, Settings, Unmatched};
+use doorman_server::ledger::{Core, Predecessor, Settings, Unmatched};
 
 use super::plane::{Plane, Reply};
 use crate::clock;

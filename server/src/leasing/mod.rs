@@ -1,0 +1,3 @@
+//! Access to the ledger: its lock, and the tasks that work on it.
+
+pub(crate) mod sweeper;

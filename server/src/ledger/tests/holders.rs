@@ -1,0 +1,208 @@
+//! Pages of holders.
+
+use std::collections::BTreeSet;
+
+use doorman_config::Globs;
+use proptest::prelude::*;
+
+use super::*;
+use crate::ledger::{Holding, Place, Unlisted};
+
+impl World {
+    fn page(&self, from: Option<Place>, limit: usize) -> (Vec<String>, Option<Place>) {
+        let page = self
+            .core
+            .holders(&db(), &Look::all(limit), from, self.now)
+            .unwrap();
+        (names(page.holdings), page.next)
+    }
+}
+
+fn names(holdings: Vec<Holding>) -> Vec<String> {
+    holdings.into_iter().map(|it| it.id).collect()
+}
+
+#[test]
+fn a_page_of_holders_is_found_in_few_places_however_many_have_gone() {
+    const HOLDERS: usize = 20_000;
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    let names = || (0..HOLDERS).map(|client| format!("c{client}"));
+    for client in names() {
+        world.ask(&client, 1.0, None);
+    }
+    // Some leave an entry behind for a while, others nothing.
+    for (at, client) in names().enumerate().skip(1).take(HOLDERS - 2) {
+        world.release(&client, (at % 2 == 0).then_some(1));
+    }
+    let (mut pages, mut from, mut found) = (0, None, Vec::new());
+    loop {
+        let (page, next) = world.page(from, 1000);
+        let slot = |place: Option<Place>, none| place.map_or(none, |it| it.slot as usize);
+        let places = slot(next, HOLDERS) - slot(from, 0);
+        assert!((1..2000).contains(&places), "{places}");
+        found.extend(page);
+        (pages, from) = (pages + 1, next);
+        if from.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, ["c0".to_owned(), format!("c{}", HOLDERS - 1)]);
+    assert!(pages < 30, "{pages}");
+}
+
+proptest! {
+    /// Each step of a reader is one page; between two of them holders come, go, come back, or let their leases end.
+    #[test]
+    fn whoever_stays_is_met_once_whoever_comes_and_goes(
+        stay in prop::collection::btree_set(0u32..40, 1..20),
+        before in prop::collection::vec(0u32..40, 0..60),
+        between in prop::collection::vec((0u32..40, any::<bool>(), any::<bool>()), 0..200),
+        limit in 1usize..7,
+    ) {
+        let mut world = World::new(document("FAIR_SHARE", 100.0));
+        let name = |number: u32| format!("c{number}");
+        for number in before.iter().chain(&stay) {
+            world.ask(&name(*number), 1.0, None);
+        }
+        let (mut met, mut from) = (Vec::new(), None);
+        let mut changes = between.into_iter();
+        loop {
+            let (page, next) = world.page(from, limit);
+            prop_assert!(page.len() <= limit);
+            met.extend(page);
+            from = next;
+            if from.is_none() {
+                break;
+            }
+            for (number, comes, with_seq) in changes.by_ref().take(5) {
+                if comes {
+                    world.ask(&name(number), 1.0, None);
+                } else if !stay.contains(&number) {
+                    world.release(&name(number), with_seq.then_some(1));
+                }
+            }
+            for number in &stay {
+                world.ask(&name(*number), 1.0, Some(1.0));
+            }
+            world.wait(7.0);
+        }
+        for number in stay {
+            prop_assert_eq!(met.iter().filter(|it| **it == name(number)).count(), 1, "{}", number);
+        }
+    }
+}
+
+#[test]
+fn a_place_in_a_resource_that_was_forgotten_is_none_in_the_next_of_its_name() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    for client in ["a", "b", "c"] {
+        world.ask(client, 1.0, None);
+    }
+    let (_, next) = world.page(None, 2);
+    let again = |world: &World| {
+        world
+            .core
+            .holders(&db(), &Look::all(2), next, world.now)
+            .map(|page| names(page.holdings))
+    };
+    assert_eq!(again(&world), Ok(vec!["c".to_owned()]));
+    world.core.reconfigure(document("PROPORTIONAL_SHARE", 50.0));
+    assert_eq!(again(&world), Ok(vec!["c".to_owned()]));
+    for client in ["a", "b", "c"] {
+        world.release(client, None);
+    }
+    assert_eq!(again(&world), Err(Unlisted::NotLive));
+    for client in ["c", "b", "a"] {
+        world.ask(client, 1.0, None);
+    }
+    assert_eq!(again(&world), Err(Unlisted::Forgotten));
+}
+
+#[test]
+fn one_holder_is_found_by_its_name_and_others_are_left_out() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    for client in ["a-1", "b-1", "a-2"] {
+        world.ask(client, 1.0, None);
+    }
+    let named = |name: &str| {
+        let name = ClientId::new(name).unwrap();
+        names(
+            world
+                .core
+                .holders_named(&db(), &name, world.now)
+                .unwrap()
+                .holdings,
+        )
+    };
+    assert_eq!(named("b-1"), ["b-1"]);
+    assert_eq!(named("b-2"), Vec::<String>::new());
+    let of_a = Globs::new(["a-*"]).unwrap();
+    let look = Look {
+        limit: 10,
+        within: Some(&of_a),
+    };
+    let page = world.core.holders(&db(), &look, None, world.now).unwrap();
+    assert_eq!(names(page.holdings), ["a-1", "a-2"]);
+}
+
+#[test]
+fn resources_that_may_not_be_seen_take_no_place_of_a_page() {
+    let mut world = World::new(parse("resources: []"));
+    for number in 0..3000 {
+        let mut asks = request("a", None, 1.0, None);
+        let name = format!("{}/{number:04}", if number % 1000 == 7 { "a" } else { "b" });
+        asks.resources[0].resource_id = ResourceId::new(name).unwrap();
+        world.send(&asks);
+    }
+    // Those that begin with what stands for others may match anything.
+    let own = ["[a]/*".to_owned(), "[b]/2999".to_owned()];
+    // However many globs each name is compared with, a part takes about as long.
+    let many = (0..62).map(|number| format!("c/{number}"));
+    // Where it is known how all begin that are sought, no others are passed.
+    let known = ["a/*".to_owned(), "b/2999".to_owned()];
+    for (globs, expected) in [
+        (Vec::from(own.clone()), 6..10),
+        (own.into_iter().chain(many).collect(), 180..200),
+        (known.into(), 2..4),
+    ] {
+        let globs = Globs::new(globs).unwrap();
+        let look = Look {
+            limit: 2,
+            within: Some(&globs),
+        };
+        let (mut found, mut after, mut parts) = (BTreeSet::new(), None, 0);
+        loop {
+            let part = world.core.resources("", &look, after.as_ref(), world.now);
+            assert!(part.resources.len() <= 2);
+            found.extend(
+                part.resources
+                    .into_iter()
+                    .map(|it| it.resource_id.to_string()),
+            );
+            (after, parts) = (part.next, parts + 1);
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found.len(), 4);
+        assert!(expected.contains(&parts), "{parts}");
+    }
+}
+
+#[test]
+fn what_a_holder_says_of_itself_is_shown() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    let mut asks = request("a", None, 10.0, None);
+    asks.resources[0].used = Some(Capacity::new(7.0).unwrap());
+    world.send(&asks);
+    let mut asks = request("a", None, 10.0, Some(10.0));
+    asks.resources[0].outstanding = Capacity::new(3.0).unwrap();
+    world.send(&asks);
+    let holders = world.holders();
+    let [holder] = &holders[..] else {
+        panic!("{holders:?}")
+    };
+    assert_eq!(holder.used.map(Capacity::get), Some(7.0));
+    assert_eq!(holder.outstanding.get(), 3.0);
+    assert_eq!((holder.expires_in.get(), holder.expiry_time), (21.0, 1021));
+}

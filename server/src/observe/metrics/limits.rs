@@ -1,0 +1,33 @@
+//! Requests that were refused because their callers, or all together, asked for too much.
+
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+use crate::{
+    http::state::App,
+    quota::{Kind, Whose},
+};
+
+type Labels = [(&'static str, &'static str); 2];
+
+pub(super) fn register(registry: &mut Registry, app: &App) {
+    let refused = Family::<Labels, Counter>::default();
+    for kind in Kind::ALL {
+        for whose in Whose::ALL {
+            let count = app.limits().refused(kind, whose);
+            // Only lease calls are refused for what all callers ask for together.
+            if whose == Whose::Callers || matches!(kind, Kind::New | Kind::Renewal) {
+                let labels = [("kind", kind.name()), ("limit", whose.name())];
+                refused.get_or_create(&labels).inc_by(count);
+            }
+        }
+    }
+    registry.register(
+        "requests_limited",
+        "Requests that were refused with 429, by what they asked for (new leases, renewals, unread: of either, operator, unverified: \
+         without a token that is known to count), and by whose limit: that of their caller, or of the server, which has too much to do",
+        refused,
+    );
+}

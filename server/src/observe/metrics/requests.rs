@@ -1,0 +1,257 @@
+//! Requests as they come and go: how many, how they failed, how long they took; and what the log has of each.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use axum::{
+    extract::MatchedPath,
+    http::{Method, Request, Response, Uri},
+};
+use doorman_openapi::{Moment, paths};
+use pin_project_lite::pin_project;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use tower::{Layer, Service};
+
+use crate::{
+    observe::context::{AccessLog, Answered},
+    quota::Peer,
+    util::clock,
+};
+
+/// Seconds. Most answers take a fraction of a millisecond; some wait for a disk.
+const BUCKETS: [f64; 15] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    10.0,
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    method: &'static str,
+    route: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failure {
+    method: &'static str,
+    route: &'static str,
+    status: u16,
+}
+
+/// What is known of a request until it is answered.
+#[derive(Debug)]
+struct Asked {
+    call: Call,
+    /// Where the route does not say it all.
+    uri: Option<Uri>,
+    peer: Option<Peer>,
+    began: Moment,
+}
+
+/// What is known of all requests so far; clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Requests(Arc<Families>);
+
+#[derive(Debug)]
+struct Families {
+    answered: Family<Call, Counter>,
+    failed: Family<Failure, Counter>,
+    durations: Family<Call, Histogram>,
+    log: AccessLog,
+}
+
+impl Default for Families {
+    fn default() -> Self {
+        Self {
+            answered: Family::default(),
+            failed: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            log: AccessLog::default(),
+        }
+    }
+}
+
+impl Requests {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "http_requests",
+            "Requests that were answered",
+            self.0.answered.clone(),
+        );
+        registry.register(
+            "http_errors",
+            "Requests that were answered with a status of 400 or more",
+            self.0.failed.clone(),
+        );
+        registry.register_with_unit(
+            "http_request_duration",
+            "How long requests took, from their head to the head of their answer",
+            Unit::Seconds,
+            self.0.durations.clone(),
+        );
+    }
+
+    fn answered(&self, asked: &Asked, status: u16) {
+        let Asked {
+            call,
+            uri,
+            peer,
+            began,
+        } = asked;
+        let Call { method, route } = *call;
+        let now = clock::now();
+        let seconds = now.seconds_since(*began);
+        self.0.answered.get_or_create(call).inc();
+        self.0.durations.get_or_create(call).observe(seconds);
+        let line = Answered {
+            method,
+            route,
+            uri: uri.as_ref(),
+            peer: *peer,
+            status,
+            seconds,
+        };
+        self.0.log.tell(line, now);
+        if status >= 400 {
+            let failure = Failure {
+                method,
+                route,
+                status,
+            };
+            self.0.failed.get_or_create(&failure).inc();
+        }
+    }
+}
+
+impl<S> Layer<S> for Requests {
+    type Service = Recorded<S>;
+
+    fn layer(&self, inner: S) -> Recorded<S> {
+        Recorded {
+            inner,
+            requests: self.clone(),
+        }
+    }
+}
+
+/// A service whose requests are recorded.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorded<S> {
+    inner: S,
+    requests: Requests,
+}
+
+impl<S, B, R> Service<Request<B>> for Recorded<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let matched = request.extensions().get::<MatchedPath>();
+        let call = Call {
+            method: method(request.method()),
+            route: matched.map_or(OTHER, |matched| route(matched.as_str())),
+        };
+        // Most requests are for a route without a variable.
+        let says_it_all = call.route != OTHER && !call.route.contains('{');
+        let asked = Asked {
+            call,
+            uri: (!says_it_all).then(|| request.uri().clone()),
+            peer: request.extensions().get().copied(),
+            began: clock::now(),
+        };
+        ResponseFuture {
+            asked,
+            requests: self.requests.clone(),
+            inner: self.inner.call(request),
+        }
+    }
+}
+
+pin_project! {
+    /// The answer to a request that is recorded when it comes.
+    #[derive(Debug)]
+    pub(crate) struct ResponseFuture<F> {
+        asked: Asked,
+        requests: Requests,
+        #[pin]
+        inner: F,
+    }
+}
+
+impl<F, R, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let response = ready!(this.inner.poll(cx));
+        if let Ok(response) = &response {
+            let status = response.status().as_u16();
+            this.requests.answered(this.asked, status);
+        }
+        Poll::Ready(response)
+    }
+}
+
+const OTHER: &str = "other";
+
+/// The routes that are told apart; whatever else is asked for is one more.
+const ROUTES: [&str; 19] = [
+    paths::CAPACITY,
+    paths::CAPACITY_RELEASE,
+    paths::SERVER_CAPACITY,
+    paths::SERVER_CAPACITY_RELEASE,
+    paths::DISCOVERY,
+    paths::RESOURCES,
+    paths::RESOURCE,
+    paths::RESOURCE_LEASES,
+    paths::TEMPLATES,
+    paths::TEMPLATE,
+    paths::RULES,
+    paths::RULE,
+    paths::HISTORY,
+    paths::STATUS,
+    paths::LIVEZ,
+    paths::READYZ,
+    paths::METRICS,
+    paths::OPENAPI,
+    paths::DOCS,
+];
+
+fn route(matched: &str) -> &'static str {
+    ROUTES
+        .into_iter()
+        .find(|route| *route == matched)
+        .unwrap_or(OTHER)
+}
+
+/// A method, of which a client may invent any.
+fn method(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        Method::PATCH => "PATCH",
+        _ => "_OTHER",
+    }
+}
