@@ -13,7 +13,7 @@ use axum::http::Uri;
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
 
-use crate::{auth::AuthSettings, ledger::Unmatched, net::tls::TlsSettings};
+use crate::{auth::AuthSettings, ledger::UnmatchedPolicy, net::tls::TlsSettings};
 
 /// What a server is started with. The default is what `doorman` without arguments does, but that it keeps to the built-in document.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub struct Settings {
     /// Fewer, where the process may not have so many open files.
     pub max_connections: NonZeroUsize,
     /// What a resource without a template gets.
-    pub unmatched: Unmatched,
+    pub unmatched: UnmatchedPolicy,
     /// Whose tokens count; absent: nobody is asked who they are.
     pub auth: Option<AuthSettings>,
     /// By which certificate to speak TLS on `listen`, and nothing but TLS; absent: plain HTTP. On `metrics_listen` it is plain HTTP
@@ -121,7 +121,7 @@ impl Default for Settings {
             node: None,
             max_leases: 1_000_000,
             max_connections: Self::MAX_CONNECTIONS,
-            unmatched: Unmatched::Grant,
+            unmatched: UnmatchedPolicy::Grant,
             auth: None,
             tls: None,
             exposure: Exposure::Loopback,

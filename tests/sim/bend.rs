@@ -1,15 +1,15 @@
 //! Answers bent to what they would be without a rule.
 
 use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
-use doorman_server::ledger::{Core, Granted, Holding, Look};
+use doorman_server::ledger::{Grant, HolderStatus, Ledger, PageQuery};
 
 use super::{Rule, terms::Terms};
 
 /// Bends an answer to what it would be without the rule.
 pub(super) fn bend(
     without: Option<Rule>,
-    granted: &mut Granted,
-    core: &Core,
+    granted: &mut Grant,
+    core: &Ledger,
     holder: &str,
     terms: &Terms,
     now: Moment,
@@ -22,10 +22,10 @@ pub(super) fn bend(
         }
         Some(Rule::Granting | Rule::Cuts) => {
             let id = &granted.resource_id;
-            let Ok(page) = core.holders(id, &Look::all(100), None, now) else {
+            let Ok(page) = core.holders(id, &PageQuery::unfiltered(100), None, now) else {
                 return;
             };
-            let holders = page.holdings;
+            let holders = page.holders;
             let Some(own) = holders.iter().position(|it| it.id == holder) else {
                 return;
             };
@@ -36,7 +36,7 @@ pub(super) fn bend(
                     .get()
                     .min((terms.capacity - others).max(0.0))
             } else {
-                let demand = |it: &Holding| {
+                let demand = |it: &HolderStatus| {
                     let clients = it.bands.iter().map(|band| band.num_clients.get() as f64);
                     (clients.sum::<f64>().max(1.0), it.wants)
                 };

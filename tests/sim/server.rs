@@ -8,7 +8,7 @@ use doorman_openapi::{
     ReleaseRequest, ServerCapacityRequest,
 };
 use doorman_server::ledger::{
-    Core, Granted, LearningRecord, Predecessor, ResourceRecord, Settings, Unmatched,
+    Grant, LearningRecord, Ledger, Predecessor, ResourceRecord, Settings, UnmatchedPolicy,
 };
 use tower_doorman::lease::Failure;
 
@@ -29,7 +29,7 @@ const AHEAD: f64 = 5.0;
 /// The time in which a server is master.
 #[derive(Debug)]
 struct Reign {
-    core: Core,
+    core: Ledger,
     epoch: u64,
     /// It refuses from then on, by its own clock.
     fence: Moment,
@@ -111,8 +111,8 @@ impl Server {
             .take()
             .filter(|_| world >= self.disk_full)
             .map(|reign| Books {
-                resources: reign.core.hand_over(stopped).collect(),
-                learning: reign.core.hand_over_learning(stopped),
+                resources: reign.core.snapshot(stopped).collect(),
+                learning: reign.core.learning_snapshot(stopped),
                 stopped,
             });
         self.die();
@@ -148,10 +148,10 @@ impl Server {
         }) = books
         {
             if let Some(learning) = learning {
-                core.take_over_learning(learning, stopped);
+                core.restore_learning(learning, stopped);
             }
             for record in &resources {
-                core.take_over(record, stopped).expect("the names are good");
+                core.restore(record, stopped).expect("the names are good");
             }
         }
         self.reign = Some(Reign {
@@ -200,14 +200,19 @@ impl Server {
         });
     }
 
-    fn new_core(&self, document: Arc<Document>, learn_until: Option<Moment>, now: Moment) -> Core {
+    fn new_core(
+        &self,
+        document: Arc<Document>,
+        learn_until: Option<Moment>,
+        now: Moment,
+    ) -> Ledger {
         let learn_until = learn_until.filter(|_| self.without != Some(Rule::Learning));
         let settings = Settings {
             max_leases: 1_000,
-            unmatched: Unmatched::Refuse,
+            unmatched: UnmatchedPolicy::Refuse,
             predecessor: learn_until.map_or(Predecessor::None, Predecessor::Until),
         };
-        Core::new(document, settings, now)
+        Ledger::new(document, settings, now)
     }
 
     pub(super) fn reconfigure(&mut self, document: &Arc<Document>) {
@@ -288,7 +293,7 @@ impl Server {
         holder: &str,
         terms: &[Terms],
         world: Moment,
-        decide: impl FnOnce(&mut Core, Moment) -> Vec<Granted>,
+        decide: impl FnOnce(&mut Ledger, Moment) -> Vec<Grant>,
     ) -> Outcome {
         let now = self.clock.at(world);
         let fenced = self.is_fenced(world);
@@ -304,7 +309,7 @@ impl Server {
                 if world >= self.disk_full && *bound < granted.booked_until {
                     *bound = granted.booked_until.after_seconds(AHEAD);
                 }
-                *granted = granted.clone().within(*bound, now);
+                *granted = granted.clone().capped_at(*bound, now);
             }
         }
         for granted in &mut granted {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use doorman_config::Bounds;
 use doorman_openapi::{Scope, Scopes};
 
-use crate::{ledger::Tenant, quota::Payer};
+use crate::{ledger::TenantId, quota::Payer};
 
 /// Whom a token speaks of, and what it lets its bearer do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct Caller(Option<Arc<Known>>);
 struct Known {
     identity: Identity,
     payer: Payer,
-    tenant: Option<Tenant>,
+    tenant: Option<TenantId>,
 }
 
 impl Caller {
@@ -79,7 +79,7 @@ impl Caller {
     }
 
     /// For whom it leases, where it is bound: all that are bound alike are one.
-    pub(crate) fn tenant(&self) -> Option<Tenant> {
+    pub(crate) fn tenant(&self) -> Option<TenantId> {
         self.0.as_ref().and_then(|known| known.tenant)
     }
 

@@ -17,7 +17,8 @@ use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, FileSource, LastGood, Source};
 use doorman_openapi::{NodeId, ServerId};
 use doorman_server::{
-    BaseUrl, CallerLimit, EmptyDirectory, Server, Settings, ledger::Unmatched, observe::log::Form,
+    BaseUrl, CallerLimit, EmptyDirectory, Server, Settings, ledger::UnmatchedPolicy,
+    observe::log::Form,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
@@ -231,8 +232,8 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         max_leases: max_leases.get(),
         max_connections,
         unmatched: match unmatched {
-            UnmatchedArgument::Grant => Unmatched::Grant,
-            UnmatchedArgument::Refuse => Unmatched::Refuse,
+            UnmatchedArgument::Grant => UnmatchedPolicy::Grant,
+            UnmatchedArgument::Refuse => UnmatchedPolicy::Refuse,
         },
         auth,
         tls,

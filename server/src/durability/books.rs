@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{boot::Boot, checksum::Checksum};
 use crate::{
     durability::identity::file,
-    ledger::{Core, LearningRecord, ResourceRecord},
+    ledger::{LearningRecord, Ledger, ResourceRecord},
 };
 
 const FILE: &str = "books.json";
@@ -54,7 +54,7 @@ pub(super) fn path(directory: &Path) -> PathBuf {
 /// Leaves the books to the next start; when this returns, they are safe on the disk. Blocks on it.
 pub(super) fn write(
     directory: &Path,
-    core: &Core,
+    core: &Ledger,
     epoch: Epoch,
     boot: Boot,
     now: Moment,
@@ -66,7 +66,7 @@ pub(super) fn write(
         epoch,
         boot: format!("{:032x}", boot.0),
         stopped: now.as_nanos(),
-        learning: core.hand_over_learning(now),
+        learning: core.learning_snapshot(now),
     };
     let written = write_lines(&new, &header, core, now).and_then(|()| fs::rename(&new, &path));
     if written.is_err() {
@@ -77,7 +77,7 @@ pub(super) fn write(
     file::sync(directory)
 }
 
-fn write_lines(path: &Path, header: &Header, core: &Core, now: Moment) -> io::Result<()> {
+fn write_lines(path: &Path, header: &Header, core: &Ledger, now: Moment) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     let mut checksum = Checksum::new();
     let mut line = |text: Vec<u8>| {
@@ -87,7 +87,7 @@ fn write_lines(path: &Path, header: &Header, core: &Core, now: Moment) -> io::Re
         out.write_all(b"\n")
     };
     line(serde_json::to_vec(header)?)?;
-    for record in core.hand_over(now) {
+    for record in core.snapshot(now) {
         line(serde_json::to_vec(&record)?)?;
     }
     let footer = Footer {
@@ -107,7 +107,7 @@ fn write_lines(path: &Path, header: &Header, core: &Core, now: Moment) -> io::Re
 /// [`Unusable`]; the core may have taken over a part by then.
 pub(super) fn read(
     directory: &Path,
-    core: &mut Core,
+    core: &mut Ledger,
     last: Option<Epoch>,
     boot: Boot,
     now: Moment,
@@ -139,7 +139,7 @@ pub(super) fn read(
         now
     };
     if let Some(learning) = header.learning {
-        core.take_over_learning(learning, stopped);
+        core.restore_learning(learning, stopped);
     }
     let left = header.learning.map_or(0, |learning| learning.left);
     let mut ends = Moment::from_nanos(stopped.as_nanos().saturating_add(left));
@@ -150,7 +150,7 @@ pub(super) fn read(
             break;
         }
         let record: ResourceRecord = parse(&line?)?;
-        core.take_over(&record, stopped)
+        core.restore(&record, stopped)
             .map_err(|rule| Unusable::Damaged(format!("a holder's identifier {rule}")))?;
         for holder in &record.holders {
             let end = stopped.as_nanos().saturating_add(holder.left());

@@ -8,7 +8,7 @@ use tokio::{
     time::{Duration, timeout},
 };
 
-use crate::ledger::Granted;
+use crate::ledger::Grant;
 
 /// How far ahead of what is needed the bound is written.
 const AHEAD: Duration = Duration::from_secs(3);
@@ -57,7 +57,7 @@ impl Horizon {
     ///
     /// # Cancel safety
     /// When it is dropped, nobody is told.
-    pub(crate) async fn secure(&self, granted: Vec<Granted>, handled: Moment) -> Vec<Granted> {
+    pub(crate) async fn secure(&self, granted: Vec<Grant>, handled: Moment) -> Vec<Grant> {
         let ends = granted
             .iter()
             .filter(|granted| granted.capacity > Capacity::ZERO)
@@ -79,7 +79,7 @@ impl Horizon {
         let safe = self.safe();
         granted
             .into_iter()
-            .map(|granted| granted.within(safe, handled))
+            .map(|granted| granted.capped_at(safe, handled))
             .collect()
     }
 

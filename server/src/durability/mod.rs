@@ -31,7 +31,7 @@ use self::{
 };
 use crate::{
     durability::identity::{Identity, IdentityError},
-    ledger::{self, Core, Predecessor, Unmatched},
+    ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
     settings::EmptyDirectory,
     util::clock,
 };
@@ -45,7 +45,7 @@ pub(crate) struct Start {
     pub(crate) node: Option<NodeId>,
     pub(crate) document: Arc<Document>,
     pub(crate) max_leases: usize,
-    pub(crate) unmatched: Unmatched,
+    pub(crate) unmatched: UnmatchedPolicy,
     /// Only processes of this machine can have been served.
     pub(crate) is_loopback: bool,
     pub(crate) empty_directory: EmptyDirectory,
@@ -55,7 +55,7 @@ pub(crate) struct Start {
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) identity: Identity,
-    pub(crate) core: Core,
+    pub(crate) core: Ledger,
     pub(crate) horizon: Arc<Horizon>,
     /// The data directory was empty, and that was taken for the first start and not for a loss: nothing else says so.
     pub(crate) taken_for_the_first: bool,
@@ -155,21 +155,21 @@ impl Start {
         })
     }
 
-    fn core(&self, predecessor: Predecessor, now: Moment) -> Core {
+    fn core(&self, predecessor: Predecessor, now: Moment) -> Ledger {
         let settings = ledger::Settings {
             max_leases: self.max_leases,
             unmatched: self.unmatched,
             predecessor,
         };
-        Core::new(Arc::clone(&self.document), settings, now)
+        Ledger::new(Arc::clone(&self.document), settings, now)
     }
 
     /// The books of the server of epoch `last`, if it left them, and when the last lease in them ends.
-    fn take_over(&self, last: Option<Epoch>, boot: Boot, now: Moment) -> Option<(Core, Moment)> {
+    fn take_over(&self, last: Option<Epoch>, boot: Boot, now: Moment) -> Option<(Ledger, Moment)> {
         let mut core = self.core(Predecessor::None, now);
         match books::read(&self.directory, &mut core, last, boot, now) {
             Ok(Some(ends)) => {
-                let leases = core.counts().leases;
+                let leases = core.stats().leases;
                 tracing::info!(leases, "the books of the last server are taken over");
                 Some((core, ends))
             }
@@ -185,8 +185,8 @@ impl Start {
 
 impl Held {
     /// Leaves the books to the next start. Blocks on the disk. Nothing may be granted any more.
-    pub(crate) fn leave(&self, core: &Core, now: Moment) {
-        let leases = core.counts().leases;
+    pub(crate) fn leave(&self, core: &Ledger, now: Moment) {
+        let leases = core.stats().leases;
         match books::write(&self.directory, core, self.epoch, self.boot, now) {
             Ok(()) => tracing::info!(leases, "the books are left to the next start"),
             Err(error) => tracing::warn!(

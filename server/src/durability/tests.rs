@@ -6,7 +6,7 @@ use doorman_openapi::{CapacityRequest, Reason, ResourceId};
 use tempfile::TempDir;
 
 use super::{slot::newest, *};
-use crate::ledger::Granted;
+use crate::ledger::Grant;
 
 const DOCUMENT: &str = "
 resources:
@@ -21,14 +21,14 @@ fn start(home: &Path) -> Started {
         node: None,
         document: Arc::new(Document::parse(DOCUMENT).unwrap()),
         max_leases: 10,
-        unmatched: Unmatched::Grant,
+        unmatched: UnmatchedPolicy::Grant,
         is_loopback: true,
         empty_directory: EmptyDirectory::MayBeLost,
     };
     start.take().unwrap()
 }
 
-fn ask(started: &mut Started, resource: &str, now: Moment) -> Vec<Granted> {
+fn ask(started: &mut Started, resource: &str, now: Moment) -> Vec<Grant> {
     let request = format!(
         r#"{{"client_id":"c","resources":[{{"resource_id":"{resource}","wants":5,"has":{{"capacity":5}}}}]}}"#
     );
@@ -136,7 +136,7 @@ async fn a_server_that_stops_while_it_learns_leaves_the_rest_of_it_to_the_next()
     second.held.leave(&second.core, clock::now());
     drop(second);
     let third = start(home.path());
-    assert_eq!(third.core.counts().leases, 1);
+    assert_eq!(third.core.stats().leases, 1);
     let learns = |at| third.core.resource(&db(), at).unwrap().in_learning_mode;
     assert!(learns(clock::now()) && !learns(ends));
     assert_eq!(bound(home.path()).ends, ends);

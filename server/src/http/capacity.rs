@@ -20,7 +20,7 @@ use super::{
     reply::{Fresh, Written},
     toll::Paying,
 };
-use crate::{auth::Caller, http::state::App, ledger::Core, util::clock};
+use crate::{auth::Caller, http::state::App, ledger::Ledger, util::clock};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -91,7 +91,7 @@ async fn lease_capacity(
     Checked(request): Checked<CapacityRequest>,
 ) -> Result<Written, Refusal> {
     permit::check(&request, caller.bounds())?;
-    let renews = |core: &Core, from, now| core.renews_client(&request, from, now);
+    let renews = |core: &Ledger, from, now| core.check_client_renewal(&request, from, now);
     let _counted = paying.leases(&app, request.resources.len(), renews).await?;
     let granted = app
         .grant(request.resources.len(), |core, from, now| {

@@ -8,7 +8,7 @@ use super::{
     refusal::Refusal,
     seal::{List, Seal},
 };
-use crate::ledger::Place;
+use crate::ledger::HolderCursor;
 
 /// What a cursor of each list begins with, so that one list does not take the other's.
 const RESOURCES: u8 = b'r';
@@ -57,9 +57,9 @@ pub(crate) fn read_resource(
 }
 
 /// The cursor of the page of a resource's leases that begins at this place.
-pub(crate) fn at_lease(seal: &Seal, id: &ResourceId, place: Place) -> String {
-    let Place { life, slot } = place;
-    let mut bytes = life.to_be_bytes().to_vec();
+pub(crate) fn at_lease(seal: &Seal, id: &ResourceId, place: HolderCursor) -> String {
+    let HolderCursor { incarnation, slot } = place;
+    let mut bytes = incarnation.to_be_bytes().to_vec();
     bytes.extend_from_slice(&slot.to_be_bytes());
     encode(LEASES, &seal.close(List::Leases(id.as_str()), &bytes))
 }
@@ -72,12 +72,12 @@ pub(crate) fn read_lease(
     seal: &Seal,
     cursor: Option<&str>,
     id: &ResourceId,
-) -> Result<Option<Place>, Refusal> {
+) -> Result<Option<HolderCursor>, Refusal> {
     read(cursor, |kind, place| {
         let shown = (kind == LEASES).then(|| seal.open(List::Leases(id.as_str()), place))??;
-        let (life, slot) = shown.split_first_chunk()?;
-        Some(Place {
-            life: u64::from_be_bytes(*life),
+        let (incarnation, slot) = shown.split_first_chunk()?;
+        Some(HolderCursor {
+            incarnation: u64::from_be_bytes(*incarnation),
             slot: u32::from_be_bytes(slot.try_into().ok()?),
         })
     })
@@ -115,7 +115,10 @@ fn read<T>(
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { life: 3, slot: 7 };
+    const PLACE: HolderCursor = HolderCursor {
+        incarnation: 3,
+        slot: 7,
+    };
 
     fn id(text: &str) -> ResourceId {
         ResourceId::new(text).unwrap()

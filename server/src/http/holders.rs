@@ -24,7 +24,7 @@ use super::{
 use crate::{
     auth::Caller,
     http::state::{App, BooksInDoubt},
-    ledger::{Core, HolderPage, Look, Place, Unlisted},
+    ledger::{HolderCursor, HolderPage, Ledger, ListError, PageQuery},
     quota::Looks,
     util::clock,
 };
@@ -108,9 +108,9 @@ async fn list_leases(
     let looking = app.limits().look(Looks::Page).await?;
     for part in 0..PARTS {
         app.make_way(&looking).await;
-        let one_look = Look {
+        let one_look = PageQuery {
             limit: limit.saturating_sub(page.len()).min(PART),
-            within: caller.bounds().clients.as_ref(),
+            allowed: caller.bounds().clients.as_ref(),
         };
         let listed = look(&app, |core, now| core.holders(&id, &one_look, next, now))?;
         match listed {
@@ -120,8 +120,8 @@ async fn list_leases(
             }
             // It has gone, and who was there with it; who has come since was not there from the first page on.
             Err(_) if part > 0 => next = None,
-            Err(Unlisted::NotLive) => return Err(not_live(&id)),
-            Err(Unlisted::Forgotten) => {
+            Err(ListError::NotLive) => return Err(not_live(&id)),
+            Err(ListError::StaleCursor) => {
                 return Err(bad(format!(
                     "nobody held `{id}` since the page that `cursor` in the query is from: begin again without it"
                 )));
@@ -146,25 +146,25 @@ fn one(app: &App, id: &ResourceId, name: &str) -> Result<Written, Refusal> {
     Ok(page.end(None))
 }
 
-type Listed = (Vec<HolderView>, Option<Place>);
+type Listed = (Vec<HolderView>, Option<HolderCursor>);
 
 /// Looks at the books; the sentences are written when they are free again.
 fn look(
     app: &App,
-    look: impl FnOnce(&Core, Moment) -> Result<HolderPage, Unlisted>,
-) -> Result<Result<Listed, Unlisted>, BooksInDoubt> {
+    look: impl FnOnce(&Ledger, Moment) -> Result<HolderPage, ListError>,
+) -> Result<Result<Listed, ListError>, BooksInDoubt> {
     let page = app.books(|core, now| look(core, now))?;
     let unix_now = clock::unix_seconds();
     Ok(page.map(|page| {
         let HolderPage {
             resource,
-            holdings,
+            holders,
             next,
         } = page;
         let bound = app.bound();
-        let views = holdings
+        let views = holders
             .into_iter()
-            .map(|holding| holding.within(bound).into_view(&resource, unix_now));
+            .map(|holding| holding.capped_at(bound).into_view(&resource, unix_now));
         (views.collect(), next)
     }))
 }

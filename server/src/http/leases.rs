@@ -8,7 +8,7 @@ use doorman_config::Template;
 use doorman_openapi::{Algorithm, HolderKind, ResourceId, Seconds};
 
 use super::json::append;
-use crate::{http::state::About, ledger::Granted};
+use crate::{http::state::About, ledger::Grant};
 
 /// How much room an answer has beside what it says of resources.
 const ROOM: usize = 512;
@@ -20,7 +20,7 @@ const ROOM_OF_A_LEASE: usize = 288;
 pub(super) fn write(
     about: &About,
     to: HolderKind,
-    granted: &[Granted],
+    granted: &[Grant],
     unix_now: u64,
 ) -> serde_json::Result<Vec<u8>> {
     let room = granted.len().saturating_mul(ROOM_OF_A_LEASE);
@@ -51,7 +51,7 @@ fn answer<'a>(
     text: &mut Vec<u8>,
     before: &mut Before<'a>,
     to: HolderKind,
-    granted: &'a Granted,
+    granted: &'a Grant,
     unix_now: u64,
 ) -> serde_json::Result<()> {
     text.extend_from_slice(br#"{"resource_id":"#);

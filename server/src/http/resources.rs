@@ -20,7 +20,7 @@ use super::{
     reply::{Fresh, Written},
     shapes::Limit,
 };
-use crate::{auth::Caller, http::state::App, ledger::Look, quota::Looks};
+use crate::{auth::Caller, http::state::App, ledger::PageQuery, quota::Looks};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -90,9 +90,9 @@ async fn list_resources(
     for _ in 0..PARTS {
         app.make_way(&looking).await;
         let left = limit.saturating_sub(page.len());
-        let look = Look {
+        let look = PageQuery {
             limit: left.saturating_add(1).min(PART),
-            within,
+            allowed: within,
         };
         let found = app.books(|core, now| core.resources(&prefix, &look, after.as_ref(), now))?;
         more = found.resources.len() > left;

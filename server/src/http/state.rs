@@ -17,7 +17,7 @@ use crate::{
     document::{change::Changes, reload::InForce},
     durability::{Horizon, Writes},
     http::{Names, Room, Seal},
-    ledger::{Core, Granted, Released},
+    ledger::{Grant, Ledger, ReleaseProgress},
     net::tls::Tls,
     observe::metrics::{Connections, Requests},
     quota::{Limits, Looking, Looks},
@@ -35,7 +35,7 @@ pub(crate) struct BooksInDoubt;
 /// The state of a running server.
 #[derive(Debug)]
 pub(crate) struct App {
-    core: Mutex<Core>,
+    core: Mutex<Ledger>,
     /// How many threads wait for the books.
     waiting: AtomicUsize,
     horizon: Arc<Horizon>,
@@ -68,7 +68,12 @@ pub(crate) struct About {
 }
 
 impl App {
-    pub(crate) fn new(core: Core, horizon: Arc<Horizon>, in_force: InForce, about: About) -> Self {
+    pub(crate) fn new(
+        core: Ledger,
+        horizon: Arc<Horizon>,
+        in_force: InForce,
+        about: About,
+    ) -> Self {
         Self {
             core: Mutex::new(core),
             waiting: AtomicUsize::new(0),
@@ -148,7 +153,7 @@ impl App {
     /// Takes a decision on the books. The time it is told is sampled under the lock, so that for the books it never goes back.
     pub(crate) fn books<T>(
         &self,
-        decide: impl FnOnce(&mut Core, Moment) -> T,
+        decide: impl FnOnce(&mut Ledger, Moment) -> T,
     ) -> Result<T, BooksInDoubt> {
         let mut core = match self.core.try_lock() {
             Ok(core) => core,
@@ -199,8 +204,8 @@ impl App {
     pub(crate) async fn grant(
         &self,
         asked: usize,
-        mut decide: impl FnMut(&mut Core, usize, Moment) -> Vec<Granted>,
-    ) -> Result<Vec<Granted>, BooksInDoubt> {
+        mut decide: impl FnMut(&mut Ledger, usize, Moment) -> Vec<Grant>,
+    ) -> Result<Vec<Grant>, BooksInDoubt> {
         let (mut granted, handled) = self.books(|core, now| (decide(core, 0, now), now))?;
         while granted.len() < asked {
             tokio::task::yield_now().await;
@@ -218,13 +223,13 @@ impl App {
     /// When it is dropped, some of many leases may not be back; they end by themselves.
     pub(crate) async fn release(
         &self,
-        mut give_back: impl FnMut(&mut Core, usize, Moment) -> Released,
+        mut give_back: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
     ) -> Result<usize, BooksInDoubt> {
         let (mut from, mut all) = (0, 0_usize);
         loop {
-            let Released { looked_at, next } =
+            let ReleaseProgress { scanned, next } =
                 self.books(|core, now| give_back(core, from, now))?;
-            all = all.saturating_add(looked_at);
+            all = all.saturating_add(scanned);
             match next {
                 Some(next) => from = next,
                 None => return Ok(all),
@@ -319,7 +324,7 @@ impl App {
 
     pub(crate) fn status(&self) -> Result<Status, BooksInDoubt> {
         let (counts, max_leases, now) =
-            self.books(|core, now| (core.counts(), core.max_leases(), now))?;
+            self.books(|core, now| (core.stats(), core.max_leases(), now))?;
         let about = &self.about;
         let in_force = self.in_force();
         Ok(Status {

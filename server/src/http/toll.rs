@@ -12,7 +12,7 @@ use doorman_openapi::{MAX_BODY_BYTES, Moment, ProblemType, ResourceId, paths};
 use super::refusal::Refusal;
 use crate::{
     http::state::{App, BooksInDoubt},
-    ledger::{Core, Released, Renews},
+    ledger::{Ledger, ReleaseProgress, RenewalCheck},
     quota::{Asks, Counted, Limited, Limits, Operation, Payer, Whose, Work},
     util::clock,
 };
@@ -137,7 +137,7 @@ impl Paying {
         self,
         app: &'a App,
         resources: usize,
-        renews: impl Fn(&Core, usize, Moment) -> Renews,
+        renews: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
     ) -> Result<Counted<'a>, Refusal> {
         let (limits, now) = (app.limits(), self.now());
         let this = self.about(resources);
@@ -171,7 +171,7 @@ impl Paying {
         self,
         app: &App,
         named: Option<&[ResourceId]>,
-        part: impl FnMut(&mut Core, usize, Moment) -> Released,
+        part: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
     ) -> Result<(), Refusal> {
         let (limits, now) = (app.limits(), self.now());
         let number = named.map_or(0, <[_]>::len);
@@ -228,14 +228,14 @@ impl Paying {
 /// Whether the books know a lease of the holder on each resource that it asks for. They are free for others between two parts.
 async fn all_are_held(
     app: &App,
-    renews: impl Fn(&Core, usize, Moment) -> Renews,
+    renews: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
 ) -> Result<bool, BooksInDoubt> {
     let mut from = 0;
     loop {
         match app.books(|core, now| renews(core, from, now))? {
-            Renews::All => return Ok(true),
-            Renews::NotAll => return Ok(false),
-            Renews::SoFar(next) => from = next,
+            RenewalCheck::AllHeld => return Ok(true),
+            RenewalCheck::SomeNew => return Ok(false),
+            RenewalCheck::HeldSoFar(next) => from = next,
         }
         tokio::task::yield_now().await;
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{http::state::App, ledger::Core, observe::ledger_events::Log};
+use crate::{http::state::App, ledger::Ledger, observe::ledger_events::Log};
 
 /// How many steps are taken under one lock, so that no request waits long for the books.
 const BUDGET: usize = 256;
@@ -13,10 +13,10 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Sweeps until the books are in doubt, when there is nothing left to do.
 pub(crate) async fn run(app: Arc<App>) {
     let mut log = Log::default();
-    while let Ok((wait, notices, now)) = app.books(|core: &mut Core, now| {
+    while let Ok((wait, notices, now)) = app.books(|core: &mut Ledger, now| {
         let next = core.sweep(now, BUDGET);
         let wait = next.map_or(LONGEST_SLEEP, |next| next.since(now));
-        (wait.min(LONGEST_SLEEP), core.take_notices(), now)
+        (wait.min(LONGEST_SLEEP), core.take_events(), now)
     }) {
         log.tell(notices, now);
         if wait.is_zero() {

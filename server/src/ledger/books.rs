@@ -10,12 +10,12 @@ mod requests;
 mod survey;
 mod views;
 
-pub use holders::{HolderPage, Place, Unlisted};
-pub use look::Look;
-pub use renewals::Renews;
-pub use requests::Released;
+pub use holders::{HolderCursor, HolderPage, ListError};
+pub use look::PageQuery;
+pub use renewals::RenewalCheck;
+pub use requests::ReleaseProgress;
 pub use survey::Survey;
-pub use views::ResourcePart;
+pub use views::ResourcePage;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,7 +24,7 @@ use doorman_openapi::{Capacity, Moment, Reason, ResourceId, Seconds};
 use slab::Slab;
 
 use super::{
-    Counts, Feedback, Granted, Notice, Notices, Predecessor, Settings,
+    Feedback, Grant, LedgerEvent, LedgerEvents, LedgerStats, Predecessor, Settings,
     alarms::Alarms,
     decision::Decision,
     holders::{HolderId, Holders},
@@ -43,7 +43,7 @@ const MAX_NOTICES: usize = 256;
 /// Every call that changes them takes the time at which the request was **handled**, sampled once at its entry; calls must come
 /// with times that do not go back.
 #[derive(Debug)]
-pub struct Core {
+pub struct Ledger {
     document: Arc<Document>,
     settings: Settings,
     started: Moment,
@@ -59,8 +59,8 @@ pub struct Core {
     generation: u64,
     /// When a resource has to be looked at although nobody asks.
     ends: Alarms<u32>,
-    counts: Counts,
-    notices: Notices,
+    counts: LedgerStats,
+    notices: LedgerEvents,
 }
 
 /// A resource with what the books of all resources keep of it.
@@ -68,7 +68,7 @@ pub struct Core {
 struct Live {
     id: ResourceId,
     /// Tells it from one of the same name that was forgotten: the places of its holders mean nothing in this one.
-    life: u64,
+    incarnation: u64,
     resource: Resource,
     /// Of which document its terms are.
     generation: u64,
@@ -84,7 +84,7 @@ struct Live {
     told_of_shares_below_one: bool,
 }
 
-impl Core {
+impl Ledger {
     /// Empty books under this document.
     #[must_use]
     pub fn new(document: Arc<Document>, settings: Settings, now: Moment) -> Self {
@@ -99,8 +99,8 @@ impl Core {
             holders: Holders::default(),
             generation: 0,
             ends: Alarms::default(),
-            counts: Counts::default(),
-            notices: Notices::default(),
+            counts: LedgerStats::default(),
+            notices: LedgerEvents::default(),
         }
     }
 
@@ -126,8 +126,8 @@ impl Core {
 
     /// How much the books hold.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn stats(&self) -> LedgerStats {
+        LedgerStats {
             resources: self.by_id.len(),
             ..self.counts
         }
@@ -140,18 +140,12 @@ impl Core {
     }
 
     /// What an operator should read that has not been taken yet.
-    pub fn take_notices(&mut self) -> Notices {
+    pub fn take_events(&mut self) -> LedgerEvents {
         std::mem::take(&mut self.notices)
     }
 
     /// Decides what a holder that asks gets of one resource.
-    fn refresh(
-        &mut self,
-        holder: HolderKey,
-        id: &ResourceId,
-        ask: &Ask<'_>,
-        now: Moment,
-    ) -> Granted {
+    fn refresh(&mut self, holder: HolderKey, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> Grant {
         let key = self.find_or_add(id, now);
         self.adopt(key, now);
         let Some(live) = self.live.get_mut(key as usize) else {
@@ -165,7 +159,7 @@ impl Core {
 
         if !live.resource.knows(holder) {
             let of_tenant = holders.leases_of_tenant(holder);
-            let share = self.settings.leases_of_a_tenant();
+            let share = self.settings.max_leases_per_tenant();
             if self.counts.leases >= self.settings.max_leases || of_tenant >= Some(share) {
                 let clients = live.resource.clients();
                 self.wake(key);
@@ -183,25 +177,25 @@ impl Core {
         let is_news = |when: bool, told: &mut bool| when && !std::mem::replace(told, true);
         let unmatched = is_news(granted.template.is_none(), &mut live.told_of_no_template);
         let claim = is_news(decision.claimed_too_much, &mut live.told_of_claim);
-        let outlived = is_news(decision.outlived, &mut live.told_of_outlived);
+        let overused = is_news(decision.overused, &mut live.told_of_outlived);
         let small = is_news(
             live.resource.terms().splits_below_one(clients),
             &mut live.told_of_shares_below_one,
         );
         if small {
-            self.notice(Notice::SharesBelowOne(id.clone()));
+            self.notice(LedgerEvent::SharesBelowOne(id.clone()));
         }
         if unmatched {
-            self.notice(Notice::Unmatched(id.clone()));
+            self.notice(LedgerEvent::Unmatched(id.clone()));
         }
-        if outlived {
-            self.notice(Notice::Outlived(id.clone()));
+        if overused {
+            self.notice(LedgerEvent::Overused(id.clone()));
         }
         if claim && let Some(holder) = self.holders.id(holder) {
             let id = id.clone();
             let notice = match holder {
-                HolderId::Client(client) => Notice::ExcessClaimOfClient(id, client.clone()),
-                HolderId::Node(node) => Notice::ExcessClaimOfNode(id, node.clone()),
+                HolderId::Client(client) => LedgerEvent::ExcessClaimOfClient(id, client.clone()),
+                HolderId::Node(node) => LedgerEvent::ExcessClaimOfNode(id, node.clone()),
             };
             self.notice(notice);
         }
@@ -255,7 +249,7 @@ impl Core {
         self.came = self.came.saturating_add(1);
         let live = Live {
             id: id.clone(),
-            life: self.came,
+            incarnation: self.came,
             resource,
             generation: self.generation,
             alarm: Moment::NEVER,
@@ -311,17 +305,17 @@ impl Core {
         }
     }
 
-    fn notice(&mut self, notice: Notice) {
-        let Notices { told, left_out } = &mut self.notices;
-        if told.len() < MAX_NOTICES {
-            told.push(notice);
+    fn notice(&mut self, notice: LedgerEvent) {
+        let LedgerEvents { events, dropped } = &mut self.notices;
+        if events.len() < MAX_NOTICES {
+            events.push(notice);
         } else {
-            *left_out = left_out.saturating_add(1);
+            *dropped = dropped.saturating_add(1);
         }
     }
 
     /// The books have no room for one more beside so many clients of the resource.
-    fn full(&self, id: &ResourceId, clients: f64) -> Granted {
+    fn full(&self, id: &ResourceId, clients: f64) -> Grant {
         let (terms, _) = terms(&self.document, self.settings, self.started, id);
         let decision = Decision {
             capacity: Capacity::ZERO,
@@ -330,7 +324,7 @@ impl Core {
             reason: Reason::Full,
             booked_until: Moment::ORIGIN,
             claimed_too_much: false,
-            outlived: false,
+            overused: false,
             is_over_capacity: false,
         };
         granted(id, &terms, clients + 1.0, decision, Feedback::None)
@@ -360,7 +354,7 @@ fn granted(
     clients: f64,
     decision: Decision,
     feedback: Feedback,
-) -> Granted {
+) -> Grant {
     let Decision {
         capacity,
         lease_length,
@@ -368,10 +362,10 @@ fn granted(
         reason,
         booked_until,
         claimed_too_much: _,
-        outlived: _,
+        overused: _,
         is_over_capacity: _,
     } = decision;
-    Granted {
+    Grant {
         resource_id: id.clone(),
         capacity,
         lease_length,

@@ -19,7 +19,7 @@ pub(super) struct Decision {
     /// The holder claimed more than it can have; what was too much counts as none.
     pub(super) claimed_too_much: bool,
     /// The holder has more in use than the books lease to it, such as operations that outlive a lapsed lease.
-    pub(super) outlived: bool,
+    pub(super) overused: bool,
     /// More is in the holders' hands than there is: the capacity was cut.
     pub(super) is_over_capacity: bool,
 }
@@ -70,7 +70,7 @@ pub(super) fn restate(entry: &Entry, terms: &Terms, now: Moment) -> Decision {
         reason,
         booked_until: lease.map_or(Moment::ORIGIN, |lease| lease.end),
         claimed_too_much: false,
-        outlived: false,
+        overused: false,
         is_over_capacity: false,
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn state_to_new_master(
         reason: Reason::Pending,
         booked_until: hold.map_or(now, |hold| hold.end),
         claimed_too_much: false,
-        outlived: false,
+        overused: false,
         is_over_capacity: false,
     }
 }

@@ -12,7 +12,7 @@ use super::Feedback;
 
 /// What a holder is told of one resource: all of an answer but the time of day.
 #[derive(Debug, Clone)]
-pub struct Granted {
+pub struct Grant {
     /// Of which resource.
     pub resource_id: ResourceId,
     /// How much it may use.
@@ -35,11 +35,11 @@ pub struct Granted {
     pub booked_until: Moment,
 }
 
-impl Granted {
+impl Grant {
     /// The most of it that may be told when a successor will believe that all leases have ended at `bound`: shorter, or nothing
     /// when too little is left. The books keep what was decided, which is the more.
     #[must_use]
-    pub fn within(self, bound: Moment, handled: Moment) -> Self {
+    pub fn capped_at(self, bound: Moment, handled: Moment) -> Self {
         if self.booked_until <= bound || self.capacity == Capacity::ZERO {
             return self;
         }

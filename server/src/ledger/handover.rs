@@ -14,13 +14,13 @@ pub struct ResourceRecord {
     pub holders: Vec<HolderRecord>,
     /// What is kept of a resource that is not divided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub undivided: Option<UndividedRecord>,
+    pub undivided: Option<FeedbackRecord>,
 }
 
 /// What is kept of a resource that is not divided, by algorithm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UndividedRecord {
+pub enum FeedbackRecord {
     /// SHARED_BUCKET.
     Bucket {
         /// What is left in the bucket.

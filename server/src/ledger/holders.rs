@@ -32,13 +32,13 @@ impl HolderId {
 
 /// Whoever leases in a part of the whole, and in no other: named by a number that the books make nothing of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tenant(pub u64);
+pub struct TenantId(pub u64);
 
 #[derive(Debug)]
 struct Holder {
     id: HolderId,
     /// Whose it is, as it last asked.
-    tenant: Option<Tenant>,
+    tenant: Option<TenantId>,
     /// The keys of the resources that have it in their books, in an order in which a long walk can be broken off and taken up again.
     resources: BTreeSet<u32>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Holders {
     by_id: SteadyMap<HolderId, HolderKey, foldhash::quality::RandomState>,
     holders: Slab<Holder>,
     /// How many leases the holders of each tenant have; who has none is not here.
-    tenants: HashMap<Tenant, usize>,
+    tenants: HashMap<TenantId, usize>,
     /// Who asks just now is known, though it may be in no books yet, or no longer.
     asks: Option<HolderKey>,
 }
@@ -65,7 +65,7 @@ impl Holders {
     }
 
     /// The holder of a tenant begins to ask: its key, a new one if need be, is good until [`Self::has_asked`].
-    pub(super) fn asks(&mut self, id: &HolderId, tenant: Option<Tenant>) -> HolderKey {
+    pub(super) fn asks(&mut self, id: &HolderId, tenant: Option<TenantId>) -> HolderKey {
         let key = self.find_or_add(id);
         if let Some(holder) = self.holders.get_mut(key as usize)
             && holder.tenant != tenant
@@ -85,7 +85,7 @@ impl Holders {
         Some(self.tenants.get(&tenant).copied().unwrap_or(0))
     }
 
-    fn count(&mut self, tenant: Option<Tenant>, change: impl FnOnce(usize) -> usize) {
+    fn count(&mut self, tenant: Option<TenantId>, change: impl FnOnce(usize) -> usize) {
         let Some(tenant) = tenant else { return };
         let leases = change(self.tenants.remove(&tenant).unwrap_or(0));
         if leases > 0 {
@@ -190,7 +190,7 @@ mod tests {
     fn the_leases_of_a_tenant_are_those_of_its_holders() {
         let mut holders = Holders::default();
         let client = |name: &str| HolderId::Client(ClientId::new(name).unwrap());
-        let (one, other) = (Some(Tenant(1)), Some(Tenant(2)));
+        let (one, other) = (Some(TenantId(1)), Some(TenantId(2)));
         let a = holders.asks(&client("a"), one);
         holders.joined(a, 7);
         holders.joined(a, 7);

@@ -8,7 +8,7 @@ use super::why;
 
 /// What one holder has of a resource: all of its view but the words and the time of day, which need no books.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Holding {
+pub struct HolderStatus {
     /// Whether it leases for itself.
     pub kind: HolderKind,
     /// Its identifier.
@@ -45,10 +45,10 @@ pub struct Holding {
     pub expires_in: Seconds,
 }
 
-impl Holding {
+impl HolderStatus {
     /// The same where holders are told of no lease that ends after `bound`.
     #[must_use]
-    pub fn within(self, bound: Moment) -> Self {
+    pub fn capped_at(self, bound: Moment) -> Self {
         if self.has > 0.0 && self.lease_end.is_some_and(|end| end > bound) {
             Self {
                 held_back_by: Some(HeldBackBy::Bound),

@@ -1,6 +1,6 @@
 //! The core of the control plane: the books of all resources, and the decisions taken on them. No IO; time is an argument.
 //!
-//! A request walks `Core` (which resource, which holder) → `resource` (order, claim, grant) → `algorithm` (the share) → `booking`
+//! A request walks `Ledger` (which resource, which holder) → `resource` (order, claim, grant) → `algorithm` (the share) → `booking`
 //! (what the holder may be using, until when). The rules it keeps, and why:
 //!
 //! * **Booking.** The books keep for each holder the most it may be using: the lease last granted, and what it said it has until
@@ -35,13 +35,16 @@ mod terms;
 mod undivided;
 mod why;
 
-pub use books::{Core, HolderPage, Look, Place, Released, Renews, ResourcePart, Survey, Unlisted};
-pub use granted::Granted;
-pub use handover::{
-    DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord, UndividedRecord,
+pub use books::{
+    HolderCursor, HolderPage, Ledger, ListError, PageQuery, ReleaseProgress, RenewalCheck,
+    ResourcePage, Survey,
 };
-pub use holders::Tenant;
-pub use holding::Holding;
+pub use granted::Grant;
+pub use handover::{
+    DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord,
+};
+pub use holders::TenantId;
+pub use holding::HolderStatus;
 pub use undivided::Feedback;
 
 use doorman_openapi::{ClientId, Moment, NodeId, ResourceId};
@@ -53,7 +56,7 @@ pub struct Settings {
     /// never refused for want of room.
     pub max_leases: usize,
     /// What a resource without a template gets.
-    pub unmatched: Unmatched,
+    pub unmatched: UnmatchedPolicy,
     /// Whether somebody else may have leased before this server started.
     pub predecessor: Predecessor,
 }
@@ -61,14 +64,14 @@ pub struct Settings {
 impl Settings {
     /// The most leases of one tenant: a quarter of what the books hold, so that none of them fills them up alone.
     #[must_use]
-    pub fn leases_of_a_tenant(&self) -> usize {
+    pub fn max_leases_per_tenant(&self) -> usize {
         (self.max_leases / 4).max(1)
     }
 }
 
 /// What a resource without a template gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Unmatched {
+pub enum UnmatchedPolicy {
     /// What is asked for.
     #[default]
     Grant,
@@ -87,7 +90,7 @@ pub enum Predecessor {
 
 /// How much the books hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct LedgerStats {
     /// Live resources.
     pub resources: usize,
     /// Leases of all resources together, released ones that are kept for their order included.
@@ -97,9 +100,9 @@ pub struct Counts {
     /// Claims of holders that were more than they can have.
     pub excess_claims: u64,
     /// Requests of holders that had more in use than was leased to them, such as operations that outlive a lapsed lease.
-    pub outlived: u64,
+    pub overused: u64,
     /// Grants of resources that are not divided, because their template says NO_ALGORITHM or none matched.
-    pub undivided_grants: u64,
+    pub no_algorithm_grants: u64,
     /// Grants of resources whose template says STATIC.
     pub static_grants: u64,
     /// Grants of resources whose template says SUPPRESSION.
@@ -114,7 +117,7 @@ pub struct Counts {
 
 /// Something that an operator should read, told once a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
+pub enum LedgerEvent {
     /// No template matches the resource.
     Unmatched(ResourceId),
     /// An equal share of the resource comes to less than one request a refresh interval.
@@ -124,16 +127,16 @@ pub enum Notice {
     /// A node does.
     ExcessClaimOfNode(ResourceId, NodeId),
     /// More of the resource is in use than is leased to who uses it, such as operations that outlive a lapsed lease.
-    Outlived(ResourceId),
+    Overused(ResourceId),
 }
 
 /// What an operator should read, as far as there was room for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Notices {
+pub struct LedgerEvents {
     /// In the order in which it was noticed.
-    pub told: Vec<Notice>,
+    pub events: Vec<LedgerEvent>,
     /// How many more there were.
-    pub left_out: u64,
+    pub dropped: u64,
 }
 
 #[cfg(test)]

@@ -198,7 +198,7 @@ impl Resource {
         let room = terms.room_beside(others);
         let mut claimed_too_much = false;
         // While learning the books do not know what it was begun under.
-        let outlived = !learning && ask.outstanding.get() > before * (1.0 + TOLERANCE);
+        let overused = !learning && ask.outstanding.get() > before * (1.0 + TOLERANCE);
         if let Has::Amount(has) = ask.has {
             let claim = has.max_with(ask.outstanding).get();
             // While learning the books cannot tell what is free; later a claim counts at most what the holder was granted,
@@ -242,7 +242,7 @@ impl Resource {
             wake(entry, holder, ends, now);
             let stated = state_to_new_master(entry, terms, learning, now);
             entry.told(stated.refresh_interval, now);
-            return Decision { outlived, ..stated };
+            return Decision { overused, ..stated };
         }
         if early {
             booked.set(entry.slot, entry.booking.at(now));
@@ -251,7 +251,7 @@ impl Resource {
             entry.told(stated.refresh_interval, now);
             return Decision {
                 claimed_too_much,
-                outlived,
+                overused,
                 ..stated
             };
         }
@@ -295,7 +295,7 @@ impl Resource {
             reason,
             booked_until: lease.end,
             claimed_too_much,
-            outlived,
+            overused,
             is_over_capacity: !learning && is_over(terms, booked),
         }
     }

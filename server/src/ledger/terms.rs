@@ -5,7 +5,7 @@ use std::sync::Arc;
 use doorman_config::Template;
 use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds, Unit};
 
-use super::{Unmatched, algorithm::Rule};
+use super::{UnmatchedPolicy, algorithm::Rule};
 
 /// What a resource's template says, or what counts when none matched.
 #[derive(Debug, Clone)]
@@ -31,11 +31,11 @@ impl Terms {
     }
 
     /// Without a template a request is granted as asked, or refused as if the capacity were 0.
-    pub(super) fn unmatched(unmatched: Unmatched) -> Self {
+    pub(super) fn unmatched(unmatched: UnmatchedPolicy) -> Self {
         let default = doorman_config::default_algorithm();
         let (kind, capacity) = match unmatched {
-            Unmatched::Grant => (AlgorithmKind::NoAlgorithm, f64::INFINITY),
-            Unmatched::Refuse => (AlgorithmKind::Static, 0.0),
+            UnmatchedPolicy::Grant => (AlgorithmKind::NoAlgorithm, f64::INFINITY),
+            UnmatchedPolicy::Refuse => (AlgorithmKind::Static, 0.0),
         };
         let rule = Rule {
             kind,

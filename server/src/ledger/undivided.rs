@@ -3,7 +3,7 @@
 use doorman_openapi::{AlgorithmKind, Balance, Moment, Probability};
 
 use super::{
-    handover::UndividedRecord, recent_demand::RecentDemand, shared_bucket::SharedBucket,
+    handover::FeedbackRecord, recent_demand::RecentDemand, shared_bucket::SharedBucket,
     terms::Terms,
 };
 
@@ -106,26 +106,26 @@ impl Undivided {
     }
 
     /// What the next server needs to go on.
-    pub(super) fn hand_over(&self, terms: &Terms, now: Moment) -> Option<UndividedRecord> {
+    pub(super) fn hand_over(&self, terms: &Terms, now: Moment) -> Option<FeedbackRecord> {
         match self {
             Self::No => None,
             Self::Demand(demand) => {
                 let (asked, began_ago) = demand.clone().hand_over(now);
-                Some(UndividedRecord::Demand { asked, began_ago })
+                Some(FeedbackRecord::Demand { asked, began_ago })
             }
-            Self::Bucket(bucket) => Some(UndividedRecord::Bucket {
+            Self::Bucket(bucket) => Some(FeedbackRecord::Bucket {
                 balance: Balance::saturating(bucket.left(terms.rate(), now)),
             }),
         }
     }
 
     /// Goes on where a predecessor stopped; what it kept for another algorithm is of no use.
-    pub(super) fn take_over(&mut self, record: &UndividedRecord, terms: &Terms, stopped: Moment) {
+    pub(super) fn take_over(&mut self, record: &FeedbackRecord, terms: &Terms, stopped: Moment) {
         match (self, record) {
-            (Self::Bucket(bucket), UndividedRecord::Bucket { balance }) => {
+            (Self::Bucket(bucket), FeedbackRecord::Bucket { balance }) => {
                 *bucket = SharedBucket::with(balance.get(), terms.rate(), stopped);
             }
-            (Self::Demand(demand), UndividedRecord::Demand { asked, began_ago }) => {
+            (Self::Demand(demand), FeedbackRecord::Demand { asked, began_ago }) => {
                 **demand = RecentDemand::taken_over(asked, *began_ago, stopped);
             }
             (Self::No | Self::Bucket(_) | Self::Demand(_), _) => {}

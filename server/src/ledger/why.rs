@@ -4,14 +4,14 @@ use doorman_openapi::{
     AlgorithmKind, Balance, Capacity, HeldBackBy, Probability, ResourceView, Seconds,
 };
 
-use super::{decision::reaches, holding::Holding};
+use super::{decision::reaches, holding::HolderStatus};
 use crate::util::rounded::rounded;
 
 /// What comes sooner, in seconds, would be written as 0 s.
 const SOON: f64 = 0.001;
 
 /// The sentence on one holder of a resource.
-pub(super) fn why(resource: &ResourceView, holding: &Holding) -> String {
+pub(super) fn why(resource: &ResourceView, holding: &HolderStatus) -> String {
     let mut why = match holding.held_back_by {
         None => content(holding),
         Some(HeldBackBy::Share) => share(resource, holding),
@@ -60,7 +60,7 @@ pub(super) fn why(resource: &ResourceView, holding: &Holding) -> String {
     why
 }
 
-fn content(holding: &Holding) -> String {
+fn content(holding: &HolderStatus) -> String {
     if holding.wants <= 0.0 {
         "it wants nothing".to_owned()
     } else if reaches(holding.share, holding.wants) {
@@ -73,7 +73,7 @@ fn content(holding: &Holding) -> String {
     }
 }
 
-fn share(resource: &ResourceView, holding: &Holding) -> String {
+fn share(resource: &ResourceView, holding: &HolderStatus) -> String {
     let share = rounded(holding.share);
     // Its part would do, but is no whole number of steps.
     if holding
@@ -111,7 +111,7 @@ fn share(resource: &ResourceView, holding: &Holding) -> String {
     }
 }
 
-fn learning(resource: &ResourceView, holding: &Holding) -> String {
+fn learning(resource: &ResourceView, holding: &HolderStatus) -> String {
     let left = rounded(resource.learning_ends_in.map_or(0.0, Seconds::get));
     let meanwhile = if holding.has > 0.0 {
         "until then it keeps at most what it said it has or has outstanding"
@@ -121,7 +121,7 @@ fn learning(resource: &ResourceView, holding: &Holding) -> String {
     format!("the server learns for {left} s what its predecessor leased: {meanwhile}")
 }
 
-fn not_refreshed(holding: &Holding) -> String {
+fn not_refreshed(holding: &HolderStatus) -> String {
     let reach = rounded(holding.within_reach);
     let since = if holding.lease_end.is_some() {
         "its share, or what is free, has grown since a request of it was last decided"

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use doorman_openapi::Moment;
 
-use crate::ledger::{Notice, Notices};
+use crate::ledger::{LedgerEvent, LedgerEvents};
 
 /// How many notices are written in one second; of those beyond only their number, when the second is over.
 const LINES: usize = 10;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Writes notices, as many as somebody could read. Must be told regularly, be it of nothing.
+/// Writes notices, as many as somebody could read. Must be events regularly, be it of nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     since: Moment,
@@ -21,7 +21,7 @@ pub(crate) struct Log {
 
 impl Log {
     /// Writes what there is room for.
-    pub(crate) fn tell(&mut self, notices: Notices, now: Moment) {
+    pub(crate) fn tell(&mut self, notices: LedgerEvents, now: Moment) {
         let left_out = self.left_out(now);
         if left_out > 0 {
             tracing::warn!(left_out, "more was noticed than is written");
@@ -41,34 +41,40 @@ impl Log {
         std::mem::take(&mut self.left_out)
     }
 
-    fn room_for(&mut self, Notices { mut told, left_out }: Notices) -> Vec<Notice> {
-        let came = told.len();
-        told.truncate(LINES.saturating_sub(self.lines));
-        self.lines = self.lines.saturating_add(told.len());
-        let cut = u64::try_from(came.saturating_sub(told.len())).unwrap_or(u64::MAX);
-        self.left_out = self.left_out.saturating_add(left_out).saturating_add(cut);
-        told
+    fn room_for(
+        &mut self,
+        LedgerEvents {
+            mut events,
+            dropped,
+        }: LedgerEvents,
+    ) -> Vec<LedgerEvent> {
+        let came = events.len();
+        events.truncate(LINES.saturating_sub(self.lines));
+        self.lines = self.lines.saturating_add(events.len());
+        let cut = u64::try_from(came.saturating_sub(events.len())).unwrap_or(u64::MAX);
+        self.left_out = self.left_out.saturating_add(dropped).saturating_add(cut);
+        events
     }
 }
 
-fn write(notice: &Notice) {
+fn write(notice: &LedgerEvent) {
     match notice {
-        Notice::Unmatched(resource) => {
+        LedgerEvent::Unmatched(resource) => {
             tracing::warn!(%resource, "no template matches this resource");
         }
-        Notice::SharesBelowOne(resource) => {
+        LedgerEvent::SharesBelowOne(resource) => {
             tracing::warn!(
                 %resource,
                 "an equal share comes to less than one request a refresh interval; SHARED_BUCKET or SUPPRESSION would suit better"
             );
         }
-        Notice::Outlived(resource) => {
+        LedgerEvent::Overused(resource) => {
             tracing::warn!(%resource, "operations outlive the lease that they were begun under");
         }
-        Notice::ExcessClaimOfClient(resource, client) => {
+        LedgerEvent::ExcessClaimOfClient(resource, client) => {
             tracing::warn!(%resource, %client, "a client claims more than it can have; what is too much counts as none");
         }
-        Notice::ExcessClaimOfNode(resource, node) => {
+        LedgerEvent::ExcessClaimOfNode(resource, node) => {
             tracing::warn!(%resource, %node, "a node claims more than it can have; what is too much counts as none");
         }
     }
@@ -80,11 +86,11 @@ mod tests {
 
     use super::*;
 
-    fn notices(count: usize, left_out: u64) -> Notices {
-        let unmatched = |n| Notice::Unmatched(ResourceId::new(format!("r/{n}")).unwrap());
-        Notices {
-            told: (0..count).map(unmatched).collect(),
-            left_out,
+    fn notices(count: usize, left_out: u64) -> LedgerEvents {
+        let unmatched = |n| LedgerEvent::Unmatched(ResourceId::new(format!("r/{n}")).unwrap());
+        LedgerEvents {
+            events: (0..count).map(unmatched).collect(),
+            dropped: left_out,
         }
     }
 

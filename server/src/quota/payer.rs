@@ -9,7 +9,7 @@ use std::{
 use doorman_config::Bounds;
 
 use super::table::Key;
-use crate::ledger::Tenant;
+use crate::ledger::TenantId;
 
 /// Of this process: SipHash, so that callers who may choose their names or addresses cannot make them meet those of others.
 static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -66,8 +66,8 @@ impl Payer {
     }
 
     /// All that have these bounds.
-    pub(crate) fn tenant(bounds: &Bounds) -> Tenant {
-        Tenant(SEED.hash_one(bounds))
+    pub(crate) fn tenant(bounds: &Bounds) -> TenantId {
+        TenantId(SEED.hash_one(bounds))
     }
 
     /// Whoever is at an address.

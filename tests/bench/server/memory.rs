@@ -11,7 +11,7 @@ use doorman_config::Document;
 use doorman_openapi::{
     Capacity, CapacityRequest, ClientId, Held, Moment, ResourceId, ResourceRequest,
 };
-use doorman_server::ledger::{Core, Predecessor, Settings, Unmatched};
+use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -49,12 +49,12 @@ fn in_books(clients: usize) -> Result<(Figures, Figures), Box<dyn Error>> {
     ))?;
     let settings = Settings {
         max_leases: clients * clients,
-        unmatched: Unmatched::Grant,
+        unmatched: UnmatchedPolicy::Grant,
         predecessor: Predecessor::None,
     };
     let document = Arc::new(document);
     let before = ALLOCATOR.allocated();
-    let mut core = Core::new(document, settings, START);
+    let mut core = Ledger::new(document, settings, START);
     let mut now = START;
     let mut told = [0.0; 3];
     for told in &mut told {

@@ -7,7 +7,7 @@ use doorman_openapi::{DryRun, ResourceEffect, ResourceId, ResourceView};
 
 use crate::{
     http::state::{App, BooksInDoubt},
-    ledger::Look,
+    ledger::PageQuery,
 };
 
 /// The most lines of the document's own changes, and the most resources, that are listed.
@@ -57,8 +57,9 @@ pub(super) fn account(
     let mut after: Option<ResourceId> = None;
     loop {
         app.make_way_on_a_thread();
-        let page =
-            app.books(|core, now| core.resources("", &Look::all(PAGE), after.as_ref(), now))?;
+        let page = app.books(|core, now| {
+            core.resources("", &PageQuery::unfiltered(PAGE), after.as_ref(), now)
+        })?;
         if passed >= MOST_PASSED && !page.resources.is_empty() {
             account.looked_at_all = false;
             return Ok(account);

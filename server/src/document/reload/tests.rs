@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     durability::Horizon,
     http::state::About,
-    ledger::{Core, Predecessor, Settings, Unmatched},
+    ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy},
     util::clock,
 };
 
@@ -27,7 +27,7 @@ async fn following(test: impl AsyncFnOnce(&Path, &App)) {
     let document = Arc::new(source.load().unwrap());
     let settings = Settings {
         max_leases: 10,
-        unmatched: Unmatched::Grant,
+        unmatched: UnmatchedPolicy::Grant,
         predecessor: Predecessor::None,
     };
     let about = About {
@@ -38,7 +38,7 @@ async fn following(test: impl AsyncFnOnce(&Path, &App)) {
         config_source: format!("file:{source}"),
         taken_for_the_first: false,
     };
-    let core = Core::new(Arc::clone(&document), settings, clock::now());
+    let core = Ledger::new(Arc::clone(&document), settings, clock::now());
     let horizon = Arc::new(Horizon::new(Moment::NEVER, 0));
     let app = Arc::new(App::new(core, horizon, InForce::new(document), about));
     tokio::select! {

@@ -4,18 +4,18 @@ use doorman_config::Document;
 use doorman_openapi::{CapacityRequest, ResourceId};
 
 use super::*;
-use crate::ledger::{Predecessor, Settings, Unmatched};
+use crate::ledger::{Predecessor, Settings, UnmatchedPolicy};
 
 const NOW: Moment = Moment::from_nanos(5_000_000_000_000);
 const HERE: Boot = Boot(1);
 
-fn core(now: Moment) -> Core {
+fn core(now: Moment) -> Ledger {
     let settings = Settings {
         max_leases: 10,
-        unmatched: Unmatched::Grant,
+        unmatched: UnmatchedPolicy::Grant,
         predecessor: Predecessor::None,
     };
-    Core::new(Arc::new(Document::built_in()), settings, now)
+    Ledger::new(Arc::new(Document::built_in()), settings, now)
 }
 
 fn epoch(number: u64) -> Epoch {
@@ -37,7 +37,7 @@ fn left() -> tempfile::TempDir {
     directory
 }
 
-fn has(core: &Core, now: Moment) -> Option<f64> {
+fn has(core: &Ledger, now: Moment) -> Option<f64> {
     core.resource(&ResourceId::new("db").unwrap(), now)
         .map(|view| view.sum_has)
 }
@@ -49,7 +49,7 @@ fn the_next_start_has_all_of_it() {
     let mut next = core(now);
     let ends = read(directory.path(), &mut next, Some(epoch(7)), HERE, now).unwrap();
     assert_eq!(ends, Some(NOW.after_seconds(63.0)));
-    assert_eq!((has(&next, now), next.counts().leases), (Some(400.0), 2));
+    assert_eq!((has(&next, now), next.stats().leases), (Some(400.0), 2));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn once_another_server_has_started_they_are_old() {
             read(directory.path(), &mut next, last, HERE, NOW).unwrap(),
             None
         );
-        assert_eq!(next.counts().leases, 0);
+        assert_eq!(next.stats().leases, 0);
     }
 }
 

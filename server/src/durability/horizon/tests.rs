@@ -4,18 +4,18 @@ use doorman_config::Document;
 use doorman_openapi::{CapacityRequest, Reason};
 
 use super::*;
-use crate::ledger::{Core, Predecessor, Settings, Unmatched};
+use crate::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 
 /// A lease of a minute, booked for 63 s.
-fn lease() -> Vec<Granted> {
+fn lease() -> Vec<Grant> {
     let settings = Settings {
         max_leases: 10,
-        unmatched: Unmatched::Grant,
+        unmatched: UnmatchedPolicy::Grant,
         predecessor: Predecessor::None,
     };
-    let mut core = Core::new(Arc::new(Document::built_in()), settings, NOW);
+    let mut core = Ledger::new(Arc::new(Document::built_in()), settings, NOW);
     let request = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":5}]}"#;
     let request: CapacityRequest = serde_json::from_str(request).unwrap();
     core.refresh_client(&request, NOW)

@@ -32,7 +32,7 @@ fn seconds() -> impl Strategy<Value = Seconds> {
     select(vec![0.0, 0.25, 5.0, 59.9]).prop_map(Seconds::saturating)
 }
 
-fn granted() -> impl Strategy<Value = Granted> {
+fn granted() -> impl Strategy<Value = Grant> {
     let document = Document::parse(DOCUMENT).unwrap();
     let templates: Vec<_> = document.templates().iter().cloned().map(Some).collect();
     let kinds = vec![AlgorithmKind::FairShare, AlgorithmKind::Suppression];
@@ -51,7 +51,7 @@ fn granted() -> impl Strategy<Value = Granted> {
     let terms = (seconds(), seconds(), template, select(kinds), seconds());
     (answer, terms, safe, feedback).prop_map(
         |((id, capacity, reason), (length, refresh, template, kind, longest), safe, feedback)| {
-            Granted {
+            Grant {
                 resource_id: ResourceId::new(id).unwrap(),
                 capacity: Capacity::saturating(capacity),
                 lease_length: length,

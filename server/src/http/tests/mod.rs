@@ -40,7 +40,7 @@ use crate::{
     document::reload::InForce,
     durability::Horizon,
     http::state::{About, App},
-    ledger::{self, Core, Predecessor, Unmatched},
+    ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
     util::clock,
 };
 
@@ -51,7 +51,7 @@ fn app() -> Arc<App> {
 
 const SETTINGS: ledger::Settings = ledger::Settings {
     max_leases: 1_000_000,
-    unmatched: Unmatched::Grant,
+    unmatched: UnmatchedPolicy::Grant,
     predecessor: Predecessor::None,
 };
 
@@ -64,7 +64,7 @@ fn app_with(document: Document) -> Arc<App> {
 /// A fresh server that has written down that leases last until `bound`, and writes no more.
 fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> Arc<App> {
     let document = Arc::new(document);
-    let core = Core::new(Arc::clone(&document), settings, clock::now());
+    let core = Ledger::new(Arc::clone(&document), settings, clock::now());
     let about = About {
         server_id: ServerId::new("host-a:7300").unwrap(),
         node: NodeId::new("node-a").unwrap(),

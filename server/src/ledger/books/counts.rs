@@ -2,11 +2,11 @@
 
 use doorman_openapi::{AlgorithmKind, Capacity};
 
-use super::{Counts, Decision, Granted};
+use super::{Decision, Grant, LedgerStats};
 
-impl Counts {
-    /// Counts an answer.
-    pub(super) fn count(&mut self, granted: &Granted, decision: &Decision) {
+impl LedgerStats {
+    /// LedgerStats an answer.
+    pub(super) fn count(&mut self, granted: &Grant, decision: &Decision) {
         let is_grant = granted.capacity > Capacity::ZERO;
         let mut add = |counter: fn(&mut Self) -> &mut u64, when: bool| {
             let counter = counter(self);
@@ -15,9 +15,9 @@ impl Counts {
         let kind = granted.algorithm.kind;
         add(|it| &mut it.unmatched, granted.template.is_none());
         add(|it| &mut it.excess_claims, decision.claimed_too_much);
-        add(|it| &mut it.outlived, decision.outlived);
+        add(|it| &mut it.overused, decision.overused);
         add(
-            |it| &mut it.undivided_grants,
+            |it| &mut it.no_algorithm_grants,
             is_grant && kind == AlgorithmKind::NoAlgorithm,
         );
         add(

@@ -2,16 +2,16 @@
 
 use doorman_openapi::{ClientId, HolderKind, InvalidId, Moment, NodeId};
 
-use super::{Core, HolderId, Predecessor};
+use super::{HolderId, Ledger, Predecessor};
 use crate::ledger::{LearningRecord, ResourceRecord};
 
 /// How many holders one record has at most.
 const HOLDERS_A_RECORD: usize = 1000;
 
-impl Core {
+impl Ledger {
     /// All that is in the books, with what is left of it at `now`; a resource with many holders comes in several records, so that no
     /// record is large.
-    pub fn hand_over(&self, now: Moment) -> impl Iterator<Item = ResourceRecord> {
+    pub fn snapshot(&self, now: Moment) -> impl Iterator<Item = ResourceRecord> {
         let live = self.by_id.iter().filter_map(|(id, key)| {
             let live = self.live.get(*key as usize)?;
             Some((id, &live.resource))
@@ -22,7 +22,7 @@ impl Core {
                 Some((id.kind(), id.as_str().to_owned()))
             };
             let mut rest = resource.hand_over(name, now);
-            let mut undivided = resource.hand_over_undivided(now);
+            let mut undivided = resource.feedback_snapshot(now);
             std::iter::from_fn(move || {
                 let holders: Vec<_> = rest.by_ref().take(HOLDERS_A_RECORD).collect();
                 // What is owed outlives the holders, so that there may be none.
@@ -38,7 +38,7 @@ impl Core {
 
     /// What this server still had to learn of its own predecessor.
     #[must_use]
-    pub fn hand_over_learning(&self, now: Moment) -> Option<LearningRecord> {
+    pub fn learning_snapshot(&self, now: Moment) -> Option<LearningRecord> {
         match self.settings.predecessor {
             Predecessor::None => None,
             Predecessor::Until(outstanding) => Some(LearningRecord {
@@ -52,12 +52,12 @@ impl Core {
     ///
     /// # Errors
     /// [`InvalidId`] when a holder's identifier is none; what came before it has been taken over.
-    pub fn take_over(&mut self, record: &ResourceRecord, stopped: Moment) -> Result<(), InvalidId> {
+    pub fn restore(&mut self, record: &ResourceRecord, stopped: Moment) -> Result<(), InvalidId> {
         let key = self.find_or_add(&record.resource_id, stopped);
         if let Some(undivided) = &record.undivided
             && let Some(live) = self.live.get_mut(key as usize)
         {
-            live.resource.take_over_undivided(undivided, stopped);
+            live.resource.restore_feedback(undivided, stopped);
         }
         for holder in &record.holders {
             let id = match holder.kind {
@@ -79,7 +79,7 @@ impl Core {
     }
 
     /// Goes on learning where a predecessor stopped.
-    pub fn take_over_learning(&mut self, learning: LearningRecord, stopped: Moment) {
+    pub fn restore_learning(&mut self, learning: LearningRecord, stopped: Moment) {
         let stopped = stopped.as_nanos();
         self.started = Moment::from_nanos(stopped.saturating_sub(learning.ago));
         let outstanding = Moment::from_nanos(stopped.saturating_add(learning.left));

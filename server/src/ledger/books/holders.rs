@@ -2,15 +2,15 @@
 
 use doorman_openapi::{ClientId, Moment, NodeId, ResourceId, ResourceView};
 
-use super::{Core, Feedback, HolderId, HolderKey, Live, Look};
-use crate::ledger::{Holding, entry::Entry, resource::Standpoint};
+use super::{Feedback, HolderId, HolderKey, Ledger, Live, PageQuery};
+use crate::ledger::{HolderStatus, entry::Entry, resource::Standpoint};
 
 /// A place in the list of a resource's holders. They keep theirs while they stay; it means nothing for another resource, nor for one of
 /// the same name that was forgotten meanwhile, nor in the books of another start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct HolderCursor {
     /// Which resource of its name.
-    pub life: u64,
+    pub incarnation: u64,
     /// Where in its books.
     pub slot: u32,
 }
@@ -21,44 +21,44 @@ pub struct HolderPage {
     /// The resource.
     pub resource: ResourceView,
     /// The holders: none, maybe, although others follow.
-    pub holdings: Vec<Holding>,
+    pub holders: Vec<HolderStatus>,
     /// Where to go on; `None` when nobody follows.
-    pub next: Option<Place>,
+    pub next: Option<HolderCursor>,
 }
 
 /// Why there is no page of holders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unlisted {
+pub enum ListError {
     /// Nobody holds the resource, waits for it, or gave it back less than a lease length ago.
     NotLive,
     /// The place is in the list of a resource that has been forgotten; who goes on there would miss holders of this one.
-    Forgotten,
+    StaleCursor,
 }
 
-impl Core {
+impl Ledger {
     /// The holders of a live resource, in an order that does not change while they stay, from a place on: as many as one look finds.
     /// Where many holders have gone, or may not be seen, these may be few, or none, although others follow.
     ///
     /// # Errors
-    /// [`Unlisted`] when there is no such list.
+    /// [`ListError`] when there is no such list.
     pub fn holders(
         &self,
         id: &ResourceId,
-        look: &Look<'_>,
-        from: Option<Place>,
+        look: &PageQuery<'_>,
+        from: Option<HolderCursor>,
         now: Moment,
-    ) -> Result<HolderPage, Unlisted> {
+    ) -> Result<HolderPage, ListError> {
         let (key, live) = self.find(id)?;
         let from = match from {
             None => 0,
-            Some(place) if place.life == live.life => place.slot,
-            Some(_) => return Err(Unlisted::Forgotten),
+            Some(place) if place.incarnation == live.incarnation => place.slot,
+            Some(_) => return Err(ListError::StaleCursor),
         };
-        let place = |slot| Place {
-            life: live.life,
+        let place = |slot| HolderCursor {
+            incarnation: live.incarnation,
             slot,
         };
-        let mut holdings = Vec::new();
+        let mut holders = Vec::new();
         let mut next = None;
         self.on_the_newest_terms(live, now, |on| {
             for (seen, (slot, entry)) in live.resource.slots_from(from).enumerate() {
@@ -72,16 +72,16 @@ impl Core {
                 else {
                     continue;
                 };
-                if holdings.len() >= look.limit {
+                if holders.len() >= look.limit {
                     next = Some(place(slot));
                     break;
                 }
-                holdings.push(holding(live, entry, holder, on));
+                holders.push(holding(live, entry, holder, on));
             }
         });
         Ok(HolderPage {
-            resource: self.view(key, now).ok_or(Unlisted::NotLive)?,
-            holdings,
+            resource: self.view(key, now).ok_or(ListError::NotLive)?,
+            holders,
             next,
         })
     }
@@ -89,35 +89,35 @@ impl Core {
     /// The holders of this name: a client, a node, both or none.
     ///
     /// # Errors
-    /// [`Unlisted::NotLive`].
+    /// [`ListError::NotLive`].
     pub fn holders_named(
         &self,
         id: &ResourceId,
         name: &ClientId,
         now: Moment,
-    ) -> Result<HolderPage, Unlisted> {
+    ) -> Result<HolderPage, ListError> {
         let (key, live) = self.find(id)?;
         let client = HolderId::Client(name.clone());
         let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
-        let mut holdings = Vec::new();
+        let mut holders = Vec::new();
         self.on_the_newest_terms(live, now, |on| {
             for holder in std::iter::once(client).chain(node) {
                 let key: Option<HolderKey> = self.holders.find(&holder);
                 if let Some(entry) = key.and_then(|key| live.resource.entry(key)) {
-                    holdings.push(holding(live, entry, &holder, on));
+                    holders.push(holding(live, entry, &holder, on));
                 }
             }
         });
         Ok(HolderPage {
-            resource: self.view(key, now).ok_or(Unlisted::NotLive)?,
-            holdings,
+            resource: self.view(key, now).ok_or(ListError::NotLive)?,
+            holders,
             next: None,
         })
     }
 
-    fn find(&self, id: &ResourceId) -> Result<(u32, &Live), Unlisted> {
-        let key = *self.keys.get(id).ok_or(Unlisted::NotLive)?;
-        let live = self.live.get(key as usize).ok_or(Unlisted::NotLive)?;
+    fn find(&self, id: &ResourceId) -> Result<(u32, &Live), ListError> {
+        let key = *self.keys.get(id).ok_or(ListError::NotLive)?;
+        let live = self.live.get(key as usize).ok_or(ListError::NotLive)?;
         Ok((key, live))
     }
 
@@ -147,7 +147,7 @@ impl Core {
     }
 }
 
-fn holding(live: &Live, entry: &Entry, holder: &HolderId, on: &Standpoint<'_>) -> Holding {
+fn holding(live: &Live, entry: &Entry, holder: &HolderId, on: &Standpoint<'_>) -> HolderStatus {
     let name = (holder.kind(), holder.as_str().to_owned());
     live.resource.holding(entry, name, on)
 }

@@ -10,38 +10,38 @@ const PLACES: usize = 1024;
 /// What one look at a list takes in: a bounded number of its elements, and of the places where they are sought, so that nobody waits long
 /// for the books.
 #[derive(Debug, Clone, Copy)]
-pub struct Look<'a> {
+pub struct PageQuery<'a> {
     /// The most elements that it finds.
     pub limit: usize,
     /// It passes over what none of these match; `None`: over nothing.
-    pub within: Option<&'a Globs>,
+    pub allowed: Option<&'a Globs>,
 }
 
-impl Look<'_> {
+impl PageQuery<'_> {
     /// A look at all that is there.
     #[must_use]
-    pub const fn all(limit: usize) -> Self {
+    pub const fn unfiltered(limit: usize) -> Self {
         Self {
             limit,
-            within: None,
+            allowed: None,
         }
     }
 
     /// The most places that it passes: fewer where each name is compared with many globs.
     pub(super) fn places(&self) -> usize {
-        let globs = self.within.map_or(1, Globs::count);
+        let globs = self.allowed.map_or(1, Globs::count);
         PLACES.checked_div(globs).unwrap_or(PLACES).max(1)
     }
 
     /// In the order of names: the first from this one on that it may find; `None` when it finds no other.
     pub(super) fn first_from<'a>(&self, name: &'a str) -> Option<Cow<'a, str>> {
-        match self.within {
+        match self.allowed {
             Some(globs) => globs.first_from(name),
             None => Some(name.into()),
         }
     }
 
     pub(super) fn finds(&self, name: &str) -> bool {
-        self.within.is_none_or(|globs| globs.matches(name))
+        self.allowed.is_none_or(|globs| globs.matches(name))
     }
 }

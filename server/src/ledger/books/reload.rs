@@ -5,9 +5,9 @@ use std::sync::Arc;
 use doorman_config::Document;
 use doorman_openapi::Moment;
 
-use super::{Core, Live, Terms, terms};
+use super::{Ledger, Live, Terms, terms};
 
-impl Core {
+impl Ledger {
     /// Puts a new document in force. No lease is lost: what stands stands until its next refresh or end.
     ///
     /// It costs no more with many live resources: each takes its new terms when it is next asked for. Until then

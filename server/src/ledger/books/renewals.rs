@@ -2,29 +2,34 @@
 
 use doorman_openapi::{CapacityRequest, Moment, ResourceId, ServerCapacityRequest};
 
-use super::{Core, HolderId, HolderKey, Predecessor};
+use super::{HolderId, HolderKey, Ledger, Predecessor};
 
 /// How many resources are looked at in one part.
 const MOST: usize = 256;
 
 /// Whether all that a request asks for is held already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Renews {
+pub enum RenewalCheck {
     /// The holder has a lease on each resource.
-    All,
+    AllHeld,
     /// It lacks one.
-    NotAll,
+    SomeNew,
     /// None is lacking before this position, from where to go on.
-    SoFar(usize),
+    HeldSoFar(usize),
 }
 
-impl Core {
+impl Ledger {
     /// Whether a client has a lease on each of the next few resources that it asks for, from position `from` on.
     ///
     /// It is the books that know. Only while they are still learning what a predecessor has leased, a resource of which they know
     /// nothing of the client counts as held when the client says so: who held it before must not be taken for a newcomer.
     #[must_use]
-    pub fn renews_client(&self, request: &CapacityRequest, from: usize, now: Moment) -> Renews {
+    pub fn check_client_renewal(
+        &self,
+        request: &CapacityRequest,
+        from: usize,
+        now: Moment,
+    ) -> RenewalCheck {
         let holder = self
             .holders
             .find(&HolderId::Client(request.client_id.clone()));
@@ -37,7 +42,12 @@ impl Core {
 
     /// The same for a node; one that does not know what it has is said to have something.
     #[must_use]
-    pub fn renews_node(&self, request: &ServerCapacityRequest, from: usize, now: Moment) -> Renews {
+    pub fn check_node_renewal(
+        &self,
+        request: &ServerCapacityRequest,
+        from: usize,
+        now: Moment,
+    ) -> RenewalCheck {
         let holder = self.holders.find(&HolderId::Node(request.node_id.clone()));
         let part = request.resources.iter().skip(from).take(MOST);
         let all = part
@@ -67,11 +77,11 @@ impl Core {
     }
 }
 
-fn so_far(all: bool, from: usize, asked: usize) -> Renews {
+fn so_far(all: bool, from: usize, asked: usize) -> RenewalCheck {
     let next = from.saturating_add(MOST);
     match all {
-        false => Renews::NotAll,
-        true if next < asked => Renews::SoFar(next),
-        true => Renews::All,
+        false => RenewalCheck::SomeNew,
+        true if next < asked => RenewalCheck::HeldSoFar(next),
+        true => RenewalCheck::AllHeld,
     }
 }

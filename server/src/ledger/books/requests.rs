@@ -8,8 +8,8 @@ use doorman_openapi::{
     ServerCapacityRequest, ServerReleaseRequest,
 };
 
-use super::{Ask, Core, Granted, HolderId, Order};
-use crate::ledger::{Tenant, resource::Has};
+use super::{Ask, Grant, HolderId, Ledger, Order};
+use crate::ledger::{TenantId, resource::Has};
 
 /// How many resources a part has at most.
 const MOST: usize = 64;
@@ -17,23 +17,23 @@ const MOST: usize = 64;
 /// So many templates to look through cost about as much as a decision.
 const TEMPLATES: usize = 1024;
 
-impl Core {
+impl Ledger {
     /// Decides what a client gets, for each resource it asks for, in the order of the request.
-    pub fn refresh_client(&mut self, request: &CapacityRequest, now: Moment) -> Vec<Granted> {
+    pub fn refresh_client(&mut self, request: &CapacityRequest, now: Moment) -> Vec<Grant> {
         whole(request.resources.len(), |from| {
             self.refresh_client_part(request, None, from, now)
         })
     }
 
     /// The same for the next few resources of the request, from position `from` on. A `tenant` has no more than its
-    /// [share](crate::ledger::Settings::leases_of_a_tenant) of the books.
+    /// [share](crate::ledger::Settings::max_leases_per_tenant) of the books.
     pub fn refresh_client_part(
         &mut self,
         request: &CapacityRequest,
-        tenant: Option<Tenant>,
+        tenant: Option<TenantId>,
         from: usize,
         now: Moment,
-    ) -> Vec<Granted> {
+    ) -> Vec<Grant> {
         let holder = self
             .holders
             .asks(&HolderId::Client(request.client_id.clone()), tenant);
@@ -61,7 +61,7 @@ impl Core {
     }
 
     /// Decides what a node gets, for each resource it asks for, in the order of the request.
-    pub fn refresh_node(&mut self, request: &ServerCapacityRequest, now: Moment) -> Vec<Granted> {
+    pub fn refresh_node(&mut self, request: &ServerCapacityRequest, now: Moment) -> Vec<Grant> {
         whole(request.resources.len(), |from| {
             self.refresh_node_part(request, None, from, now)
         })
@@ -71,10 +71,10 @@ impl Core {
     pub fn refresh_node_part(
         &mut self,
         request: &ServerCapacityRequest,
-        tenant: Option<Tenant>,
+        tenant: Option<TenantId>,
         from: usize,
         now: Moment,
-    ) -> Vec<Granted> {
+    ) -> Vec<Grant> {
         let holder = self
             .holders
             .asks(&HolderId::Node(request.node_id.clone()), tenant);
@@ -113,7 +113,7 @@ impl Core {
         may: &dyn Fn(&ResourceId) -> bool,
         from: usize,
         now: Moment,
-    ) -> Released {
+    ) -> ReleaseProgress {
         let holder = HolderId::Client(request.client_id.clone());
         let order = Order::of_client(request.seq);
         self.release_part(
@@ -142,7 +142,7 @@ impl Core {
         may: &dyn Fn(&ResourceId) -> bool,
         from: usize,
         now: Moment,
-    ) -> Released {
+    ) -> ReleaseProgress {
         let holder = HolderId::Node(request.node_id.clone());
         let order = Order::of_node(request.epoch, request.seq);
         self.release_part(
@@ -163,9 +163,9 @@ impl Core {
         order: Order,
         from: usize,
         now: Moment,
-    ) -> Released {
+    ) -> ReleaseProgress {
         let Some(holder) = self.holders.find(holder) else {
-            return Released::default();
+            return ReleaseProgress::default();
         };
         let (keys, next): (Vec<u32>, _) = if let Some(ids) = ids {
             let part = ids.iter().skip(from).take(MOST);
@@ -179,14 +179,14 @@ impl Core {
             let next = last.map(|last| (*last as usize).saturating_add(1));
             (keys, next)
         };
-        let looked_at = keys.len();
+        let scanned = keys.len();
         for key in keys {
             if !self.live.get(key as usize).is_some_and(|it| may(&it.id)) {
                 continue;
             }
             self.release(holder, key, order, now);
         }
-        Released { looked_at, next }
+        ReleaseProgress { scanned, next }
     }
 
     /// How many resources of a request are decided in one part: fewer where each has to be sought among many templates.
@@ -198,14 +198,14 @@ impl Core {
 
 /// What has come of a part of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Released {
+pub struct ReleaseProgress {
     /// How many resources it has looked at.
-    pub looked_at: usize,
+    pub scanned: usize,
     /// From where to go on; `None` when all are back.
     pub next: Option<usize>,
 }
 
-fn whole(asked: usize, mut part: impl FnMut(usize) -> Vec<Granted>) -> Vec<Granted> {
+fn whole(asked: usize, mut part: impl FnMut(usize) -> Vec<Grant>) -> Vec<Grant> {
     let mut granted = Vec::with_capacity(asked);
     while granted.len() < asked {
         granted.append(&mut part(granted.len()));

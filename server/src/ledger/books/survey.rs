@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use doorman_openapi::{Moment, ResourceView};
 
-use super::Core;
+use super::Ledger;
 
 /// What was seen of the live resources: sums of all, and the few that want the most.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Survey {
     }
 }
 
-impl Core {
+impl Ledger {
     /// Looks at `budget` places of the books; `false` when all have been seen. Between two calls the books may change: who comes or
     /// goes meanwhile is seen, or not.
     pub fn survey(&self, survey: &mut Survey, budget: usize, now: Moment) -> bool {

@@ -4,30 +4,30 @@ use std::{borrow::Cow, ops::Bound};
 
 use doorman_openapi::{Moment, ResourceId, ResourceView, Seconds};
 
-use super::{Core, Live, Look};
+use super::{Ledger, Live, PageQuery};
 
 const SHARES_BELOW_ONE: &str = "an equal share comes to less than one request a refresh interval: SHARED_BUCKET or SUPPRESSION \
      hold so many clients to so small a rate better";
 
 /// Some live resources.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ResourcePart {
+pub struct ResourcePage {
     /// The resources: none, maybe, although others follow.
     pub resources: Vec<ResourceView>,
     /// After which to go on; `None` when none follows.
     pub next: Option<ResourceId>,
 }
 
-impl Core {
+impl Ledger {
     /// Live resources whose identifier starts with `prefix`, in order, after `after`: as many as one look finds.
     #[must_use]
     pub fn resources(
         &self,
         prefix: &str,
-        look: &Look<'_>,
+        look: &PageQuery<'_>,
         after: Option<&ResourceId>,
         now: Moment,
-    ) -> ResourcePart {
+    ) -> ResourcePage {
         let from = match after {
             Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
             _ => Bound::Included(prefix),
@@ -44,7 +44,7 @@ impl Core {
                 break;
             }
             if resources.len() >= limit || seen >= look.places() {
-                return ResourcePart {
+                return ResourcePage {
                     resources,
                     next: last.cloned(),
                 };
@@ -65,7 +65,7 @@ impl Core {
             }
             last = Some(id);
         }
-        ResourcePart {
+        ResourcePage {
             resources,
             next: None,
         }

@@ -6,7 +6,7 @@ use super::{
     super::{
         booking::{Booking, Hold},
         entry::Decided,
-        handover::{DecisionRecord, HoldRecord, HolderRecord, UndividedRecord},
+        handover::{DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord},
         order::Order,
     },
     HolderKey, Resource, wake,
@@ -46,16 +46,12 @@ impl Resource {
     }
 
     /// What is kept of it if it is not divided, at `now`.
-    pub(in crate::ledger) fn hand_over_undivided(&self, now: Moment) -> Option<UndividedRecord> {
+    pub(in crate::ledger) fn feedback_snapshot(&self, now: Moment) -> Option<FeedbackRecord> {
         self.undivided.hand_over(&self.terms, now)
     }
 
     /// Takes that over.
-    pub(in crate::ledger) fn take_over_undivided(
-        &mut self,
-        record: &UndividedRecord,
-        stopped: Moment,
-    ) {
+    pub(in crate::ledger) fn restore_feedback(&mut self, record: &FeedbackRecord, stopped: Moment) {
         self.undivided.take_over(record, &self.terms, stopped);
     }
 

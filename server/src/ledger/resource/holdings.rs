@@ -4,7 +4,7 @@ use doorman_openapi::{HolderKind, Moment, Seconds};
 
 use super::{
     super::{
-        decision::TOLERANCE, entry::Entry, held_back::Stand, holding::Holding, terms::Terms,
+        decision::TOLERANCE, entry::Entry, held_back::Stand, holding::HolderStatus, terms::Terms,
         undivided::Feedback,
     },
     HolderKey, Resource,
@@ -41,7 +41,7 @@ impl Resource {
         entry: &Entry,
         (kind, id): (HolderKind, String),
         on: &Standpoint<'_>,
-    ) -> Holding {
+    ) -> HolderStatus {
         let Standpoint {
             terms,
             learning_until,
@@ -59,7 +59,7 @@ impl Resource {
             booked: entry.booking.at(now),
             room: terms.room_beside(others),
         };
-        Holding {
+        HolderStatus {
             kind,
             id,
             wants: stand.wants,

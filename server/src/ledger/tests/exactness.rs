@@ -72,5 +72,5 @@ fn after_a_million_random_operations_empty_books_sum_to_exactly_zero() {
     let view = world.view().unwrap();
     assert_eq!((view.sum_has, view.sum_wants, view.clients), (0.0, 0.0, 1));
     world.release("watcher", None);
-    assert_eq!(world.core.counts().leases, 0);
+    assert_eq!(world.core.stats().leases, 0);
 }

@@ -4,7 +4,7 @@ use doorman_openapi::{Balance, Probability};
 use proptest::prelude::*;
 
 use super::*;
-use crate::ledger::{LearningRecord, Look, ResourceRecord};
+use crate::ledger::{LearningRecord, PageQuery, ResourceRecord};
 
 const KINDS: [&str; 6] = [
     "NO_ALGORITHM",
@@ -16,10 +16,10 @@ const KINDS: [&str; 6] = [
 ];
 
 /// What stands in a file between the two.
-fn written(core: &Core, now: Moment) -> (Option<LearningRecord>, String) {
-    let records: Vec<ResourceRecord> = core.hand_over(now).collect();
+fn written(core: &Ledger, now: Moment) -> (Option<LearningRecord>, String) {
+    let records: Vec<ResourceRecord> = core.snapshot(now).collect();
     (
-        core.hand_over_learning(now),
+        core.learning_snapshot(now),
         serde_json::to_string(&records).unwrap(),
     )
 }
@@ -27,12 +27,12 @@ fn written(core: &Core, now: Moment) -> (Option<LearningRecord>, String) {
 /// The successor's books. Its clock may be another: then what is left counts from its start.
 fn successor(world: &World, kind: &str, now: Moment) -> World {
     let (learning, text) = written(&world.core, world.now);
-    let mut core = Core::new(document(kind, 100.0), SETTINGS, now);
+    let mut core = Ledger::new(document(kind, 100.0), SETTINGS, now);
     if let Some(learning) = learning {
-        core.take_over_learning(learning, now);
+        core.restore_learning(learning, now);
     }
     for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
-        core.take_over(&record, now).unwrap();
+        core.restore(&record, now).unwrap();
     }
     World { core, now }
 }
@@ -60,7 +60,7 @@ fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..most)
 }
 
-fn take(world: &mut World, step: &Step) -> Option<Granted> {
+fn take(world: &mut World, step: &Step) -> Option<Grant> {
     match step {
         Step::Ask {
             client,
@@ -85,18 +85,18 @@ fn take(world: &mut World, step: &Step) -> Option<Granted> {
 }
 
 /// All but the time of day, and which clock it is by.
-fn told_alike(old: &World, told: &Granted, new: &World, anew: &Granted) {
+fn told_alike(old: &World, told: &Grant, new: &World, anew: &Grant) {
     close(anew.capacity.get(), told.capacity.get());
     let nearly =
         |one: f64, other: f64| assert!((one - other).abs() < 1e-6, "{anew:?} is not {told:?}");
     nearly(anew.lease_length.get(), told.lease_length.get());
-    let booked = |world: &World, told: &Granted| told.booked_until.seconds_since(world.now);
+    let booked = |world: &World, told: &Grant| told.booked_until.seconds_since(world.now);
     nearly(booked(new, anew), booked(old, told));
     assert_eq!(
         (anew.reason, anew.refresh_interval, anew.safe_capacity),
         (told.reason, told.refresh_interval, told.safe_capacity)
     );
-    let numbers = |told: &Granted| {
+    let numbers = |told: &Grant| {
         let balance = told.feedback.balance().map(Balance::get);
         let probability = told.feedback.admission_probability();
         (balance, probability.map(Probability::get))
@@ -128,8 +128,8 @@ proptest! {
         // Another boot's clock begins anew.
         let now = other_clock.map_or(old.now, |now| Moment::ORIGIN.after_seconds(now));
         let mut new = successor(&old, kind, now);
-        prop_assert_eq!(old.core.counts().leases, new.core.counts().leases);
-        prop_assert_eq!(old.core.counts().resources, new.core.counts().resources);
+        prop_assert_eq!(old.core.stats().leases, new.core.stats().leases);
+        prop_assert_eq!(old.core.stats().resources, new.core.stats().resources);
         for step in &after {
             match (take(&mut old, step), take(&mut new, step)) {
                 (Some(told), Some(anew)) => told_alike(&old, &told, &new, &anew),
@@ -138,8 +138,8 @@ proptest! {
         }
         for world in [&mut old, &mut new] {
             world.wait(100.0);
-            prop_assert_eq!(world.core.counts().leases, 0);
-            prop_assert_eq!(world.core.counts().resources, 0);
+            prop_assert_eq!(world.core.stats().leases, 0);
+            prop_assert_eq!(world.core.stats().resources, 0);
         }
     }
 }
@@ -164,7 +164,7 @@ fn a_resource_with_many_holders_comes_in_parts_and_is_one_again() {
     }
     let parts: Vec<_> = old
         .core
-        .hand_over(old.now)
+        .snapshot(old.now)
         .map(|it| it.holders.len())
         .collect();
     assert_eq!(parts, [1000, 1000, 500]);
@@ -179,13 +179,13 @@ fn what_ended_between_the_stop_and_the_start_is_free() {
     old.ask("a", 80.0, None);
     let (_, text) = written(&old.core, old.now);
     let started = old.now.after_seconds(30.0);
-    let mut core = Core::new(document("FAIR_SHARE", 100.0), SETTINGS, started);
+    let mut core = Ledger::new(document("FAIR_SHARE", 100.0), SETTINGS, started);
     for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
-        core.take_over(&record, old.now).unwrap();
+        core.restore(&record, old.now).unwrap();
     }
     let mut new = World { core, now: started };
     new.wait(0.0);
-    assert_eq!(new.core.counts().leases, 0);
+    assert_eq!(new.core.stats().leases, 0);
     assert_eq!(new.ask("b", 100.0, None).capacity.get(), 100.0);
 }
 
@@ -193,12 +193,12 @@ fn what_ended_between_the_stop_and_the_start_is_free() {
 fn a_holder_that_is_none_is_an_error() {
     let mut old = World::new(document("FAIR_SHARE", 100.0));
     old.ask("a", 80.0, None);
-    let mut record = old.core.hand_over(old.now).next().unwrap();
+    let mut record = old.core.snapshot(old.now).next().unwrap();
     record.holders[0].id = String::new();
     assert!(
         World::new(document("FAIR_SHARE", 100.0))
             .core
-            .take_over(&record, old.now)
+            .restore(&record, old.now)
             .is_err()
     );
 }
@@ -217,8 +217,10 @@ fn the_successor_knows_when_each_holder_was_told_to_come_back() {
     world.wait(8.0);
     let successor = successor(&world, "FAIR_SHARE", world.now);
     for world in [&world, &successor] {
-        let page = world.core.holders(&db(), &Look::all(10), None, world.now);
-        let due: Vec<_> = page.unwrap().holdings.iter().map(|it| it.due_in).collect();
+        let page = world
+            .core
+            .holders(&db(), &PageQuery::unfiltered(10), None, world.now);
+        let due: Vec<_> = page.unwrap().holders.iter().map(|it| it.due_in).collect();
         assert_eq!(due, [Some(1.0), Some(-7.0)]);
     }
 }

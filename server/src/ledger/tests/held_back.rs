@@ -43,7 +43,7 @@ fn any_document() -> impl Strategy<Value = Arc<Document>> {
 }
 
 /// Whether all are told a probability that lets not every request in.
-fn is_suppressed(granted: &Granted) -> bool {
+fn is_suppressed(granted: &Grant) -> bool {
     let probability = granted.feedback.admission_probability();
     probability.is_some_and(|probability| probability.get() < 1.0)
 }
@@ -137,7 +137,7 @@ proptest! {
 }
 
 /// Whether a lease of so much has become less for no other reason than that leases come in steps.
-fn steps_down(granted: &Granted, has: f64) -> bool {
+fn steps_down(granted: &Grant, has: f64) -> bool {
     let template = granted.template.as_ref();
     let step = template.map_or(0.0, |template| template.granularity().get());
     let gets = granted.capacity.get();
@@ -150,7 +150,7 @@ fn ask_with(
     wants: f64,
     has: Option<f64>,
     outstanding: f64,
-) -> Granted {
+) -> Grant {
     let mut asks = request(client, None, wants, has);
     asks.resources[0].outstanding = Capacity::new(outstanding).unwrap();
     world.send(&asks)
@@ -384,7 +384,7 @@ fn learning_and_an_empty_capacity_hold_back() {
     world.core.reconfigure(document("FAIR_SHARE", 0.0));
     check(&world, "b", Some(HeldBackBy::Blocked), "the capacity is 0");
     let settings = Settings {
-        unmatched: Unmatched::Refuse,
+        unmatched: UnmatchedPolicy::Refuse,
         ..SETTINGS
     };
     let mut world = World::with(parse("resources: []"), settings);
@@ -437,10 +437,12 @@ fn a_lease_beyond_the_bound_is_told_as_such() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let granted = world.ask("a", 80.0, None);
     let of = |bound| {
-        let page = world.core.holders(&db(), &Look::all(1), None, world.now);
+        let page = world
+            .core
+            .holders(&db(), &PageQuery::unfiltered(1), None, world.now);
         let page = page.unwrap();
-        let holding = page.holdings.into_iter().next().unwrap();
-        holding.within(bound).into_view(&page.resource, 0)
+        let holding = page.holders.into_iter().next().unwrap();
+        holding.capped_at(bound).into_view(&page.resource, 0)
     };
     assert_eq!(of(granted.booked_until).held_back_by, None);
     let before = Moment::from_nanos(granted.booked_until.as_nanos() - 1);

@@ -6,20 +6,24 @@ use doorman_config::Globs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ledger::{Holding, Place, Unlisted};
+use crate::ledger::{HolderCursor, HolderStatus, ListError};
 
 impl World {
-    fn page(&self, from: Option<Place>, limit: usize) -> (Vec<String>, Option<Place>) {
+    fn page(
+        &self,
+        from: Option<HolderCursor>,
+        limit: usize,
+    ) -> (Vec<String>, Option<HolderCursor>) {
         let page = self
             .core
-            .holders(&db(), &Look::all(limit), from, self.now)
+            .holders(&db(), &PageQuery::unfiltered(limit), from, self.now)
             .unwrap();
-        (names(page.holdings), page.next)
+        (names(page.holders), page.next)
     }
 }
 
-fn names(holdings: Vec<Holding>) -> Vec<String> {
-    holdings.into_iter().map(|it| it.id).collect()
+fn names(holders: Vec<HolderStatus>) -> Vec<String> {
+    holders.into_iter().map(|it| it.id).collect()
 }
 
 #[test]
@@ -37,7 +41,7 @@ fn a_page_of_holders_is_found_in_few_places_however_many_have_gone() {
     let (mut pages, mut from, mut found) = (0, None, Vec::new());
     loop {
         let (page, next) = world.page(from, 1000);
-        let slot = |place: Option<Place>, none| place.map_or(none, |it| it.slot as usize);
+        let slot = |place: Option<HolderCursor>, none| place.map_or(none, |it| it.slot as usize);
         let places = slot(next, HOLDERS) - slot(from, 0);
         assert!((1..2000).contains(&places), "{places}");
         found.extend(page);
@@ -102,8 +106,8 @@ fn a_place_in_a_resource_that_was_forgotten_is_none_in_the_next_of_its_name() {
     let again = |world: &World| {
         world
             .core
-            .holders(&db(), &Look::all(2), next, world.now)
-            .map(|page| names(page.holdings))
+            .holders(&db(), &PageQuery::unfiltered(2), next, world.now)
+            .map(|page| names(page.holders))
     };
     assert_eq!(again(&world), Ok(vec!["c".to_owned()]));
     world.core.reconfigure(document("PROPORTIONAL_SHARE", 50.0));
@@ -111,11 +115,11 @@ fn a_place_in_a_resource_that_was_forgotten_is_none_in_the_next_of_its_name() {
     for client in ["a", "b", "c"] {
         world.release(client, None);
     }
-    assert_eq!(again(&world), Err(Unlisted::NotLive));
+    assert_eq!(again(&world), Err(ListError::NotLive));
     for client in ["c", "b", "a"] {
         world.ask(client, 1.0, None);
     }
-    assert_eq!(again(&world), Err(Unlisted::Forgotten));
+    assert_eq!(again(&world), Err(ListError::StaleCursor));
 }
 
 #[test]
@@ -131,18 +135,18 @@ fn one_holder_is_found_by_its_name_and_others_are_left_out() {
                 .core
                 .holders_named(&db(), &name, world.now)
                 .unwrap()
-                .holdings,
+                .holders,
         )
     };
     assert_eq!(named("b-1"), ["b-1"]);
     assert_eq!(named("b-2"), Vec::<String>::new());
     let of_a = Globs::new(["a-*"]).unwrap();
-    let look = Look {
+    let look = PageQuery {
         limit: 10,
-        within: Some(&of_a),
+        allowed: Some(&of_a),
     };
     let page = world.core.holders(&db(), &look, None, world.now).unwrap();
-    assert_eq!(names(page.holdings), ["a-1", "a-2"]);
+    assert_eq!(names(page.holders), ["a-1", "a-2"]);
 }
 
 #[test]
@@ -166,9 +170,9 @@ fn resources_that_may_not_be_seen_take_no_place_of_a_page() {
         (known.into(), 2..4),
     ] {
         let globs = Globs::new(globs).unwrap();
-        let look = Look {
+        let look = PageQuery {
             limit: 2,
-            within: Some(&globs),
+            allowed: Some(&globs),
         };
         let (mut found, mut after, mut parts) = (BTreeSet::new(), None, 0);
         loop {

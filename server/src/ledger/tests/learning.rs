@@ -50,7 +50,7 @@ fn a_configured_duration_counts_instead() {
         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, learning_mode_duration: 3}}]";
     let mut world = World::with(parse(text), SUCCESSOR);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
-    assert_eq!(world.core.counts().short_learning, 1);
+    assert_eq!(world.core.stats().short_learning, 1);
     world.wait(3.0);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
 }
@@ -65,11 +65,11 @@ fn a_duration_that_a_reload_makes_too_short_is_counted_once() {
     };
     let mut world = World::with(parse(&text(40)), SUCCESSOR);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
-    assert_eq!(world.core.counts().short_learning, 0);
+    assert_eq!(world.core.stats().short_learning, 0);
     for duration in [3, 4] {
         world.core.reconfigure(parse(&text(duration)));
         world.ask("a", 10.0, None);
-        assert_eq!(world.core.counts().short_learning, 1);
+        assert_eq!(world.core.stats().short_learning, 1);
     }
     // By now all leases of the predecessor have ended.
     world.core.reconfigure(parse(&text(40)));
@@ -77,7 +77,7 @@ fn a_duration_that_a_reload_makes_too_short_is_counted_once() {
     world.wait(30.0);
     world.core.reconfigure(parse(&text(3)));
     world.ask("a", 10.0, None);
-    assert_eq!(world.core.counts().short_learning, 1);
+    assert_eq!(world.core.stats().short_learning, 1);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_longer_duration_counts_too_and_is_no_exception() {
     let mut world = World::with(parse(text), SUCCESSOR);
     world.wait(39.9);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
-    assert_eq!(world.core.counts().short_learning, 0);
+    assert_eq!(world.core.stats().short_learning, 0);
     world.wait(0.1);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
 }

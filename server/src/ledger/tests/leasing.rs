@@ -3,7 +3,7 @@
 use doorman_openapi::{Reason, SafeCapacity};
 
 use super::*;
-use crate::ledger::Tenant;
+use crate::ledger::TenantId;
 
 #[test]
 fn grants_what_is_wanted_while_it_fits() {
@@ -81,7 +81,7 @@ fn a_lease_that_ran_out_frees_its_capacity_without_anyone_asking() {
         None,
         "a resource without holders is forgotten"
     );
-    assert_eq!(world.core.counts(), super::super::Counts::default());
+    assert_eq!(world.core.stats(), super::super::LedgerStats::default());
 }
 
 #[test]
@@ -128,20 +128,23 @@ fn operations_that_outlive_their_lease_are_counted_and_booked_as_far_as_there_is
         world.send(&asks)
     };
     uses(&mut world, Some(80.0));
-    assert_eq!(world.core.counts().outlived, 0);
+    assert_eq!(world.core.stats().overused, 0);
 
     // Its lease ends while it goes on, and another has a part of it by the time it speaks again.
     world.wait(21.1);
     world.ask("b", 60.0, None);
     uses(&mut world, None);
-    let counts = world.core.counts();
-    assert_eq!((counts.outlived, counts.excess_claims), (1, 0));
+    let counts = world.core.stats();
+    assert_eq!((counts.overused, counts.excess_claims), (1, 0));
     close(world.view().unwrap().sum_has, 100.0);
-    assert_eq!(world.core.take_notices().told, vec![Notice::Outlived(db())]);
+    assert_eq!(
+        world.core.take_events().events,
+        vec![LedgerEvent::Overused(db())]
+    );
     // It is told once, and counted as often as it is so.
     uses(&mut world, None);
-    assert_eq!(world.core.counts().outlived, 2);
-    assert_eq!(world.core.take_notices().told, vec![]);
+    assert_eq!(world.core.stats().overused, 2);
+    assert_eq!(world.core.take_events().events, vec![]);
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn a_claim_counts_at_most_what_was_granted_or_is_free() {
     let liar = world.ask("b", 1000.0, Some(1e15));
     close(liar.capacity.get(), 70.0);
     close(world.view().unwrap().sum_has, 100.0);
-    assert_eq!(world.core.counts().excess_claims, 1);
+    assert_eq!(world.core.stats().excess_claims, 1);
     // The honest one keeps what it holds, and gets its share when the other has been told to shrink.
     assert_eq!(world.ask("a", 30.0, Some(30.0)).capacity.get(), 30.0);
 }
@@ -195,13 +198,16 @@ fn without_a_template_it_grants_as_asked_or_refuses() {
         (granted.lease_length.get(), granted.refresh_interval.get()),
         (60.0, 5.0)
     );
-    assert_eq!(world.core.take_notices().told, [Notice::Unmatched(db())]);
+    assert_eq!(
+        world.core.take_events().events,
+        [LedgerEvent::Unmatched(db())]
+    );
     world.ask("b", 7.0, None);
-    assert_eq!(world.core.take_notices(), Notices::default());
-    assert_eq!(world.core.counts().unmatched, 2);
+    assert_eq!(world.core.take_events(), LedgerEvents::default());
+    assert_eq!(world.core.stats().unmatched, 2);
 
     let refuse = Settings {
-        unmatched: Unmatched::Refuse,
+        unmatched: UnmatchedPolicy::Refuse,
         ..SETTINGS
     };
     let granted = World::with(parse("resources: []"), refuse).ask("a", 7.0, None);
@@ -236,7 +242,7 @@ fn full_books_refuse_newcomers_but_never_a_renewal() {
     assert_eq!(world.ask("a", 10.0, Some(10.0)).reason, Reason::Granted);
     world.release("b", None);
     assert_eq!(world.ask("c", 10.0, None).reason, Reason::Granted);
-    assert_eq!(world.core.counts().leases, 2);
+    assert_eq!(world.core.stats().leases, 2);
 }
 
 #[test]
@@ -249,7 +255,7 @@ fn a_tenant_has_a_quarter_of_the_books_at_most_and_renews_all_the_same() {
     let mut world = World::with(parse(document), settings);
     let mut ask = |client: &str, tenant: Option<u64>| {
         let request = request(client, None, 1.0, None);
-        let tenant = tenant.map(Tenant);
+        let tenant = tenant.map(TenantId);
         let core = &mut world.core;
         core.refresh_client_part(&request, tenant, 0, world.now)
             .remove(0)
@@ -273,7 +279,7 @@ fn a_tenant_has_a_quarter_of_the_books_at_most_and_renews_all_the_same() {
     let request = request("a3", None, 1.0, None);
     let granted = world
         .core
-        .refresh_client_part(&request, Some(Tenant(1)), 0, world.now);
+        .refresh_client_part(&request, Some(TenantId(1)), 0, world.now);
     assert_eq!(granted[0].reason, Reason::Granted);
 }
 
@@ -320,7 +326,7 @@ fn pages_of_resources_are_ordered_and_filtered_by_prefix() {
         let after = after.map(|id| ResourceId::new(id).unwrap());
         let part = world
             .core
-            .resources("t/", &Look::all(2), after.as_ref(), world.now);
+            .resources("t/", &PageQuery::unfiltered(2), after.as_ref(), world.now);
         part.resources
             .into_iter()
             .map(|view| view.resource_id.to_string())

@@ -25,11 +25,13 @@ use doorman_openapi::{
     ResourceRequest, ResourceView, Seq,
 };
 
-use super::{Core, Granted, Look, Notice, Notices, Predecessor, Settings, Unmatched};
+use super::{
+    Grant, Ledger, LedgerEvent, LedgerEvents, PageQuery, Predecessor, Settings, UnmatchedPolicy,
+};
 
 pub(super) const SETTINGS: Settings = Settings {
     max_leases: 1_000_000,
-    unmatched: Unmatched::Grant,
+    unmatched: UnmatchedPolicy::Grant,
     predecessor: Predecessor::None,
 };
 
@@ -51,7 +53,7 @@ pub(super) fn db() -> ResourceId {
 
 /// Books with a clock, and clients that say what they are told to say.
 pub(super) struct World {
-    pub(super) core: Core,
+    pub(super) core: Ledger,
     pub(super) now: Moment,
 }
 
@@ -63,7 +65,7 @@ impl World {
     pub(super) fn with(document: Arc<Document>, settings: Settings) -> Self {
         let now = Moment::ORIGIN.after_seconds(3600.0);
         Self {
-            core: Core::new(document, settings, now),
+            core: Ledger::new(document, settings, now),
             now,
         }
     }
@@ -77,12 +79,12 @@ impl World {
         {}
     }
 
-    pub(super) fn send(&mut self, request: &CapacityRequest) -> Granted {
+    pub(super) fn send(&mut self, request: &CapacityRequest) -> Grant {
         self.core.refresh_client(request, self.now).remove(0)
     }
 
     /// One client asks for `db`, without a `seq`.
-    pub(super) fn ask(&mut self, client: &str, wants: f64, has: Option<f64>) -> Granted {
+    pub(super) fn ask(&mut self, client: &str, wants: f64, has: Option<f64>) -> Grant {
         self.send(&request(client, None, wants, has))
     }
 
@@ -99,9 +101,12 @@ impl World {
     pub(super) fn resources(&self, prefix: &str) -> Vec<ResourceView> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let part = self
-                .core
-                .resources(prefix, &Look::all(1000), after.as_ref(), self.now);
+            let part = self.core.resources(
+                prefix,
+                &PageQuery::unfiltered(1000),
+                after.as_ref(),
+                self.now,
+            );
             all.extend(part.resources);
             after = part.next;
             if after.is_none() {
@@ -112,10 +117,12 @@ impl World {
 
     /// The first holders of `db`, as operators see them; none when nobody holds it.
     pub(super) fn holders(&self) -> Vec<HolderView> {
-        let page = self.core.holders(&db(), &Look::all(1000), None, self.now);
+        let page = self
+            .core
+            .holders(&db(), &PageQuery::unfiltered(1000), None, self.now);
         let Ok(page) = page else { return Vec::new() };
         let resource = page.resource;
-        let views = page.holdings.into_iter();
+        let views = page.holders.into_iter();
         views
             .map(|holding| holding.into_view(&resource, 1000))
             .collect()

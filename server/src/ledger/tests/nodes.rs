@@ -29,7 +29,7 @@ fn ask(epoch: u64, seq: u64, bands: &[(i32, u64, f64)], has: Option<f64>) -> Ser
     }
 }
 
-fn send(world: &mut World, request: &ServerCapacityRequest) -> Granted {
+fn send(world: &mut World, request: &ServerCapacityRequest) -> Grant {
     world.core.refresh_node(request, world.now).remove(0)
 }
 
@@ -188,5 +188,5 @@ fn a_node_that_asked_a_learning_server_and_went_away_is_forgotten() {
     let told = send(&mut world, &ask(1, 1, &[(0, 1, 10.0)], None));
     assert_eq!(told.lease_length.get(), 0.0);
     world.wait(22.0);
-    assert_eq!(world.core.counts().leases, 0);
+    assert_eq!(world.core.stats().leases, 0);
 }

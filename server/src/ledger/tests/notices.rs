@@ -19,11 +19,11 @@ fn a_newcomer_without_room_is_not_worth_a_notice() {
         ask_for(&mut world, resource);
     }
     let first = ResourceId::new("first").unwrap();
-    let expected = Notices {
-        told: vec![Notice::Unmatched(first)],
-        left_out: 0,
+    let expected = LedgerEvents {
+        events: vec![LedgerEvent::Unmatched(first)],
+        dropped: 0,
     };
-    assert_eq!(world.core.take_notices(), expected);
+    assert_eq!(world.core.take_events(), expected);
 }
 
 #[test]
@@ -32,9 +32,9 @@ fn notices_that_nobody_takes_are_counted() {
     for n in 0..1000 {
         ask_for(&mut world, &format!("r/{n}"));
     }
-    let notices = world.core.take_notices();
-    assert_eq!((notices.told.len(), notices.left_out), (256, 744));
-    assert_eq!(world.core.take_notices(), Notices::default());
+    let notices = world.core.take_events();
+    assert_eq!((notices.events.len(), notices.dropped), (256, 744));
+    assert_eq!(world.core.take_events(), LedgerEvents::default());
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn a_rate_that_is_split_too_small_is_warned_of() {
     }
     world.ask("7", 1.0, None);
     assert_eq!(
-        world.core.take_notices().told,
-        vec![Notice::SharesBelowOne(db())]
+        world.core.take_events().events,
+        vec![LedgerEvent::SharesBelowOne(db())]
     );
     world.core.reconfigure(document("SHARED_BUCKET", 1.0));
     world.ask("8", 1.0, None);

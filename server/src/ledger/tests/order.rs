@@ -54,7 +54,7 @@ fn a_request_that_arrives_after_its_release_does_not_bring_the_lease_back() {
     world.release("a", Some(5));
     world.wait(22.0);
     assert_eq!(world.view(), None);
-    assert_eq!(world.core.counts().leases, 0);
+    assert_eq!(world.core.stats().leases, 0);
 }
 
 #[test]

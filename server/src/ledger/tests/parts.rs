@@ -27,7 +27,7 @@ fn release(client: &str, resource_ids: Option<Vec<ResourceId>>) -> ReleaseReques
     }
 }
 
-fn named<'a>(granted: impl IntoIterator<Item = &'a Granted>) -> Vec<&'a ResourceId> {
+fn named<'a>(granted: impl IntoIterator<Item = &'a Grant>) -> Vec<&'a ResourceId> {
     let ids = granted.into_iter().map(|granted| &granted.resource_id);
     ids.collect()
 }
@@ -36,7 +36,7 @@ fn named<'a>(granted: impl IntoIterator<Item = &'a Granted>) -> Vec<&'a Resource
 fn a_part_of_a_request_goes_on_where_the_one_before_ended_and_no_part_is_long() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let request = for_many("a", MANY);
-    let mut granted: Vec<Granted> = Vec::new();
+    let mut granted: Vec<Grant> = Vec::new();
     while granted.len() < MANY {
         let part = world
             .core
@@ -47,7 +47,7 @@ fn a_part_of_a_request_goes_on_where_the_one_before_ended_and_no_part_is_long() 
     }
     let asked: Vec<_> = request.resources.iter().map(|it| &it.resource_id).collect();
     assert_eq!(named(&granted), asked);
-    assert_eq!(world.core.counts().leases, MANY);
+    assert_eq!(world.core.stats().leases, MANY);
     // The same request whole is a late one, and is answered the same way.
     let whole = world.core.refresh_client(&request, world.now);
     assert_eq!(named(&whole), asked);
@@ -84,17 +84,17 @@ fn many_leases_come_back_in_parts() {
             let views = world.resources("r/");
             views.iter().filter(|view| view.sum_has > 0.0).count()
         };
-        let (mut from, mut left, mut looked_at) = (Some(0), MANY, 0);
+        let (mut from, mut left, mut scanned) = (Some(0), MANY, 0);
         while let Some(position) = from {
             let core = &mut world.core;
             let part = core.release_client_part(&release, &|_| true, position, world.now);
             from = part.next;
-            looked_at += part.looked_at;
+            scanned += part.scanned;
             let now_left = held(&world);
             assert!(left - now_left <= 64, "{left} {now_left}");
             left = now_left;
         }
-        assert_eq!(looked_at, MANY);
+        assert_eq!(scanned, MANY);
         // The other's lease stays.
         assert_eq!(left, 1);
     }

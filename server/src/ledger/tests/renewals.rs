@@ -1,7 +1,7 @@
 //! What counts as a renewal.
 
 use super::*;
-use crate::ledger::Renews;
+use crate::ledger::RenewalCheck;
 
 fn asks_for(ids: impl IntoIterator<Item = String>, has: Option<f64>) -> CapacityRequest {
     let one = request("a", None, 1.0, has);
@@ -17,31 +17,31 @@ fn asks_for(ids: impl IntoIterator<Item = String>, has: Option<f64>) -> Capacity
     }
 }
 
-fn of_db(world: &World, has: Option<f64>) -> Renews {
+fn of_db(world: &World, has: Option<f64>) -> RenewalCheck {
     let request = request("a", None, 1.0, has);
-    world.core.renews_client(&request, 0, world.now)
+    world.core.check_client_renewal(&request, 0, world.now)
 }
 
 #[test]
 fn a_renewal_is_of_a_lease_that_the_books_know() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    assert_eq!(of_db(&world, Some(1.0)), Renews::NotAll);
+    assert_eq!(of_db(&world, Some(1.0)), RenewalCheck::SomeNew);
     world.ask("b", 10.0, None);
-    assert_eq!(of_db(&world, Some(1.0)), Renews::NotAll);
+    assert_eq!(of_db(&world, Some(1.0)), RenewalCheck::SomeNew);
     world.ask("a", 10.0, None);
-    assert_eq!(of_db(&world, None), Renews::All);
+    assert_eq!(of_db(&world, None), RenewalCheck::AllHeld);
     world.release("a", None);
-    assert_eq!(of_db(&world, Some(10.0)), Renews::NotAll);
+    assert_eq!(of_db(&world, Some(10.0)), RenewalCheck::SomeNew);
     world.ask("a", 10.0, None);
     world.wait(21.0);
-    assert_eq!(of_db(&world, Some(10.0)), Renews::NotAll);
+    assert_eq!(of_db(&world, Some(10.0)), RenewalCheck::SomeNew);
 }
 
 #[test]
 fn a_lease_on_nothing_is_one_too() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 0.0, None);
-    assert_eq!(of_db(&world, None), Renews::All);
+    assert_eq!(of_db(&world, None), RenewalCheck::AllHeld);
 }
 
 #[test]
@@ -53,11 +53,14 @@ fn one_newcomer_among_many_makes_a_request_a_new_one_and_they_are_looked_at_in_p
     let all = asks_for(ids(), None);
     world.core.refresh_client(&all, world.now);
     let mixed = asks_for(ids().chain(["new".to_owned()]), None);
-    for (request, last) in [(&all, Renews::All), (&mixed, Renews::NotAll)] {
+    for (request, last) in [
+        (&all, RenewalCheck::AllHeld),
+        (&mixed, RenewalCheck::SomeNew),
+    ] {
         let (mut from, mut parts) = (0, 1);
         let end = loop {
-            match world.core.renews_client(request, from, world.now) {
-                Renews::SoFar(next) => {
+            match world.core.check_client_renewal(request, from, world.now) {
+                RenewalCheck::HeldSoFar(next) => {
                     assert!(next > from);
                     from = next;
                     parts += 1;
@@ -77,8 +80,8 @@ fn while_a_predecessors_leases_may_last_a_claim_is_believed() {
         ..SETTINGS
     };
     let mut world = World::with(document("FAIR_SHARE", 100.0), settings);
-    assert_eq!(of_db(&world, Some(10.0)), Renews::All);
-    assert_eq!(of_db(&world, None), Renews::NotAll);
+    assert_eq!(of_db(&world, Some(10.0)), RenewalCheck::AllHeld);
+    assert_eq!(of_db(&world, None), RenewalCheck::SomeNew);
     world.wait(60.0);
-    assert_eq!(of_db(&world, Some(10.0)), Renews::NotAll);
+    assert_eq!(of_db(&world, Some(10.0)), RenewalCheck::SomeNew);
 }

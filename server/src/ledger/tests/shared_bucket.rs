@@ -168,12 +168,12 @@ fn a_clean_stop_leaves_the_balance_to_the_next() {
     let mut world = bucket();
     world.balance("a", 0.0);
     close(world.balance("a", 10.0), -6.0);
-    let records: Vec<ResourceRecord> = world.core.hand_over(world.now).collect();
+    let records: Vec<ResourceRecord> = world.core.snapshot(world.now).collect();
     let text = serde_json::to_string(&records).unwrap();
 
     let mut next = bucket();
     for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
-        next.core.take_over(&record, next.now).unwrap();
+        next.core.restore(&record, next.now).unwrap();
     }
     next.wait(1.0);
     close(next.balance("a", 11.0), -3.0);

@@ -95,12 +95,12 @@ fn a_clean_restart_goes_on_suppressing() {
         let mut world = suppression();
         world.run(|_| wants, 30);
         let before = world.probability("a", wants / 4.0);
-        let records: Vec<ResourceRecord> = world.core.hand_over(world.now).collect();
+        let records: Vec<ResourceRecord> = world.core.snapshot(world.now).collect();
         let text = serde_json::to_string(&records).unwrap();
 
         let mut next = suppression();
         for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
-            next.core.take_over(&record, next.now).unwrap();
+            next.core.restore(&record, next.now).unwrap();
         }
         for admitted in next.run(|_| wants, 30) {
             assert!(before < 1.0 && (admitted - 100.0).abs() < 5.0, "{admitted}");

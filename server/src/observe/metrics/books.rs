@@ -14,7 +14,7 @@ use prometheus_client::{
 
 use crate::{
     http::state::App,
-    ledger::{Counts, Survey},
+    ledger::{LedgerStats, Survey},
     observe::metrics::Unreadable,
     quota::Looks,
 };
@@ -30,7 +30,7 @@ type Amounts = Family<Label, Gauge<f64, AtomicU64>>;
 /// What the books said.
 #[derive(Debug)]
 pub(super) struct Books {
-    counts: Counts,
+    counts: LedgerStats,
     max_leases: usize,
     survey: Survey,
     top: Vec<ResourceView>,
@@ -48,7 +48,7 @@ impl Books {
         }
         let (counts, max_leases, top) = app.books(|core, now| {
             let top = core.most_wanted(&survey, now);
-            (core.counts(), core.max_leases(), top)
+            (core.stats(), core.max_leases(), top)
         })?;
         Ok(Self {
             counts,
@@ -66,7 +66,7 @@ impl Books {
     }
 
     fn register_totals(&self, registry: &mut Registry) {
-        let Counts {
+        let LedgerStats {
             resources,
             leases,
             unmatched,
@@ -106,13 +106,13 @@ impl Books {
 
     /// Where the sum of what holders may use could exceed the capacity: everything else keeps it within.
     fn register_exceptions(&self, registry: &mut Registry, first_start: bool) {
-        let Counts {
+        let LedgerStats {
             resources: _,
             leases: _,
             unmatched: _,
             excess_claims,
-            outlived,
-            undivided_grants,
+            overused,
+            no_algorithm_grants,
             static_grants,
             suppression_grants,
             shared_bucket_grants,
@@ -125,8 +125,8 @@ impl Books {
                 ("cut", decisions_during_cut),
                 ("excess_claim", excess_claims),
                 ("first_start", u64::from(first_start)),
-                ("no_algorithm", undivided_grants),
-                ("outlived", outlived),
+                ("no_algorithm", no_algorithm_grants),
+                ("outlived", overused),
                 ("shared_bucket", shared_bucket_grants),
                 ("short_learning", short_learning),
                 ("static", static_grants),

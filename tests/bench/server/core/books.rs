@@ -4,7 +4,7 @@ use std::{error::Error, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::{Capacity, CapacityRequest, Moment};
-use doorman_server::ledger::{Core, Predecessor, Settings, Unmatched};
+use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 
 use super::{
     Sharing,
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Empty books of a server that is the first.
-pub(crate) fn empty(sharing: Sharing, clients: usize) -> Result<Core, Box<dyn Error>> {
+pub(crate) fn empty(sharing: Sharing, clients: usize) -> Result<Ledger, Box<dyn Error>> {
     let document = Document::parse(&format!(
         "resources: [{{identifier_glob: '*', capacity: {}, \
          algorithm: {{kind: {}, lease_length: {}, refresh_interval: {}}}}}]",
@@ -23,13 +23,13 @@ pub(crate) fn empty(sharing: Sharing, clients: usize) -> Result<Core, Box<dyn Er
     ))?;
     let settings = Settings {
         max_leases: clients,
-        unmatched: Unmatched::Grant,
+        unmatched: UnmatchedPolicy::Grant,
         predecessor: Predecessor::None,
     };
-    Ok(Core::new(Arc::new(document), settings, START))
+    Ok(Ledger::new(Arc::new(document), settings, START))
 }
 
-impl Decides for Core {
+impl Decides for Ledger {
     fn decide(&mut self, request: &CapacityRequest, now: Moment) -> Capacity {
         let granted = self.refresh_client(request, now);
         granted

@@ -5,7 +5,7 @@ use std::{error::Error, io, time::Duration};
 use doorman_bench::{Effort, Figures, Row, Table, Target, take_turns_of};
 
 use crate::{
-    cores::{self, Core},
+    cores::{self, Ledger},
     load::Load,
     process::{Running, What},
     requests::Requests,
@@ -33,7 +33,7 @@ impl Side {
     fn start(
         effort: Effort,
         what: What,
-        core: Core,
+        core: Ledger,
         clients: usize,
         resources: usize,
         authorization: Option<&str>,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use doorman_config::Document;
 use doorman_openapi::{CapacityResponse, Epoch, NodeId};
-use doorman_server::ledger::{Core, Predecessor, Settings, Unmatched};
+use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 
 use super::plane::{Plane, Reply};
 use crate::clock;
@@ -23,11 +23,11 @@ pub(super) fn refreshed_every(interval: u32, kind: &str, capacity: f64) -> Plane
     );
     let settings = Settings {
         max_leases: 1_000_000,
-        unmatched: Unmatched::Refuse,
+        unmatched: UnmatchedPolicy::Refuse,
         predecessor: Predecessor::None,
     };
     let document = Arc::new(Document::parse(&document).unwrap());
-    let core = Mutex::new(Core::new(document, settings, clock::now()));
+    let core = Mutex::new(Ledger::new(document, settings, clock::now()));
     Plane::new(move |call| {
         let mut core = core.lock().unwrap();
         if let Some(release) = call.release() {
