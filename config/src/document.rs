@@ -6,8 +6,8 @@ use doorman_openapi::{ResourceId, RulesResponse, Seconds};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use crate::{
-    Faults, MAX_DOCUMENT_BYTES, Rule, Template,
-    fault::{Fault, Place},
+    ValidationErrors, MAX_DOCUMENT_BYTES, Rule, Template,
+    fault::{Diagnostic, Place},
     json,
     node::Node,
     plain::Plain,
@@ -42,16 +42,16 @@ impl Document {
     /// Reads a document, in YAML or in JSON.
     ///
     /// # Errors
-    /// [`Faults`]: everything that is wrong with it, not only the first thing. A wrong document is refused whole.
-    pub fn parse(text: &str) -> Result<Self, Faults> {
+    /// [`ValidationErrors`]: everything that is wrong with it, not only the first thing. A wrong document is refused whole.
+    pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
         read::document(text).map(Self::of)
     }
 
     /// Reads a document that must be JSON, such as [`to_json`](Self::to_json) writes.
     ///
     /// # Errors
-    /// [`Faults`]: everything that is wrong with it, not only the first thing.
-    pub fn parse_json(text: &str) -> Result<Self, Faults> {
+    /// [`ValidationErrors`]: everything that is wrong with it, not only the first thing.
+    pub fn parse_json(text: &str) -> Result<Self, ValidationErrors> {
         if text.len() > MAX_DOCUMENT_BYTES {
             return Err(too_large());
         }
@@ -59,7 +59,7 @@ impl Document {
     }
 
     /// Reads a document that is a tree already.
-    pub(crate) fn of_tree(root: &Node) -> Result<Self, Faults> {
+    pub(crate) fn of_tree(root: &Node) -> Result<Self, ValidationErrors> {
         let document = Self::of(read::tree(root)?);
         // With all defaults written out it may be several times as long, and no longer what anybody could hand in.
         if document.to_json().len() > MAX_DOCUMENT_BYTES {
@@ -124,7 +124,7 @@ impl Document {
     }
 
     /// The document as if it had been read from what it is written out as.
-    pub(crate) fn tree(&self) -> Result<Node, Faults> {
+    pub(crate) fn tree(&self) -> Result<Node, ValidationErrors> {
         json::parse(&self.to_json())
     }
 
@@ -145,7 +145,7 @@ impl Document {
     pub fn rule(&self, name: &str) -> Option<&Rule> {
         self.rules
             .iter()
-            .find(|rule| rule.stated.name.as_str() == name)
+            .find(|rule| rule.definition.name.as_str() == name)
     }
 
     /// The template that a resource falls under: the one whose glob is, to the letter, the resource's identifier, else the first
@@ -168,10 +168,10 @@ impl Document {
     /// What the service of this name is told of rules: those that are for it, in the order of the document.
     #[must_use]
     pub fn rules_for(&self, service: &str) -> RulesResponse {
-        let rules = self.rules.iter().filter(|rule| rule.is_for(service));
+        let rules = self.rules.iter().filter(|rule| rule.applies_to(service));
         RulesResponse {
             version: self.rules_version_for(service),
-            rules: rules.map(|rule| rule.stated().clone()).collect(),
+            rules: rules.map(|rule| rule.definition().clone()).collect(),
         }
     }
 
@@ -179,7 +179,7 @@ impl Document {
     #[must_use]
     pub fn rules_version_for(&self, service: &str) -> String {
         let rules = self.rules.iter().zip(&self.rule_versions);
-        let told = rules.filter(|(rule, _)| rule.is_for(service));
+        let told = rules.filter(|(rule, _)| rule.applies_to(service));
         Version::of_versions(told.map(|(_, version)| version)).text()
     }
 
@@ -204,10 +204,10 @@ impl Document {
     }
 }
 
-fn too_large() -> Faults {
+fn too_large() -> ValidationErrors {
     let message =
         format!("must be at most {MAX_DOCUMENT_BYTES} bytes, with every default written out");
-    Fault::new(None, Place::document(), message).into()
+    Diagnostic::new(None, Place::document(), message).into()
 }
 
 /// Documents are equal when they mean the same, however they are written.

@@ -3,7 +3,7 @@
 //! A document is edited as it is written out, so that what a template takes from the one for everything stays taken from there.
 
 use crate::{
-    Document, Fault, Faults,
+    Document, Diagnostic, ValidationErrors,
     fault::{List, Place, Position},
     json,
     node::{Node, Value},
@@ -17,10 +17,10 @@ pub(crate) mod tests;
 pub enum EditError {
     /// What was handed in is wrong; each fault names its place in that.
     #[error("{0}")]
-    Wrong(Faults),
+    Invalid(ValidationErrors),
     /// The rest of the document would be wrong by it; each fault names its place in the document.
     #[error("{0}")]
-    Conflict(Faults),
+    Conflict(ValidationErrors),
 }
 
 impl Document {
@@ -61,7 +61,7 @@ impl Document {
     }
 
     fn with(&self, list: List, name: &str, text: &str) -> Result<Self, EditError> {
-        let mut entry = json::parse(text).map_err(EditError::Wrong)?;
+        let mut entry = json::parse(text).map_err(EditError::Invalid)?;
         let mismatch = give_name(&mut entry, list, name);
         let mut lists = Lists::of(self)?;
         let entries = lists.entries(list);
@@ -80,7 +80,7 @@ impl Document {
         };
         match (Self::of_tree(&lists.into_tree()), mismatch) {
             (Ok(document), None) => Ok(document),
-            (Ok(_), Some(mismatch)) => Err(EditError::Wrong(mismatch.into())),
+            (Ok(_), Some(mismatch)) => Err(EditError::Invalid(mismatch.into())),
             (Err(faults), mismatch) => Err(sorted_out(&faults, list, index, mismatch)),
         }
     }
@@ -109,7 +109,7 @@ impl Document {
             List::Rules => self
                 .rules()
                 .iter()
-                .position(|rule| rule.stated().name.as_str() == name),
+                .position(|rule| rule.definition().name.as_str() == name),
         }
     }
 
@@ -137,7 +137,7 @@ fn name_field(list: List) -> &'static str {
 }
 
 /// Gives an entry the name under which it is put; what is wrong when it says another.
-fn give_name(entry: &mut Node, list: List, name: &str) -> Option<Fault> {
+fn give_name(entry: &mut Node, list: List, name: &str) -> Option<Diagnostic> {
     let Value::Map(fields) = &mut entry.value else {
         // The reader says what would be right.
         return None;
@@ -161,7 +161,7 @@ fn give_name(entry: &mut Node, list: List, name: &str) -> Option<Fault> {
     );
     written.value = Value::Text(name.to_owned());
     let place = Place::document().field(field);
-    Some(Fault::new(Some(written.at), place, message))
+    Some(Diagnostic::new(Some(written.at), place, message))
 }
 
 /// A document as a tree that can be changed.
@@ -222,7 +222,7 @@ impl Lists {
 /// What is written out reads the same, which a property test holds. Should it ever not, nothing is changed.
 fn unreadable() -> EditError {
     let message = "as it is written out cannot be read: it is not changed";
-    EditError::Conflict(Fault::new(None, Place::document(), message).into())
+    EditError::Conflict(Diagnostic::new(None, Place::document(), message).into())
 }
 
 fn nowhere(value: Value) -> Node {
@@ -231,18 +231,18 @@ fn nowhere(value: Value) -> Node {
 }
 
 /// Whose faults they are: those of the entry, as long as there are any; else those of the others.
-fn sorted_out(faults: &Faults, list: List, index: usize, mismatch: Option<Fault>) -> EditError {
+fn sorted_out(faults: &ValidationErrors, list: List, index: usize, mismatch: Option<Diagnostic>) -> EditError {
     let own = faults.list().iter();
     let own = own.filter_map(|fault| fault.within(list, index));
     let own = mismatch.into_iter().chain(own).collect();
-    match Faults::of(own, faults.omitted()) {
-        Some(own) => EditError::Wrong(own),
+    match ValidationErrors::of(own, faults.omitted()) {
+        Some(own) => EditError::Invalid(own),
         None => EditError::Conflict(of_document(faults)),
     }
 }
 
-/// Faults of a document that nobody wrote as it is read here.
-fn of_document(faults: &Faults) -> Faults {
-    let listed = faults.list().iter().map(Fault::without_position).collect();
-    Faults::of(listed, faults.omitted()).unwrap_or_else(|| faults.clone())
+/// ValidationErrors of a document that nobody wrote as it is read here.
+fn of_document(faults: &ValidationErrors) -> ValidationErrors {
+    let listed = faults.list().iter().map(Diagnostic::without_position).collect();
+    ValidationErrors::of(listed, faults.omitted()).unwrap_or_else(|| faults.clone())
 }

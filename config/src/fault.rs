@@ -127,13 +127,13 @@ impl Place {
 
 /// One thing that is wrong, or that an operator should know. `Display` is one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct Diagnostic {
     position: Option<Position>,
     place: Place,
     message: String,
 }
 
-impl Fault {
+impl Diagnostic {
     pub(crate) fn new(
         position: Option<Position>,
         place: Place,
@@ -226,7 +226,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(position) = self.position {
             write!(f, "{position}: ")?;
@@ -249,15 +249,15 @@ impl fmt::Display for Fault {
 ///
 /// `Display` is one line a fault. At most 1,000 are kept; further ones are only counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Faults {
-    listed: Vec<Fault>,
+pub struct ValidationErrors {
+    listed: Vec<Diagnostic>,
     omitted: usize,
 }
 
-impl Faults {
+impl ValidationErrors {
     /// The faults, in the order of the text as far as that is known.
     #[must_use]
-    pub fn list(&self) -> &[Fault] {
+    pub fn list(&self) -> &[Diagnostic] {
         &self.listed
     }
 
@@ -277,15 +277,15 @@ impl Faults {
     }
 }
 
-impl Faults {
+impl ValidationErrors {
     /// These faults; `None` when there are none.
-    pub(crate) fn of(listed: Vec<Fault>, omitted: usize) -> Option<Self> {
+    pub(crate) fn of(listed: Vec<Diagnostic>, omitted: usize) -> Option<Self> {
         (!listed.is_empty()).then_some(Self { listed, omitted })
     }
 }
 
-impl From<Fault> for Faults {
-    fn from(fault: Fault) -> Self {
+impl From<Diagnostic> for ValidationErrors {
+    fn from(fault: Diagnostic) -> Self {
         Self {
             listed: vec![fault],
             omitted: 0,
@@ -293,7 +293,7 @@ impl From<Fault> for Faults {
     }
 }
 
-impl fmt::Display for Faults {
+impl fmt::Display for ValidationErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines = Lines {
             faults: self,
@@ -303,10 +303,10 @@ impl fmt::Display for Faults {
     }
 }
 
-impl std::error::Error for Faults {}
+impl std::error::Error for ValidationErrors {}
 
 struct Lines<'a> {
-    faults: &'a Faults,
+    faults: &'a ValidationErrors,
     name: Option<&'a str>,
 }
 
@@ -340,7 +340,7 @@ pub(crate) struct Reported(());
 /// The list while a document is being read.
 #[derive(Debug, Default)]
 pub(crate) struct FaultList {
-    listed: Vec<Fault>,
+    listed: Vec<Diagnostic>,
     omitted: usize,
 }
 
@@ -352,7 +352,7 @@ impl FaultList {
         message: impl Into<String>,
     ) -> Reported {
         if self.listed.len() < MOST_LISTED {
-            self.listed.push(Fault::new(Some(position), place, message));
+            self.listed.push(Diagnostic::new(Some(position), place, message));
         } else {
             self.omitted = self.omitted.saturating_add(1);
         }
@@ -360,13 +360,13 @@ impl FaultList {
     }
 
     /// What was read, unless anything at all was wrong: a wrong document never half-loads.
-    pub(crate) fn finish<T>(mut self, read: Result<T, Reported>) -> Result<T, Faults> {
+    pub(crate) fn finish<T>(mut self, read: Result<T, Reported>) -> Result<T, ValidationErrors> {
         match read {
             Ok(read) if self.listed.is_empty() => Ok(read),
             Ok(_) | Err(Reported(())) => {
                 // Rules that span templates are checked last; the reader of the list goes from top to bottom.
                 self.listed.sort_by_key(|fault| fault.position);
-                Err(Faults {
+                Err(ValidationErrors {
                     listed: self.listed,
                     omitted: self.omitted,
                 })

@@ -1,4 +1,4 @@
-//! Globs over identifiers.
+//! GlobSet over identifiers.
 //!
 //! Matched here rather than by a library, because the libraries match *paths*: there `*` stops at `/`, `**` and `{a,b}` mean
 //! something, and `?` and classes see bytes. An identifier is opaque text.
@@ -102,7 +102,7 @@ impl Glob {
 
     /// The first text from this one on, byte by byte, that begins as all do that match: where to go on in a list that is in this order.
     /// It may say too early a one; `None` when none follows.
-    pub(crate) fn first_from<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
+    pub(crate) fn seek<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
         let mut chars = text.chars();
         for wanted in self.beginning() {
             match chars.next() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use doorman_openapi::Scopes;
 
-use crate::{Bounds, Faults, Glob, read};
+use crate::{Restrictions, ValidationErrors, Glob, read};
 
 #[cfg(test)]
 mod tests;
@@ -26,8 +26,8 @@ mod tests;
 /// let grant = grants
 ///     .find("https://kubernetes.default.svc", "system:serviceaccount:shop:web")
 ///     .unwrap();
-/// assert!(grant.bounds.allow_resource("shop/db"));
-/// # Ok::<(), doorman_config::Faults>(())
+/// assert!(grant.restrictions.allows_resource("shop/db"));
+/// # Ok::<(), doorman_config::ValidationErrors>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Grants(pub(crate) Vec<Grant>);
@@ -40,18 +40,18 @@ pub struct Grant {
     /// What.
     pub scopes: Scopes,
     /// Whose, and of what; shared by all whom it speaks for.
-    pub bounds: Arc<Bounds>,
+    pub restrictions: Arc<Restrictions>,
 }
 
 impl Grants {
     /// The most grants of a list: each new token is compared with them.
-    pub const MOST: usize = 1_000;
+    pub const MAX_LEN: usize = 1_000;
 
     /// Reads a list of grants, in YAML or in JSON.
     ///
     /// # Errors
-    /// [`Faults`]: everything that is wrong with it, not only the first thing. A wrong list is refused whole.
-    pub fn parse(text: &str) -> Result<Self, Faults> {
+    /// [`ValidationErrors`]: everything that is wrong with it, not only the first thing. A wrong list is refused whole.
+    pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
         read::grants(text).map(Self)
     }
 

@@ -1,7 +1,7 @@
 //! The door for JSON that must be JSON: what comes over HTTP, and what a store keeps.
 //!
 //! Nearly every JSON text is YAML, but not quite: a character beyond the first plane that is escaped as two surrogates is none. A text
-//! that is said to be JSON is therefore read as such, into the same tree with the same bounds.
+//! that is said to be JSON is therefore read as such, into the same tree with the same restrictions.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::{
-    fault::{Fault, Faults, Place, Position},
+    fault::{Diagnostic, ValidationErrors, Place, Position},
     node::{Node, Value},
     quote::one_line,
 };
@@ -33,9 +33,9 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
 /// Reads the text into a tree.
 ///
 /// # Errors
-/// The first fault of the grammar, or the first breach of the bounds on depth and size.
-pub(crate) fn parse(text: &str) -> Result<Node, Faults> {
-    let whole = |message: String| Faults::from(Fault::new(None, Place::document(), message));
+/// The first fault of the grammar, or the first breach of the restrictions on depth and size.
+pub(crate) fn parse(text: &str) -> Result<Node, ValidationErrors> {
+    let whole = |message: String| ValidationErrors::from(Diagnostic::new(None, Place::document(), message));
     check(text).map_err(|error| whole(format!("is not JSON: {error}")))?;
     let mut reader = Reader {
         seen: Cursor::new(text),
@@ -53,7 +53,7 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    /// Reads one value. Each level of nesting is scanned once more for each level above it, so the depth bounds the work.
+    /// Reads one value. Each level of nesting is scanned once more for each level above it, so the depth restrictions the work.
     fn node(&mut self, text: &'t str, depth: usize) -> Result<Node, Breach> {
         let text = text.trim_matches([' ', '\t', '\n', '\r']);
         let at = self.seen.advance_to(text);

@@ -30,15 +30,15 @@
 //!     faults.list()[1].to_string(),
 //!     r#"1:45: resources[0] "db": capacity: must be a number from 0 to 1e15, not -3"#,
 //! );
-//! # Ok::<(), doorman_config::Faults>(())
+//! # Ok::<(), doorman_config::ValidationErrors>(())
 //! ```
 //!
 //! The way of a text: `yaml` makes a bounded tree of it that keeps places and repetitions, `read` makes templates and rules of the tree
 //! and lists the faults, `document` answers which template a resource falls under, and which rules are for a service. `grants` is another
-//! text of operators, which goes the same way: what tokens let their bearers do, within which `bounds`. Nothing here keeps time or a connection.
+//! text of operators, which goes the same way: what tokens let their bearers do, within which `restrictions`. Nothing here keeps time or a connection.
 
-mod bounds;
-mod difference;
+mod restrictions;
+mod diff;
 mod document;
 mod edit;
 mod fault;
@@ -58,18 +58,18 @@ mod template;
 mod version;
 mod yaml;
 
-pub use bounds::{Bounds, Globs};
-pub use difference::{Change, Difference, What};
+pub use restrictions::{Restrictions, GlobSet};
+pub use diff::{DocumentDiff, EntryChange, EntryDiff};
 pub use document::Document;
 pub use edit::EditError;
-pub use fault::{Fault, Faults, Position};
+pub use fault::{Diagnostic, ValidationErrors, Position};
 pub use glob::{Glob, InvalidGlob};
 pub use grants::{Grant, Grants};
 pub use rule::Rule;
-pub use source::{FileSource, InvalidSource, LastGood, LoadError, Source, Unread};
+pub use source::{FileSource, InvalidSource, LastGoodFile, LoadError, Source, RawDocument};
 pub use store::{
-    NewChange, OpenError, Opened, PastChange, Store, StoreError, StoreErrorKind, StoreReader,
-    Written,
+    NewChange, OpenError, OpenedStore, Store, StoreError, StoreErrorKind, StoreReader,
+    Appended,
 };
 pub use template::{SafeCapacityRule, Template, default_algorithm};
 

@@ -18,7 +18,7 @@ use doorman_openapi::{CLOCK_DRIFT, Seconds};
 use self::{fields::Fields, template::Draft, value::list};
 use crate::{
     Grant, MAX_DOCUMENT_BYTES, Rule,
-    fault::{Fault, FaultList, Faults, Place, Position, Reported},
+    fault::{Diagnostic, FaultList, ValidationErrors, Place, Position, Reported},
     node::{Node, Value},
     template::Template,
     yaml,
@@ -40,7 +40,7 @@ pub(crate) struct Read {
 ///
 /// # Errors
 /// Everything that is wrong with it, when anything is.
-pub(crate) fn document(text: &str) -> Result<Read, Faults> {
+pub(crate) fn document(text: &str) -> Result<Read, ValidationErrors> {
     tree(&root(text)?)
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn document(text: &str) -> Result<Read, Faults> {
 ///
 /// # Errors
 /// Everything that is wrong with it, when anything is.
-pub(crate) fn tree(root: &Node) -> Result<Read, Faults> {
+pub(crate) fn tree(root: &Node) -> Result<Read, ValidationErrors> {
     let mut faults = FaultList::default();
     let read = root_map(root, &mut faults);
     faults.finish(read)
@@ -58,16 +58,16 @@ pub(crate) fn tree(root: &Node) -> Result<Read, Faults> {
 ///
 /// # Errors
 /// Everything that is wrong with it, when anything is.
-pub(crate) fn grants(text: &str) -> Result<Vec<Grant>, Faults> {
+pub(crate) fn grants(text: &str) -> Result<Vec<Grant>, ValidationErrors> {
     let mut faults = FaultList::default();
     let read = grants::root(&root(text)?, &mut faults);
     faults.finish(read)
 }
 
-fn root(text: &str) -> Result<Node, Faults> {
+fn root(text: &str) -> Result<Node, ValidationErrors> {
     if text.len() > MAX_DOCUMENT_BYTES {
         let message = format!("must be at most {MAX_DOCUMENT_BYTES} bytes");
-        return Err(Fault::new(None, Place::document(), message).into());
+        return Err(Diagnostic::new(None, Place::document(), message).into());
     }
     yaml::parse(text)
 }
@@ -173,7 +173,7 @@ fn warnings<'d>(
                     "{duration} seconds are shorter than {needed}, the longest lease and what clocks may drift apart meanwhile: \
                      a server that takes over may grant again what is still leased"
                 );
-                Fault::new(Some(node.at), place, message).to_string()
+                Diagnostic::new(Some(node.at), place, message).to_string()
             })
         })
         .collect()

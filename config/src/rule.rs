@@ -1,9 +1,9 @@
 //! A rule: which requests of which services spend which resource.
 
-use doorman_openapi::{TemplatePart, template_parts};
+use doorman_openapi::{KeyTemplatePart, parse_key_template};
 use serde::{Serialize, Serializer};
 
-use crate::{Glob, Globs, version::Version};
+use crate::{Glob, GlobSet, version::Version};
 
 #[cfg(test)]
 mod tests;
@@ -13,15 +13,15 @@ mod tests;
 /// Serialises to the form of the document, with every default written out; it is the form of the wire, too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// What `stated.service` says.
+    /// What `definition.service` says.
     pub(crate) services: Glob,
-    pub(crate) stated: doorman_openapi::Rule,
+    pub(crate) definition: doorman_openapi::Rule,
 }
 
 impl Rule {
     /// Whether it is for the service of this name.
     #[must_use]
-    pub fn is_for(&self, service: &str) -> bool {
+    pub fn applies_to(&self, service: &str) -> bool {
         self.services.matches(service)
     }
 
@@ -32,26 +32,26 @@ impl Rule {
     }
 
     /// Whether all resources that requests may spend by it are within, whatever its placeholders stand for. One that spends none is.
-    pub(crate) fn spends_within(&self, bound: &Globs) -> bool {
-        let Some(resource) = &self.stated.resource else {
+    pub(crate) fn spends_within(&self, bound: &GlobSet) -> bool {
+        let Some(resource) = &self.definition.resource else {
             return true;
         };
-        glob_of(resource).is_some_and(|ids| bound.cover(&ids))
+        glob_of(resource).is_some_and(|ids| bound.covers(&ids))
     }
 
     /// What it says, as services are told.
     #[must_use]
-    pub fn stated(&self) -> &doorman_openapi::Rule {
-        &self.stated
+    pub fn definition(&self) -> &doorman_openapi::Rule {
+        &self.definition
     }
 }
 
 /// A glob that matches every id that a resource with placeholders may become: callers choose what those stand for.
 fn glob_of(resource: &str) -> Option<Glob> {
     let mut glob = String::with_capacity(resource.len());
-    for part in template_parts(resource).ok()? {
+    for part in parse_key_template(resource).ok()? {
         match part {
-            TemplatePart::Text(text) => {
+            KeyTemplatePart::Text(text) => {
                 for char in text.chars() {
                     if matches!(char, '*' | '?' | '[' | '\\') {
                         glob.push('\\');
@@ -59,7 +59,7 @@ fn glob_of(resource: &str) -> Option<Glob> {
                     glob.push(char);
                 }
             }
-            TemplatePart::Placeholder(_) => glob.push('*'),
+            KeyTemplatePart::Placeholder(_) => glob.push('*'),
         }
     }
     Glob::new(&glob).ok()
@@ -67,6 +67,6 @@ fn glob_of(resource: &str) -> Option<Glob> {
 
 impl Serialize for Rule {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.stated.serialize(serializer)
+        self.definition.serialize(serializer)
     }
 }

@@ -8,13 +8,13 @@ use std::{
     str::FromStr,
 };
 
-use crate::{Document, Fault, Faults, MAX_DOCUMENT_BYTES, Position, fault::Place};
+use crate::{Document, Diagnostic, ValidationErrors, MAX_DOCUMENT_BYTES, Position, fault::Place};
 
 mod last_good;
 #[cfg(test)]
 mod tests;
 
-pub use self::last_good::LastGood;
+pub use self::last_good::LastGoodFile;
 
 /// Where a document comes from, such as `file:limits.yaml`. `Display` is that text again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,9 +78,9 @@ impl FileSource {
     ///
     /// # Errors
     /// [`LoadError`] when it cannot be read.
-    pub fn read(&self) -> Result<Unread, LoadError> {
+    pub fn read(&self) -> Result<RawDocument, LoadError> {
         match read_bounded(&self.path) {
-            Ok(bytes) => Ok(Unread {
+            Ok(bytes) => Ok(RawDocument {
                 path: self.path.clone(),
                 bytes,
             }),
@@ -104,12 +104,12 @@ impl FileSource {
 
 /// What a source held at one time; two of them are equal when they are so byte by byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unread {
+pub struct RawDocument {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-impl Unread {
+impl RawDocument {
     /// Makes a document of it.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl Unread {
             .and_then(Document::parse)
             .map_err(|faults| LoadError {
                 path: self.path.clone(),
-                cause: Cause::Faults(faults),
+                cause: Cause::ValidationErrors(faults),
             })
     }
 }
@@ -133,7 +133,7 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Faults> {
+fn text(bytes: &[u8]) -> Result<&str, ValidationErrors> {
     str::from_utf8(bytes).map_err(|error| {
         let right = bytes.get(..error.valid_up_to()).unwrap_or_default();
         let right = String::from_utf8_lossy(right);
@@ -142,7 +142,7 @@ fn text(bytes: &[u8]) -> Result<&str, Faults> {
             line: right.matches('\n').count() as u64 + 1,
             column: line.chars().count() as u64 + 1,
         };
-        Fault::new(Some(position), Place::document(), "must be UTF-8").into()
+        Diagnostic::new(Some(position), Place::document(), "must be UTF-8").into()
     })
 }
 
@@ -182,25 +182,25 @@ pub struct LoadError {
 #[derive(Debug)]
 enum Cause {
     Io(io::Error),
-    Faults(Faults),
+    ValidationErrors(ValidationErrors),
 }
 
 impl LoadError {
     /// What is wrong with the document; `None` when it could not even be read.
     #[must_use]
-    pub fn faults(&self) -> Option<&Faults> {
+    pub fn faults(&self) -> Option<&ValidationErrors> {
         match &self.cause {
-            Cause::Faults(faults) => Some(faults),
+            Cause::ValidationErrors(faults) => Some(faults),
             Cause::Io(_) => None,
         }
     }
 
     /// The whole of it: a fault a line, or why the file cannot be read.
     #[must_use]
-    pub fn in_full(&self) -> String {
+    pub fn full_message(&self) -> String {
         match &self.cause {
             Cause::Io(error) => format!("{self}: {error}"),
-            Cause::Faults(_) => self.to_string(),
+            Cause::ValidationErrors(_) => self.to_string(),
         }
     }
 }
@@ -210,7 +210,7 @@ impl fmt::Display for LoadError {
         let name = self.path.display();
         match &self.cause {
             Cause::Io(_) => write!(f, "{name}: cannot be read"),
-            Cause::Faults(faults) => faults.in_file(&name.to_string()).fmt(f),
+            Cause::ValidationErrors(faults) => faults.in_file(&name.to_string()).fmt(f),
         }
     }
 }
@@ -220,7 +220,7 @@ impl std::error::Error for LoadError {
         match &self.cause {
             Cause::Io(error) => Some(error),
             // The faults are the message, and a message does not repeat its source.
-            Cause::Faults(_) => None,
+            Cause::ValidationErrors(_) => None,
         }
     }
 }

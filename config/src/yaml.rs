@@ -11,7 +11,7 @@ use serde_saphyr::{
 };
 
 use crate::{
-    fault::{Fault, Faults, Place, Position},
+    fault::{Diagnostic, ValidationErrors, Place, Position},
     node::{Node, Value},
     quote::one_line,
 };
@@ -32,8 +32,8 @@ const MOST_TEXT: usize = 2 * crate::MAX_DOCUMENT_BYTES;
 /// Reads the text into a tree.
 ///
 /// # Errors
-/// The first fault of the grammar, or the first breach of the bounds on depth and size. The parser finds no further ones.
-pub(crate) fn parse(text: &str) -> Result<Node, Faults> {
+/// The first fault of the grammar, or the first breach of the restrictions on depth and size. The parser finds no further ones.
+pub(crate) fn parse(text: &str) -> Result<Node, ValidationErrors> {
     match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options()) {
         Ok(root) => Ok(node(root, text)),
         Err(error) => Err(fault(&error, text).into()),
@@ -70,7 +70,7 @@ fn options() -> Options {
     }
 }
 
-fn fault(error: &Error, text: &str) -> Fault {
+fn fault(error: &Error, text: &str) -> Diagnostic {
     let position = error.location().map(position);
     let message = match cause(error) {
         Error::Budget { breach, .. } => match breach {
@@ -85,7 +85,7 @@ fn fault(error: &Error, text: &str) -> Fault {
         Error::AliasReplayLimitExceeded { .. } => too_much(),
         other => not_yaml(other, position, text),
     };
-    Fault::new(position, Place::document(), message)
+    Diagnostic::new(position, Place::document(), message)
 }
 
 fn too_much() -> String {

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use doorman_config::{Document, Faults};
+use doorman_config::{Document, ValidationErrors};
 use doorman_server::{Server, Settings};
 use tempfile::TempDir;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(
 }
 
 /// One resource, shared fairly, with leases that follow the load within seconds.
-fn document(limit: f64) -> Result<Document, Faults> {
+fn document(limit: f64) -> Result<Document, ValidationErrors> {
     Document::parse(&format!(
         "resources:
   - identifier_glob: api

@@ -125,7 +125,7 @@ pub use body::LimitBody;
 pub use builder::{BuildError, Builder};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
-pub use doorman_openapi::{Capacity, InvalidTemplate, ResourceId};
+pub use doorman_openapi::{Capacity, InvalidKeyTemplate, ResourceId};
 pub use future::ResponseFuture;
 pub use handle::{Doorman, NotReady, NotReleased};
 pub use key::{

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Balance, Capacity, ClientId, Epoch, Held, Lease, NodeId, Probability, ResourceId, SafeCapacity,
-    Seconds, Seq, Unit, read_priority,
+    Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId, SafeCapacity,
+    Seconds, Seq, Unit, deserialize_priority,
 };
 
 /// Asks for leases on several resources at once. Unknown fields are ignored.
@@ -33,14 +33,14 @@ pub struct ResourceRequest {
     /// Larger is more important. Only algorithms that say so read it.
     #[serde(
         default,
-        deserialize_with = "read_priority",
+        deserialize_with = "deserialize_priority",
         skip_serializing_if = "is_default"
     )]
     pub priority: i32,
     /// The lease now held; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
-    pub has: Option<Held>,
+    pub has: Option<HeldLease>,
     /// What is in use and cannot be given back at once.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outstanding: Capacity,
@@ -59,13 +59,13 @@ pub struct CapacityResponse {
     /// The reign of its master; drop an answer of a lower epoch of the same node.
     pub epoch: Epoch,
     /// One answer a resource, in the order of the request.
-    pub resources: Vec<Answer>,
+    pub resources: Vec<ResourceResponse>,
 }
 
 /// What a holder is told of one resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Answer {
+pub struct ResourceResponse {
     /// Of which resource.
     pub resource_id: ResourceId,
     /// The lease.

@@ -9,7 +9,7 @@ pub const MAX_VALUE_BYTES: usize = 40;
 
 /// A piece of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TemplatePart<'t> {
+pub enum KeyTemplatePart<'t> {
     /// What stands in every id as it is.
     Text(&'t str),
     /// What stands between braces, such as `header:x-tenant`: a value of the request stands there in the id.
@@ -19,7 +19,7 @@ pub enum TemplatePart<'t> {
 /// Why a text is no template; positions are in bytes, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum InvalidTemplate {
+pub enum InvalidKeyTemplate {
     /// A brace without its other.
     #[error("the brace at byte {0} has no other: a placeholder is like {{method}}")]
     UnbalancedBrace(usize),
@@ -50,18 +50,18 @@ const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 /// Tells text and placeholders apart.
 ///
 /// ```
-/// use doorman_openapi::{InvalidTemplate, TemplatePart, template_parts};
+/// use doorman_openapi::{InvalidKeyTemplate, KeyTemplatePart, parse_key_template};
 ///
-/// let parts = template_parts("tenant/{header:x-tenant}")?;
-/// assert_eq!(parts, [TemplatePart::Text("tenant/"), TemplatePart::Placeholder("header:x-tenant")]);
-/// assert_eq!(template_parts("{method}-{route}"), Err(InvalidTemplate::Unseparated(8)));
-/// # Ok::<(), InvalidTemplate>(())
+/// let parts = parse_key_template("tenant/{header:x-tenant}")?;
+/// assert_eq!(parts, [KeyTemplatePart::Text("tenant/"), KeyTemplatePart::Placeholder("header:x-tenant")]);
+/// assert_eq!(parse_key_template("{method}-{route}"), Err(InvalidKeyTemplate::Unseparated(8)));
+/// # Ok::<(), InvalidKeyTemplate>(())
 /// ```
 ///
 /// # Errors
-/// [`InvalidTemplate`] when the text is empty, a brace has no other, nothing separates two placeholders, one stands for a header of
+/// [`InvalidKeyTemplate`] when the text is empty, a brace has no other, nothing separates two placeholders, one stands for a header of
 /// secrets, or it makes ids that are too long.
-pub fn template_parts(template: &str) -> Result<Vec<TemplatePart<'_>>, InvalidTemplate> {
+pub fn parse_key_template(template: &str) -> Result<Vec<KeyTemplatePart<'_>>, InvalidKeyTemplate> {
     let mut parts = Vec::new();
     let mut rest = template;
     while !rest.is_empty() {
@@ -71,31 +71,31 @@ pub fn template_parts(template: &str) -> Result<Vec<TemplatePart<'_>>, InvalidTe
             None => (rest, None),
         };
         if let Some(brace) = text.find('}') {
-            return Err(InvalidTemplate::UnbalancedBrace(at.saturating_add(brace)));
+            return Err(InvalidKeyTemplate::UnbalancedBrace(at.saturating_add(brace)));
         }
         if !text.is_empty() {
-            parts.push(TemplatePart::Text(text));
+            parts.push(KeyTemplatePart::Text(text));
         }
         let Some(tail) = tail else { break };
         let opening = at.saturating_add(text.len());
         let (name, tail) = tail
             .split_once('}')
             .filter(|(name, _)| !name.contains('{'))
-            .ok_or(InvalidTemplate::UnbalancedBrace(opening))?;
+            .ok_or(InvalidKeyTemplate::UnbalancedBrace(opening))?;
         if !separated(&parts) {
             let end = opening.saturating_sub(text.len());
-            return Err(InvalidTemplate::Unseparated(end));
+            return Err(InvalidKeyTemplate::Unseparated(end));
         }
         if let Some(secret) = secret(name) {
-            return Err(InvalidTemplate::Secret(secret));
+            return Err(InvalidKeyTemplate::Secret(secret));
         }
-        parts.push(TemplatePart::Placeholder(name));
+        parts.push(KeyTemplatePart::Placeholder(name));
         rest = tail;
     }
     match longest(&parts) {
-        0 => Err(InvalidTemplate::Empty),
+        0 => Err(InvalidKeyTemplate::Empty),
         1..=crate::ident::MAX_BYTES => Ok(parts),
-        longest => Err(InvalidTemplate::TooLong(longest)),
+        longest => Err(InvalidKeyTemplate::TooLong(longest)),
     }
 }
 
@@ -108,13 +108,13 @@ fn secret(placeholder: &str) -> Option<&'static str> {
 }
 
 /// Whether a placeholder may follow these parts.
-fn separated(parts: &[TemplatePart<'_>]) -> bool {
+fn separated(parts: &[KeyTemplatePart<'_>]) -> bool {
     match parts {
-        [.., TemplatePart::Placeholder(_)] => false,
+        [.., KeyTemplatePart::Placeholder(_)] => false,
         [
             ..,
-            TemplatePart::Placeholder(_),
-            TemplatePart::Text(between),
+            KeyTemplatePart::Placeholder(_),
+            KeyTemplatePart::Text(between),
         ] => between.chars().any(is_never_in_a_value),
         _ => true,
     }
@@ -127,7 +127,7 @@ fn is_never_in_a_value(character: char) -> bool {
 }
 
 /// The length of the longest id. A control character stands percent-encoded: three bytes for one.
-fn longest(parts: &[TemplatePart<'_>]) -> usize {
+fn longest(parts: &[KeyTemplatePart<'_>]) -> usize {
     let bytes = |character: char| match character.is_control() {
         true => 3 * character.len_utf8(),
         false => character.len_utf8(),
@@ -135,8 +135,8 @@ fn longest(parts: &[TemplatePart<'_>]) -> usize {
     parts
         .iter()
         .map(|part| match part {
-            TemplatePart::Text(text) => text.chars().map(bytes).sum(),
-            TemplatePart::Placeholder(_) => MAX_VALUE_BYTES,
+            KeyTemplatePart::Text(text) => text.chars().map(bytes).sum(),
+            KeyTemplatePart::Placeholder(_) => MAX_VALUE_BYTES,
         })
         .sum()
 }
@@ -146,13 +146,13 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(template: &str, error: InvalidTemplate) {
-        assert_eq!(template_parts(template), Err(error), "{template:?}");
+    fn check(template: &str, error: InvalidKeyTemplate) {
+        assert_eq!(parse_key_template(template), Err(error), "{template:?}");
     }
 
     #[test]
     fn a_constant_is_a_template() {
-        assert_eq!(template_parts("api"), Ok(vec![TemplatePart::Text("api")]));
+        assert_eq!(parse_key_template("api"), Ok(vec![KeyTemplatePart::Text("api")]));
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
             ("{method}}", 8),
             ("é{", 2),
         ] {
-            check(template, InvalidTemplate::UnbalancedBrace(at));
+            check(template, InvalidKeyTemplate::UnbalancedBrace(at));
         }
     }
 
@@ -177,10 +177,10 @@ mod tests {
             ("{a}\u{1}{b}", 3),
             ("{a}/{b}_{c}", 7),
         ] {
-            check(template, InvalidTemplate::Unseparated(end));
+            check(template, InvalidKeyTemplate::Unseparated(end));
         }
         for template in ["{a}/{b}", "{a}-ü-{b}", "{a}:{b}"] {
-            assert!(template_parts(template).is_ok(), "{template:?}");
+            assert!(parse_key_template(template).is_ok(), "{template:?}");
         }
     }
 
@@ -191,21 +191,21 @@ mod tests {
             ("{header:Proxy-Authorization}/b", "proxy-authorization"),
             ("{header:COOKIE}", "cookie"),
         ] {
-            check(template, InvalidTemplate::Secret(header));
+            check(template, InvalidKeyTemplate::Secret(header));
         }
-        let why = InvalidTemplate::Secret("cookie").to_string();
+        let why = InvalidKeyTemplate::Secret("cookie").to_string();
         assert!(why.contains("{api_key:NAME}"), "{why}");
         for template in ["{api_key:authorization}", "{header:x-cookie}", "cookie"] {
-            assert!(template_parts(template).is_ok(), "{template:?}");
+            assert!(parse_key_template(template).is_ok(), "{template:?}");
         }
     }
 
     #[test]
     fn every_id_fits() {
-        check("", InvalidTemplate::Empty);
-        assert!(template_parts(&format!("{}{{a}}", "x".repeat(216))).is_ok());
+        check("", InvalidKeyTemplate::Empty);
+        assert!(parse_key_template(&format!("{}{{a}}", "x".repeat(216))).is_ok());
         let long = format!("{}{{a}}", "x".repeat(217));
-        check(&long, InvalidTemplate::TooLong(257));
-        check(&"\n".repeat(86), InvalidTemplate::TooLong(258));
+        check(&long, InvalidKeyTemplate::TooLong(257));
+        check(&"\n".repeat(86), InvalidKeyTemplate::TooLong(258));
     }
 }

@@ -27,7 +27,7 @@ pub struct Lease {
 /// The lease that a holder says it is using. The whole lease may be sent back; only `capacity` is read.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Held {
+pub struct HeldLease {
     /// How much the holder may be using now.
     pub capacity: Capacity,
 }

@@ -47,7 +47,7 @@ mod whole;
 
 pub use algorithm::{Algorithm, AlgorithmKind, Unit};
 pub use capacity::{
-    Answer, CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse,
+    ResourceResponse, CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse,
     ResourceRequest,
 };
 pub use discovery::{Discovery, Mastership};
@@ -56,20 +56,20 @@ pub use document::{
     TemplateAlgorithm,
 };
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};
-pub use key_template::{InvalidTemplate, MAX_VALUE_BYTES, TemplatePart, template_parts};
-pub use lease::{CLOCK_DRIFT, Held, Lease, SafeCapacity};
+pub use key_template::{InvalidKeyTemplate, MAX_VALUE_BYTES, KeyTemplatePart, parse_key_template};
+pub use lease::{CLOCK_DRIFT, HeldLease, Lease, SafeCapacity};
 pub use number::{Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Seconds, Seq};
 pub use problem::{FieldError, Problem, ProblemType};
 pub use rule::{Fallback, OnLimit, OnMissingKey, Rule, RulesResponse};
 pub use scope::{Scope, Scopes};
 pub use server_capacity::{
-    Band, ServerAnswer, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    Band, ServerResourceResponse, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
     ServerResourceRequest,
 };
 pub use time::Moment;
 pub use trace::{SpanId, TraceContext, TraceId};
 pub use view::{HeldBackBy, HolderKind, HolderView, LeasePage, ResourcePage, ResourceView, Status};
-pub use whole::read_priority;
+pub use whole::deserialize_priority;
 
 /// The OpenAPI 3.1 document of the control plane, as committed. A server that asks for tokens answers with it at `/openapi.json`; one that
 /// does not leaves out what it says of tokens.

@@ -24,7 +24,7 @@ impl Capacity {
 
     /// The larger of two amounts.
     #[must_use]
-    pub fn max_with(self, other: Self) -> Self {
+    pub fn max(self, other: Self) -> Self {
         Self(self.0.max(other.0))
     }
 }

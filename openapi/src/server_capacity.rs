@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Algorithm, Answer, Capacity, ClientCount, Epoch, Held, NodeId, ResourceId, Seq,
-    capacity::is_default, read_priority,
+    Algorithm, ResourceResponse, Capacity, ClientCount, Epoch, HeldLease, NodeId, ResourceId, Seq,
+    capacity::is_default, deserialize_priority,
 };
 
 /// Asks for leases on several resources for all clients of a node. Unknown fields are ignored.
@@ -38,7 +38,7 @@ pub struct ServerResourceRequest {
     /// The lease now held. Absent means unknown: nothing is lowered, and the answer states what the node holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
-    pub has: Option<Held>,
+    pub has: Option<HeldLease>,
     /// Leases that the node has handed out and cannot take back at once.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outstanding: Capacity,
@@ -53,7 +53,7 @@ pub struct ServerResourceRequest {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Band {
     /// Larger is more important.
-    #[serde(deserialize_with = "read_priority")]
+    #[serde(deserialize_with = "deserialize_priority")]
     pub priority: i32,
     /// How many clients want it: the weight of the band.
     pub num_clients: ClientCount,
@@ -70,16 +70,16 @@ pub struct ServerCapacityResponse {
     /// The reign of its master.
     pub epoch: Epoch,
     /// One answer a resource, in the order of the request.
-    pub resources: Vec<ServerAnswer>,
+    pub resources: Vec<ServerResourceResponse>,
 }
 
 /// What a node is told of one resource: what a client is told, and how to divide it further.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct ServerAnswer {
+pub struct ServerResourceResponse {
     /// As a client is told.
     #[serde(flatten)]
-    pub answer: Answer,
+    pub answer: ResourceResponse,
     /// The algorithm of the resource at the root.
     pub algorithm: Algorithm,
 }

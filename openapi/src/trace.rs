@@ -12,7 +12,7 @@ pub struct TraceId(NonZeroU128);
 impl TraceId {
     /// A new one of these bits, which should be random; zero, which is no name, becomes one.
     #[must_use]
-    pub fn of_bits(bits: u128) -> Self {
+    pub fn from_bits(bits: u128) -> Self {
         Self(NonZeroU128::new(bits).unwrap_or(NonZeroU128::MIN))
     }
 }
@@ -37,7 +37,7 @@ pub struct SpanId(NonZeroU64);
 impl SpanId {
     /// A new one of these bits, which should be random; zero, which is no name, becomes one.
     #[must_use]
-    pub fn of_bits(bits: u64) -> Self {
+    pub fn from_bits(bits: u64) -> Self {
         Self(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN))
     }
 }
@@ -107,7 +107,7 @@ impl TraceContext {
 
     /// A new trace that begins with this step, which nobody records.
     #[must_use]
-    pub fn beginning(trace_id: TraceId, step: SpanId) -> Self {
+    pub fn root(trace_id: TraceId, step: SpanId) -> Self {
         Self {
             trace_id,
             parent_id: step,
@@ -117,7 +117,7 @@ impl TraceContext {
 
     /// The same trace as the receiver of a request passes it on, from its own step.
     #[must_use]
-    pub fn passed_on(self, step: SpanId) -> Self {
+    pub fn child(self, step: SpanId) -> Self {
         Self {
             parent_id: step,
             ..self
@@ -208,7 +208,7 @@ mod tests {
         fn what_is_written_reads_the_same(trace: u128, step: u64, sampled: bool) {
             let context = TraceContext {
                 sampled,
-                ..TraceContext::beginning(TraceId::of_bits(trace), SpanId::of_bits(step))
+                ..TraceContext::root(TraceId::from_bits(trace), SpanId::from_bits(step))
             };
             let header = context.to_string();
             prop_assert_eq!(header.len(), TraceContext::LENGTH);

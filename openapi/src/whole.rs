@@ -21,7 +21,7 @@ pub(crate) fn unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64
 ///
 /// # Errors
 /// Where it is something else.
-pub fn read_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+pub fn deserialize_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
     deserializer
         .deserialize_i64(Whole)?
         .try_into()
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Deserialize)]
-    struct Priority(#[serde(deserialize_with = "read_priority")] i32);
+    struct Priority(#[serde(deserialize_with = "deserialize_priority")] i32);
 
     #[derive(Debug, PartialEq, Deserialize)]
     struct Count(#[serde(deserialize_with = "unsigned")] u64);

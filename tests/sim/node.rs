@@ -2,7 +2,7 @@
 //! clients behind them stays out until its end.
 
 use doorman_openapi::{
-    Answer, Band, CLOCK_DRIFT, Capacity, ClientCount, Epoch, Held, Moment, NodeId, Reason, Seconds,
+    ResourceResponse, Band, CLOCK_DRIFT, Capacity, ClientCount, Epoch, HeldLease, Moment, NodeId, Reason, Seconds,
     Seq, ServerCapacityRequest, ServerResourceRequest,
 };
 use fastrand::Rng;
@@ -176,7 +176,7 @@ impl Node {
                     num_clients: ClientCount::new(clients).expect("it is small"),
                     wants: Capacity::saturating(wants),
                 }],
-                has: grant.told.then(|| Held {
+                has: grant.told.then(|| HeldLease {
                     capacity: known(grant.newest.at(now)),
                 }),
                 outstanding: known(outstanding),
@@ -250,7 +250,7 @@ impl Grant {
     /// Takes what it is told; when to come back, in seconds.
     fn take(
         &mut self,
-        answer: &Answer,
+        answer: &ResourceResponse,
         wants: f64,
         sent: Moment,
         chance: &mut Rng,

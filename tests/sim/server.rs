@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use doorman_config::Document;
 use doorman_openapi::{
-    CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, Epoch, Held, Moment, NodeId,
+    CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, Epoch, HeldLease, Moment, NodeId,
     ReleaseRequest, ServerCapacityRequest,
 };
 use doorman_server::ledger::{
@@ -257,7 +257,7 @@ impl Server {
             Some(Rule::Epoch) => request.epoch = None,
             Some(Rule::Booking) => {
                 for asked in &mut request.resources {
-                    asked.has = Some(Held {
+                    asked.has = Some(HeldLease {
                         capacity: Capacity::ZERO,
                     });
                     asked.outstanding = Capacity::ZERO;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Difference;
+use crate::DocumentDiff;
 
 fn document(text: &str) -> Document {
     Document::parse(text).unwrap_or_else(|faults| panic!("{faults}"))
@@ -26,7 +26,7 @@ fn globs(document: &Document) -> Vec<&str> {
 }
 
 fn wrong(edited: Result<Document, EditError>) -> Vec<(String, String)> {
-    let Err(EditError::Wrong(faults)) = edited else {
+    let Err(EditError::Invalid(faults)) = edited else {
         panic!("not wrong: {edited:?}");
     };
     let faults = faults.list().iter();
@@ -67,7 +67,7 @@ fn what_takes_its_algorithm_from_another_goes_on_to_follow_it() {
     let edited = sample().with_template("*", text).unwrap();
     let tenant = edited.template("tenant/*").unwrap();
     assert_eq!(tenant.algorithm().lease_length.get(), 30.0);
-    let lines: Vec<_> = Difference::between(&sample(), &edited).lines().collect();
+    let lines: Vec<_> = DocumentDiff::between(&sample(), &edited).lines().collect();
     assert_eq!(lines.len(), 1, "{lines:?}");
 }
 
@@ -125,7 +125,7 @@ fn rules_come_last_and_go_without_a_trace() {
     let names: Vec<_> = edited
         .rules()
         .iter()
-        .map(|it| it.stated().name.as_str())
+        .map(|it| it.definition().name.as_str())
         .collect();
     assert_eq!(names, ["first", "second"]);
     let back = edited.without_rule("second").unwrap().unwrap();
@@ -176,10 +176,10 @@ proptest! {
         let text = format!(r#"{{"capacity": {capacity}}}"#);
         let edited = document.with_template(&glob, &text).unwrap();
         prop_assert_eq!(edited.template(&glob).unwrap().capacity().get(), f64::from(capacity));
-        let difference = Difference::between(&document, &edited);
-        prop_assert_eq!(difference.templates.len(), 1);
-        prop_assert_eq!(difference.templates[0].name.as_str(), glob.as_str());
-        prop_assert!(difference.rules.is_empty());
+        let diff = DocumentDiff::between(&document, &edited);
+        prop_assert_eq!(diff.templates.len(), 1);
+        prop_assert_eq!(diff.templates[0].name.as_str(), glob.as_str());
+        prop_assert!(diff.rules.is_empty());
         let others = |document: &Document| -> Vec<_> {
             let templates = document.templates().iter().cloned();
             templates.filter(|it| it.identifier_glob() != glob).collect()

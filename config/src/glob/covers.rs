@@ -10,12 +10,12 @@ impl Glob {
     /// use doorman_config::Glob;
     ///
     /// let tenant = Glob::new("tenant/acme/*")?;
-    /// assert!(tenant.covers(&Glob::new("tenant/acme/db-?")?));
-    /// assert!(!tenant.covers(&Glob::new("tenant/*")?));
+    /// assert!(tenant.is_superset_of(&Glob::new("tenant/acme/db-?")?));
+    /// assert!(!tenant.is_superset_of(&Glob::new("tenant/*")?));
     /// # Ok::<(), doorman_config::InvalidGlob>(())
     /// ```
     #[must_use]
-    pub fn covers(&self, other: &Self) -> bool {
+    pub fn is_superset_of(&self, other: &Self) -> bool {
         // Of each beginning of this glob, whether it can take all of `other` that has been gone through.
         let mut reached = vec![false; self.tokens.len().saturating_add(1)];
         if let Some(start) = reached.first_mut() {
@@ -91,7 +91,7 @@ mod tests {
             ("[a-c]x", "[a-c]x"),
             ("*a", "*aa"),
         ] {
-            assert!(glob(outer).covers(&glob(inner)), "{outer} {inner}");
+            assert!(glob(outer).is_superset_of(&glob(inner)), "{outer} {inner}");
         }
         for (outer, inner) in [
             ("a", "*"),
@@ -109,7 +109,7 @@ mod tests {
             ("[!a]", "a"),
             ("\\*", "*"),
         ] {
-            assert!(!glob(outer).covers(&glob(inner)), "{outer} {inner}");
+            assert!(!glob(outer).is_superset_of(&glob(inner)), "{outer} {inner}");
         }
     }
 
@@ -119,14 +119,14 @@ mod tests {
             outer in "([abc*?]|\\[ab\\]){1,5}", inner in "([abc*?]|\\[ab\\]){1,5}", text in "[abcd]{0,6}"
         ) {
             let (outer, inner) = (glob(&outer), glob(&inner));
-            if outer.covers(&inner) && inner.matches(&text) {
+            if outer.is_superset_of(&inner) && inner.matches(&text) {
                 prop_assert!(outer.matches(&text));
             }
             // What is an identifier and no pattern, is covered when it is matched.
             if !text.is_empty() {
-                prop_assert_eq!(outer.covers(&glob(&text)), outer.matches(&text));
+                prop_assert_eq!(outer.is_superset_of(&glob(&text)), outer.matches(&text));
             }
-            prop_assert!(outer.covers(&outer));
+            prop_assert!(outer.is_superset_of(&outer));
         }
     }
 }

@@ -23,13 +23,13 @@ grants:
     let sub = |name: &str| format!("system:serviceaccount:shop:{name}");
     let admin = grants.find(KUBERNETES, &sub("admin")).unwrap();
     assert_eq!(admin.scopes.to_string(), "templates:read templates:write");
-    assert!(admin.bounds.are_none());
+    assert!(admin.restrictions.is_unrestricted());
     let web = grants.find(KUBERNETES, &sub("web")).unwrap();
     assert!(web.scopes.contains(Scope::Capacity) && !web.scopes.contains(Scope::TemplatesWrite));
-    assert!(web.bounds.allow_client("shop-1") && !web.bounds.allow_client("bank-1"));
-    assert!(web.bounds.allow_resource("db") && !web.bounds.allow_resource("bank/db"));
-    assert!(web.bounds.allow_service("shop") && !web.bounds.allow_service("bank"));
-    assert!(web.bounds.allow_priority(5) && !web.bounds.allow_priority(6));
+    assert!(web.restrictions.allows_client("shop-1") && !web.restrictions.allows_client("bank-1"));
+    assert!(web.restrictions.allows_resource("db") && !web.restrictions.allows_resource("bank/db"));
+    assert!(web.restrictions.allows_service("shop") && !web.restrictions.allows_service("bank"));
+    assert!(web.restrictions.allows_priority(5) && !web.restrictions.allows_priority(6));
     let elsewhere = grants.find(KUBERNETES, "system:serviceaccount:bank:web");
     assert_eq!(elsewhere, None);
     assert_eq!(grants.find("https://other.example", &sub("web")), None);

@@ -10,7 +10,7 @@ use super::{
     value::{Form, IDENTIFIER_GLOB, Refusal, list, text},
 };
 use crate::{
-    Bounds, Glob, Globs, Grant, Grants,
+    Restrictions, Glob, GlobSet, Grant, Grants,
     fault::{FaultList, Place, Reported},
     nearest::nearest,
     node::{Node, Value},
@@ -53,8 +53,8 @@ pub(super) fn root(root: &Node, faults: &mut FaultList) -> Result<Vec<Grant>, Re
         return Err(fields.missing("grants", format_args!("must be {EXPECTED}"), faults));
     };
     let nodes = list(node, place.clone(), EXPECTED, faults)?;
-    if nodes.len() > Grants::MOST {
-        let message = format!("must be at most {} grants", Grants::MOST);
+    if nodes.len() > Grants::MAX_LEN {
+        let message = format!("must be at most {} grants", Grants::MAX_LEN);
         return Err(faults.add(node.at, place, message));
     }
     let all: Vec<_> = nodes
@@ -80,7 +80,7 @@ fn grant(index: usize, node: &Node, faults: &mut FaultList) -> Result<Grant, Rep
         iss: iss?,
         sub: sub?,
         scopes: scopes?,
-        bounds: Arc::new(Bounds {
+        restrictions: Arc::new(Restrictions {
             clients: clients?,
             resources: resources?,
             services: services?,
@@ -114,7 +114,7 @@ fn globs(
     fields: &Fields<'_>,
     name: &str,
     faults: &mut FaultList,
-) -> Result<Option<Globs>, Reported> {
+) -> Result<Option<GlobSet>, Reported> {
     let Some((node, place)) = fields.get(name) else {
         return Ok(None);
     };
@@ -122,7 +122,7 @@ fn globs(
         Value::List(_) => each(node, &place, &IDENTIFIER_GLOB, "a list of globs", faults)?,
         _ => vec![value(node, place.clone(), &IDENTIFIER_GLOB, faults)?],
     };
-    match Globs::of(globs) {
+    match GlobSet::of(globs) {
         Ok(globs) => Ok(Some(globs)),
         Err(invalid) => Err(faults.add(node.at, place, invalid.to_string())),
     }

@@ -1,6 +1,6 @@
 //! The `resource` of a rule: which placeholders there are.
 
-use doorman_openapi::{TemplatePart, template_parts};
+use doorman_openapi::{KeyTemplatePart, parse_key_template};
 use http::HeaderName;
 
 use crate::quote::Quoted;
@@ -15,10 +15,10 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     if text.chars().any(char::is_control) {
         return Err(format!("must be {EXPECTED}, without control characters"));
     }
-    let parts = template_parts(text).map_err(|why| format!("must be {EXPECTED}; {why}"))?;
+    let parts = parse_key_template(text).map_err(|why| format!("must be {EXPECTED}; {why}"))?;
     parts.into_iter().try_for_each(|part| match part {
-        TemplatePart::Text(_) => Ok(()),
-        TemplatePart::Placeholder(name) => placeholder(name),
+        KeyTemplatePart::Text(_) => Ok(()),
+        KeyTemplatePart::Placeholder(name) => placeholder(name),
     })
 }
 

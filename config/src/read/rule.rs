@@ -70,7 +70,7 @@ impl<'n> Draft<'n> {
 
         let services = services?;
         let unit = unit?.unwrap_or_default();
-        let stated = doorman_openapi::Rule {
+        let definition = doorman_openapi::Rule {
             name: name?,
             service: services.as_str().to_owned(),
             methods: methods?,
@@ -90,7 +90,7 @@ impl<'n> Draft<'n> {
         };
         Ok(Self {
             fields,
-            rule: Rule { services, stated },
+            rule: Rule { services, definition },
         })
     }
 
@@ -102,7 +102,7 @@ impl<'n> Draft<'n> {
     /// The name, with where it stands.
     pub(super) fn name(&self) -> Option<(&RuleName, &'n Node, Place)> {
         let (node, place) = self.written(NAME_FIELD)?;
-        Some((&self.rule.stated.name, node, place))
+        Some((&self.rule.definition.name, node, place))
     }
 }
 

@@ -6,7 +6,7 @@ use doorman_openapi::{MAX_RULES, ResourceId, RuleName};
 
 use super::{resource, rule::Draft, value::list};
 use crate::{
-    fault::{Fault, FaultList, Place, Position, Reported},
+    fault::{Diagnostic, FaultList, Place, Position, Reported},
     node::Node,
     template::Template,
 };
@@ -52,12 +52,12 @@ pub(super) fn warnings(drafts: &[Draft<'_>], templates: &[Template]) -> Vec<Stri
     drafts
         .iter()
         .filter_map(|draft| {
-            let resource = draft.rule.stated.resource.as_deref()?;
+            let resource = draft.rule.definition.resource.as_deref()?;
             let (node, place) = draft.written("resource")?;
             let known = templates.iter().any(|it| may_be_for(it, resource));
             (!known).then(|| {
                 let message = "no template matches it, so that it is unlimited, or refused, as `--unmatched` says";
-                Fault::new(Some(node.at), place, message).to_string()
+                Diagnostic::new(Some(node.at), place, message).to_string()
             })
         })
         .collect()

@@ -1,6 +1,6 @@
-use crate::{Document, Faults, MAX_DOCUMENT_BYTES};
+use crate::{Document, ValidationErrors, MAX_DOCUMENT_BYTES};
 
-fn faults(text: &str) -> Faults {
+fn faults(text: &str) -> ValidationErrors {
     match Document::parse(text) {
         Ok(document) => panic!("{text} should be refused, and reads as {document:?}"),
         Err(faults) => faults,

@@ -32,7 +32,7 @@ fn says_what_is_written_and_fills_in_what_is_left_out() {
     let [health, tenant, all] = document.rules() else {
         panic!("{document:?}");
     };
-    let tenant = tenant.stated();
+    let tenant = tenant.definition();
     assert_eq!(tenant.name.as_str(), "per-tenant");
     assert_eq!(
         tenant.methods.as_deref(),
@@ -47,7 +47,7 @@ fn says_what_is_written_and_fills_in_what_is_left_out() {
     assert_eq!(tenant.fallback, Fallback::Optimistic);
     assert_eq!(tenant.priority, -3);
 
-    let all = all.stated();
+    let all = all.definition();
     assert_eq!((&all.methods, &all.path), (&None, &None));
     assert_eq!((all.cost.get(), all.burst.get()), (1.0, 1.0));
     assert_eq!(all.on_limit, OnLimit::Reject);
@@ -56,7 +56,7 @@ fn says_what_is_written_and_fills_in_what_is_left_out() {
         (all.unit, all.fallback, all.priority),
         (Unit::Rate, Fallback::Safe, 0)
     );
-    assert_eq!(health.stated().resource, None);
+    assert_eq!(health.definition().resource, None);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn without_a_lease_a_gauge_admits_nothing_unless_it_says_so() {
     let document = parse(
         "- {name: a, service: s, resource: r, unit: gauge}\n- {name: b, service: s, resource: r, unit: gauge, fallback: safe}\n",
     );
-    let fallbacks = document.rules().iter().map(|rule| rule.stated().fallback);
+    let fallbacks = document.rules().iter().map(|rule| rule.definition().fallback);
     assert_eq!(
         fallbacks.collect::<Vec<_>>(),
         [Fallback::Pessimistic, Fallback::Safe]

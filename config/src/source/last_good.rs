@@ -15,7 +15,7 @@ use crate::{Document, kept};
 
 /// Where it is kept what a file said when it was last good.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LastGood {
+pub struct LastGoodFile {
     path: PathBuf,
 }
 
@@ -27,10 +27,10 @@ struct Kept {
     document: Box<RawValue>,
 }
 
-impl LastGood {
+impl LastGoodFile {
     /// In this folder, as `file.last-good.json`.
     #[must_use]
-    pub fn in_folder(folder: &Path) -> Self {
+    pub fn in_dir(folder: &Path) -> Self {
         Self {
             path: folder.join("file.last-good.json"),
         }
@@ -38,7 +38,7 @@ impl LastGood {
 
     /// What the file said; `None` when that is not kept, or not as it was written. Blocks on the file system.
     #[must_use]
-    pub fn of(&self, file: &FileSource) -> Option<Document> {
+    pub fn load(&self, file: &FileSource) -> Option<Document> {
         let kept: Kept = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;
         if kept.file != file.to_string() {
             return None;
@@ -50,7 +50,7 @@ impl LastGood {
     ///
     /// # Errors
     /// When it cannot be written; what was kept before is kept on.
-    pub fn keep(&self, file: &FileSource, document: &Document) -> io::Result<()> {
+    pub fn save(&self, file: &FileSource, document: &Document) -> io::Result<()> {
         let text = serde_json::to_vec(&Kept {
             file: file.to_string(),
             version: document.version().to_owned(),
@@ -67,26 +67,26 @@ mod tests {
     #[test]
     fn what_a_file_said_is_found_as_it_was_written_and_for_no_other_file() {
         let home = tempfile::tempdir().unwrap();
-        let last_good = LastGood::in_folder(home.path());
+        let last_good = LastGoodFile::in_dir(home.path());
         let (file, other) = (FileSource::new("a.yaml"), FileSource::new("b.yaml"));
-        assert_eq!(last_good.of(&file), None);
+        assert_eq!(last_good.load(&file), None);
         let document = Document::built_in();
-        last_good.keep(&file, &document).unwrap();
-        assert_eq!(last_good.of(&file), Some(document));
-        assert_eq!(last_good.of(&other), None);
+        last_good.save(&file, &document).unwrap();
+        assert_eq!(last_good.load(&file), Some(document));
+        assert_eq!(last_good.load(&other), None);
 
         let path = home.path().join("file.last-good.json");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace("1000", "9000")).unwrap();
-        assert_eq!(last_good.of(&file), None, "one digit is another");
+        assert_eq!(last_good.load(&file), None, "one digit is another");
         fs::write(&path, "{}").unwrap();
-        assert_eq!(last_good.of(&file), None);
+        assert_eq!(last_good.load(&file), None);
     }
 
     #[test]
     fn no_bit_of_what_is_kept_changes_unseen() {
         let home = tempfile::tempdir().unwrap();
-        let last_good = LastGood::in_folder(home.path());
+        let last_good = LastGoodFile::in_dir(home.path());
         let file = FileSource::new("a.yaml");
         let document = Document::parse(
             r#"
@@ -99,14 +99,14 @@ mod tests {
             "#,
         )
         .unwrap();
-        last_good.keep(&file, &document).unwrap();
+        last_good.save(&file, &document).unwrap();
         let path = home.path().join("file.last-good.json");
         let whole = fs::read(&path).unwrap();
         for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << bit;
             fs::write(&path, &bytes).unwrap();
-            let found = last_good.of(&file);
+            let found = last_good.load(&file);
             assert!(
                 found.is_none_or(|it| it.to_json() == document.to_json()),
                 "{}",

@@ -10,12 +10,13 @@ use std::{
     time::Duration,
 };
 
+use doorman_openapi::PastChange;
 use rusqlite::{
     Connection, OpenFlags, OptionalExtension, TransactionBehavior, params, types::ValueRef,
 };
 
 use super::{
-    NewChange, PastChange,
+    NewChange,
     error::{StoreError, StoreErrorKind},
 };
 
@@ -182,9 +183,9 @@ impl Database {
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             params![
                 signed(revision),
-                signed(change.at),
-                change.by,
-                change.what,
+                signed(change.changed_at),
+                change.changed_by,
+                change.change,
                 version,
                 i64::try_from(document.len()).unwrap_or(i64::MAX),
                 document
@@ -231,9 +232,9 @@ impl Database {
         let rows = statement.query_map([before, limit], |row| {
             Ok(PastChange {
                 revision: unsigned(row.get(0)?),
-                at: unsigned(row.get(1)?),
-                by: row.get(2)?,
-                what: row.get(3)?,
+                changed_at: unsigned(row.get(1)?),
+                changed_by: row.get(2)?,
+                change: row.get(3)?,
                 version: row.get(4)?,
             })
         })?;
@@ -288,7 +289,7 @@ fn newest(connection: &Connection) -> Result<u64, StoreError> {
     Ok(newest.map_or(0, unsigned))
 }
 
-/// Bounds what is kept of the past. Where there is no room for all, the oldest change goes of whoever has made the most: so nobody
+/// Restrictions what is kept of the past. Where there is no room for all, the oldest change goes of whoever has made the most: so nobody
 /// alone pushes out what others have done, however much they do.
 fn forget(connection: &Connection, newest: u64) -> Result<(), StoreError> {
     let count: i64 = connection.query_row("SELECT count(*) FROM changes", [], |row| row.get(0))?;

@@ -23,7 +23,7 @@ pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
 impl Lock {
     /// Takes a store; `None` where nothing can be written, and so nobody writes.
     pub(super) fn take(path: &Path) -> Result<Option<Self>, OpenError> {
-        // Opened, not truncated, and never removed: a name that comes back would be another lock.
+        // OpenedStore, not truncated, and never removed: a name that comes back would be another lock.
         let file = File::options()
             .create(true)
             .truncate(false)

@@ -17,6 +17,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use doorman_openapi::PastChange;
+
 use crate::Document;
 
 use self::{
@@ -26,7 +28,7 @@ use self::{
 
 pub use self::{
     error::{OpenError, StoreError, StoreErrorKind},
-    start::Opened,
+    start::OpenedStore,
 };
 
 /// A store that this process alone writes.
@@ -44,33 +46,18 @@ pub struct Store {
 /// A change that is about to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewChange<'a> {
-    /// When, in Unix seconds.
-    pub at: u64,
-    /// Who makes it.
-    pub by: &'a str,
-    /// What it does, in words.
-    pub what: &'a str,
-}
-
-/// A change that was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PastChange {
-    /// Counts the changes of the store, from 1.
-    pub revision: u64,
-    /// When it was made, in Unix seconds.
-    pub at: u64,
-    /// Who made it.
-    pub by: String,
-    /// What it did, in words.
-    pub what: String,
-    /// The version of the document that it led to.
-    pub version: String,
+    /// The time of the change, in Unix seconds.
+    pub changed_at: u64,
+    /// The author.
+    pub changed_by: &'a str,
+    /// The change in words.
+    pub change: &'a str,
 }
 
 /// A change that is safe on the disk.
 #[derive(Debug)]
 #[must_use]
-pub struct Written {
+pub struct Appended {
     /// Its revision.
     pub revision: u64,
     /// Whether the copy of the document beside the database was written, too; without it only a lost database costs more.
@@ -81,12 +68,12 @@ impl Store {
     /// Opens a store, and takes it for this process. One that does not exist yet begins with the document `first`.
     ///
     /// No document that is stored can stop it: the newest that is good counts. A database that is corrupted is set aside under another
-    /// name, and what was last known as good goes on in a fresh one. What went wrong is in [`Opened::faults`].
+    /// name, and what was last known as good goes on in a fresh one. What went wrong is in [`OpenedStore::faults`].
     ///
     /// # Errors
     /// [`OpenError`] when another process has taken it, what is there is no store, which is left as it is, or there is nothing and nothing can
     /// be made.
-    pub fn open(path: &Path, first: &Document, at: u64) -> Result<Opened, OpenError> {
+    pub fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore, OpenError> {
         start::open(path, first, at)
     }
 
@@ -104,7 +91,7 @@ impl Store {
         &mut self,
         document: &Document,
         change: &NewChange<'_>,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Appended, StoreError> {
         self.append_as(self.newest.saturating_add(1), document, change)
     }
 
@@ -113,12 +100,12 @@ impl Store {
         revision: u64,
         document: &Document,
         change: &NewChange<'_>,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Appended, StoreError> {
         let database = self.database.as_mut().map_err(|why| why.again())?;
         let text = document.to_json();
         database.append(revision, self.newest, change, document.version(), &text)?;
         self.newest = revision;
-        Ok(Written {
+        Ok(Appended {
             revision,
             copy: files::write_copy(&self.path, revision, document.version(), &text),
         })

@@ -22,14 +22,14 @@ const MOST_TRIED: usize = 100;
 
 /// A store, and what it says.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedStore {
     /// The store.
     pub store: Store,
     /// The document that counts.
     pub document: Document,
     /// What went wrong, for operators: a text each. Empty when the document that counts is the newest that was written, and changes can
     /// be made.
-    pub faults: Vec<String>,
+    pub problems: Vec<String>,
 }
 
 /// A good document, and when it was the newest.
@@ -51,7 +51,7 @@ struct Start<'a> {
     faults: Vec<String>,
 }
 
-pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<Opened, OpenError> {
+pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore, OpenError> {
     foreign::check(path)?;
     let lock = Lock::take(path)?;
     let existed = path.metadata().is_ok_and(|metadata| metadata.len() > 0);
@@ -144,7 +144,7 @@ impl Start<'_> {
     }
 
     /// With a database that is whole.
-    fn go_on(mut self, database: Database) -> Opened {
+    fn go_on(mut self, database: Database) -> OpenedStore {
         let newest = match database.newest() {
             Ok(newest) => newest,
             Err(error) => return self.only_read(error),
@@ -190,7 +190,7 @@ impl Start<'_> {
     }
 
     /// With a database that is damaged: it goes aside, and a fresh one begins with what can be saved.
-    fn begin_anew(mut self, why: &StoreError) -> Opened {
+    fn begin_anew(mut self, why: &StoreError) -> OpenedStore {
         let found = Database::open(self.path, Access::ReadDamaged).ok();
         let found = found.and_then(|database| self.newest_good(&database));
         let best = self.best(found);
@@ -220,7 +220,7 @@ impl Start<'_> {
     }
 
     /// With a database that cannot be written, now or at all.
-    fn only_read(mut self, why: StoreError) -> Opened {
+    fn only_read(mut self, why: StoreError) -> OpenedStore {
         let found = [Access::Read, Access::ReadFrozen]
             .into_iter()
             .find_map(|access| Database::open(self.path, access).ok());
@@ -237,15 +237,15 @@ impl Start<'_> {
     }
 
     /// Begins with a database in which nothing is.
-    fn begin(self, database: Database, good: Option<Good>, what: &str) -> Opened {
+    fn begin(self, database: Database, good: Option<Good>, what: &str) -> OpenedStore {
         let (revision, document) = match good {
             Some(Good { revision, document }) => (revision, document),
             None => (0, self.first.clone()),
         };
         let change = NewChange {
-            at: self.at,
-            by: BY,
-            what,
+            changed_at: self.at,
+            changed_by: BY,
+            change: what,
         };
         let mut opened = self.finish(Ok(database), 0, document);
         let revision = revision.saturating_add(1);
@@ -253,7 +253,7 @@ impl Start<'_> {
         if let Err(error) = opened.store.append_as(revision, document, &change) {
             let path = opened.store.path.display();
             opened
-                .faults
+                .problems
                 .push(format!("{path} cannot be begun: {error}"));
         }
         opened
@@ -296,8 +296,8 @@ impl Start<'_> {
         database: Result<Database, StoreError>,
         newest: u64,
         document: Document,
-    ) -> Opened {
-        Opened {
+    ) -> OpenedStore {
+        OpenedStore {
             store: Store {
                 path: self.path.to_owned(),
                 database,
@@ -305,7 +305,7 @@ impl Start<'_> {
                 _lock: self.lock,
             },
             document,
-            faults: self.faults,
+            problems: self.faults,
         }
     }
 }

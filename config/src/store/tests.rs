@@ -32,7 +32,7 @@ impl Home {
     }
 
     /// Opens the store; a fresh one has the capacity 1.
-    fn open(&self) -> Opened {
+    fn open(&self) -> OpenedStore {
         Store::open(&self.path, &document(1), 1000).unwrap()
     }
 
@@ -63,9 +63,9 @@ impl Home {
 
 fn write(store: &mut Store, capacity: u32) -> Result<u64, StoreError> {
     let change = NewChange {
-        at: 2000,
-        by: "me",
-        what: &format!("capacity {capacity}"),
+        changed_at: 2000,
+        changed_by: "me",
+        change: &format!("capacity {capacity}"),
     };
     let written = store.append(&document(capacity), &change)?;
     written.copy.unwrap();
@@ -76,15 +76,15 @@ fn write(store: &mut Store, capacity: u32) -> Result<u64, StoreError> {
 fn a_fresh_store_begins_with_the_first_document_and_goes_on_with_the_last() {
     let home = Home::new();
     let mut opened = home.open();
-    assert_eq!((capacity(&opened.document), opened.faults.len()), (1.0, 0));
+    assert_eq!((capacity(&opened.document), opened.problems.len()), (1.0, 0));
     assert_eq!(write(&mut opened.store, 2).unwrap(), 2);
     drop(opened);
     let opened = home.open();
-    assert_eq!((capacity(&opened.document), opened.faults.len()), (2.0, 0));
+    assert_eq!((capacity(&opened.document), opened.problems.len()), (2.0, 0));
     let history = opened.store.history(None, 10).unwrap();
     let told: Vec<_> = history
         .iter()
-        .map(|it| (it.revision, it.at, it.by.as_str(), it.what.as_str()))
+        .map(|it| (it.revision, it.changed_at, it.changed_by.as_str(), it.change.as_str()))
         .collect();
     assert_eq!(
         told,
@@ -129,21 +129,21 @@ fn the_newest_good_document_counts_and_the_wrong_ones_are_told() {
     // The copy beside it has what was acknowledged last.
     let opened = home.open();
     assert_eq!(capacity(&opened.document), 3.0);
-    assert!(opened.faults[1].contains("copy"), "{:?}", opened.faults);
+    assert!(opened.problems[1].contains("copy"), "{:?}", opened.problems);
     drop(opened);
     fs::remove_file(home.path.with_extension("db.last-good.json")).unwrap();
     let mut opened = home.open();
     assert_eq!(capacity(&opened.document), 2.0);
-    assert_eq!(opened.faults.len(), 1, "{:?}", opened.faults);
+    assert_eq!(opened.problems.len(), 1, "{:?}", opened.problems);
     assert!(
-        opened.faults[0].contains("revision 3"),
+        opened.problems[0].contains("revision 3"),
         "{:?}",
-        opened.faults
+        opened.problems
     );
     // It stays there to be looked at, and the next change comes behind it.
     assert_eq!(write(&mut opened.store, 4).unwrap(), 4);
     drop(opened);
-    assert!(home.open().faults.is_empty());
+    assert!(home.open().problems.is_empty());
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn when_no_document_is_good_the_copy_beside_them_counts_and_else_the_first() {
     fs::write(home.path.with_extension("db.last-good.json"), "x").unwrap();
     let opened = home.open();
     assert_eq!(capacity(&opened.document), 1.0);
-    assert!(opened.faults.len() >= 5, "{:?}", opened.faults);
+    assert!(opened.problems.len() >= 5, "{:?}", opened.problems);
 }
 
 #[test]
@@ -184,8 +184,8 @@ fn a_damaged_database_is_kept_aside_and_what_was_last_good_goes_on() {
         let home = Home::with_three_changes();
         damage(&home.path);
         let mut opened = home.open();
-        assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.faults);
-        let told = opened.faults.join("\n");
+        assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
+        let told = opened.problems.join("\n");
         assert!(told.contains("corrupted-1000"), "{told}");
         assert!(
             home.files()
@@ -195,7 +195,7 @@ fn a_damaged_database_is_kept_aside_and_what_was_last_good_goes_on() {
         assert_eq!(write(&mut opened.store, 5).unwrap(), 5);
         drop(opened);
         let opened = home.open();
-        assert_eq!((capacity(&opened.document), opened.faults.len()), (5.0, 0));
+        assert_eq!((capacity(&opened.document), opened.problems.len()), (5.0, 0));
     }
 }
 
@@ -205,9 +205,9 @@ fn a_database_that_is_gone_goes_on_from_the_copy() {
     fs::remove_file(&home.path).unwrap();
     let opened = home.open();
     assert_eq!(capacity(&opened.document), 3.0);
-    assert!(opened.faults[0].contains("is gone"), "{:?}", opened.faults);
+    assert!(opened.problems[0].contains("is gone"), "{:?}", opened.problems);
     drop(opened);
-    assert!(home.open().faults.is_empty());
+    assert!(home.open().problems.is_empty());
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_database_that_lost_all_changes_goes_on_from_the_copy_and_says_so() {
     home.sql("DELETE FROM changes");
     let opened = home.open();
     assert_eq!(capacity(&opened.document), 3.0);
-    assert!(opened.faults[0].contains("lost"), "{:?}", opened.faults);
+    assert!(opened.problems[0].contains("lost"), "{:?}", opened.problems);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_database_of_before_is_told() {
     home.sql("DELETE FROM changes WHERE revision = 3");
     let mut opened = home.open();
     assert_eq!(capacity(&opened.document), 2.0);
-    assert!(opened.faults[0].contains("backup"), "{:?}", opened.faults);
+    assert!(opened.problems[0].contains("backup"), "{:?}", opened.problems);
     assert_eq!(write(&mut opened.store, 4).unwrap(), 3);
 }
 
@@ -269,9 +269,9 @@ fn a_write_that_fails_says_why_and_changes_nothing() {
         .collect();
     let large = Document::parse(&format!("resources:\n{many}")).unwrap();
     let change = NewChange {
-        at: 0,
-        by: "me",
-        what: "too much",
+        changed_at: 0,
+        changed_by: "me",
+        change: "too much",
     };
     let error = opened.store.append(&large, &change).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Full, "{error}");
@@ -306,7 +306,7 @@ fn who_changes_much_pushes_out_its_own_changes_and_not_those_of_others() {
     }
     let history = store.history(None, 20_000).unwrap();
     assert_eq!(history.len(), 10_000);
-    let of = |by: &str| history.iter().filter(|change| change.by == by).count();
+    let of = |by: &str| history.iter().filter(|change| change.changed_by == by).count();
     assert_eq!((of("b"), of("c"), of("a")), (50, 50, 9_889));
     // Its oldest went, and the first document did not.
     assert_eq!(history.last().unwrap().revision, 1);

@@ -19,7 +19,7 @@ mod write;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use doorman_openapi::{InvalidTemplate, MAX_VALUE_BYTES, ResourceId};
+use doorman_openapi::{InvalidKeyTemplate, MAX_VALUE_BYTES, ResourceId};
 
 pub(crate) use self::encode::constant;
 #[cfg(feature = "jwt")]
@@ -173,7 +173,7 @@ impl Key {
         encode::push_text(&mut clean, name);
         let longest = clean.len().saturating_add(1 + MAX_VALUE_BYTES);
         if longest > encode::MAX_ID {
-            return Err(InvalidTemplate::TooLong(longest).into());
+            return Err(InvalidKeyTemplate::TooLong(longest).into());
         }
         Ok(Self::one(&clean, Value::Made(Arc::new(make))))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_openapi::{InvalidTemplate, TemplatePart, template_parts};
+use doorman_openapi::{InvalidKeyTemplate, KeyTemplatePart, parse_key_template};
 use http::HeaderName;
 
 use super::{
@@ -27,7 +27,7 @@ pub enum InvalidKey {
     InvalidHeader(String),
     /// It is not made as a template is.
     #[error(transparent)]
-    Malformed(#[from] InvalidTemplate),
+    Malformed(#[from] InvalidKeyTemplate),
 }
 
 /// A closure, and the placeholder that stands for its value.
@@ -36,15 +36,15 @@ type Named = (String, Arc<Maker>);
 pub(super) fn parse(template: &str, makers: &[Named]) -> Result<Key, InvalidKey> {
     let mut written = String::with_capacity(template.len());
     let mut parts = Vec::new();
-    for part in template_parts(template)? {
+    for part in parse_key_template(template)? {
         parts.push(match part {
-            TemplatePart::Text(text) => {
+            KeyTemplatePart::Text(text) => {
                 written.push_str(text);
                 let mut clean = String::new();
                 push_text(&mut clean, text);
                 Part::Text(clean.into())
             }
-            TemplatePart::Placeholder(name) => {
+            KeyTemplatePart::Placeholder(name) => {
                 let value = placeholder(name, makers)?;
                 match (&value, name.split_once(':')) {
                     // Names of headers have no case: two spellings are one template, whose limits share their settings.

@@ -17,10 +17,10 @@ pub(super) struct Call(TraceContext);
 
 impl Call {
     pub(super) fn begin() -> Self {
-        let trace = TraceId::of_bits(fastrand::u128(..));
-        Self(TraceContext::beginning(
+        let trace = TraceId::from_bits(fastrand::u128(..));
+        Self(TraceContext::root(
             trace,
-            SpanId::of_bits(fastrand::u64(..)),
+            SpanId::from_bits(fastrand::u64(..)),
         ))
     }
 

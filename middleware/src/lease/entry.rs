@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Answer, Capacity, Held, Moment, Reason, ResourceId, ResourceRequest, Seconds, Seq,
+    ResourceResponse, Capacity, HeldLease, Moment, Reason, ResourceId, ResourceRequest, Seconds, Seq,
 };
 
 use super::{
@@ -210,7 +210,7 @@ impl Entry {
             resource_id: self.resource.clone(),
             wants: self.demand.wants,
             priority: self.demand.priority,
-            has: has.map(|capacity| Held { capacity }),
+            has: has.map(|capacity| HeldLease { capacity }),
             outstanding: Capacity::ZERO,
             used: Some(self.demand.used),
         }
@@ -252,7 +252,7 @@ impl Entry {
     /// The newest request was answered.
     pub(super) fn answered(
         &mut self,
-        answer: &Answer,
+        answer: &ResourceResponse,
         told: Arc<Told>,
         now: Moment,
         chance: &mut fastrand::Rng,
@@ -347,7 +347,7 @@ fn together(earliest: Moment) -> Moment {
 
 /// The lease that an answer brings, counted from when its request was sent. None at all is not the same as a lease on nothing:
 /// who waits for capacity has no lease yet, who is shut out has a lease of 0.
-fn lease_in(answer: &Answer, sent: Moment, reported: Capacity, now: Moment) -> Option<Leased> {
+fn lease_in(answer: &ResourceResponse, sent: Moment, reported: Capacity, now: Moment) -> Option<Leased> {
     let lease = answer.gets;
     let waiting = answer.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
     (lease.lease_length > Seconds::ZERO && !waiting).then(|| Leased {

@@ -1,7 +1,7 @@
 //! Answers and requests for the tests of the leasing side.
 
 use doorman_openapi::{
-    Answer, Capacity, CapacityRequest, CapacityResponse, Epoch, Lease, NodeId, Reason, ResourceId,
+    ResourceResponse, Capacity, CapacityRequest, CapacityResponse, Epoch, Lease, NodeId, Reason, ResourceId,
     SafeCapacity, Seconds, Unit,
 };
 
@@ -10,8 +10,8 @@ pub(crate) fn id(text: &str) -> ResourceId {
 }
 
 /// A lease of nothing for 20 s, refreshed every second, with this safe capacity.
-pub(crate) fn answer(resource: &str, template: Option<&str>, safe: Capacity) -> Answer {
-    Answer {
+pub(crate) fn answer(resource: &str, template: Option<&str>, safe: Capacity) -> ResourceResponse {
+    ResourceResponse {
         resource_id: id(resource),
         gets: Lease {
             capacity: Capacity::ZERO,
@@ -31,14 +31,14 @@ pub(crate) fn answer(resource: &str, template: Option<&str>, safe: Capacity) -> 
 }
 
 /// A lease of so much for 20 s, refreshed every second.
-pub(crate) fn grant(resource: &str, capacity: f64) -> Answer {
+pub(crate) fn grant(resource: &str, capacity: f64) -> ResourceResponse {
     let mut answer = answer(resource, Some("*"), Capacity::saturating(2.0));
     answer.gets.capacity = Capacity::new(capacity).unwrap();
     answer.limit = Some(Capacity::saturating(1000.0));
     answer
 }
 
-pub(crate) fn response(resources: Vec<Answer>) -> CapacityResponse {
+pub(crate) fn response(resources: Vec<ResourceResponse>) -> CapacityResponse {
     CapacityResponse {
         node: NodeId::new("root").unwrap(),
         epoch: Epoch::new(7).unwrap(),

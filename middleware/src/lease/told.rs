@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use doorman_openapi::{Answer, ResourceId, Seconds};
+use doorman_openapi::{ResourceResponse, ResourceId, Seconds};
 
 use super::Told;
 
@@ -17,7 +17,7 @@ pub(super) struct Templates {
 
 impl Templates {
     /// Takes down what an answer says; equal tellings share one copy.
-    pub(super) fn learn(&mut self, answer: &Answer) -> Arc<Told> {
+    pub(super) fn learn(&mut self, answer: &ResourceResponse) -> Arc<Told> {
         let told = Told {
             template: answer.template.clone(),
             limit: answer.limit,

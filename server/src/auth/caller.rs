@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_config::Bounds;
+use doorman_config::Restrictions;
 use doorman_openapi::{Scope, Scopes};
 
 use crate::{ledger::TenantId, quota::Payer};
@@ -14,7 +14,7 @@ pub(crate) struct Identity {
     pub(crate) subject: String,
     pub(crate) scopes: Scopes,
     /// Those of a grant are shared by all whom it speaks for, and not copied for each token that is remembered.
-    pub(crate) bounds: Arc<Bounds>,
+    pub(crate) restrictions: Arc<Restrictions>,
 }
 
 /// Who sends a request: somebody with a token that counts, or anybody, where nobody is asked. Having one proves that it was asked.
@@ -36,11 +36,11 @@ impl Caller {
 
     pub(super) fn new(identity: Identity) -> Self {
         let payer = Payer::of_token(&identity.issuer, &identity.subject);
-        let Bounds {
+        let Restrictions {
             clients, resources, ..
-        } = &*identity.bounds;
+        } = &*identity.restrictions;
         let leases_in_a_part = clients.is_some() || resources.is_some();
-        let tenant = leases_in_a_part.then(|| Payer::tenant(&identity.bounds));
+        let tenant = leases_in_a_part.then(|| Payer::tenant(&identity.restrictions));
         Self(Some(Arc::new(Known {
             identity,
             payer,
@@ -55,14 +55,14 @@ impl Caller {
     }
 
     /// Whose, and of what.
-    pub(crate) fn bounds(&self) -> &Bounds {
-        static FREE: Bounds = Bounds {
+    pub(crate) fn restrictions(&self) -> &Restrictions {
+        static FREE: Restrictions = Restrictions {
             clients: None,
             resources: None,
             services: None,
             max_priority: None,
         };
-        self.identity().map_or(&FREE, |it| it.bounds.as_ref())
+        self.identity().map_or(&FREE, |it| it.restrictions.as_ref())
     }
 
     /// Who it is, as the history of the document names it.

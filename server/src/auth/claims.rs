@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_config::{Bounds, Globs, Grants};
+use doorman_config::{Restrictions, GlobSet, Grants};
 use doorman_openapi::Scopes;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -70,16 +70,16 @@ impl Claims {
         if !named || self.sub.chars().any(char::is_control) {
             return Err(Mistyped);
         }
-        let (scopes, bounds) = match (grants.find(&self.iss, &self.sub), without_grant) {
-            (Some(grant), _) => (grant.scopes, Arc::clone(&grant.bounds)),
-            (None, WithoutGrant::Own) => (self.scopes()?, Arc::new(self.bounds()?)),
+        let (scopes, restrictions) = match (grants.find(&self.iss, &self.sub), without_grant) {
+            (Some(grant), _) => (grant.scopes, Arc::clone(&grant.restrictions)),
+            (None, WithoutGrant::Own) => (self.scopes()?, Arc::new(self.restrictions()?)),
             (None, WithoutGrant::Nothing) => (Scopes::NONE, Arc::default()),
         };
         Ok(Identity {
             issuer: self.iss,
             subject: self.sub,
             scopes,
-            bounds,
+            restrictions,
         })
     }
 
@@ -91,8 +91,8 @@ impl Claims {
         })
     }
 
-    fn bounds(&self) -> Result<Bounds, Mistyped> {
-        Ok(Bounds {
+    fn restrictions(&self) -> Result<Restrictions, Mistyped> {
+        Ok(Restrictions {
             clients: globs(self.client_id.as_ref())?,
             resources: globs(self.resources.as_ref())?,
             services: globs(self.services.as_ref())?,
@@ -107,11 +107,11 @@ fn read<T: for<'de> Deserialize<'de>>(claim: Option<&Value>) -> Result<Option<T>
         .transpose()
 }
 
-fn globs(claim: Option<&Value>) -> Result<Option<Globs>, Mistyped> {
+fn globs(claim: Option<&Value>) -> Result<Option<GlobSet>, Mistyped> {
     let globs = match read(claim)? {
         None => return Ok(None),
-        Some(Texts::One(text)) => Globs::new([text]),
-        Some(Texts::Several(texts)) => Globs::new(texts),
+        Some(Texts::One(text)) => GlobSet::new([text]),
+        Some(Texts::Several(texts)) => GlobSet::new(texts),
     };
     globs.map(Some).map_err(|_| Mistyped)
 }
@@ -140,11 +140,11 @@ mod tests {
         });
         let identity = identity(&all, NONE).unwrap();
         assert_eq!(identity.scopes.to_string(), "capacity");
-        let bounds = identity.bounds;
-        assert!(bounds.allow_client("web-1") && !bounds.allow_client("web"));
-        assert!(bounds.allow_resource("b/c") && !bounds.allow_resource("c"));
-        assert!(!bounds.allow_service("web"));
-        assert!(bounds.allow_priority(-1) && !bounds.allow_priority(0));
+        let restrictions = identity.restrictions;
+        assert!(restrictions.allows_client("web-1") && !restrictions.allows_client("web"));
+        assert!(restrictions.allows_resource("b/c") && !restrictions.allows_resource("c"));
+        assert!(!restrictions.allows_service("web"));
+        assert!(restrictions.allows_priority(-1) && !restrictions.allows_priority(0));
     }
 
     #[test]
@@ -153,8 +153,8 @@ mod tests {
         assert_eq!(several.scopes.to_string(), "capacity server");
         let none = identity(&json!({}), NONE).unwrap();
         assert_eq!(
-            (none.scopes, none.bounds.as_ref()),
-            (Scopes::NONE, &Bounds::default())
+            (none.scopes, none.restrictions.as_ref()),
+            (Scopes::NONE, &Restrictions::default())
         );
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let claims = json!({"scope": "templates:write", "client_id": {"not": "ours"}});
         let identity_of_web = identity(&claims, grants).unwrap();
         assert_eq!(identity_of_web.scopes.to_string(), "capacity");
-        assert!(!identity_of_web.bounds.allow_resource("cache"));
+        assert!(!identity_of_web.restrictions.allows_resource("cache"));
         let other = json!({"sub": "other", "scope": "templates:write"});
         let identity_of_other = identity(&other, grants).unwrap();
         assert_eq!(identity_of_other.scopes.to_string(), "templates:write");
@@ -216,6 +216,6 @@ mod tests {
             let claims: Claims = serde_json::from_value(claims).unwrap();
             claims.identity(&grants, WithoutGrant::Nothing).unwrap()
         });
-        assert!(Arc::ptr_eq(&a.bounds, &b.bounds));
+        assert!(Arc::ptr_eq(&a.restrictions, &b.restrictions));
     }
 }

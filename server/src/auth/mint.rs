@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::Globs;
+use doorman_config::GlobSet;
 use doorman_openapi::Scopes;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, crypto, encode, get_current_timestamp};
 use serde::Serialize;
@@ -24,11 +24,11 @@ pub struct Token {
     pub subject: String,
     /// What its bearer may do.
     pub scopes: Scopes,
-    /// Globs of the clients in whose name it leases; none: of any.
+    /// GlobSet of the clients in whose name it leases; none: of any.
     pub clients: Vec<String>,
-    /// Globs of the resources that it may touch; none: any.
+    /// GlobSet of the resources that it may touch; none: any.
     pub resources: Vec<String>,
-    /// Globs of the services whose rules it may touch; none: any.
+    /// GlobSet of the services whose rules it may touch; none: any.
     pub services: Vec<String>,
     /// The highest priority that it may ask with; absent: any.
     pub max_priority: Option<i32>,
@@ -89,7 +89,7 @@ impl Token {
             ("--resources", &self.resources),
             ("--services", &self.services),
         ] {
-            Globs::new(globs).map_err(|invalid| InvalidToken::Bound(flag, invalid))?;
+            GlobSet::new(globs).map_err(|invalid| InvalidToken::Bound(flag, invalid))?;
         }
         let bytes = small_file::read(secret_file).map_err(|source| InvalidToken::Unreadable {
             path: secret_file.to_owned(),

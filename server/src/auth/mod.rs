@@ -4,7 +4,7 @@
 //! `claims` (what it says, or a grant says for it) → `caller`. `known` spares the way to tokens that have walked it. Keys and grants
 //! come from `source`s, of which one may be `remote`; they are `follow`ed, and a change of any of them is `learn`ed: it makes another
 //! verifier, which verifies each token anew.
-//! What a caller may do is decided by its scopes and [bounds](doorman_config::Bounds), in `http`.
+//! What a caller may do is decided by its scopes and [restrictions](doorman_config::Restrictions), in `http`.
 
 mod bearer;
 mod caller;

@@ -141,8 +141,8 @@ grants:
     };
     let web = caller(&auth, &token("shop", "web")).await.unwrap();
     assert!(web.may(&[Scope::Capacity]) && !web.may(&[Scope::StatusRead]));
-    assert!(web.bounds().allow_resource("shop/db") && !web.bounds().allow_resource("bank/db"));
-    assert!(web.bounds().allow_client("shop-1") && !web.bounds().allow_client("bank-1"));
+    assert!(web.restrictions().allows_resource("shop/db") && !web.restrictions().allows_resource("bank/db"));
+    assert!(web.restrictions().allows_client("shop-1") && !web.restrictions().allows_client("bank-1"));
     // Somebody else of the cluster is known, and may do nothing.
     let other = caller(&auth, &token("bank", "web")).await.unwrap();
     assert!(!other.may(Scope::ALL));
@@ -363,10 +363,10 @@ async fn a_token_that_is_made_says_what_it_was_told() {
     let file = home.folder.path().join("secret");
     let orders = caller(&auth, &made.sign(&file).unwrap()).await.unwrap();
     assert!(orders.may(&[Scope::Capacity]) && !orders.may(&[Scope::TemplatesWrite]));
-    let bounds = orders.bounds();
-    assert!(bounds.allow_client("orders-1") && !bounds.allow_client("bank"));
-    assert!(bounds.allow_resource("tenant/a") && !bounds.allow_resource("cache"));
-    assert!(bounds.allow_service("any") && !bounds.allow_priority(3));
+    let restrictions = orders.restrictions();
+    assert!(restrictions.allows_client("orders-1") && !restrictions.allows_client("bank"));
+    assert!(restrictions.allows_resource("tenant/a") && !restrictions.allows_resource("cache"));
+    assert!(restrictions.allows_service("any") && !restrictions.allows_priority(3));
     made.resources.push("[".to_owned());
     assert!(
         made.sign(&file)

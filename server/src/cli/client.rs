@@ -162,8 +162,8 @@ impl Client {
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         // Each request begins a trace: in front of the server there may be others who keep them.
-        let trace = TraceId::of_bits(fastrand::u128(..));
-        let trace = TraceContext::beginning(trace, SpanId::of_bits(fastrand::u64(..)));
+        let trace = TraceId::from_bits(fastrand::u128(..));
+        let trace = TraceContext::root(trace, SpanId::from_bits(fastrand::u64(..)));
         let request = self
             .http
             .request(method, format!("{}{path}", self.server))

@@ -33,18 +33,7 @@ const PAGE: usize = 1_000;
 pub(super) async fn run(arguments: Arguments) -> Result<String, Failure> {
     let changes = match arguments.place.place()? {
         Place::Server(client) => of_server(&client, arguments.limit).await?,
-        Place::Store(path) => {
-            let past = StoreReader::open(&path)?.history(None, arguments.limit)?;
-            past.into_iter()
-                .map(|past| PastChange {
-                    revision: past.revision,
-                    changed_at: past.at,
-                    changed_by: past.by,
-                    change: past.what,
-                    version: past.version,
-                })
-                .collect()
-        }
+        Place::Store(path) => StoreReader::open(&path)?.history(None, arguments.limit)?,
     };
     if arguments.json {
         return Ok(format!("{:#}\n", json!({"changes": changes})));

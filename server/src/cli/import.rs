@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use doorman_config::{Difference, Document, NewChange, Opened, Store, StoreReader};
+use doorman_config::{DocumentDiff, Document, NewChange, OpenedStore, Store, StoreReader};
 use doorman_openapi::{DryRun, paths};
 use serde_json::value::RawValue;
 
@@ -91,14 +91,14 @@ async fn try_out(client: &Client, new: &Document) -> Result<String, Failure> {
 fn write(path: &Path, new: &Document) -> Result<String, Failure> {
     let at = time::unix_seconds();
     let is_new = !path.exists();
-    let Opened {
+    let OpenedStore {
         mut store,
         document: old,
-        faults,
+        problems,
     } = Store::open(path, new, at)?;
     let mut err = io::stderr().lock();
-    for fault in faults {
-        writeln!(err, "warning: {fault}")?;
+    for problem in problems {
+        writeln!(err, "warning: {problem}")?;
     }
     drop(err);
     if is_new && old == *new {
@@ -107,12 +107,12 @@ fn write(path: &Path, new: &Document) -> Result<String, Failure> {
             new.version()
         ));
     }
-    let difference = Difference::between(&old, new);
-    if !difference.is_empty() {
+    let diff = DocumentDiff::between(&old, new);
+    if !diff.is_empty() {
         let change = NewChange {
-            at,
-            by: &author(),
-            what: &difference.in_short(),
+            changed_at: at,
+            changed_by: &author(),
+            change: &diff.summary(),
         };
         let written = store.append(new, &change)?;
         if let Err(error) = written.copy {
@@ -137,10 +137,10 @@ fn author() -> String {
 
 /// What leads from one document to the other, a line a change.
 fn account(verb: &str, old: &Document, new: &Document) -> String {
-    let difference = Difference::between(old, new);
-    if difference.is_empty() {
+    let diff = DocumentDiff::between(old, new);
+    if diff.is_empty() {
         return format!("nothing to change: version {}\n", new.version());
     }
-    let lines = difference.lines().map(|line| format!("{verb}: {line}\n"));
+    let lines = diff.lines().map(|line| format!("{verb}: {line}\n"));
     lines.collect::<String>() + &format!("version {}\n", new.version())
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
-use doorman_config::{Document, FileSource, LastGood, Source};
+use doorman_config::{Document, FileSource, LastGoodFile, Source};
 use doorman_openapi::{NodeId, ServerId};
 use doorman_server::{
     BaseUrl, CallerLimit, EmptyDirectory, Server, Settings, ledger::UnmatchedPolicy,
@@ -253,8 +253,8 @@ fn of_file(file: &FileSource, data_dir: &Path) -> Result<(Document, Option<Strin
     file.load()
         .map(|document| (document, None))
         .or_else(|error| {
-            let last_good = LastGood::in_folder(data_dir).of(file);
-            let last_good = last_good.map(|document| (document, Some(error.in_full())));
+            let last_good = LastGoodFile::in_dir(data_dir).load(file);
+            let last_good = last_good.map(|document| (document, Some(error.full_message())));
             last_good.ok_or_else(|| Failure::of_document(&error))
         })
 }

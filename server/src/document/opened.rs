@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_config::{Document, OpenError, Opened, Source, Store};
+use doorman_config::{Document, OpenError, OpenedStore, Source, Store};
 use tokio::task;
 
 use crate::{
@@ -46,10 +46,10 @@ impl Kept {
         let place = path.clone();
         let opened =
             task::spawn_blocking(move || Store::open(&place, &first, clock::unix_seconds()));
-        let Opened {
+        let OpenedStore {
             store,
             document,
-            faults,
+            problems,
         } = opened.await.map_err(|error| OpenError::Io {
             path,
             source: error.into(),
@@ -59,10 +59,10 @@ impl Kept {
         }
         let document = Arc::new(document);
         let mut in_force = InForce::new(Arc::clone(&document));
-        if !faults.is_empty() {
-            let faults = faults.join("\n");
-            tracing::error!("not all is well with the stored document:\n{faults}");
-            in_force.refuse(&faults);
+        if !problems.is_empty() {
+            let problems = problems.join("\n");
+            tracing::error!("not all is well with the stored document:\n{problems}");
+            in_force.refuse(&problems);
         }
         Ok(Self {
             document,

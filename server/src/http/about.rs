@@ -90,7 +90,7 @@ async fn get_status(
     NoQuery: NoQuery,
 ) -> Result<Fresh<Status>, Refusal> {
     let mut status = app.status()?;
-    if !caller.bounds().are_none() {
+    if !caller.restrictions().is_unrestricted() {
         // It quotes the document, which speaks of others, too; and how many there are of all is nobody's own.
         status.config_error = None;
         status.resources = None;

@@ -90,7 +90,7 @@ async fn lease_capacity(
     paying: Paying,
     Checked(request): Checked<CapacityRequest>,
 ) -> Result<Written, Refusal> {
-    permit::check(&request, caller.bounds())?;
+    permit::check(&request, caller.restrictions())?;
     let renews = |core: &Ledger, from, now| core.check_client_renewal(&request, from, now);
     let _counted = paying.leases(&app, request.resources.len(), renews).await?;
     let granted = app
@@ -135,8 +135,8 @@ async fn release_capacity(
     paying: Paying,
     Checked(request): Checked<ReleaseRequest>,
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
-    permit::check(&request, caller.bounds())?;
-    let may = |id: &ResourceId| caller.bounds().allow_resource(id.as_str());
+    permit::check(&request, caller.restrictions())?;
+    let may = |id: &ResourceId| caller.restrictions().allows_resource(id.as_str());
     let named = request.resource_ids.as_deref();
     paying
         .release(&app, named, |core, from, now| {

@@ -30,7 +30,7 @@ pub(super) fn scope(any_of: &[Scope]) -> Refusal {
 }
 
 /// The refusal of a token that has the scope, but is bound to others than those that the call names.
-pub(super) fn bounds(detail: impl Into<String>, errors: Vec<FieldError>) -> Refusal {
+pub(super) fn restrictions(detail: impl Into<String>, errors: Vec<FieldError>) -> Refusal {
     Refusal::new(ProblemType::Forbidden, detail)
         .with_errors(errors)
         .challenging(HeaderValue::from_static(OUT_OF_BOUNDS))

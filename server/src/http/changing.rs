@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header, request::Parts},
     response::IntoResponse,
 };
-use doorman_config::{Bounds, Document, EditError, Faults, StoreErrorKind};
+use doorman_config::{Restrictions, Document, EditError, ValidationErrors, StoreErrorKind};
 use doorman_openapi::{FieldError, ProblemType};
 use serde::de::IgnoredAny;
 
@@ -37,8 +37,8 @@ pub(super) struct Asked {
 
 impl Asked {
     /// Whose, and of what, it may be.
-    pub(super) fn bounds(&self) -> &Bounds {
-        self.caller.bounds()
+    pub(super) fn restrictions(&self) -> &Restrictions {
+        self.caller.restrictions()
     }
 
     fn of(parts: &Parts, caller: Caller) -> Result<Self, Refusal> {
@@ -127,11 +127,11 @@ pub(super) async fn change(
         preconditions,
     } = asked;
     let author = caller.name();
-    let (bounds, told) = (caller.bounds().clone(), caller.bounds().clone());
+    let (restrictions, told) = (caller.restrictions().clone(), caller.restrictions().clone());
     let plan = move |document: &Document| {
         preconditions.check(version(document)?.as_deref())?;
         let edited = edit(document)?;
-        permit::edit(document, &edited, &bounds)?;
+        permit::edit(document, &edited, &restrictions)?;
         Ok::<_, Refusal>(edited)
     };
     if dry_run {
@@ -200,7 +200,7 @@ pub(super) fn not_there(kind: &str, name: &str) -> Refusal {
 impl From<EditError> for Refusal {
     fn from(error: EditError) -> Self {
         match error {
-            EditError::Wrong(faults) => faults.into(),
+            EditError::Invalid(faults) => faults.into(),
             EditError::Conflict(faults) => {
                 let first = faults.list().first();
                 let first = first.map_or_else(String::new, ToString::to_string);
@@ -214,13 +214,13 @@ impl From<EditError> for Refusal {
     }
 }
 
-impl From<Faults> for Refusal {
-    fn from(faults: Faults) -> Self {
+impl From<ValidationErrors> for Refusal {
+    fn from(faults: ValidationErrors) -> Self {
         Self::of_faults(errors(&faults))
     }
 }
 
-fn errors(faults: &Faults) -> Vec<FieldError> {
+fn errors(faults: &ValidationErrors) -> Vec<FieldError> {
     let listed = faults.list().iter().map(|fault| FieldError {
         pointer: fault.pointer().to_owned(),
         detail: fault.message().to_owned(),

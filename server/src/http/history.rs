@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{extract::State, http::Uri};
-use doorman_openapi::{HistoryPage, PastChange, paths};
+use doorman_openapi::{HistoryPage, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -59,7 +59,7 @@ async fn list_history(
     caller: Caller,
     uri: Uri,
 ) -> Result<Fresh<HistoryPage>, Refusal> {
-    permit::whole_document(caller.bounds())?;
+    permit::whole_document(caller.restrictions())?;
     let [limit, cursor] = Query::read(&uri, ["limit", "cursor"])?.into_values();
     let limit = query::limit(limit.as_deref())?;
     let before = match cursor.as_deref() {
@@ -96,15 +96,6 @@ async fn list_history(
     let last = changes.last().filter(|_| more);
     Ok(Fresh::new(HistoryPage {
         next_cursor: last.map(|last| last.revision.to_string()),
-        changes: changes
-            .into_iter()
-            .map(|past| PastChange {
-                revision: past.revision,
-                changed_at: past.at,
-                changed_by: past.by,
-                change: past.what,
-                version: past.version,
-            })
-            .collect(),
+        changes,
     }))
 }

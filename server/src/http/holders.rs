@@ -88,7 +88,7 @@ async fn list_leases(
     Named(id): Named,
     uri: Uri,
 ) -> Result<Written, Refusal> {
-    permit::resource(&id, caller.bounds())?;
+    permit::resource(&id, caller.restrictions())?;
     let known = ["client_id", "limit", "cursor"];
     let [client_id, limit, cursor] = Query::read(&uri, known)?.into_values();
     let limit = query::limit(limit.as_deref())?;
@@ -99,7 +99,7 @@ async fn list_leases(
                 "`cursor` in the query does not go with `client_id`: that list has one page",
             ));
         }
-        permit::client(&name, caller.bounds())?;
+        permit::client(&name, caller.restrictions())?;
         return one(&app, &id, &name);
     }
 
@@ -110,7 +110,7 @@ async fn list_leases(
         app.make_way(&looking).await;
         let one_look = PageQuery {
             limit: limit.saturating_sub(page.len()).min(PART),
-            allowed: caller.bounds().clients.as_ref(),
+            allowed: caller.restrictions().clients.as_ref(),
         };
         let listed = look(&app, |core, now| core.holders(&id, &one_look, next, now))?;
         match listed {

@@ -39,7 +39,7 @@ async fn get_metrics(
     State(app): State<Arc<App>>,
     caller: Caller,
 ) -> Result<impl IntoResponse, Refusal> {
-    permit::everything(caller.bounds())?;
+    permit::everything(caller.restrictions())?;
     let text = metrics::scrape(&app).await.map_err(|error| match error {
         Unreadable::Limited(limited) => limited.into(),
         Unreadable::Books(in_doubt) => in_doubt.into(),

@@ -82,7 +82,7 @@ async fn list_resources(
 
     // One more than the page holds tells whether there is another page. Whose token is bound to some resources is told of no others,
     // not even by a cursor: so the books are gone through until the page is full, a part at a time, for those who lease.
-    let within = caller.bounds().resources.as_ref();
+    let within = caller.restrictions().resources.as_ref();
     let mut page = Page::new("resources");
     let mut last = None;
     let mut more = false;
@@ -110,7 +110,7 @@ async fn list_resources(
     } else {
         // So many may not be seen that the others are left for the next page.
         after.map(
-            |passed| match caller.bounds().allow_resource(passed.as_str()) {
+            |passed| match caller.restrictions().allows_resource(passed.as_str()) {
                 true => cursor::after_resource(&passed),
                 false => cursor::after_hidden_resource(app.seal(), &passed, &prefix),
             },
@@ -160,7 +160,7 @@ async fn get_resource(
     Named(id): Named,
     NoQuery: NoQuery,
 ) -> Result<Fresh<ResourceView>, Refusal> {
-    permit::resource(&id, caller.bounds())?;
+    permit::resource(&id, caller.restrictions())?;
     app.books(|core, now| core.resource(&id, now))?
         .map(Fresh::new)
         .ok_or_else(|| not_live(&id))

@@ -72,7 +72,7 @@ async fn get_rule(
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
     let document = Arc::clone(app.in_force().document());
-    permit::rule(document.rule(&name), &name, caller.bounds())?;
+    permit::rule(document.rule(&name), &name, caller.restrictions())?;
     let Some(rule) = document.rule(&name) else {
         return Err(changing::not_there("rule", &name));
     };
@@ -142,14 +142,14 @@ async fn put_rule(
     PutRequest { asked, text }: PutRequest,
 ) -> Result<Response<Body>, Refusal> {
     let (known, put) = (name.clone(), name.clone());
-    let bounds = asked.bounds().clone();
+    let restrictions = asked.restrictions().clone();
     changing::change(
         &app,
         asked,
         move |document| {
             let rule = document.rule(&known);
             if rule.is_some() {
-                permit::rule(rule, &known, &bounds)?;
+                permit::rule(rule, &known, &restrictions)?;
             }
             Ok(rule.map(doorman_config::Rule::version))
         },
@@ -189,13 +189,13 @@ async fn delete_rule(
     asked: Asked,
 ) -> Result<Response<Body>, Refusal> {
     let known = name.clone();
-    let bounds = asked.bounds().clone();
+    let restrictions = asked.restrictions().clone();
     changing::change(
         &app,
         asked,
         move |document| {
             let rule = document.rule(&known);
-            permit::rule(rule, &known, &bounds)?;
+            permit::rule(rule, &known, &restrictions)?;
             match rule {
                 Some(rule) => Ok(Some(rule.version())),
                 None => Err(changing::not_there("rule", &known)),

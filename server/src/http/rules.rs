@@ -88,7 +88,7 @@ async fn list_rules(
             "`service` in the query must be 1 to 256 bytes of UTF-8 without control characters",
         ));
     }
-    permit::service(&service, caller.bounds())?;
+    permit::service(&service, caller.restrictions())?;
     let document = Arc::clone(app.in_force().document());
     let versioned = Versioned {
         version: &document.rules_version_for(&service),

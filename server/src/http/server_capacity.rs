@@ -100,7 +100,7 @@ async fn lease_server_capacity(
     paying: Paying,
     Checked(request): Checked<ServerCapacityRequest>,
 ) -> Result<Written, Refusal> {
-    permit::check(&request, caller.bounds())?;
+    permit::check(&request, caller.restrictions())?;
     let renews = |core: &Ledger, from, now| core.check_node_renewal(&request, from, now);
     let _counted = paying.leases(&app, request.resources.len(), renews).await?;
     let granted = app
@@ -145,8 +145,8 @@ async fn release_server_capacity(
     paying: Paying,
     Checked(request): Checked<ServerReleaseRequest>,
 ) -> Result<Fresh<ReleaseResponse>, Refusal> {
-    permit::check(&request, caller.bounds())?;
-    let may = |id: &ResourceId| caller.bounds().allow_resource(id.as_str());
+    permit::check(&request, caller.restrictions())?;
+    let may = |id: &ResourceId| caller.restrictions().allows_resource(id.as_str());
     let named = request.resource_ids.as_deref();
     paying
         .release(&app, named, |core, from, now| {

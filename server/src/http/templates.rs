@@ -74,7 +74,7 @@ async fn get_templates(
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    permit::whole_document(caller.bounds())?;
+    permit::whole_document(caller.restrictions())?;
     let document = Arc::clone(app.in_force().document());
     changing::check_read(&headers, document.version())?;
     let versioned = Versioned {
@@ -144,7 +144,7 @@ async fn replace_templates(
     State(app): State<Arc<App>>,
     PutRequest { asked, text }: PutRequest,
 ) -> Result<Response<Body>, Refusal> {
-    permit::whole_document(asked.bounds())?;
+    permit::whole_document(asked.restrictions())?;
     changing::change(
         &app,
         asked,
@@ -197,7 +197,7 @@ async fn get_template(
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    permit::template(&glob, caller.bounds())?;
+    permit::template(&glob, caller.restrictions())?;
     let document = Arc::clone(app.in_force().document());
     let Some(template) = document.template(&glob) else {
         return Err(changing::not_there("template", &glob));
@@ -263,7 +263,7 @@ async fn put_template(
     EntryName(glob): EntryName,
     PutRequest { asked, text }: PutRequest,
 ) -> Result<Response<Body>, Refusal> {
-    permit::template(&glob, asked.bounds())?;
+    permit::template(&glob, asked.restrictions())?;
     let (known, put) = (glob.clone(), glob.clone());
     changing::change(
         &app,
@@ -305,7 +305,7 @@ async fn delete_template(
     EntryName(glob): EntryName,
     asked: Asked,
 ) -> Result<Response<Body>, Refusal> {
-    permit::template(&glob, asked.bounds())?;
+    permit::template(&glob, asked.restrictions())?;
     let known = glob.clone();
     changing::change(
         &app,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use doorman_config::Template;
 use doorman_openapi::{
-    Algorithm, Answer, CLOCK_DRIFT, Capacity, Lease, Moment, Reason, ResourceId, SafeCapacity,
+    Algorithm, ResourceResponse, CLOCK_DRIFT, Capacity, Lease, Moment, Reason, ResourceId, SafeCapacity,
     Seconds,
 };
 
@@ -70,8 +70,8 @@ impl Grant {
 
     /// The answer as it goes over the wire. `unix_now` is the wall clock in Unix seconds: the end it gives is for people only.
     #[must_use]
-    pub fn into_answer(self, unix_now: u64) -> Answer {
-        Answer {
+    pub fn into_answer(self, unix_now: u64) -> ResourceResponse {
+        ResourceResponse {
             gets: Lease {
                 capacity: self.capacity,
                 lease_length: self.lease_length,

@@ -200,7 +200,7 @@ impl Resource {
         // While learning the books do not know what it was begun under.
         let overused = !learning && ask.outstanding.get() > before * (1.0 + TOLERANCE);
         if let Has::Amount(has) = ask.has {
-            let claim = has.max_with(ask.outstanding).get();
+            let claim = has.max(ask.outstanding).get();
             // While learning the books cannot tell what is free; later a claim counts at most what the holder was granted,
             // or what nobody else has.
             let most = if learning {

@@ -6,7 +6,7 @@ use std::{
     sync::LazyLock,
 };
 
-use doorman_config::Bounds;
+use doorman_config::Restrictions;
 
 use super::table::Key;
 use crate::ledger::TenantId;
@@ -65,9 +65,9 @@ impl Payer {
         Self(SEED.hash_one((issuer, subject)))
     }
 
-    /// All that have these bounds.
-    pub(crate) fn tenant(bounds: &Bounds) -> TenantId {
-        TenantId(SEED.hash_one(bounds))
+    /// All that have these restrictions.
+    pub(crate) fn tenant(restrictions: &Restrictions) -> TenantId {
+        TenantId(SEED.hash_one(restrictions))
     }
 
     /// Whoever is at an address.

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use doorman_openapi::{
-    Answer, Capacity, CapacityRequest, CapacityResponse, Epoch, Lease, NodeId, Reason,
+    ResourceResponse, Capacity, CapacityRequest, CapacityResponse, Epoch, Lease, NodeId, Reason,
     SafeCapacity, Seconds, Unit,
 };
 use http::{Request, Response};
@@ -35,7 +35,7 @@ impl Plane {
             if asked.has.is_none() {
                 self.granted.fetch_add(1, Ordering::Relaxed);
             }
-            Answer {
+            ResourceResponse {
                 resource_id: asked.resource_id,
                 gets: Lease {
                     capacity: self.capacity,

@@ -9,7 +9,7 @@ use cap::Cap;
 use doorman_bench::{Effort, Figures, Row, Table, Target};
 use doorman_config::Document;
 use doorman_openapi::{
-    Capacity, CapacityRequest, ClientId, Held, Moment, ResourceId, ResourceRequest,
+    Capacity, CapacityRequest, ClientId, HeldLease, Moment, ResourceId, ResourceRequest,
 };
 use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 
@@ -76,7 +76,7 @@ fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn E
             resource_id: ResourceId::new(format!("resource-{number:023}"))?,
             wants: Capacity::saturating(fastrand::f64() * 100.0),
             priority: 0,
-            has: Some(Held {
+            has: Some(HeldLease {
                 capacity: Capacity::saturating(10.0),
             }),
             outstanding: Capacity::ZERO,

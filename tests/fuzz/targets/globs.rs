@@ -1,4 +1,4 @@
-//! Globs over identifiers, beside a matcher that is plain and slow.
+//! GlobSet over identifiers, beside a matcher that is plain and slow.
 
 use doorman_config::Glob;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use doorman_openapi::{
-    AlgorithmKind, Answer, CapacityRequest, CapacityResponse, HolderKind, HolderView, LeasePage,
+    AlgorithmKind, ResourceResponse, CapacityRequest, CapacityResponse, HolderKind, HolderView, LeasePage,
     ProblemType, ReleaseRequest, ResourceId, ResourcePage, ResourceView, ServerCapacityRequest,
     ServerCapacityResponse, ServerReleaseRequest, paths,
 };
@@ -137,7 +137,7 @@ fn accepted<T: DeserializeOwned>(reply: &Reply, body: &[u8]) -> Option<T> {
 /// One answer a resource, in the order of the request, and each of them within the limit that it tells.
 fn answered<'a>(
     asked: impl Iterator<Item = &'a ResourceId>,
-    answers: impl Iterator<Item = &'a Answer> + Clone,
+    answers: impl Iterator<Item = &'a ResourceResponse> + Clone,
 ) {
     assert!(asked.eq(answers.clone().map(|answer| &answer.resource_id)));
     for answer in answers {

@@ -22,8 +22,8 @@ pub fn run(data: &[u8]) {
     let written = context.to_string();
     assert_eq!(written.len(), TraceContext::LENGTH);
     assert_eq!(TraceContext::parse(written.as_bytes()), Some(context));
-    let step = SpanId::of_bits(u64::from(data.iter().fold(0_u8, |sum, byte| sum ^ byte)));
-    let passed_on = context.passed_on(step);
+    let step = SpanId::from_bits(u64::from(data.iter().fold(0_u8, |sum, byte| sum ^ byte)));
+    let passed_on = context.child(step);
     assert_eq!(passed_on.parent_id, step);
     assert_eq!(
         (passed_on.trace_id, passed_on.sampled),

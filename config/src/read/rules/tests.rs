@@ -120,7 +120,7 @@ fn paths_are_what_axum_takes_for_routes() {
         let rule = format!("- {{name: r, service: s, resource: tenant/a, path: '{path}'}}\n");
         let document = Document::parse(&format!("{RESOURCES}{rule}")).unwrap();
         assert_eq!(
-            document.rules()[0].stated().path.as_deref(),
+            document.rules()[0].definition().path.as_deref(),
             Some(path),
             "{path}"
         );

@@ -23,9 +23,9 @@ fn no_bit_of_a_document_changes_unseen() {
             let found = capacity(&opened.document);
             assert!(
                 found == 3.0
-                    || (older.is_none_or(|older| found == older) && !opened.faults.is_empty()),
+                    || (older.is_none_or(|older| found == older) && !opened.problems.is_empty()),
                 "{offset}: {found}, {:?}",
-                opened.faults
+                opened.problems
             );
         }
     }
@@ -42,14 +42,14 @@ fn a_document_that_is_not_as_it_was_written_is_better_than_none() {
     fs::remove_file(&home.path).unwrap();
     fs::write(&copy, &other).unwrap();
     let opened = home.open();
-    assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.faults);
+    assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
     assert!(
-        opened.faults.iter().any(|it| it.contains("as it is")),
+        opened.problems.iter().any(|it| it.contains("as it is")),
         "{:?}",
-        opened.faults
+        opened.problems
     );
     drop(opened);
-    assert!(home.open().faults.is_empty());
+    assert!(home.open().problems.is_empty());
 
     // The database alone: the newest of it.
     let home = Home::with_three_changes();
@@ -57,14 +57,14 @@ fn a_document_that_is_not_as_it_was_written_is_better_than_none() {
     home.sql("UPDATE changes SET version = 'of another release'");
     for _ in 0..2 {
         let opened = home.open();
-        assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.faults);
-        let last = opened.faults.last().unwrap();
-        assert!(last.contains("as it is"), "{:?}", opened.faults);
+        assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
+        let last = opened.problems.last().unwrap();
+        assert!(last.contains("as it is"), "{:?}", opened.problems);
     }
     // Of a later form it is only read.
     home.sql("PRAGMA user_version = 77");
     let opened = home.open();
-    assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.faults);
+    assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_copy_that_was_written_without_a_version_is_good() {
     let version = format!("\"version\":\"{}\",", document(3).version());
     assert!(kept.contains(&version), "{kept}");
     fs::write(&copy, kept.replace(&version, "")).unwrap();
-    assert!(home.open().faults.is_empty());
+    assert!(home.open().problems.is_empty());
     fs::remove_file(&home.path).unwrap();
     assert_eq!(capacity(&home.open().document), 3.0);
 }
@@ -86,6 +86,6 @@ fn a_version_that_is_no_text_any_more_ends_no_search() {
     fs::remove_file(home.path.with_extension("db.last-good.json")).unwrap();
     home.sql("UPDATE changes SET version = CAST(x'e1' AS TEXT) WHERE revision = 3");
     let opened = home.open();
-    assert_eq!(capacity(&opened.document), 2.0, "{:?}", opened.faults);
-    assert_eq!(opened.faults.len(), 1, "{:?}", opened.faults);
+    assert_eq!(capacity(&opened.document), 2.0, "{:?}", opened.problems);
+    assert_eq!(opened.problems.len(), 1, "{:?}", opened.problems);
 }

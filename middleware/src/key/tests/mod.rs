@@ -191,18 +191,18 @@ fn a_wrong_template_says_what_would_be_right() {
         let error = Key::template(template).unwrap_err();
         assert_eq!(
             error,
-            InvalidTemplate::UnbalancedBrace(at).into(),
+            InvalidKeyTemplate::UnbalancedBrace(at).into(),
             "{template}"
         );
     }
     assert_eq!(
         Key::template("").unwrap_err(),
-        InvalidTemplate::Empty.into()
+        InvalidKeyTemplate::Empty.into()
     );
     let long = "x".repeat(217);
     assert_eq!(
         Key::template(&format!("{long}{{method}}")).unwrap_err(),
-        InvalidTemplate::TooLong(257).into()
+        InvalidKeyTemplate::TooLong(257).into()
     );
     assert!(Key::from_fn(&long, |_| None).is_err());
 }
@@ -231,7 +231,7 @@ fn a_template_may_have_the_values_of_closures() {
     );
     assert_eq!(
         Key::template_with("{path}{nothing}", makers()).unwrap_err(),
-        InvalidTemplate::Unseparated(6).into()
+        InvalidKeyTemplate::Unseparated(6).into()
     );
 }
 
@@ -249,7 +249,7 @@ fn placeholders_that_run_into_each_other_are_refused() {
         let error = Key::template(template).unwrap_err();
         assert_eq!(
             error,
-            InvalidTemplate::Unseparated(at).into(),
+            InvalidKeyTemplate::Unseparated(at).into(),
             "{template:?}"
         );
     }

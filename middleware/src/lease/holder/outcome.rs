@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorman_openapi::{Answer, CapacityResponse, Moment, Seconds, Seq};
+use doorman_openapi::{ResourceResponse, CapacityResponse, Moment, Seconds, Seq};
 
 use super::{
     super::{
@@ -88,7 +88,7 @@ impl Holder {
     fn take(
         &mut self,
         seq: Seq,
-        answers: &[Answer],
+        answers: &[ResourceResponse],
         now: Moment,
         effects: &mut Vec<Effect>,
     ) -> Duration {

@@ -11,8 +11,8 @@ const WHOLE: &str = "grants:\n- iss: '*'\n  sub: alice\n  scope: [capacity]\n  r
 async fn alice(auth: &Auth) -> (bool, bool) {
     let token = Issuer::rs256().sign(&claims(&json!({})));
     let caller = caller(auth, &token).await.unwrap();
-    let bounds = caller.bounds();
-    (bounds.allow_resource("db"), bounds.allow_resource("cache"))
+    let restrictions = caller.restrictions();
+    (restrictions.allows_resource("db"), restrictions.allows_resource("cache"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,7 @@ async fn to_take_a_grant_away_widens_no_token_by_a_key() {
     let by_secret = Issuer::of_secret(SECRET).sign(&claims(&json!({"iss": "doorman"})));
     for token in [&by_key, &by_secret] {
         let bound = caller(&auth, token).await.unwrap();
-        assert!(bound.may(&[Scope::Capacity]) && !bound.bounds().allow_resource("cache"));
+        assert!(bound.may(&[Scope::Capacity]) && !bound.restrictions().allows_resource("cache"));
     }
 
     home.write("grants.yaml", "grants: []");
@@ -96,7 +96,7 @@ async fn of_two_changes_at_one_time_neither_is_lost() {
         let token = Issuer::of_secret(&secret).sign(&claims(&json!({"iss": "doorman"})));
         let bearer = caller(&auth, &token).await.unwrap();
         assert!(
-            bearer.bounds().allow_priority(round) && !bearer.bounds().allow_priority(round + 1)
+            bearer.restrictions().allows_priority(round) && !bearer.restrictions().allows_priority(round + 1)
         );
     }
 }

@@ -14,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Bounds, Difference, Document, NewChange, PastChange, Store, StoreError};
-use doorman_openapi::DryRun;
+use doorman_config::{Restrictions, DocumentDiff, Document, NewChange, Store, StoreError};
+use doorman_openapi::{DryRun, PastChange};
 use tokio::{sync::Semaphore, task};
 
 use crate::{
@@ -130,9 +130,9 @@ impl Changes {
                 tracing::info!(
                     revision = written.revision,
                     version = new.version(),
-                    by = change.by,
+                    by = change.changed_by,
                     "the document was changed: {}",
-                    change.what
+                    change.change
                 );
                 Ok(())
             }
@@ -174,17 +174,17 @@ pub(crate) async fn make<E: Send + 'static>(
             // Nobody else changes it while the store is held.
             let old = Arc::clone(app.in_force().document());
             let new = plan(&old).map_err(Failed::Plan)?;
-            let difference = Difference::between(&old, &new);
-            if difference.is_empty() {
+            let diff = DocumentDiff::between(&old, &new);
+            if diff.is_empty() {
                 return Ok(Made {
                     before: Arc::clone(&old),
                     after: old,
                 });
             }
             let change = NewChange {
-                at: clock::unix_seconds(),
-                by: &by,
-                what: &difference.in_short(),
+                changed_at: clock::unix_seconds(),
+                changed_by: &by,
+                change: &diff.summary(),
             };
             changes
                 .write(&mut store, &new, &change)
@@ -203,7 +203,7 @@ pub(crate) async fn make<E: Send + 'static>(
     .await
 }
 
-/// Says what a change would do, as far as that is within the bounds of who asks, and does nothing.
+/// Says what a change would do, as far as that is within the restrictions of who asks, and does nothing.
 ///
 /// # Errors
 /// [`Failed`], with what the plan refused.
@@ -212,7 +212,7 @@ pub(crate) async fn make<E: Send + 'static>(
 /// Nothing is lost when it is dropped.
 pub(crate) async fn try_out<E: Send + 'static>(
     app: &Arc<App>,
-    bounds: Bounds,
+    restrictions: Restrictions,
     plan: impl FnOnce(&Document) -> Result<Document, E> + Send + 'static,
 ) -> Result<DryRun, Failed<E>> {
     apart(
@@ -221,7 +221,7 @@ pub(crate) async fn try_out<E: Send + 'static>(
         move |app| {
             let old = Arc::clone(app.in_force().document());
             let new = plan(&old).map_err(Failed::Plan)?;
-            trial::account(app, &old, &new, &bounds).map_err(Failed::Books)
+            trial::account(app, &old, &new, &restrictions).map_err(Failed::Books)
         },
     )
     .await

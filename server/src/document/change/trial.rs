@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_config::{Bounds, Difference, Document, SafeCapacityRule, Template};
+use doorman_config::{Restrictions, DocumentDiff, Document, SafeCapacityRule, Template};
 use doorman_openapi::{DryRun, ResourceEffect, ResourceId, ResourceView};
 
 use crate::{
@@ -27,17 +27,17 @@ pub(super) fn account(
     app: &App,
     old: &Document,
     new: &Document,
-    bounds: &Bounds,
+    restrictions: &Restrictions,
 ) -> Result<DryRun, BooksInDoubt> {
-    let difference = Difference::between(old, new);
+    let diff = DocumentDiff::between(old, new);
     let mut account = DryRun {
         version: new.version().to_owned(),
-        changes: difference.lines().take(MOST_LISTED).collect(),
-        change_count: difference
+        changes: diff.lines().take(MOST_LISTED).collect(),
+        change_count: diff
             .templates
             .len()
-            .saturating_add(difference.rules.len()),
-        warnings: if bounds.are_none() {
+            .saturating_add(diff.rules.len()),
+        warnings: if restrictions.is_unrestricted() {
             new.warnings().iter().take(MOST_LISTED).cloned().collect()
         } else {
             Vec::new()
@@ -47,7 +47,7 @@ pub(super) fn account(
         looked_at_all: true,
     };
     // Rules alone touch no resource.
-    if difference.templates.is_empty() {
+    if diff.templates.is_empty() {
         return Ok(account);
     }
     let templates = old.templates().len().saturating_add(new.templates().len());
@@ -65,7 +65,7 @@ pub(super) fn account(
             return Ok(account);
         }
         passed = passed.saturating_add(page.resources.len());
-        let own = |it: &ResourceView| bounds.allow_resource(it.resource_id.as_str());
+        let own = |it: &ResourceView| restrictions.allows_resource(it.resource_id.as_str());
         for resource in page.resources.into_iter().filter(own) {
             if looked_at >= most {
                 account.looked_at_all = false;

@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use doorman_config::{Document, FileSource, LastGood};
+use doorman_config::{Document, FileSource, LastGoodFile};
 use doorman_openapi::Moment;
 use tokio::task;
 
@@ -13,7 +13,7 @@ use crate::util::clock;
 #[derive(Debug)]
 pub(super) struct Keeper {
     source: FileSource,
-    last_good: LastGood,
+    last_good: LastGoodFile,
     kept: Option<Arc<Document>>,
     /// What could not be kept, and when it is tried again: to try is a change in the data directory, where the source may lie, too, and
     /// whoever follows it would be called at once.
@@ -25,7 +25,7 @@ impl Keeper {
     pub(super) fn new(source: FileSource, data_dir: &Path) -> Self {
         Self {
             source,
-            last_good: LastGood::in_folder(data_dir),
+            last_good: LastGoodFile::in_dir(data_dir),
             kept: None,
             failed: None,
         }
@@ -41,7 +41,7 @@ impl Keeper {
         }
         let (source, last_good) = (self.source.clone(), self.last_good.clone());
         let kept = Arc::clone(&document);
-        let done = task::spawn_blocking(move || last_good.keep(&source, &document)).await;
+        let done = task::spawn_blocking(move || last_good.save(&source, &document)).await;
         match done.map_err(io::Error::from).flatten() {
             Ok(()) => {
                 if self.failed.take().is_some() {

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Document, FileSource, Unread};
+use doorman_config::{Document, FileSource, RawDocument};
 use tokio::{task, time::sleep};
 
 use crate::{http::state::App, util::watch::Watch};
@@ -50,7 +50,7 @@ impl Followed {
 }
 
 /// What the source held, or why it could not be read.
-type Seen = Result<Unread, String>;
+type Seen = Result<RawDocument, String>;
 
 /// Follows the source until the books are in doubt.
 pub(crate) async fn follow(app: Arc<App>, followed: Followed) {
@@ -93,7 +93,7 @@ async fn read(source: &FileSource) -> Seen {
     let source = source.clone();
     let read = task::spawn_blocking(move || source.read()).await;
     read.map_err(|error| error.to_string())?
-        .map_err(|error| error.in_full())
+        .map_err(|error| error.full_message())
 }
 
 /// Puts a document in force if there is a new and good one; `false` when the books are in doubt.
@@ -127,9 +127,9 @@ async fn consider(app: &App, source: &FileSource, seen: &Seen) -> bool {
     true
 }
 
-async fn parse(unread: Unread) -> Result<Document, String> {
+async fn parse(unread: RawDocument) -> Result<Document, String> {
     let parsed = task::spawn_blocking(move || unread.document()).await;
     parsed
         .map_err(|error| error.to_string())?
-        .map_err(|error| error.in_full())
+        .map_err(|error| error.full_message())
 }

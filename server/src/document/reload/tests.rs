@@ -1,6 +1,6 @@
 use std::{fs, path::Path};
 
-use doorman_config::LastGood;
+use doorman_config::LastGoodFile;
 use doorman_openapi::{Epoch, Moment, NodeId, ServerId};
 use tempfile::TempDir;
 
@@ -108,9 +108,9 @@ async fn a_bad_change_is_told_and_the_good_document_stays() {
 async fn what_a_file_says_is_kept_for_a_start_that_finds_it_with_a_fault() {
     following(async |file, app| {
         let source = FileSource::new(file);
-        let last_good = LastGood::in_folder(file.parent().unwrap());
+        let last_good = LastGoodFile::in_dir(file.parent().unwrap());
         let kept = |is: f64| {
-            let kept = last_good.of(&source);
+            let kept = last_good.load(&source);
             kept.is_some_and(|it| it.templates()[0].capacity().get() == is)
         };
         until(app, |_| kept(1.0)).await;
@@ -128,9 +128,9 @@ async fn what_cannot_be_kept_at_first_is_kept_later() {
     following(async |file, app| {
         let source = FileSource::new(file);
         let home = file.parent().unwrap();
-        let last_good = LastGood::in_folder(home);
+        let last_good = LastGoodFile::in_dir(home);
         let kept = |is: f64| {
-            let kept = last_good.of(&source);
+            let kept = last_good.load(&source);
             kept.is_some_and(|it| it.templates()[0].capacity().get() == is)
         };
         until(app, |_| kept(1.0)).await;
@@ -153,7 +153,7 @@ async fn what_the_start_has_found_wrong_is_told_once_however_long_it_is() {
     let wrong = format!("resources:\n{names}");
     following(async |file, app| {
         fs::write(file, &wrong).unwrap();
-        let reason = FileSource::new(file).load().unwrap_err().in_full();
+        let reason = FileSource::new(file).load().unwrap_err().full_message();
         assert!(reason.len() > 5_000, "{}", reason.len());
         app.in_force().refuse(&reason);
         sleep(3 * LOOK).await;

@@ -1,7 +1,7 @@
 use doorman_config::Document;
 use doorman_openapi::{
     AlgorithmKind, Balance, Capacity, CapacityResponse, Epoch, Moment, NodeId, Probability, Reason,
-    SafeCapacity, ServerAnswer, ServerCapacityResponse, ServerId,
+    SafeCapacity, ServerResourceResponse, ServerCapacityResponse, ServerId,
 };
 use proptest::{prelude::*, sample::select};
 
@@ -89,7 +89,7 @@ proptest! {
             epoch,
             resources: answers
                 .zip(algorithms)
-                .map(|(answer, algorithm)| ServerAnswer { answer, algorithm })
+                .map(|(answer, algorithm)| ServerResourceResponse { answer, algorithm })
                 .collect(),
         };
         let written = |to| write(&about(), to, &granted, unix_now).unwrap();

@@ -7,7 +7,7 @@ use std::{
 
 use doorman_openapi::{
     Band, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, MAX_RESOURCES, NodeId,
-    ReleaseRequest, ResourceId, Seq, ServerCapacityRequest, ServerReleaseRequest, read_priority,
+    ReleaseRequest, ResourceId, Seq, ServerCapacityRequest, ServerReleaseRequest, deserialize_priority,
 };
 use foldhash::fast::RandomState;
 use serde::Deserialize;
@@ -24,7 +24,7 @@ const ID: &str = "must be a text of 1 to 256 bytes of UTF-8 without control char
 /// A priority, which has no type of its own elsewhere: every number of its kind is one.
 #[derive(Deserialize)]
 struct Priority(
-    #[serde(deserialize_with = "read_priority")]
+    #[serde(deserialize_with = "deserialize_priority")]
     #[expect(dead_code, reason = "read only to see whether it can be")]
     i32,
 );

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use doorman_config::Globs;
+use doorman_config::GlobSet;
 
 /// How many places of the books a look passes at most: most of them may be empty, or hold what may not be seen.
 const PLACES: usize = 1024;
@@ -14,7 +14,7 @@ pub struct PageQuery<'a> {
     /// The most elements that it finds.
     pub limit: usize,
     /// It passes over what none of these match; `None`: over nothing.
-    pub allowed: Option<&'a Globs>,
+    pub allowed: Option<&'a GlobSet>,
 }
 
 impl PageQuery<'_> {
@@ -29,14 +29,14 @@ impl PageQuery<'_> {
 
     /// The most places that it passes: fewer where each name is compared with many globs.
     pub(super) fn places(&self) -> usize {
-        let globs = self.allowed.map_or(1, Globs::count);
+        let globs = self.allowed.map_or(1, GlobSet::count);
         PLACES.checked_div(globs).unwrap_or(PLACES).max(1)
     }
 
     /// In the order of names: the first from this one on that it may find; `None` when it finds no other.
-    pub(super) fn first_from<'a>(&self, name: &'a str) -> Option<Cow<'a, str>> {
+    pub(super) fn seek<'a>(&self, name: &'a str) -> Option<Cow<'a, str>> {
         match self.allowed {
-            Some(globs) => globs.first_from(name),
+            Some(globs) => globs.seek(name),
             None => Some(name.into()),
         }
     }

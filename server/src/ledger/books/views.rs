@@ -54,7 +54,7 @@ impl Ledger {
                 resources.extend(self.view(*key, now));
             } else {
                 // A few of very many are found as fast as many of few: the others are not passed one by one.
-                match look.first_from(name) {
+                match look.seek(name) {
                     None => break,
                     Some(Cow::Borrowed(_)) => {}
                     Some(Cow::Owned(further)) => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use doorman_config::Globs;
+use doorman_config::GlobSet;
 use proptest::prelude::*;
 
 use super::*;
@@ -140,7 +140,7 @@ fn one_holder_is_found_by_its_name_and_others_are_left_out() {
     };
     assert_eq!(named("b-1"), ["b-1"]);
     assert_eq!(named("b-2"), Vec::<String>::new());
-    let of_a = Globs::new(["a-*"]).unwrap();
+    let of_a = GlobSet::new(["a-*"]).unwrap();
     let look = PageQuery {
         limit: 10,
         allowed: Some(&of_a),
@@ -169,7 +169,7 @@ fn resources_that_may_not_be_seen_take_no_place_of_a_page() {
         (own.into_iter().chain(many).collect(), 180..200),
         (known.into(), 2..4),
     ] {
-        let globs = Globs::new(globs).unwrap();
+        let globs = GlobSet::new(globs).unwrap();
         let look = PageQuery {
             limit: 2,
             allowed: Some(&globs),

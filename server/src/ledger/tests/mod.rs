@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use doorman_config::Document;
 use doorman_openapi::{
-    Capacity, CapacityRequest, ClientId, Held, HolderView, Moment, ReleaseRequest, ResourceId,
+    Capacity, CapacityRequest, ClientId, HeldLease, HolderView, Moment, ReleaseRequest, ResourceId,
     ResourceRequest, ResourceView, Seq,
 };
 
@@ -154,7 +154,7 @@ pub(super) fn request(
             resource_id: db(),
             wants: Capacity::new(wants).unwrap(),
             priority: 0,
-            has: has.map(|has| Held {
+            has: has.map(|has| HeldLease {
                 capacity: Capacity::new(has).unwrap(),
             }),
             outstanding: Capacity::ZERO,

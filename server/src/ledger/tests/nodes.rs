@@ -20,7 +20,7 @@ fn ask(epoch: u64, seq: u64, bands: &[(i32, u64, f64)], has: Option<f64>) -> Ser
         resources: vec![ServerResourceRequest {
             resource_id: db(),
             wants: bands.collect(),
-            has: has.map(|has| Held {
+            has: has.map(|has| HeldLease {
                 capacity: Capacity::new(has).unwrap(),
             }),
             outstanding: Capacity::ZERO,

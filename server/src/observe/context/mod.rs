@@ -111,7 +111,7 @@ pub(crate) fn passed_on() -> HeaderMap {
     let mut headers = HeaderMap::new();
     current(|trail| {
         let Some(trace) = trail.trace else { return };
-        let trace = trace.passed_on(SpanId::of_bits(fastrand::u64(..)));
+        let trace = trace.child(SpanId::from_bits(fastrand::u64(..)));
         if let Ok(value) = HeaderValue::try_from(trace.to_string()) {
             headers.insert(TRACEPARENT, value);
         }

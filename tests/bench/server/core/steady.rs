@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use doorman_bench::nanos_per;
 use doorman_openapi::{
-    Capacity, CapacityRequest, ClientId, Held, InvalidId, Moment, ResourceId, ResourceRequest, Seq,
+    Capacity, CapacityRequest, ClientId, HeldLease, InvalidId, Moment, ResourceId, ResourceRequest, Seq,
 };
 use fastrand::Rng;
 
@@ -121,7 +121,7 @@ impl<D: Decides> Steady<D> {
                         resource_id: self.resource.clone(),
                         wants: wants(&mut self.chance),
                         priority: 0,
-                        has: Some(Held {
+                        has: Some(HeldLease {
                             capacity: client.has,
                         }),
                         outstanding: Capacity::ZERO,

@@ -9,7 +9,7 @@ mod limited;
 use std::time::Duration;
 
 use doorman_openapi::{
-    Answer, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, Moment, NodeId, Reason,
+    ResourceResponse, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, Moment, NodeId, Reason,
     ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq,
 };
 
@@ -194,7 +194,7 @@ fn has(sent: &Sent) -> Option<f64> {
         .map(|held| held.capacity.get())
 }
 
-fn with(mut answer: Answer, change: impl FnOnce(&mut Answer)) -> Answer {
+fn with(mut answer: ResourceResponse, change: impl FnOnce(&mut ResourceResponse)) -> ResourceResponse {
     change(&mut answer);
     answer
 }

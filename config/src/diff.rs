@@ -12,25 +12,25 @@ mod tests;
 
 /// What becomes of a document by a change: a list of templates, and one of rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Difference {
+pub struct DocumentDiff {
     /// What becomes of templates, by their globs.
-    pub templates: Vec<Change>,
+    pub templates: Vec<EntryDiff>,
     /// What becomes of rules, by their names.
-    pub rules: Vec<Change>,
+    pub rules: Vec<EntryDiff>,
 }
 
 /// What becomes of one template or rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct EntryDiff {
     /// Its glob, or its name.
     pub name: String,
     /// What becomes of it.
-    pub what: What,
+    pub change: EntryChange,
 }
 
 /// What becomes of a template or rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum EntryChange {
     /// It is new.
     Added,
     /// It goes.
@@ -41,7 +41,7 @@ pub enum What {
     Moved,
 }
 
-impl Difference {
+impl DocumentDiff {
     /// What leads from one document to another. A template that takes its algorithm from the one for everything changes with that, but
     /// is not named for it.
     #[must_use]
@@ -56,8 +56,8 @@ impl Difference {
                     .map(|it| (it.identifier_glob(), &**it)),
             ),
             rules: changes(
-                old.rules().iter().map(|it| (it.stated().name.as_str(), it)),
-                new.rules().iter().map(|it| (it.stated().name.as_str(), it)),
+                old.rules().iter().map(|it| (it.definition().name.as_str(), it)),
+                new.rules().iter().map(|it| (it.definition().name.as_str(), it)),
             ),
         }
     }
@@ -79,7 +79,7 @@ impl Difference {
 
     /// All of it in one line; of many changes only the first few.
     #[must_use]
-    pub fn in_short(&self) -> String {
+    pub fn summary(&self) -> String {
         const MOST: usize = 5;
         let all = self.templates.len().saturating_add(self.rules.len());
         let mut text = self.lines().take(MOST).collect::<Vec<_>>().join("; ");
@@ -92,14 +92,14 @@ impl Difference {
     }
 }
 
-impl Change {
+impl EntryDiff {
     fn in_words(&self, kind: &str) -> String {
         let name = Quoted(&self.name);
-        match &self.what {
-            What::Added => format!("{kind} {name} added"),
-            What::Removed => format!("{kind} {name} removed"),
-            What::Changed(fields) => format!("{kind} {name}: {}", fields.join(", ")),
-            What::Moved => format!("{kind} {name} stands elsewhere"),
+        match &self.change {
+            EntryChange::Added => format!("{kind} {name} added"),
+            EntryChange::Removed => format!("{kind} {name} removed"),
+            EntryChange::Changed(fields) => format!("{kind} {name}: {}", fields.join(", ")),
+            EntryChange::Moved => format!("{kind} {name} stands elsewhere"),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Change {
 fn changes<'d, T: Serialize + PartialEq + 'd>(
     old: impl Iterator<Item = (&'d str, &'d T)>,
     new: impl Iterator<Item = (&'d str, &'d T)>,
-) -> Vec<Change> {
+) -> Vec<EntryDiff> {
     let (old, new): (Vec<_>, Vec<_>) = (old.collect(), new.collect());
     let before: HashMap<_, _> = old.iter().copied().collect();
     let after: HashMap<_, _> = new.iter().copied().collect();
@@ -120,10 +120,10 @@ fn changes<'d, T: Serialize + PartialEq + 'd>(
             .filter(|it| before.contains_key(it)),
     );
     let removed = old.iter().filter(|(name, _)| !after.contains_key(name));
-    let removed = removed.map(|(name, _)| (*name, What::Removed));
+    let removed = removed.map(|(name, _)| (*name, EntryChange::Removed));
     let others = new.iter().filter_map(|(name, is)| {
         let Some(was) = before.get(name) else {
-            return Some((*name, What::Added));
+            return Some((*name, EntryChange::Added));
         };
         // What is taken from the template for everything may differ without a word here.
         let fields = if was == is {
@@ -131,20 +131,20 @@ fn changes<'d, T: Serialize + PartialEq + 'd>(
         } else {
             fields(was, is)
         };
-        let what = if !fields.is_empty() {
-            What::Changed(fields)
+        let change = if !fields.is_empty() {
+            EntryChange::Changed(fields)
         } else if moved.contains(name) {
-            What::Moved
+            EntryChange::Moved
         } else {
             return None;
         };
-        Some((*name, what))
+        Some((*name, change))
     });
     removed
         .chain(others)
-        .map(|(name, what)| Change {
+        .map(|(name, change)| EntryDiff {
             name: name.to_owned(),
-            what,
+            change,
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use crate::edit::tests::documents;
 
 fn lines(old: &str, new: &str) -> Vec<String> {
     let document = |text| Document::parse(text).unwrap_or_else(|faults| panic!("{faults}"));
-    Difference::between(&document(old), &document(new))
+    DocumentDiff::between(&document(old), &document(new))
         .lines()
         .collect()
 }
@@ -77,20 +77,20 @@ resources:
 #[test]
 fn many_changes_are_told_in_short() {
     let empty = Document::parse("resources: []").unwrap();
-    assert_eq!(Difference::between(&empty, &empty).in_short(), "nothing");
+    assert_eq!(DocumentDiff::between(&empty, &empty).summary(), "nothing");
     let many: String = (0..9)
         .map(|n| format!("- {{identifier_glob: r{n}, capacity: 1, algorithm: {{kind: STATIC}}}}\n"))
         .collect();
     let many = Document::parse(&format!("resources:\n{many}")).unwrap();
-    let short = Difference::between(&empty, &many).in_short();
+    let short = DocumentDiff::between(&empty, &many).summary();
     assert!(short.ends_with("\"r4\" added; and 4 more"), "{short}");
 }
 
 proptest! {
     #[test]
     fn there_is_a_difference_exactly_between_documents_that_differ(old in documents(), new in documents()) {
-        let difference = Difference::between(&old, &new);
-        prop_assert_eq!(difference.is_empty(), old == new);
-        prop_assert_eq!(difference.lines().count() == 0, old.version() == new.version());
+        let diff = DocumentDiff::between(&old, &new);
+        prop_assert_eq!(diff.is_empty(), old == new);
+        prop_assert_eq!(diff.lines().count() == 0, old.version() == new.version());
     }
 }
