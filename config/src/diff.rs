@@ -56,8 +56,12 @@ impl DocumentDiff {
                     .map(|it| (it.identifier_glob(), &**it)),
             ),
             rules: changes(
-                old.rules().iter().map(|it| (it.definition().name.as_str(), it)),
-                new.rules().iter().map(|it| (it.definition().name.as_str(), it)),
+                old.rules()
+                    .iter()
+                    .map(|it| (it.definition().name.as_str(), it)),
+                new.rules()
+                    .iter()
+                    .map(|it| (it.definition().name.as_str(), it)),
             ),
         }
     }

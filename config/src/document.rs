@@ -6,7 +6,7 @@ use doorman_openapi::{ResourceId, RulesResponse, Seconds};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use crate::{
-    ValidationErrors, MAX_DOCUMENT_BYTES, Rule, Template,
+    MAX_DOCUMENT_BYTES, Rule, Template, ValidationErrors,
     fault::{Diagnostic, Place},
     json,
     node::Node,

@@ -3,7 +3,7 @@
 //! A document is edited as it is written out, so that what a template takes from the one for everything stays taken from there.
 
 use crate::{
-    Document, Diagnostic, ValidationErrors,
+    Diagnostic, Document, ValidationErrors,
     fault::{List, Place, Position},
     json,
     node::{Node, Value},
@@ -231,7 +231,12 @@ fn nowhere(value: Value) -> Node {
 }
 
 /// Whose faults they are: those of the entry, as long as there are any; else those of the others.
-fn sorted_out(faults: &ValidationErrors, list: List, index: usize, mismatch: Option<Diagnostic>) -> EditError {
+fn sorted_out(
+    faults: &ValidationErrors,
+    list: List,
+    index: usize,
+    mismatch: Option<Diagnostic>,
+) -> EditError {
     let own = faults.list().iter();
     let own = own.filter_map(|fault| fault.within(list, index));
     let own = mismatch.into_iter().chain(own).collect();
@@ -243,6 +248,10 @@ fn sorted_out(faults: &ValidationErrors, list: List, index: usize, mismatch: Opt
 
 /// ValidationErrors of a document that nobody wrote as it is read here.
 fn of_document(faults: &ValidationErrors) -> ValidationErrors {
-    let listed = faults.list().iter().map(Diagnostic::without_position).collect();
+    let listed = faults
+        .list()
+        .iter()
+        .map(Diagnostic::without_position)
+        .collect();
     ValidationErrors::of(listed, faults.omitted()).unwrap_or_else(|| faults.clone())
 }

@@ -352,7 +352,8 @@ impl FaultList {
         message: impl Into<String>,
     ) -> Reported {
         if self.listed.len() < MOST_LISTED {
-            self.listed.push(Diagnostic::new(Some(position), place, message));
+            self.listed
+                .push(Diagnostic::new(Some(position), place, message));
         } else {
             self.omitted = self.omitted.saturating_add(1);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use doorman_openapi::Scopes;
 
-use crate::{Restrictions, ValidationErrors, Glob, read};
+use crate::{Glob, Restrictions, ValidationErrors, read};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::{
-    fault::{Diagnostic, ValidationErrors, Place, Position},
+    fault::{Diagnostic, Place, Position, ValidationErrors},
     node::{Node, Value},
     quote::one_line,
 };
@@ -35,7 +35,8 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
 /// # Errors
 /// The first fault of the grammar, or the first breach of the restrictions on depth and size.
 pub(crate) fn parse(text: &str) -> Result<Node, ValidationErrors> {
-    let whole = |message: String| ValidationErrors::from(Diagnostic::new(None, Place::document(), message));
+    let whole =
+        |message: String| ValidationErrors::from(Diagnostic::new(None, Place::document(), message));
     check(text).map_err(|error| whole(format!("is not JSON: {error}")))?;
     let mut reader = Reader {
         seen: Cursor::new(text),

@@ -37,7 +37,6 @@
 //! and lists the faults, `document` answers which template a resource falls under, and which rules are for a service. `grants` is another
 //! text of operators, which goes the same way: what tokens let their bearers do, within which `restrictions`. Nothing here keeps time or a connection.
 
-mod restrictions;
 mod diff;
 mod document;
 mod edit;
@@ -51,6 +50,7 @@ mod node;
 mod plain;
 mod quote;
 mod read;
+mod restrictions;
 mod rule;
 mod source;
 mod store;
@@ -58,18 +58,17 @@ mod template;
 mod version;
 mod yaml;
 
-pub use restrictions::{Restrictions, GlobSet};
 pub use diff::{DocumentDiff, EntryChange, EntryDiff};
 pub use document::Document;
 pub use edit::EditError;
-pub use fault::{Diagnostic, ValidationErrors, Position};
+pub use fault::{Diagnostic, Position, ValidationErrors};
 pub use glob::{Glob, InvalidGlob};
 pub use grants::{Grant, Grants};
+pub use restrictions::{GlobSet, Restrictions};
 pub use rule::Rule;
-pub use source::{FileSource, InvalidSource, LastGoodFile, LoadError, Source, RawDocument};
+pub use source::{FileSource, InvalidSource, LastGoodFile, LoadError, RawDocument, Source};
 pub use store::{
-    NewChange, OpenError, OpenedStore, Store, StoreError, StoreErrorKind, StoreReader,
-    Appended,
+    Appended, NewChange, OpenError, OpenedStore, Store, StoreError, StoreErrorKind, StoreReader,
 };
 pub use template::{SafeCapacityRule, Template, default_algorithm};
 

@@ -18,7 +18,7 @@ use doorman_openapi::{CLOCK_DRIFT, Seconds};
 use self::{fields::Fields, template::Draft, value::list};
 use crate::{
     Grant, MAX_DOCUMENT_BYTES, Rule,
-    fault::{Diagnostic, FaultList, ValidationErrors, Place, Position, Reported},
+    fault::{Diagnostic, FaultList, Place, Position, Reported, ValidationErrors},
     node::{Node, Value},
     template::Template,
     yaml,

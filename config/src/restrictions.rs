@@ -219,7 +219,11 @@ mod tests {
             ("[ab]/api", false),
         ] {
             let rule = rule("s", resource);
-            assert_eq!(restrictions.covers_resources_of(&rule), within, "{resource}");
+            assert_eq!(
+                restrictions.covers_resources_of(&rule),
+                within,
+                "{resource}"
+            );
         }
         let text = "resources: []\nrules: [{name: a, service: s, on_limit: {action: exempt}}]";
         assert!(restrictions.covers_resources_of(&Document::parse(text).unwrap().rules()[0]));

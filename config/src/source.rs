@@ -8,7 +8,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::{Document, Diagnostic, ValidationErrors, MAX_DOCUMENT_BYTES, Position, fault::Place};
+use crate::{Diagnostic, Document, MAX_DOCUMENT_BYTES, Position, ValidationErrors, fault::Place};
 
 mod last_good;
 #[cfg(test)]

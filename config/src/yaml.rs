@@ -11,7 +11,7 @@ use serde_saphyr::{
 };
 
 use crate::{
-    fault::{Diagnostic, ValidationErrors, Place, Position},
+    fault::{Diagnostic, Place, Position, ValidationErrors},
     node::{Node, Value},
     quote::one_line,
 };

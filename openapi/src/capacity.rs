@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId, SafeCapacity,
-    Seconds, Seq, Unit, deserialize_priority,
+    Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId,
+    SafeCapacity, Seconds, Seq, Unit, deserialize_priority,
 };
 
 /// Asks for leases on several resources at once. Unknown fields are ignored.

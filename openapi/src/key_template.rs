@@ -71,7 +71,9 @@ pub fn parse_key_template(template: &str) -> Result<Vec<KeyTemplatePart<'_>>, In
             None => (rest, None),
         };
         if let Some(brace) = text.find('}') {
-            return Err(InvalidKeyTemplate::UnbalancedBrace(at.saturating_add(brace)));
+            return Err(InvalidKeyTemplate::UnbalancedBrace(
+                at.saturating_add(brace),
+            ));
         }
         if !text.is_empty() {
             parts.push(KeyTemplatePart::Text(text));
@@ -152,7 +154,10 @@ mod tests {
 
     #[test]
     fn a_constant_is_a_template() {
-        assert_eq!(parse_key_template("api"), Ok(vec![KeyTemplatePart::Text("api")]));
+        assert_eq!(
+            parse_key_template("api"),
+            Ok(vec![KeyTemplatePart::Text("api")])
+        );
     }
 
     #[test]

@@ -47,8 +47,8 @@ mod whole;
 
 pub use algorithm::{Algorithm, AlgorithmKind, Unit};
 pub use capacity::{
-    ResourceResponse, CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse,
-    ResourceRequest,
+    CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse, ResourceRequest,
+    ResourceResponse,
 };
 pub use discovery::{Discovery, Mastership};
 pub use document::{
@@ -56,15 +56,15 @@ pub use document::{
     TemplateAlgorithm,
 };
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};
-pub use key_template::{InvalidKeyTemplate, MAX_VALUE_BYTES, KeyTemplatePart, parse_key_template};
+pub use key_template::{InvalidKeyTemplate, KeyTemplatePart, MAX_VALUE_BYTES, parse_key_template};
 pub use lease::{CLOCK_DRIFT, HeldLease, Lease, SafeCapacity};
 pub use number::{Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Seconds, Seq};
 pub use problem::{FieldError, Problem, ProblemType};
 pub use rule::{Fallback, OnLimit, OnMissingKey, Rule, RulesResponse};
 pub use scope::{Scope, Scopes};
 pub use server_capacity::{
-    Band, ServerResourceResponse, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
-    ServerResourceRequest,
+    Band, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    ServerResourceRequest, ServerResourceResponse,
 };
 pub use time::Moment;
 pub use trace::{SpanId, TraceContext, TraceId};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Algorithm, ResourceResponse, Capacity, ClientCount, Epoch, HeldLease, NodeId, ResourceId, Seq,
+    Algorithm, Capacity, ClientCount, Epoch, HeldLease, NodeId, ResourceId, ResourceResponse, Seq,
     capacity::is_default, deserialize_priority,
 };
 

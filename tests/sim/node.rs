@@ -2,8 +2,8 @@
 //! clients behind them stays out until its end.
 
 use doorman_openapi::{
-    ResourceResponse, Band, CLOCK_DRIFT, Capacity, ClientCount, Epoch, HeldLease, Moment, NodeId, Reason, Seconds,
-    Seq, ServerCapacityRequest, ServerResourceRequest,
+    Band, CLOCK_DRIFT, Capacity, ClientCount, Epoch, HeldLease, Moment, NodeId, Reason,
+    ResourceResponse, Seconds, Seq, ServerCapacityRequest, ServerResourceRequest,
 };
 use fastrand::Rng;
 

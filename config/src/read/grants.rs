@@ -10,7 +10,7 @@ use super::{
     value::{Form, IDENTIFIER_GLOB, Refusal, list, text},
 };
 use crate::{
-    Restrictions, Glob, GlobSet, Grant, Grants,
+    Glob, GlobSet, Grant, Grants, Restrictions,
     fault::{FaultList, Place, Reported},
     nearest::nearest,
     node::{Node, Value},

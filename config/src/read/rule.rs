@@ -90,7 +90,10 @@ impl<'n> Draft<'n> {
         };
         Ok(Self {
             fields,
-            rule: Rule { services, definition },
+            rule: Rule {
+                services,
+                definition,
+            },
         })
     }
 

@@ -1,4 +1,4 @@
-use crate::{Document, ValidationErrors, MAX_DOCUMENT_BYTES};
+use crate::{Document, MAX_DOCUMENT_BYTES, ValidationErrors};
 
 fn faults(text: &str) -> ValidationErrors {
     match Document::parse(text) {

@@ -64,7 +64,10 @@ fn without_a_lease_a_gauge_admits_nothing_unless_it_says_so() {
     let document = parse(
         "- {name: a, service: s, resource: r, unit: gauge}\n- {name: b, service: s, resource: r, unit: gauge, fallback: safe}\n",
     );
-    let fallbacks = document.rules().iter().map(|rule| rule.definition().fallback);
+    let fallbacks = document
+        .rules()
+        .iter()
+        .map(|rule| rule.definition().fallback);
     assert_eq!(
         fallbacks.collect::<Vec<_>>(),
         [Fallback::Pessimistic, Fallback::Safe]

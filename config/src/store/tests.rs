@@ -76,15 +76,28 @@ fn write(store: &mut Store, capacity: u32) -> Result<u64, StoreError> {
 fn a_fresh_store_begins_with_the_first_document_and_goes_on_with_the_last() {
     let home = Home::new();
     let mut opened = home.open();
-    assert_eq!((capacity(&opened.document), opened.problems.len()), (1.0, 0));
+    assert_eq!(
+        (capacity(&opened.document), opened.problems.len()),
+        (1.0, 0)
+    );
     assert_eq!(write(&mut opened.store, 2).unwrap(), 2);
     drop(opened);
     let opened = home.open();
-    assert_eq!((capacity(&opened.document), opened.problems.len()), (2.0, 0));
+    assert_eq!(
+        (capacity(&opened.document), opened.problems.len()),
+        (2.0, 0)
+    );
     let history = opened.store.history(None, 10).unwrap();
     let told: Vec<_> = history
         .iter()
-        .map(|it| (it.revision, it.changed_at, it.changed_by.as_str(), it.change.as_str()))
+        .map(|it| {
+            (
+                it.revision,
+                it.changed_at,
+                it.changed_by.as_str(),
+                it.change.as_str(),
+            )
+        })
         .collect();
     assert_eq!(
         told,
@@ -195,7 +208,10 @@ fn a_damaged_database_is_kept_aside_and_what_was_last_good_goes_on() {
         assert_eq!(write(&mut opened.store, 5).unwrap(), 5);
         drop(opened);
         let opened = home.open();
-        assert_eq!((capacity(&opened.document), opened.problems.len()), (5.0, 0));
+        assert_eq!(
+            (capacity(&opened.document), opened.problems.len()),
+            (5.0, 0)
+        );
     }
 }
 
@@ -205,7 +221,11 @@ fn a_database_that_is_gone_goes_on_from_the_copy() {
     fs::remove_file(&home.path).unwrap();
     let opened = home.open();
     assert_eq!(capacity(&opened.document), 3.0);
-    assert!(opened.problems[0].contains("is gone"), "{:?}", opened.problems);
+    assert!(
+        opened.problems[0].contains("is gone"),
+        "{:?}",
+        opened.problems
+    );
     drop(opened);
     assert!(home.open().problems.is_empty());
 }
@@ -243,7 +263,11 @@ fn a_database_of_before_is_told() {
     home.sql("DELETE FROM changes WHERE revision = 3");
     let mut opened = home.open();
     assert_eq!(capacity(&opened.document), 2.0);
-    assert!(opened.problems[0].contains("backup"), "{:?}", opened.problems);
+    assert!(
+        opened.problems[0].contains("backup"),
+        "{:?}",
+        opened.problems
+    );
     assert_eq!(write(&mut opened.store, 4).unwrap(), 3);
 }
 
@@ -306,7 +330,12 @@ fn who_changes_much_pushes_out_its_own_changes_and_not_those_of_others() {
     }
     let history = store.history(None, 20_000).unwrap();
     assert_eq!(history.len(), 10_000);
-    let of = |by: &str| history.iter().filter(|change| change.changed_by == by).count();
+    let of = |by: &str| {
+        history
+            .iter()
+            .filter(|change| change.changed_by == by)
+            .count()
+    };
     assert_eq!((of("b"), of("c"), of("a")), (50, 50, 9_889));
     // Its oldest went, and the first document did not.
     assert_eq!(history.last().unwrap().revision, 1);

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    ResourceResponse, Capacity, HeldLease, Moment, Reason, ResourceId, ResourceRequest, Seconds, Seq,
+    Capacity, HeldLease, Moment, Reason, ResourceId, ResourceRequest, ResourceResponse, Seconds,
+    Seq,
 };
 
 use super::{
@@ -347,7 +348,12 @@ fn together(earliest: Moment) -> Moment {
 
 /// The lease that an answer brings, counted from when its request was sent. None at all is not the same as a lease on nothing:
 /// who waits for capacity has no lease yet, who is shut out has a lease of 0.
-fn lease_in(answer: &ResourceResponse, sent: Moment, reported: Capacity, now: Moment) -> Option<Leased> {
+fn lease_in(
+    answer: &ResourceResponse,
+    sent: Moment,
+    reported: Capacity,
+    now: Moment,
+) -> Option<Leased> {
     let lease = answer.gets;
     let waiting = answer.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
     (lease.lease_length > Seconds::ZERO && !waiting).then(|| Leased {

@@ -1,8 +1,8 @@
 //! Answers and requests for the tests of the leasing side.
 
 use doorman_openapi::{
-    ResourceResponse, Capacity, CapacityRequest, CapacityResponse, Epoch, Lease, NodeId, Reason, ResourceId,
-    SafeCapacity, Seconds, Unit,
+    Capacity, CapacityRequest, CapacityResponse, Epoch, Lease, NodeId, Reason, ResourceId,
+    ResourceResponse, SafeCapacity, Seconds, Unit,
 };
 
 pub(crate) fn id(text: &str) -> ResourceId {

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use doorman_openapi::{ResourceResponse, ResourceId, Seconds};
+use doorman_openapi::{ResourceId, ResourceResponse, Seconds};
 
 use super::Told;
 

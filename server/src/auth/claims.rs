@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_config::{Restrictions, GlobSet, Grants};
+use doorman_config::{GlobSet, Grants, Restrictions};
 use doorman_openapi::Scopes;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;

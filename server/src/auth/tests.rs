@@ -141,8 +141,13 @@ grants:
     };
     let web = caller(&auth, &token("shop", "web")).await.unwrap();
     assert!(web.may(&[Scope::Capacity]) && !web.may(&[Scope::StatusRead]));
-    assert!(web.restrictions().allows_resource("shop/db") && !web.restrictions().allows_resource("bank/db"));
-    assert!(web.restrictions().allows_client("shop-1") && !web.restrictions().allows_client("bank-1"));
+    assert!(
+        web.restrictions().allows_resource("shop/db")
+            && !web.restrictions().allows_resource("bank/db")
+    );
+    assert!(
+        web.restrictions().allows_client("shop-1") && !web.restrictions().allows_client("bank-1")
+    );
     // Somebody else of the cluster is known, and may do nothing.
     let other = caller(&auth, &token("bank", "web")).await.unwrap();
     assert!(!other.may(Scope::ALL));

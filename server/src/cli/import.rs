@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use doorman_config::{DocumentDiff, Document, NewChange, OpenedStore, Store, StoreReader};
+use doorman_config::{Document, DocumentDiff, NewChange, OpenedStore, Store, StoreReader};
 use doorman_openapi::{DryRun, paths};
 use serde_json::value::RawValue;
 

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header, request::Parts},
     response::IntoResponse,
 };
-use doorman_config::{Restrictions, Document, EditError, ValidationErrors, StoreErrorKind};
+use doorman_config::{Document, EditError, Restrictions, StoreErrorKind, ValidationErrors};
 use doorman_openapi::{FieldError, ProblemType};
 use serde::de::IgnoredAny;
 

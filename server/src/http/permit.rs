@@ -4,7 +4,9 @@
 
 use std::fmt::Display;
 
-use doorman_config::{Restrictions, DocumentDiff, Document, Glob, MAX_DOCUMENT_BYTES, Rule, Template};
+use doorman_config::{
+    Document, DocumentDiff, Glob, MAX_DOCUMENT_BYTES, Restrictions, Rule, Template,
+};
 use doorman_openapi::{
     CapacityRequest, FieldError, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest,
     ServerReleaseRequest,
@@ -112,7 +114,8 @@ pub(super) fn whole_document(restrictions: &Restrictions) -> Result<(), Refusal>
 /// # Errors
 /// 403 that names it. Nothing depends on whether there is such a template.
 pub(super) fn template(identifier_glob: &str, restrictions: &Restrictions) -> Result<(), Refusal> {
-    if restrictions.is_unrestricted() || Glob::new(identifier_glob).is_ok_and(|glob| restrictions.covers_template(&glob))
+    if restrictions.is_unrestricted()
+        || Glob::new(identifier_glob).is_ok_and(|glob| restrictions.covers_template(&glob))
     {
         return Ok(());
     }
@@ -124,8 +127,14 @@ pub(super) fn template(identifier_glob: &str, restrictions: &Restrictions) -> Re
 ///
 /// # Errors
 /// 403 that names it, whether there is such a rule or not.
-pub(super) fn rule(rule: Option<&Rule>, name: &str, restrictions: &Restrictions) -> Result<(), Refusal> {
-    if restrictions.is_unrestricted() || rule.is_some_and(|rule| restrictions.covers_services_of(rule)) {
+pub(super) fn rule(
+    rule: Option<&Rule>,
+    name: &str,
+    restrictions: &Restrictions,
+) -> Result<(), Refusal> {
+    if restrictions.is_unrestricted()
+        || rule.is_some_and(|rule| restrictions.covers_services_of(rule))
+    {
         return Ok(());
     }
     Err(not_owned("rule", name))
@@ -136,7 +145,11 @@ pub(super) fn rule(rule: Option<&Rule>, name: &str, restrictions: &Restrictions)
 ///
 /// # Errors
 /// 403 that names the first of the others; of what is put, the places that are out of restrictions.
-pub(super) fn edit(old: &Document, new: &Document, restrictions: &Restrictions) -> Result<(), Refusal> {
+pub(super) fn edit(
+    old: &Document,
+    new: &Document,
+    restrictions: &Restrictions,
+) -> Result<(), Refusal> {
     if restrictions.is_unrestricted() {
         return Ok(());
     }

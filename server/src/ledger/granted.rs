@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use doorman_config::Template;
 use doorman_openapi::{
-    Algorithm, ResourceResponse, CLOCK_DRIFT, Capacity, Lease, Moment, Reason, ResourceId, SafeCapacity,
-    Seconds,
+    Algorithm, CLOCK_DRIFT, Capacity, Lease, Moment, Reason, ResourceId, ResourceResponse,
+    SafeCapacity, Seconds,
 };
 
 use super::Feedback;

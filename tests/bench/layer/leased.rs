@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use doorman_openapi::{
-    ResourceResponse, Capacity, CapacityRequest, CapacityResponse, Epoch, Lease, NodeId, Reason,
+    Capacity, CapacityRequest, CapacityResponse, Epoch, Lease, NodeId, Reason, ResourceResponse,
     SafeCapacity, Seconds, Unit,
 };
 use http::{Request, Response};

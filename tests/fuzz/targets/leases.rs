@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use doorman_openapi::{
-    AlgorithmKind, ResourceResponse, CapacityRequest, CapacityResponse, HolderKind, HolderView, LeasePage,
-    ProblemType, ReleaseRequest, ResourceId, ResourcePage, ResourceView, ServerCapacityRequest,
-    ServerCapacityResponse, ServerReleaseRequest, paths,
+    AlgorithmKind, CapacityRequest, CapacityResponse, HolderKind, HolderView, LeasePage,
+    ProblemType, ReleaseRequest, ResourceId, ResourcePage, ResourceResponse, ResourceView,
+    ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, paths,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::{DeserializeOwned, IgnoredAny};

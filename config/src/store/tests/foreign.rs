@@ -40,6 +40,9 @@ fn a_store_is_known_by_itself_also_when_other_tools_have_copied_it() {
         let path = alone.path().join("restored.db");
         fs::copy(&home.path, &path).unwrap();
         let opened = Store::open(&path, &document(1), 0).unwrap();
-        assert_eq!((capacity(&opened.document), opened.problems.len()), (3.0, 0));
+        assert_eq!(
+            (capacity(&opened.document), opened.problems.len()),
+            (3.0, 0)
+        );
     }
 }

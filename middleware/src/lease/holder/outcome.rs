@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorman_openapi::{ResourceResponse, CapacityResponse, Moment, Seconds, Seq};
+use doorman_openapi::{CapacityResponse, Moment, ResourceResponse, Seconds, Seq};
 
 use super::{
     super::{

@@ -12,7 +12,10 @@ async fn alice(auth: &Auth) -> (bool, bool) {
     let token = Issuer::rs256().sign(&claims(&json!({})));
     let caller = caller(auth, &token).await.unwrap();
     let restrictions = caller.restrictions();
-    (restrictions.allows_resource("db"), restrictions.allows_resource("cache"))
+    (
+        restrictions.allows_resource("db"),
+        restrictions.allows_resource("cache"),
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +99,8 @@ async fn of_two_changes_at_one_time_neither_is_lost() {
         let token = Issuer::of_secret(&secret).sign(&claims(&json!({"iss": "doorman"})));
         let bearer = caller(&auth, &token).await.unwrap();
         assert!(
-            bearer.restrictions().allows_priority(round) && !bearer.restrictions().allows_priority(round + 1)
+            bearer.restrictions().allows_priority(round)
+                && !bearer.restrictions().allows_priority(round + 1)
         );
     }
 }

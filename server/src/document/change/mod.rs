@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Restrictions, DocumentDiff, Document, NewChange, Store, StoreError};
+use doorman_config::{Document, DocumentDiff, NewChange, Restrictions, Store, StoreError};
 use doorman_openapi::{DryRun, PastChange};
 use tokio::{sync::Semaphore, task};
 

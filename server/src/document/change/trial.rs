@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_config::{Restrictions, DocumentDiff, Document, SafeCapacityRule, Template};
+use doorman_config::{Document, DocumentDiff, Restrictions, SafeCapacityRule, Template};
 use doorman_openapi::{DryRun, ResourceEffect, ResourceId, ResourceView};
 
 use crate::{
@@ -33,10 +33,7 @@ pub(super) fn account(
     let mut account = DryRun {
         version: new.version().to_owned(),
         changes: diff.lines().take(MOST_LISTED).collect(),
-        change_count: diff
-            .templates
-            .len()
-            .saturating_add(diff.rules.len()),
+        change_count: diff.templates.len().saturating_add(diff.rules.len()),
         warnings: if restrictions.is_unrestricted() {
             new.warnings().iter().take(MOST_LISTED).cloned().collect()
         } else {

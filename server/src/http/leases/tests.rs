@@ -1,7 +1,7 @@
 use doorman_config::Document;
 use doorman_openapi::{
     AlgorithmKind, Balance, Capacity, CapacityResponse, Epoch, Moment, NodeId, Probability, Reason,
-    SafeCapacity, ServerResourceResponse, ServerCapacityResponse, ServerId,
+    SafeCapacity, ServerCapacityResponse, ServerId, ServerResourceResponse,
 };
 use proptest::{prelude::*, sample::select};
 

@@ -7,7 +7,8 @@ use std::{
 
 use doorman_openapi::{
     Band, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, MAX_RESOURCES, NodeId,
-    ReleaseRequest, ResourceId, Seq, ServerCapacityRequest, ServerReleaseRequest, deserialize_priority,
+    ReleaseRequest, ResourceId, Seq, ServerCapacityRequest, ServerReleaseRequest,
+    deserialize_priority,
 };
 use foldhash::fast::RandomState;
 use serde::Deserialize;

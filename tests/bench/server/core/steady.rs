@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use doorman_bench::nanos_per;
 use doorman_openapi::{
-    Capacity, CapacityRequest, ClientId, HeldLease, InvalidId, Moment, ResourceId, ResourceRequest, Seq,
+    Capacity, CapacityRequest, ClientId, HeldLease, InvalidId, Moment, ResourceId, ResourceRequest,
+    Seq,
 };
 use fastrand::Rng;
 

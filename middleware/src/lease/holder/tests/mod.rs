@@ -9,8 +9,8 @@ mod limited;
 use std::time::Duration;
 
 use doorman_openapi::{
-    ResourceResponse, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, Moment, NodeId, Reason,
-    ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq,
+    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, Moment, NodeId, Reason,
+    ReleaseRequest, ResourceId, ResourceResponse, SafeCapacity, Seconds, Seq,
 };
 
 use crate::lease::{
@@ -194,7 +194,10 @@ fn has(sent: &Sent) -> Option<f64> {
         .map(|held| held.capacity.get())
 }
 
-fn with(mut answer: ResourceResponse, change: impl FnOnce(&mut ResourceResponse)) -> ResourceResponse {
+fn with(
+    mut answer: ResourceResponse,
+    change: impl FnOnce(&mut ResourceResponse),
+) -> ResourceResponse {
     change(&mut answer);
     answer
 }
