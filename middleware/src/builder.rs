@@ -16,7 +16,7 @@ use crate::{
         Address, Carrier, Holder, HolderSettings, InvalidAddress, Parts, Transport, TransportError,
         Worker,
     },
-    limiter::{Attendance, Registry, Source},
+    limiter::{Registry, Source, WorkerWatchdog},
     status::Status,
 };
 
@@ -174,7 +174,7 @@ impl Builder {
         let status = Arc::new(Status::new(WorkerState::NotStarted));
         let source = Source::Worker {
             nudges: nudge,
-            attendance: Attendance::new(Arc::clone(&status)),
+            watchdog: WorkerWatchdog::new(Arc::clone(&status)),
         };
         let registry = Registry::new(self.max_keys, source);
         let rules = Arc::default();

@@ -14,7 +14,7 @@ use crate::{
     clock,
     key::constant,
     lease::Command,
-    limiter::{Registry, Source, Standing},
+    limiter::{LeaseState, Registry, Source},
     rules::Rules,
     status::Status,
 };
@@ -70,7 +70,7 @@ impl Doorman {
     /// [local](Limit::local) count all the same.
     #[must_use]
     pub fn unlimited() -> Self {
-        Self::given(|_| Standing::Unlimited)
+        Self::given(|_| LeaseState::Unlimited)
     }
 
     /// Limits on resources as if this process were alone, in cost per second, without a server, a worker or a runtime: for tests of what wears them.
@@ -95,13 +95,13 @@ impl Doorman {
                 )
             })
             .collect();
-        Self::given(move |resource| Standing::Fixed {
+        Self::given(move |resource| LeaseState::Fixed {
             rate: rates.get(resource).copied().unwrap_or_default(),
         })
     }
 
-    fn given(standing: impl Fn(&ResourceId) -> Standing + Send + Sync + 'static) -> Self {
-        let source = Source::Given(Box::new(standing));
+    fn given(standing: impl Fn(&ResourceId) -> LeaseState + Send + Sync + 'static) -> Self {
+        let source = Source::Static(Box::new(standing));
         Self {
             registry: Registry::new(MAX_KEYS, source),
             commands: None,

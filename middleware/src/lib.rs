@@ -95,38 +95,33 @@
 //! count; what does so before there is a recorder is never counted.
 
 mod admission;
-mod body;
 mod builder;
 mod clock;
 mod cost;
 mod credentials;
 mod demand;
-mod future;
+mod fallback;
 mod handle;
-mod headers;
 mod key;
 mod layer;
 pub mod lease;
 mod limit;
 mod limiter;
-mod manner;
 mod meter;
 mod quota;
 mod rate;
 mod refusal;
 mod rules;
-mod service;
 mod snapshot;
 mod status;
 #[cfg(test)]
 mod testing;
 
-pub use body::LimitBody;
 pub use builder::{BuildError, Builder};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
 pub use doorman_openapi::{Capacity, InvalidKeyTemplate, ResourceId};
-pub use future::ResponseFuture;
+pub use fallback::Fallback;
 pub use handle::{Doorman, NotReady, NotReleased};
 pub use key::{
     Callers, ForwardedHeader, InvalidClaims, InvalidKey, InvalidNetwork, Key, MissingKey, PeerAddr,
@@ -134,13 +129,11 @@ pub use key::{
 };
 #[cfg(feature = "jwt")]
 pub use key::{InvalidJwtKey, JwtKey, JwtVerifier};
-pub use layer::LimitLayer;
+pub use layer::{LimitBody, LimitLayer, LimitService, ResponseFuture};
 pub use lease::Worker;
 pub use limit::{Limit, OnLimit};
-pub use limiter::Fallback;
 pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
 pub use rate::Rate;
 pub use refusal::{Refusal, RefusalReason};
-pub use service::LimitService;
 pub use snapshot::{LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot};
 pub use status::WorkerState;

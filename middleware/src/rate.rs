@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     Cost, Fallback, Refusal, RefusalReason, clock,
     key::constant,
-    limiter::{Limiter, LimiterSettings, Patience, Place, Refused, Registry},
+    limiter::{Limiter, LimiterSettings, Patience, Refused, Registry, Reservation},
     meter::{LimitMeter, Visit},
 };
 
@@ -90,22 +90,29 @@ impl Rate {
         }
     }
 
-    fn take(&self, cost: Cost, patience: Patience) -> Result<Place, Refusal> {
-        let mut place = Place::new(Arc::clone(&self.limiter), cost);
+    fn take(&self, cost: Cost, patience: Patience) -> Result<Reservation, Refusal> {
+        let mut place = Reservation::new(Arc::clone(&self.limiter), cost);
         let now = clock::now();
         let taken = place.take(patience, now);
-        self.registry.tried(place.limiter(), place.need(), now);
+        self.registry
+            .record_attempt(place.limiter(), place.need(), now);
         taken.map_err(|refused| self.refusal(refused))?;
         Ok(place)
     }
 
-    fn keep(&self, place: &mut Place, visit: Visit<'_>) {
+    fn keep(&self, place: &mut Reservation, visit: Visit<'_>) {
         place.keep();
         visit.admitted(|| self.limiter.fallback_at(clock::now()));
     }
 
     fn refusal(&self, refused: Refused) -> Refusal {
-        Refusal::new(&self.name, self.limiter.resource(), refused, clock::now())
+        Refusal::new(
+            &self.name,
+            self.limiter.resource(),
+            refused.reason,
+            refused.until,
+            clock::now(),
+        )
     }
 }
 

@@ -1,17 +1,8 @@
 //! Why a request was refused, as a type for programs and as a response for callers.
 
-mod grpc;
-mod log;
-mod response;
-
 use std::{fmt, sync::Arc, time::Duration};
 
 use doorman_openapi::{Moment, ResourceId};
-
-use crate::{
-    key::Absent,
-    limiter::{Refused, Why},
-};
 
 /// Why a limit refused a request. Refused responses of the layer carry it in their extensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,41 +51,31 @@ impl Refusal {
     pub(crate) fn new(
         limit: &Arc<str>,
         resource: &ResourceId,
-        refused: Refused,
+        reason: RefusalReason,
+        until: Option<Moment>,
         now: Moment,
     ) -> Self {
         Self {
             limit: Arc::clone(limit),
             resource: Some(resource.clone()),
-            reason: match refused.why {
-                Why::Spent => RefusalReason::Spent,
-                Why::Blocked => RefusalReason::Blocked,
-                Why::NoLease => RefusalReason::NoLease,
-                Why::WarmingUp => RefusalReason::WarmingUp,
-                Why::Overflow => RefusalReason::Overflow,
-                Why::QueueFull => RefusalReason::QueueFull,
-                Why::Suppressed => RefusalReason::Suppressed,
-            },
-            retry_after: wait(refused.until, now),
+            reason,
+            retry_after: wait(until, now),
+        }
+    }
+
+    /// No key can be made of the request.
+    pub(crate) fn without_key(limit: &Arc<str>, reason: RefusalReason) -> Self {
+        Self {
+            limit: Arc::clone(limit),
+            resource: None,
+            reason,
+            retry_after: Duration::ZERO,
         }
     }
 
     /// Coming back makes no sense before `moment` either, for another limit of the same request; `None` when nothing is known of it.
     pub(crate) fn wait_until(&mut self, moment: Option<Moment>, now: Moment) {
         self.retry_after = self.retry_after.max(wait(moment, now));
-    }
-
-    pub(crate) fn of_missing_key(limit: &Arc<str>, absent: Absent) -> Self {
-        Self {
-            limit: Arc::clone(limit),
-            resource: None,
-            reason: match absent {
-                Absent::Value => RefusalReason::MissingKey,
-                Absent::Token => RefusalReason::MissingToken,
-                Absent::GoodToken => RefusalReason::InvalidToken,
-            },
-            retry_after: Duration::ZERO,
-        }
     }
 
     /// The name of the limit that refused.

@@ -101,7 +101,7 @@ impl LimitSnapshot {
             admitted: view.tally.admitted,
             refused: view.tally.refused,
             waiting: view.waiting,
-            fault: view.misworn.then_some(LimitFault::NotARate),
+            fault: view.unit_mismatch.then_some(LimitFault::NotARate),
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::mem::take;
 
 use super::{
-    Denial,
-    asked::{AskedOfAll, deny, keep, leave},
+    Denial, Fields,
+    pending::{AskedOfAll, deny, keep, leave},
 };
-use crate::{clock, headers::Fields};
+use crate::clock;
 
 /// What a request has taken, some of it ahead of its turn. Dropped while it waits, its caller has gone away: it gives everything back.
 pub(super) struct Turns(AskedOfAll);

@@ -365,7 +365,7 @@ fn lease_in(
             (Some(tokens), _) => Sharing::Bucket(SharedBalance {
                 tokens,
                 used: reported,
-                heard: now,
+                received_at: now,
             }),
             (None, Some(probability)) => Sharing::Suppressed(probability),
             (None, None) => Sharing::Divided,

@@ -3,9 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Balance, Capacity, CapacityRequest, CapacityResponse, Epoch, Moment, NodeId, Probability,
-    ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq, Unit,
+    Capacity, CapacityRequest, CapacityResponse, Epoch, Moment, NodeId, ReleaseRequest, ResourceId,
+    SafeCapacity, Seconds, Seq, Unit,
 };
+
+use crate::limiter::Sharing;
 
 /// What the process wants of a resource, and what it has used.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -144,29 +146,6 @@ pub struct Leased {
     pub as_asked: bool,
     /// What all holders were told alike, where the capacity is not divided.
     pub sharing: Sharing,
-}
-
-/// How the holders of one resource keep within its capacity together.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Sharing {
-    /// Each has its own part.
-    #[default]
-    Divided,
-    /// Each admits a request with this probability (SUPPRESSION).
-    Suppressed(Probability),
-    /// All spend from one bucket, of which each keeps a copy (SHARED_BUCKET).
-    Bucket(SharedBalance),
-}
-
-/// What was left in a shared bucket, as one answer says.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SharedBalance {
-    /// What was left, in tokens.
-    pub tokens: Balance,
-    /// What the request that was answered said the holder had used: what it has used since is not taken out yet.
-    pub used: Capacity,
-    /// When the answer came. It says how much is left then, and nothing of any other time.
-    pub heard: Moment,
 }
 
 /// What an answer says of the resource itself, apart from the lease.

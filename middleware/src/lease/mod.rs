@@ -31,13 +31,13 @@ mod worker;
 
 pub use address::InvalidAddress;
 pub use carrier::{Transport, TransportError};
-pub use event::{
-    Demand, Effect, Event, Failure, Holding, Leased, SharedBalance, Sharing, Told, Warning,
-};
+pub use event::{Demand, Effect, Event, Failure, Holding, Leased, Told, Warning};
 pub use holder::{Holder, HolderSettings};
 #[cfg(feature = "reqwest")]
 pub use transport::HttpTransport;
 pub use worker::Worker;
+
+pub use crate::limiter::{SharedBalance, Sharing};
 
 pub(crate) use address::Address;
 pub(crate) use carrier::Carrier;

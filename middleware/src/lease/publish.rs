@@ -5,7 +5,7 @@ use doorman_openapi::{Capacity, SafeCapacity, Seconds, Unit};
 use super::{Holding, Leased, Sharing, Told, tracked::Knowledge};
 use crate::{
     Fallback,
-    limiter::{Policy, SafeRate, Standing},
+    limiter::{LeaseState, Policy, SafeRate},
 };
 
 /// What a limiter is told of what is held. A capacity that counts what is in use at one time is no rate: for a limiter of rates
@@ -13,7 +13,7 @@ use crate::{
 ///
 /// A lease that was asked for before the demand was known is none yet, where the safe capacity, which counts without any lease, is
 /// more. Else who comes new, or is the first to be asked, would turn away for a second what nobody else needs.
-pub(super) fn standing(holding: &Holding, demand: Knowledge, fallback: Fallback) -> Standing {
+pub(super) fn standing(holding: &Holding, demand: Knowledge, fallback: Fallback) -> LeaseState {
     let told = holding.told.as_deref();
     let per = per(told);
     let safe = told
@@ -36,7 +36,7 @@ pub(super) fn standing(holding: &Holding, demand: Knowledge, fallback: Fallback)
             && matches!(safe, Some(SafeRate::PerSecond(safe)) if safe > leased)
     };
     match holding.lease {
-        Some(lease) if !counts_in_use(told) && !is_less_than_none(&lease) => Standing::Leased {
+        Some(lease) if !counts_in_use(told) && !is_less_than_none(&lease) => LeaseState::Leased {
             rate: (!lease.blocked).then_some(lease.capacity.get() / per),
             ends: lease.ends,
             safe,
@@ -48,7 +48,7 @@ pub(super) fn standing(holding: &Holding, demand: Knowledge, fallback: Fallback)
                 && demand != Knowledge::Stated
                 && policy.is_none_or(|policy| lease.capacity.get() < policy.limit),
         },
-        Some(_) | None => Standing::NoLease {
+        Some(_) | None => LeaseState::NoLease {
             safe,
             refresh_at: holding.refresh_at,
             policy,
@@ -107,7 +107,7 @@ mod tests {
         let leased = holding(Unit::Rate, safe);
         assert_eq!(
             standing(&leased, Knowledge::Measured, Fallback::Safe),
-            Standing::Leased {
+            LeaseState::Leased {
                 rate: Some(10.0),
                 ends: Moment::from_nanos(20),
                 safe: Some(SafeRate::PerSecond(1.0)),
@@ -126,7 +126,7 @@ mod tests {
         };
         assert_eq!(
             standing(&lapsed, Knowledge::Measured, Fallback::Safe),
-            Standing::NoLease {
+            LeaseState::NoLease {
                 safe: Some(SafeRate::PerSecond(1.0)),
                 refresh_at: Moment::from_nanos(10),
                 policy: Some(Policy {
@@ -146,7 +146,7 @@ mod tests {
         };
         assert!(matches!(
             standing(&silent, Knowledge::Guessed, Fallback::Safe),
-            Standing::Leased { rate, safe: None, policy: None, .. } if rate == Some(600.0)
+            LeaseState::Leased { rate, safe: None, policy: None, .. } if rate == Some(600.0)
         ));
     }
 
@@ -155,7 +155,7 @@ mod tests {
         let is_leased = |safe, demand, fallback| {
             let safe = SafeCapacity::AtMost(Capacity::saturating(safe));
             let standing = standing(&holding(Unit::Rate, safe), demand, fallback);
-            matches!(standing, Standing::Leased { rate, .. } if rate == Some(10.0))
+            matches!(standing, LeaseState::Leased { rate, .. } if rate == Some(10.0))
         };
         assert!(!is_leased(6_000.0, Knowledge::Guessed, Fallback::Safe));
         assert!(is_leased(60.0, Knowledge::Guessed, Fallback::Safe));
@@ -173,7 +173,7 @@ mod tests {
                 Knowledge::Guessed,
                 Fallback::Safe
             ),
-            Standing::NoLease { safe: None, .. }
+            LeaseState::NoLease { safe: None, .. }
         ));
     }
 }

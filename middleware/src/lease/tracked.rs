@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     demand::{SinceReport, Window, fading, in_unit, window_length},
-    limiter::{Limiter, Need},
-    meter::LeaseState,
+    limiter::{Limiter, Shortage},
+    meter::LeasePhase,
 };
 
 /// The window until a refresh interval is known.
@@ -60,7 +60,7 @@ pub(super) struct Tracked {
     pub(super) answered: bool,
     /// Whether it was said that the resource is not a rate.
     pub(super) warned: bool,
-    pub(super) lease_state: LeaseState,
+    pub(super) lease_phase: LeasePhase,
 }
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Tracked {
             denied: false,
             answered: false,
             warned: false,
-            lease_state: LeaseState::default(),
+            lease_phase: LeasePhase::default(),
         }
     }
 
@@ -114,7 +114,7 @@ impl Tracked {
             in_unit(per_second, self.per)
         };
         let wants = self.limiter.settings().wants.unwrap_or_else(measured);
-        self.limiter.saw(wants.get());
+        self.limiter.record_wants(wants.get());
         Demand {
             wants,
             used: Capacity::saturating(self.limiter.tally().admitted),
@@ -142,9 +142,9 @@ impl Tracked {
     }
 
     /// It says that it needs more: when to look again.
-    fn needs(&mut self, need: Need, now: Moment) -> Moment {
+    fn needs(&mut self, need: Shortage, now: Moment) -> Moment {
         let usual = self.look_after(now);
-        if need < Need::Denied {
+        if need < Shortage::Denied {
             return usual;
         }
         self.denied = true;
@@ -158,7 +158,7 @@ impl Tracked {
         if !std::mem::take(&mut self.denied) {
             self.look_while_denied = FIRST_LOOK_WHILE_DENIED;
         }
-        self.limiter.heard();
+        self.limiter.clear_demand_signal();
     }
 
     /// What the resource's answers say of how to measure.
@@ -238,7 +238,7 @@ impl Limiters {
     pub(super) fn look_at_hungry(
         &mut self,
         id: &ResourceId,
-        need: Need,
+        need: Shortage,
         now: Moment,
     ) -> Option<Demand> {
         let number = self.tracked.number(id)?;

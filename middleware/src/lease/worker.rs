@@ -257,7 +257,7 @@ impl<T: Transport> Worker<T> {
         match nudge {
             // It is looked at at once.
             Nudge::New(limiter) => self.limiters.insert(limiter, now),
-            Nudge::Hungry(limiter, need) => {
+            Nudge::Shortage(limiter, need) => {
                 let id = limiter.resource();
                 if let Some(demand) = self.limiters.look_at_hungry(id, need, now) {
                     self.demand(id.clone(), demand, now);
@@ -330,10 +330,10 @@ impl<T: Transport> Worker<T> {
         let standing = publish::standing(holding, tracked.knowledge(now), fallback);
         let per = publish::per(told);
         let in_use = publish::counts_in_use(told);
-        tracked.limiter.set_misworn(in_use);
+        tracked.limiter.set_unit_mismatch(in_use);
         tracked.limiter.publish(standing, now);
         self.meter
-            .published(&mut tracked.lease_state, &tracked.limiter, standing, per);
+            .published(&mut tracked.lease_phase, &tracked.limiter, standing, per);
         if in_use
             && !std::mem::replace(&mut tracked.warned, true)
             && let Some(left_out) = self.gauges.now(now)

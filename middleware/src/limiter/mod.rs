@@ -1,25 +1,25 @@
 //! The limiter of one resource: decides on the request path, alone, from what the leasing side last published.
 
-mod at_once;
+mod atomics;
 mod bucket;
-mod cell;
-mod hunger;
-mod line;
+mod demand_signal;
+mod fast_path;
+mod lease_state;
 mod live;
-mod place;
 mod priority;
 mod published;
 mod registry;
+mod reservation;
+mod retention;
 mod settings;
-mod standing;
 mod sync;
-mod tenure;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod view;
 mod wait;
+mod wait_queue;
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -28,23 +28,25 @@ use std::sync::{
 
 use doorman_openapi::{Moment, ResourceId};
 
-pub use self::settings::Fallback;
-pub(crate) use self::{
-    at_once::{FirstLease, Taken},
-    hunger::Need,
-    place::{Patience, Place},
-    registry::{Attendance, Found, Nudge, Registry, Source},
-    settings::{Burst, LimiterSettings},
-    standing::{Policy, SafeRate, Standing},
-};
+pub use self::lease_state::{SharedBalance, Sharing};
 use self::{
+    atomics::{AtomicF64, SeqLock},
     bucket::View,
-    cell::{AtomicF64, Words},
-    hunger::Hunger,
-    line::{Line, ring},
+    demand_signal::DemandSignal,
     published::{News, Published, WORDS},
-    tenure::Tenure,
+    retention::Retention,
+    wait_queue::{WaitQueue, ring},
 };
+pub(crate) use self::{
+    demand_signal::Shortage,
+    fast_path::{FirstLease, Taken},
+    lease_state::{LeaseState, Policy, SafeRate},
+    registry::{Found, Nudge, Registry, Source, WorkerWatchdog},
+    reservation::{Patience, Reservation},
+    settings::{Burst, LimiterSettings},
+};
+
+use crate::{Fallback, RefusalReason};
 
 /// The limiter of one resource, shared by everything in the process that spends it.
 ///
@@ -54,7 +56,7 @@ use self::{
 pub(crate) struct Limiter {
     /// The tokens ever taken, those of waiting requests included.
     spent: AtomicF64,
-    published: Words<WORDS>,
+    published: SeqLock<WORDS>,
     admitted: AtomicF64,
     settings: Arc<LimiterSettings>,
     refused: AtomicF64,
@@ -66,12 +68,12 @@ pub(crate) struct Limiter {
     /// When it was made: the wait for a first lease is counted from here, whatever is published meanwhile.
     made_at: Moment,
     /// Those who wait for their turn, and what wakes them.
-    line: Mutex<Line>,
+    line: Mutex<WaitQueue>,
     waiting: AtomicU32,
-    hunger: Hunger,
-    tenure: Tenure,
+    hunger: DemandSignal,
+    tenure: Retention,
     /// Whether the resource turned out to be no rate.
-    misworn: AtomicBool,
+    unit_mismatch: AtomicBool,
 }
 
 /// Running totals of cost.
@@ -84,7 +86,7 @@ pub(crate) struct Tally {
 /// Why, and until when, a limiter admits nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Refused {
-    pub(crate) why: Why,
+    pub(crate) reason: RefusalReason,
     /// The earliest moment at which coming back makes sense; `None` when nothing is known of it.
     pub(crate) until: Option<Moment>,
     /// When the leasing side asks next; `None` when it never does.
@@ -93,32 +95,13 @@ pub(crate) struct Refused {
 
 impl Refused {
     /// The same, but for a reason that is none of the caller's doing: the next refresh may mend it.
-    pub(crate) fn because(self, why: Why) -> Self {
+    pub(crate) fn because(self, reason: RefusalReason) -> Self {
         Self {
-            why,
+            reason,
             until: self.refresh_at.or(self.until),
             ..self
         }
     }
-}
-
-/// Why a limiter admits nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// The lease is spent.
-    Spent,
-    /// The lease is nothing at all.
-    Blocked,
-    /// There is no lease, or one on nothing; and what passes all the same, if anything, is spent.
-    NoLease,
-    /// The lease is spent, and as small as it is, or nothing, because no more was asked for.
-    WarmingUp,
-    /// It stands in for the keys without room, and is spent.
-    Overflow,
-    /// Too many wait already.
-    QueueFull,
-    /// Chance, which is to keep all holders together within the capacity.
-    Suppressed,
 }
 
 /// What the response fields say of a limiter.
@@ -144,7 +127,7 @@ impl Limiter {
         let published = Published::new(settings.fallback.get(), now);
         Self {
             spent: AtomicF64::default(),
-            published: Words::new(published.into_words()),
+            published: SeqLock::new(published.into_words()),
             admitted: AtomicF64::default(),
             refused: AtomicF64::default(),
             undecided: AtomicF64::default(),
@@ -154,9 +137,9 @@ impl Limiter {
             made_at: now,
             line: Mutex::default(),
             waiting: AtomicU32::new(0),
-            hunger: Hunger::default(),
-            tenure: Tenure::new(tenure),
-            misworn: AtomicBool::new(false),
+            hunger: DemandSignal::default(),
+            tenure: Retention::new(tenure),
+            unit_mismatch: AtomicBool::new(false),
         }
     }
 
@@ -198,8 +181,8 @@ impl Limiter {
     }
 
     /// Keeps whether the resource counts what is in use at one time, and so is no rate.
-    pub(crate) fn set_misworn(&self, misworn: bool) {
-        self.misworn.store(misworn, Ordering::Relaxed);
+    pub(crate) fn set_unit_mismatch(&self, unit_mismatch: bool) {
+        self.unit_mismatch.store(unit_mismatch, Ordering::Relaxed);
     }
 
     /// How many requests wait.
@@ -208,7 +191,7 @@ impl Limiter {
     }
 
     /// Says what holds from `now` on, and wakes who waits.
-    pub(crate) fn publish(&self, standing: Standing, now: Moment) {
+    pub(crate) fn publish(&self, standing: LeaseState, now: Moment) {
         // Before the words are being written: who holds the line reads them.
         let mut line = self.line();
         self.published.update(|words| {
@@ -241,17 +224,17 @@ impl Limiter {
         ring(line);
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, WaitQueue> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the limiter report once more that it runs low. Called when the leasing side has looked.
-    pub(crate) fn heard(&self) {
-        self.hunger.heard();
+    pub(crate) fn clear_demand_signal(&self) {
+        self.hunger.clear();
     }
 
     /// Whether the leasing side must be told of a need: at most once until it has [`heard`](Self::heard).
-    fn becomes_hungry(&self, need: Need) -> bool {
+    fn becomes_hungry(&self, need: Shortage) -> bool {
         self.hunger.tell(need)
     }
 

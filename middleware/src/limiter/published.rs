@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use doorman_openapi::Moment;
 
+use super::lease_state::Sharing;
 use super::{
     bucket::{Flow, Supply, Terms},
-    settings::Fallback,
-    standing::{Policy, SafeRate, Standing},
+    lease_state::{LeaseState, Policy, SafeRate},
 };
-use crate::lease::Sharing;
+use crate::Fallback;
 
 /// All that a decision, a refusal and the response fields need to know of a resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -195,9 +195,9 @@ pub(super) struct News {
 }
 
 /// What a standing comes to at `now` under a fallback, for a limiter that has admitted so much.
-pub(super) fn news(standing: Standing, fallback: Fallback, admitted: f64, now: Moment) -> News {
+pub(super) fn news(standing: LeaseState, fallback: Fallback, admitted: f64, now: Moment) -> News {
     match standing {
-        Standing::NoLease {
+        LeaseState::NoLease {
             safe,
             refresh_at,
             policy,
@@ -212,7 +212,7 @@ pub(super) fn news(standing: Standing, fallback: Fallback, admitted: f64, now: M
             admission: ALWAYS,
             may_grow: false,
         },
-        Standing::Leased {
+        LeaseState::Leased {
             rate,
             ends,
             safe,
@@ -227,7 +227,7 @@ pub(super) fn news(standing: Standing, fallback: Fallback, admitted: f64, now: M
                 lapse: lapse(fallback, safe),
                 left: match sharing {
                     // What was heard before counts no more than once: since then the bucket has been filled, and spent from.
-                    Sharing::Bucket(balance) if balance.heard == now => {
+                    Sharing::Bucket(balance) if balance.received_at == now => {
                         let since = (admitted - balance.used.get()).max(0.0);
                         Some(balance.tokens.get() - since)
                     }
@@ -242,15 +242,15 @@ pub(super) fn news(standing: Standing, fallback: Fallback, admitted: f64, now: M
             },
             may_grow,
         },
-        Standing::Unlimited => for_ever(Flow::Open, None),
-        Standing::Fixed { rate } => {
+        LeaseState::Unlimited => for_ever(Flow::Open, None),
+        LeaseState::Fixed { rate } => {
             let policy = Policy {
                 limit: rate,
                 per: 1.0,
             };
             for_ever(Flow::at(rate), Some(policy))
         }
-        Standing::Local(quota) => {
+        LeaseState::Local(quota) => {
             let policy = Policy {
                 limit: quota.amount(),
                 per: quota.per(),

@@ -1,8 +1,8 @@
 //! Every limiter of the process, by resource.
 
-mod attendance;
 mod local;
 mod name;
+mod watchdog;
 
 use std::{fmt, sync::Arc};
 
@@ -11,15 +11,15 @@ use foldhash::fast::RandomState;
 use papaya::{HashMap, HashMapRef, LocalGuard};
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(crate) use self::attendance::Attendance;
+pub(crate) use self::watchdog::WorkerWatchdog;
 use self::{
-    attendance::GRACE,
     local::{Ages, Locals},
     name::Name,
+    watchdog::GRACE,
 };
 use super::{
-    Limiter, LimiterSettings, Need, Standing,
-    tenure::{FIXED, HELD, KEYED, Room, SPARE},
+    LeaseState, Limiter, LimiterSettings, Shortage,
+    retention::{FIXED, HELD, KEYED, Room, SPARE},
 };
 use crate::{
     Quota, clock,
@@ -31,10 +31,10 @@ pub(crate) enum Source {
     /// A worker, which is told of every new limiter and leases for it.
     Worker {
         nudges: UnboundedSender<Nudge>,
-        attendance: Attendance,
+        watchdog: WorkerWatchdog,
     },
     /// A rule that needs no lease.
-    Given(Box<dyn Fn(&ResourceId) -> Standing + Send + Sync>),
+    Static(Box<dyn Fn(&ResourceId) -> LeaseState + Send + Sync>),
     /// A limit of this process alone, for every key.
     Local { quota: Quota, ages: Ages },
 }
@@ -47,7 +47,7 @@ pub(crate) enum Nudge {
     /// There is a new limiter to lease for.
     New(Arc<Limiter>),
     /// More is needed of it.
-    Hungry(Arc<Limiter>, Need),
+    Shortage(Arc<Limiter>, Shortage),
 }
 
 /// Every limiter of the process. Whoever admits requests holds it; the worker does not, and sees that all are gone when the channel
@@ -172,8 +172,8 @@ impl Registry {
         let now = clock::now();
         let limiter = Arc::new(Limiter::new(resource, Arc::clone(settings), tenure, now));
         match &self.source {
-            Source::Given(standing) => limiter.publish(standing(limiter.resource()), now),
-            Source::Local { quota, .. } => limiter.publish(Standing::Local(*quota), now),
+            Source::Static(standing) => limiter.publish(standing(limiter.resource()), now),
+            Source::Local { quota, .. } => limiter.publish(LeaseState::Local(*quota), now),
             Source::Worker { .. } => {}
         }
         while !self.insert(&limiter) {
@@ -252,9 +252,14 @@ impl Registry {
 
     /// Lets the worker know what a try has shown: that more is needed. And whoever reads the log, that there is none.
     #[inline]
-    pub(crate) fn tried(&self, limiter: &Arc<Limiter>, need: Option<Need>, now: Moment) {
-        if let Source::Worker { attendance, .. } = &self.source {
-            attendance.needed(now);
+    pub(crate) fn record_attempt(
+        &self,
+        limiter: &Arc<Limiter>,
+        need: Option<Shortage>,
+        now: Moment,
+    ) {
+        if let Source::Worker { watchdog, .. } = &self.source {
+            watchdog.needed(now);
             if let Some(need) = need {
                 self.hungry(limiter, need);
             }
@@ -262,27 +267,27 @@ impl Registry {
     }
 
     /// Tells the worker, once, that a limiter needs more.
-    fn hungry(&self, limiter: &Arc<Limiter>, need: Need) {
+    fn hungry(&self, limiter: &Arc<Limiter>, need: Shortage) {
         if let Source::Worker { nudges, .. } = &self.source
             && limiter.becomes_hungry(need)
         {
-            nudges.send(Nudge::Hungry(Arc::clone(limiter), need)).ok();
+            nudges.send(Nudge::Shortage(Arc::clone(limiter), need)).ok();
         }
     }
 
     /// Resolves when no lease can come any more: the worker is gone, or there never was one, and what is given stays as it is.
     pub(crate) async fn orphaned(&self) {
         match &self.source {
-            Source::Worker { nudges, attendance } => {
+            Source::Worker { nudges, watchdog } => {
                 // Whoever waits for a lease asks only once.
                 tokio::select! {
                     biased;
                     () = nudges.closed() => return,
-                    () = tokio::time::sleep(GRACE) => attendance.needed(clock::now()),
+                    () = tokio::time::sleep(GRACE) => watchdog.needed(clock::now()),
                 }
                 nudges.closed().await;
             }
-            Source::Given(_) | Source::Local { .. } => {}
+            Source::Static(_) | Source::Local { .. } => {}
         }
     }
 }
@@ -316,7 +321,7 @@ impl fmt::Debug for Registry {
 
 impl Limiter {
     /// Whether it stays, whoever asks for it: the program names it, or a rule.
-    pub(crate) fn is_fixed(&self) -> bool {
+    pub(crate) fn is_permanent(&self) -> bool {
         self.tenure.stays()
     }
 }

@@ -8,18 +8,7 @@ use super::{
     live::{Live, Word},
     priority::Priority,
 };
-
-/// What counts for a limit while there is no lease on its resource: none has come yet, or it has run out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Fallback {
-    /// The safe capacity that the control plane last told for the resource or its template; as long as it is unknown, requests pass.
-    #[default]
-    Safe,
-    /// Requests pass.
-    Optimistic,
-    /// Requests are refused, or wait for a lease.
-    Pessimistic,
-}
+use crate::Fallback;
 
 /// The settings of a limiter: those of the limit that first used its resource, shared by all the limiters that it makes.
 #[derive(Debug, Clone, Default)]

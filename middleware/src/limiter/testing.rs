@@ -6,7 +6,7 @@ use doorman_openapi::ResourceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{
-    Attendance, Limiter, LimiterSettings, Nudge, Policy, Registry, SafeRate, Source, Standing,
+    LeaseState, Limiter, LimiterSettings, Nudge, Policy, Registry, SafeRate, Source, WorkerWatchdog,
 };
 use crate::{WorkerState, clock, lease::Sharing, status::Status};
 
@@ -17,7 +17,7 @@ pub(crate) fn leasing(max_keys: usize) -> (Arc<Registry>, UnboundedReceiver<Nudg
         max_keys,
         Source::Worker {
             nudges,
-            attendance: Attendance::new(Arc::new(Status::new(WorkerState::Running))),
+            watchdog: WorkerWatchdog::new(Arc::new(Status::new(WorkerState::Running))),
         },
     );
     (registry, received)
@@ -25,30 +25,30 @@ pub(crate) fn leasing(max_keys: usize) -> (Arc<Registry>, UnboundedReceiver<Nudg
 
 /// A registry that needs no worker.
 pub(crate) fn given(
-    standing: impl Fn(&ResourceId) -> Standing + Send + Sync + 'static,
+    standing: impl Fn(&ResourceId) -> LeaseState + Send + Sync + 'static,
 ) -> Arc<Registry> {
-    Registry::new(1_000, Source::Given(Box::new(standing)))
+    Registry::new(1_000, Source::Static(Box::new(standing)))
 }
 
 /// A lease of so many tokens a second for so long, of a whole limit of 1,000 a second; the next refresh is in 2 s, and nothing is
 /// known of a safe capacity.
-pub(crate) fn leased(rate: f64, length: Duration) -> Standing {
+pub(crate) fn leased(rate: f64, length: Duration) -> LeaseState {
     lease_of(Some(rate), length, false)
 }
 
 /// The same, on all that was asked for: there may be more.
-pub(crate) fn leased_as_asked(rate: f64, length: Duration) -> Standing {
+pub(crate) fn leased_as_asked(rate: f64, length: Duration) -> LeaseState {
     lease_of(Some(rate), length, true)
 }
 
 /// A lease on a resource of which there is nothing.
-pub(crate) fn blocked(length: Duration) -> Standing {
+pub(crate) fn blocked(length: Duration) -> LeaseState {
     lease_of(None, length, false)
 }
 
-fn lease_of(rate: Option<f64>, length: Duration, may_grow: bool) -> Standing {
+fn lease_of(rate: Option<f64>, length: Duration, may_grow: bool) -> LeaseState {
     let now = clock::now();
-    Standing::Leased {
+    LeaseState::Leased {
         rate,
         ends: now.after(length),
         safe: None,
@@ -63,8 +63,8 @@ fn lease_of(rate: Option<f64>, length: Duration, may_grow: bool) -> Standing {
 }
 
 /// No lease, of a whole limit of 1,000 a second; the next refresh is in 2 s.
-pub(crate) fn no_lease(safe: Option<SafeRate>) -> Standing {
-    Standing::NoLease {
+pub(crate) fn no_lease(safe: Option<SafeRate>) -> LeaseState {
+    LeaseState::NoLease {
         safe,
         refresh_at: clock::now().after(Duration::from_secs(2)),
         policy: Some(Policy {
@@ -96,7 +96,7 @@ impl Registry {
     }
 
     /// Publishes for a resource that is there.
-    pub(crate) fn publish(&self, resource: &str, standing: Standing) {
+    pub(crate) fn publish(&self, resource: &str, standing: LeaseState) {
         self.known(resource).publish(standing, clock::now());
     }
 

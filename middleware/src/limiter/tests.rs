@@ -1,5 +1,5 @@
-mod at_once;
-mod cell;
+mod atomics;
+mod fast_path;
 mod sharing;
 
 use std::{thread, time::Duration};
@@ -16,8 +16,8 @@ fn limiter(fallback: Fallback) -> Arc<Limiter> {
     Arc::new(Limiter::new(resource, settings, 0, clock::now()))
 }
 
-fn take(limiter: &Arc<Limiter>, now: Moment) -> Result<Place, Refused> {
-    let mut place = Place::new(Arc::clone(limiter), Cost::ONE);
+fn take(limiter: &Arc<Limiter>, now: Moment) -> Result<Reservation, Refused> {
+    let mut place = Reservation::new(Arc::clone(limiter), Cost::ONE);
     place.take(Patience::Never, now)?;
     Ok(place)
 }
@@ -64,7 +64,7 @@ async fn who_waits_is_one_attempt_whatever_comes_of_it() {
     let limiter = limiter(Fallback::Pessimistic);
     limiter.publish(leased(1.0, Duration::from_secs(60)), clock::now());
     take(&limiter, clock::now()).unwrap().keep();
-    let mut places = [(); 2].map(|()| Place::new(Arc::clone(&limiter), Cost::ONE));
+    let mut places = [(); 2].map(|()| Reservation::new(Arc::clone(&limiter), Cost::ONE));
     for place in &mut places {
         place.take(Patience::Forever, clock::now()).unwrap();
     }
@@ -103,8 +103,8 @@ async fn credit_is_charged_when_the_lease_comes_but_at_most_a_burst() {
     let refused = take(&limiter, clock::now()).unwrap_err();
     let wait = refused.until.unwrap().since(clock::now());
     assert_eq!(
-        (refused.why, wait),
-        (Why::Spent, Duration::from_millis(1_100))
+        (refused.reason, wait),
+        (RefusalReason::Spent, Duration::from_millis(1_100))
     );
 }
 

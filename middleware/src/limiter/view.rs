@@ -19,7 +19,7 @@ pub(crate) struct LimiterView {
     pub(crate) limit: Option<f64>,
     pub(crate) per: f64,
     /// Whether the resource turned out to be no rate.
-    pub(crate) misworn: bool,
+    pub(crate) unit_mismatch: bool,
 }
 
 /// What may be used, and until when.
@@ -33,7 +33,7 @@ pub(crate) struct Held {
 
 impl Limiter {
     /// Keeps what the leasing side saw wanted.
-    pub(crate) fn saw(&self, wants: f64) {
+    pub(crate) fn record_wants(&self, wants: f64) {
         self.wants.update(|_| wants);
     }
 
@@ -54,7 +54,7 @@ impl Limiter {
             }),
             limit: published.policy.map(|policy| policy.limit),
             per: published.policy.map_or(1.0, |policy| policy.per),
-            misworn: self.misworn.load(Ordering::Relaxed),
+            unit_mismatch: self.unit_mismatch.load(Ordering::Relaxed),
         }
     }
 }

@@ -12,12 +12,12 @@ use doorman_openapi::Moment;
 use super::{
     Limiter, Refused,
     bucket::{Take, View},
-    place::{Place, State},
     published::Published,
+    reservation::{Reservation, State},
 };
 use crate::clock;
 
-impl Place {
+impl Reservation {
     /// Waits for its turn, until its deadline at the latest, and looks again whenever the lease changes. Who waits goes in the
     /// order of the places.
     ///

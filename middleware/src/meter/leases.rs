@@ -8,7 +8,7 @@ use metrics::{Counter, Gauge, SharedString, counter, describe_counter, describe_
 use super::meters::MOST_NAMES;
 use crate::{
     lease::{Event, Failure},
-    limiter::{Limiter, Standing},
+    limiter::{LeaseState, Limiter},
 };
 
 const REQUESTS: &str = "doorman_layer_lease_requests_total";
@@ -39,7 +39,7 @@ struct Counters {
 
 /// What is held of one resource: `None` → `Leased` | `Blocked`, and from there to each other and to `Lost`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum LeaseState {
+pub(crate) enum LeasePhase {
     /// No lease has come yet.
     #[default]
     None,
@@ -51,15 +51,17 @@ pub(crate) enum LeaseState {
     Lost,
 }
 
-impl LeaseState {
-    fn after(self, standing: Standing) -> Self {
+impl LeasePhase {
+    fn after(self, standing: LeaseState) -> Self {
         match (self, standing) {
-            (_, Standing::Leased { rate: Some(_), .. }) => Self::Leased,
-            (_, Standing::Leased { rate: None, .. }) => Self::Blocked,
-            (Self::Leased | Self::Blocked | Self::Lost, Standing::NoLease { .. }) => Self::Lost,
-            (Self::None, Standing::NoLease { .. }) => Self::None,
+            (_, LeaseState::Leased { rate: Some(_), .. }) => Self::Leased,
+            (_, LeaseState::Leased { rate: None, .. }) => Self::Blocked,
+            (Self::Leased | Self::Blocked | Self::Lost, LeaseState::NoLease { .. }) => Self::Lost,
+            (Self::None, LeaseState::NoLease { .. }) => Self::None,
             // None of them needs a lease.
-            (state, Standing::Unlimited | Standing::Fixed { .. } | Standing::Local(_)) => state,
+            (state, LeaseState::Unlimited | LeaseState::Fixed { .. } | LeaseState::Local(_)) => {
+                state
+            }
         }
     }
 }
@@ -84,9 +86,9 @@ impl LeaseMeter {
     /// A limiter has been told what it has of a resource that is counted over `per` seconds.
     pub(crate) fn published(
         &mut self,
-        state: &mut LeaseState,
+        state: &mut LeasePhase,
         limiter: &Limiter,
-        standing: Standing,
+        standing: LeaseState,
         per: f64,
     ) {
         let before = std::mem::replace(state, state.after(standing));
@@ -94,21 +96,21 @@ impl LeaseMeter {
             let counters = self.counters();
             match state {
                 // Nothing leads back to it.
-                LeaseState::None => {}
-                LeaseState::Leased => counters.leased.increment(1),
-                LeaseState::Blocked => counters.blocked.increment(1),
-                LeaseState::Lost => counters.lost.increment(1),
+                LeasePhase::None => {}
+                LeasePhase::Leased => counters.leased.increment(1),
+                LeasePhase::Blocked => counters.blocked.increment(1),
+                LeasePhase::Lost => counters.lost.increment(1),
             }
         }
-        if !limiter.is_fixed() {
+        if !limiter.is_permanent() {
             self.forget(limiter.resource());
         } else if let Some(capacity) = self.capacity(limiter.resource()) {
             capacity.set(match standing {
-                Standing::Leased { rate, .. } => rate.unwrap_or_default() * per,
-                Standing::NoLease { .. }
-                | Standing::Unlimited
-                | Standing::Fixed { .. }
-                | Standing::Local(_) => 0.0,
+                LeaseState::Leased { rate, .. } => rate.unwrap_or_default() * per,
+                LeaseState::NoLease { .. }
+                | LeaseState::Unlimited
+                | LeaseState::Fixed { .. }
+                | LeaseState::Local(_) => 0.0,
             });
         }
     }

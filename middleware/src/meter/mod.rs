@@ -19,12 +19,12 @@ mod tests;
 mod visit;
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use self::silent::{LeaseMeter, LeaseState, LimitMeter, Meters};
+pub(crate) use self::silent::{LeaseMeter, LeasePhase, LimitMeter, Meters};
 pub(crate) use self::visit::Visit;
 #[cfg(feature = "metrics")]
 pub(crate) use self::{
     decisions::LimitMeter,
-    leases::{LeaseMeter, LeaseState},
+    leases::{LeaseMeter, LeasePhase},
     meters::Meters,
 };
 use crate::RefusalReason;

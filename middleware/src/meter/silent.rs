@@ -8,7 +8,7 @@ use doorman_openapi::ResourceId;
 use crate::{
     Fallback,
     lease::Event,
-    limiter::{Limiter, Standing},
+    limiter::{LeaseState, Limiter},
 };
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct LimitMeter;
 pub(crate) struct LeaseMeter {}
 
 #[derive(Debug, Default)]
-pub(crate) struct LeaseState {}
+pub(crate) struct LeasePhase {}
 
 impl Meters {
     pub(crate) fn of(&self, _: &Arc<str>) -> LimitMeter {
@@ -42,7 +42,7 @@ impl LimitMeter {
 impl LeaseMeter {
     pub(crate) fn came_out(&mut self, _: &Event) {}
 
-    pub(crate) fn published(&mut self, _: &mut LeaseState, _: &Limiter, _: Standing, _: f64) {}
+    pub(crate) fn published(&mut self, _: &mut LeasePhase, _: &Limiter, _: LeaseState, _: f64) {}
 
     pub(crate) fn forget(&mut self, _: &ResourceId) {}
 }

@@ -18,7 +18,7 @@ use crate::{
     Rate, RequestHead,
     lease::Sharing,
     limiter::{
-        Registry, Standing,
+        LeaseState, Registry,
         testing::{blocked, given, leased, leased_as_asked, leasing, no_lease},
     },
     testing::{Inner, admitted, limited, send, status},
@@ -44,7 +44,7 @@ fn delaying(queue: u32) -> Limit {
 }
 
 fn one_a_second() -> Arc<Registry> {
-    given(|_| Standing::Fixed { rate: 1.0 })
+    given(|_| LeaseState::Fixed { rate: 1.0 })
 }
 
 /// The decisions of one limit, by outcome.
@@ -240,7 +240,7 @@ async fn keys_that_are_missing_and_keys_without_room() {
 async fn a_refusal_is_counted_for_the_limit_that_refuses_and_for_no_other() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let registry = given(|resource| Standing::Fixed {
+    let registry = given(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "a" { 9.0 } else { 1.0 },
     });
     let service = limited(&registry, [Limit::rate("a"), Limit::rate("b")]);
@@ -326,9 +326,9 @@ async fn who_waits_for_a_worker_that_is_gone_is_refused_and_has_not_gone() {
 }
 
 /// A lease of one a second of which chance lets so much pass.
-fn by_chance(probability: f64) -> Standing {
+fn by_chance(probability: f64) -> LeaseState {
     let mut standing = leased(1.0, MINUTE);
-    if let Standing::Leased { sharing, .. } = &mut standing {
+    if let LeaseState::Leased { sharing, .. } = &mut standing {
         *sharing = Sharing::Suppressed(Probability::new(probability).unwrap());
     }
     standing

@@ -8,7 +8,7 @@ use crate::{
     RefusalReason,
     lease::Sharing,
     limiter::{
-        Standing,
+        LeaseState,
         testing::{given, leased, leasing, no_lease},
     },
 };
@@ -37,7 +37,7 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_go_in_the_order_in_which_they_came() {
-    let rate = Rate::new(given(|_| Standing::Fixed { rate: 1.0 }), "db");
+    let rate = Rate::new(given(|_| LeaseState::Fixed { rate: 1.0 }), "db");
     let waiting: Vec<_> = [1.0, 1.0, 2.0, 0.5]
         .into_iter()
         .map(|tokens| spawn(&rate, cost(tokens)))
@@ -52,7 +52,7 @@ async fn those_who_wait_go_in_the_order_in_which_they_came() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_wait_gives_its_place_back() {
-    let rate = Rate::new(given(|_| Standing::Fixed { rate: 1.0 }), "db");
+    let rate = Rate::new(given(|_| LeaseState::Fixed { rate: 1.0 }), "db");
     rate.try_acquire(Cost::ONE).unwrap();
     assert!(
         timeout(Duration::from_millis(500), rate.wait(cost(1.0)))
@@ -143,7 +143,7 @@ async fn who_waits_under_suppression_looks_again_though_an_answer_is_overdue() {
     let rate = Rate::new(registry.clone(), "db");
     let by_chance = |probability| {
         let now = clock::now();
-        Standing::Leased {
+        LeaseState::Leased {
             rate: Some(100.0),
             ends: now.after(MINUTE),
             safe: None,

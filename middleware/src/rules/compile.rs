@@ -6,8 +6,10 @@ use doorman_openapi::{
     Fallback as ToldFallback, MAX_RULES, OnLimit as ToldOnLimit, OnMissingKey, Rule, Unit,
 };
 
-use super::scope::{Pattern, Scope};
-use crate::{Cost, Fallback, Key, Limit, MissingKey, NotApplied, OnLimit};
+use crate::{
+    Cost, Fallback, Key, Limit, MissingKey, NotApplied, OnLimit,
+    admission::{RequestPattern, RequestScope},
+};
 
 /// Why an answer as a whole is refused: what is not understood may change the meaning of what is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub(crate) struct Compiled {
 /// A limit, and which requests it is for.
 #[derive(Debug)]
 pub(super) struct RuleLimit {
-    pub(super) scope: Scope,
+    pub(super) scope: RequestScope,
     pub(super) limit: Limit,
 }
 
@@ -49,16 +51,17 @@ pub(crate) fn compile(rules: &[Rule]) -> Result<Compiled, Malformed> {
         return Err(Malformed(format!("there are more than {MAX_RULES} rules")));
     }
     let mut names = HashSet::new();
-    let mut exempt: Vec<Arc<Pattern>> = Vec::new();
+    let mut exempt: Vec<Arc<RequestPattern>> = Vec::new();
     let mut compiled = Compiled::default();
     for rule in rules {
         if !names.insert(&rule.name) {
             return Err(Malformed::new(rule, "is there twice"));
         }
-        let own = Pattern::of(rule)?;
+        let pattern = RequestPattern::new(rule.methods.as_deref(), rule.path.as_deref())
+            .map_err(|why| Malformed::new(rule, why))?;
         let on_limit = match rule.on_limit {
             ToldOnLimit::Exempt => {
-                exempt.push(Arc::new(own));
+                exempt.push(Arc::new(pattern));
                 continue;
             }
             ToldOnLimit::Reject => OnLimit::Reject,
@@ -69,8 +72,8 @@ pub(crate) fn compile(rules: &[Rule]) -> Result<Compiled, Malformed> {
         };
         match limit(rule, on_limit)? {
             Ok(limit) => compiled.limits.push(RuleLimit {
-                scope: Scope {
-                    own,
+                scope: RequestScope {
+                    pattern,
                     exempt: exempt.as_slice().into(),
                 },
                 limit,

@@ -1,11 +1,10 @@
 //! The rules that a process follows: fetched by the worker, kept in memory, and worn by layers beside the limits in code.
 //!
 //! An answer is understood whole or refused whole ([`compile`]), so that the last good rules stay. What is understood becomes a set of
-//! limits ([`set`]), each with the requests that it is for ([`scope`]); every layer that follows the rules is handed the new set, and the
+//! limits ([`set`]), each with the requests that it is for; every layer that follows the rules is handed the new set, and the
 //! requests that it decides from then on find it without a lock.
 
 mod compile;
-mod scope;
 mod set;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -17,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use doorman_openapi::RulesResponse;
 use tokio::sync::Notify;
 
-pub(crate) use self::{compile::Malformed, scope::Scope};
+pub(crate) use self::compile::Malformed;
 use self::{compile::compile, set::RuleSet};
-use crate::{NotApplied, RulesSnapshot, admission::Following, limiter::Registry};
+use crate::{NotApplied, RulesSnapshot, admission::DynamicAdmission, limiter::Registry};
 
 /// The rules of a process, shared by the worker, which brings them, and the layers, which follow them.
 #[derive(Debug, Default)]
@@ -35,7 +34,7 @@ struct State {
     followed: Option<Followed>,
     /// Why the last attempt to learn of them came to nothing.
     error: Option<String>,
-    layers: Vec<Weak<Following>>,
+    layers: Vec<Weak<DynamicAdmission>>,
 }
 
 #[derive(Debug)]
@@ -54,7 +53,7 @@ pub(crate) struct Change {
 
 impl Rules {
     /// Hands a layer the rules that there are, and from now on those that there will be.
-    pub(crate) fn follow(&self, layer: &Arc<Following>) {
+    pub(crate) fn follow(&self, layer: &Arc<DynamicAdmission>) {
         let mut state = self.state();
         if let Some(followed) = &state.followed {
             layer.adopt(&followed.set.armed);

@@ -8,14 +8,14 @@ use std::{
 use super::compile::{Compiled, RuleLimit};
 use crate::{
     NotApplied,
-    admission::Armed,
+    admission::CompiledLimit,
     limiter::{Limiter, LimiterSettings, Registry},
 };
 
 #[derive(Debug)]
 pub(super) struct RuleSet {
     /// In the order in which they apply.
-    pub(super) armed: Vec<Arc<Armed>>,
+    pub(super) armed: Vec<Arc<CompiledLimit>>,
     /// By the text of the resource. The limiters live by them, so what a new rule says of the same resource reaches the limiters that
     /// there are.
     settings: HashMap<Arc<str>, Arc<LimiterSettings>>,
@@ -60,7 +60,7 @@ impl RuleSet {
                     Arc::clone(vacant.insert(settings))
                 }
             };
-            let armed = Armed::of_rule(registry, limit, &settings, scope);
+            let armed = CompiledLimit::of_rule(registry, limit, &settings, scope);
             set.held.extend(armed.fixed().map(Arc::clone));
             set.armed.push(Arc::new(armed));
         }

@@ -8,17 +8,17 @@
 
 #![cfg(test)]
 
-#[path = "../../src/limiter/cell.rs"]
-mod cell;
-#[path = "../../src/limiter/hunger.rs"]
-mod hunger;
+#[path = "../../src/limiter/atomics.rs"]
+mod atomics;
+#[path = "../../src/limiter/demand_signal.rs"]
+mod demand_signal;
 #[expect(dead_code, reason = "what is not looked at here")]
-#[path = "../../src/limiter/line.rs"]
-mod line;
+#[path = "../../src/limiter/retention.rs"]
+mod retention;
 mod sync;
 #[expect(dead_code, reason = "what is not looked at here")]
-#[path = "../../src/limiter/tenure.rs"]
-mod tenure;
+#[path = "../../src/limiter/wait_queue.rs"]
+mod wait_queue;
 
 /// All that the line knows of the tokens that somebody waits for.
 mod bucket {
@@ -44,11 +44,11 @@ use loom::{
 };
 
 use self::{
+    atomics::{AtomicF64, SeqLock},
     bucket::Take,
-    cell::{AtomicF64, Words},
-    hunger::{Hunger, Need},
-    line::{Line, ring},
-    tenure::{FIXED, KEYED, Room, Tenure},
+    demand_signal::{DemandSignal, Shortage},
+    retention::{FIXED, KEYED, Retention, Room},
+    wait_queue::{WaitQueue, ring},
 };
 
 /// More than three in one run show hardly anything, and take for ever.
@@ -71,7 +71,7 @@ fn in_every_order(run: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn words_are_read_as_they_were_written_together() {
     in_every_order(|| {
-        let words = Arc::new(Words::new([0; 2]));
+        let words = Arc::new(SeqLock::new([0; 2]));
         let reader = {
             let words = Arc::clone(&words);
             thread::spawn(move || {
@@ -90,7 +90,7 @@ fn words_are_read_as_they_were_written_together() {
 #[test]
 fn words_never_go_back_to_what_they_were() {
     in_every_order(|| {
-        let words = Arc::new(Words::new([0; 2]));
+        let words = Arc::new(SeqLock::new([0; 2]));
         let reader = {
             let words = Arc::clone(&words);
             thread::spawn(move || {
@@ -106,7 +106,7 @@ fn words_never_go_back_to_what_they_were() {
 #[test]
 fn writers_of_words_go_one_after_the_other() {
     in_every_order(|| {
-        let words = Arc::new(Words::new([0; 2]));
+        let words = Arc::new(SeqLock::new([0; 2]));
         let writer = || {
             let words = Arc::clone(&words);
             thread::spawn(move || words.update(|old| (old.map(|word| word + 1), old[0])))
@@ -147,27 +147,27 @@ fn no_token_is_taken_twice() {
 #[test]
 fn hunger_is_told_by_one_until_it_is_heard() {
     in_every_order(|| {
-        let hunger = Arc::new(Hunger::default());
+        let hunger = Arc::new(DemandSignal::default());
         let hungry = || {
             let hunger = Arc::clone(&hunger);
-            thread::spawn(move || u32::from(hunger.tell(Need::Low)))
+            thread::spawn(move || u32::from(hunger.tell(Shortage::RunningLow)))
         };
         let requests = [hungry(), hungry()];
         let told: u32 = requests.into_iter().map(|it| it.join().unwrap()).sum();
         assert_eq!(told, 1);
-        assert!(hunger.tell(Need::Denied), "it is more than that");
-        assert!(!hunger.tell(Need::Low), "and that is less");
-        hunger.heard();
-        assert!(hunger.tell(Need::Low), "was heard meanwhile");
+        assert!(hunger.tell(Shortage::Denied), "it is more than that");
+        assert!(!hunger.tell(Shortage::RunningLow), "and that is less");
+        hunger.clear();
+        assert!(hunger.tell(Shortage::RunningLow), "was heard meanwhile");
     });
 }
 
 #[test]
 fn a_limiter_stays_or_is_forgotten_and_gives_its_room_back_once() {
     in_every_order(|| {
-        let (tenure, room) = (Arc::new(Tenure::new(KEYED)), Arc::new(Room::for_keys(1)));
+        let (tenure, room) = (Arc::new(Retention::new(KEYED)), Arc::new(Room::for_keys(1)));
         assert!(room.take());
-        let ends = |end: fn(&Tenure) -> Option<u8>| {
+        let ends = |end: fn(&Retention) -> Option<u8>| {
             let (tenure, room) = (Arc::clone(&tenure), Arc::clone(&room));
             thread::spawn(move || {
                 let before = end(&tenure);
@@ -177,7 +177,7 @@ fn a_limiter_stays_or_is_forgotten_and_gives_its_room_back_once() {
                 before.is_some()
             })
         };
-        let forgotten = [ends(Tenure::retire), ends(Tenure::retire)];
+        let forgotten = [ends(Retention::retire), ends(Retention::retire)];
         let stays = tenure.fix(FIXED);
         if stays.is_some_and(|bits| bits & KEYED != 0) {
             room.give_back();
@@ -213,7 +213,7 @@ fn there_is_never_more_taken_than_there_is_room_for() {
 }
 
 /// Listens and looks as `wait.rs` does, but for the timers.
-fn wait(line: &Mutex<Line>, come: impl Fn() -> bool) {
+fn wait(line: &Mutex<WaitQueue>, come: impl Fn() -> bool) {
     let bell = line.lock().unwrap().bell();
     loop {
         let changed = bell.notified();
@@ -227,7 +227,7 @@ fn wait(line: &Mutex<Line>, come: impl Fn() -> bool) {
 #[test]
 fn who_waits_misses_no_publication() {
     in_every_order(|| {
-        let shared = Arc::new((Mutex::new(Line::default()), Words::new([0; 2])));
+        let shared = Arc::new((Mutex::new(WaitQueue::default()), SeqLock::new([0; 2])));
         let waits = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -247,7 +247,7 @@ fn who_waits_misses_no_publication() {
 #[test]
 fn who_waits_moves_up_when_one_before_it_leaves() {
     in_every_order(|| {
-        let mut line = Line::default();
+        let mut line = WaitQueue::default();
         let take = |start| Take { start, cost: 1.0 };
         let [first, second] = [line.join(take(0.0)), line.join(take(1.0))];
         let line = Arc::new(Mutex::new(line));

@@ -90,7 +90,7 @@ async fn a_lease_that_does_not_count_yet_ends_it_too() {
     let waiting = spawn(&service);
     settle().await;
     let before = clock::now();
-    let Standing::NoLease {
+    let LeaseState::NoLease {
         safe,
         refresh_at,
         policy,
@@ -99,7 +99,7 @@ async fn a_lease_that_does_not_count_yet_ends_it_too() {
     else {
         unreachable!("that is what it makes");
     };
-    let answered = Standing::NoLease {
+    let answered = LeaseState::NoLease {
         safe,
         refresh_at,
         policy,

@@ -18,7 +18,7 @@ use super::*;
 use crate::{
     Cost, Fallback, Key, LimitService, MissingKey, OnLimit, RefusalReason,
     limiter::{
-        Need, Nudge, SafeRate, Standing, Tally,
+        LeaseState, Nudge, SafeRate, Shortage, Tally,
         testing::{given, leased, leased_as_asked, leasing, no_lease},
     },
     testing::{Answer, Inner, Logged, admitted, header, inner, limited, send, status},
@@ -62,7 +62,7 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cost_is_fixed_or_computed_and_a_dear_request_passes_a_full_bucket() {
-    let registry = given(|_| Standing::Fixed { rate: 10.0 });
+    let registry = given(|_| LeaseState::Fixed { rate: 10.0 });
     let limit = Limit::rate("api").cost_by(|head| match head.uri().path() {
         "/report" => Cost::new(30.0).unwrap(),
         _ => Cost::ONE,
@@ -96,13 +96,13 @@ async fn the_worker_hears_of_demand_beyond_the_lease() {
     assert!(nudges.try_recv().is_err(), "half the bucket is left");
     status(&service).await;
     assert!(nudges.try_recv().is_ok());
-    limiter.heard();
+    limiter.clear_demand_signal();
     assert_eq!(admitted(&service, 10).await, 4);
     let needs = [(); 2].map(|()| match nudges.try_recv() {
-        Ok(Nudge::Hungry(_, need)) => need,
+        Ok(Nudge::Shortage(_, need)) => need,
         other => panic!("{other:?}"),
     });
-    assert_eq!(needs, [Need::Low, Need::Denied]);
+    assert_eq!(needs, [Shortage::RunningLow, Shortage::Denied]);
     assert!(nudges.try_recv().is_err(), "once is enough");
 }
 
@@ -114,9 +114,9 @@ async fn the_worker_hears_of_requests_that_wait() {
     registry.publish("api", leased(10.0, MINUTE));
     assert_eq!(admitted(&service, 10).await, 10);
     while nudges.try_recv().is_ok() {}
-    registry.known("api").heard();
+    registry.known("api").clear_demand_signal();
     let waiting = spawn(&service);
     settle().await;
-    assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(..))));
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::Shortage(..))));
     assert_eq!(waiting.await.unwrap(), 200);
 }

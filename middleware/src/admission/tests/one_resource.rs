@@ -4,7 +4,7 @@ use super::*;
 use crate::LimitLayer;
 
 fn by_name(rate: f64) -> Arc<Registry> {
-    given(move |_| Standing::Fixed { rate })
+    given(move |_| LeaseState::Fixed { rate })
 }
 
 fn costing(name: &str, cost: f64) -> Limit {

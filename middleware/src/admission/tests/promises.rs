@@ -26,9 +26,9 @@ async fn ask(service: &LimitService<Inner>, cost: f64) -> Answer {
 }
 
 /// A lease that is followed by a safe capacity.
-fn lease(rate: u32, length: Duration, safe: u32) -> Standing {
+fn lease(rate: u32, length: Duration, safe: u32) -> LeaseState {
     let now = clock::now();
-    Standing::Leased {
+    LeaseState::Leased {
         rate: Some(rate.into()),
         ends: now.after(length),
         safe: Some(SafeRate::PerSecond(safe.into())),

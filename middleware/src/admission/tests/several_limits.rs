@@ -5,7 +5,7 @@ use crate::LimitLayer;
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_spends_nothing_of_the_others() {
-    let registry = given(|resource| Standing::Fixed {
+    let registry = given(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "fleet" {
             10.0
         } else {
@@ -37,7 +37,7 @@ async fn a_refusal_spends_nothing_of_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_is_told_to_come_back_when_all_of_them_let_it_pass() {
-    let registry = given(|resource| Standing::Fixed {
+    let registry = given(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "quick" {
             1.0
         } else {
@@ -61,7 +61,7 @@ async fn a_refused_request_is_told_to_come_back_when_all_of_them_let_it_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn so_is_one_that_is_decided_without_a_service() {
-    let registry = given(|resource| Standing::Fixed {
+    let registry = given(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "quick" {
             1.0
         } else {
@@ -81,7 +81,7 @@ async fn so_is_one_that_is_decided_without_a_service() {
 
 #[tokio::test(start_paused = true)]
 async fn each_has_its_item_in_the_fields() {
-    let registry = given(|resource| Standing::Fixed {
+    let registry = given(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "fleet" {
             10.0
         } else {

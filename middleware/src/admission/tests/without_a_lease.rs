@@ -3,7 +3,7 @@
 use super::*;
 use crate::{lease::Sharing, limiter::testing::blocked};
 
-async fn admitted_of_10(fallback: Fallback, standing: Option<Standing>) -> usize {
+async fn admitted_of_10(fallback: Fallback, standing: Option<LeaseState>) -> usize {
     let (registry, _nudges) = leasing(10);
     let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
     if let Some(standing) = standing {
@@ -46,7 +46,7 @@ async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
         let (registry, _nudges) = leasing(10);
         let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
         let ends = clock::now().after(5 * SECOND);
-        let lease = Standing::Leased {
+        let lease = LeaseState::Leased {
             rate: Some(20.0),
             ends,
             safe: Some(SafeRate::PerSecond(2.0)),
@@ -114,7 +114,7 @@ async fn a_lease_of_nothing_that_wanted_nothing_lets_the_next_request_pass_and_a
     registry.publish("api", leased(0.0, MINUTE));
     while nudges.try_recv().is_ok() {}
     assert_eq!(admitted(&service, 1).await, 1);
-    assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(..))));
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::Shortage(..))));
     let answer = send(&service, Request::new(())).await;
     assert_eq!(
         (answer.status().as_u16(), reason(&answer)),
@@ -153,7 +153,7 @@ async fn the_whole_limit_is_still_told_when_the_lease_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn what_passed_on_credit_is_charged_whatever_comes_before_the_lease() {
     let nothing_is_safe = no_lease(Some(SafeRate::PerSecond(0.0)));
-    let ways: [&[Standing]; 4] = [
+    let ways: [&[LeaseState]; 4] = [
         &[],
         &[nothing_is_safe],
         &[blocked(MINUTE)],
@@ -254,7 +254,7 @@ async fn nor_is_one_that_ends_while_somebody_waits_for_more() {
     let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { at_most })]);
     let start = clock::now();
     let ends_soon = match leased_as_asked(0.01, SECOND) {
-        Standing::Leased {
+        LeaseState::Leased {
             rate,
             ends,
             refresh_at,
@@ -262,7 +262,7 @@ async fn nor_is_one_that_ends_while_somebody_waits_for_more() {
             sharing,
             may_grow,
             ..
-        } => Standing::Leased {
+        } => LeaseState::Leased {
             rate,
             ends,
             safe,

@@ -62,6 +62,6 @@ impl Waiters {
 fn unanswered(limiters: &Limiters) -> impl Iterator<Item = ResourceId> {
     limiters
         .iter()
-        .filter(|tracked| tracked.limiter.is_fixed() && !tracked.answered)
+        .filter(|tracked| tracked.limiter.is_permanent() && !tracked.answered)
         .map(|tracked| tracked.limiter.resource().clone())
 }

@@ -3,7 +3,7 @@ use std::thread;
 use super::{super::testing::leasing, *};
 use crate::{
     Cost,
-    limiter::{Fallback, Patience, Place},
+    limiter::{Fallback, Patience, Reservation},
 };
 
 fn settings() -> Arc<LimiterSettings> {
@@ -88,9 +88,9 @@ fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
 fn what_the_program_names_is_never_forgotten_even_if_a_request_named_it_first() {
     let (registry, _nudges) = leasing(10);
     let limiter = registry.key("db", &settings()).unwrap();
-    assert!(!limiter.is_fixed());
+    assert!(!limiter.is_permanent());
     registry.fixed(&id("db"), &settings());
-    assert!(limiter.is_fixed());
+    assert!(limiter.is_permanent());
     assert!(!registry.forget(&limiter));
 }
 
@@ -102,7 +102,7 @@ async fn a_key_is_not_forgotten_while_somebody_waits_for_it() {
         ..LimiterSettings::default()
     });
     let limiter = registry.key("db", &pessimistic).unwrap();
-    let mut place = Place::new(Arc::clone(&limiter), Cost::ONE);
+    let mut place = Reservation::new(Arc::clone(&limiter), Cost::ONE);
     place.take(Patience::Forever, clock::now()).unwrap();
     assert!(!registry.forget(&limiter));
     drop(place);
@@ -115,11 +115,11 @@ fn hunger_is_told_once_until_it_is_heard() {
     let limiter = registry.key("db", &settings()).unwrap();
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     for _ in 0..2 {
-        registry.hungry(&limiter, Need::Low);
-        registry.hungry(&limiter, Need::Low);
-        assert!(matches!(nudges.try_recv(), Ok(Nudge::Hungry(..))));
+        registry.hungry(&limiter, Shortage::RunningLow);
+        registry.hungry(&limiter, Shortage::RunningLow);
+        assert!(matches!(nudges.try_recv(), Ok(Nudge::Shortage(..))));
         assert!(nudges.try_recv().is_err());
-        limiter.heard();
+        limiter.clear_demand_signal();
     }
 }
 

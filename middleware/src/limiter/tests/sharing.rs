@@ -8,9 +8,9 @@ use crate::lease::{SharedBalance, Sharing};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A lease on all of four a second.
-fn leased_with(sharing: Sharing) -> Standing {
+fn leased_with(sharing: Sharing) -> LeaseState {
     let now = clock::now();
-    Standing::Leased {
+    LeaseState::Leased {
         rate: Some(4.0),
         ends: now.after(60 * SECOND),
         safe: None,
@@ -26,7 +26,7 @@ fn balance(tokens: f64, used: f64) -> Sharing {
     Sharing::Bucket(SharedBalance {
         tokens: Balance::new(tokens).unwrap(),
         used: Capacity::new(used).unwrap(),
-        heard: clock::now(),
+        received_at: clock::now(),
     })
 }
 
@@ -89,7 +89,7 @@ async fn who_waits_keeps_its_turn_behind_what_others_have_used() {
     let limiter = limiter(Fallback::Pessimistic);
     limiter.publish(leased_with(balance(1.0, 0.0)), clock::now());
     assert_eq!(admitted(&limiter, 10), 1);
-    let mut place = Place::new(Arc::clone(&limiter), Cost::ONE);
+    let mut place = Reservation::new(Arc::clone(&limiter), Cost::ONE);
     place.take(Patience::Forever, clock::now()).unwrap();
 
     limiter.publish(leased_with(balance(-3.0, 1.0)), clock::now());
@@ -113,7 +113,7 @@ async fn who_waited_and_went_away_has_used_nothing() {
     limiter.publish(leased_with(balance(4.0, 0.0)), clock::now());
     assert_eq!(admitted(&limiter, 10), 4);
     for _ in 0..10 {
-        let mut place = Place::new(Arc::clone(&limiter), Cost::ONE);
+        let mut place = Reservation::new(Arc::clone(&limiter), Cost::ONE);
         place.take(Patience::Forever, clock::now()).unwrap();
     }
     tokio::time::advance(SECOND / 2).await;
@@ -127,14 +127,14 @@ async fn a_part_of_what_is_asked_is_suppressed_and_all_of_it_is_wanted() {
     let told = |probability| {
         let standing = leased_with(Sharing::Suppressed(Probability::new(probability).unwrap()));
         match standing {
-            Standing::Leased {
+            LeaseState::Leased {
                 ends,
                 safe,
                 refresh_at,
                 policy,
                 sharing,
                 ..
-            } => Standing::Leased {
+            } => LeaseState::Leased {
                 rate: Some(100_000.0),
                 ends,
                 safe,
@@ -152,7 +152,7 @@ async fn a_part_of_what_is_asked_is_suppressed_and_all_of_it_is_wanted() {
     assert_eq!(limiter.attempted(), 10_000.0);
 
     let refused = take_until_refused(&limiter);
-    assert_eq!(refused.why, Why::Suppressed);
+    assert_eq!(refused.reason, RefusalReason::Suppressed);
     assert!(refused.until > Some(clock::now()), "{refused:?}");
 
     limiter.publish(told(1.0), clock::now());

@@ -1,7 +1,7 @@
 //! Alerts and dashboard in `deploy/` name what is counted.
 
 use super::*;
-use crate::meter::{LeaseMeter, LeaseState};
+use crate::meter::{LeaseMeter, LeasePhase};
 
 /// Every metric of the layer in a file, with the values of its labels that are named.
 fn asked(text: &str) -> Vec<(&str, Vec<String>)> {
@@ -37,8 +37,8 @@ async fn the_dashboard_and_the_alerts_name_what_is_counted() {
     send(&limited(&registry, [per_tenant()]), tenant("a")).await;
     let _rate = Rate::new(Arc::clone(&registry), "db");
     let limiters = registry.limiters();
-    let db = limiters.iter().find(|it| it.is_fixed()).unwrap();
-    LeaseMeter::default().published(&mut LeaseState::default(), db, leased(1.0, MINUTE), 1.0);
+    let db = limiters.iter().find(|it| it.is_permanent()).unwrap();
+    LeaseMeter::default().published(&mut LeasePhase::default(), db, leased(1.0, MINUTE), 1.0);
     let series = counts.series();
     for file in [
         "grafana/doorman.json",

@@ -17,7 +17,7 @@ use super::*;
 use crate::{
     Callers, Fallback, Key, Limit, LimitLayer, LimitService, Refusal, clock,
     limiter::{
-        Standing,
+        LeaseState,
         testing::{given, leasing},
     },
     testing::{Answer, Inner, send},
@@ -34,7 +34,7 @@ struct Followed {
 
 impl Followed {
     fn new(rate: f64, in_code: impl IntoIterator<Item = Limit>) -> Self {
-        Self::of(given(move |_| Standing::Fixed { rate }), in_code)
+        Self::of(given(move |_| LeaseState::Fixed { rate }), in_code)
     }
 
     fn of(registry: Arc<Registry>, in_code: impl IntoIterator<Item = Limit>) -> Self {

@@ -15,9 +15,9 @@ pub(super) const SPARE: u8 = 0;
 
 /// Some of these bits.
 #[derive(Debug)]
-pub(super) struct Tenure(AtomicU8);
+pub(super) struct Retention(AtomicU8);
 
-impl Tenure {
+impl Retention {
     pub(super) fn new(bits: u8) -> Self {
         Self(AtomicU8::new(bits))
     }

@@ -8,10 +8,8 @@ use std::{
 use http::{Request, Response};
 use tower_service::Service;
 
-use crate::{
-    RequestHead, ResponseFuture, admission::Verdict, body::LimitBody, layer::Decider,
-    manner::Manner,
-};
+use super::{Decider, LimitBody, ResponseFuture, response_policy::Manner};
+use crate::{RequestHead, admission::Verdict};
 
 /// A service held to limits. It answers what it refuses itself; the inner service's error type stays.
 ///

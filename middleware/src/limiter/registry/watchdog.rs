@@ -17,14 +17,14 @@ pub(super) const GRACE: Duration = Duration::from_secs(3);
 
 /// Sees, and says once, that the worker is missing.
 #[derive(Debug)]
-pub(crate) struct Attendance {
+pub(crate) struct WorkerWatchdog {
     status: Arc<Status>,
     /// When it was missed first, in the nanoseconds of a [`Moment`]; 0 until then.
     missed_since: AtomicU64,
     said: AtomicBool,
 }
 
-impl Attendance {
+impl WorkerWatchdog {
     pub(crate) fn new(status: Arc<Status>) -> Self {
         Self {
             status,

@@ -1,10 +1,10 @@
 use std::thread;
 
-use crate::limiter::cell::{AtomicF64, Words};
+use crate::limiter::atomics::{AtomicF64, SeqLock};
 
 #[test]
 fn words_are_never_read_half_written() {
-    let words = Words::new([0; 8]);
+    let words = SeqLock::new([0; 8]);
     const WRITES: u64 = 100_000;
     thread::scope(|scope| {
         for _ in 0..2 {

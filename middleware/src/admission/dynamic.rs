@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::{Admission, Armed, Verdict};
-use crate::{Refusal, RequestHead, headers::Telling};
+use super::{Admission, CompiledLimit, Telling, Verdict};
+use crate::{Refusal, RequestHead};
 
 /// The decision changes with the rules; a request is decided by one set from its beginning to its end.
 #[derive(Debug)]
-pub(crate) struct Following {
+pub(crate) struct DynamicAdmission {
     in_code: Arc<Admission>,
     current: ArcSwap<Admission>,
 }
 
-impl Following {
+impl DynamicAdmission {
     /// Follows no rules yet.
     pub(crate) fn new(in_code: Arc<Admission>) -> Arc<Self> {
         Arc::new(Self {
@@ -24,7 +24,7 @@ impl Following {
     }
 
     /// Follows these rules from now on.
-    pub(crate) fn adopt(&self, rules: &[Arc<Armed>]) {
+    pub(crate) fn adopt(&self, rules: &[Arc<CompiledLimit>]) {
         if !self.in_code.callers.verify_tokens() {
             for rule in rules.iter().filter_map(|rule| rule.by_claims()) {
                 tracing::warn!(

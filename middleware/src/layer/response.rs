@@ -4,11 +4,8 @@ use bytes::Bytes;
 use doorman_openapi::Problem;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use super::{
-    Refusal, RefusalReason,
-    grpc::{self, Code},
-};
-use crate::RequestHead;
+use super::grpc::{self, Code};
+use crate::{Refusal, RefusalReason, RequestHead};
 
 const REGISTRY: &str = "https://iana.org/assignments/http-problem-types";
 
@@ -20,7 +17,7 @@ impl Refusal {
     /// when to come back in `Retry-After`, unless coming back makes no sense, and that no cache may keep them.
     #[must_use]
     pub fn to_response(&self, head: &RequestHead<'_>) -> Response<Bytes> {
-        let answer = self.reason.answer();
+        let answer = self.reason().answer();
         let mut response = match grpc::answers(head) {
             Some(content_type) => self.status_of_call(&answer, content_type),
             None => self.problem(&answer),
@@ -45,7 +42,7 @@ impl Refusal {
             detail: self.detail(answer),
             errors: Vec::new(),
             mastership: None,
-            violated_policies: vec![self.limit.to_string()],
+            violated_policies: vec![self.limit().to_owned()],
         };
         // A problem of plain texts and numbers can always be written.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
@@ -57,7 +54,7 @@ impl Refusal {
             header::CONTENT_TYPE,
             HeaderValue::from_static(Problem::MEDIA_TYPE),
         );
-        if let Some(challenge) = self.reason.challenge() {
+        if let Some(challenge) = self.reason().challenge() {
             headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
         response
@@ -69,7 +66,7 @@ impl Refusal {
         headers.insert(header::CONTENT_TYPE, content_type);
         grpc::tell(headers, answer.code, &self.detail(answer));
         if answer.kind.is_some() {
-            grpc::push_back(headers, self.retry_after);
+            grpc::push_back(headers, self.retry_after());
         }
         response
     }

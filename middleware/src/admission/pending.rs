@@ -6,13 +6,12 @@ use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
 use super::{
-    Armed, Denial,
-    question::{Demand, Question, Questions, Room},
+    CompiledLimit, Denial, Fields,
+    check::{Demand, Question, Questions, Room},
 };
 use crate::{
     Refusal,
-    headers::Fields,
-    limiter::{Limiter, Patience, Place, Refused, Registry},
+    limiter::{Limiter, Patience, Refused, Registry, Reservation},
     meter::Outcome,
 };
 
@@ -22,7 +21,7 @@ pub(super) type AskedOfAll = SmallVec<[Asked; 2]>;
 /// What is asked of one limit.
 #[derive(Debug)]
 pub(super) struct Asked {
-    armed: Arc<Armed>,
+    armed: Arc<CompiledLimit>,
     room: Room,
     part: Part,
 }
@@ -31,7 +30,7 @@ pub(super) struct Asked {
 #[derive(Debug)]
 enum Part {
     /// It takes for itself, and for those that ride.
-    Takes { place: Place, demand: Demand },
+    Takes { place: Reservation, demand: Demand },
     /// It goes as another limit of the request goes, which takes of the same limiter.
     Rides(Arc<Limiter>),
 }
@@ -49,7 +48,7 @@ impl From<Question<'_>> for Asked {
             room,
             part: match demand {
                 Some(demand) => Part::Takes {
-                    place: Place::new(Arc::clone(limiter), demand.cost),
+                    place: Reservation::new(Arc::clone(limiter), demand.cost),
                     demand,
                 },
                 None => Part::Rides(Arc::clone(limiter)),
@@ -119,7 +118,7 @@ impl Asked {
         };
         let taken = place.take(patience(demand), now);
         let registry = self.armed.registry(common);
-        registry.tried(place.limiter(), place.need(), now);
+        registry.record_attempt(place.limiter(), place.need(), now);
         taken
     }
 

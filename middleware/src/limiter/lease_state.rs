@@ -1,12 +1,12 @@
 //! What the leasing side knows of a resource, in the units of the request path: tokens and tokens a second.
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Balance, Capacity, Moment, Probability};
 
-use crate::{Quota, lease::Sharing};
+use crate::Quota;
 
 /// What holds for a resource from now on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Standing {
+pub(crate) enum LeaseState {
     /// There is no lease: none has come yet, or it is lost. The limiter's fallback decides.
     NoLease {
         /// The safe capacity last told for the resource or its template.
@@ -59,4 +59,27 @@ pub(crate) enum SafeRate {
     Unlimited,
     /// Tokens a second; 0 blocks.
     PerSecond(f64),
+}
+
+/// How the holders of one resource share its capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Sharing {
+    /// Each holder has its own part.
+    #[default]
+    Divided,
+    /// Each holder admits a request with this probability (SUPPRESSION).
+    Suppressed(Probability),
+    /// All holders spend from one bucket, of which each has a copy (SHARED_BUCKET).
+    Bucket(SharedBalance),
+}
+
+/// The balance of a shared bucket in one response of the control plane.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SharedBalance {
+    /// Tokens left.
+    pub tokens: Balance,
+    /// The usage that the holder had reported in its request. Later usage is not yet subtracted.
+    pub used: Capacity,
+    /// When the response arrived. The balance is valid at this moment only.
+    pub received_at: Moment,
 }

@@ -13,7 +13,11 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::{RequestHead, admission::Waiting, body::LimitBody, headers::Fields, manner::Manner};
+use super::{LimitBody, response_policy::Manner};
+use crate::{
+    RequestHead,
+    admission::{Fields, Waiting},
+};
 
 pin_project! {
     /// The future of a [`LimitService`](crate::LimitService)'s response. Dropping it while the request waits gives its place back.

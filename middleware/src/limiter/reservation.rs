@@ -5,14 +5,14 @@ use std::sync::{Arc, MutexGuard};
 use doorman_openapi::Moment;
 
 use super::{
-    Limiter, Refused, Why,
+    Limiter, Refused,
     bucket::{Flow, Take, View},
-    hunger::Need,
-    line::{Line, Ticket, ring},
+    demand_signal::Shortage,
     published::{OVERDUE, Published},
     wait::Waits,
+    wait_queue::{Ticket, WaitQueue, ring},
 };
-use crate::{Cost, clock};
+use crate::{Cost, RefusalReason, clock};
 
 /// How long a request may wait for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ enum Wait {
 
 /// What one request asks of one limiter. Dropping it gives back what it took, unless it is [kept](Self::keep).
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Reservation {
     pub(super) limiter: Arc<Limiter>,
     cost: Cost,
     /// Whether it counts among those that are not decided.
@@ -99,7 +99,7 @@ pub(super) enum State {
     Kept,
 }
 
-impl Place {
+impl Reservation {
     pub(crate) fn new(limiter: Arc<Limiter>, cost: Cost) -> Self {
         Self {
             limiter,
@@ -173,7 +173,7 @@ impl Place {
                     .or_else(|| Waits::join(limiter, patience.queue()));
                 let Some(joined) = room else {
                     let refused = limiter.refuse(take, &published, &view, now);
-                    return Err(refused.because(Why::QueueFull));
+                    return Err(refused.because(RefusalReason::QueueFull));
                 };
                 let deadline = match wait {
                     Wait::Turn { deadline } => deadline,
@@ -231,10 +231,10 @@ impl Place {
     }
 
     /// Why more should be leased, once it was [taken](Self::take), or was not.
-    pub(crate) fn need(&self) -> Option<Need> {
+    pub(crate) fn need(&self) -> Option<Shortage> {
         match self.state {
-            State::Taken { runs_low, .. } => runs_low.then_some(Need::Low),
-            State::Queued { .. } | State::Hopes { .. } | State::Asked => Some(Need::Denied),
+            State::Taken { runs_low, .. } => runs_low.then_some(Shortage::RunningLow),
+            State::Queued { .. } | State::Hopes { .. } | State::Asked => Some(Shortage::Denied),
             State::Kept => None,
         }
     }
@@ -297,7 +297,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if matches!(self.state, State::Queued { .. } | State::Taken { .. }) {
             self.give_back(clock::now());
@@ -310,7 +310,7 @@ impl Limiter {
     pub(super) fn take_back(
         &self,
         take: Take,
-        mut line: MutexGuard<'_, Line>,
+        mut line: MutexGuard<'_, WaitQueue>,
         left: Option<Ticket>,
         now: Moment,
     ) {
@@ -332,19 +332,19 @@ impl Limiter {
         self.refused.update(|total| total + take.cost);
         let reach = self.reach(take, published, now);
         let refused = Refused {
-            why: Why::Spent,
+            reason: RefusalReason::Spent,
             until: Self::admits_at(take, reach, published, view, now),
             refresh_at: published.next_refresh(),
         };
         match (view.leased, view.flow) {
             // Little was leased because little was wanted.
             (true, Flow::At(_)) if published.grows_before(reach, now) => {
-                refused.because(Why::WarmingUp)
+                refused.because(RefusalReason::WarmingUp)
             }
-            (true, Flow::At(0.0)) => refused.because(Why::NoLease),
+            (true, Flow::At(0.0)) => refused.because(RefusalReason::NoLease),
             (true, Flow::At(_) | Flow::Open) => refused,
-            (true, Flow::Shut) => refused.because(Why::Blocked),
-            (false, _) => refused.because(Why::NoLease),
+            (true, Flow::Shut) => refused.because(RefusalReason::Blocked),
+            (false, _) => refused.because(RefusalReason::NoLease),
         }
     }
 
@@ -358,7 +358,7 @@ impl Limiter {
             .unwrap_or_else(|| now.after(OVERDUE));
         let rate = view.rate().unwrap_or_default() * published.admission;
         Refused {
-            why: Why::Suppressed,
+            reason: RefusalReason::Suppressed,
             until: Some(now.after_seconds(1.0 / rate).min(may_change)),
             refresh_at,
         }

@@ -1,9 +1,11 @@
 //! The decision on a request: every limit of a layer, all or nothing.
 
-mod armed;
-mod asked;
-mod following;
-mod question;
+mod check;
+mod compiled;
+mod dynamic;
+mod headers;
+mod pending;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -13,15 +15,19 @@ use std::{future::Future, iter::zip, pin::Pin, sync::Arc};
 use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
-pub(crate) use self::{armed::Armed, following::Following};
 use self::{
-    asked::{Asked, AskedOfAll, at_leisure, keep, take},
-    question::{Look, Question, Questions, demands},
+    check::{Look, Question, Questions, demands},
+    pending::{Asked, AskedOfAll, at_leisure, keep, take},
     turns::Turns,
+};
+pub(crate) use self::{
+    compiled::CompiledLimit,
+    dynamic::DynamicAdmission,
+    headers::{Fields, Telling},
+    scope::{RequestPattern, RequestScope},
 };
 use crate::{
     Callers, Limit, Refusal, RequestHead, clock,
-    headers::{Fields, Telling},
     limiter::{Patience, Registry, Taken},
 };
 
@@ -30,7 +36,7 @@ use crate::{
 pub(crate) struct Admission {
     registry: Arc<Registry>,
     callers: Callers,
-    limits: Box<[Arc<Armed>]>,
+    limits: Box<[Arc<CompiledLimit>]>,
     /// Whether any of them is this process's alone.
     has_local: bool,
 }
@@ -70,12 +76,12 @@ impl Admission {
     ) -> Self {
         let limits = limits
             .into_iter()
-            .map(|limit| Arc::new(Armed::new(&registry, limit)))
+            .map(|limit| Arc::new(CompiledLimit::new(&registry, limit)))
             .collect();
         Self::of(registry, callers, limits)
     }
 
-    fn of(registry: Arc<Registry>, callers: Callers, limits: Box<[Arc<Armed>]>) -> Self {
+    fn of(registry: Arc<Registry>, callers: Callers, limits: Box<[Arc<CompiledLimit>]>) -> Self {
         Self {
             has_local: limits.iter().any(|armed| armed.is_local()),
             registry,
@@ -85,7 +91,7 @@ impl Admission {
     }
 
     /// These limits, and behind them others.
-    fn with(&self, others: &[Arc<Armed>]) -> Self {
+    fn with(&self, others: &[Arc<CompiledLimit>]) -> Self {
         let limits = self.limits.iter().chain(others).cloned().collect();
         Self::of(Arc::clone(&self.registry), self.callers.clone(), limits)
     }
@@ -166,7 +172,7 @@ impl Admission {
         for armed in &self.limits {
             let look = if armed.is_local() { own.next() } else { None };
             if let Some(question) = armed.ask(look.unwrap_or(&looks.common), &head)? {
-                question::ask(questions, question);
+                check::ask(questions, question);
             }
         }
         Ok(())
@@ -210,7 +216,7 @@ impl Admission {
     fn goes(&self, question: &Question<'_>, taken: &Taken, recent: Moment) {
         question.limiter.keep(taken);
         let registry = question.armed.registry(&self.registry);
-        registry.tried(question.limiter, taken.need(), recent);
+        registry.record_attempt(question.limiter, taken.need(), recent);
         question.counts_as_admitted(recent);
     }
 

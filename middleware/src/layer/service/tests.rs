@@ -9,12 +9,12 @@ use super::*;
 use crate::{
     Callers, Limit, LimitLayer, OnLimit, Refusal, RefusalReason,
     limiter::testing::{given, leased, leasing},
-    limiter::{Registry, Standing},
+    limiter::{LeaseState, Registry},
     testing::{Inner, admitted, body, header, limited, send, status},
 };
 
 fn fixed(rate: f64) -> Arc<Registry> {
-    given(move |_| Standing::Fixed { rate })
+    given(move |_| LeaseState::Fixed { rate })
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,17 +2,16 @@
 
 use doorman_openapi::{ResourceId, TraceContext, headers::TRACEPARENT};
 
-use super::Refusal;
-use crate::RequestHead;
+use crate::{Refusal, RequestHead};
 
 impl Refusal {
     /// Says that a request is refused, and which trace it belongs to. Nothing is looked at unless somebody listens: whoever is refused
     /// may come again as often as they like.
     pub(crate) fn log(&self, head: &RequestHead<'_>) {
         tracing::debug!(
-            limit = &*self.limit,
-            resource = self.resource.as_ref().map(ResourceId::as_str),
-            reason = ?self.reason,
+            limit = self.limit(),
+            resource = self.resource().map(ResourceId::as_str),
+            reason = ?self.reason(),
             retry_after = self.retry_after_seconds(),
             trace_id = trace(head).map(|it| display(it.trace_id)),
             "a request is refused"

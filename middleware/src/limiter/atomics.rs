@@ -39,13 +39,13 @@ impl AtomicF64 {
 ///
 /// A reader never waits for another reader and takes no lock; it reads again when a writer was at work meanwhile.
 #[derive(Debug)]
-pub(super) struct Words<const N: usize> {
+pub(super) struct SeqLock<const N: usize> {
     /// Odd while a writer is at work.
     sequence: AtomicU32,
     words: [AtomicU64; N],
 }
 
-impl<const N: usize> Words<N> {
+impl<const N: usize> SeqLock<N> {
     pub(super) fn new(words: [u64; N]) -> Self {
         Self {
             sequence: AtomicU32::new(0),

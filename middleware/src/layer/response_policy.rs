@@ -7,8 +7,7 @@ use http::Response;
 
 use crate::{
     Callers, Refusal, RequestHead,
-    admission::Denial,
-    headers::{Fields, Telling},
+    admission::{Denial, Fields, Telling},
 };
 
 type Answering = dyn for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<Bytes> + Send + Sync;

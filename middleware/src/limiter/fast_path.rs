@@ -2,7 +2,7 @@
 
 use doorman_openapi::Moment;
 
-use super::{Limiter, bucket::Take, hunger::Need};
+use super::{Limiter, bucket::Take, demand_signal::Shortage};
 use crate::{Cost, clock::SLACK_NANOS};
 
 /// What was taken at once, until it is [kept](Limiter::keep) or [given back](Limiter::undo).
@@ -14,8 +14,8 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Why more should be leased.
-    pub(crate) fn need(&self) -> Option<Need> {
-        self.runs_low.then_some(Need::Low)
+    pub(crate) fn need(&self) -> Option<Shortage> {
+        self.runs_low.then_some(Shortage::RunningLow)
     }
 }
 

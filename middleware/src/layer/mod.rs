@@ -1,17 +1,26 @@
 //! The layer.
 
+mod body;
+mod future;
+mod grpc;
+mod refusal_log;
+mod response;
+mod response_policy;
+mod service;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
 use tower_layer::Layer;
 
+use self::response_policy::Manner;
+pub use self::{body::LimitBody, future::ResponseFuture, service::LimitService};
+
 use crate::{
-    Callers, Limit, LimitService, Refusal, RequestHead,
-    admission::{Admission, Following, Verdict},
-    headers::Telling,
+    Callers, Limit, Refusal, RequestHead,
+    admission::{Admission, DynamicAdmission, Telling, Verdict},
     limiter::Registry,
-    manner::Manner,
     rules::Rules,
 };
 
@@ -31,7 +40,7 @@ pub struct LimitLayer {
 #[derive(Debug, Clone)]
 pub(crate) enum Decider {
     InCode(Arc<Admission>),
-    Following(Arc<Following>),
+    DynamicAdmission(Arc<DynamicAdmission>),
 }
 
 impl LimitLayer {
@@ -77,12 +86,12 @@ impl LimitLayer {
             manner,
         } = self;
         let following = match decider {
-            Decider::InCode(admission) => Following::new(admission),
-            Decider::Following(following) => following,
+            Decider::InCode(admission) => DynamicAdmission::new(admission),
+            Decider::DynamicAdmission(following) => following,
         };
         rules.follow(&following);
         Self {
-            decider: Decider::Following(following),
+            decider: Decider::DynamicAdmission(following),
             rules,
             manner,
         }
@@ -132,7 +141,7 @@ impl LimitLayer {
     pub fn try_admit(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
         let decided = match &self.decider {
             Decider::InCode(admission) => admission.decide_now(head),
-            Decider::Following(following) => following.decide_now(head),
+            Decider::DynamicAdmission(following) => following.decide_now(head),
         };
         decided.inspect_err(|refusal| refusal.log(head))
     }
@@ -142,7 +151,7 @@ impl Decider {
     pub(crate) fn decide(&self, head: &RequestHead<'_>, telling: Telling) -> Verdict {
         match self {
             Self::InCode(admission) => admission.decide(head, telling),
-            Self::Following(following) => following.decide(head, telling),
+            Self::DynamicAdmission(following) => following.decide(head, telling),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
 ///
 /// Nobody ever waits for most of very many keys: what takes room comes with the first who does.
 #[derive(Debug, Default)]
-pub(super) struct Line(Option<Box<Waiting>>);
+pub(super) struct WaitQueue(Option<Box<Waiting>>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -24,7 +24,7 @@ struct Waiting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
-impl Line {
+impl WaitQueue {
     /// The bell to listen to before looking whether anything has changed.
     pub(super) fn bell(&mut self) -> Arc<Notify> {
         Arc::clone(&self.0.get_or_insert_default().bell)
@@ -94,7 +94,7 @@ impl Line {
 }
 
 /// Wakes who waits. Whoever takes the bell after this has let go of the line sees what has changed.
-pub(super) fn ring(line: MutexGuard<'_, Line>) {
+pub(super) fn ring(line: MutexGuard<'_, WaitQueue>) {
     let bell = line.known_bell();
     drop(line);
     if let Some(bell) = bell {

@@ -5,7 +5,7 @@ use std::{cell::OnceCell, sync::Arc, time::Duration};
 use doorman_openapi::{Moment, ResourceId};
 use smallvec::SmallVec;
 
-use super::Armed;
+use super::CompiledLimit;
 use crate::{
     Cost,
     limiter::{FirstLease, Found, Limiter, LimiterSettings, Patience, Registry},
@@ -17,7 +17,7 @@ pub(super) type Questions<'f> = SmallVec<[Question<'f>; 2]>;
 /// What a request asks of one limit, and of whom.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question<'f> {
-    pub(super) armed: &'f Arc<Armed>,
+    pub(super) armed: &'f Arc<CompiledLimit>,
     pub(super) limiter: &'f Arc<Limiter>,
     pub(super) room: Room,
     /// `None`: it rides on what another limit of the request asks of the same limiter.

@@ -11,24 +11,26 @@ use std::{
 
 use doorman_openapi::{Moment, ResourceId};
 
-use super::question::{Demand, Look, Question, Room};
+use super::{
+    RequestScope,
+    check::{Demand, Look, Question, Room},
+};
 use crate::{
-    Limit, MissingKey, OnLimit, Refusal, RequestHead,
-    headers::FieldName,
+    Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
+    admission::headers::FieldName,
     key::{Absent, Made},
-    limiter::{Limiter, LimiterSettings, Refused, Registry, Why},
+    limiter::{Limiter, LimiterSettings, Refused, Registry},
     meter::{LimitMeter, Outcome},
-    rules::Scope,
 };
 
 /// A limit with its limiter, or what it takes to find it.
 #[derive(Debug)]
-pub(crate) struct Armed {
+pub(crate) struct CompiledLimit {
     limit: Limit,
     /// Where its limiters are, when they are this process's alone.
     own: Option<Arc<Registry>>,
     /// Which requests it is for; `None`: all.
-    scope: Option<Scope>,
+    scope: Option<RequestScope>,
     /// Its name, as the response fields spell it.
     pub(super) field: FieldName,
     pub(super) meter: LimitMeter,
@@ -57,7 +59,7 @@ thread_local! {
     static ID: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-impl Armed {
+impl CompiledLimit {
     pub(super) fn new(registry: &Registry, limit: Limit) -> Self {
         let settings = Arc::new(limit.settings.clone());
         let own = limit.quota.map(|quota| registry.local(quota));
@@ -72,7 +74,7 @@ impl Armed {
         registry: &Registry,
         limit: Limit,
         settings: &Arc<LimiterSettings>,
-        scope: Scope,
+        scope: RequestScope,
     ) -> Self {
         let staying = |resource: &_| registry.held(resource, settings);
         Self::with(registry, limit, settings, Some(scope), staying)
@@ -82,7 +84,7 @@ impl Armed {
         registry: &Registry,
         limit: Limit,
         settings: &Arc<LimiterSettings>,
-        scope: Option<Scope>,
+        scope: Option<RequestScope>,
         staying: impl FnOnce(&ResourceId) -> Arc<Limiter>,
     ) -> Self {
         let target = match limit.key.as_constant() {
@@ -135,7 +137,11 @@ impl Armed {
         look: &'f Look<'r>,
         head: &RequestHead<'_>,
     ) -> Result<Option<Question<'f>>, Box<Refusal>> {
-        if self.scope.as_ref().is_some_and(|scope| !scope.covers(head)) {
+        if self
+            .scope
+            .as_ref()
+            .is_some_and(|scope| !scope.contains(head))
+        {
             return Ok(None);
         }
         if self.limit.skip.applies(head) {
@@ -177,7 +183,7 @@ impl Armed {
                         Ok(None)
                     }
                     (Made::Missing(absent), MissingKey::Reject) => {
-                        let refusal = Refusal::of_missing_key(&self.limit.name, absent);
+                        let refusal = Refusal::without_key(&self.limit.name, absence(absent));
                         self.meter.count(Outcome::Refused(refusal.reason()));
                         Err(Box::new(refusal))
                     }
@@ -237,11 +243,25 @@ impl Armed {
     ) -> Refusal {
         let refused = match room {
             Room::Own => refused,
-            Room::Overflow => refused.because(Why::Overflow),
+            Room::Overflow => refused.because(RefusalReason::Overflow),
         };
-        let refusal = Refusal::new(&self.limit.name, limiter.resource(), refused, now);
+        let refusal = Refusal::new(
+            &self.limit.name,
+            limiter.resource(),
+            refused.reason,
+            refused.until,
+            now,
+        );
         self.meter.count(Outcome::Refused(refusal.reason()));
         refusal
+    }
+}
+
+fn absence(absent: Absent) -> RefusalReason {
+    match absent {
+        Absent::Value => RefusalReason::MissingKey,
+        Absent::Token => RefusalReason::MissingToken,
+        Absent::GoodToken => RefusalReason::InvalidToken,
     }
 }
 

@@ -1,0 +1,186 @@
+//! Which requests a rule applies to: methods and paths, minus exemptions.
+
+use std::sync::Arc;
+
+use http::Method;
+use matchit::Router;
+
+use crate::RequestHead;
+
+/// Methods and a path template.
+///
+/// A path is matched by the matcher of axum's router, on its own and still percent-encoded, so it
+/// means what an axum route of the same text means. GET includes HEAD, as in axum (RFC 9110
+/// section 9.3.2).
+#[derive(Debug)]
+pub(crate) struct RequestPattern {
+    /// `None`: any.
+    methods: Option<Box<[Method]>>,
+    /// `None`: any.
+    path: Option<Router<()>>,
+}
+
+/// Why a [`RequestPattern`] is invalid.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InvalidPattern {
+    #[error("has an invalid method `{0}`")]
+    Method(String),
+    #[error("has an invalid path: {0}")]
+    Path(#[from] matchit::InsertError),
+}
+
+impl RequestPattern {
+    /// `None` matches any method or path.
+    pub(crate) fn new(
+        methods: Option<&[String]>,
+        path: Option<&str>,
+    ) -> Result<Self, InvalidPattern> {
+        let method = |name: &String| {
+            Method::from_bytes(name.as_bytes()).map_err(|_| InvalidPattern::Method(name.clone()))
+        };
+        let router = |path| {
+            let mut router = Router::new();
+            router.insert(path, ()).map(|()| router)
+        };
+        Ok(Self {
+            methods: methods
+                .map(|methods| methods.iter().map(method).collect())
+                .transpose()?,
+            path: path.map(router).transpose()?,
+        })
+    }
+
+    fn matches(&self, method: &Method, path: &str) -> bool {
+        self.methods
+            .as_deref()
+            .is_none_or(|methods| includes(methods, method))
+            && self
+                .path
+                .as_ref()
+                .is_none_or(|router| router.at(path).is_ok())
+    }
+}
+
+fn includes(methods: &[Method], method: &Method) -> bool {
+    methods.contains(method) || (method == Method::HEAD && methods.contains(&Method::GET))
+}
+
+/// The requests of one rule: its pattern, minus the patterns of earlier rules that exempt.
+#[derive(Debug)]
+pub(crate) struct RequestScope {
+    pub(crate) pattern: RequestPattern,
+    pub(crate) exempt: Box<[Arc<RequestPattern>]>,
+}
+
+impl RequestScope {
+    pub(crate) fn contains(&self, head: &RequestHead<'_>) -> bool {
+        let (method, path) = (head.method(), head.full_path());
+        self.pattern.matches(method, path) && !self.exempt.iter().any(|it| it.matches(method, path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn pattern(methods: &[&str], path: Option<&str>) -> RequestPattern {
+        let methods: Vec<_> = methods.iter().map(|it| (*it).to_owned()).collect();
+        let methods = (!methods.is_empty()).then_some(methods);
+        RequestPattern::new(methods.as_deref(), path).unwrap()
+    }
+
+    fn contains(scope: &RequestScope, method: &str, path: &str) -> bool {
+        let request = Request::builder().method(method).uri(path).body(());
+        scope.contains(&RequestHead::of(&request.unwrap()))
+    }
+
+    fn without_exemptions(pattern: RequestPattern) -> RequestScope {
+        RequestScope {
+            pattern,
+            exempt: [].into(),
+        }
+    }
+
+    #[test]
+    fn empty_pattern_matches_any_request() {
+        let any = without_exemptions(pattern(&[], None));
+        for (method, path) in [("GET", "/"), ("PROPFIND", "/a/b?c"), ("OPTIONS", "*")] {
+            assert!(contains(&any, method, path), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn method_and_path_must_both_match() {
+        let orders = without_exemptions(pattern(&["GET", "POST"], Some("/v1/orders/{id}")));
+        for (method, path, expected) in [
+            ("GET", "/v1/orders/7", true),
+            ("POST", "/v1/orders/a%2Fb?x=/", true),
+            ("PUT", "/v1/orders/7", false),
+            ("get", "/v1/orders/7", false),
+            ("GET", "/v1/orders", false),
+            ("GET", "/v1/orders/", false),
+            ("GET", "/v1/orders/7/lines", false),
+            ("GET", "/V1/orders/7", false),
+        ] {
+            assert_eq!(contains(&orders, method, path), expected, "{method} {path}");
+        }
+        let rest = without_exemptions(pattern(&[], Some("/static/{*rest}")));
+        assert!(contains(&rest, "GET", "/static/a/b.css"));
+        assert!(!contains(&rest, "GET", "/static/"));
+        assert!(!contains(&rest, "GET", "/v1/orders/7"));
+    }
+
+    #[test]
+    fn get_includes_head_only() {
+        for (named, requested, expected) in [
+            (&["GET"][..], "HEAD", true),
+            (&["POST", "GET"], "HEAD", true),
+            (&["HEAD"], "HEAD", true),
+            (&["HEAD"], "GET", false),
+            (&["POST"], "HEAD", false),
+            (&["GET"], "OPTIONS", false),
+            (&["GET"], "head", false),
+        ] {
+            let own = pattern(named, Some("/a"));
+            assert_eq!(own.matches(&requested.parse().unwrap(), "/a"), expected);
+            let exempting = RequestScope {
+                pattern: pattern(&[], None),
+                exempt: [Arc::new(own)].into(),
+            };
+            assert_eq!(
+                contains(&exempting, requested, "/a"),
+                !expected,
+                "{named:?} {requested}"
+            );
+        }
+    }
+
+    #[cfg(feature = "axum")]
+    #[test]
+    fn nested_router_matches_the_whole_path() {
+        let orders = without_exemptions(pattern(&[], Some("/v1/orders/{id}")));
+        let mut request = Request::get("/orders/7").body(()).unwrap();
+        let whole = axum::extract::OriginalUri("/v1/orders/7".parse().unwrap());
+        request.extensions_mut().insert(whole);
+        assert!(orders.contains(&RequestHead::of(&request)));
+    }
+
+    #[test]
+    fn exempt_requests_are_outside_the_scope() {
+        let scope = RequestScope {
+            pattern: pattern(&[], None),
+            exempt: [
+                pattern(&["GET"], Some("/healthz")),
+                pattern(&[], Some("/metrics")),
+            ]
+            .map(Arc::new)
+            .into(),
+        };
+        assert!(!contains(&scope, "GET", "/healthz"));
+        assert!(contains(&scope, "POST", "/healthz"));
+        assert!(!contains(&scope, "POST", "/metrics"));
+        assert!(contains(&scope, "GET", "/v1"));
+    }
+}
