@@ -70,7 +70,7 @@ impl Doorman {
     /// [local](Limit::local) count all the same.
     #[must_use]
     pub fn unlimited() -> Self {
-        Self::given(|_| LeaseState::Unlimited)
+        Self::without_worker(|_| LeaseState::Unlimited)
     }
 
     /// Limits on resources as if this process were alone, in cost per second, without a server, a worker or a runtime: for tests of what wears them.
@@ -95,13 +95,13 @@ impl Doorman {
                 )
             })
             .collect();
-        Self::given(move |resource| LeaseState::Fixed {
+        Self::without_worker(move |resource| LeaseState::Fixed {
             rate: rates.get(resource).copied().unwrap_or_default(),
         })
     }
 
-    fn given(standing: impl Fn(&ResourceId) -> LeaseState + Send + Sync + 'static) -> Self {
-        let source = Source::Static(Box::new(standing));
+    fn without_worker(state: impl Fn(&ResourceId) -> LeaseState + Send + Sync + 'static) -> Self {
+        let source = Source::Static(Box::new(state));
         Self {
             registry: Registry::new(MAX_KEYS, source),
             commands: None,

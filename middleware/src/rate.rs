@@ -30,7 +30,7 @@ impl Rate {
             fallback: Fallback::Pessimistic.into(),
             ..LimiterSettings::default()
         });
-        let limiter = registry.fixed(&constant(resource), &settings);
+        let limiter = registry.permanent(&constant(resource), &settings);
         let name = resource.into();
         Self {
             meter: registry.meter(&name),

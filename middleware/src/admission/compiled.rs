@@ -64,19 +64,19 @@ impl CompiledLimit {
         let settings = Arc::new(limit.settings.clone());
         let own = limit.quota.map(|quota| registry.local(quota));
         let home = own.as_deref().unwrap_or(registry);
-        let staying = |resource: &_| home.fixed(resource, &settings);
+        let staying = |resource: &_| home.permanent(resource, &settings);
         let armed = Self::with(registry, limit, &settings, None, staying);
         Self { own, ..armed }
     }
 
     /// The limit of a rule, by settings that outlive it where the next rules say the same.
-    pub(crate) fn of_rule(
+    pub(crate) fn for_rule(
         registry: &Registry,
         limit: Limit,
         settings: &Arc<LimiterSettings>,
         scope: RequestScope,
     ) -> Self {
-        let staying = |resource: &_| registry.held(resource, settings);
+        let staying = |resource: &_| registry.pin_for_rule(resource, settings);
         Self::with(registry, limit, settings, Some(scope), staying)
     }
 
@@ -90,7 +90,7 @@ impl CompiledLimit {
         let target = match limit.key.as_constant() {
             Some(resource) => {
                 let limiter = staying(&resource);
-                if !limiter.agrees(settings) {
+                if limiter.attach(settings).is_err() {
                     warn_of_other_settings(&limit.name, &limiter);
                 }
                 Target::Fixed(limiter)
@@ -118,7 +118,7 @@ impl CompiledLimit {
     }
 
     /// The limiter that stays, when the key is constant.
-    pub(crate) fn fixed(&self) -> Option<&Arc<Limiter>> {
+    pub(crate) fn constant_limiter(&self) -> Option<&Arc<Limiter>> {
         match &self.target {
             Target::Fixed(limiter) => Some(limiter),
             Target::Keyed { .. } => None,
@@ -192,7 +192,7 @@ impl CompiledLimit {
                 let Some((limiter, room)) = target? else {
                     return Ok(None);
                 };
-                if !limiter.agrees(settings) && !warned.swap(true, Ordering::Relaxed) {
+                if limiter.attach(settings).is_err() && !warned.swap(true, Ordering::Relaxed) {
                     warn_of_other_settings(&self.limit.name, limiter);
                 }
                 (limiter, room)

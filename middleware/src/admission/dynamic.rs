@@ -24,7 +24,7 @@ impl DynamicAdmission {
     }
 
     /// Follows these rules from now on.
-    pub(crate) fn adopt(&self, rules: &[Arc<CompiledLimit>]) {
+    pub(crate) fn set_rules(&self, rules: &[Arc<CompiledLimit>]) {
         if !self.in_code.callers.verify_tokens() {
             for rule in rules.iter().filter_map(|rule| rule.by_claims()) {
                 tracing::warn!(

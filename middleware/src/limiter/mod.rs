@@ -43,7 +43,7 @@ pub(crate) use self::{
     lease_state::{LeaseState, Policy, SafeRate},
     registry::{Found, Nudge, Registry, Source, WorkerWatchdog},
     reservation::{Patience, Reservation},
-    settings::{Burst, LimiterSettings},
+    settings::{Burst, LimiterSettings, SettingsConflict},
 };
 
 use crate::{Fallback, RefusalReason};
@@ -156,9 +156,15 @@ impl Limiter {
         &self.settings
     }
 
-    /// Hears the settings of a limit on its resource: whether it can live by both.
-    pub(crate) fn agrees(&self, settings: &Arc<LimiterSettings>) -> bool {
-        Arc::ptr_eq(&self.settings, settings) || self.settings.agree(settings)
+    /// Makes another limit on the same resource share this limiter.
+    ///
+    /// # Errors
+    /// [`SettingsConflict`] when the settings differ: those of the first limit apply.
+    pub(crate) fn attach(&self, settings: &Arc<LimiterSettings>) -> Result<(), SettingsConflict> {
+        if Arc::ptr_eq(&self.settings, settings) {
+            return Ok(());
+        }
+        self.settings.attach(settings)
     }
 
     /// How important what is leased for it is.

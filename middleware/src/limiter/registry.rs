@@ -120,7 +120,7 @@ impl Registry {
     }
 
     /// The limiter of a resource that the program names. It is there for good.
-    pub(crate) fn fixed(
+    pub(crate) fn permanent(
         &self,
         resource: &ResourceId,
         settings: &Arc<LimiterSettings>,
@@ -130,7 +130,7 @@ impl Registry {
 
     /// The limiter of a resource that a rule names. It stays until it is [let go](Self::let_go). Only the worker, which takes up rules, may
     /// call this: two callers at once could let go what the other has just taken hold of.
-    pub(crate) fn held(
+    pub(crate) fn pin_for_rule(
         &self,
         resource: &ResourceId,
         settings: &Arc<LimiterSettings>,
@@ -139,7 +139,7 @@ impl Registry {
     }
 
     /// No rule names it any more: it is forgotten when idle, unless the program names it.
-    pub(crate) fn let_go(&self, limiter: &Limiter) {
+    pub(crate) fn unpin(&self, limiter: &Limiter) {
         limiter.tenure.let_go();
     }
 

@@ -22,45 +22,42 @@ pub(crate) struct LimiterSettings {
     pub(crate) priority: Priority,
 }
 
+/// Two limits on one resource differ in burst, fallback or stated demand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SettingsConflict;
+
 impl LimiterSettings {
-    /// A later limit, with `other` settings, spends a resource whose limiter lives by these. Says whether the two agree, so that the
-    /// limiter can serve both. The priority of the later one counts as long as its settings exist.
-    pub(crate) fn agree(&self, other: &Self) -> bool {
+    /// Lets a later limit with `other` settings share a limiter that has these. The higher priority
+    /// applies while `other` exists.
+    ///
+    /// # Errors
+    /// [`SettingsConflict`] when anything else differs.
+    pub(crate) fn attach(&self, other: &Self) -> Result<(), SettingsConflict> {
         self.priority.hear(&other.priority);
-        self.are_like(other)
+        self.compare(other)
     }
 
-    /// Takes these for the settings of a second rule of the same set, too, on the same resource. Says whether the two agree.
-    pub(crate) fn stand_for(&self, other: &Self) -> bool {
+    /// Merges the settings of a second rule of the same set on the same resource into these.
+    ///
+    /// # Errors
+    /// [`SettingsConflict`] when anything but the priority differs.
+    pub(crate) fn merge(&self, other: &Self) -> Result<(), SettingsConflict> {
         self.priority.raise(&other.priority);
-        self.are_like(other)
+        self.compare(other)
     }
 
-    fn are_like(&self, other: &Self) -> bool {
-        let Self {
-            burst,
-            fallback,
-            wants,
-            // The highest counts, so that none is at odds with another.
-            priority: _,
-        } = self;
-        burst.get() == other.burst.get()
-            && fallback.get() == other.fallback.get()
-            && *wants == other.wants
+    fn compare(&self, other: &Self) -> Result<(), SettingsConflict> {
+        let same = self.burst.get() == other.burst.get()
+            && self.fallback.get() == other.fallback.get()
+            && self.wants == other.wants;
+        same.then_some(()).ok_or(SettingsConflict)
     }
 
-    /// Changes these to those of a newer rule on the same resource: limiters that live by them follow.
-    pub(crate) fn become_like(&self, other: &Self) {
-        let Self {
-            burst,
-            fallback,
-            // Nobody states it for a limit that may change.
-            wants: _,
-            priority,
-        } = self;
-        burst.set(other.burst.get());
-        fallback.set(other.fallback.get());
-        priority.become_like(&other.priority);
+    /// Takes over the settings of a newer rule on the same resource. Existing limiters follow.
+    pub(crate) fn update(&self, other: &Self) {
+        self.burst.set(other.burst.get());
+        self.fallback.set(other.fallback.get());
+        self.priority.become_like(&other.priority);
     }
 
     /// The rule is gone, though limiters made for it may still be there: its priority counts no more.

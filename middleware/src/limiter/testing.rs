@@ -11,7 +11,7 @@ use super::{
 use crate::{WorkerState, clock, lease::Sharing, status::Status};
 
 /// A registry whose worker is the test.
-pub(crate) fn leasing(max_keys: usize) -> (Arc<Registry>, UnboundedReceiver<Nudge>) {
+pub(crate) fn leased_registry(max_keys: usize) -> (Arc<Registry>, UnboundedReceiver<Nudge>) {
     let (nudges, received) = unbounded_channel();
     let registry = Registry::new(
         max_keys,
@@ -24,7 +24,7 @@ pub(crate) fn leasing(max_keys: usize) -> (Arc<Registry>, UnboundedReceiver<Nudg
 }
 
 /// A registry that needs no worker.
-pub(crate) fn given(
+pub(crate) fn static_registry(
     standing: impl Fn(&ResourceId) -> LeaseState + Send + Sync + 'static,
 ) -> Arc<Registry> {
     Registry::new(1_000, Source::Static(Box::new(standing)))
@@ -37,7 +37,7 @@ pub(crate) fn leased(rate: f64, length: Duration) -> LeaseState {
 }
 
 /// The same, on all that was asked for: there may be more.
-pub(crate) fn leased_as_asked(rate: f64, length: Duration) -> LeaseState {
+pub(crate) fn leased_as_requested(rate: f64, length: Duration) -> LeaseState {
     lease_of(Some(rate), length, true)
 }
 

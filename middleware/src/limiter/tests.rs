@@ -138,12 +138,12 @@ async fn the_highest_priority_of_its_limits_counts() {
     let first = of(-2);
     let resource = ResourceId::new("db").unwrap();
     let limiter = Limiter::new(resource, Arc::clone(&first), 0, clock::now());
-    assert!(limiter.agrees(&first));
+    assert!(limiter.attach(&first).is_ok());
     assert_eq!(limiter.priority(), -2);
     let mut others = Vec::new();
     for (other, counts) in [(-7, -2), (3, 3), (1, 3)] {
         let other = of(other);
-        assert!(limiter.agrees(&other), "a priority is no disagreement");
+        assert!(limiter.attach(&other).is_ok(), "a priority is no conflict");
         others.push(other);
         assert_eq!(limiter.priority(), counts);
     }

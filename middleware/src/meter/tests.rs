@@ -19,7 +19,9 @@ use crate::{
     lease::Sharing,
     limiter::{
         LeaseState, Registry,
-        testing::{blocked, given, leased, leased_as_asked, leasing, no_lease},
+        testing::{
+            blocked, leased, leased_as_requested, leased_registry, no_lease, static_registry,
+        },
     },
     testing::{Inner, admitted, limited, send, status},
 };
@@ -44,7 +46,7 @@ fn delaying(queue: u32) -> Limit {
 }
 
 fn one_a_second() -> Arc<Registry> {
-    given(|_| LeaseState::Fixed { rate: 1.0 })
+    static_registry(|_| LeaseState::Fixed { rate: 1.0 })
 }
 
 /// The decisions of one limit, by outcome.
@@ -99,7 +101,7 @@ async fn each_of_two_limits_on_one_resource_counts_what_both_admit() {
 async fn blocked_and_without_a_lease() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(
         &registry,
         [Limit::rate("api").fallback(Fallback::Pessimistic)],
@@ -114,9 +116,9 @@ async fn blocked_and_without_a_lease() {
 async fn a_small_lease_that_may_grow_is_told_from_none() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
-    registry.publish("api", leased_as_asked(0.02, MINUTE));
+    registry.publish("api", leased_as_requested(0.02, MINUTE));
     assert_eq!(admitted(&service, 3).await, 1);
     assert_outcomes(&counts, "api", &[("admitted", 1), ("warming_up", 2)]);
 }
@@ -125,7 +127,7 @@ async fn a_small_lease_that_may_grow_is_told_from_none() {
 async fn what_passes_without_a_lease_is_counted_by_its_fallback() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limit = |name, fallback| Limit::rate(name).fallback(fallback);
     for (limit, requests) in [
         (limit("a", Fallback::Safe), 2),
@@ -177,7 +179,7 @@ async fn delayed_and_gone_and_queue_full() {
 async fn a_delay_that_comes_to_nothing_is_a_refusal_and_nobody_has_gone() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [delaying(2).fallback(Fallback::Pessimistic)]);
     registry.publish("api", leased(1.0, MINUTE));
     assert_eq!(status(&service).await, 200);
@@ -213,7 +215,7 @@ async fn what_shadows_on_one_resource_would_have_refused_together_counts_for_eac
 async fn keys_that_are_missing_and_keys_without_room() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(1);
+    let (registry, _nudges) = leased_registry(1);
     let service = limited(
         &registry,
         [per_tenant()
@@ -240,7 +242,7 @@ async fn keys_that_are_missing_and_keys_without_room() {
 async fn a_refusal_is_counted_for_the_limit_that_refuses_and_for_no_other() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let registry = given(|resource| LeaseState::Fixed {
+    let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "a" { 9.0 } else { 1.0 },
     });
     let service = limited(&registry, [Limit::rate("a"), Limit::rate("b")]);
@@ -253,7 +255,7 @@ async fn a_refusal_is_counted_for_the_limit_that_refuses_and_for_no_other() {
 async fn a_decision_without_a_service_counts_as_one_with_it() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limits = [Limit::rate("api"), Limit::rate("api").named("second")];
     let layer = LimitLayer::new(Arc::clone(&registry), Callers::new(), limits);
     let request = Request::new(());
@@ -271,7 +273,7 @@ async fn a_decision_without_a_service_counts_as_one_with_it() {
 async fn ten_thousand_keys_are_one_gauge_and_no_series() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(20_000);
+    let (registry, _nudges) = leased_registry(20_000);
     let service = limited(&registry, [per_tenant(), Limit::rate("api")]);
     assert_eq!(counts.gauge("doorman_layer_keys"), None);
     send(&service, tenant("first")).await;
@@ -318,7 +320,7 @@ async fn direct_use_counts_by_resource_and_names_without_end_share_one() {
 async fn who_waits_for_a_worker_that_is_gone_is_refused_and_has_not_gone() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, nudges) = leasing(10);
+    let (registry, nudges) = leased_registry(10);
     let rate = Rate::new(registry, "db");
     drop(nudges);
     rate.wait(Cost::ONE).await.unwrap_err();
@@ -338,7 +340,7 @@ fn by_chance(probability: f64) -> LeaseState {
 async fn suppressed_by_chance_and_a_wait_for_better_luck_is_one_delay() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", by_chance(0.0));
     assert_eq!(admitted(&service, 3).await, 0);
@@ -362,7 +364,7 @@ async fn suppressed_by_chance_and_a_wait_for_better_luck_is_one_delay() {
 async fn every_metric_is_described_and_its_counters_begin_at_0() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     send(&limited(&registry, [per_tenant()]), tenant("a")).await;
     let metric = |series: &String| series.split(' ').next().unwrap().to_owned();
     let metrics = counts.series().iter().map(metric).collect();

@@ -9,7 +9,7 @@ use crate::{
     lease::Sharing,
     limiter::{
         LeaseState,
-        testing::{given, leased, leasing, no_lease},
+        testing::{leased, leased_registry, no_lease, static_registry},
     },
 };
 
@@ -37,7 +37,7 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_go_in_the_order_in_which_they_came() {
-    let rate = Rate::new(given(|_| LeaseState::Fixed { rate: 1.0 }), "db");
+    let rate = Rate::new(static_registry(|_| LeaseState::Fixed { rate: 1.0 }), "db");
     let waiting: Vec<_> = [1.0, 1.0, 2.0, 0.5]
         .into_iter()
         .map(|tokens| spawn(&rate, cost(tokens)))
@@ -52,7 +52,7 @@ async fn those_who_wait_go_in_the_order_in_which_they_came() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_wait_gives_its_place_back() {
-    let rate = Rate::new(given(|_| LeaseState::Fixed { rate: 1.0 }), "db");
+    let rate = Rate::new(static_registry(|_| LeaseState::Fixed { rate: 1.0 }), "db");
     rate.try_acquire(Cost::ONE).unwrap();
     assert!(
         timeout(Duration::from_millis(500), rate.wait(cost(1.0)))
@@ -65,7 +65,7 @@ async fn a_dropped_wait_gives_its_place_back() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_lease_it_waits_for_one() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let rate = Rate::new(Arc::clone(&registry), "db");
     let waiting = [spawn(&rate, Cost::ONE), spawn(&rate, Cost::ONE)];
     advance(MINUTE).await;
@@ -84,7 +84,7 @@ async fn without_a_lease_it_waits_for_one() {
 
 #[tokio::test(start_paused = true)]
 async fn it_outlasts_the_end_of_a_lease() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let rate = Rate::new(Arc::clone(&registry), "db");
     registry.publish("db", leased(0.1, Duration::from_secs(5)));
     rate.try_acquire(Cost::ONE).unwrap();
@@ -98,7 +98,7 @@ async fn it_outlasts_the_end_of_a_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn it_fails_when_no_lease_can_come_any_more() {
-    let (registry, nudges) = leasing(10);
+    let (registry, nudges) = leased_registry(10);
     let rate = Rate::new(Arc::clone(&registry), "db");
     let waiting = spawn(&rate, Cost::ONE);
     settle().await;
@@ -110,7 +110,7 @@ async fn it_fails_when_no_lease_can_come_any_more() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attempt_is_refused_with_the_reason_and_uses_nothing() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let rate = Rate::new(Arc::clone(&registry), "db");
     let refusal = rate.try_acquire(Cost::ONE).unwrap_err();
     assert_eq!(refusal.reason(), RefusalReason::NoLease);
@@ -139,7 +139,7 @@ async fn nobody_waits_for_a_resource_that_is_given_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_under_suppression_looks_again_though_an_answer_is_overdue() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let rate = Rate::new(registry.clone(), "db");
     let by_chance = |probability| {
         let now = clock::now();

@@ -56,7 +56,7 @@ impl Rules {
     pub(crate) fn follow(&self, layer: &Arc<DynamicAdmission>) {
         let mut state = self.state();
         if let Some(followed) = &state.followed {
-            layer.adopt(&followed.set.armed);
+            layer.set_rules(&followed.set.armed);
         }
         // Rules may stay the same for months, and layers come and go.
         state.layers.retain(|layer| layer.strong_count() > 0);
@@ -100,7 +100,7 @@ impl Rules {
         let set = RuleSet::arm(compiled, before.map(|it| &it.set), registry);
         state.layers.retain(|layer| {
             let layer = layer.upgrade();
-            layer.inspect(|layer| layer.adopt(&set.armed)).is_some()
+            layer.inspect(|layer| layer.set_rules(&set.armed)).is_some()
         });
         if let Some(before) = before {
             before.set.let_go_all_but(&set, registry);

@@ -40,7 +40,7 @@ impl RuleSet {
             let settings = match set.settings.entry(Arc::clone(limit.key.text())) {
                 Entry::Occupied(first) => {
                     let first = Arc::clone(first.get());
-                    if !first.stand_for(&limit.settings) {
+                    if first.merge(&limit.settings).is_err() {
                         tracing::warn!(
                             rule = &*limit.name,
                             "a rule before it has the same resource: the burst and fallback of that one count"
@@ -52,7 +52,7 @@ impl RuleSet {
                     let known = before.and_then(|before| before.settings.get(vacant.key()));
                     let settings = match known {
                         Some(known) => {
-                            known.become_like(&limit.settings);
+                            known.update(&limit.settings);
                             Arc::clone(known)
                         }
                         None => Arc::new(limit.settings.clone()),
@@ -60,8 +60,8 @@ impl RuleSet {
                     Arc::clone(vacant.insert(settings))
                 }
             };
-            let armed = CompiledLimit::of_rule(registry, limit, &settings, scope);
-            set.held.extend(armed.fixed().map(Arc::clone));
+            let armed = CompiledLimit::for_rule(registry, limit, &settings, scope);
+            set.held.extend(armed.constant_limiter().map(Arc::clone));
             set.armed.push(Arc::new(armed));
         }
         set
@@ -72,7 +72,7 @@ impl RuleSet {
     pub(super) fn let_go_all_but(&self, next: &Self, registry: &Registry) {
         for limiter in &self.held {
             if !next.held.iter().any(|held| Arc::ptr_eq(held, limiter)) {
-                registry.let_go(limiter);
+                registry.unpin(limiter);
             }
         }
         for (text, settings) in &self.settings {

@@ -17,7 +17,7 @@ struct World {
 
 impl World {
     fn new(limits: &[Limit]) -> Self {
-        let (registry, nudges) = leasing(10);
+        let (registry, nudges) = leased_registry(10);
         Self {
             service: limited(&registry, limits.to_vec()),
             registry,

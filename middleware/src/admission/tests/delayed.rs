@@ -17,7 +17,7 @@ fn at_most(at_most: Duration) -> Limit {
 
 #[tokio::test(start_paused = true)]
 async fn requests_go_one_by_one_as_tokens_come() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
     registry.publish("api", leased(10.0, MINUTE));
     let start = clock::now();
@@ -36,7 +36,7 @@ async fn requests_go_one_by_one_as_tokens_come() {
 
 #[tokio::test(start_paused = true)]
 async fn what_would_not_come_in_time_is_refused_at_once() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(millis(99))]);
     registry.publish("api", leased(10.0, MINUTE));
     let start = clock::now();
@@ -47,7 +47,7 @@ async fn what_would_not_come_in_time_is_refused_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_goes_away_gives_its_place_back() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(millis(100))]);
     registry.publish("api", leased(10.0, MINUTE));
     assert_eq!(status(&service).await, 200);
@@ -74,7 +74,7 @@ async fn a_caller_that_goes_away_gives_its_place_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_with_503() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(MINUTE).queue(2)]);
     registry.publish("api", leased(1.0, MINUTE));
     assert_eq!(status(&service).await, 200);
@@ -93,7 +93,7 @@ async fn a_full_queue_refuses_with_503() {
 
 #[tokio::test(start_paused = true)]
 async fn a_larger_lease_lets_them_go_earlier() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(20 * SECOND)]);
     registry.publish("api", leased(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
@@ -107,7 +107,7 @@ async fn a_larger_lease_lets_them_go_earlier() {
 
 #[tokio::test(start_paused = true)]
 async fn a_smaller_lease_refuses_those_who_would_come_too_late_and_frees_their_places() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
     registry.publish("api", leased(10.0, MINUTE));
     assert_eq!(status(&service).await, 200);
@@ -123,7 +123,7 @@ async fn a_smaller_lease_refuses_those_who_would_come_too_late_and_frees_their_p
 
 #[tokio::test(start_paused = true)]
 async fn a_place_given_back_goes_to_those_behind_and_to_nobody_twice() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(30 * SECOND)]);
     registry.publish("api", leased(10.0, 10 * MINUTE));
     assert_eq!(status(&service).await, 200);
@@ -153,7 +153,7 @@ async fn a_place_given_back_goes_to_those_behind_and_to_nobody_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_gap_that_nobody_saw_gives_no_place_to_newcomers() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limit = at_most(30 * SECOND).fallback(Fallback::Optimistic);
     let service = limited(&registry, [limit]);
     registry.publish("api", leased(10.0, 10 * MINUTE));
@@ -171,7 +171,7 @@ async fn a_gap_that_nobody_saw_gives_no_place_to_newcomers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_place_given_back_without_a_lease_returns_nothing_that_had_overflowed() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let fleet = Limit::rate("fleet")
         .cost(Cost::new(4.0).unwrap())
         .fallback(Fallback::Pessimistic);
@@ -192,16 +192,16 @@ async fn a_place_given_back_without_a_lease_returns_nothing_that_had_overflowed(
 
 #[tokio::test(start_paused = true)]
 async fn requests_wait_for_a_larger_lease_where_the_one_there_is_was_all_that_was_asked_for() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
-    registry.publish("api", leased_as_asked(0.1, MINUTE));
+    registry.publish("api", leased_as_requested(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let start = clock::now();
     let waiting: Vec<_> = (0..3).map(|_| spawn(&service)).collect();
     advance(millis(300)).await;
     settle().await;
     assert!(waiting.iter().all(|it| !it.is_finished()));
-    registry.publish("api", leased_as_asked(10.0, MINUTE));
+    registry.publish("api", leased_as_requested(10.0, MINUTE));
     for waiting in waiting {
         assert_eq!(waiting.await.unwrap(), 200);
     }
@@ -210,9 +210,9 @@ async fn requests_wait_for_a_larger_lease_where_the_one_there_is_was_all_that_wa
 
 #[tokio::test(start_paused = true)]
 async fn no_longer_than_their_delay_and_not_once_it_is_known_that_there_is_no_more() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
-    registry.publish("api", leased_as_asked(0.1, MINUTE));
+    registry.publish("api", leased_as_requested(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let start = clock::now();
     assert_eq!(status(&service).await, 503);
@@ -238,9 +238,9 @@ async fn count_polls(service: LimitService<Inner>, polls: Arc<AtomicUsize>) -> u
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_larger_lease_wakes_nobody_when_it_goes() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
-    registry.publish("api", leased_as_asked(0.1, MINUTE));
+    registry.publish("api", leased_as_requested(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let polls = Arc::new(AtomicUsize::new(0));
     let mut waiting = Vec::new();
@@ -259,14 +259,14 @@ async fn who_waits_for_a_larger_lease_wakes_nobody_when_it_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_larger_lease_is_in_nobodys_way() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limit = || Limit::rate("api").burst(10 * SECOND);
     let delay = OnLimit::Delay { at_most: SECOND };
     let dear = Cost::new(10.0).unwrap();
     let patient = limited(&registry, [limit().cost(dear).on_limit(delay)]);
     let service = limited(&registry, [limit()]);
     let rate = Rate::new(Arc::clone(&registry), "api");
-    registry.publish("api", leased_as_asked(1.0, MINUTE));
+    registry.publish("api", leased_as_requested(1.0, MINUTE));
     assert_eq!(admitted(&service, 8).await, 8);
     let waiting: Vec<_> = (0..1_000).map(|_| spawn(&patient)).collect();
     settle().await;
@@ -283,9 +283,9 @@ async fn who_waits_for_a_larger_lease_is_in_nobodys_way() {
 
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_for_a_larger_lease_goes_in_turn_and_counts_once() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
-    registry.publish("api", leased_as_asked(0.1, MINUTE));
+    registry.publish("api", leased_as_requested(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let start = clock::now();
     let waiting: Vec<_> = (0..15)

@@ -10,7 +10,7 @@ fn patient() -> Limit {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_goes_as_soon_as_it_comes() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let waiting = spawn(&service);
     settle().await;
@@ -23,7 +23,7 @@ async fn a_request_goes_as_soon_as_it_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_without_a_lease_does_not_end_it() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let waiting = spawn(&service);
     settle().await;
@@ -36,7 +36,7 @@ async fn an_answer_without_a_lease_does_not_end_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_fallback_decides_in_the_end_and_nobody_waits_again() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let before = clock::now();
     assert_eq!(status(&service).await, 503);
@@ -47,7 +47,7 @@ async fn the_fallback_decides_in_the_end_and_nobody_waits_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_does_not_prolong_it_however_often_the_control_plane_is_asked() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let before = clock::now();
     let waiting = spawn(&service);
@@ -66,7 +66,7 @@ async fn an_outage_does_not_prolong_it_however_often_the_control_plane_is_asked(
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_it_is_wanted_once() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let waiting: Vec<_> = (0..5).map(|_| spawn(&service)).collect();
     settle().await;
@@ -84,7 +84,7 @@ async fn who_waits_for_it_is_wanted_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_does_not_count_yet_ends_it_too() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limit = patient().fallback(Fallback::Safe);
     let service = limited(&registry, [limit]);
     let waiting = spawn(&service);

@@ -6,7 +6,7 @@ use crate::VerifiedClaims;
 #[tokio::test(start_paused = true)]
 async fn a_limit_by_tokens_that_nobody_verifies_says_so_once() {
     let (warnings, _guard) = Logged::at(tracing::Level::WARN);
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate(Key::jwt("sub").unwrap())]);
     // Somebody further out has verified it, and the claim is not there: it is the caller's doing.
     let mut known = Request::new(());
@@ -22,7 +22,7 @@ async fn a_limit_by_tokens_that_nobody_verifies_says_so_once() {
 
 #[tokio::test(start_paused = true)]
 async fn past_the_bound_new_ones_share_one_whose_refusals_are_503() {
-    let registry = given(|_| LeaseState::Fixed { rate: 1.0 });
+    let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let service = limited(&registry, [per_tenant()]);
     let names: Vec<&'static str> = (0..1_000)
         .map(|n| &*Box::leak(format!("t{n}").into_boxed_str()))
@@ -50,7 +50,7 @@ async fn past_the_bound_new_ones_share_one_whose_refusals_are_503() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_one_is_shared_skipped_or_refused() {
-    let registry = given(|_| LeaseState::Fixed { rate: 1.0 });
+    let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let service = |missing| limited(&registry, [per_tenant().on_missing_key(missing)]);
 
     let shared = service(MissingKey::Shared);
@@ -74,7 +74,7 @@ async fn a_missing_one_is_shared_skipped_or_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn who_shows_no_token_is_asked_for_one() {
-    let registry = given(|_| LeaseState::Fixed { rate: 1.0 });
+    let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(MissingKey::Reject);
     let answer = send(&limited(&registry, [limit]), Request::new(())).await;
     assert_eq!(
@@ -90,7 +90,7 @@ async fn who_shows_no_token_is_asked_for_one() {
 async fn who_shows_a_bad_token_is_told_so() {
     use tower_layer::Layer as _;
 
-    let registry = given(|_| LeaseState::Fixed { rate: 1.0 });
+    let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let key = crate::JwtKey::hs256("a secret of at least thirty-two bytes").unwrap();
     let verifier = crate::JwtVerifier::new([key], "issuer", "orders").unwrap();
     let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(MissingKey::Reject);
@@ -107,7 +107,7 @@ async fn who_shows_a_bad_token_is_told_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closure_may_itself_use_a_limited_service() {
-    let registry = given(|_| LeaseState::Fixed { rate: 1.0 });
+    let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let inner = limited(&registry, [per_tenant()]);
     let key = Key::from_fn("outer", move |_| {
         use tower::Service as _;
@@ -122,7 +122,7 @@ async fn a_closure_may_itself_use_a_limited_service() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_service_a_decision_is_the_same_but_that_nothing_waits() {
-    let registry = given(|resource| LeaseState::Fixed {
+    let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "all" { 2.0 } else { 1.0 },
     });
     let delay = OnLimit::Delay { at_most: MINUTE };

@@ -19,7 +19,7 @@ use crate::{
     Cost, Fallback, Key, LimitService, MissingKey, OnLimit, RefusalReason,
     limiter::{
         LeaseState, Nudge, SafeRate, Shortage, Tally,
-        testing::{given, leased, leased_as_asked, leasing, no_lease},
+        testing::{leased, leased_as_requested, leased_registry, no_lease, static_registry},
     },
     testing::{Answer, Inner, Logged, admitted, header, inner, limited, send, status},
 };
@@ -62,7 +62,7 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cost_is_fixed_or_computed_and_a_dear_request_passes_a_full_bucket() {
-    let registry = given(|_| LeaseState::Fixed { rate: 10.0 });
+    let registry = static_registry(|_| LeaseState::Fixed { rate: 10.0 });
     let limit = Limit::rate("api").cost_by(|head| match head.uri().path() {
         "/report" => Cost::new(30.0).unwrap(),
         _ => Cost::ONE,
@@ -86,7 +86,7 @@ async fn a_cost_is_fixed_or_computed_and_a_dear_request_passes_a_full_bucket() {
 
 #[tokio::test(start_paused = true)]
 async fn the_worker_hears_of_demand_beyond_the_lease() {
-    let (registry, mut nudges) = leasing(10);
+    let (registry, mut nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", leased(10.0, MINUTE));
     let limiter = registry.known("api");
@@ -108,7 +108,7 @@ async fn the_worker_hears_of_demand_beyond_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn the_worker_hears_of_requests_that_wait() {
-    let (registry, mut nudges) = leasing(10);
+    let (registry, mut nudges) = leased_registry(10);
     let delay = OnLimit::Delay { at_most: SECOND };
     let service = limited(&registry, [Limit::rate("api").on_limit(delay)]);
     registry.publish("api", leased(10.0, MINUTE));

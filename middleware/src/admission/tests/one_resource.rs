@@ -4,7 +4,7 @@ use super::*;
 use crate::LimitLayer;
 
 fn by_name(rate: f64) -> Arc<Registry> {
-    given(move |_| LeaseState::Fixed { rate })
+    static_registry(move |_| LeaseState::Fixed { rate })
 }
 
 fn costing(name: &str, cost: f64) -> Limit {

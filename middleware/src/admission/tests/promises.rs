@@ -65,7 +65,7 @@ async fn is_told_the_truth(service: &LimitService<Inner>, cost: f64, what: &str)
 async fn for_every_whole_rate_who_comes_back_when_told_is_admitted_and_nobody_before() {
     let chance = &mut fastrand::Rng::with_seed(0);
     for rate in RATES {
-        let (registry, _nudges) = leasing(10);
+        let (registry, _nudges) = leased_registry(10);
         let service = service(&registry, millis(chance.u64(0..2_000)));
         // As dear as a part of what there is in a second, so that few requests spend it.
         let cost = f64::max(1.0, (f64::from(rate) * chance.f64()).round());

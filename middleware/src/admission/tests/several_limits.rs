@@ -5,7 +5,7 @@ use crate::LimitLayer;
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_spends_nothing_of_the_others() {
-    let registry = given(|resource| LeaseState::Fixed {
+    let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "fleet" {
             10.0
         } else {
@@ -37,7 +37,7 @@ async fn a_refusal_spends_nothing_of_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_is_told_to_come_back_when_all_of_them_let_it_pass() {
-    let registry = given(|resource| LeaseState::Fixed {
+    let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "quick" {
             1.0
         } else {
@@ -61,7 +61,7 @@ async fn a_refused_request_is_told_to_come_back_when_all_of_them_let_it_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn so_is_one_that_is_decided_without_a_service() {
-    let registry = given(|resource| LeaseState::Fixed {
+    let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "quick" {
             1.0
         } else {
@@ -81,7 +81,7 @@ async fn so_is_one_that_is_decided_without_a_service() {
 
 #[tokio::test(start_paused = true)]
 async fn each_has_its_item_in_the_fields() {
-    let registry = given(|resource| LeaseState::Fixed {
+    let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "fleet" {
             10.0
         } else {
@@ -108,7 +108,7 @@ async fn each_has_its_item_in_the_fields() {
 
 #[tokio::test(start_paused = true)]
 async fn a_delay_that_fails_gives_back_what_was_taken_before() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let delay = OnLimit::Delay { at_most: SECOND };
     let service = limited(
         &registry,
@@ -127,7 +127,7 @@ async fn a_delay_that_fails_gives_back_what_was_taken_before() {
 
 #[tokio::test(start_paused = true)]
 async fn two_on_one_resource_share_one_limiter_with_the_settings_of_the_first() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let first = limited(
         &registry,
         [Limit::rate("db").fallback(Fallback::Pessimistic)],
@@ -146,7 +146,7 @@ async fn two_on_one_resource_share_one_limiter_with_the_settings_of_the_first() 
 #[tokio::test(start_paused = true)]
 async fn one_that_differs_from_an_earlier_one_on_its_resource_is_warned_about_once() {
     let (warnings, _guard) = Logged::at(tracing::Level::WARN);
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let first = limited(&registry, [per_tenant()]);
     let same = limited(&registry, [per_tenant()]);
     let other = limited(&registry, [per_tenant().fallback(Fallback::Optimistic)]);

@@ -8,7 +8,7 @@ fn shadow(limit: Limit) -> Limit {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_shadow_would_refuse_is_counted_and_passes() {
-    let registry = given(|_| LeaseState::Fixed { rate: 10.0 });
+    let registry = static_registry(|_| LeaseState::Fixed { rate: 10.0 });
     let service = limited(&registry, [shadow(Limit::rate("api"))]);
     assert_eq!(admitted(&service, 25).await, 25);
     let tally = Tally {
@@ -24,7 +24,7 @@ async fn what_a_shadow_would_refuse_is_counted_and_passes() {
 
 #[tokio::test(start_paused = true)]
 async fn two_on_one_resource_count_what_they_would_refuse_together() {
-    let registry = given(|_| LeaseState::Fixed { rate: 1.0 });
+    let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let limits = ["a", "b"].map(|name| shadow(Limit::rate("api").named(name)));
     let service = limited(&registry, limits);
     let mut told = Vec::new();
@@ -40,7 +40,7 @@ async fn two_on_one_resource_count_what_they_would_refuse_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shadow_leaves_the_other_limits_and_the_response_as_they_are() {
-    let registry = given(|resource| LeaseState::Fixed {
+    let registry = static_registry(|resource| LeaseState::Fixed {
         rate: match resource.as_str() {
             "real" => 10.0,
             _ => 1.0,
@@ -61,7 +61,7 @@ async fn a_shadow_leaves_the_other_limits_and_the_response_as_they_are() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_in_earnest_spends_nothing_of_a_shadow() {
-    let registry = given(|resource| LeaseState::Fixed {
+    let registry = static_registry(|resource| LeaseState::Fixed {
         rate: match resource.as_str() {
             "real" => 10.0,
             _ => 15.0,
@@ -81,7 +81,7 @@ async fn what_is_refused_in_earnest_spends_nothing_of_a_shadow() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shadow_neither_waits_nor_refuses_for_want_of_a_key_or_a_lease() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limit = shadow(per_tenant())
         .on_missing_key(MissingKey::Reject)
         .fallback(Fallback::Pessimistic)

@@ -4,7 +4,7 @@ use super::*;
 use crate::{lease::Sharing, limiter::testing::blocked};
 
 async fn admitted_of_10(fallback: Fallback, standing: Option<LeaseState>) -> usize {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
     if let Some(standing) = standing {
         registry.publish("api", standing);
@@ -43,7 +43,7 @@ async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
         (Fallback::Optimistic, 30),
         (Fallback::Pessimistic, 0),
     ] {
-        let (registry, _nudges) = leasing(10);
+        let (registry, _nudges) = leased_registry(10);
         let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
         let ends = clock::now().after(5 * SECOND);
         let lease = LeaseState::Leased {
@@ -72,7 +72,7 @@ async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_say_that_it_is_not_the_callers_fault() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limit = Limit::rate("api").fallback(Fallback::Pessimistic);
     let service = limited(&registry, [limit]);
     registry.publish("api", no_lease(None));
@@ -95,7 +95,7 @@ async fn refusals_say_that_it_is_not_the_callers_fault() {
 #[tokio::test(start_paused = true)]
 async fn a_capacity_of_nothing_blocks_under_every_fallback() {
     for fallback in [Fallback::Safe, Fallback::Optimistic, Fallback::Pessimistic] {
-        let (registry, _nudges) = leasing(10);
+        let (registry, _nudges) = leased_registry(10);
         let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
         registry.publish("api", blocked(MINUTE));
         let answer = send(&service, Request::new(())).await;
@@ -109,7 +109,7 @@ async fn a_capacity_of_nothing_blocks_under_every_fallback() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_nothing_that_wanted_nothing_lets_the_next_request_pass_and_asks_for_more() {
-    let (registry, mut nudges) = leasing(10);
+    let (registry, mut nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", leased(0.0, MINUTE));
     while nudges.try_recv().is_ok() {}
@@ -127,7 +127,7 @@ async fn a_lease_of_nothing_that_wanted_nothing_lets_the_next_request_pass_and_a
 
 #[tokio::test(start_paused = true)]
 async fn whoever_is_refused_before_anything_is_known_comes_back_in_a_second() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limit = Limit::rate("api").fallback(Fallback::Pessimistic);
     let service = limited(&registry, [limit]);
     let answer = send(&service, Request::new(())).await;
@@ -141,7 +141,7 @@ async fn whoever_is_refused_before_anything_is_known_comes_back_in_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn the_whole_limit_is_still_told_when_the_lease_is_lost() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", leased(10.0, MINUTE));
     registry.publish("api", no_lease(Some(SafeRate::PerSecond(5.0))));
@@ -160,7 +160,7 @@ async fn what_passed_on_credit_is_charged_whatever_comes_before_the_lease() {
         &[nothing_is_safe, blocked(MINUTE), nothing_is_safe],
     ];
     for way in ways {
-        let (registry, _nudges) = leasing(10);
+        let (registry, _nudges) = leased_registry(10);
         let service = limited(&registry, [Limit::rate("api")]);
         assert_eq!(admitted(&service, 500).await, 500);
         for standing in way {
@@ -183,13 +183,13 @@ async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by
 {
     for (standing, status, reason_of_it, wait) in [
         (
-            leased_as_asked(0.1, MINUTE),
+            leased_as_requested(0.1, MINUTE),
             503,
             RefusalReason::WarmingUp,
             2 * SECOND,
         ),
         (
-            leased_as_asked(0.0, MINUTE),
+            leased_as_requested(0.0, MINUTE),
             503,
             RefusalReason::WarmingUp,
             2 * SECOND,
@@ -198,13 +198,13 @@ async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by
         (leased(0.1, MINUTE), 429, RefusalReason::Spent, 10 * SECOND),
         // Its turn comes before the refresh.
         (
-            leased_as_asked(1.0, MINUTE),
+            leased_as_requested(1.0, MINUTE),
             429,
             RefusalReason::Spent,
             SECOND,
         ),
     ] {
-        let (registry, _nudges) = leasing(10);
+        let (registry, _nudges) = leased_registry(10);
         let service = limited(&registry, [Limit::rate("api")]);
         registry.publish("api", standing);
         assert_eq!(admitted(&service, 1).await, 1);
@@ -220,12 +220,12 @@ async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_whose_refresh_is_overdue_is_not_believed_to_grow() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limit = || Limit::rate("api").fallback(Fallback::Pessimistic);
     let service = limited(&registry, [limit()]);
     let at_most = MINUTE;
     let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { at_most })]);
-    registry.publish("api", leased_as_asked(0.01, 2 * MINUTE));
+    registry.publish("api", leased_as_requested(0.01, 2 * MINUTE));
     assert_eq!(admitted(&service, 1).await, 1);
     let hoping = spawn(&patient);
     settle().await;
@@ -246,14 +246,14 @@ async fn a_lease_whose_refresh_is_overdue_is_not_believed_to_grow() {
 
 #[tokio::test(start_paused = true)]
 async fn nor_is_one_that_ends_while_somebody_waits_for_more() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let safe = Some(SafeRate::PerSecond(0.01));
     let limit = || Limit::rate("api").fallback(Fallback::Safe);
     let at_most = MINUTE;
     let service = limited(&registry, [limit()]);
     let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { at_most })]);
     let start = clock::now();
-    let ends_soon = match leased_as_asked(0.01, SECOND) {
+    let ends_soon = match leased_as_requested(0.01, SECOND) {
         LeaseState::Leased {
             rate,
             ends,

@@ -8,18 +8,18 @@ use tower_layer::Layer as _;
 use super::*;
 use crate::{
     Callers, Limit, LimitLayer, OnLimit, Refusal, RefusalReason,
-    limiter::testing::{given, leased, leasing},
+    limiter::testing::{leased, leased_registry, static_registry},
     limiter::{LeaseState, Registry},
     testing::{Inner, admitted, body, header, limited, send, status},
 };
 
 fn fixed(rate: f64) -> Arc<Registry> {
-    given(move |_| LeaseState::Fixed { rate })
+    static_registry(move |_| LeaseState::Fixed { rate })
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_admitted_request_gets_the_inner_answer_and_learns_what_is_left() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api").named("per-fleet")]);
     registry.publish("api", leased(10.0, Duration::from_secs(60)));
 
@@ -35,7 +35,7 @@ async fn an_admitted_request_gets_the_inner_answer_and_learns_what_is_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_is_told_why_and_when_to_come_back() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api").named("per-fleet")]);
     registry.publish("api", leased(0.4, Duration::from_secs(60)));
     assert_eq!(status(&service).await, 200);
@@ -72,7 +72,7 @@ async fn a_refused_request_is_told_why_and_when_to_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_comes_back_when_told_is_admitted() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", leased(3.0, Duration::from_secs(60)));
     assert_eq!(admitted(&service, 10).await, 3);

@@ -1,6 +1,6 @@
 use std::thread;
 
-use super::{super::testing::leasing, *};
+use super::{super::testing::leased_registry, *};
 use crate::{
     Cost,
     limiter::{Fallback, Patience, Reservation},
@@ -16,7 +16,7 @@ fn id(text: &str) -> ResourceId {
 
 #[test]
 fn a_resource_has_one_limiter_and_the_worker_hears_of_it_once() {
-    let (registry, mut nudges) = leasing(10);
+    let (registry, mut nudges) = leased_registry(10);
     let limiters: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| registry.key("tenant/acme", &settings()).unwrap()))
@@ -27,7 +27,7 @@ fn a_resource_has_one_limiter_and_the_worker_hears_of_it_once() {
             .collect()
     });
 
-    let fixed = registry.fixed(&id("tenant/acme"), &settings());
+    let fixed = registry.permanent(&id("tenant/acme"), &settings());
     assert!(limiters.iter().all(|limiter| Arc::ptr_eq(limiter, &fixed)));
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(limiter)) if Arc::ptr_eq(&limiter, &fixed)));
     assert!(nudges.try_recv().is_err());
@@ -35,26 +35,26 @@ fn a_resource_has_one_limiter_and_the_worker_hears_of_it_once() {
 
 #[test]
 fn past_the_bound_there_is_room_for_known_keys_and_what_the_program_names() {
-    let (registry, _nudges) = leasing(2);
+    let (registry, _nudges) = leased_registry(2);
     assert!(registry.key("a", &settings()).is_some());
     assert!(registry.key("b", &settings()).is_some());
     assert!(registry.key("c", &settings()).is_none());
     assert!(registry.key("a", &settings()).is_some());
     registry.spare(&id("(overflow)"), &settings());
-    registry.fixed(&id("db"), &settings());
+    registry.permanent(&id("db"), &settings());
     assert_eq!(registry.limiters().len(), 4);
 }
 
 #[test]
 fn only_keys_take_up_their_room() {
-    let (registry, _nudges) = leasing(1);
-    registry.fixed(&id("api"), &settings());
+    let (registry, _nudges) = leased_registry(1);
+    registry.permanent(&id("api"), &settings());
     registry.spare(&id("(overflow)"), &settings());
     let first = registry.key("a", &settings());
     assert!(first.is_some(), "what the program names takes no room");
     assert!(registry.key("b", &settings()).is_none());
 
-    registry.fixed(&id("a"), &settings());
+    registry.permanent(&id("a"), &settings());
     assert!(
         registry.key("b", &settings()).is_some(),
         "`a` is no key any more"
@@ -64,7 +64,7 @@ fn only_keys_take_up_their_room() {
 
 #[test]
 fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
-    let (registry, mut nudges) = leasing(1);
+    let (registry, mut nudges) = leased_registry(1);
     let first = registry.key("a", &settings()).unwrap();
     assert!(registry.forget(&first));
     assert!(!registry.forget(&first), "was forgotten before");
@@ -86,17 +86,17 @@ fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
 
 #[test]
 fn what_the_program_names_is_never_forgotten_even_if_a_request_named_it_first() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let limiter = registry.key("db", &settings()).unwrap();
     assert!(!limiter.is_permanent());
-    registry.fixed(&id("db"), &settings());
+    registry.permanent(&id("db"), &settings());
     assert!(limiter.is_permanent());
     assert!(!registry.forget(&limiter));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_not_forgotten_while_somebody_waits_for_it() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let pessimistic = Arc::new(LimiterSettings {
         fallback: Fallback::Pessimistic.into(),
         ..LimiterSettings::default()
@@ -111,7 +111,7 @@ async fn a_key_is_not_forgotten_while_somebody_waits_for_it() {
 
 #[test]
 fn hunger_is_told_once_until_it_is_heard() {
-    let (registry, mut nudges) = leasing(10);
+    let (registry, mut nudges) = leased_registry(10);
     let limiter = registry.key("db", &settings()).unwrap();
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     for _ in 0..2 {
@@ -125,7 +125,7 @@ fn hunger_is_told_once_until_it_is_heard() {
 
 #[test]
 fn the_worker_sees_when_nobody_admits_requests_any_more() {
-    let (registry, mut nudges) = leasing(10);
+    let (registry, mut nudges) = leased_registry(10);
     let limiter = registry.key("db", &settings()).unwrap();
     drop(registry);
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));

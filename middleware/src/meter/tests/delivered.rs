@@ -33,7 +33,7 @@ fn values(matcher: &str) -> Vec<String> {
 async fn the_dashboard_and_the_alerts_name_what_is_counted() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     send(&limited(&registry, [per_tenant()]), tenant("a")).await;
     let _rate = Rate::new(Arc::clone(&registry), "db");
     let limiters = registry.limiters();

@@ -11,7 +11,7 @@ async fn without_rules_only_the_limits_in_code_count() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_and_limits_in_code_are_all_or_nothing() {
-    let registry = given(|resource| LeaseState::Fixed {
+    let registry = static_registry(|resource| LeaseState::Fixed {
         rate: match resource.as_str() {
             "narrow" => 1.0,
             _ => 10.0,

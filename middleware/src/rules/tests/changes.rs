@@ -73,7 +73,7 @@ async fn a_change_of_the_case_of_a_headers_name_is_none() {
 
 #[tokio::test(start_paused = true)]
 async fn the_resource_of_a_rule_stays_as_long_as_the_rule() {
-    let (registry, _nudges) = leasing(10);
+    let (registry, _nudges) = leased_registry(10);
     let it = Followed::of(registry, [Limit::rate("code")]);
     it.told("1", [rule("a", "a"), rule("b", "b"), rule("code", "code")]);
     let [a, b, code] = ["a", "b", "code"].map(|id| it.registry.known(id));

@@ -18,7 +18,7 @@ use crate::{
     Callers, Fallback, Key, Limit, LimitLayer, LimitService, Refusal, clock,
     limiter::{
         LeaseState,
-        testing::{given, leasing},
+        testing::{leased_registry, static_registry},
     },
     testing::{Answer, Inner, send},
 };
@@ -34,7 +34,10 @@ struct Followed {
 
 impl Followed {
     fn new(rate: f64, in_code: impl IntoIterator<Item = Limit>) -> Self {
-        Self::of(given(move |_| LeaseState::Fixed { rate }), in_code)
+        Self::of(
+            static_registry(move |_| LeaseState::Fixed { rate }),
+            in_code,
+        )
     }
 
     fn of(registry: Arc<Registry>, in_code: impl IntoIterator<Item = Limit>) -> Self {
