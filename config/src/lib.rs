@@ -41,7 +41,6 @@ mod diff;
 mod document;
 mod edit;
 mod fault;
-mod glob;
 mod grants;
 mod json;
 mod kept;
@@ -58,13 +57,14 @@ mod template;
 mod version;
 mod yaml;
 
+use doorman_openapi::{Glob, GlobSet, InvalidGlob};
+
 pub use diff::{DocumentDiff, EntryChange, EntryDiff};
 pub use document::Document;
 pub use edit::EditError;
 pub use fault::{Diagnostic, Position, ValidationErrors};
-pub use glob::{Glob, InvalidGlob};
 pub use grants::{Grant, Grants};
-pub use restrictions::{GlobSet, Restrictions};
+pub use restrictions::Restrictions;
 pub use rule::Rule;
 pub use source::{FileSource, InvalidSource, LastGoodFile, LoadError, RawDocument, Source};
 pub use store::{

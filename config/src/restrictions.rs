@@ -1,58 +1,8 @@
 //! Restrictions: whose and what a token's bearer may touch.
 
-use std::borrow::Cow;
+use doorman_openapi::{Glob, GlobSet};
 
-use crate::{Glob, InvalidGlob, Rule};
-
-/// Several globs: a text matches when it matches one of them. None of them matches nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct GlobSet(Box<[Glob]>);
-
-impl GlobSet {
-    /// The most of them, since each decision goes through them all.
-    pub const MAX_LEN: usize = 64;
-
-    /// Takes texts for globs.
-    ///
-    /// # Errors
-    /// [`InvalidGlob`] when one of them is none, or there are more than [`MAX_LEN`](Self::MAX_LEN).
-    pub fn new(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, InvalidGlob> {
-        let globs = texts.into_iter().map(|text| Glob::new(text.as_ref()));
-        Self::of(globs.collect::<Result<_, _>>()?)
-    }
-
-    pub(crate) fn of(globs: Vec<Glob>) -> Result<Self, InvalidGlob> {
-        if globs.len() > Self::MAX_LEN {
-            return Err(InvalidGlob("at most 64 globs"));
-        }
-        Ok(Self(globs.into()))
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether one of them matches the whole text.
-    #[must_use]
-    pub fn matches(&self, text: &str) -> bool {
-        self.0.iter().any(|glob| glob.matches(text))
-    }
-
-    /// Where to go on in a list that is in the order of bytes: the first text from this one on that begins as one of them wants it. It may
-    /// say too early a one; `None` when none follows that one of them matches.
-    #[must_use]
-    pub fn seek<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
-        self.0.iter().filter_map(|glob| glob.seek(text)).min()
-    }
-
-    /// Whether one of them [is a superset of](Glob::is_superset_of) another glob.
-    #[must_use]
-    pub fn covers(&self, other: &Glob) -> bool {
-        self.0.iter().any(|glob| glob.is_superset_of(other))
-    }
-}
+use crate::Rule;
 
 /// What a token is bound to. What is `None` is not bound; the default is bound by nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -193,7 +143,6 @@ mod tests {
         assert!(!nobody.allows_client("a"));
         assert!(nobody.allows_priority(3) && !nobody.allows_priority(4));
         assert!(!nobody.covers_template(&Glob::new("a").unwrap()));
-        assert!(GlobSet::new(vec!["a"; 65]).is_err());
     }
 
     #[test]

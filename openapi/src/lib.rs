@@ -28,6 +28,7 @@ mod algorithm;
 mod capacity;
 mod discovery;
 mod document;
+mod glob;
 pub mod headers;
 mod ident;
 mod key_template;
@@ -55,6 +56,7 @@ pub use document::{
     Document, DryRun, HistoryPage, Parameter, PastChange, ResourceEffect, Template,
     TemplateAlgorithm,
 };
+pub use glob::{Glob, GlobSet, InvalidGlob};
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};
 pub use key_template::{InvalidKeyTemplate, KeyTemplatePart, MAX_VALUE_BYTES, parse_key_template};
 pub use lease::{CLOCK_DRIFT, HeldLease, Lease, SafeCapacity};

@@ -122,7 +122,7 @@ fn globs(
         Value::List(_) => each(node, &place, &IDENTIFIER_GLOB, "a list of globs", faults)?,
         _ => vec![value(node, place.clone(), &IDENTIFIER_GLOB, faults)?],
     };
-    match GlobSet::of(globs) {
+    match GlobSet::from_globs(globs) {
         Ok(globs) => Ok(Some(globs)),
         Err(invalid) => Err(faults.add(node.at, place, invalid.to_string())),
     }

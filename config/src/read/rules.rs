@@ -67,7 +67,7 @@ pub(super) fn warnings(drafts: &[Draft<'_>], templates: &[Template]) -> Vec<Stri
 fn may_be_for(template: &Template, resource: &str) -> bool {
     let glob = &template.identifier_glob;
     let beginning = resource::beginning(resource);
-    glob.may_match_beginning(beginning)
+    glob.may_match_prefix(beginning)
         && (beginning.len() < resource.len()
             || glob.as_str() == resource
             || ResourceId::new(resource).is_ok_and(|id| glob.matches(id.as_str())))

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use doorman_config::{GlobSet, Grants, Restrictions};
-use doorman_openapi::Scopes;
+use doorman_config::{Grants, Restrictions};
+use doorman_openapi::{GlobSet, Scopes};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 

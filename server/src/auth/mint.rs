@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::GlobSet;
+use doorman_openapi::GlobSet;
 use doorman_openapi::Scopes;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, crypto, encode, get_current_timestamp};
 use serde::Serialize;
@@ -53,7 +53,7 @@ pub enum InvalidToken {
     Secret(String),
     /// A bound is no glob.
     #[error("{0}: {1}")]
-    Bound(&'static str, doorman_config::InvalidGlob),
+    Bound(&'static str, doorman_openapi::InvalidGlob),
     /// It cannot be signed.
     #[error("the token cannot be signed")]
     Signing(#[source] jsonwebtoken::errors::Error),

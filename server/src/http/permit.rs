@@ -5,10 +5,10 @@
 use std::fmt::Display;
 
 use doorman_config::{
-    Document, DocumentDiff, Glob, MAX_DOCUMENT_BYTES, Restrictions, Rule, Template,
+    Document, DocumentDiff, MAX_DOCUMENT_BYTES, Restrictions, Rule, Template,
 };
 use doorman_openapi::{
-    CapacityRequest, FieldError, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest,
+    CapacityRequest, FieldError, Glob, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest,
     ServerReleaseRequest,
 };
 

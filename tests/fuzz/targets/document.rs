@@ -1,7 +1,7 @@
 //! Documents, as untrusted text: what is read means the same when it is written and read again, and what is refused is said where.
 
-use doorman_config::{Document, Glob};
-use doorman_openapi::ResourceId;
+use doorman_config::Document;
+use doorman_openapi::{Glob, ResourceId};
 
 /// The most resources that are looked up.
 const MOST_LOOKUPS: usize = 16;

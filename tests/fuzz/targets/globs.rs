@@ -1,6 +1,6 @@
 //! GlobSet over identifiers, beside a matcher that is plain and slow.
 
-use doorman_config::Glob;
+use doorman_openapi::Glob;
 
 /// Longer ones would keep the plain matcher busy for ever.
 const MOST_CHARS: usize = 24;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use doorman_config::GlobSet;
+use doorman_openapi::GlobSet;
 
 /// How many places of the books a look passes at most: most of them may be empty, or hold what may not be seen.
 const PLACES: usize = 1024;
@@ -29,7 +29,7 @@ impl PageQuery<'_> {
 
     /// The most places that it passes: fewer where each name is compared with many globs.
     pub(super) fn places(&self) -> usize {
-        let globs = self.allowed.map_or(1, GlobSet::count);
+        let globs = self.allowed.map_or(1, GlobSet::len);
         PLACES.checked_div(globs).unwrap_or(PLACES).max(1)
     }
 

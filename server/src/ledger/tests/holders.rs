@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use doorman_config::GlobSet;
+use doorman_openapi::GlobSet;
 use proptest::prelude::*;
 
 use super::*;

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{Glob, InvalidGlob};
+use super::{Glob, GlobSet, InvalidGlob};
 
 fn check(glob: &str, matching: &[&str], others: &[&str]) {
     let glob = Glob::new(glob).unwrap();
@@ -13,9 +13,9 @@ fn check(glob: &str, matching: &[&str], others: &[&str]) {
 }
 
 #[test]
-fn matches_as_the_documentation_says() {
+fn wildcards_classes_and_escapes_match() {
     check("db", &["db"], &["", "d", "dbx", "xdb", "DB"]);
-    // A run: any characters, a slash included, also none.
+    // A run matches any characters, `/` included, or none.
     check("*", &["", "a", "a/b/c", "ü"], &[]);
     check(
         "tenant/*",
@@ -24,10 +24,10 @@ fn matches_as_the_documentation_says() {
     );
     check("*/db", &["/db", "a/db", "a/b/db"], &["db", "a/dbx"]);
     check("a*b*c", &["abc", "a/b/c", "abcbc"], &["ab", "acb", "abcd"]);
-    // No double star: it is one run, and a slash beside it must be there.
+    // Two stars are one run; a `/` beside them is literal.
     check("**/db", &["/db", "a/b/db"], &["db"]);
     check("a/**", &["a/", "a/b/c"], &["a"]);
-    // One character, of any number of bytes.
+    // One character may have several bytes.
     check("a?", &["ab", "aü", "a/", "a?", "a日"], &["a", "abc"]);
     // Classes.
     check(
@@ -53,14 +53,14 @@ fn matches_as_the_documentation_says() {
     check("\\*", &["*"], &["a", "\\*", ""]);
     check("\\a\\\\", &["a\\"], &["a"]);
     check("\\[a]", &["[a]"], &["a"]);
-    // Characters that mean something to shells, but not here.
+    // Shell syntax without a meaning here.
     check("{a,b}", &["{a,b}"], &["a", "b"]);
     check("!a#$~.(x)|+^", &["!a#$~.(x)|+^"], &["a"]);
     check("a]", &["a]"], &["a"]);
 }
 
 #[test]
-fn refuses_what_is_not_a_glob() {
+fn invalid_globs_are_rejected() {
     for (text, expected) in [
         ("", "1 to 1024 bytes"),
         (&*"x".repeat(1025), "1 to 1024 bytes"),
@@ -71,18 +71,18 @@ fn refuses_what_is_not_a_glob() {
         ("[a", "closed"),
         ("[a-", "closed"),
         ("a[b-", "closed"),
-        ("[z-a]", "upwards"),
+        ("[z-a]", "ascending"),
         ("[a\\", "`\\` at its end"),
         ("a\\", "`\\` at its end"),
     ] {
-        let fault: InvalidGlob = Glob::new(text).unwrap_err();
-        assert!(fault.to_string().contains(expected), "{text:?}: {fault}");
+        let error: InvalidGlob = Glob::new(text).unwrap_err();
+        assert!(error.to_string().contains(expected), "{text:?}: {error}");
     }
     assert!(Glob::new(&"x".repeat(1024)).is_ok());
 }
 
 #[test]
-fn knows_what_matches_everything() {
+fn only_stars_are_a_catch_all() {
     for text in ["*", "**", "*****"] {
         assert!(Glob::new(text).unwrap().is_catch_all(), "{text}");
     }
@@ -92,15 +92,15 @@ fn knows_what_matches_everything() {
 }
 
 #[test]
-fn a_hostile_glob_costs_no_more_than_the_product_of_the_lengths() {
+fn hostile_glob_takes_bounded_time() {
     let glob = Glob::new(&"*a".repeat(512)).unwrap();
     assert!(!glob.matches(&"a".repeat(256)));
     let glob = Glob::new(&format!("{}b", "a*".repeat(500))).unwrap();
     assert!(!glob.matches(&"a".repeat(256)));
 }
 
-/// The definition of a match, without a thought for its cost. Knows no classes and no escapes.
-pub(crate) fn matches_by_definition(glob: &[char], text: &[char]) -> bool {
+/// A recursive reference matcher without classes and escapes.
+fn matches_by_definition(glob: &[char], text: &[char]) -> bool {
     match (glob, text) {
         ([], []) => true,
         (['*', glob @ ..], _) => {
@@ -116,7 +116,7 @@ pub(crate) fn matches_by_definition(glob: &[char], text: &[char]) -> bool {
 
 proptest! {
     #[test]
-    fn agrees_with_the_definition(glob in "[ab/ü?*]{1,8}", text in "[ab/ü]{0,10}") {
+    fn agrees_with_the_reference_matcher(glob in "[ab/ü?*]{1,8}", text in "[ab/ü]{0,10}") {
         let by_definition = matches_by_definition(
             &glob.chars().collect::<Vec<_>>(),
             &text.chars().collect::<Vec<_>>(),
@@ -124,34 +124,98 @@ proptest! {
         prop_assert_eq!(Glob::new(&glob).unwrap().matches(&text), by_definition);
     }
 
-    /// Who goes on there misses nothing, and goes ahead where nothing matches.
     #[test]
-    fn nothing_that_matches_lies_before_where_it_goes_on(
+    fn seek_skips_no_match(
         glob in "[ab/ü?*]{1,6}", from in "[ab/ü]{0,6}", text in "[ab/ü]{0,6}"
     ) {
         let glob = Glob::new(&glob).unwrap();
-        let further = glob.seek(&from);
-        if let Some(further) = &further {
-            prop_assert!(**further >= *from);
-            prop_assert_eq!(glob.seek(further), Some(further.clone()));
+        let bound = glob.seek(&from);
+        if let Some(bound) = &bound {
+            prop_assert!(**bound >= *from);
+            prop_assert_eq!(glob.seek(bound), Some(bound.clone()));
         }
         if glob.matches(&text) && text >= from {
-            prop_assert!(further.is_some_and(|further| *further <= *text));
+            prop_assert!(bound.is_some_and(|bound| *bound <= *text));
         }
     }
 
     #[test]
-    fn takes_any_text_without_panicking(glob in "\\PC{0,40}|[\\[\\]\\\\^!*?a-]{0,20}", text in "\\PC{0,40}") {
+    fn no_text_panics(glob in "\\PC{0,40}|[\\[\\]\\\\^!*?a-]{0,20}", text in "\\PC{0,40}") {
         if let Ok(glob) = Glob::new(&glob) {
             prop_assert!(glob.matches(&text) || !glob.is_catch_all());
         }
     }
 
     #[test]
-    fn an_escaped_text_matches_itself_alone(text in "\\PC{1,20}", other in "\\PC{0,20}") {
+    fn escaped_text_matches_only_itself(text in "\\PC{1,20}", other in "\\PC{0,20}") {
         let escaped: String = text.chars().flat_map(|char| ['\\', char]).collect();
         let glob = Glob::new(&escaped).unwrap();
         prop_assert!(glob.matches(&text));
         prop_assert_eq!(glob.matches(&other), text == other);
     }
+}
+
+fn glob(text: &str) -> Glob {
+    Glob::new(text).unwrap()
+}
+
+#[test]
+fn superset_is_decided_token_by_token() {
+    for (outer, inner) in [
+        ("*", "*"),
+        ("*", "a/*[b]?"),
+        ("a*", "a"),
+        ("a*", "a*b"),
+        ("a*c*", "abc"),
+        ("*b*", "a*b?"),
+        ("a?", "a?"),
+        ("a?", "a[bc]"),
+        ("[a-c]*", "b*"),
+        ("[a-c]x", "[a-c]x"),
+        ("*a", "*aa"),
+    ] {
+        assert!(glob(outer).is_superset_of(&glob(inner)), "{outer} {inner}");
+    }
+    for (outer, inner) in [
+        ("a", "*"),
+        ("a", "?"),
+        ("a*", "*"),
+        ("a*", "?*"),
+        ("tenant/a/*", "tenant/*"),
+        ("tenant/a/*", "tenant/a"),
+        ("tenant/a/*", "tenant/a*"),
+        ("a*b", "a*"),
+        ("?", "*"),
+        ("??", "a"),
+        ("[a-c]", "d"),
+        ("[a-c]", "?"),
+        ("[!a]", "a"),
+        ("\\*", "*"),
+    ] {
+        assert!(!glob(outer).is_superset_of(&glob(inner)), "{outer} {inner}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn superset_matches_what_the_subset_matches(
+        outer in "([abc*?]|\\[ab\\]){1,5}", inner in "([abc*?]|\\[ab\\]){1,5}", text in "[abcd]{0,6}"
+    ) {
+        let (outer, inner) = (glob(&outer), glob(&inner));
+        if outer.is_superset_of(&inner) && inner.matches(&text) {
+            prop_assert!(outer.matches(&text));
+        }
+        // A literal is a subset exactly if it matches.
+        if !text.is_empty() {
+            prop_assert_eq!(outer.is_superset_of(&glob(&text)), outer.matches(&text));
+        }
+        prop_assert!(outer.is_superset_of(&outer));
+    }
+}
+
+#[test]
+fn set_has_at_most_64_globs() {
+    assert!(GlobSet::new(vec!["a"; 64]).is_ok());
+    assert!(GlobSet::new(vec!["a"; 65]).is_err());
+    assert!(!GlobSet::default().matches("a"));
 }
