@@ -4,9 +4,7 @@
 
 use std::fmt::Display;
 
-use doorman_config::{
-    Document, DocumentDiff, MAX_DOCUMENT_BYTES, Restrictions, Rule, Template,
-};
+use doorman_config::{Document, DocumentDiff, MAX_DOCUMENT_BYTES, Restrictions, Rule, Template};
 use doorman_openapi::{
     CapacityRequest, FieldError, Glob, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest,
     ServerReleaseRequest,
