@@ -24,10 +24,9 @@ use crate::{
     },
     leasing::sweeper,
     net::{
-        Listener,
+        ConnectionMetrics, Listener,
         tls::{Tls, TlsError},
     },
-    observe::metrics::Connections,
     settings::{BaseUrl, Exposure, Settings},
 };
 
@@ -294,9 +293,9 @@ impl Server {
             if let Some(listener) = metrics_listener {
                 let loopback = listener.address().ip().is_loopback();
                 let router = http::metrics_alone(Arc::clone(&app), loopback);
-                let counted = Connections::default();
+                let metrics = ConnectionMetrics::default();
                 listener
-                    .serve(router, counted, shutdown.clone(), || ())
+                    .serve(router, metrics, shutdown.clone(), || ())
                     .await;
             }
         };

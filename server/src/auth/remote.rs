@@ -16,7 +16,7 @@ use reqwest::{
 use super::{AuthError, bearer::LONGEST_TOKEN};
 use crate::{
     observe::context,
-    util::small_file::{self, MOST_BYTES},
+    util::small_file::{self, MAX_BYTES},
 };
 
 /// How long an answer may take, whole.
@@ -140,7 +140,7 @@ impl Remote {
         }
         let mut bytes = Vec::new();
         while let Some(part) = answer.chunk().await.map_err(io::Error::other)? {
-            if bytes.len().saturating_add(part.len()) > MOST_BYTES {
+            if bytes.len().saturating_add(part.len()) > MAX_BYTES {
                 return Err(io::Error::other("its answer is larger than 1 MiB"));
             }
             bytes.extend_from_slice(&part);

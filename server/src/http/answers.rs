@@ -18,7 +18,7 @@ use axum::{
 use doorman_openapi::ProblemType;
 
 use super::refusal::Refusal;
-use crate::util::guarded_body::Held;
+use crate::util::guarded_body::GuardedBody;
 
 /// The most bytes that are kept of all answers that have not been taken yet: 32 MiB.
 const ALL_ANSWERS_BYTES: usize = 32 * 1024 * 1024;
@@ -56,7 +56,7 @@ impl Answers {
             return Response::from_parts(head, body);
         }
         match self.take(len) {
-            Some(share) => Response::from_parts(head, Body::new(Held::new(body, share))),
+            Some(share) => Response::from_parts(head, Body::new(GuardedBody::new(body, share))),
             None => no_room().into_response(),
         }
     }

@@ -18,8 +18,8 @@ use crate::{
     durability::{Horizon, Writes},
     http::{Names, Room, Seal},
     ledger::{Grant, Ledger, ReleaseProgress},
-    net::tls::Tls,
-    observe::metrics::{Connections, Requests},
+    net::{ConnectionMetrics, tls::Tls},
+    observe::metrics::Requests,
     quota::{Limits, Looking, Looks},
     settings::CallerLimit,
     util::clock,
@@ -42,7 +42,7 @@ pub(crate) struct App {
     in_force: Mutex<InForce>,
     changes: Changes,
     requests: Requests,
-    connections: Connections,
+    connections: ConnectionMetrics,
     room: Room,
     seal: Seal,
     auth: Option<Arc<Auth>>,
@@ -81,7 +81,7 @@ impl App {
             in_force: Mutex::new(in_force),
             changes: Changes::new(None),
             requests: Requests::default(),
-            connections: Connections::default(),
+            connections: ConnectionMetrics::default(),
             room: Room::default(),
             seal: Seal::default(),
             auth: None,
@@ -271,7 +271,7 @@ impl App {
     }
 
     /// What is known of all connections so far.
-    pub(crate) fn connections(&self) -> &Connections {
+    pub(crate) fn connections(&self) -> &ConnectionMetrics {
         &self.connections
     }
 

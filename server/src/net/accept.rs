@@ -19,14 +19,13 @@ use tokio::{
 
 use super::{
     connection,
-    crowd::Crowd,
+    connections::{ConnectionMetrics, Connections},
     door,
     handshake::{self, Opened},
     places::places,
-    seldom::Seldom,
     serving::{Rest, Serving},
 };
-use crate::{net::tls::Tls, observe::metrics::Connections, quota::Peer, util::clock};
+use crate::{net::tls::Tls, quota::Peer, util::{clock, log_throttle::LogThrottle}};
 
 /// How long what is under way may take to end when the server stops: within 10 s of being told to, it has also left its books.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
@@ -90,27 +89,27 @@ impl Listener {
     pub(crate) async fn serve(
         self,
         router: Router,
-        counted: Connections,
+        metrics: ConnectionMetrics,
         shutdown: impl Future<Output = ()>,
         drains: impl FnOnce(),
     ) -> usize {
         let serving = Arc::new(Serving::new(router, self.rest));
         let (drain, draining) = watch::channel(false);
-        let mut crowd = Crowd::new(places(self.most), counted);
-        let no_room = Seldom::default();
-        let take_in = |crowd: &mut Crowd, (stream, peer)| {
+        let mut connections = Connections::new(places(self.most), metrics);
+        let no_room = LogThrottle::per_minute();
+        let take_in = |connections: &mut Connections, (stream, peer)| {
             let (serving, draining) = (Arc::clone(&serving), draining.clone());
             match &self.tls {
                 Some(tls) => {
                     // On the heap only while it lasts: a task at rest is small.
                     let open = Box::pin(handshake::encrypted(Arc::clone(tls), stream));
-                    crowd.add(peer, |activity| {
+                    connections.add(peer, |activity| {
                         connection::serve(serving, open, activity, draining)
                     });
                 }
                 None => {
                     let open = ready(Some(Opened::plain(stream)));
-                    crowd.add(peer, |activity| {
+                    connections.add(peer, |activity| {
                         connection::serve(serving, open, activity, draining)
                     });
                 }
@@ -122,15 +121,15 @@ impl Listener {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                Some(()) = crowd.one_ends() => {}
-                connected = accept(&self.listener, &no_room), if !crowd.is_full() => {
-                    take_in(&mut crowd, connected);
-                    if crowd.is_full() {
-                        crowd.make_room();
+                Some(()) = connections.closed() => {}
+                connected = accept(&self.listener, &no_room), if !connections.is_full() => {
+                    take_in(&mut connections, connected);
+                    if connections.is_full() {
+                        connections.evict();
                     }
                 }
                 // All of them were busy, or became it before they closed.
-                () = sleep(ROOM_PAUSE), if crowd.is_full() => crowd.make_room(),
+                () = sleep(ROOM_PAUSE), if connections.is_full() => connections.evict(),
             }
         }
 
@@ -142,22 +141,22 @@ impl Listener {
         // Beyond the most as well: these have connected already, nobody comes after them, and all of them go soon.
         loop {
             tokio::select! {
-                stream = accept(&self.listener, &no_room) => take_in(&mut crowd, stream),
-                Some(()) = crowd.one_ends() => {}
+                stream = accept(&self.listener, &no_room) => take_in(&mut connections, stream),
+                Some(()) = connections.closed() => {}
                 () = &mut all_within => break,
             }
         }
         door::close(self.listener, |connected| {
-            take_in(&mut crowd, prepared(connected));
+            take_in(&mut connections, prepared(connected));
         });
         loop {
             tokio::select! {
-                ended = crowd.one_ends() => if ended.is_none() { break },
+                ended = connections.closed() => if ended.is_none() { break },
                 () = &mut over => break,
             }
         }
-        let cut_off = crowd.len();
-        crowd.cut_off().await;
+        let cut_off = connections.len();
+        connections.abort().await;
         cut_off
     }
 }
@@ -176,13 +175,13 @@ fn listens(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// The next connection. Trouble with one is the peer's affair. Trouble with all of them, as when the system has no file left, is in the log,
 /// as often as `no_room` lets it, and mostly passes.
-async fn accept(listener: &TcpListener, no_room: &Seldom) -> (TcpStream, Peer) {
+async fn accept(listener: &TcpListener, no_room: &LogThrottle) -> (TcpStream, Peer) {
     loop {
         match listener.accept().await {
             Ok(connected) => return prepared(connected),
             Err(error) if door::is_of_the_peer(&error) => {}
             Err(error) => {
-                if no_room.is_due(clock::now()) {
+                if no_room.admit(clock::now()).is_some() {
                     tracing::warn!(%error, "no connection can be taken in");
                 }
                 sleep(ACCEPT_PAUSE).await;

@@ -26,7 +26,7 @@ use super::{
     activity::Activity,
     bodies::{Asked, Told},
 };
-use crate::util::guarded_body::Held;
+use crate::util::guarded_body::GuardedBody;
 
 /// How many bytes of an HTTP/1 connection are read ahead at most; so many a head may have, too.
 const READ_AHEAD: usize = 64 * 1024;
@@ -96,9 +96,9 @@ impl Serving {
         activity: Arc<Activity>,
     ) -> impl Service<
         Request<Incoming>,
-        Response = Response<Held<Told>>,
+        Response = Response<GuardedBody<Told>>,
         Error = Infallible,
-        Future = impl Future<Output = Result<Response<Held<Told>>, Infallible>> + Send + use<>,
+        Future = impl Future<Output = Result<Response<GuardedBody<Told>>, Infallible>> + Send + use<>,
     > + use<> {
         let router = self.router.clone();
         service_fn(move |mut request: Request<Incoming>| {
@@ -122,7 +122,7 @@ impl Serving {
                     let last = HeaderValue::from_static("close");
                     answer.headers_mut().insert(header::CONNECTION, last);
                 }
-                let answer = answer.map(|body| Held::new(body, Told::new(told)));
+                let answer = answer.map(|body| GuardedBody::new(body, Told::new(told)));
                 drop(under_way);
                 Ok(answer)
             }

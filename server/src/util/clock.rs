@@ -1,10 +1,11 @@
-//! The one door to the time: everything below is told what time it is.
+//! The server's clocks. Code below takes the time as an argument.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use doorman_openapi::Moment;
 
-/// Now, on the clock that runs through a suspend where the system has one (Linux): a lease goes on ending while the machine sleeps.
+/// The current time on a clock that runs while the machine is suspended, where the system has one
+/// (Linux): a lease expires during a suspend.
 #[cfg(not(test))]
 pub(crate) fn now() -> Moment {
     use rustix::time::{ClockId, clock_gettime};
@@ -21,8 +22,8 @@ pub(crate) fn now() -> Moment {
     Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// Now, on tokio's clock, which tests pause and advance by hand. It begins about an hour after the origin, so that nothing under
-/// test sits at the edge of what can be told.
+/// The current time on tokio's clock, which tests pause and advance. It starts about an hour after
+/// the origin, so that tests can subtract from it.
 #[cfg(test)]
 #[expect(
     clippy::disallowed_methods,
@@ -32,7 +33,7 @@ pub(crate) fn now() -> Moment {
     use std::{sync::OnceLock, time::Duration, time::Instant};
 
     const HOUR: Duration = Duration::from_secs(3600);
-    // The real clock, which no test advances: every test has a runtime, and so a clock to pause, of its own.
+    // The real clock: each test has its own runtime, and so its own paused clock.
     static BASE: OnceLock<Instant> = OnceLock::new();
     let base = *BASE.get_or_init(Instant::now);
     let now = tokio::time::Instant::now().into_std();
@@ -41,11 +42,11 @@ pub(crate) fn now() -> Moment {
     Moment::ORIGIN.after((HOUR + ahead).saturating_sub(behind))
 }
 
-/// The wall clock in Unix seconds: for people, and for numbers that must grow from one start of the process to the next. No length
-/// or end of a lease is computed from it.
+/// The wall clock in Unix seconds, for display and for epochs. No lease length or expiry is
+/// computed from it.
 #[expect(
     clippy::disallowed_methods,
-    reason = "what people read, and the epoch, come from the wall clock"
+    reason = "displayed times and the epoch come from the wall clock"
 )]
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now()

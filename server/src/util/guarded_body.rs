@@ -1,7 +1,8 @@
-//! Bodies whose bytes hold on to something until they are gone.
+//! Response body whose bytes hold a guard.
 //!
-//! hyper drops the body of an answer as soon as it has taken its last piece, and keeps the piece until the peer takes it: with HTTP/2
-//! that may be long. So what is to last as long as the memory does must be held by the bytes.
+//! hyper drops a body as soon as it has taken the last chunk, and keeps the chunk until the peer
+//! takes it. With HTTP/2 that may take long. A guard that must live as long as the memory must be
+//! held by the bytes.
 
 use std::{
     pin::Pin,
@@ -13,34 +14,33 @@ use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-/// A body that holds on to something, as does each of its pieces.
+/// A body that holds a guard, as does each of its chunks.
 #[derive(Debug)]
-pub(crate) struct Held<T> {
+pub(crate) struct GuardedBody<T> {
     body: Body,
-    held: Arc<T>,
+    guard: Arc<T>,
 }
 
-impl<T> Held<T> {
-    /// Drops `held` with the last of the body and its pieces.
-    pub(crate) fn new(body: Body, held: T) -> Self {
-        let held = Arc::new(held);
-        Self { body, held }
+impl<T> GuardedBody<T> {
+    /// Drops `guard` with the last of the body and its chunks.
+    pub(crate) fn new(body: Body, guard: T) -> Self {
+        let guard = Arc::new(guard);
+        Self { body, guard }
     }
 }
 
-/// Bytes that hold on to something.
-struct Piece<T> {
+struct GuardedChunk<T> {
     bytes: Bytes,
-    _held: Arc<T>,
+    _guard: Arc<T>,
 }
 
-impl<T> AsRef<[u8]> for Piece<T> {
+impl<T> AsRef<[u8]> for GuardedChunk<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl<T: Send + Sync + 'static> HttpBody for Held<T> {
+impl<T: Send + Sync + 'static> HttpBody for GuardedBody<T> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -49,11 +49,11 @@ impl<T: Send + Sync + 'static> HttpBody for Held<T> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        let hold = |bytes| {
-            let _held = Arc::clone(&self.held);
-            Bytes::from_owner(Piece { bytes, _held })
+        let guarded = |bytes| {
+            let _guard = Arc::clone(&self.guard);
+            Bytes::from_owner(GuardedChunk { bytes, _guard })
         };
-        frame.map_ok(|frame| frame.map_data(hold))
+        frame.map_ok(|frame| frame.map_data(guarded))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -72,18 +72,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_held_lasts_as_long_as_the_last_part_of_a_piece() {
-        let held = Arc::new(());
-        let mut body = Held::new(Body::from("answer"), Arc::clone(&held));
+    async fn guard_lives_as_long_as_any_part_of_a_chunk() {
+        let guard = Arc::new(());
+        let mut body = GuardedBody::new(Body::from("answer"), Arc::clone(&guard));
         assert_eq!(body.size_hint().exact(), Some(6));
-        let mut piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        let mut chunk = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert!(body.is_end_stream());
         drop(body);
-        let rest = piece.split_off(3);
-        assert_eq!((&piece[..], &rest[..]), (&b"ans"[..], &b"wer"[..]));
-        drop(piece);
-        assert_eq!(Arc::strong_count(&held), 2);
+        let rest = chunk.split_off(3);
+        assert_eq!((&chunk[..], &rest[..]), (&b"ans"[..], &b"wer"[..]));
+        drop(chunk);
+        assert_eq!(Arc::strong_count(&guard), 2);
         drop(rest);
-        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(Arc::strong_count(&guard), 1);
     }
 }

@@ -1,7 +1,9 @@
-//! Small helpers without a home of their own.
+//! Helpers that import nothing else of this crate.
 
 pub(crate) mod clock;
+pub(crate) mod follow;
 pub(crate) mod guarded_body;
+pub(crate) mod log_throttle;
 pub(crate) mod rounded;
 pub(crate) mod small_file;
 pub(crate) mod watch;

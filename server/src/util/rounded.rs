@@ -1,11 +1,10 @@
-//! Numbers as people read them.
+//! Numbers for display.
 
-/// A number as people read it: at most three digits after the point, and no zeros at the end.
+/// Formats a number with at most three decimals and no trailing zeros.
 #[must_use]
 pub fn rounded(number: f64) -> String {
     let text = format!("{number:.3}");
     let short = text.trim_end_matches('0').trim_end_matches('.');
-    // What is nearer to nothing than a thousandth is nothing, whichever way.
     if short == "-0" { "0" } else { short }.to_owned()
 }
 
@@ -14,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_have_at_most_three_decimals() {
         for (number, text) in [
             (0.0, "0"),
             (-0.000_1, "0"),

@@ -1,4 +1,4 @@
-//! Files that an operator hands over: keys, certificates, grants. None of them is large.
+//! Reading of small files that an operator provides: keys, certificates, grants.
 
 use std::{
     fs::File,
@@ -6,17 +6,17 @@ use std::{
     path::Path,
 };
 
-/// The most bytes of such a file: a set of keys has a few thousand.
-pub(crate) const MOST_BYTES: usize = 1024 * 1024;
+/// Size limit of such a file. A key set has a few thousand bytes.
+pub(crate) const MAX_BYTES: usize = 1024 * 1024;
 
-/// Reads a file that should not be larger than [`MOST_BYTES`]. Blocks on the file system.
+/// Reads a file of at most [`MAX_BYTES`]. Blocks on the file system.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?
-        .take(MOST_BYTES as u64 + 1)
+        .take(MAX_BYTES as u64 + 1)
         .read_to_end(&mut bytes)?;
-    if bytes.len() > MOST_BYTES {
-        return Err(io::Error::other("it is larger than 1 MiB"));
+    if bytes.len() > MAX_BYTES {
+        return Err(io::Error::other("file is larger than 1 MiB"));
     }
     Ok(bytes)
 }

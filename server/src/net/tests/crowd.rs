@@ -54,7 +54,7 @@ async fn who_is_asked_to_give_way_closes_within_a_body_that_has_taken_long() {
 
 struct Served {
     address: std::net::SocketAddr,
-    counted: Connections,
+    counted: ConnectionMetrics,
     _server: tokio::task::JoinSet<usize>,
 }
 
@@ -62,7 +62,7 @@ struct Served {
 async fn serve(wire: Wire, most: usize, router: Router) -> Served {
     let listener = listener(most).encrypting(wire.tls());
     let address = listener.address();
-    let counted = Connections::default();
+    let counted = ConnectionMetrics::default();
     let served = listener.serve(router, counted.clone(), std::future::pending(), || {});
     let mut server = tokio::task::JoinSet::new();
     server.spawn(served);
@@ -103,7 +103,7 @@ async fn newcomers_find_room_since_those_that_have_waited_longest_make_it() {
             stream.write_all(REQUEST).await.unwrap();
             answered(stream, "quick").await;
         }
-        assert_eq!(served.counted.gave_way(), 17);
+        assert_eq!(served.counted.evicted(), 17);
     }
 }
 

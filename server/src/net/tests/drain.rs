@@ -15,7 +15,7 @@ async fn serve(
     drains: impl FnOnce(),
 ) -> usize {
     listener
-        .serve(router, Connections::default(), stopping, drains)
+        .serve(router, ConnectionMetrics::default(), stopping, drains)
         .await
 }
 

@@ -264,7 +264,7 @@ async fn a_thousand_that_never_finish_their_handshakes_keep_nobody_out_and_are_c
     let tls = testing::tls(&authority);
     let listener = listener(1200).encrypting(Some(Arc::clone(&tls)));
     let address = listener.address();
-    let counted = Connections::default();
+    let counted = ConnectionMetrics::default();
     let served = listener.serve(
         Slow::default().router(),
         counted.clone(),
@@ -292,7 +292,7 @@ async fn a_thousand_that_never_finish_their_handshakes_keep_nobody_out_and_are_c
         assert!(matches!(closed.await.unwrap(), Ok(0) | Err(_)));
     }
     outcomes(&tls, [1, 0, 1000]);
-    assert_eq!(counted.gave_way(), 0);
+    assert_eq!(counted.evicted(), 0);
     server.abort();
 }
 

@@ -36,7 +36,7 @@ use super::{
     serving::{Rest, Serving},
     watched::Watched,
 };
-use crate::{observe::metrics::Connections, util::clock};
+use crate::{net::ConnectionMetrics, util::clock};
 
 const REQUEST: &[u8] = b"GET /quick HTTP/1.1\r\nhost: a\r\n\r\n";
 

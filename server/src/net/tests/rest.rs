@@ -235,7 +235,7 @@ async fn requests_that_come_just_when_their_connection_goes_to_rest_are_served_o
         let address = listener.address();
         let server = tokio::spawn(listener.serve(
             router,
-            Connections::default(),
+            ConnectionMetrics::default(),
             std::future::pending(),
             || {},
         ));

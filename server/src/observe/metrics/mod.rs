@@ -4,7 +4,6 @@
 //! the most are named. What the books count anyway is read when somebody asks, so that it costs a lease nothing.
 
 mod books;
-mod connections;
 mod limits;
 mod requests;
 mod tls;
@@ -26,7 +25,7 @@ use crate::{
     quota::Limited,
 };
 
-pub(crate) use self::{connections::Connections, requests::Requests};
+pub(crate) use self::requests::Requests;
 
 /// The media type of the text; Prometheus refuses a scrape without it.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

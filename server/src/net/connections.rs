@@ -1,0 +1,165 @@
+//! The open connections, and eviction when the connection limit is reached.
+//!
+//! A new connection finds a slot unless all are taken by requests in progress: as soon as the last
+//! slot is taken, the connections that have waited longest for their peers are closed. Their
+//! clients lose nothing but an idle connection.
+
+use std::{collections::HashMap, future::Future, sync::Arc};
+
+use doorman_openapi::Moment;
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
+use tokio::task::{Id, JoinSet};
+
+use super::{activity::Activity, keeper::Ended, patience::SLOW};
+use crate::{
+    quota::Peer,
+    util::{clock, log_throttle::LogThrottle},
+};
+
+/// One slot in this many is freed at a time. Finding the longest wait looks at every connection,
+/// which is too much work for each new one.
+const EVICTION_FRACTION: usize = 64;
+
+/// The open connections, each with its task.
+#[derive(Debug)]
+pub(super) struct Connections {
+    limit: usize,
+    tasks: JoinSet<Ended>,
+    activities: HashMap<Id, Arc<Activity>>,
+    metrics: ConnectionMetrics,
+    full_log: LogThrottle,
+}
+
+impl Connections {
+    pub(super) fn new(limit: usize, metrics: ConnectionMetrics) -> Self {
+        metrics.limit.set(gauge_value(limit));
+        Self {
+            limit,
+            tasks: JoinSet::new(),
+            activities: HashMap::new(),
+            metrics,
+            full_log: LogThrottle::per_minute(),
+        }
+    }
+
+    /// Spawns the task of a new connection, even beyond the limit.
+    pub(super) fn add<F>(&mut self, peer: Peer, serve: impl FnOnce(Arc<Activity>) -> F)
+    where
+        F: Future<Output = Ended> + Send + 'static,
+    {
+        let activity = Arc::new(Activity::of(peer));
+        let task = self.tasks.spawn(serve(Arc::clone(&activity)));
+        self.activities.insert(task.id(), activity);
+        self.metrics.open.set(gauge_value(self.len()));
+    }
+
+    /// How many connections are open.
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether the connection limit is reached.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.limit
+    }
+
+    /// Waits until a connection is closed; `None` when there is none.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(super) async fn closed(&mut self) -> Option<()> {
+        let id = match self.tasks.join_next_with_id().await? {
+            Ok((id, Ended::Over)) => id,
+            Ok((id, Ended::GaveWay)) => {
+                self.metrics.evicted.inc();
+                id
+            }
+            Err(error) => {
+                tracing::error!(%error, "connection task failed");
+                error.id()
+            }
+        };
+        self.activities.remove(&id);
+        self.metrics.open.set(gauge_value(self.len()));
+        Some(())
+    }
+
+    /// Asks connections to close, several at a time: those that have waited longest for their
+    /// peers, then those whose peers have been slowest to send a body or to take a response.
+    pub(super) fn evict(&mut self) {
+        let now = clock::now();
+        let wanted = (self.limit / EVICTION_FRACTION).max(1);
+        let mut waiting = Vec::new();
+        let mut slow = Vec::new();
+        for activity in self.activities.values() {
+            let since = activity.waits_since();
+            if since != Moment::NEVER {
+                waiting.push((since, activity));
+                continue;
+            }
+            let since = activity.lags_since();
+            if since.after(SLOW) <= now {
+                slow.push((since, activity));
+            }
+        }
+        let waiting = longest(waiting, wanted);
+        let slow = longest(slow, wanted.saturating_sub(waiting.len()));
+        for (_, activity) in waiting.iter().chain(&slow) {
+            activity.give_way();
+        }
+        if let Some(suppressed) = self.full_log.admit(now) {
+            tracing::warn!(
+                limit = self.limit,
+                suppressed,
+                "connection limit reached; closing connections that have waited longest for their peers"
+            );
+        }
+    }
+
+    /// Aborts all connections.
+    pub(super) async fn abort(mut self) {
+        self.tasks.shutdown().await;
+        self.metrics.open.set(0);
+    }
+}
+
+/// The `count` connections that have waited longest.
+fn longest(mut all: Vec<(Moment, &Arc<Activity>)>, count: usize) -> Vec<(Moment, &Arc<Activity>)> {
+    if count < all.len() {
+        all.select_nth_unstable_by_key(count, |(since, _)| *since);
+        all.truncate(count);
+    }
+    all
+}
+
+/// Metrics of all connections of a listener; clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ConnectionMetrics {
+    open: Gauge,
+    limit: Gauge,
+    evicted: Counter,
+}
+
+impl ConnectionMetrics {
+    #[cfg(test)]
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted.get()
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register("connections", "Open connections", self.open.clone());
+        registry.register("connections_most", "Connection limit", self.limit.clone());
+        registry.register(
+            "connections_gave_way",
+            "Connections closed while waiting for their peers because the limit was reached",
+            self.evicted.clone(),
+        );
+    }
+}
+
+fn gauge_value(connections: usize) -> i64 {
+    i64::try_from(connections).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,92 @@
+//! Limit on how often one kind of log line is written.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use doorman_openapi::Moment;
+
+/// Admits a number of lines per interval and counts the suppressed ones.
+#[derive(Debug)]
+pub(crate) struct LogThrottle {
+    lines: u32,
+    interval: Duration,
+    window: Mutex<Window>,
+}
+
+#[derive(Debug)]
+struct Window {
+    end: Moment,
+    admitted: u32,
+    suppressed: u64,
+}
+
+impl LogThrottle {
+    /// Admits `lines` lines per `interval`.
+    pub(crate) const fn new(lines: u32, interval: Duration) -> Self {
+        Self {
+            lines,
+            interval,
+            window: Mutex::new(Window {
+                end: Moment::ORIGIN,
+                admitted: 0,
+                suppressed: 0,
+            }),
+        }
+    }
+
+    /// Admits one line per minute.
+    pub(crate) const fn per_minute() -> Self {
+        Self::new(1, Duration::from_secs(60))
+    }
+
+    /// Admits or suppresses a line. `Some` admits it and holds the number of lines that were
+    /// suppressed since the last admitted one.
+    pub(crate) fn admit(&self, now: Moment) -> Option<u64> {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        if window.end <= now {
+            window.end = now.after(self.interval);
+            window.admitted = 0;
+        }
+        if window.admitted >= self.lines {
+            window.suppressed = window.suppressed.saturating_add(1);
+            return None;
+        }
+        window.admitted = window.admitted.saturating_add(1);
+        Some(std::mem::take(&mut window.suppressed))
+    }
+
+    /// Counts lines as suppressed that never reached [`Self::admit`].
+    pub(crate) fn suppress(&self, lines: u64) {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        window.suppressed = window.suppressed.saturating_add(lines);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(n: u64) -> Moment {
+        Moment::ORIGIN.after(Duration::from_secs(n))
+    }
+
+    #[test]
+    fn one_line_per_interval_is_admitted() {
+        let throttle = LogThrottle::per_minute();
+        let admitted: Vec<_> = (0..180)
+            .filter_map(|n| throttle.admit(second(100 + n)))
+            .collect();
+        assert_eq!(admitted, [0, 59, 59]);
+    }
+
+    #[test]
+    fn next_admitted_line_reports_suppressed_lines() {
+        let throttle = LogThrottle::new(2, Duration::from_secs(1));
+        let admitted = [100, 100, 100, 100, 101].map(|n| throttle.admit(second(n)));
+        assert_eq!(admitted, [Some(0), Some(0), None, None, Some(2)]);
+        throttle.suppress(5);
+        assert_eq!(throttle.admit(second(101)), Some(5));
+    }
+}
