@@ -25,7 +25,11 @@ use super::{
     places::places,
     serving::{Rest, Serving},
 };
-use crate::{net::tls::Tls, quota::Peer, util::{clock, log_throttle::LogThrottle}};
+use crate::{
+    net::tls::Tls,
+    quota::Peer,
+    util::{clock, log_throttle::LogThrottle},
+};
 
 /// How long what is under way may take to end when the server stops: within 10 s of being told to, it has also left its books.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);

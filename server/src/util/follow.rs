@@ -53,7 +53,9 @@ impl<T: PartialEq + Send + 'static> FileFollower<T> {
     /// A change that was reported before the drop may be seen only by the next poll.
     pub(crate) async fn next(&mut self, is_known: impl Fn(&T) -> bool) -> T {
         if std::mem::replace(&mut self.is_started, true)
-            && timeout(POLL_INTERVAL, self.changed.notified()).await.is_ok()
+            && timeout(POLL_INTERVAL, self.changed.notified())
+                .await
+                .is_ok()
         {
             // Another program may write to the directory all the time.
             sleep(SETTLE_TIME).await;
