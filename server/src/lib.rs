@@ -25,8 +25,9 @@ pub use self::{
     },
     durability::identity::IdentityError,
     net::tls::{TlsError, TlsSettings},
+    quota::CallerLimit,
     server::{Server, StartError, Stopped},
-    settings::{BaseUrl, CallerLimit, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},
+    settings::{BaseUrl, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},
     util::rounded::rounded,
 };
 

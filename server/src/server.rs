@@ -27,6 +27,7 @@ use crate::{
         ConnectionMetrics, Listener,
         tls::{Tls, TlsError},
     },
+    observe::context,
     settings::{BaseUrl, Exposure, Settings},
 };
 
@@ -123,7 +124,7 @@ impl Server {
             .take()
             .map(Auth::load)
             .transpose()?
-            .map(Arc::new);
+            .map(|auth| Arc::new(auth.with_outgoing_headers(context::outgoing_headers)));
         let tls = settings
             .tls
             .take()

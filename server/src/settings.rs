@@ -1,19 +1,14 @@
 //! What a server is started with.
 
-use std::{
-    fmt,
-    net::SocketAddr,
-    num::{NonZeroU32, NonZeroUsize},
-    path::PathBuf,
-    str::FromStr,
-    sync::Arc,
-};
+use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, sync::Arc};
 
 use axum::http::Uri;
 use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
 
-use crate::{auth::AuthSettings, ledger::UnmatchedPolicy, net::tls::TlsSettings};
+use crate::{
+    auth::AuthSettings, ledger::UnmatchedPolicy, net::tls::TlsSettings, quota::CallerLimit,
+};
 
 /// What a server is started with. The default is what `doorman` without arguments does, but that it keeps to the built-in document.
 #[derive(Debug, Clone)]
@@ -56,24 +51,6 @@ pub struct Settings {
     pub empty_directory: EmptyDirectory,
     /// How much one caller may ask for.
     pub callers: CallerLimit,
-}
-
-/// How much one caller may ask for: who a token speaks of, or, where nobody is asked, whoever is at one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CallerLimit {
-    /// [`RATE`](Self::RATE), and twice as much at a time; nothing limits callers without a token on this machine, who cannot be told
-    /// apart.
-    #[default]
-    Usual,
-    /// Decisions a second, and how many may be saved up; also for callers on this machine.
-    Of {
-        /// Decisions a second.
-        rate: NonZeroU32,
-        /// How many may be saved up.
-        burst: NonZeroU32,
-    },
-    /// As much as it likes.
-    Off,
 }
 
 /// What it means when there is nothing in the data directory. On a loopback address it always means a first start.

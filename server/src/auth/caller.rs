@@ -1,71 +1,76 @@
-//! Who sends a request, and what it may do.
+//! The caller of a request and its permissions.
 
-use std::sync::Arc;
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, LazyLock},
+};
 
 use doorman_config::Restrictions;
 use doorman_openapi::{Scope, Scopes};
 
-use crate::{ledger::TenantId, quota::Payer};
+use crate::ledger::TenantId;
 
-/// Whom a token speaks of, and what it lets its bearer do.
+/// SipHash with a seed of this process: no caller can choose a name that collides with another.
+static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The subject of a token and its permissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
-    pub(crate) issuer: String,
-    pub(crate) subject: String,
+    pub(crate) issuer: Arc<str>,
+    pub(crate) subject: Arc<str>,
     pub(crate) scopes: Scopes,
-    /// Those of a grant are shared by all whom it speaks for, and not copied for each token that is remembered.
+    /// Shared by all tokens of one grant.
     pub(crate) restrictions: Arc<Restrictions>,
 }
 
-/// Who sends a request: somebody with a token that counts, or anybody, where nobody is asked. Having one proves that it was asked.
-/// Cheap to clone.
+/// The sender of a request: the bearer of a valid token, or anonymous where no tokens are required.
+///
+/// Only authentication makes one, so a handler with a `Caller` runs behind it. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(Option<Arc<Known>>);
+pub(crate) struct Caller(Option<Arc<Authenticated>>);
 
-/// What is made of an identity once, and not for each request.
+/// An identity with what is derived from it once per token.
 #[derive(Debug)]
-struct Known {
+struct Authenticated {
     identity: Identity,
-    payer: Payer,
+    identity_hash: u64,
     tenant: Option<TenantId>,
 }
 
 impl Caller {
-    /// Whoever it is, where nobody is asked.
-    pub(crate) const ANYBODY: Self = Self(None);
+    pub(crate) const ANONYMOUS: Self = Self(None);
 
     pub(super) fn new(identity: Identity) -> Self {
-        let payer = Payer::of_token(&identity.issuer, &identity.subject);
-        let Restrictions {
-            clients, resources, ..
-        } = &*identity.restrictions;
-        let leases_in_a_part = clients.is_some() || resources.is_some();
-        let tenant = leases_in_a_part.then(|| Payer::tenant(&identity.restrictions));
-        Self(Some(Arc::new(Known {
+        let identity_hash = SEED.hash_one((&identity.issuer, &identity.subject));
+        let restrictions = &*identity.restrictions;
+        let is_tenant = restrictions.clients.is_some() || restrictions.resources.is_some();
+        let tenant = is_tenant.then(|| TenantId(SEED.hash_one(restrictions)));
+        Self(Some(Arc::new(Authenticated {
             identity,
-            payer,
+            identity_hash,
             tenant,
         })))
     }
 
-    /// Whether it may do one of these things at all.
+    /// Whether the caller has one of these scopes.
     pub(crate) fn may(&self, any_of: &[Scope]) -> bool {
         self.identity()
             .is_none_or(|it| any_of.iter().any(|scope| it.scopes.contains(*scope)))
     }
 
-    /// Whose, and of what.
+    /// The clients, resources and services that the caller may access.
     pub(crate) fn restrictions(&self) -> &Restrictions {
-        static FREE: Restrictions = Restrictions {
+        static UNBOUNDED: Restrictions = Restrictions {
             clients: None,
             resources: None,
             services: None,
             max_priority: None,
         };
-        self.identity().map_or(&FREE, |it| it.restrictions.as_ref())
+        self.identity()
+            .map_or(&UNBOUNDED, |it| it.restrictions.as_ref())
     }
 
-    /// Who it is, as the history of the document names it.
+    /// The author of a change, as the history of the document names it.
     pub(crate) fn name(&self) -> String {
         self.identity().map_or_else(
             || "anonymous".to_owned(),
@@ -73,18 +78,41 @@ impl Caller {
         )
     }
 
-    /// Its issuer and subject, where it was asked.
+    /// `None` for an anonymous caller.
     pub(crate) fn identity(&self) -> Option<&Identity> {
-        self.0.as_ref().map(|known| &known.identity)
+        self.0.as_ref().map(|it| &it.identity)
     }
 
-    /// For whom it leases, where it is bound: all that are bound alike are one.
+    /// A hash of issuer and subject, seeded per process; `None` for an anonymous caller.
+    pub(crate) fn identity_hash(&self) -> Option<u64> {
+        self.0.as_ref().map(|it| it.identity_hash)
+    }
+
+    /// The tenant that the caller leases for, if it is bound to some clients or resources. Callers
+    /// with equal restrictions are one tenant.
     pub(crate) fn tenant(&self) -> Option<TenantId> {
-        self.0.as_ref().and_then(|known| known.tenant)
+        self.0.as_ref().and_then(|it| it.tenant)
     }
+}
 
-    /// On whose account it asks, where it was asked.
-    pub(crate) fn payer(&self) -> Option<Payer> {
-        self.0.as_ref().map(|known| known.payer)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_differ_by_issuer_and_subject() {
+        let hash = |issuer: &str, subject: &str| {
+            Caller::new(Identity {
+                issuer: issuer.into(),
+                subject: subject.into(),
+                scopes: Scopes::NONE,
+                restrictions: Arc::default(),
+            })
+            .identity_hash()
+        };
+        assert_eq!(hash("issuer", "a"), hash("issuer", "a"));
+        assert_ne!(hash("issuer", "a"), hash("issuera", ""));
+        assert_ne!(hash("issuer", "a"), hash("other", "a"));
+        assert_eq!(Caller::ANONYMOUS.identity_hash(), None);
     }
 }

@@ -76,8 +76,8 @@ impl Claims {
             (None, WithoutGrant::Nothing) => (Scopes::NONE, Arc::default()),
         };
         Ok(Identity {
-            issuer: self.iss,
-            subject: self.sub,
+            issuer: self.iss.into(),
+            subject: self.sub.into(),
             scopes,
             restrictions,
         })

@@ -112,7 +112,7 @@ mod tests {
         let now = Moment::ORIGIN.after(Duration::from_secs(1));
         let end = now.after(Duration::from_secs(10));
         let digest = Known::digest("token");
-        known.insert(digest, 5, Caller::ANYBODY, end);
+        known.insert(digest, 5, Caller::ANONYMOUS, end);
         assert!(known.get(&digest, now).is_some());
         assert!(known.get(&Known::digest("other"), now).is_none());
         assert!(known.get(&digest, end).is_none());
@@ -130,7 +130,7 @@ mod tests {
         let end = Moment::ORIGIN.after(Duration::from_secs(10));
         for number in 0..5_000 {
             let digest = Known::digest(&number.to_string());
-            known.insert(digest, 4_000, Caller::ANYBODY, end);
+            known.insert(digest, 4_000, Caller::ANONYMOUS, end);
         }
         assert!(known.0.weight() <= ROOM);
         assert!(known.0.len() > 1_000, "{}", known.0.len());

@@ -47,10 +47,7 @@ use self::{
     source::{Place, Purpose, Source},
     verify::{Invalid, Trust, Verifier},
 };
-pub(crate) use self::{
-    caller::{Caller, Identity},
-    verify::Recognised,
-};
+pub(crate) use self::{caller::Caller, verify::TokenStatus};
 pub use self::{
     mint::{InvalidToken, Token},
     settings::{AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, UnknownAlgorithm},
@@ -97,11 +94,11 @@ pub(crate) enum Unauthenticated {
     /// Its token does not count.
     Invalid,
     /// Its token does not count yet.
-    Early,
+    NotYetValid,
     /// Its token counts no more.
     Expired,
     /// The keys of the issuer have not come yet.
-    NoKeys,
+    KeysUnavailable,
 }
 
 /// Tells who sends a request.
@@ -158,16 +155,28 @@ impl Auth {
         })
     }
 
+    /// Sends these headers along with each request for the issuer's keys.
+    #[must_use]
+    pub(crate) fn with_outgoing_headers(mut self, headers: fn() -> HeaderMap) -> Self {
+        if let Some(remote) = &mut self.remote {
+            remote.outgoing_headers = headers;
+        }
+        self
+    }
+
     /// What is known, without any work to speak of, of who sends a request with these headers.
-    pub(crate) fn recognise(&self, headers: &HeaderMap, now: Moment) -> Recognised {
+    pub(crate) fn token_status(&self, headers: &HeaderMap, now: Moment) -> TokenStatus {
         match bearer::token(headers) {
-            Ok(token) => self.verifier.load().recognise(token, now),
-            Err(NoToken::Absent | NoToken::Malformed) => Recognised::NoToken,
+            Ok(token) => self.verifier.load().token_status(token, now),
+            Err(NoToken::Absent | NoToken::Malformed) => TokenStatus::Absent,
         }
     }
 
     /// Who sends a request with these headers. A token by a key that is not known may wait until the issuer has been asked for it.
-    pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Unauthenticated> {
+    pub(crate) async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Unauthenticated> {
         let token = bearer::token(headers).map_err(|why| match why {
             NoToken::Absent => Unauthenticated::NoToken,
             NoToken::Malformed => Unauthenticated::Malformed,
@@ -191,7 +200,7 @@ impl Auth {
             if has_come {
                 invalid.into()
             } else {
-                Unauthenticated::NoKeys
+                Unauthenticated::KeysUnavailable
             }
         })
     }
@@ -201,7 +210,7 @@ impl From<Invalid> for Unauthenticated {
     fn from(invalid: Invalid) -> Self {
         match invalid {
             Invalid::Other | Invalid::UnknownKey => Self::Invalid,
-            Invalid::Early => Self::Early,
+            Invalid::Early => Self::NotYetValid,
             Invalid::Expired => Self::Expired,
         }
     }

@@ -9,15 +9,12 @@ use std::{
 use doorman_openapi::Moment;
 use reqwest::{
     Certificate,
-    header::{self, HeaderValue},
+    header::{self, HeaderMap, HeaderValue},
     redirect,
 };
 
 use super::{AuthError, bearer::LONGEST_TOKEN};
-use crate::{
-    observe::context,
-    util::small_file::{self, MAX_BYTES},
-};
+use crate::util::small_file::{self, MAX_BYTES};
 
 /// How long an answer may take, whole.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,6 +32,8 @@ pub(super) struct Remote {
     /// The file with the token to ask with.
     token: Option<PathBuf>,
     http: reqwest::Client,
+    /// Headers of each request, such as those of the trace that it belongs to.
+    pub(super) outgoing_headers: fn() -> HeaderMap,
     /// Locked while it is being asked: however many need a key at one time, it is asked once.
     asked: tokio::sync::Mutex<Option<Moment>>,
 }
@@ -88,6 +87,7 @@ impl Remote {
             url,
             token,
             http,
+            outgoing_headers: HeaderMap::new,
             asked: tokio::sync::Mutex::new(None),
         })
     }
@@ -120,7 +120,7 @@ impl Remote {
 
     async fn fetch(&self) -> io::Result<Vec<u8>> {
         // It may be a request that needs the key.
-        let mut headers = context::passed_on();
+        let mut headers = (self.outgoing_headers)();
         if let Some(path) = self.token.clone() {
             let named = format!("--auth-jwks-token-file {}", path.display());
             let token = tokio::task::spawn_blocking(move || authorization(&path)).await?;

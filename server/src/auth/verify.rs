@@ -36,15 +36,15 @@ pub(super) enum Invalid {
 
 /// What is known of a token before it is verified.
 #[derive(Debug)]
-pub(crate) enum Recognised {
+pub(crate) enum TokenStatus {
     /// It counts, and who its bearer is.
-    Counts(Caller),
+    Verified(Caller),
     /// It has counted, maybe by other keys, and must be verified again.
-    HasCounted,
+    Stale,
     /// Nothing.
     Unknown,
     /// There is none.
-    NoToken,
+    Absent,
 }
 
 /// An issuer that is trusted, with its keys. A key of one issuer counts for no other.
@@ -68,12 +68,12 @@ pub(super) struct Verifier {
 
 impl Verifier {
     /// What is known of a token without verifying it.
-    pub(super) fn recognise(&self, token: &str, now: Moment) -> Recognised {
+    pub(super) fn token_status(&self, token: &str, now: Moment) -> TokenStatus {
         let digest = Known::digest(token);
         match self.known.get(&digest, now) {
-            Some(caller) => Recognised::Counts(caller),
-            None if self.known.remembers(&digest) => Recognised::HasCounted,
-            None => Recognised::Unknown,
+            Some(caller) => TokenStatus::Verified(caller),
+            None if self.known.remembers(&digest) => TokenStatus::Stale,
+            None => TokenStatus::Unknown,
         }
     }
 

@@ -21,11 +21,11 @@ use super::{
     toll::{self, Toll},
 };
 use crate::{
-    auth::{Auth, Caller, Recognised, Unauthenticated},
+    auth::{Auth, Caller, TokenStatus, Unauthenticated},
     http::state::App,
     observe::context,
-    quota::{Payer, Peer},
-    util::clock,
+    quota::QuotaKey,
+    util::{clock, peer::PeerAddr},
 };
 
 /// Who may use a route.
@@ -33,7 +33,7 @@ use crate::{
 pub(super) enum Access {
     /// Everybody, without a token.
     Open,
-    /// Whose token has one of these scopes.
+    /// The token must have one of these scopes.
     AnyOf(&'static [Scope]),
 }
 
@@ -128,7 +128,7 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
         // What no route matches is answered 404, whoever asks.
         None | Some(Some(Access::Open)) => {
             let payer = payer_at(request, app);
-            return Ok(app.limits().open(payer, clock::now())?);
+            return Ok(app.limits().charge_open(payer, clock::now())?);
         }
         Some(Some(Access::AnyOf(scopes))) => scopes,
         // A method that the path does not take is answered 405; but only to those who may do something.
@@ -136,10 +136,13 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
     };
     let payer = payer_at(request, app);
     let caller = caller(app, auth, payer, request.headers()).await?;
-    context::sent_by(&caller);
-    toll.pay(app.limits(), caller.payer(), request)?;
+    if let Some(identity) = caller.identity() {
+        context::set_caller(&identity.issuer, &identity.subject);
+    }
+    let payer = caller.identity_hash().map(QuotaKey::of_caller);
+    toll.pay(app.limits(), payer, request)?;
     if !caller.may(scopes) {
-        let subject = caller.identity().map(|it| it.subject.as_str());
+        let subject = caller.identity().map(|it| &*it.subject);
         tracing::debug!(subject, path, "the token has none of the scopes");
         return Err(challenge::scope(scopes));
     }
@@ -148,9 +151,9 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
 }
 
 /// On whose account a request goes of which nobody knows who sends it.
-fn payer_at(request: &Request, app: &App) -> Option<Payer> {
-    let peer = request.extensions().get::<Peer>().copied();
-    app.limits().payer_at(peer)
+fn payer_at(request: &Request, app: &App) -> Option<QuotaKey> {
+    let peer = request.extensions().get::<PeerAddr>().copied();
+    app.limits().address_key(peer)
 }
 
 /// The caller that the token speaks of. Verifying a token that does not count is charged to the address that it comes from, on another
@@ -160,21 +163,21 @@ fn payer_at(request: &Request, app: &App) -> Option<Payer> {
 async fn caller(
     app: &App,
     auth: &Auth,
-    payer: Option<Payer>,
+    payer: Option<QuotaKey>,
     headers: &HeaderMap,
 ) -> Result<Caller, Refusal> {
     let (limits, now) = (app.limits(), clock::now());
-    match auth.recognise(headers, now) {
-        Recognised::Counts(caller) => Ok(caller),
-        Recognised::HasCounted => auth.caller(headers).await.map_err(unauthenticated),
-        Recognised::NoToken => {
-            limits.open(payer, now)?;
-            auth.caller(headers).await.map_err(unauthenticated)
+    match auth.token_status(headers, now) {
+        TokenStatus::Verified(caller) => Ok(caller),
+        TokenStatus::Stale => auth.authenticate(headers).await.map_err(unauthenticated),
+        TokenStatus::Absent => {
+            limits.charge_open(payer, now)?;
+            auth.authenticate(headers).await.map_err(unauthenticated)
         }
-        Recognised::Unknown => {
-            limits.verifying(payer, now)?;
-            let caller = auth.caller(headers).await.map_err(unauthenticated)?;
-            limits.has_verified(payer, now);
+        TokenStatus::Unknown => {
+            limits.charge_verification(payer, now)?;
+            let caller = auth.authenticate(headers).await.map_err(unauthenticated)?;
+            limits.refund_verification(payer, now);
             Ok(caller)
         }
     }
@@ -182,7 +185,7 @@ async fn caller(
 
 fn unauthenticated(why: Unauthenticated) -> Refusal {
     let (detail, says) = match why {
-        Unauthenticated::NoKeys => {
+        Unauthenticated::KeysUnavailable => {
             return Refusal::new(
                 ProblemType::Unavailable,
                 "the keys of the issuer have not come yet",
@@ -198,7 +201,7 @@ fn unauthenticated(why: Unauthenticated) -> Refusal {
             challenge::MALFORMED,
         ),
         Unauthenticated::Invalid => ("the token does not count here", challenge::INVALID),
-        Unauthenticated::Early => ("the token does not count yet", challenge::EARLY),
+        Unauthenticated::NotYetValid => ("the token does not count yet", challenge::EARLY),
         Unauthenticated::Expired => ("the token has expired", challenge::EXPIRED),
     };
     Refusal::new(ProblemType::Unauthorized, detail).challenging(HeaderValue::from_static(says))

@@ -37,7 +37,7 @@ impl FromRequestParts<Arc<App>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
         if app.auth().is_none() {
-            return Ok(Self::ANYBODY);
+            return Ok(Self::ANONYMOUS);
         }
         let caller = parts.extensions.get::<Self>().cloned();
         caller.ok_or_else(super::internal_error)

@@ -25,7 +25,7 @@ use crate::{
     auth::Caller,
     http::state::{App, BooksInDoubt},
     ledger::{HolderCursor, HolderPage, Ledger, ListError, PageQuery},
-    quota::Looks,
+    quota::ReadKind,
     util::clock,
 };
 
@@ -105,7 +105,7 @@ async fn list_leases(
 
     let mut page = Page::new("leases");
     let mut next = from;
-    let looking = app.limits().look(Looks::Page).await?;
+    let looking = app.limits().begin_read(ReadKind::Page).await?;
     for part in 0..PARTS {
         app.make_way(&looking).await;
         let one_look = PageQuery {

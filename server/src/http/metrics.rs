@@ -41,7 +41,7 @@ async fn get_metrics(
 ) -> Result<impl IntoResponse, Refusal> {
     permit::everything(caller.restrictions())?;
     let text = metrics::scrape(&app).await.map_err(|error| match error {
-        Unreadable::Limited(limited) => limited.into(),
+        Unreadable::RateLimited(limited) => limited.into(),
         Unreadable::Books(in_doubt) => in_doubt.into(),
         Unreadable::Text(error) => {
             tracing::error!(%error, "the metrics could not be written");

@@ -69,7 +69,7 @@ pub(crate) use self::{body::Room, names::Names, seal::Seal};
 use crate::{
     auth::Caller,
     http::state::{App, BooksInDoubt},
-    observe::context::Trails,
+    observe::context::RequestContextLayer,
 };
 
 /// All routes.
@@ -82,7 +82,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         // All of them at once: what the router is given one by one, it keeps in a box each, which it clones for every request.
         .layer((
-            Trails,
+            RequestContextLayer,
             app.requests().clone(),
             MapResponseLayer::new(move |answer: Response<_>| answers.admit(answer.map(Body::new))),
             CatchPanicLayer::custom(panicked),
@@ -102,10 +102,10 @@ pub(crate) fn metrics_alone(app: Arc<App>, loopback: bool) -> Router {
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(door, access::check_nobody))
-        .layer(Extension(Caller::ANYBODY))
+        .layer(Extension(Caller::ANONYMOUS))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))
-        .layer(Trails)
+        .layer(RequestContextLayer)
         .with_state(app)
 }
 

@@ -20,7 +20,7 @@ use super::{
     reply::{Fresh, Written},
     shapes::Limit,
 };
-use crate::{auth::Caller, http::state::App, ledger::PageQuery, quota::Looks};
+use crate::{auth::Caller, http::state::App, ledger::PageQuery, quota::ReadKind};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -86,7 +86,7 @@ async fn list_resources(
     let mut page = Page::new("resources");
     let mut last = None;
     let mut more = false;
-    let looking = app.limits().look(Looks::Page).await?;
+    let looking = app.limits().begin_read(ReadKind::Page).await?;
     for _ in 0..PARTS {
         app.make_way(&looking).await;
         let left = limit.saturating_sub(page.len());

@@ -19,9 +19,8 @@ use crate::{
     http::{Names, Room, Seal},
     ledger::{Grant, Ledger, ReleaseProgress},
     net::{ConnectionMetrics, tls::Tls},
-    observe::metrics::Requests,
-    quota::{Limits, Looking, Looks},
-    settings::CallerLimit,
+    observe::metrics::RequestMetrics,
+    quota::{CallerLimit, Quotas, ReadKind, ReadPermit},
     util::clock,
 };
 
@@ -41,12 +40,12 @@ pub(crate) struct App {
     horizon: Arc<Horizon>,
     in_force: Mutex<InForce>,
     changes: Changes,
-    requests: Requests,
+    requests: RequestMetrics,
     connections: ConnectionMetrics,
     room: Room,
     seal: Seal,
     auth: Option<Arc<Auth>>,
-    limits: Limits,
+    limits: Quotas,
     names: Names,
     tls: Option<Arc<Tls>>,
     draining: AtomicBool,
@@ -80,12 +79,12 @@ impl App {
             horizon,
             in_force: Mutex::new(in_force),
             changes: Changes::new(None),
-            requests: Requests::default(),
+            requests: RequestMetrics::default(),
             connections: ConnectionMetrics::default(),
             room: Room::default(),
             seal: Seal::default(),
             auth: None,
-            limits: Limits::new(CallerLimit::Usual),
+            limits: Quotas::new(CallerLimit::Usual),
             names: Names::any(&about.advertise),
             tls: None,
             draining: AtomicBool::new(false),
@@ -113,7 +112,7 @@ impl App {
     #[must_use]
     pub(crate) fn limiting(self, callers: CallerLimit) -> Self {
         Self {
-            limits: Limits::new(callers),
+            limits: Quotas::new(callers),
             ..self
         }
     }
@@ -130,7 +129,7 @@ impl App {
     }
 
     /// What it does for one caller.
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Quotas {
         &self.limits
     }
 
@@ -168,13 +167,13 @@ impl App {
         Ok(decide(&mut core, clock::now()))
     }
 
-    /// Before a look at a part of the books: rests as all do who [look](Limits::look), and while others wait for them. A lock goes to
+    /// Before a look at a part of the books: rests as all do who [look](Quotas::look), and while others wait for them. A lock goes to
     /// whoever asks first when it is free: who looks again at once asks sooner than a thread that has to wake, and by asking again and
     /// again keeps it from the processor that it would wake on.
     ///
     /// # Cancel safety
     /// When it is dropped, the part counts as looked at.
-    pub(crate) async fn make_way(&self, looking: &Looking<'_>) {
+    pub(crate) async fn make_way(&self, looking: &ReadPermit<'_>) {
         let rest = looking.rest(clock::now());
         if rest.is_zero() {
             tokio::task::yield_now().await;
@@ -188,7 +187,7 @@ impl App {
 
     /// The same for a thread of its own, which nobody else waits for.
     pub(crate) fn make_way_on_a_thread(&self) {
-        let rest = self.limits.rest(Looks::All, clock::now());
+        let rest = self.limits.read_delay(ReadKind::All, clock::now());
         if rest.is_zero() {
             thread::yield_now();
         } else {
@@ -266,7 +265,7 @@ impl App {
     }
 
     /// What is known of all requests so far.
-    pub(crate) fn requests(&self) -> &Requests {
+    pub(crate) fn requests(&self) -> &RequestMetrics {
         &self.requests
     }
 

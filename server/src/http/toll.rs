@@ -13,7 +13,9 @@ use super::refusal::Refusal;
 use crate::{
     http::state::{App, BooksInDoubt},
     ledger::{Ledger, ReleaseProgress, RenewalCheck},
-    quota::{Asks, Counted, Limited, Limits, Operation, Payer, Whose, Work},
+    quota::{
+        InFlightGuard, LeaseCost, LeaseKind, LimitScope, Operation, QuotaKey, Quotas, RateLimited,
+    },
     util::clock,
 };
 
@@ -65,8 +67,8 @@ impl Toll {
     /// 429 when there is not so much on the account.
     pub(super) fn pay(
         self,
-        limits: &Limits,
-        payer: Option<Payer>,
+        limits: &Quotas,
+        payer: Option<QuotaKey>,
         request: &mut Request,
     ) -> Result<(), Refusal> {
         let now = match payer {
@@ -79,11 +81,11 @@ impl Toll {
                 let work = unread(request.body());
                 let extensions = request.extensions_mut();
                 extensions.insert(Paying { payer, work });
-                limits.reading(payer, work, now)
+                limits.charge_reading(payer, work, now)
             }
-            Self::Request => limits.request(payer, now),
-            Self::Operation(operation) => limits.operation(payer, operation, now),
-            Self::Open => limits.open(payer, now),
+            Self::Request => limits.charge_request(payer, now),
+            Self::Operation(operation) => limits.charge_operation(payer, operation, now),
+            Self::Open => limits.charge_open(payer, now),
         }
         .map_err(Refusal::from)
     }
@@ -91,24 +93,24 @@ impl Toll {
 
 /// What a call for leases costs as far as is known before it is read: by the length that it declares. One that declares none is charged as
 /// the longest that is read, and so is one that declares more.
-fn unread(body: &Body) -> Work {
+fn unread(body: &Body) -> LeaseCost {
     let longest = u64::try_from(MAX_BODY_BYTES).unwrap_or(u64::MAX);
     let said = body.size_hint().exact();
-    Work::unread(said.unwrap_or(longest).min(longest))
+    LeaseCost::unread(said.unwrap_or(longest).min(longest))
 }
 
 /// On whose account a call for leases goes: that of its token's subject, or, where no tokens are asked for, that of its address. `access`
 /// adds it to a request when its reading has been paid for, and adds nothing where nobody pays.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Paying {
-    payer: Option<Payer>,
-    work: Work,
+    payer: Option<QuotaKey>,
+    work: LeaseCost,
 }
 
 impl Paying {
     const NOBODY: Self = Self {
         payer: None,
-        work: Work::NONE,
+        work: LeaseCost::NONE,
     };
 }
 
@@ -138,24 +140,24 @@ impl Paying {
         app: &'a App,
         resources: usize,
         renews: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
-    ) -> Result<Counted<'a>, Refusal> {
+    ) -> Result<InFlightGuard<'a>, Refusal> {
         let (limits, now) = (app.limits(), self.now());
         let this = self.about(resources);
-        let limited = match this.begin(limits, resources, Asks::New, now) {
+        let limited = match this.begin(limits, resources, LeaseKind::New, now) {
             Ok(counted) => return Ok(counted),
             Err(limited) => limited,
         };
         // To look through the books is work, too.
         let counted = limits
-            .begin(resources, Asks::Renewal)
-            .map_err(|limited| this.refused(limits, Asks::New, limited, now))?;
+            .begin_decisions(resources, LeaseKind::Renewal)
+            .map_err(|limited| this.refused(limits, LeaseKind::New, limited, now))?;
         if all_are_held(app, renews).await? {
             limits
-                .decisions(this.payer, this.work, Asks::Renewal, now)
-                .map_err(|limited| this.refused(limits, Asks::Renewal, limited, now))?;
+                .charge_decisions(this.payer, this.work, LeaseKind::Renewal, now)
+                .map_err(|limited| this.refused(limits, LeaseKind::Renewal, limited, now))?;
             Ok(counted)
         } else {
-            Err(this.refused(limits, Asks::New, limited, now))
+            Err(this.refused(limits, LeaseKind::New, limited, now))
         }
     }
 
@@ -177,11 +179,11 @@ impl Paying {
         let number = named.map_or(0, <[_]>::len);
         let this = self.about(number);
         let _counted = this
-            .begin(limits, number, Asks::Renewal, now)
-            .map_err(|limited| this.refused(limits, Asks::Renewal, limited, now))?;
+            .begin(limits, number, LeaseKind::Renewal, now)
+            .map_err(|limited| this.refused(limits, LeaseKind::Renewal, limited, now))?;
         let released = app.release(part).await?;
         if named.is_none() {
-            limits.has_released(self.payer, released, self.now());
+            limits.charge_released(self.payer, released, self.now());
         }
         Ok(())
     }
@@ -195,21 +197,27 @@ impl Paying {
 
     fn begin(
         self,
-        limits: &Limits,
+        limits: &Quotas,
         resources: usize,
-        asks: Asks,
+        asks: LeaseKind,
         now: Moment,
-    ) -> Result<Counted<'_>, Limited> {
-        let counted = limits.begin(resources, asks)?;
-        limits.decisions(self.payer, self.work, asks, now)?;
+    ) -> Result<InFlightGuard<'_>, RateLimited> {
+        let counted = limits.begin_decisions(resources, asks)?;
+        limits.charge_decisions(self.payer, self.work, asks, now)?;
         Ok(counted)
     }
 
-    fn refused(self, limits: &Limits, asks: Asks, limited: Limited, now: Moment) -> Refusal {
-        let limited = limits.refuses(self.payer, self.work, asks, limited, now);
+    fn refused(
+        self,
+        limits: &Quotas,
+        asks: LeaseKind,
+        limited: RateLimited,
+        now: Moment,
+    ) -> Refusal {
+        let limited = limits.reject(self.payer, self.work, asks, limited, now);
         match asks {
-            Asks::Renewal => limited.into(),
-            Asks::New => {
+            LeaseKind::Renewal => limited.into(),
+            LeaseKind::New => {
                 let detail = format!(
                     "{}; what is leased is renewed, when nothing new is asked for along with it",
                     whose(limited)
@@ -241,15 +249,15 @@ async fn all_are_held(
     }
 }
 
-fn whose(limited: Limited) -> &'static str {
+fn whose(limited: RateLimited) -> &'static str {
     match limited.whose {
-        Whose::Callers => "the caller asks for more than the server does for one",
-        Whose::Servers => "the server has too much to do",
+        LimitScope::Caller => "the caller asks for more than the server does for one",
+        LimitScope::Server => "the server has too much to do",
     }
 }
 
-impl From<Limited> for Refusal {
-    fn from(limited: Limited) -> Self {
+impl From<RateLimited> for Refusal {
+    fn from(limited: RateLimited) -> Self {
         Self::new(ProblemType::TooManyRequests, whose(limited)).after(limited.wait)
     }
 }

@@ -27,8 +27,7 @@ use super::{
 };
 use crate::{
     net::tls::Tls,
-    quota::Peer,
-    util::{clock, log_throttle::LogThrottle},
+    util::{clock, log_throttle::LogThrottle, peer::PeerAddr},
 };
 
 /// How long what is under way may take to end when the server stops: within 10 s of being told to, it has also left its books.
@@ -179,7 +178,7 @@ fn listens(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// The next connection. Trouble with one is the peer's affair. Trouble with all of them, as when the system has no file left, is in the log,
 /// as often as `no_room` lets it, and mostly passes.
-async fn accept(listener: &TcpListener, no_room: &LogThrottle) -> (TcpStream, Peer) {
+async fn accept(listener: &TcpListener, no_room: &LogThrottle) -> (TcpStream, PeerAddr) {
     loop {
         match listener.accept().await {
             Ok(connected) => return prepared(connected),
@@ -194,10 +193,10 @@ async fn accept(listener: &TcpListener, no_room: &LogThrottle) -> (TcpStream, Pe
     }
 }
 
-fn prepared((stream, address): (TcpStream, SocketAddr)) -> (TcpStream, Peer) {
+fn prepared((stream, address): (TcpStream, SocketAddr)) -> (TcpStream, PeerAddr) {
     // An answer is one small write: waiting to fill a packet would only delay it.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
-    (stream, Peer::new(address.ip()))
+    (stream, PeerAddr::new(address.ip()))
 }

@@ -15,14 +15,14 @@ use doorman_openapi::Moment;
 use futures_util::task::AtomicWaker;
 
 use super::begun::Begun;
-use crate::quota::Peer;
+use crate::util::peer::PeerAddr;
 
 /// What the parts of a connection tell of it, and what it is told. Written from within the connection's task, from the requests it has
 /// under way, and by who needs room.
 #[derive(Debug)]
 pub(super) struct Activity {
     /// Who is at the other end, where there is an address.
-    peer: Option<Peer>,
+    peer: Option<PeerAddr>,
     requests: AtomicUsize,
     /// Bodies that arrive.
     bodies: Begun,
@@ -71,7 +71,7 @@ impl Activity {
     }
 
     /// The same, of a connection with this peer.
-    pub(super) fn of(peer: Peer) -> Self {
+    pub(super) fn of(peer: PeerAddr) -> Self {
         Self {
             peer: Some(peer),
             ..Self::new()
@@ -79,7 +79,7 @@ impl Activity {
     }
 
     /// Who is at the other end, where that is known.
-    pub(super) fn peer(&self) -> Option<Peer> {
+    pub(super) fn peer(&self) -> Option<PeerAddr> {
         self.peer
     }
 

@@ -15,7 +15,7 @@ use tokio::task::{Id, JoinSet};
 
 use super::{activity::Activity, keeper::Ended, patience::SLOW};
 use crate::{
-    quota::Peer,
+    util::peer::PeerAddr,
     util::{clock, log_throttle::LogThrottle},
 };
 
@@ -46,7 +46,7 @@ impl Connections {
     }
 
     /// Spawns the task of a new connection, even beyond the limit.
-    pub(super) fn add<F>(&mut self, peer: Peer, serve: impl FnOnce(Arc<Activity>) -> F)
+    pub(super) fn add<F>(&mut self, peer: PeerAddr, serve: impl FnOnce(Arc<Activity>) -> F)
     where
         F: Future<Output = Ended> + Send + 'static,
     {

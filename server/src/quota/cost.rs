@@ -36,13 +36,13 @@ impl Operation {
 
 /// A call for leases, by what it costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Work {
+pub(crate) struct LeaseCost {
     /// What is paid before it is read.
     pub(super) reading: u64,
     pub(super) all: u64,
 }
 
-impl Work {
+impl LeaseCost {
     /// That nobody pays for.
     pub(crate) const NONE: Self = Self { reading: 0, all: 0 };
 

@@ -13,11 +13,11 @@
 
 mod bucket;
 mod cost;
-mod lookers;
-mod payer;
-mod refused;
+mod in_flight;
+mod key;
+mod read_throttle;
+mod rejections;
 mod table;
-mod under_way;
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -26,55 +26,55 @@ use doorman_openapi::Moment;
 use self::{
     bucket::{Bucket, Depth, Pace, Spent},
     cost::{REQUEST, UNVERIFIED, tokens},
-    lookers::Lookers,
-    payer::Purse,
-    refused::Refused,
-    table::Table,
-    under_way::UnderWay,
+    in_flight::InFlight,
+    key::QuotaClass,
+    read_throttle::ReadThrottle,
+    rejections::Refused,
+    table::BucketTable,
 };
 pub(crate) use self::{
-    cost::{Operation, Work},
-    lookers::{Looking, Looks},
-    payer::{Payer, Peer},
-    refused::{Kind, Whose},
-    under_way::{Asks, Counted},
+    cost::{LeaseCost, Operation},
+    in_flight::{InFlightGuard, LeaseKind},
+    key::QuotaKey,
+    read_throttle::{ReadKind, ReadPermit},
+    rejections::{CallKind, LimitScope},
 };
-use crate::settings::CallerLimit;
+use crate::util::peer::PeerAddr;
 
 /// A request is refused: its caller, or all together, ask for more than the server does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limited {
-    pub(crate) whose: Whose,
+pub(crate) struct RateLimited {
+    pub(crate) whose: LimitScope,
     /// When it may come again.
     pub(crate) wait: Duration,
 }
 
 /// The limits, and what has been spent of them.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct Quotas {
     pace: Option<Pace>,
     /// Of operators: never slower than what is usual, as what they ask has a fixed cost, and is never so much that holders feel it.
     operators: Option<Pace>,
     loopback: Loopback,
-    accounts: Table,
-    under_way: UnderWay,
-    lookers: Lookers,
+    accounts: BucketTable,
+    under_way: InFlight,
+    lookers: ReadThrottle,
     refused: Refused,
 }
 
 /// Whether callers at a loopback address, who are not told apart, have a limit together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loopback {
-    Limited,
+    RateLimited,
     Free,
 }
 
-impl Limits {
+impl Quotas {
     pub(crate) fn new(limit: CallerLimit) -> Self {
         let usual = (CallerLimit::RATE, CallerLimit::burst(CallerLimit::RATE));
         let (of_each, loopback) = match limit {
             CallerLimit::Usual => (Some(usual), Loopback::Free),
-            CallerLimit::Of { rate, burst } => (Some((rate, burst)), Loopback::Limited),
+            CallerLimit::Of { rate, burst } => (Some((rate, burst)), Loopback::RateLimited),
             CallerLimit::Off => (None, Loopback::Free),
         };
         let at_least_usual = |(rate, burst)| Pace::new(usual.0.max(rate), usual.1.max(burst));
@@ -82,74 +82,102 @@ impl Limits {
             pace: of_each.map(|(rate, burst)| Pace::new(rate, burst)),
             operators: of_each.map(at_least_usual),
             loopback,
-            accounts: Table::new(),
-            under_way: UnderWay::default(),
-            lookers: Lookers::default(),
+            accounts: BucketTable::new(),
+            under_way: InFlight::default(),
+            lookers: ReadThrottle::default(),
             refused: Refused::default(),
         }
     }
 
     /// On whose account a request goes that comes without a verified token; `None` when it is on nobody's.
-    pub(crate) fn payer_at(&self, peer: Option<Peer>) -> Option<Payer> {
-        let free = |peer: &Peer| peer.is_loopback() && self.loopback == Loopback::Free;
-        let pays = |_: &Pace| peer.filter(|peer| !free(peer)).map(Payer::of_peer);
+    pub(crate) fn address_key(&self, peer: Option<PeerAddr>) -> Option<QuotaKey> {
+        let free = |peer: &PeerAddr| peer.is_loopback() && self.loopback == Loopback::Free;
+        let pays = |_: &Pace| peer.filter(|peer| !free(peer)).map(QuotaKey::of_peer);
         self.pace.as_ref().and_then(pays)
     }
 
     /// Pays for an answer without a token.
-    pub(crate) fn open(&self, payer: Option<Payer>, now: Moment) -> Result<(), Limited> {
-        let taken = self.take(payer, Purse::Open, UNVERIFIED, Depth::Burst, now);
-        self.counted(Kind::Unverified, taken)
+    pub(crate) fn charge_open(
+        &self,
+        payer: Option<QuotaKey>,
+        now: Moment,
+    ) -> Result<(), RateLimited> {
+        let taken = self.take(payer, QuotaClass::Open, UNVERIFIED, Depth::Burst, now);
+        self.counted(CallKind::Unverified, taken)
     }
 
     /// Pays for the verifying of a token of which nothing is known.
-    pub(crate) fn verifying(&self, payer: Option<Payer>, now: Moment) -> Result<(), Limited> {
-        let taken = self.take(payer, Purse::Verifying, UNVERIFIED, Depth::Burst, now);
-        self.counted(Kind::Unverified, taken)
+    pub(crate) fn charge_verification(
+        &self,
+        payer: Option<QuotaKey>,
+        now: Moment,
+    ) -> Result<(), RateLimited> {
+        let taken = self.take(
+            payer,
+            QuotaClass::Verification,
+            UNVERIFIED,
+            Depth::Burst,
+            now,
+        );
+        self.counted(CallKind::Unverified, taken)
     }
 
     /// The token [counts](Self::verifying): who has sent it pays from now on, and not the address that it came from.
-    pub(crate) fn has_verified(&self, payer: Option<Payer>, now: Moment) {
-        if let Some((bucket, pace)) = self.account(payer, Purse::Verifying, now) {
+    pub(crate) fn refund_verification(&self, payer: Option<QuotaKey>, now: Moment) {
+        if let Some((bucket, pace)) = self.account(payer, QuotaClass::Verification, now) {
             bucket.give_back(UNVERIFIED, pace);
         }
     }
 
     /// Pays for what an operator asks.
-    pub(crate) fn operation(
+    pub(crate) fn charge_operation(
         &self,
-        payer: Option<Payer>,
+        payer: Option<QuotaKey>,
         operation: Operation,
         now: Moment,
-    ) -> Result<(), Limited> {
-        let taken = self.take(payer, Purse::Operators, operation.cost(), Depth::Burst, now);
-        self.counted(Kind::Operator, taken)
+    ) -> Result<(), RateLimited> {
+        let taken = self.take(
+            payer,
+            QuotaClass::Operators,
+            operation.cost(),
+            Depth::Burst,
+            now,
+        );
+        self.counted(CallKind::Operator, taken)
     }
 
     /// Pays for a call of a holder that asks for no lease.
-    pub(crate) fn request(&self, payer: Option<Payer>, now: Moment) -> Result<(), Limited> {
-        let taken = self.take(payer, Purse::Leases, REQUEST, Depth::Burst, now);
-        self.counted(Kind::New, taken)
+    pub(crate) fn charge_request(
+        &self,
+        payer: Option<QuotaKey>,
+        now: Moment,
+    ) -> Result<(), RateLimited> {
+        let taken = self.take(payer, QuotaClass::Leases, REQUEST, Depth::Burst, now);
+        self.counted(CallKind::New, taken)
     }
 
     /// Pays for the reading of a call for leases. It is not read when the reserve is spent, too.
-    pub(crate) fn reading(
+    pub(crate) fn charge_reading(
         &self,
-        payer: Option<Payer>,
-        work: Work,
+        payer: Option<QuotaKey>,
+        work: LeaseCost,
         now: Moment,
-    ) -> Result<(), Limited> {
-        let taken = self.take(payer, Purse::Leases, work.reading, Depth::Reserve, now);
-        self.counted(Kind::Unread, taken)
+    ) -> Result<(), RateLimited> {
+        let taken = self.take(payer, QuotaClass::Leases, work.reading, Depth::Reserve, now);
+        self.counted(CallKind::Unread, taken)
     }
 
     /// Counts decisions on so many resources as under way.
     ///
     /// # Errors
-    /// [`Limited`]; it counts as refused when that is [told](Self::refuses).
-    pub(crate) fn begin(&self, resources: usize, asks: Asks) -> Result<Counted<'_>, Limited> {
-        self.under_way.begin(resources, asks).ok_or(Limited {
-            whose: Whose::Servers,
+    /// [`RateLimited`]; it counts as refused when that is [told](Self::refuses).
+    pub(crate) fn begin_decisions(
+        &self,
+        resources: usize,
+        asks: LeaseKind,
+    ) -> Result<InFlightGuard<'_>, RateLimited> {
+        self.under_way.begin(resources, asks).ok_or(RateLimited {
+            whose: LimitScope::Server,
             wait: Duration::ZERO,
         })
     }
@@ -157,37 +185,37 @@ impl Limits {
     /// Pays for a call for leases what is left to pay when it has been [read](Self::reading).
     ///
     /// # Errors
-    /// [`Limited`]; it counts as refused when that is [told](Self::refuses).
-    pub(crate) fn decisions(
+    /// [`RateLimited`]; it counts as refused when that is [told](Self::refuses).
+    pub(crate) fn charge_decisions(
         &self,
-        payer: Option<Payer>,
-        work: Work,
-        asks: Asks,
+        payer: Option<QuotaKey>,
+        work: LeaseCost,
+        asks: LeaseKind,
         now: Moment,
-    ) -> Result<(), Limited> {
-        let Some((bucket, pace)) = self.account(payer, Purse::Leases, now) else {
+    ) -> Result<(), RateLimited> {
+        let Some((bucket, pace)) = self.account(payer, QuotaClass::Leases, now) else {
             return Ok(());
         };
-        let Work { reading, all } = work;
+        let LeaseCost { reading, all } = work;
         Ok(bucket.take_rest(all, reading, pace, depth(asks), now)?)
     }
 
     /// A call that has been [read](Self::reading) is refused, which costs a quarter: the whole call's, and of what is new only that of
     /// its reading from where half of the reserve is spent, so that the rest is left to renewals. Says when it may come again.
-    pub(crate) fn refuses(
+    pub(crate) fn reject(
         &self,
-        payer: Option<Payer>,
-        work: Work,
-        asks: Asks,
-        limited: Limited,
+        payer: Option<QuotaKey>,
+        work: LeaseCost,
+        asks: LeaseKind,
+        limited: RateLimited,
         now: Moment,
-    ) -> Limited {
+    ) -> RateLimited {
         let (kind, deepest) = match asks {
-            Asks::New => (Kind::New, Depth::Refusals),
-            Asks::Renewal => (Kind::Renewal, Depth::Reserve),
+            LeaseKind::New => (CallKind::New, Depth::Refusals),
+            LeaseKind::Renewal => (CallKind::Renewal, Depth::Reserve),
         };
         self.refused.count(kind, limited.whose);
-        let Some((bucket, pace)) = self.account(payer, Purse::Leases, now) else {
+        let Some((bucket, pace)) = self.account(payer, QuotaClass::Leases, now) else {
             return limited;
         };
         let reading = work.unread_refused();
@@ -199,12 +227,12 @@ impl Limits {
             Ok(()) => limited.wait,
             Err(Spent { wait }) => wait.max(limited.wait),
         };
-        Limited { wait, ..limited }
+        RateLimited { wait, ..limited }
     }
 
     /// So many leases have come back: how many, only the books knew.
-    pub(crate) fn has_released(&self, payer: Option<Payer>, leases: usize, now: Moment) {
-        if let Some((bucket, pace)) = self.account(payer, Purse::Leases, now) {
+    pub(crate) fn charge_released(&self, payer: Option<QuotaKey>, leases: usize, now: Moment) {
+        if let Some((bucket, pace)) = self.account(payer, QuotaClass::Leases, now) {
             bucket.owe(tokens(leases), pace, now);
         }
     }
@@ -212,37 +240,37 @@ impl Limits {
     /// Somebody begins to look at the books who leases nothing; whatever one caller may do, all together may do only so much.
     ///
     /// # Errors
-    /// [`Limited`] when too many others look.
+    /// [`RateLimited`] when too many others look.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
-    pub(crate) async fn look(&self, looks: Looks) -> Result<Looking<'_>, Limited> {
+    pub(crate) async fn begin_read(&self, looks: ReadKind) -> Result<ReadPermit<'_>, RateLimited> {
         let looking = self.lookers.begin(looks).await;
-        let looking = looking.ok_or(Limited {
-            whose: Whose::Servers,
+        let looking = looking.ok_or(RateLimited {
+            whose: LimitScope::Server,
             wait: Duration::ZERO,
         });
-        looking.inspect_err(|limited| self.refused.count(Kind::Operator, limited.whose))
+        looking.inspect_err(|limited| self.refused.count(CallKind::Operator, limited.whose))
     }
 
     /// How long somebody who looks rests before the next part of the books, when it is bounded elsewhere how many they are.
-    pub(crate) fn rest(&self, looks: Looks, now: Moment) -> Duration {
+    pub(crate) fn read_delay(&self, looks: ReadKind, now: Moment) -> Duration {
         self.lookers.rest(looks, now)
     }
 
     /// How many requests of a kind were refused so far.
-    pub(crate) fn refused(&self, kind: Kind, whose: Whose) -> u64 {
+    pub(crate) fn rejections(&self, kind: CallKind, whose: LimitScope) -> u64 {
         self.refused.so_far(kind, whose)
     }
 
     fn take(
         &self,
-        payer: Option<Payer>,
-        purse: Purse,
+        payer: Option<QuotaKey>,
+        purse: QuotaClass,
         cost: u64,
         depth: Depth,
         now: Moment,
-    ) -> Result<(), Limited> {
+    ) -> Result<(), RateLimited> {
         let Some((bucket, pace)) = self.account(payer, purse, now) else {
             return Ok(());
         };
@@ -250,34 +278,57 @@ impl Limits {
     }
 
     /// What a payer has for a purpose; `None` where nothing is limited.
-    fn account(&self, payer: Option<Payer>, purse: Purse, now: Moment) -> Option<(&Bucket, Pace)> {
+    fn account(
+        &self,
+        payer: Option<QuotaKey>,
+        purse: QuotaClass,
+        now: Moment,
+    ) -> Option<(&Bucket, Pace)> {
         let pace = match purse {
-            Purse::Operators => self.operators,
-            Purse::Leases | Purse::Open | Purse::Verifying => self.pace,
+            QuotaClass::Operators => self.operators,
+            QuotaClass::Leases | QuotaClass::Open | QuotaClass::Verification => self.pace,
         }?;
-        Some((self.accounts.bucket(payer?.key(purse), now), pace))
+        Some((self.accounts.bucket(payer?.bucket(purse), now), pace))
     }
 
-    fn counted(&self, kind: Kind, taken: Result<(), Limited>) -> Result<(), Limited> {
+    fn counted(&self, kind: CallKind, taken: Result<(), RateLimited>) -> Result<(), RateLimited> {
         taken.inspect_err(|limited| self.refused.count(kind, limited.whose))
     }
 }
 
 /// How deep somebody may reach who asks for this.
-fn depth(asks: Asks) -> Depth {
+fn depth(asks: LeaseKind) -> Depth {
     match asks {
-        Asks::New => Depth::Burst,
-        Asks::Renewal => Depth::Reserve,
+        LeaseKind::New => Depth::Burst,
+        LeaseKind::Renewal => Depth::Reserve,
     }
 }
 
-impl From<Spent> for Limited {
+impl From<Spent> for RateLimited {
     fn from(Spent { wait }: Spent) -> Self {
         Self {
-            whose: Whose::Callers,
+            whose: LimitScope::Caller,
             wait,
         }
     }
+}
+
+/// How much one caller may ask for: who a token speaks of, or, where nobody is asked, whoever is at one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CallerLimit {
+    /// [`RATE`](Self::RATE), and twice as much at a time; nothing limits callers without a token on this machine, who cannot be told
+    /// apart.
+    #[default]
+    Usual,
+    /// Decisions a second, and how many may be saved up; also for callers on this machine.
+    Of {
+        /// Decisions a second.
+        rate: NonZeroU32,
+        /// How many may be saved up.
+        burst: NonZeroU32,
+    },
+    /// As much as it likes.
+    Off,
 }
 
 impl CallerLimit {

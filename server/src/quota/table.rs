@@ -14,7 +14,7 @@ const SETS: usize = 8_192;
 
 /// Names a caller: a hash with a seed of this process, so that nobody can aim at the place of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key(pub(super) u64);
+pub(crate) struct BucketKey(pub(super) u64);
 
 /// A bucket for each caller that has spent anything of it.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct Key(pub(super) u64);
 /// To find a bucket takes no lock and no memory. Where two threads change one place at the same time, what one request takes may be
 /// taken from the bucket of another caller, or of none.
 #[derive(Debug)]
-pub(super) struct Table(Box<[Set]>);
+pub(super) struct BucketTable(Box<[Set]>);
 
 #[derive(Debug, Default)]
 struct Set {
@@ -34,15 +34,15 @@ struct Set {
     shared: Bucket,
 }
 
-impl Table {
+impl BucketTable {
     pub(super) fn new() -> Self {
         Self((0..SETS).map(|_| Set::default()).collect())
     }
 
     /// The bucket of a caller.
-    pub(super) fn bucket(&self, key: Key, now: Moment) -> &Bucket {
+    pub(super) fn bucket(&self, key: BucketKey, now: Moment) -> &Bucket {
         static NOWHERE: Bucket = Bucket::new();
-        let Key(key) = key;
+        let BucketKey(key) = key;
         let index = usize::try_from(key % SETS as u64).unwrap_or_default();
         let Some(set) = self.0.get(index) else {
             return &NOWHERE;
@@ -78,14 +78,14 @@ mod tests {
         Moment::from_nanos(1)
     }
 
-    fn spend(table: &Table, key: u64, tokens: u64) -> bool {
-        let bucket = table.bucket(Key(key), now());
+    fn spend(table: &BucketTable, key: u64, tokens: u64) -> bool {
+        let bucket = table.bucket(BucketKey(key), now());
         bucket.take(tokens, pace(), Depth::Burst, now()).is_ok()
     }
 
     #[test]
     fn each_caller_has_its_own() {
-        let table = Table::new();
+        let table = BucketTable::new();
         for key in 0..1_000 {
             assert!(spend(&table, key, 10), "{key}");
         }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn no_flood_of_invented_callers_has_a_spent_bucket_forgotten() {
-        let table = Table::new();
+        let table = BucketTable::new();
         assert!(spend(&table, 7, 10));
         // They fill the very set, and the rest of the table.
         for key in 0..1_000_000_u64 {
@@ -108,21 +108,21 @@ mod tests {
         let late = 7 + 2_000_000 * SETS as u64;
         assert!(!spend(&table, late, 1));
         assert!(std::ptr::eq(
-            table.bucket(Key(late), now()),
-            table.bucket(Key(late + SETS as u64), now())
+            table.bucket(BucketKey(late), now()),
+            table.bucket(BucketKey(late + SETS as u64), now())
         ));
     }
 
     #[test]
     fn callers_find_places_again_when_those_of_others_are_full() {
-        let table = Table::new();
+        let table = BucketTable::new();
         for number in 0..100 {
             spend(&table, number * SETS as u64, 10);
         }
         let later = now().after(Duration::from_secs(10));
-        let one = table.bucket(Key(SETS as u64 * 1_000), later);
+        let one = table.bucket(BucketKey(SETS as u64 * 1_000), later);
         assert!(one.take(10, pace(), Depth::Burst, later).is_ok());
-        let other = table.bucket(Key(SETS as u64 * 1_001), later);
+        let other = table.bucket(BucketKey(SETS as u64 * 1_001), later);
         assert!(!std::ptr::eq(one, other));
         assert!(other.take(10, pace(), Depth::Burst, later).is_ok());
     }

@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod follow;
 pub(crate) mod guarded_body;
 pub(crate) mod log_throttle;
+pub(crate) mod peer;
 pub(crate) mod rounded;
 pub(crate) mod small_file;
 pub(crate) mod watch;

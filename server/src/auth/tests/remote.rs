@@ -176,7 +176,7 @@ async fn until_the_keys_have_come_nobody_is_told_that_a_token_is_bad() {
     let token = issuer.sign(&claims(&json!({})));
     assert_eq!(
         caller(&auth, &token).await.unwrap_err(),
-        Unauthenticated::NoKeys
+        Unauthenticated::KeysUnavailable
     );
     publisher.publish(&[&issuer]);
     later(PAUSE).await;
@@ -197,7 +197,7 @@ async fn keys_that_the_issuer_takes_back_count_no_more_though_it_has_no_others()
     // None to begin with are no answer yet.
     assert_eq!(
         caller(&auth, &token).await.unwrap_err(),
-        Unauthenticated::NoKeys
+        Unauthenticated::KeysUnavailable
     );
     publisher.publish(&[&known]);
     later(PAUSE).await;
@@ -287,52 +287,20 @@ async fn an_issuer_that_wants_a_token_is_asked_with_the_one_that_is_in_the_file_
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_asked_because_of_a_request_is_told_its_trace() {
-    use tower::{Layer as _, ServiceExt as _, service_fn};
-
-    const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c";
+async fn key_requests_carry_the_outgoing_headers() {
+    fn trace() -> HeaderMap {
+        [("traceparent", "a"), ("tracestate", "b")]
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .into_iter()
+            .collect()
+    }
 
     let publisher = Publisher::default();
     let issuer = Issuer::rs256();
     publisher.publish(&[&issuer]);
-    let auth = auth(&publisher).await;
-    let asks = |headers: &[(&'static str, &'static str)]| {
-        let mut request = axum::http::Request::new(());
-        for (name, value) in headers {
-            request.headers_mut().append(*name, value.parse().unwrap());
-        }
-        let auth = Arc::clone(&auth);
-        let handler = service_fn(move |_| {
-            let auth = Arc::clone(&auth);
-            async move {
-                auth.learn_keys().await;
-                Ok::<_, std::convert::Infallible>(axum::http::Response::new(()))
-            }
-        });
-        crate::observe::context::Trails
-            .layer(handler)
-            .oneshot(request)
-    };
-    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let states = [
-        ("traceparent", parent),
-        ("tracestate", "a=1"),
-        ("tracestate", "b=2"),
-    ];
-    asks(&states).await.unwrap();
-    let heard = publisher.heard("traceparent").unwrap();
-    assert!(
-        heard.starts_with(TRACE) && heard.ends_with("-01"),
-        "{heard}"
-    );
-    assert_ne!(heard, parent, "it is from a step of our own");
-    assert_eq!(publisher.heard("tracestate").unwrap(), "a=1,b=2");
-
-    // A state without a trace belongs to nothing.
-    later(PAUSE).await;
-    let states = [("tracestate", "a=1"), ("traceparent", "nonsense")];
-    asks(&states).await.unwrap();
-    assert_eq!(publisher.asked(), 2);
-    assert_eq!(publisher.heard("traceparent"), None);
-    assert_eq!(publisher.heard("tracestate"), None);
+    let auth = Arc::into_inner(auth(&publisher).await).unwrap();
+    let auth = auth.with_outgoing_headers(trace);
+    assert!(counts(&auth, &issuer.sign(&claims(&json!({})))).await);
+    assert_eq!(publisher.heard("traceparent").unwrap(), "a");
+    assert_eq!(publisher.heard("tracestate").unwrap(), "b");
 }

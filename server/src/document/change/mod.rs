@@ -269,7 +269,7 @@ async fn apart<T: Send + 'static, E: Send + 'static>(
     };
     // It belongs to the work, which goes on when this is dropped.
     permit.forget();
-    let worked = task::spawn_blocking(context::carried_on(move || {
+    let worked = task::spawn_blocking(context::propagate(move || {
         let _permit = Returned(&lane(app.changes()).under_way);
         work(&app)
     }));

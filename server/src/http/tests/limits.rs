@@ -10,8 +10,8 @@ use tokio::time::advance;
 use super::{access::routes, *};
 use crate::{
     auth::testing::{Home, Issuer, claims},
-    quota::{Asks, Peer},
-    settings::CallerLimit,
+    quota::{CallerLimit, LeaseKind},
+    util::peer::PeerAddr,
 };
 
 /// A second gives a tenth of a burst.
@@ -29,7 +29,7 @@ fn limited(burst: u32) -> (Arc<App>, Router) {
 }
 
 fn from(peer: &str, mut request: Request<Body>) -> Request<Body> {
-    let peer = Peer::new(peer.parse().unwrap());
+    let peer = PeerAddr::new(peer.parse().unwrap());
     request.extensions_mut().insert(peer);
     request
 }
@@ -179,7 +179,7 @@ async fn a_server_with_too_much_to_do_renews_and_leases_nothing_new() {
     let app = app();
     let router = super::super::router(Arc::clone(&app));
     assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
-    let under_way = app.limits().begin(100_000, Asks::Renewal);
+    let under_way = app.limits().begin_decisions(100_000, LeaseKind::Renewal);
 
     let refused = lease(&router, ONE, "a", &["db", "new"]).await;
     assert_eq!(refused.header("retry-after"), "1");
@@ -207,7 +207,7 @@ async fn what_is_looked_for_in_the_books_is_under_way_meanwhile() {
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     assert_eq!(lease(&router, ONE, "a", &many).await.status, 200);
     // One more, and nobody is served.
-    let _under_way = app.limits().begin(999_999, Asks::Renewal);
+    let _under_way = app.limits().begin_decisions(999_999, LeaseKind::Renewal);
     let release = async || {
         let nothing = json!({"client_id": "b", "resource_ids": ["db"]});
         ask(&router, OTHER, paths::CAPACITY_RELEASE, nothing).await

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio::time::advance;
 
 use super::*;
-use crate::quota::Looks;
+use crate::quota::ReadKind;
 
 const LEASE_OF_DB: &str = r#"{"client_id": "a", "resources": [{"resource_id": "db", "wants": 1}]}"#;
 
@@ -78,7 +78,7 @@ async fn a_crowd_of_readers_is_refused_what_would_take_long_and_stops_no_scrape(
 #[tokio::test(start_paused = true)]
 async fn who_looks_rests_while_others_wait_for_the_books() {
     let app = app();
-    let looking = app.limits().look(Looks::Page).await.unwrap();
+    let looking = app.limits().begin_read(ReadKind::Page).await.unwrap();
     assert_eq!(waits(app.make_way(&looking)).await, Duration::ZERO);
 
     let (take, taken) = mpsc::channel();

@@ -6,7 +6,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use super::*;
 use crate::{
     auth::testing::{Home, SECRET},
-    observe::context::Trails,
+    observe::context::RequestContextLayer,
 };
 
 const ID: &str = "x-request-id";
@@ -71,7 +71,7 @@ async fn the_name_that_a_caller_gives_its_request_comes_back_with_every_kind_of_
     let panics = Router::new()
         .route("/", on_get(async || -> () { panic!("a bug") }))
         .layer(CatchPanicLayer::custom(super::super::panicked))
-        .layer(Trails);
+        .layer(RequestContextLayer);
     let reply = named(&panics, asked_for("/"), "mine").await;
     assert_eq!((reply.status.as_u16(), reply.header(ID)), (500, "mine"));
 }

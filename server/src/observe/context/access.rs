@@ -13,8 +13,8 @@ use doorman_openapi::{Moment, paths};
 use tracing::Level;
 
 use self::room::Room;
-use super::current;
-use crate::{auth::Identity, quota::Peer};
+use super::{CallerLabel, current};
+use crate::util::peer::PeerAddr;
 
 /// The longest part of a path that is written, in bytes.
 const LONGEST_PATH: usize = 256;
@@ -28,7 +28,7 @@ pub(crate) struct Answered<'a> {
     /// What was asked for, where the route does not say it all.
     pub(crate) uri: Option<&'a Uri>,
     /// Where it came from, if it came over a connection.
-    pub(crate) peer: Option<Peer>,
+    pub(crate) peer: Option<PeerAddr>,
     pub(crate) status: u16,
     pub(crate) seconds: f64,
 }
@@ -66,7 +66,7 @@ macro_rules! write_line {
             method,
             route,
             path = uri.map(path),
-            peer = peer.map(|it| display(it.address())),
+            peer = peer.map(|it| display(it.ip())),
             status,
             seconds,
             issuer = caller(|it| &it.issuer),
@@ -140,8 +140,8 @@ fn path(uri: &Uri) -> &str {
 }
 
 /// A word about who sent it, where that is known.
-fn caller(word: impl FnOnce(&Identity) -> &str) -> Option<String> {
-    current(|trail| Some(word(trail.caller()?.identity()?).to_owned())).flatten()
+fn caller(word: impl FnOnce(&CallerLabel) -> &str) -> Option<String> {
+    current(|context| Some(word(context.caller()?).to_owned())).flatten()
 }
 
 #[cfg(test)]

@@ -11,13 +11,13 @@ use pin_project_lite::pin_project;
 use tokio::task::futures::TaskLocalFuture;
 use tower::{Layer, Service};
 
-use super::{CURRENT, REQUEST_ID, Trail};
+use super::{CURRENT, REQUEST_ID, RequestContext};
 
 /// Gives every request its trail. To be the outermost layer: what lies outside of it is said of nobody.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Trails;
+pub(crate) struct RequestContextLayer;
 
-impl<S> Layer<S> for Trails {
+impl<S> Layer<S> for RequestContextLayer {
     type Service = Trailed<S>;
 
     fn layer(&self, inner: S) -> Trailed<S> {
@@ -44,7 +44,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let trail = Trail::of(request.headers());
+        let trail = RequestContext::of(request.headers());
         ResponseFuture {
             inner: CURRENT.scope(trail, self.inner.call(request)),
         }
@@ -56,7 +56,7 @@ pin_project! {
     #[derive(Debug)]
     pub(crate) struct ResponseFuture<F> {
         #[pin]
-        inner: TaskLocalFuture<Trail, F>,
+        inner: TaskLocalFuture<RequestContext, F>,
     }
 }
 

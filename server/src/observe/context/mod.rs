@@ -7,7 +7,7 @@ mod access;
 mod id;
 mod layer;
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, sync::Arc};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use doorman_openapi::{SpanId, TraceContext, headers};
@@ -15,9 +15,8 @@ use doorman_openapi::{SpanId, TraceContext, headers};
 pub(crate) use self::{
     access::{AccessLog, Answered},
     id::RequestId,
-    layer::Trails,
+    layer::RequestContextLayer,
 };
-use crate::auth::Caller;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static(headers::REQUEST_ID);
 const TRACEPARENT: HeaderName = HeaderName::from_static(headers::TRACEPARENT);
@@ -27,22 +26,29 @@ const TRACESTATE: HeaderName = HeaderName::from_static(headers::TRACESTATE);
 const LONGEST_STATE: usize = 512;
 
 tokio::task_local! {
-    static CURRENT: Trail;
+    static CURRENT: RequestContext;
 }
 
 /// What one request is recognised by.
 #[derive(Debug, Clone)]
-pub(crate) struct Trail {
+pub(crate) struct RequestContext {
     pub(crate) id: RequestId,
     /// The trace it belongs to, if its sender says so.
     pub(crate) trace: Option<TraceContext>,
     /// What belongs to the trace and is passed on unread.
     state: Option<HeaderValue>,
-    /// Who sent it, as soon as that is known.
-    caller: OnceCell<Caller>,
+    /// Set once the caller is authenticated.
+    caller: OnceCell<CallerLabel>,
 }
 
-impl Trail {
+/// The issuer and the subject of the caller's token.
+#[derive(Debug, Clone)]
+struct CallerLabel {
+    issuer: Arc<str>,
+    subject: Arc<str>,
+}
+
+impl RequestContext {
     /// That of a request with these headers.
     fn of(headers: &HeaderMap) -> Self {
         let trace =
@@ -58,7 +64,7 @@ impl Trail {
     }
 
     /// Who sent it, if that is known.
-    pub(crate) fn caller(&self) -> Option<&Caller> {
+    fn caller(&self) -> Option<&CallerLabel> {
         self.caller.get()
     }
 }
@@ -85,20 +91,24 @@ fn state(headers: &HeaderMap) -> Option<HeaderValue> {
     }
 }
 
-/// Looks at the trail of the request that is being worked on; `None` when none is.
-pub(crate) fn current<T>(look: impl FnOnce(&Trail) -> T) -> Option<T> {
+/// Reads the context of the request that is being worked on; `None` when none is.
+pub(crate) fn current<T>(look: impl FnOnce(&RequestContext) -> T) -> Option<T> {
     CURRENT.try_with(look).ok()
 }
 
 /// Notes who sent the request that is being worked on.
-pub(crate) fn sent_by(caller: &Caller) {
-    // It is told once a request, by the door; and in a test without one nobody asks for it.
-    current(|trail| drop(trail.caller.set(caller.clone())));
+pub(crate) fn set_caller(issuer: &Arc<str>, subject: &Arc<str>) {
+    let label = CallerLabel {
+        issuer: Arc::clone(issuer),
+        subject: Arc::clone(subject),
+    };
+    // Authentication sets it once a request.
+    current(|context| drop(context.caller.set(label)));
 }
 
 /// Work that goes on elsewhere, on the trail of the request that is being worked on now.
-pub(crate) fn carried_on<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
-    let trail = current(Trail::clone);
+pub(crate) fn propagate<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let trail = current(RequestContext::clone);
     move || match trail {
         Some(trail) => CURRENT.sync_scope(trail, work),
         None => work(),
@@ -107,7 +117,7 @@ pub(crate) fn carried_on<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
 
 /// What goes with a question to others that the request being worked on leads to: its trace, from a step of our own. Nothing where no
 /// request is worked on, or it belongs to no trace.
-pub(crate) fn passed_on() -> HeaderMap {
+pub(crate) fn outgoing_headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     current(|trail| {
         let Some(trace) = trail.trace else { return };
@@ -120,4 +130,54 @@ pub(crate) fn passed_on() -> HeaderMap {
         }
     });
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{Request, Response};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    use super::*;
+
+    async fn outgoing(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut request = Request::new(());
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        let handler = service_fn(async |_| {
+            let mut response = Response::new(());
+            *response.headers_mut() = outgoing_headers();
+            Ok::<_, std::convert::Infallible>(response)
+        });
+        let response = RequestContextLayer.layer(handler).oneshot(request).await;
+        let mut headers = std::mem::take(response.unwrap().headers_mut());
+        headers.remove(REQUEST_ID);
+        headers
+    }
+
+    #[tokio::test]
+    async fn outgoing_headers_continue_the_trace_with_a_new_span() {
+        const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c";
+        const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+        let states = [
+            ("traceparent", PARENT),
+            ("tracestate", "a=1"),
+            ("tracestate", "b=2"),
+        ];
+        let headers = outgoing(&states).await;
+        let parent = headers[TRACEPARENT].to_str().unwrap();
+        assert!(
+            parent.starts_with(TRACE) && parent.ends_with("-01"),
+            "{parent}"
+        );
+        assert_ne!(parent, PARENT);
+        assert_eq!(headers[TRACESTATE], "a=1,b=2");
+    }
+
+    #[tokio::test]
+    async fn trace_state_without_a_valid_trace_is_dropped() {
+        let headers = outgoing(&[("tracestate", "a=1"), ("traceparent", "nonsense")]).await;
+        assert!(headers.is_empty(), "{headers:?}");
+    }
 }

@@ -9,7 +9,7 @@ use tracing_subscriber::{
 };
 
 use super::Form;
-use crate::observe::context::{self, Trail};
+use crate::observe::context::{self, RequestContext};
 
 /// A format that adds what the request is recognised by that is being worked on.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ where
 }
 
 impl<F> Recognised<F> {
-    fn ids(&self, trail: &Trail) -> String {
+    fn ids(&self, trail: &RequestContext) -> String {
         let mut ids = String::new();
         self.add(&mut ids, "request_id", trail.id.as_str());
         if let Some(trace) = trail.trace {

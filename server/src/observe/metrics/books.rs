@@ -16,7 +16,7 @@ use crate::{
     http::state::App,
     ledger::{LedgerStats, Survey},
     observe::metrics::Unreadable,
-    quota::Looks,
+    quota::ReadKind,
 };
 
 /// How many places of the books are looked at under one lock, so that no request waits long for them.
@@ -39,7 +39,7 @@ pub(super) struct Books {
 impl Books {
     /// Reads them, a piece at a time.
     pub(super) async fn read(app: &App, most: usize) -> Result<Self, Unreadable> {
-        let looking = app.limits().look(Looks::All).await?;
+        let looking = app.limits().begin_read(ReadKind::All).await?;
         let mut survey = Survey::new(most);
         let mut more = true;
         while more {

@@ -7,18 +7,18 @@ use prometheus_client::{
 
 use crate::{
     http::state::App,
-    quota::{Kind, Whose},
+    quota::{CallKind, LimitScope},
 };
 
 type Labels = [(&'static str, &'static str); 2];
 
 pub(super) fn register(registry: &mut Registry, app: &App) {
     let refused = Family::<Labels, Counter>::default();
-    for kind in Kind::ALL {
-        for whose in Whose::ALL {
-            let count = app.limits().refused(kind, whose);
+    for kind in CallKind::ALL {
+        for whose in LimitScope::ALL {
+            let count = app.limits().rejections(kind, whose);
             // Only lease calls are refused for what all callers ask for together.
-            if whose == Whose::Callers || matches!(kind, Kind::New | Kind::Renewal) {
+            if whose == LimitScope::Caller || matches!(kind, CallKind::New | CallKind::Renewal) {
                 let labels = [("kind", kind.name()), ("limit", whose.name())];
                 refused.get_or_create(&labels).inc_by(count);
             }

@@ -22,10 +22,10 @@ use crate::{
     durability::Writes,
     http::state::{App, BooksInDoubt},
     observe::log,
-    quota::Limited,
+    quota::RateLimited,
 };
 
-pub(crate) use self::requests::Requests;
+pub(crate) use self::requests::RequestMetrics;
 
 /// The media type of the text; Prometheus refuses a scrape without it.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,14 +37,14 @@ const MOST_RESOURCES: usize = 50;
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     /// Too many others look at the books.
-    Limited(Limited),
+    RateLimited(RateLimited),
     Books(BooksInDoubt),
     Text(fmt::Error),
 }
 
-impl From<Limited> for Unreadable {
-    fn from(limited: Limited) -> Self {
-        Self::Limited(limited)
+impl From<RateLimited> for Unreadable {
+    fn from(limited: RateLimited) -> Self {
+        Self::RateLimited(limited)
     }
 }
 

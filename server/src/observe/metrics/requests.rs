@@ -22,8 +22,7 @@ use tower::{Layer, Service};
 
 use crate::{
     observe::context::{AccessLog, Answered},
-    quota::Peer,
-    util::clock,
+    util::{clock, peer::PeerAddr},
 };
 
 /// Seconds. Most answers take a fraction of a millisecond; some wait for a disk.
@@ -51,13 +50,13 @@ struct Asked {
     call: Call,
     /// Where the route does not say it all.
     uri: Option<Uri>,
-    peer: Option<Peer>,
+    peer: Option<PeerAddr>,
     began: Moment,
 }
 
 /// What is known of all requests so far; clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Requests(Arc<Families>);
+pub(crate) struct RequestMetrics(Arc<Families>);
 
 #[derive(Debug)]
 struct Families {
@@ -78,7 +77,7 @@ impl Default for Families {
     }
 }
 
-impl Requests {
+impl RequestMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "http_requests",
@@ -130,7 +129,7 @@ impl Requests {
     }
 }
 
-impl<S> Layer<S> for Requests {
+impl<S> Layer<S> for RequestMetrics {
     type Service = Recorded<S>;
 
     fn layer(&self, inner: S) -> Recorded<S> {
@@ -145,7 +144,7 @@ impl<S> Layer<S> for Requests {
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded<S> {
     inner: S,
-    requests: Requests,
+    requests: RequestMetrics,
 }
 
 impl<S, B, R> Service<Request<B>> for Recorded<S>
@@ -187,7 +186,7 @@ pin_project! {
     #[derive(Debug)]
     pub(crate) struct ResponseFuture<F> {
         asked: Asked,
-        requests: Requests,
+        requests: RequestMetrics,
         #[pin]
         inner: F,
     }

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Looks {
+pub(crate) enum ReadKind {
     /// A page of a list.
     Page,
     /// All resources: a scrape, or a dry run.
@@ -39,7 +39,7 @@ pub(crate) enum Looks {
 
 /// Those who look at the books.
 #[derive(Debug, Default)]
-pub(super) struct Lookers {
+pub(super) struct ReadThrottle {
     pages: Group,
     all: Group,
 }
@@ -55,7 +55,7 @@ struct Group {
 /// Somebody looks, until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Looking<'a> {
+pub(crate) struct ReadPermit<'a> {
     group: &'a Group,
     _place: SemaphorePermit<'a>,
 }
@@ -70,11 +70,11 @@ impl Default for Group {
     }
 }
 
-impl Lookers {
-    fn group(&self, looks: Looks) -> &Group {
+impl ReadThrottle {
+    fn group(&self, looks: ReadKind) -> &Group {
         match looks {
-            Looks::Page => &self.pages,
-            Looks::All => &self.all,
+            ReadKind::Page => &self.pages,
+            ReadKind::All => &self.all,
         }
     }
 
@@ -82,22 +82,22 @@ impl Lookers {
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
-    pub(super) async fn begin(&self, looks: Looks) -> Option<Looking<'_>> {
+    pub(super) async fn begin(&self, looks: ReadKind) -> Option<ReadPermit<'_>> {
         let group = self.group(looks);
         let place = timeout(PATIENCE, group.places.acquire()).await;
-        Some(Looking {
+        Some(ReadPermit {
             group,
             _place: place.ok()?.ok()?,
         })
     }
 
     /// How long to rest before the next part, for those whose number is bounded elsewhere.
-    pub(super) fn rest(&self, looks: Looks, now: Moment) -> Duration {
+    pub(super) fn rest(&self, looks: ReadKind, now: Moment) -> Duration {
         self.group(looks).rest(now)
     }
 }
 
-impl Looking<'_> {
+impl ReadPermit<'_> {
     /// How long to rest before the next part, which counts as read from now on.
     pub(crate) fn rest(&self, now: Moment) -> Duration {
         self.group.rest(now)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Which requests were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CallKind {
     /// For new leases, or for rules.
     New,
     /// That renew or give back.
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Unverified,
 }
 
-impl Kind {
+impl CallKind {
     pub(crate) const ALL: [Self; 5] = [
         Self::New,
         Self::Renewal,
@@ -38,44 +38,44 @@ impl Kind {
     }
 }
 
-/// Whose limit a request is refused by.
+/// LimitScope limit a request is refused by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum LimitScope {
     /// That of its caller.
-    Callers,
+    Caller,
     /// That of the server, which has too much to do.
-    Servers,
+    Server,
 }
 
-impl Whose {
-    pub(crate) const ALL: [Self; 2] = [Self::Callers, Self::Servers];
+impl LimitScope {
+    pub(crate) const ALL: [Self; 2] = [Self::Caller, Self::Server];
 
     /// As metrics name it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Callers => "caller",
-            Self::Servers => "server",
+            Self::Caller => "caller",
+            Self::Server => "server",
         }
     }
 }
 
 /// How often requests of each kind were refused, by whose limit.
 #[derive(Debug, Default)]
-pub(super) struct Refused([[AtomicU64; Kind::ALL.len()]; Whose::ALL.len()]);
+pub(super) struct Refused([[AtomicU64; CallKind::ALL.len()]; LimitScope::ALL.len()]);
 
 impl Refused {
-    pub(super) fn count(&self, kind: Kind, whose: Whose) {
+    pub(super) fn count(&self, kind: CallKind, whose: LimitScope) {
         if let Some(counter) = self.counter(kind, whose) {
             counter.fetch_add(1, Relaxed);
         }
     }
 
-    pub(super) fn so_far(&self, kind: Kind, whose: Whose) -> u64 {
+    pub(super) fn so_far(&self, kind: CallKind, whose: LimitScope) -> u64 {
         self.counter(kind, whose)
             .map_or(0, |counter| counter.load(Relaxed))
     }
 
-    fn counter(&self, kind: Kind, whose: Whose) -> Option<&AtomicU64> {
+    fn counter(&self, kind: CallKind, whose: LimitScope) -> Option<&AtomicU64> {
         self.0.get(whose as usize)?.get(kind as usize)
     }
 }

@@ -15,11 +15,11 @@ const MOST: usize = 1_000_000;
 
 /// The decisions that are under way.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay(AtomicUsize);
+pub(super) struct InFlight(AtomicUsize);
 
 /// Whether what is asked for is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub(crate) enum LeaseKind {
     /// For something that is not held yet.
     New,
     /// For what is held already, or to give it back.
@@ -29,20 +29,20 @@ pub(crate) enum Asks {
 /// Decisions that are under way until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Counted<'a> {
-    all: &'a UnderWay,
+pub(crate) struct InFlightGuard<'a> {
+    all: &'a InFlight,
     decisions: usize,
 }
 
-impl UnderWay {
+impl InFlight {
     /// Counts so many decisions; `None` when there are too many.
-    pub(super) fn begin(&self, decisions: usize, asks: Asks) -> Option<Counted<'_>> {
+    pub(super) fn begin(&self, decisions: usize, asks: LeaseKind) -> Option<InFlightGuard<'_>> {
         let most = match asks {
-            Asks::New => MOST_FOR_NEW,
-            Asks::Renewal => MOST,
+            LeaseKind::New => MOST_FOR_NEW,
+            LeaseKind::Renewal => MOST,
         };
         let before = self.0.fetch_add(decisions, Relaxed);
-        let counted = Counted {
+        let counted = InFlightGuard {
             all: self,
             decisions,
         };
@@ -50,7 +50,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.all.0.fetch_sub(self.decisions, Relaxed);
     }
@@ -62,19 +62,19 @@ mod tests {
 
     #[test]
     fn an_overloaded_server_serves_renewals_for_longer_than_newcomers() {
-        let all = UnderWay::default();
-        let busy = all.begin(MOST_FOR_NEW, Asks::New);
+        let all = InFlight::default();
+        let busy = all.begin(MOST_FOR_NEW, LeaseKind::New);
         assert!(busy.is_some());
-        assert!(all.begin(1, Asks::New).is_none());
-        let renewals = all.begin(MOST - MOST_FOR_NEW, Asks::Renewal);
+        assert!(all.begin(1, LeaseKind::New).is_none());
+        let renewals = all.begin(MOST - MOST_FOR_NEW, LeaseKind::Renewal);
         assert!(renewals.is_some());
-        assert!(all.begin(1, Asks::Renewal).is_none());
+        assert!(all.begin(1, LeaseKind::Renewal).is_none());
 
         drop(renewals);
-        assert!(all.begin(1, Asks::Renewal).is_some());
-        assert!(all.begin(1, Asks::New).is_none());
+        assert!(all.begin(1, LeaseKind::Renewal).is_some());
+        assert!(all.begin(1, LeaseKind::New).is_none());
         drop(busy);
-        assert!(all.begin(1, Asks::New).is_some());
+        assert!(all.begin(1, LeaseKind::New).is_some());
         // What was refused has left nothing behind.
         assert_eq!(all.0.load(Relaxed), 0);
     }
