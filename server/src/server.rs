@@ -10,25 +10,27 @@ use tokio::task::JoinSet;
 
 use crate::{
     auth::{Auth, AuthError},
-    document::{
-        opened::Kept,
-        reload::{self, Followed},
-    },
+    document::{ActiveDocument, DocumentEditor, FollowedFile, OpenedDocument},
     durability::{
         identity::{self, IdentityError},
         {Held, Start, Started},
     },
     http::{
-        state::{About, App, BooksInDoubt},
-        {self, Names},
+        self, Names, Room,
+        state::{AppParts, AppState, ServerInfo},
     },
-    leasing::sweeper,
+    leasing::{LedgerPoisoned, SharedLedger, sweeper},
     net::{
         ConnectionMetrics, Listener,
         tls::{Tls, TlsError},
     },
-    observe::context,
+    observe::{
+        context, ledger_events,
+        metrics::RequestMetrics,
+    },
+    quota::Quotas,
     settings::{BaseUrl, Exposure, Settings},
+    util::clock,
 };
 
 /// The most connections on the address that serves the metrics and the probes alone.
@@ -50,9 +52,9 @@ const METRICS_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(64).expect("it is no
 pub struct Server {
     listener: Listener,
     metrics_listener: Option<Listener>,
-    app: Arc<App>,
+    app: AppState,
     held: Held,
-    follows: Option<Followed>,
+    file: Option<FollowedFile>,
 }
 
 /// Why a server does not start.
@@ -73,7 +75,7 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
-    /// Whose tokens count cannot be made out.
+    /// LimitScope tokens count cannot be made out.
     #[error(transparent)]
     Auth(#[from] AuthError),
     /// There is no TLS by the files that are there.
@@ -147,16 +149,17 @@ impl Server {
         let address = listener.address();
         // The store may lie in the data directory.
         identity::file::create_directory(&settings.data_dir)?;
-        let Kept {
-            document,
-            in_force,
-            store,
-            file,
-        } = Kept::open(&settings).await?;
+        let opened = OpenedDocument::open(
+            settings.follows,
+            settings.document,
+            settings.document_fault,
+            settings.data_dir.clone(),
+        )
+        .await?;
         let start = Start {
             directory: settings.data_dir,
             node: settings.node,
-            document,
+            document: Arc::clone(&opened.document),
             max_leases: settings.max_leases,
             unmatched: settings.unmatched,
             is_loopback: loopback,
@@ -165,8 +168,8 @@ impl Server {
         let Started {
             identity,
             core,
-            horizon,
-            taken_for_the_first,
+            bound,
+            assumed_first_start,
             held,
         } = start.take()?;
         let server_id = match settings.server_id {
@@ -174,32 +177,46 @@ impl Server {
             None => ServerId::new(format!("{}:{}", host_name(), address.port()))
                 .map_err(StartError::ServerId)?,
         };
-        let about = About {
+        let server = ServerInfo {
             server_id,
             node: identity.node,
             epoch: identity.epoch,
             advertise: advertised(settings.advertise, scheme(tls.as_ref()), address),
             config_source: settings.config_source,
-            taken_for_the_first,
+            assumed_first_start,
+            started: clock::now(),
         };
         let names = if loopback {
-            Names::of_loopback(&about.advertise)
+            Names::of_loopback(&server.advertise)
         } else {
-            Names::any(&about.advertise)
+            Names::any(&server.advertise)
         };
+        let ledger = Arc::new(SharedLedger::new(core, bound));
+        let document = ActiveDocument::new(Arc::clone(&ledger), opened.document);
+        if let Some(error) = &opened.error {
+            document.reject(error);
+        }
+        let document = Arc::new(document);
         Ok(Self {
             listener,
             metrics_listener,
-            app: Arc::new(
-                App::new(core, horizon, in_force, about)
-                    .with_store(store)
-                    .named(names)
-                    .asking(auth)
-                    .limiting(settings.callers)
-                    .encrypting(tls),
-            ),
+            app: AppState::from(AppParts {
+                editor: Arc::new(DocumentEditor::new(Arc::clone(&document), opened.store)),
+                ledger,
+                document,
+                limits: Arc::new(Quotas::new(settings.callers)),
+                server: Arc::new(server),
+                draining: Arc::default(),
+                seal: Arc::default(),
+                room: Room::default(),
+                names,
+                auth,
+                tls,
+                requests: RequestMetrics::default(),
+                connections: ConnectionMetrics::default(),
+            }),
             held,
-            follows: file,
+            file: opened.file,
         })
     }
 
@@ -212,31 +229,31 @@ impl Server {
     /// The base address at which others reach it, by its own word.
     #[must_use]
     pub fn advertised(&self) -> &str {
-        &self.app.about().advertise
+        &self.app.server.advertise
     }
 
     /// The node it speaks for.
     #[must_use]
     pub fn node(&self) -> &NodeId {
-        &self.app.about().node
+        &self.app.server.node
     }
 
     /// The epoch of this start.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.app.about().epoch
+        self.app.server.epoch
     }
 
     /// The version of the document that is in force.
     #[must_use]
     pub fn document_version(&self) -> String {
-        self.app.in_force().document().version().to_owned()
+        self.app.document.get().version().to_owned()
     }
 
     /// Why the document that is in force is not the newest of its source; `None` when it is.
     #[must_use]
     pub fn document_fault(&self) -> Option<String> {
-        self.app.in_force().error().map(str::to_owned)
+        self.app.document.error()
     }
 
     /// The address on which the metrics and the probes alone are served, with the real port, if there is any.
@@ -248,18 +265,18 @@ impl Server {
     /// What addresses of it begin with: `https` when it speaks TLS, and then nothing else; `http` when it does not.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
-        scheme(self.app.tls())
+        scheme(self.app.tls.as_ref())
     }
 
     /// Whether callers have to show a token.
     #[must_use]
     pub fn asks_for_tokens(&self) -> bool {
-        self.app.auth().is_some()
+        self.app.auth.is_some()
     }
 
     /// All routes, to be called without a connection.
     pub fn router(&self) -> Router {
-        http::router(Arc::clone(&self.app))
+        http::router(self.app.clone())
     }
 
     /// Serves until `shutdown` is ready; then takes nobody in any more, answers what is under way, and what comes before its peer has
@@ -275,33 +292,37 @@ impl Server {
             metrics_listener,
             app,
             held,
-            follows,
+            file,
         } = self;
         let mut tasks = JoinSet::new();
-        tasks.spawn(sweeper::run(Arc::clone(&app)));
-        if let Some(auth) = app.auth() {
+        let mut events = ledger_events::Log::default();
+        tasks.spawn(sweeper::run(
+            Arc::clone(&app.ledger),
+            move |notices, now| events.tell(notices, now),
+        ));
+        if let Some(auth) = &app.auth {
             tasks.spawn(Arc::clone(auth).follow());
         }
-        if let Some(tls) = app.tls() {
+        if let Some(tls) = &app.tls {
             tasks.spawn(Arc::clone(tls).follow());
         }
-        if let Some(followed) = follows {
-            tasks.spawn(reload::follow(Arc::clone(&app), followed));
+        if let Some(file) = file {
+            tasks.spawn(file.follow(Arc::clone(&app.document)));
         }
 
         let shutdown = shutdown.shared();
         let metrics = async {
             if let Some(listener) = metrics_listener {
                 let loopback = listener.address().ip().is_loopback();
-                let router = http::metrics_alone(Arc::clone(&app), loopback);
+                let router = http::metrics_alone(app.clone(), loopback);
                 let metrics = ConnectionMetrics::default();
                 listener
                     .serve(router, metrics, shutdown.clone(), || ())
                     .await;
             }
         };
-        let connections = app.connections().clone();
-        let served = listener.serve(router, connections, shutdown.clone(), || app.begin_drain());
+        let connections = app.connections.clone();
+        let served = listener.serve(router, connections, shutdown.clone(), || app.draining.begin());
         let mut served = pin!(join(served, metrics));
         let (cut_off, ()) = tokio::select! {
             ended = &mut served => ended,
@@ -315,11 +336,11 @@ impl Server {
         };
         tasks.shutdown().await;
         // Nobody is answered any more, so these books are the last word.
-        let books = Arc::clone(&app);
+        let ledger = Arc::clone(&app.ledger);
         let left = tokio::task::spawn_blocking(move || {
-            books
-                .books(|core, now| held.leave(core, now))
-                .unwrap_or_else(|BooksInDoubt| {
+            ledger
+                .with(|ledger, now| held.leave(ledger, now))
+                .unwrap_or_else(|LedgerPoisoned| {
                     tracing::warn!("books in doubt are not left to the next start");
                 });
         });

@@ -1,5 +1,17 @@
-//! The document in force, and how it changes: at start, by a changed file, over HTTP.
+//! The active document and its changes: at the start, by its file, and over HTTP.
 
-pub(crate) mod change;
-pub(crate) mod opened;
-pub(crate) mod reload;
+mod active;
+mod dry_run;
+mod editor;
+mod file;
+mod opened;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::{
+    active::ActiveDocument,
+    editor::{DocumentEditor, Edit, EditFailed, StoreWrites},
+    file::FollowedFile,
+    opened::OpenedDocument,
+};

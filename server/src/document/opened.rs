@@ -1,51 +1,63 @@
-//! The document of a start: what is kept of it where, and which one counts.
+//! The document of a start: opens its source.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use doorman_config::{Document, OpenError, OpenedStore, Source, Store};
 use tokio::task;
 
-use crate::{
-    document::reload::{Followed, InForce},
-    settings::Settings,
-    util::clock,
-};
+use crate::{document::FollowedFile, util::clock};
 
-/// The document that a server starts with, and where its changes come from.
+/// The document that a server starts with, and the source of its changes.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct OpenedDocument {
     pub(crate) document: Arc<Document>,
-    pub(crate) in_force: InForce,
+    /// Why `document` is not what its source says.
+    pub(crate) error: Option<String>,
     /// Where the document is changed over HTTP.
     pub(crate) store: Option<Store>,
-    /// The file that is followed.
-    pub(crate) file: Option<Followed>,
+    /// The file that changes it.
+    pub(crate) file: Option<FollowedFile>,
 }
 
-impl Kept {
-    /// Takes up the source of the settings, of which their document is what it says, or what a fresh store begins with.
+impl OpenedDocument {
+    /// Opens `source`. `first` is the document of a file, or the first one of a new store; `error`
+    /// says that it is older than the file.
     ///
     /// # Errors
-    /// [`OpenError`] when a store cannot be used at all. What is stored in it cannot stop a start.
-    pub(crate) async fn open(settings: &Settings) -> Result<Self, OpenError> {
-        let first = Arc::clone(&settings.document);
-        let path = match settings.follows.clone() {
-            None => return Ok(Self::fixed(first, None)),
+    /// [`OpenError`] when a store cannot be used at all. An invalid stored document is no error.
+    pub(crate) async fn open(
+        source: Option<Source>,
+        first: Arc<Document>,
+        error: Option<String>,
+        data_dir: PathBuf,
+    ) -> Result<Self, OpenError> {
+        match source {
+            Some(Source::Sqlite(path)) => Self::open_store(path, first).await,
             Some(Source::File(file)) => {
-                let mut kept = Self::fixed(first, Some(Followed::new(file, &settings.data_dir)));
-                if let Some(fault) = settings.document_fault.clone() {
-                    tracing::error!(
-                        "the document is wrong, and what it was when it was last good counts:\n{fault}"
-                    );
-                    kept.in_force.refuse(&fault);
+                if let Some(error) = &error {
+                    tracing::error!("invalid document; the last valid one stays active:\n{error}");
                 }
-                return Ok(kept);
+                Ok(Self {
+                    document: first,
+                    error,
+                    store: None,
+                    file: Some(FollowedFile::new(file, data_dir)),
+                })
             }
-            Some(Source::Sqlite(path)) => path,
-        };
-        let place = path.clone();
-        let opened =
-            task::spawn_blocking(move || Store::open(&place, &first, clock::unix_seconds()));
+            None => Ok(Self {
+                document: first,
+                error: None,
+                store: None,
+                file: None,
+            }),
+        }
+    }
+
+    async fn open_store(path: PathBuf, first: Arc<Document>) -> Result<Self, OpenError> {
+        let opened = task::spawn_blocking({
+            let path = path.clone();
+            move || Store::open(&path, &first, clock::unix_seconds())
+        });
         let OpenedStore {
             store,
             document,
@@ -57,27 +69,15 @@ impl Kept {
         for warning in document.warnings() {
             tracing::warn!("{}: {warning}", store.path().display());
         }
-        let document = Arc::new(document);
-        let mut in_force = InForce::new(Arc::clone(&document));
-        if !problems.is_empty() {
-            let problems = problems.join("\n");
-            tracing::error!("not all is well with the stored document:\n{problems}");
-            in_force.refuse(&problems);
+        let error = (!problems.is_empty()).then(|| problems.join("\n"));
+        if let Some(error) = &error {
+            tracing::error!("the stored document is damaged:\n{error}");
         }
         Ok(Self {
-            document,
-            in_force,
+            document: Arc::new(document),
+            error,
             store: Some(store),
             file: None,
         })
-    }
-
-    fn fixed(document: Arc<Document>, file: Option<Followed>) -> Self {
-        Self {
-            in_force: InForce::new(Arc::clone(&document)),
-            document,
-            store: None,
-            file,
-        }
     }
 }

@@ -8,7 +8,8 @@ use std::{
 
 use tokio::time::sleep;
 
-use super::{boot::Boot, bound::BoundFile, horizon::Horizon, lock::Lock, slot::Bound};
+use super::{boot::Boot, bound::BoundFile, lock::Lock, slot::Bound};
+use crate::leasing::DurableBound;
 
 /// How often it looks, when nobody hurries it.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -17,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps the bound as long as the data directory is held.
 pub(super) async fn run(
-    horizon: Arc<Horizon>,
+    horizon: Arc<DurableBound>,
     mut file: BoundFile,
     boot: Boot,
     lock: Weak<Lock>,
@@ -25,7 +26,7 @@ pub(super) async fn run(
     let mut fails = false;
     loop {
         tokio::select! {
-            () = horizon.hurried() => {}
+            () = horizon.urgent() => {}
             () = sleep(PERIOD) => {}
         }
         let Some((ends, longest)) = horizon.due() else {
@@ -55,10 +56,10 @@ pub(super) async fn run(
                 if std::mem::take(&mut fails) {
                     tracing::info!("the data directory can be written again");
                 }
-                horizon.is_safe(ends);
+                horizon.record_written(ends);
             }
             Err(error) => {
-                horizon.is_not_safe();
+                horizon.record_failure();
                 if !std::mem::replace(&mut fails, true) {
                     tracing::error!(%error, "the data directory cannot be written: leases become shorter, and end, until it can");
                 }

@@ -9,7 +9,6 @@ mod books;
 mod boot;
 mod bound;
 mod checksum;
-mod horizon;
 pub(crate) mod identity;
 mod keeper;
 mod learning;
@@ -31,12 +30,11 @@ use self::{
 };
 use crate::{
     durability::identity::{Identity, IdentityError},
+    leasing::DurableBound,
     ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
     settings::EmptyDirectory,
     util::clock,
 };
-
-pub(crate) use self::horizon::{Horizon, Writes};
 
 /// What a start needs to know beside the data directory.
 #[derive(Debug)]
@@ -56,9 +54,9 @@ pub(crate) struct Start {
 pub(crate) struct Started {
     pub(crate) identity: Identity,
     pub(crate) core: Ledger,
-    pub(crate) horizon: Arc<Horizon>,
+    pub(crate) bound: Arc<DurableBound>,
     /// The data directory was empty, and that was taken for the first start and not for a loss: nothing else says so.
-    pub(crate) taken_for_the_first: bool,
+    pub(crate) assumed_first_start: bool,
     pub(crate) held: Held,
 }
 
@@ -124,10 +122,10 @@ impl Start {
             tracing::warn!(%error, "the books of the last server cannot be removed");
         }
 
-        let horizon = Arc::new(Horizon::new(bound.ends, bound.longest));
+        let bound = Arc::new(DurableBound::new(bound.ends, bound.longest));
         let mut keeper = JoinSet::new();
         let kept = keeper::run(
-            Arc::clone(&horizon),
+            Arc::clone(&bound),
             bound_file,
             boot,
             Arc::downgrade(&lock),
@@ -138,7 +136,7 @@ impl Start {
             }
         });
         Ok(Started {
-            taken_for_the_first: matches!(
+            assumed_first_start: matches!(
                 outstanding.because,
                 Because::Fresh(Fresh::Loopback | Fresh::OperatorsWord)
             ),
@@ -151,7 +149,7 @@ impl Start {
             },
             identity,
             core,
-            horizon,
+            bound,
         })
     }
 

@@ -6,7 +6,7 @@ use doorman_openapi::{CapacityRequest, Reason, ResourceId};
 use tempfile::TempDir;
 
 use super::{slot::newest, *};
-use crate::ledger::Grant;
+use crate::{leasing::BoundWrites, ledger::Grant};
 
 const DOCUMENT: &str = "
 resources:
@@ -63,7 +63,7 @@ async fn whatever_is_told_is_on_the_disk_by_then_and_not_much_more() {
     ] {
         let now = clock::now();
         let granted = ask(&mut started, resource, now);
-        let told = started.horizon.secure(granted, now).await.remove(0);
+        let told = started.bound.cover(granted, now).await.remove(0);
         assert_eq!(
             (told.lease_length.get(), told.capacity.get()),
             (seconds, 5.0)
@@ -81,7 +81,7 @@ async fn starts_that_grant_nothing_leave_the_bound_where_it_is() {
     let mut started = start(home.path());
     let now = clock::now();
     let granted = ask(&mut started, "db", now);
-    drop(started.horizon.secure(granted, now).await);
+    drop(started.bound.cover(granted, now).await);
     drop(started);
     let first = bound(home.path());
     for _ in 0..3 {
@@ -127,7 +127,7 @@ async fn a_server_that_stops_while_it_learns_leaves_the_rest_of_it_to_the_next()
     let mut started = start(home.path());
     let now = clock::now();
     let granted = ask(&mut started, "db", now);
-    drop(started.horizon.secure(granted, now).await);
+    drop(started.bound.cover(granted, now).await);
     drop(started);
     let ends = bound(home.path()).ends;
 
@@ -148,12 +148,12 @@ async fn what_the_disk_takes_and_what_it_does_not_is_counted() {
     let mut started = start(home.path());
     let now = clock::now();
     let granted = ask(&mut started, "db", now);
-    let told = started.horizon.secure(granted.clone(), now).await.remove(0);
+    let told = started.bound.cover(granted.clone(), now).await.remove(0);
     assert_eq!(told.lease_length.get(), 60.0);
-    let Writes { written, failed } = started.horizon.writes();
+    let BoundWrites { written, failed } = started.bound.writes();
     assert!(written > 0 && failed == 0, "{written} {failed}");
 
-    let horizon = Arc::new(Horizon::new(Moment::ORIGIN, 0));
+    let horizon = Arc::new(DurableBound::new(Moment::ORIGIN, 0));
     let file = BoundFile::that_takes_nothing(&home.path().join("data"));
     let lock = Arc::new(Lock::take(home.path()).unwrap());
     let mut keeper = JoinSet::new();
@@ -163,8 +163,8 @@ async fn what_the_disk_takes_and_what_it_does_not_is_counted() {
         Boot(1),
         Arc::downgrade(&lock),
     ));
-    let told = horizon.secure(granted, now).await.remove(0);
+    let told = horizon.cover(granted, now).await.remove(0);
     assert_eq!(told.lease_length.get(), 0.0);
-    let Writes { written, failed } = horizon.writes();
+    let BoundWrites { written, failed } = horizon.writes();
     assert!(written == 0 && failed > 0, "{written} {failed}");
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use doorman_openapi::{Discovery, Status, paths};
+use doorman_openapi::{Discovery, Mastership, Seconds, Status, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -14,9 +14,14 @@ use super::{
     refusal::Refusal,
     reply::Fresh,
 };
-use crate::{auth::Caller, http::state::App};
+use crate::{
+    auth::Caller,
+    document::ActiveDocument,
+    http::state::{AppState, ServerInfo},
+    leasing::SharedLedger,
+};
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(get_discovery))
         .routes(routes!(get_status))
@@ -46,8 +51,21 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         OfAQuery
     )
 )]
-async fn get_discovery(State(app): State<Arc<App>>, NoQuery: NoQuery) -> Fresh<Discovery> {
-    Fresh::new(app.discovery())
+async fn get_discovery(
+    State(server): State<Arc<ServerInfo>>,
+    NoQuery: NoQuery,
+) -> Fresh<Discovery> {
+    // A server without election is the master of its own node.
+    Fresh::new(Discovery {
+        is_master: true,
+        mastership: Mastership {
+            master_address: Some(server.advertise.clone()),
+        },
+        server_id: server.server_id.clone(),
+        node: server.node.clone(),
+        level: 0,
+        epoch: server.epoch,
+    })
 }
 
 /// Look at the server
@@ -85,11 +103,31 @@ async fn get_discovery(State(app): State<Arc<App>>, NoQuery: NoQuery) -> Fresh<D
     )
 )]
 async fn get_status(
-    State(app): State<Arc<App>>,
+    State(ledger): State<Arc<SharedLedger>>,
+    State(active): State<Arc<ActiveDocument>>,
+    State(server): State<Arc<ServerInfo>>,
     caller: Caller,
     NoQuery: NoQuery,
 ) -> Result<Fresh<Status>, Refusal> {
-    let mut status = app.status()?;
+    let (counts, max_leases, now) =
+        ledger.with(|ledger, now| (ledger.stats(), ledger.max_leases(), now))?;
+    let mut status = Status {
+        server_id: server.server_id.clone(),
+        node: server.node.clone(),
+        level: 0,
+        is_master: true,
+        epoch: server.epoch,
+        master: Some(server.advertise.clone()),
+        parents: Vec::new(),
+        uptime: Seconds::from(now.since(server.started)),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        config_source: server.config_source.clone(),
+        config_version: active.get().version().to_owned(),
+        config_error: active.error(),
+        resources: Some(counts.resources),
+        leases: Some(counts.leases),
+        max_leases,
+    };
     if !caller.restrictions().is_unrestricted() {
         // It quotes the document, which speaks of others, too; and how many there are of all is nobody's own.
         status.config_error = None;

@@ -3,8 +3,6 @@
 //! The OpenAPI document takes its security requirements from the same table (`security`). A route that does not stand in it answers
 //! nobody where tokens are asked for: forgetting one closes it, and a test names it.
 
-use std::sync::Arc;
-
 use axum::{
     body::Body,
     extract::{MatchedPath, Request, State},
@@ -22,7 +20,7 @@ use super::{
 };
 use crate::{
     auth::{Auth, Caller, TokenStatus, Unauthenticated},
-    http::state::App,
+    http::state::{AppParts, AppState},
     observe::context,
     quota::QuotaKey,
     util::{clock, peer::PeerAddr},
@@ -75,12 +73,12 @@ pub(super) fn access(method: &Method, path: &str) -> Option<Access> {
 /// Lets a request pass, with its caller in its extensions, if it is addressed to this server, its caller may use the route, and has not
 /// asked for too much.
 pub(super) async fn check(
-    State(app): State<Arc<App>>,
+    State(app): State<AppState>,
     mut request: Request,
     next: Next,
 ) -> Response<Body> {
-    let admitted = match app.auth() {
-        None => anybody(&app, app.names(), &mut request),
+    let admitted = match &app.auth {
+        None => anybody(&app, &app.names, &mut request),
         Some(auth) => somebody(&app, auth, &mut request).await,
     };
     match admitted {
@@ -91,7 +89,7 @@ pub(super) async fn check(
 
 /// Lets a request pass, whoever sends it, if it is addressed to one of these names, and its address has not asked for too much.
 pub(super) async fn check_nobody(
-    State((app, names)): State<(Arc<App>, Names)>,
+    State((app, names)): State<(AppState, Names)>,
     mut request: Request,
     next: Next,
 ) -> Response<Body> {
@@ -102,7 +100,7 @@ pub(super) async fn check_nobody(
 }
 
 /// Admits a request where nobody is asked who they are.
-fn anybody(app: &App, names: &Names, request: &mut Request) -> Result<(), Refusal> {
+fn anybody(app: &AppParts, names: &Names, request: &mut Request) -> Result<(), Refusal> {
     let path = request.extensions().get::<MatchedPath>();
     let toll = toll::of(request.method(), path.map(MatchedPath::as_str));
     if toll == Toll::Free {
@@ -110,11 +108,11 @@ fn anybody(app: &App, names: &Names, request: &mut Request) -> Result<(), Refusa
     }
     names.check(request)?;
     let payer = payer_at(request, app);
-    toll.pay(app.limits(), payer, request)
+    toll.pay(&app.limits, payer, request)
 }
 
 /// Admits a request, and puts its caller in its extensions.
-async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), Refusal> {
+async fn somebody(app: &AppParts, auth: &Auth, request: &mut Request) -> Result<(), Refusal> {
     let path = request.extensions().get::<MatchedPath>().cloned();
     let path = path.as_ref().map(MatchedPath::as_str);
     let toll = toll::of(request.method(), path);
@@ -128,7 +126,7 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
         // What no route matches is answered 404, whoever asks.
         None | Some(Some(Access::Open)) => {
             let payer = payer_at(request, app);
-            return Ok(app.limits().charge_open(payer, clock::now())?);
+            return Ok(app.limits.charge_open(payer, clock::now())?);
         }
         Some(Some(Access::AnyOf(scopes))) => scopes,
         // A method that the path does not take is answered 405; but only to those who may do something.
@@ -140,7 +138,7 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
         context::set_caller(&identity.issuer, &identity.subject);
     }
     let payer = caller.identity_hash().map(QuotaKey::of_caller);
-    toll.pay(app.limits(), payer, request)?;
+    toll.pay(&app.limits, payer, request)?;
     if !caller.may(scopes) {
         let subject = caller.identity().map(|it| &*it.subject);
         tracing::debug!(subject, path, "the token has none of the scopes");
@@ -151,9 +149,9 @@ async fn somebody(app: &App, auth: &Auth, request: &mut Request) -> Result<(), R
 }
 
 /// On whose account a request goes of which nobody knows who sends it.
-fn payer_at(request: &Request, app: &App) -> Option<QuotaKey> {
+fn payer_at(request: &Request, app: &AppParts) -> Option<QuotaKey> {
     let peer = request.extensions().get::<PeerAddr>().copied();
-    app.limits().address_key(peer)
+    app.limits.address_key(peer)
 }
 
 /// The caller that the token speaks of. Verifying a token that does not count is charged to the address that it comes from, on another
@@ -161,12 +159,12 @@ fn payer_at(request: &Request, app: &App) -> Option<QuotaKey> {
 /// grants or longer ago, is verified whatever others at its address have spent. Only a quite new one may be refused where false tokens
 /// come by the same proxy as fast as the limit lets them.
 async fn caller(
-    app: &App,
+    app: &AppParts,
     auth: &Auth,
     payer: Option<QuotaKey>,
     headers: &HeaderMap,
 ) -> Result<Caller, Refusal> {
-    let (limits, now) = (app.limits(), clock::now());
+    let (limits, now) = (&app.limits, clock::now());
     match auth.token_status(headers, now) {
         TokenStatus::Verified(caller) => Ok(caller),
         TokenStatus::Stale => auth.authenticate(headers).await.map_err(unauthenticated),

@@ -20,9 +20,16 @@ use super::{
     reply::{Fresh, Written},
     toll::Paying,
 };
-use crate::{auth::Caller, http::state::App, ledger::Ledger, util::clock};
+use crate::{
+    auth::Caller,
+    http::state::{AppState, ServerInfo},
+    leasing::SharedLedger,
+    ledger::Ledger,
+    quota::Quotas,
+    util::clock,
+};
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(lease_capacity))
         .routes(routes!(release_capacity))
@@ -30,7 +37,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 
 /// Lease capacity for a client
 ///
-/// Asks for leases on all resources that the client needs, and renews those it has. The answers come in the order of the request. A
+/// LeaseKind for leases on all resources that the client needs, and renews those it has. The answers come in the order of the request. A
 /// holder counts a lease from the moment it **sent** the request, on its own clock, and comes back after `refresh_interval`.
 #[utoipa::path(
     post,
@@ -85,21 +92,24 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn lease_capacity(
-    State(app): State<Arc<App>>,
+    State(ledger): State<Arc<SharedLedger>>,
+    State(limits): State<Arc<Quotas>>,
+    State(server): State<Arc<ServerInfo>>,
     caller: Caller,
     paying: Paying,
     Checked(request): Checked<CapacityRequest>,
 ) -> Result<Written, Refusal> {
     permit::check(&request, caller.restrictions())?;
     let renews = |core: &Ledger, from, now| core.check_client_renewal(&request, from, now);
-    let _counted = paying.leases(&app, request.resources.len(), renews).await?;
-    let granted = app
+    let _counted = paying
+        .leases(&limits, &ledger, request.resources.len(), renews).await?;
+    let granted = ledger
         .grant(request.resources.len(), |core, from, now| {
             core.refresh_client_part(&request, caller.tenant(), from, now)
         })
         .await?;
     let unix_now = clock::unix_seconds();
-    let answer = leases::write(app.about(), HolderKind::Client, &granted, unix_now);
+    let answer = leases::write(&server, HolderKind::Client, &granted, unix_now);
     Ok(Written(answer))
 }
 
@@ -130,7 +140,8 @@ async fn lease_capacity(
     )
 )]
 async fn release_capacity(
-    State(app): State<Arc<App>>,
+    State(ledger): State<Arc<SharedLedger>>,
+    State(limits): State<Arc<Quotas>>,
     caller: Caller,
     paying: Paying,
     Checked(request): Checked<ReleaseRequest>,
@@ -139,7 +150,7 @@ async fn release_capacity(
     let may = |id: &ResourceId| caller.restrictions().allows_resource(id.as_str());
     let named = request.resource_ids.as_deref();
     paying
-        .release(&app, named, |core, from, now| {
+        .release(&limits, &ledger, named, |core, from, now| {
             core.release_client_part(&request, &may, from, now)
         })
         .await?;

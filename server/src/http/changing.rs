@@ -22,8 +22,10 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    document::change::{self, Failed, Made},
-    http::state::App,
+    document::{DocumentEditor, Edit, EditFailed},
+    http::state::AppState,
+    quota::{Quotas, ReadKind},
+    util::clock,
 };
 
 /// How a change is asked for.
@@ -36,7 +38,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Whose, and of what, it may be.
+    /// LimitScope, and of what, it may be.
     pub(super) fn restrictions(&self) -> &Restrictions {
         self.caller.restrictions()
     }
@@ -50,11 +52,11 @@ impl Asked {
     }
 }
 
-impl FromRequestParts<Arc<App>> for Asked {
+impl FromRequestParts<AppState> for Asked {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
-        let caller = Caller::from_request_parts(parts, app).await?;
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Refusal> {
+        let caller = Caller::from_request_parts(parts, state).await?;
         Self::of(parts, caller)
     }
 }
@@ -66,14 +68,14 @@ pub(super) struct PutRequest {
     pub(super) text: String,
 }
 
-impl FromRequest<Arc<App>> for PutRequest {
+impl FromRequest<AppState> for PutRequest {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Refusal> {
         let (mut parts, body) = request.into_parts();
-        let asked = Asked::from_request_parts(&mut parts, app).await?;
+        let asked = Asked::from_request_parts(&mut parts, state).await?;
         media::check(&parts.headers)?;
-        let bytes = body::take(&parts.headers, body, app.room()).await?;
+        let bytes = body::take(&parts.headers, body, &state.room).await?;
         let malformed = |detail| Refusal::new(ProblemType::MalformedRequest, detail);
         let text = String::from_utf8(bytes.into()).map_err(|error| {
             let valid = error.utf8_error().valid_up_to();
@@ -115,11 +117,12 @@ fn dry_run(uri: &Uri) -> Result<bool, Refusal> {
 /// Makes a change, or says what it would do. `version` is that of what the call is about, as it is now; `edit` makes the new document.
 /// `answer` shows what came of it.
 pub(super) async fn change(
-    app: &Arc<App>,
+    editor: &Arc<DocumentEditor>,
+    limits: Arc<Quotas>,
     asked: Asked,
     version: impl FnOnce(&Document) -> Result<Option<String>, Refusal> + Send + 'static,
     edit: impl FnOnce(&Document) -> Result<Document, Refusal> + Send + 'static,
-    answer: impl FnOnce(&Made) -> Response<Body>,
+    answer: impl FnOnce(&Edit) -> Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let Asked {
         caller,
@@ -135,10 +138,11 @@ pub(super) async fn change(
         Ok::<_, Refusal>(edited)
     };
     if dry_run {
-        let account = change::try_out(app, told, plan).await?;
+        let pause = move || limits.read_delay(ReadKind::All, clock::now());
+        let account = editor.dry_run(told, pause, plan).await?;
         Ok(Fresh::new(account).into_response())
     } else {
-        let made = change::make(app, author, plan).await?;
+        let made = editor.edit(author, plan).await?;
         Ok(answer(&made))
     }
 }
@@ -174,7 +178,7 @@ pub(super) fn shown(before: Before, version: &str, is: impl serde::Serialize) ->
 }
 
 /// What was deleted is not shown.
-pub(super) fn gone(_: &Made) -> Response<Body> {
+pub(super) fn gone(_: &Edit) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let no_store = HeaderValue::from_static("no-store");
@@ -232,27 +236,27 @@ fn errors(faults: &ValidationErrors) -> Vec<FieldError> {
     listed.chain(omitted).collect()
 }
 
-impl<E: Into<Self>> From<Failed<E>> for Refusal {
-    fn from(failed: Failed<E>) -> Self {
+impl<E: Into<Self>> From<EditFailed<E>> for Refusal {
+    fn from(failed: EditFailed<E>) -> Self {
         match failed {
-            Failed::Plan(why) => why.into(),
-            Failed::ReadOnly => Self::new(
+            EditFailed::Rejected(why) => why.into(),
+            EditFailed::ReadOnly => Self::new(
                 ProblemType::Conflict,
                 "the document is not changed here: `config_source` of /v1/status says where it comes from",
             ),
-            Failed::Busy => Self::new(
+            EditFailed::Busy => Self::new(
                 ProblemType::Unavailable,
                 "too many changes of the document are under way",
             ),
-            Failed::Store(error) => {
+            EditFailed::Store(error) => {
                 let kind = match error.kind() {
                     StoreErrorKind::Full => ProblemType::InsufficientStorage,
                     _ => ProblemType::Unavailable,
                 };
                 Self::new(kind, format!("nothing was changed: {error}"))
             }
-            Failed::Books(doubt) => doubt.into(),
-            Failed::Panicked => internal_error(),
+            EditFailed::Poisoned(poisoned) => poisoned.into(),
+            EditFailed::Panicked => internal_error(),
         }
     }
 }

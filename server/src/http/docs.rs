@@ -22,18 +22,18 @@ use utoipa_swagger_ui::Config;
 use super::{
     answers::Static, conditional, internal_error, openapi_without_tokens, refusal::Refusal,
 };
-use crate::http::state::App;
+use crate::{auth::Auth, http::state::AppState};
 
 /// What the page may load: itself. The browser holds to it even if the page does not.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
      frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(get_openapi))
 }
 
 /// The page, which is for people and no part of the API.
-pub(super) fn pages() -> Router<Arc<App>> {
+pub(super) fn pages() -> Router<AppState> {
     Router::new()
         .route("/", get(|| async { see("docs/") }))
         .route(paths::DOCS, get(|| async { see("docs/") }))
@@ -74,14 +74,14 @@ pub(super) fn pages() -> Router<Arc<App>> {
         (status = NOT_MODIFIED, description = "The document is that of the `ETag` sent")
     )
 )]
-async fn get_openapi(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
+async fn get_openapi(State(auth): State<Option<Arc<Auth>>>, headers: HeaderMap) -> Response<Body> {
     static WITH_TOKENS: LazyLock<Written> = LazyLock::new(|| Written::new(OPENAPI_JSON));
     // Written once: it is the same for as long as the process lives. The document is built of text and numbers alone, so this cannot fail.
     static TEXT: LazyLock<String> =
         LazyLock::new(|| openapi_without_tokens().to_json().unwrap_or_default());
     static WITHOUT_TOKENS: LazyLock<Written> = LazyLock::new(|| Written::new(&TEXT));
 
-    let document: &'static Written = match app.auth() {
+    let document: &'static Written = match auth {
         Some(_) => &WITH_TOKENS,
         None => &WITHOUT_TOKENS,
     };

@@ -1,6 +1,5 @@
 //! What handlers are given: checked bodies, checked identifiers, and calls without a query.
 
-use std::sync::Arc;
 
 use axum::{
     extract::{FromRequest, FromRequestParts, Path, Request},
@@ -13,30 +12,30 @@ use super::{
     read::{self, Body},
     refusal::Refusal,
 };
-use crate::{auth::Caller, http::state::App};
+use crate::{auth::Caller, http::state::AppState};
 
 /// The body of a lease call, checked whole.
 #[derive(Debug)]
 pub(crate) struct Checked<T>(pub(crate) T);
 
-impl<T: Body> FromRequest<Arc<App>> for Checked<T> {
+impl<T: Body> FromRequest<AppState> for Checked<T> {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
         query::none(&parts.uri)?;
         media::check(&parts.headers)?;
-        let body = body::take(&parts.headers, body, app.room()).await?;
+        let body = body::take(&parts.headers, body, &state.room).await?;
         read::read(&body).map(Self)
     }
 }
 
 /// Who asks. Where tokens are asked for, only the door knows: a handler that it does not guard answers nobody.
-impl FromRequestParts<Arc<App>> for Caller {
+impl FromRequestParts<AppState> for Caller {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
-        if app.auth().is_none() {
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Refusal> {
+        if state.auth.is_none() {
             return Ok(Self::ANONYMOUS);
         }
         let caller = parts.extensions.get::<Self>().cloned();

@@ -16,11 +16,11 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    document::change::{self, Failed},
-    http::state::App,
+    document::{DocumentEditor, EditFailed},
+    http::state::AppState,
 };
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list_history))
 }
 
@@ -55,7 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn list_history(
-    State(app): State<Arc<App>>,
+    State(editor): State<Arc<DocumentEditor>>,
     caller: Caller,
     uri: Uri,
 ) -> Result<Fresh<HistoryPage>, Refusal> {
@@ -75,21 +75,21 @@ async fn list_history(
         }
     };
     // One more than the page holds tells whether there is another page.
-    let read = change::history(&app, before, limit.saturating_add(1)).await;
+    let read = editor.history(before, limit.saturating_add(1)).await;
     let mut changes = read.map_err(|failed| match failed {
         // There was no plan that could be refused.
-        Failed::Plan(()) => super::internal_error(),
-        Failed::Store(error) => {
+        EditFailed::Rejected(()) => super::internal_error(),
+        EditFailed::Store(error) => {
             tracing::error!(%error, "the history could not be read");
             Refusal::new(
                 doorman_openapi::ProblemType::Unavailable,
                 format!("the history could not be read: {error}"),
             )
         }
-        Failed::ReadOnly => Failed::<Refusal>::ReadOnly.into(),
-        Failed::Busy => Failed::<Refusal>::Busy.into(),
-        Failed::Books(doubt) => doubt.into(),
-        Failed::Panicked => super::internal_error(),
+        EditFailed::ReadOnly => EditFailed::<Refusal>::ReadOnly.into(),
+        EditFailed::Busy => EditFailed::<Refusal>::Busy.into(),
+        EditFailed::Poisoned(poisoned) => poisoned.into(),
+        EditFailed::Panicked => super::internal_error(),
     })?;
     let more = changes.len() > limit;
     changes.truncate(limit);

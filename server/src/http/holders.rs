@@ -23,13 +23,14 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    http::state::{App, BooksInDoubt},
-    ledger::{HolderCursor, HolderPage, Ledger, ListError, PageQuery},
-    quota::ReadKind,
+    http::{Seal, state::AppState},
+    leasing::{LedgerPoisoned, SharedLedger},
+    ledger::{Ledger, HolderCursor, HolderPage, ListError, PageQuery},
+    quota::{Quotas, ReadKind},
     util::clock,
 };
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list_leases))
 }
 
@@ -83,7 +84,9 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn list_leases(
-    State(app): State<Arc<App>>,
+    State(ledger): State<Arc<SharedLedger>>,
+    State(limits): State<Arc<Quotas>>,
+    State(seal): State<Arc<Seal>>,
     caller: Caller,
     Named(id): Named,
     uri: Uri,
@@ -92,7 +95,7 @@ async fn list_leases(
     let known = ["client_id", "limit", "cursor"];
     let [client_id, limit, cursor] = Query::read(&uri, known)?.into_values();
     let limit = query::limit(limit.as_deref())?;
-    let from = cursor::read_lease(app.seal(), cursor.as_deref(), &id)?;
+    let from = cursor::read_lease(&seal, cursor.as_deref(), &id)?;
     if let Some(name) = client_id {
         if from.is_some() {
             return Err(bad(
@@ -100,19 +103,19 @@ async fn list_leases(
             ));
         }
         permit::client(&name, caller.restrictions())?;
-        return one(&app, &id, &name);
+        return one(&ledger, &id, &name);
     }
 
     let mut page = Page::new("leases");
     let mut next = from;
-    let looking = app.limits().begin_read(ReadKind::Page).await?;
+    let looking = limits.begin_read(ReadKind::Page).await?;
     for part in 0..PARTS {
-        app.make_way(&looking).await;
+        ledger.yield_to_waiters(looking.rest(clock::now())).await;
         let one_look = PageQuery {
             limit: limit.saturating_sub(page.len()).min(PART),
             allowed: caller.restrictions().clients.as_ref(),
         };
-        let listed = look(&app, |core, now| core.holders(&id, &one_look, next, now))?;
+        let listed = look(&ledger, |core, now| core.holders(&id, &one_look, next, now))?;
         match listed {
             Ok((some, after)) => {
                 some.iter().for_each(|lease| page.push(lease));
@@ -131,16 +134,16 @@ async fn list_leases(
             break;
         }
     }
-    let next_cursor = next.map(|place| cursor::at_lease(app.seal(), &id, place));
+    let next_cursor = next.map(|place| cursor::at_lease(&seal, &id, place));
     Ok(page.end(next_cursor.as_deref()))
 }
 
 /// The holder of one name; none when it neither holds the resource nor waits for it.
-fn one(app: &App, id: &ResourceId, name: &str) -> Result<Written, Refusal> {
+fn one(ledger: &SharedLedger, id: &ResourceId, name: &str) -> Result<Written, Refusal> {
     let name =
         ClientId::new(name).map_err(|error| bad(format!("`client_id` in the query {error}")))?;
     let (leases, _) =
-        look(app, |core, now| core.holders_named(id, &name, now))?.map_err(|_| not_live(id))?;
+        look(ledger, |core, now| core.holders_named(id, &name, now))?.map_err(|_| not_live(id))?;
     let mut page = Page::new("leases");
     leases.iter().for_each(|lease| page.push(lease));
     Ok(page.end(None))
@@ -148,12 +151,12 @@ fn one(app: &App, id: &ResourceId, name: &str) -> Result<Written, Refusal> {
 
 type Listed = (Vec<HolderView>, Option<HolderCursor>);
 
-/// Looks at the books; the sentences are written when they are free again.
+/// ReadKind at the books; the sentences are written when they are free again.
 fn look(
-    app: &App,
+    ledger: &SharedLedger,
     look: impl FnOnce(&Ledger, Moment) -> Result<HolderPage, ListError>,
-) -> Result<Result<Listed, ListError>, BooksInDoubt> {
-    let page = app.books(|core, now| look(core, now))?;
+) -> Result<Result<Listed, ListError>, LedgerPoisoned> {
+    let page = ledger.with(|core, now| look(core, now))?;
     let unix_now = clock::unix_seconds();
     Ok(page.map(|page| {
         let HolderPage {
@@ -161,7 +164,7 @@ fn look(
             holders,
             next,
         } = page;
-        let bound = app.bound();
+        let bound = ledger.bound().get();
         let views = holders
             .into_iter()
             .map(|holding| holding.capped_at(bound).into_view(&resource, unix_now));

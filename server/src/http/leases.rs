@@ -8,7 +8,7 @@ use doorman_config::Template;
 use doorman_openapi::{Algorithm, HolderKind, ResourceId, Seconds};
 
 use super::json::append;
-use crate::{http::state::About, ledger::Grant};
+use crate::{http::state::ServerInfo, ledger::Grant};
 
 /// How much room an answer has beside what it says of resources.
 const ROOM: usize = 512;
@@ -18,7 +18,7 @@ const ROOM_OF_A_LEASE: usize = 288;
 
 /// The answer to a client's request, or to that of a node. `unix_now` is the wall clock in Unix seconds.
 pub(super) fn write(
-    about: &About,
+    about: &ServerInfo,
     to: HolderKind,
     granted: &[Grant],
     unix_now: u64,

@@ -1,6 +1,5 @@
 //! Metrics, for machines that watch the server. The labels are bounded whatever clients send, so the text stays small.
 
-use std::sync::Arc;
 
 use axum::{extract::State, http::header, response::IntoResponse};
 use doorman_openapi::paths;
@@ -9,11 +8,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{failures::Unavailable, internal_error, permit, refusal::Refusal};
 use crate::{
     auth::Caller,
-    http::state::App,
-    observe::metrics::{self, MEDIA_TYPE, Unreadable},
+    http::state::AppState,
+    observe::metrics::{self, MEDIA_TYPE, Sources, Unreadable},
 };
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(get_metrics))
 }
 
@@ -36,13 +35,24 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn get_metrics(
-    State(app): State<Arc<App>>,
+    State(app): State<AppState>,
     caller: Caller,
 ) -> Result<impl IntoResponse, Refusal> {
     permit::everything(caller.restrictions())?;
-    let text = metrics::scrape(&app).await.map_err(|error| match error {
+    let text = metrics::scrape(&Sources {
+        epoch: app.server.epoch,
+        assumed_first_start: app.server.assumed_first_start,
+        ledger: &app.ledger,
+        active: &app.document,
+        editor: &app.editor,
+        limits: &app.limits,
+        tls: app.tls.as_deref(),
+        requests: &app.requests,
+        connections: &app.connections,
+    })
+    .await.map_err(|error| match error {
         Unreadable::RateLimited(limited) => limited.into(),
-        Unreadable::Books(in_doubt) => in_doubt.into(),
+        Unreadable::Poisoned(poisoned) => poisoned.into(),
         Unreadable::Text(error) => {
             tracing::error!(%error, "the metrics could not be written");
             internal_error()

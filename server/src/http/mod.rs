@@ -49,7 +49,7 @@ mod toll;
 #[cfg(test)]
 mod tests;
 
-use std::{any::Any, sync::Arc};
+use std::any::Any;
 
 use axum::{
     Extension, Router,
@@ -68,12 +68,13 @@ use self::{answers::Answers, refusal::Refusal};
 pub(crate) use self::{body::Room, names::Names, seal::Seal};
 use crate::{
     auth::Caller,
-    http::state::{App, BooksInDoubt},
+    http::state::AppState,
+    leasing::LedgerPoisoned,
     observe::context::RequestContextLayer,
 };
 
 /// All routes.
-pub(crate) fn router(app: Arc<App>) -> Router {
+pub(crate) fn router(app: AppState) -> Router {
     let (routes, _) = routes().split_for_parts();
     let answers = Answers::new();
     routes
@@ -83,10 +84,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         // All of them at once: what the router is given one by one, it keeps in a box each, which it clones for every request.
         .layer((
             RequestContextLayer,
-            app.requests().clone(),
+            app.requests.clone(),
             MapResponseLayer::new(move |answer: Response<_>| answers.admit(answer.map(Body::new))),
             CatchPanicLayer::custom(panicked),
-            from_fn_with_state(Arc::clone(&app), access::check),
+            from_fn_with_state(app.clone(), access::check),
         ))
         .with_state(app)
 }
@@ -94,9 +95,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 /// The metrics and the probes, and nothing else, for everybody who can reach the address: who looks after a server has no certificate and
 /// no token. Scrapes are limited for each address, and on loopback it goes by the names of the machine, as all does that asks nobody who
 /// they are.
-pub(crate) fn metrics_alone(app: Arc<App>, loopback: bool) -> Router {
+pub(crate) fn metrics_alone(app: AppState, loopback: bool) -> Router {
     let (routes, _) = metrics::routes().merge(probes::routes()).split_for_parts();
-    let door = (Arc::clone(&app), app.names().at(loopback));
+    let door = (app.clone(), app.names.at(loopback));
     let answers = Answers::new();
     routes
         .fallback(unknown_route)
@@ -119,7 +120,7 @@ fn openapi_without_tokens() -> OpenApi {
     document::without_tokens(openapi())
 }
 
-fn routes() -> OpenApiRouter<Arc<App>> {
+fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(document::base())
         .merge(capacity::routes())
         .merge(server_capacity::routes())
@@ -173,8 +174,8 @@ fn internal_error() -> Refusal {
     )
 }
 
-impl From<BooksInDoubt> for Refusal {
-    fn from(BooksInDoubt: BooksInDoubt) -> Self {
+impl From<LedgerPoisoned> for Refusal {
+    fn from(LedgerPoisoned: LedgerPoisoned) -> Self {
         Self::new(
             ProblemType::Unavailable,
             "the server failed while it changed its books, and grants nothing until it is started again",

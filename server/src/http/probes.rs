@@ -13,9 +13,12 @@ use doorman_openapi::{ProblemType, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{failures::Unavailable, refusal::Refusal};
-use crate::http::state::{App, BooksInDoubt};
+use crate::{
+    http::state::{AppState, Draining},
+    leasing::{LedgerPoisoned, SharedLedger},
+};
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(check_livez))
         .routes(routes!(check_readyz))
@@ -38,11 +41,11 @@ const OK: Answer = ([(header::CACHE_CONTROL, "no-store")], "ok\n");
         Unavailable
     )
 )]
-async fn check_livez(State(app): State<Arc<App>>) -> Result<Answer, Refusal> {
-    if app.is_sound() {
-        Ok(OK)
+async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Answer, Refusal> {
+    if ledger.is_poisoned() {
+        Err(LedgerPoisoned.into())
     } else {
-        Err(BooksInDoubt.into())
+        Ok(OK)
     }
 }
 
@@ -58,10 +61,13 @@ async fn check_livez(State(app): State<Arc<App>>) -> Result<Answer, Refusal> {
         Unavailable
     )
 )]
-async fn check_readyz(State(app): State<Arc<App>>) -> Result<Answer, Refusal> {
-    if !app.is_sound() {
-        Err(BooksInDoubt.into())
-    } else if app.is_draining() {
+async fn check_readyz(
+    State(ledger): State<Arc<SharedLedger>>,
+    State(draining): State<Arc<Draining>>,
+) -> Result<Answer, Refusal> {
+    if ledger.is_poisoned() {
+        Err(LedgerPoisoned.into())
+    } else if draining.has_begun() {
         Err(Refusal::new(
             ProblemType::Unavailable,
             "the server is shutting down",

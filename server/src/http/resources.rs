@@ -20,9 +20,16 @@ use super::{
     reply::{Fresh, Written},
     shapes::Limit,
 };
-use crate::{auth::Caller, http::state::App, ledger::PageQuery, quota::ReadKind};
+use crate::{
+    auth::Caller,
+    http::{Seal, state::AppState},
+    leasing::SharedLedger,
+    ledger::PageQuery,
+    quota::{Quotas, ReadKind},
+    util::clock,
+};
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(list_resources))
         .routes(routes!(get_resource))
@@ -71,30 +78,32 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn list_resources(
-    State(app): State<Arc<App>>,
+    State(ledger): State<Arc<SharedLedger>>,
+    State(limits): State<Arc<Quotas>>,
+    State(seal): State<Arc<Seal>>,
     caller: Caller,
     uri: Uri,
 ) -> Result<Written, Refusal> {
     let [prefix, limit, cursor] = Query::read(&uri, ["prefix", "limit", "cursor"])?.into_values();
     let prefix = prefix.unwrap_or_default();
     let limit = query::limit(limit.as_deref())?;
-    let mut after = cursor::read_resource(app.seal(), cursor.as_deref(), &prefix)?;
+    let mut after = cursor::read_resource(&seal, cursor.as_deref(), &prefix)?;
 
-    // One more than the page holds tells whether there is another page. Whose token is bound to some resources is told of no others,
+    // One more than the page holds tells whether there is another page. LimitScope token is bound to some resources is told of no others,
     // not even by a cursor: so the books are gone through until the page is full, a part at a time, for those who lease.
     let within = caller.restrictions().resources.as_ref();
     let mut page = Page::new("resources");
     let mut last = None;
     let mut more = false;
-    let looking = app.limits().begin_read(ReadKind::Page).await?;
+    let looking = limits.begin_read(ReadKind::Page).await?;
     for _ in 0..PARTS {
-        app.make_way(&looking).await;
+        ledger.yield_to_waiters(looking.rest(clock::now())).await;
         let left = limit.saturating_sub(page.len());
         let look = PageQuery {
             limit: left.saturating_add(1).min(PART),
             allowed: within,
         };
-        let found = app.books(|core, now| core.resources(&prefix, &look, after.as_ref(), now))?;
+        let found = ledger.with(|ledger, now| ledger.resources(&prefix, &look, after.as_ref(), now))?;
         more = found.resources.len() > left;
         after = found.next;
         for resource in found.resources.into_iter().take(left) {
@@ -112,7 +121,7 @@ async fn list_resources(
         after.map(
             |passed| match caller.restrictions().allows_resource(passed.as_str()) {
                 true => cursor::after_resource(&passed),
-                false => cursor::after_hidden_resource(app.seal(), &passed, &prefix),
+                false => cursor::after_hidden_resource(&seal, &passed, &prefix),
             },
         )
     };
@@ -155,13 +164,14 @@ async fn list_resources(
     )
 )]
 async fn get_resource(
-    State(app): State<Arc<App>>,
+    State(ledger): State<Arc<SharedLedger>>,
     caller: Caller,
     Named(id): Named,
     NoQuery: NoQuery,
 ) -> Result<Fresh<ResourceView>, Refusal> {
     permit::resource(&id, caller.restrictions())?;
-    app.books(|core, now| core.resource(&id, now))?
+    ledger
+        .with(|ledger, now| ledger.resource(&id, now))?
         .map(Fresh::new)
         .ok_or_else(|| not_live(&id))
 }

@@ -19,9 +19,14 @@ use super::{
     refusal::Refusal,
     shapes::{PutRule, RuleOrDryRun},
 };
-use crate::{auth::Caller, http::state::App};
+use crate::{
+    auth::Caller,
+    document::{ActiveDocument, DocumentEditor},
+    http::state::AppState,
+    quota::Quotas,
+};
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(get_rule, put_rule, delete_rule))
 }
 
@@ -65,13 +70,13 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn get_rule(
-    State(app): State<Arc<App>>,
+    State(active): State<Arc<ActiveDocument>>,
     caller: Caller,
     EntryName(name): EntryName,
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
-    let document = Arc::clone(app.in_force().document());
+    let document = active.get();
     permit::rule(document.rule(&name), &name, caller.restrictions())?;
     let Some(rule) = document.rule(&name) else {
         return Err(changing::not_there("rule", &name));
@@ -137,14 +142,16 @@ async fn get_rule(
     )
 )]
 async fn put_rule(
-    State(app): State<Arc<App>>,
+    State(editor): State<Arc<DocumentEditor>>,
+    State(limits): State<Arc<Quotas>>,
     EntryName(name): EntryName,
     PutRequest { asked, text }: PutRequest,
 ) -> Result<Response<Body>, Refusal> {
     let (known, put) = (name.clone(), name.clone());
     let restrictions = asked.restrictions().clone();
     changing::change(
-        &app,
+        &editor,
+        limits,
         asked,
         move |document| {
             let rule = document.rule(&known);
@@ -184,14 +191,16 @@ async fn put_rule(
     )
 )]
 async fn delete_rule(
-    State(app): State<Arc<App>>,
+    State(editor): State<Arc<DocumentEditor>>,
+    State(limits): State<Arc<Quotas>>,
     EntryName(name): EntryName,
     asked: Asked,
 ) -> Result<Response<Body>, Refusal> {
     let known = name.clone();
     let restrictions = asked.restrictions().clone();
     changing::change(
-        &app,
+        &editor,
+        limits,
         asked,
         move |document| {
             let rule = document.rule(&known);

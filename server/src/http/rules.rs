@@ -20,12 +20,16 @@ use super::{
     query::{self, Query},
     refusal::Refusal,
 };
-use crate::{auth::Caller, http::state::App};
+use crate::{
+    auth::Caller,
+    document::ActiveDocument,
+    http::state::AppState,
+};
 
 /// The most bytes that the name of a service may have.
 const MAX_SERVICE_BYTES: usize = 256;
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list_rules))
 }
 
@@ -75,7 +79,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn list_rules(
-    State(app): State<Arc<App>>,
+    State(active): State<Arc<ActiveDocument>>,
     caller: Caller,
     uri: Uri,
     headers: HeaderMap,
@@ -89,7 +93,7 @@ async fn list_rules(
         ));
     }
     permit::service(&service, caller.restrictions())?;
-    let document = Arc::clone(app.in_force().document());
+    let document = active.get();
     let versioned = Versioned {
         version: &document.rules_version_for(&service),
         answer: || document.rules_for(&service),

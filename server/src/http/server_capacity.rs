@@ -20,9 +20,16 @@ use super::{
     reply::{Fresh, Written},
     toll::Paying,
 };
-use crate::{auth::Caller, http::state::App, ledger::Ledger, util::clock};
+use crate::{
+    auth::Caller,
+    http::state::{AppState, ServerInfo},
+    leasing::SharedLedger,
+    ledger::Ledger,
+    quota::Quotas,
+    util::clock,
+};
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(lease_server_capacity))
         .routes(routes!(release_server_capacity))
@@ -30,7 +37,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 
 /// Lease capacity for a node
 ///
-/// Asks for leases on all resources that a node's clients need, their demand summed up by priority, and renews those it has. The
+/// LeaseKind for leases on all resources that a node's clients need, their demand summed up by priority, and renews those it has. The
 /// answers come in the order of the request, each with the algorithm of the resource.
 #[utoipa::path(
     post,
@@ -95,21 +102,24 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn lease_server_capacity(
-    State(app): State<Arc<App>>,
+    State(ledger): State<Arc<SharedLedger>>,
+    State(limits): State<Arc<Quotas>>,
+    State(server): State<Arc<ServerInfo>>,
     caller: Caller,
     paying: Paying,
     Checked(request): Checked<ServerCapacityRequest>,
 ) -> Result<Written, Refusal> {
     permit::check(&request, caller.restrictions())?;
     let renews = |core: &Ledger, from, now| core.check_node_renewal(&request, from, now);
-    let _counted = paying.leases(&app, request.resources.len(), renews).await?;
-    let granted = app
+    let _counted = paying
+        .leases(&limits, &ledger, request.resources.len(), renews).await?;
+    let granted = ledger
         .grant(request.resources.len(), |core, from, now| {
             core.refresh_node_part(&request, caller.tenant(), from, now)
         })
         .await?;
     let unix_now = clock::unix_seconds();
-    let answer = leases::write(app.about(), HolderKind::Node, &granted, unix_now);
+    let answer = leases::write(&server, HolderKind::Node, &granted, unix_now);
     Ok(Written(answer))
 }
 
@@ -140,7 +150,8 @@ async fn lease_server_capacity(
     )
 )]
 async fn release_server_capacity(
-    State(app): State<Arc<App>>,
+    State(ledger): State<Arc<SharedLedger>>,
+    State(limits): State<Arc<Quotas>>,
     caller: Caller,
     paying: Paying,
     Checked(request): Checked<ServerReleaseRequest>,
@@ -149,7 +160,7 @@ async fn release_server_capacity(
     let may = |id: &ResourceId| caller.restrictions().allows_resource(id.as_str());
     let named = request.resource_ids.as_deref();
     paying
-        .release(&app, named, |core, from, now| {
+        .release(&limits, &ledger, named, |core, from, now| {
             core.release_node_part(&request, &may, from, now)
         })
         .await?;

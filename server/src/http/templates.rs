@@ -24,9 +24,14 @@ use super::{
     refusal::Refusal,
     shapes::{DocumentOrDryRun, PutTemplate, TemplateOrDryRun},
 };
-use crate::{auth::Caller, http::state::App};
+use crate::{
+    auth::Caller,
+    document::{ActiveDocument, DocumentEditor},
+    http::state::AppState,
+    quota::Quotas,
+};
 
-pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(get_templates, replace_templates))
         .routes(routes!(get_template, put_template, delete_template))
@@ -69,13 +74,13 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     )
 )]
 async fn get_templates(
-    State(app): State<Arc<App>>,
+    State(active): State<Arc<ActiveDocument>>,
     caller: Caller,
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
     permit::whole_document(caller.restrictions())?;
-    let document = Arc::clone(app.in_force().document());
+    let document = active.get();
     changing::check_read(&headers, document.version())?;
     let versioned = Versioned {
         version: document.version(),
@@ -141,12 +146,14 @@ async fn get_templates(
     )
 )]
 async fn replace_templates(
-    State(app): State<Arc<App>>,
+    State(editor): State<Arc<DocumentEditor>>,
+    State(limits): State<Arc<Quotas>>,
     PutRequest { asked, text }: PutRequest,
 ) -> Result<Response<Body>, Refusal> {
     permit::whole_document(asked.restrictions())?;
     changing::change(
-        &app,
+        &editor,
+        limits,
         asked,
         |document| Ok(Some(document.version().to_owned())),
         move |_| Ok(Document::parse_json(&text)?),
@@ -191,14 +198,14 @@ async fn replace_templates(
     )
 )]
 async fn get_template(
-    State(app): State<Arc<App>>,
+    State(active): State<Arc<ActiveDocument>>,
     caller: Caller,
     EntryName(glob): EntryName,
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refusal> {
     permit::template(&glob, caller.restrictions())?;
-    let document = Arc::clone(app.in_force().document());
+    let document = active.get();
     let Some(template) = document.template(&glob) else {
         return Err(changing::not_there("template", &glob));
     };
@@ -259,14 +266,16 @@ async fn get_template(
     )
 )]
 async fn put_template(
-    State(app): State<Arc<App>>,
+    State(editor): State<Arc<DocumentEditor>>,
+    State(limits): State<Arc<Quotas>>,
     EntryName(glob): EntryName,
     PutRequest { asked, text }: PutRequest,
 ) -> Result<Response<Body>, Refusal> {
     permit::template(&glob, asked.restrictions())?;
     let (known, put) = (glob.clone(), glob.clone());
     changing::change(
-        &app,
+        &editor,
+        limits,
         asked,
         move |document| Ok(document.template(&known).map(|template| template.version())),
         move |document| Ok(document.with_template(&put, &text)?),
@@ -301,14 +310,16 @@ async fn put_template(
     )
 )]
 async fn delete_template(
-    State(app): State<Arc<App>>,
+    State(editor): State<Arc<DocumentEditor>>,
+    State(limits): State<Arc<Quotas>>,
     EntryName(glob): EntryName,
     asked: Asked,
 ) -> Result<Response<Body>, Refusal> {
     permit::template(&glob, asked.restrictions())?;
     let known = glob.clone();
     changing::change(
-        &app,
+        &editor,
+        limits,
         asked,
         move |document| match document.template(&known) {
             Some(template) => Ok(Some(template.version())),

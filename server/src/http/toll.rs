@@ -1,6 +1,5 @@
 //! What calls cost, and on whose account they go. Which they are is one table of all routes, as for `access`.
 
-use std::sync::Arc;
 
 use axum::{
     body::{Body, HttpBody},
@@ -11,7 +10,8 @@ use doorman_openapi::{MAX_BODY_BYTES, Moment, ProblemType, ResourceId, paths};
 
 use super::refusal::Refusal;
 use crate::{
-    http::state::{App, BooksInDoubt},
+    http::state::AppState,
+    leasing::SharedLedger,
     ledger::{Ledger, ReleaseProgress, RenewalCheck},
     quota::{
         InFlightGuard, LeaseCost, LeaseKind, LimitScope, Operation, QuotaKey, Quotas, RateLimited,
@@ -114,10 +114,10 @@ impl Paying {
     };
 }
 
-impl FromRequestParts<Arc<App>> for Paying {
+impl FromRequestParts<AppState> for Paying {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Refusal> {
         let paying = parts.extensions.get().copied();
         Ok(paying.unwrap_or(Self::NOBODY))
     }
@@ -137,11 +137,12 @@ impl Paying {
     /// When it is dropped, what is paid is gone.
     pub(super) async fn leases<'a>(
         self,
-        app: &'a App,
+        limits: &'a Quotas,
+        ledger: &SharedLedger,
         resources: usize,
         renews: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
     ) -> Result<InFlightGuard<'a>, Refusal> {
-        let (limits, now) = (app.limits(), self.now());
+        let now = self.now();
         let this = self.about(resources);
         let limited = match this.begin(limits, resources, LeaseKind::New, now) {
             Ok(counted) => return Ok(counted),
@@ -151,7 +152,7 @@ impl Paying {
         let counted = limits
             .begin_decisions(resources, LeaseKind::Renewal)
             .map_err(|limited| this.refused(limits, LeaseKind::New, limited, now))?;
-        if all_are_held(app, renews).await? {
+        if ledger.renews(renews).await? {
             limits
                 .charge_decisions(this.payer, this.work, LeaseKind::Renewal, now)
                 .map_err(|limited| this.refused(limits, LeaseKind::Renewal, limited, now))?;
@@ -171,17 +172,18 @@ impl Paying {
     /// When it is dropped, some of many leases may not be back; they end by themselves.
     pub(super) async fn release(
         self,
-        app: &App,
+        limits: &Quotas,
+        ledger: &SharedLedger,
         named: Option<&[ResourceId]>,
         part: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
     ) -> Result<(), Refusal> {
-        let (limits, now) = (app.limits(), self.now());
+        let now = self.now();
         let number = named.map_or(0, <[_]>::len);
         let this = self.about(number);
         let _counted = this
             .begin(limits, number, LeaseKind::Renewal, now)
             .map_err(|limited| this.refused(limits, LeaseKind::Renewal, limited, now))?;
-        let released = app.release(part).await?;
+        let released = ledger.release(part).await?;
         if named.is_none() {
             limits.charge_released(self.payer, released, self.now());
         }
@@ -230,22 +232,6 @@ impl Paying {
     /// The clock is read only where there is an account.
     fn now(self) -> Moment {
         self.payer.map_or(Moment::ORIGIN, |_| clock::now())
-    }
-}
-
-/// Whether the books know a lease of the holder on each resource that it asks for. They are free for others between two parts.
-async fn all_are_held(
-    app: &App,
-    renews: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
-) -> Result<bool, BooksInDoubt> {
-    let mut from = 0;
-    loop {
-        match app.books(|core, now| renews(core, from, now))? {
-            RenewalCheck::AllHeld => return Ok(true),
-            RenewalCheck::SomeNew => return Ok(false),
-            RenewalCheck::HeldSoFar(next) => from = next,
-        }
-        tokio::task::yield_now().await;
     }
 }
 

@@ -1,3 +1,151 @@
-//! Access to the ledger: its lock, and the tasks that work on it.
+//! The ledger behind one lock, shared by requests, readers and the sweeper.
+//!
+//! The lock is held for a bounded number of steps: long requests are decided in parts, and other
+//! threads may take it between two parts. A holder is told of a lease only as far as the
+//! [`DurableBound`] covers it.
 
+mod bound;
 pub(crate) mod sweeper;
+
+use std::{
+    sync::{
+        Arc, Mutex, TryLockError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use doorman_openapi::Moment;
+
+pub(crate) use self::bound::{BoundWrites, DurableBound};
+use crate::{
+    ledger::{Ledger, Grant, ReleaseProgress, RenewalCheck},
+    util::clock,
+};
+
+/// How long a reader sleeps while others wait for the lock: long enough for a waiting thread to
+/// wake up and take it.
+const YIELD: Duration = Duration::from_millis(1);
+
+/// A panic interrupted a change of the ledger, so no decision can be based on it any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LedgerPoisoned;
+
+/// The ledger with its lock, and the bound that every reported lease stays within.
+#[derive(Debug)]
+pub(crate) struct SharedLedger {
+    ledger: Mutex<Ledger>,
+    /// Threads that wait for the lock.
+    waiting: AtomicUsize,
+    bound: Arc<DurableBound>,
+}
+
+impl SharedLedger {
+    pub(crate) fn new(ledger: Ledger, bound: Arc<DurableBound>) -> Self {
+        Self {
+            ledger: Mutex::new(ledger),
+            waiting: AtomicUsize::new(0),
+            bound,
+        }
+    }
+
+    /// Runs `decide` under the lock. The clock is read under the lock too, so the ledger never sees
+    /// time go back.
+    pub(crate) fn with<T>(
+        &self,
+        decide: impl FnOnce(&mut Ledger, Moment) -> T,
+    ) -> Result<T, LedgerPoisoned> {
+        let mut ledger = match self.ledger.try_lock() {
+            Ok(ledger) => ledger,
+            Err(TryLockError::Poisoned(_)) => return Err(LedgerPoisoned),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let ledger = self.ledger.lock();
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                ledger.map_err(|_| LedgerPoisoned)?
+            }
+        };
+        Ok(decide(&mut ledger, clock::now()))
+    }
+
+    /// Decides on `count` leases and returns what may be reported of them. `decide` handles the next
+    /// few from a position on.
+    ///
+    /// # Cancel safety
+    /// Decided leases stay booked until they expire, as if the response had been lost.
+    pub(crate) async fn grant(
+        &self,
+        count: usize,
+        mut decide: impl FnMut(&mut Ledger, usize, Moment) -> Vec<Grant>,
+    ) -> Result<Vec<Grant>, LedgerPoisoned> {
+        let (mut granted, handled) = self.with(|ledger, now| (decide(ledger, 0, now), now))?;
+        while granted.len() < count {
+            tokio::task::yield_now().await;
+            let mut part = self.with(|ledger, now| decide(ledger, granted.len(), now))?;
+            granted.append(&mut part);
+        }
+        // The time of the first part: no booking may seem shorter than it is.
+        Ok(self.bound.cover(granted, handled).await)
+    }
+
+    /// Releases leases and returns how many resources were visited. `release` handles the next few
+    /// from a position on.
+    ///
+    /// # Cancel safety
+    /// Leases that were not released yet expire.
+    pub(crate) async fn release(
+        &self,
+        mut release: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
+    ) -> Result<usize, LedgerPoisoned> {
+        let (mut from, mut visited) = (0, 0_usize);
+        loop {
+            let ReleaseProgress { scanned, next } =
+                self.with(|ledger, now| release(ledger, from, now))?;
+            visited = visited.saturating_add(scanned);
+            match next {
+                Some(next) => from = next,
+                None => return Ok(visited),
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Whether a request only renews leases. `renews` checks the next few resources from a position
+    /// on.
+    pub(crate) async fn renews(
+        &self,
+        renews: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
+    ) -> Result<bool, LedgerPoisoned> {
+        let mut from = 0;
+        loop {
+            match self.with(|ledger, now| renews(ledger, from, now))? {
+                RenewalCheck::AllHeld => return Ok(true),
+                RenewalCheck::SomeNew => return Ok(false),
+                RenewalCheck::HeldSoFar(next) => from = next,
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Pauses a reader before it takes the lock again: for `pause`, or else while other threads wait
+    /// for the lock. A mutex is not fair: without this, a reader takes it again before a waiting
+    /// thread has woken up.
+    pub(crate) async fn yield_to_waiters(&self, pause: Duration) {
+        if !pause.is_zero() {
+            return tokio::time::sleep(pause).await;
+        }
+        tokio::task::yield_now().await;
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(YIELD).await;
+        }
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.ledger.is_poisoned()
+    }
+
+    /// The bound that every reported lease stays within.
+    pub(crate) fn bound(&self) -> &DurableBound {
+        &self.bound
+    }
+}

@@ -16,14 +16,15 @@ resources:
   - {identifier_glob: '*', capacity: 100, algorithm: {kind: STATIC}}
 "#;
 
-fn about() -> About {
-    About {
+fn server() -> ServerInfo {
+    ServerInfo {
         server_id: ServerId::new("host-a:7300").unwrap(),
         node: NodeId::new("a \"node\"").unwrap(),
         epoch: Epoch::new(7).unwrap(),
         advertise: "http://127.0.0.1:7300".to_owned(),
         config_source: "built-in".to_owned(),
-        taken_for_the_first: false,
+        assumed_first_start: false,
+        started: Moment::ORIGIN,
     }
 }
 
@@ -76,7 +77,7 @@ proptest! {
     fn writes_what_the_types_of_the_contract_would(
         granted in prop::collection::vec(granted(), 0..12), unix_now in 0..1u64 << 53
     ) {
-        let About { node, epoch, .. } = about();
+        let ServerInfo { node, epoch, .. } = server();
         let answers = granted.iter().map(|granted| granted.clone().into_answer(unix_now));
         let of_client = CapacityResponse {
             node: node.clone(),
@@ -92,7 +93,7 @@ proptest! {
                 .map(|(answer, algorithm)| ServerResourceResponse { answer, algorithm })
                 .collect(),
         };
-        let written = |to| write(&about(), to, &granted, unix_now).unwrap();
+        let written = |to| write(&server(), to, &granted, unix_now).unwrap();
         prop_assert_eq!(written(HolderKind::Client), serde_json::to_vec(&of_client).unwrap());
         prop_assert_eq!(written(HolderKind::Node), serde_json::to_vec(&of_node).unwrap());
     }

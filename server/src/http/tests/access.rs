@@ -40,8 +40,8 @@ pub(super) fn asking() -> (Router, Home) {
         Issuer::es256().naming("ec").jwk(),
     ]);
     let auth = Arc::new(home.load().unwrap());
-    let app = Arc::into_inner(app()).unwrap().asking(Some(auth));
-    (super::super::router(Arc::new(app)), home)
+    let app = app().with_auth(Some(auth));
+    (super::super::router(app), home)
 }
 
 /// Calls a route with these `Authorization` headers, and with nothing else that is right.
@@ -139,7 +139,7 @@ async fn whoever_has_no_token_gets_into_open_routes_alone_by_any_method() {
 async fn a_route_that_nobody_has_thought_of_is_closed() {
     let (_, home) = asking();
     let auth = Arc::new(home.load().unwrap());
-    let app = Arc::new(Arc::into_inner(app()).unwrap().asking(Some(auth)));
+    let app = app().with_auth(Some(auth));
     let router = Router::new()
         .route("/v1/new", axum::routing::get(|| async { "secrets" }))
         .layer(axum::middleware::from_fn_with_state(
@@ -219,7 +219,7 @@ async fn what_a_challenge_says_is_what_is_wrong() {
 async fn the_metrics_and_the_probes_are_served_without_a_token_and_nothing_else_with_them() {
     let (_, home) = asking();
     let auth = Arc::new(home.load().unwrap());
-    let app = Arc::new(Arc::into_inner(app()).unwrap().asking(Some(auth)));
+    let app = app().with_auth(Some(auth));
     let router = super::super::metrics_alone(app, false);
     let open = [paths::METRICS, paths::LIVEZ, paths::READYZ];
     for path in open {

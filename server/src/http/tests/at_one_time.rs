@@ -4,7 +4,6 @@ use super::{
     documents::{globs, stored},
     *,
 };
-use crate::document::change;
 
 #[tokio::test]
 async fn of_very_many_changes_at_one_time_some_are_refused_and_told_to_come_again() {
@@ -52,8 +51,8 @@ async fn changes_at_one_time_are_made_one_after_the_other() {
         assert_eq!(reply.await.unwrap().status, 201);
     }
     assert_eq!(globs(&stored.router).await.len(), 15);
-    assert_eq!(stored.app.changes().counts().written, 12);
-    let history = change::history(&stored.app, None, 100).await.unwrap();
+    assert_eq!(stored.app.editor.store_writes().written, 12);
+    let history = stored.app.editor.history(None, 100).await.unwrap();
     assert_eq!(history.len(), 13);
 }
 
@@ -63,9 +62,9 @@ async fn dry_runs_and_looks_at_the_past_do_not_keep_changes_waiting() {
     // While somebody holds the books, no dry run comes to an end.
     let (holds, held) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
-    let app = Arc::clone(&stored.app);
+    let ledger = Arc::clone(&stored.app.ledger);
     let holder = std::thread::spawn(move || {
-        app.books(|_, _| {
+        ledger.with(|_, _| {
             holds.send(()).unwrap();
             released.recv().unwrap();
         })

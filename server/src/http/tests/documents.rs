@@ -371,8 +371,8 @@ async fn a_change_that_cannot_be_written_is_refused_and_counted_and_leases_go_on
     let home = TempDir::new().unwrap();
     let path = home.path().join("doorman.db");
     let opened = Store::open(&path, &Document::built_in(), 0).unwrap();
-    let app = Arc::into_inner(app_with(opened.document)).unwrap();
-    let app = Arc::new(app.with_store(Some(opened.store)));
+    let app = app_with(opened.document);
+    let app = app.with_store(opened.store);
     let router = super::super::router(app);
     std::fs::rename(&path, home.path().join("moved")).unwrap();
     let reply = put(&router, "/v1/templates/a", r#"{"capacity": 1}"#).await;

@@ -22,10 +22,9 @@ fn limit(burst: u32) -> CallerLimit {
     }
 }
 
-fn limited(burst: u32) -> (Arc<App>, Router) {
-    let app = Arc::into_inner(app()).unwrap().limiting(limit(burst));
-    let app = Arc::new(app);
-    (Arc::clone(&app), super::super::router(app))
+fn limited(burst: u32) -> (AppState, Router) {
+    let app = app().with_limit(limit(burst));
+    (app.clone(), super::super::router(app))
 }
 
 fn from(peer: &str, mut request: Request<Body>) -> Request<Body> {
@@ -177,9 +176,9 @@ async fn every_route_has_a_limit_but_for_the_probes() {
 #[tokio::test(start_paused = true)]
 async fn a_server_with_too_much_to_do_renews_and_leases_nothing_new() {
     let app = app();
-    let router = super::super::router(Arc::clone(&app));
+    let router = super::super::router(app.clone());
     assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
-    let under_way = app.limits().begin_decisions(100_000, LeaseKind::Renewal);
+    let under_way = app.limits.begin_decisions(100_000, LeaseKind::Renewal);
 
     let refused = lease(&router, ONE, "a", &["db", "new"]).await;
     assert_eq!(refused.header("retry-after"), "1");
@@ -201,13 +200,13 @@ async fn a_server_with_too_much_to_do_renews_and_leases_nothing_new() {
 #[tokio::test(start_paused = true)]
 async fn what_is_looked_for_in_the_books_is_under_way_meanwhile() {
     let app = app();
-    let router = super::super::router(Arc::clone(&app));
+    let router = super::super::router(app.clone());
     // More than one look at the books goes through.
     let many: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     assert_eq!(lease(&router, ONE, "a", &many).await.status, 200);
     // One more, and nobody is served.
-    let _under_way = app.limits().begin_decisions(999_999, LeaseKind::Renewal);
+    let _under_way = app.limits.begin_decisions(999_999, LeaseKind::Renewal);
     let release = async || {
         let nothing = json!({"client_id": "b", "resource_ids": ["db"]});
         ask(&router, OTHER, paths::CAPACITY_RELEASE, nothing).await
@@ -223,8 +222,8 @@ async fn what_is_looked_for_in_the_books_is_under_way_meanwhile() {
 
 #[tokio::test(start_paused = true)]
 async fn who_scrapes_without_a_token_has_a_limit_for_its_address_and_probes_have_none() {
-    let app = Arc::into_inner(app()).unwrap().limiting(limit(1));
-    let router = super::super::metrics_alone(Arc::new(app), false);
+    let app = app().with_limit(limit(1));
+    let router = super::super::metrics_alone(app, false);
     // What operators have at least.
     for _ in 0..80 {
         assert_eq!(look(&router, ONE, paths::METRICS).await.status, 200);
@@ -258,9 +257,9 @@ async fn with_token(router: &Router, peer: &str, token: &str) -> Reply {
 fn asking(burst: u32) -> (Router, Home) {
     let home = Home::new().jwks(&[Issuer::rs256().jwk()]);
     let auth = Arc::new(home.load().unwrap());
-    let app = Arc::into_inner(app()).unwrap();
-    let app = app.asking(Some(auth)).limiting(limit(burst));
-    (super::super::router(Arc::new(app)), home)
+    let app = app();
+    let app = app.with_auth(Some(auth)).with_limit(limit(burst));
+    (super::super::router(app), home)
 }
 
 #[tokio::test(start_paused = true)]
@@ -385,7 +384,7 @@ async fn a_large_request_is_served_when_it_was_told_to_come() {
         rate: 1_000.try_into().unwrap(),
         burst: 20_000.try_into().unwrap(),
     };
-    let router = super::super::router(Arc::new(Arc::into_inner(app()).unwrap().limiting(limit)));
+    let router = super::super::router(app().with_limit(limit));
     for number in 0..5 {
         let ids: Vec<_> = (0..9_000).map(|it| format!("{number}/{it}")).collect();
         let ids: Vec<_> = ids.iter().map(String::as_str).collect();
@@ -420,9 +419,9 @@ async fn who_has_counted_by_other_keys_is_not_kept_out_by_false_tokens() {
     let (old, new) = (Issuer::rs256(), Issuer::es256());
     let home = Home::new().jwks(&[old.jwk()]);
     let auth = Arc::new(home.load().unwrap());
-    let app = Arc::into_inner(app()).unwrap();
-    let app = app.asking(Some(Arc::clone(&auth))).limiting(limit(1_000));
-    let router = super::super::router(Arc::new(app));
+    let app = app();
+    let app = app.with_auth(Some(Arc::clone(&auth))).with_limit(limit(1_000));
+    let router = super::super::router(app);
     let good = token("one");
     assert_eq!(with_token(&router, ONE, &good).await.status, 200);
     let _home = home.jwks(&[old.jwk(), new.jwk()]);

@@ -78,32 +78,32 @@ async fn a_crowd_of_readers_is_refused_what_would_take_long_and_stops_no_scrape(
 #[tokio::test(start_paused = true)]
 async fn who_looks_rests_while_others_wait_for_the_books() {
     let app = app();
-    let looking = app.limits().begin_read(ReadKind::Page).await.unwrap();
-    assert_eq!(waits(app.make_way(&looking)).await, Duration::ZERO);
+    let looking = app.limits.begin_read(ReadKind::Page).await.unwrap();
+    assert_eq!(waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await, Duration::ZERO);
 
     let (take, taken) = mpsc::channel();
     let (give_back, given_back) = mpsc::channel::<()>();
     let holds = thread::spawn({
-        let app = Arc::clone(&app);
+        let ledger = Arc::clone(&app.ledger);
         move || {
-            app.books(|_, _| {
+            ledger.with(|_, _| {
                 take.send(()).unwrap();
                 given_back.recv().ok();
             })
         }
     });
     taken.recv().unwrap();
-    assert_eq!(waits(app.make_way(&looking)).await, Duration::ZERO);
+    assert_eq!(waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await, Duration::ZERO);
     let waiter = thread::spawn({
-        let app = Arc::clone(&app);
-        move || app.books(|_, _| ())
+        let ledger = Arc::clone(&app.ledger);
+        move || ledger.with(|_, _| ())
     });
     // The other thread begins to wait at some moment.
     let mut rested = false;
     for _ in 0..1_000_000 {
         // So that nobody rests for having looked often.
         advance(Duration::from_millis(1)).await;
-        rested = waits(app.make_way(&looking)).await >= Duration::from_millis(1);
+        rested = waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await >= Duration::from_millis(1);
         if rested {
             break;
         }
@@ -113,5 +113,5 @@ async fn who_looks_rests_while_others_wait_for_the_books() {
     drop(give_back);
     holds.join().unwrap().unwrap();
     waiter.join().unwrap().unwrap();
-    assert_eq!(waits(app.make_way(&looking)).await, Duration::ZERO);
+    assert_eq!(waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await, Duration::ZERO);
 }

@@ -144,7 +144,7 @@ async fn tell_every_call_of_the_api_apart() {
 #[tokio::test]
 async fn count_every_exception_from_the_promise() {
     let app = app();
-    let router = super::super::router(Arc::clone(&app));
+    let router = super::super::router(app.clone());
     let exceptions = async || {
         let samples = scrape(&router).await;
         let of = |name: &str| {
@@ -170,7 +170,7 @@ async fn count_every_exception_from_the_promise() {
     let document = |text: &str| Arc::new(Document::parse(text).unwrap());
     let reconfigure = |text: &str| {
         let document = document(text);
-        app.books(|core, _| core.reconfigure(document)).unwrap();
+        app.ledger.with(|core, _| core.reconfigure(document)).unwrap();
     };
     reconfigure(
         "resources: [\

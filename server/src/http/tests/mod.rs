@@ -37,15 +37,21 @@ use tower::ServiceExt;
 
 use crate::{
     auth::Auth,
-    document::reload::InForce,
-    durability::Horizon,
-    http::state::{About, App},
+    document::{ActiveDocument, DocumentEditor},
+    http::{
+        Names, Room,
+        state::{AppParts, AppState, ServerInfo},
+    },
+    leasing::{DurableBound, SharedLedger},
     ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
+    net::ConnectionMetrics,
+    observe::metrics::RequestMetrics,
+    quota::{CallerLimit, Quotas},
     util::clock,
 };
 
 /// A fresh server with the built-in document.
-fn app() -> Arc<App> {
+fn app() -> AppState {
     app_with(Document::built_in())
 }
 
@@ -56,31 +62,69 @@ const SETTINGS: ledger::Settings = ledger::Settings {
 };
 
 /// A fresh server with this document.
-fn app_with(document: Document) -> Arc<App> {
+fn app_with(document: Document) -> AppState {
     // All leases are covered, as if a disk had taken everything.
     app_of(document, SETTINGS, Moment::NEVER)
 }
 
 /// A fresh server that has written down that leases last until `bound`, and writes no more.
-fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> Arc<App> {
+fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppState {
     let document = Arc::new(document);
     let core = Ledger::new(Arc::clone(&document), settings, clock::now());
-    let about = About {
+    let server = ServerInfo {
         server_id: ServerId::new("host-a:7300").unwrap(),
         node: NodeId::new("node-a").unwrap(),
         epoch: Epoch::new(7).unwrap(),
         advertise: "http://127.0.0.1:7300".to_owned(),
         config_source: "built-in".to_owned(),
-        taken_for_the_first: false,
+        assumed_first_start: false,
+        started: clock::now(),
     };
-    let horizon = Arc::new(Horizon::new(bound, 0));
-    Arc::new(App::new(core, horizon, InForce::new(document), about))
+    let bound = Arc::new(DurableBound::new(bound, 0));
+    let ledger = Arc::new(SharedLedger::new(core, bound));
+    let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), document));
+    AppState::from(AppParts {
+        editor: Arc::new(DocumentEditor::new(Arc::clone(&document), None)),
+        ledger,
+        document,
+        limits: Arc::new(Quotas::new(CallerLimit::Usual)),
+        names: Names::any(&server.advertise),
+        server: Arc::new(server),
+        draining: Arc::default(),
+        seal: Arc::default(),
+        room: Room::default(),
+        auth: None,
+        tls: None,
+        requests: RequestMetrics::default(),
+        connections: ConnectionMetrics::default(),
+    })
+}
+
+impl AppState {
+    fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
+        self.with(|parts| parts.auth = auth)
+    }
+
+    fn with_limit(self, limit: CallerLimit) -> Self {
+        self.with(|parts| parts.limits = Arc::new(Quotas::new(limit)))
+    }
+
+    fn with_names(self, names: Names) -> Self {
+        self.with(|parts| parts.names = names)
+    }
+
+    fn with_store(self, store: Store) -> Self {
+        self.with(|parts| {
+            let document = Arc::clone(&parts.document);
+            parts.editor = Arc::new(DocumentEditor::new(document, Some(store)));
+        })
+    }
 }
 
 /// A server with a store, in a folder that is gone after the test; a fresh one has this document.
 struct Stored {
     _home: TempDir,
-    app: Arc<App>,
+    app: AppState,
     router: Router,
 }
 
@@ -97,11 +141,12 @@ impl Stored {
     fn asking(document: &Document, auth: Option<Arc<Auth>>) -> Self {
         let home = TempDir::new().unwrap();
         let opened = Store::open(&home.path().join("doorman.db"), document, 1000).unwrap();
-        let app = Arc::into_inner(app_with(opened.document)).unwrap();
-        let app = Arc::new(app.with_store(Some(opened.store)).asking(auth));
+        let app = app_with(opened.document)
+            .with_store(opened.store)
+            .with_auth(auth);
         Self {
             _home: home,
-            router: super::router(Arc::clone(&app)),
+            router: super::router(app.clone()),
             app,
         }
     }

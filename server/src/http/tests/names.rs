@@ -6,8 +6,8 @@ use super::{super::Names, access::routes, *};
 
 fn on_loopback() -> Router {
     let names = Names::of_loopback("http://127.0.0.1:7300");
-    let app = Arc::into_inner(app()).unwrap().named(names);
-    super::super::router(Arc::new(app))
+    let app = app().with_names(names);
+    super::super::router(app)
 }
 
 async fn call(router: &Router, method: Method, path: &str, headers: &[(&str, &str)]) -> Reply {

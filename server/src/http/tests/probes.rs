@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_server_that_drains_lives_but_is_not_ready() {
     let app = app();
-    let router = super::super::router(Arc::clone(&app));
+    let router = super::super::router(app.clone());
     // Probes are asked with all sorts of queries.
     for path in ["/livez", "/readyz", "/livez?verbose", "/readyz?verbose"] {
         let reply = get(&router, path).await;
@@ -13,7 +13,7 @@ async fn a_server_that_drains_lives_but_is_not_ready() {
         // No proxy answers in the place of the server.
         assert_eq!(reply.header("cache-control"), "no-store");
     }
-    app.begin_drain();
+    app.draining.begin();
     assert_eq!(get(&router, "/livez").await.status, 200);
     let reply = get(&router, "/readyz").await;
     reply.problem(503);
@@ -23,8 +23,8 @@ async fn a_server_that_drains_lives_but_is_not_ready() {
 #[tokio::test]
 async fn what_still_comes_in_while_the_server_drains_is_answered() {
     let app = app();
-    let router = super::super::router(Arc::clone(&app));
-    app.begin_drain();
+    let router = super::super::router(app.clone());
+    app.draining.begin();
     let body = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":1}]}"#;
     assert_eq!(post(&router, "/v1/capacity", body).await.status, 200);
 }

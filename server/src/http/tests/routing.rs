@@ -86,9 +86,9 @@ async fn a_panic_is_a_problem_that_tells_nothing_of_it() {
 #[tokio::test]
 async fn nothing_is_granted_once_the_books_are_in_doubt() {
     let app = app();
-    let router = super::super::router(Arc::clone(&app));
-    let shared = Arc::clone(&app);
-    let panicked = std::thread::spawn(move || shared.books(|_, _| panic!("in the middle of it")));
+    let router = super::super::router(app.clone());
+    let shared = Arc::clone(&app.ledger);
+    let panicked = std::thread::spawn(move || shared.with(|_, _| panic!("in the middle of it")));
     assert!(panicked.join().is_err());
 
     let body = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":1}]}"#;

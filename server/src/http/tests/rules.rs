@@ -96,14 +96,14 @@ async fn who_has_the_rules_already_is_told_so() {
 #[tokio::test]
 async fn a_new_document_has_new_rules() {
     let app = app_with(Document::parse(RULES).unwrap());
-    let router = super::super::router(Arc::clone(&app));
+    let router = super::super::router(app.clone());
     let tag = get(&router, "/v1/rules?service=shop")
         .await
         .header("etag")
         .to_owned();
     let changed = RULES.replace("resource: api", "resource: api, cost: 2");
-    app.in_force()
-        .replace(Arc::new(Document::parse(&changed).unwrap()));
+    let changed = Arc::new(Document::parse(&changed).unwrap());
+    app.document.activate(&changed).unwrap();
     let reply = get_unless(&router, "/v1/rules?service=shop", &tag).await;
     assert_eq!(reply.json()["rules"][1]["cost"], 2.0);
 }

@@ -31,7 +31,7 @@ async fn the_name_that_a_caller_gives_its_request_comes_back_with_every_kind_of_
     const GOOD: &str = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":1}]}"#;
 
     let app = app();
-    let router = super::super::router(Arc::clone(&app));
+    let router = super::super::router(app.clone());
     let mut bare = lease(GOOD);
     bare.headers_mut().remove("content-type");
     let put = Request::put("/v1/templates/db").header("content-type", "application/json");
@@ -52,13 +52,13 @@ async fn the_name_that_a_caller_gives_its_request_comes_back_with_every_kind_of_
         assert_eq!(reply.status, status, "{what}: {reply:?}");
         assert_eq!(reply.header(ID), "mine", "{what}: {reply:?}");
     }
-    app.begin_drain();
+    app.draining.begin();
     let reply = named(&router, asked_for("/readyz"), "mine").await;
     assert_eq!((reply.status.as_u16(), reply.header(ID)), (503, "mine"));
 
     let auth = Arc::new(Home::new().secret(SECRET).load().unwrap());
-    let asking = Arc::into_inner(super::app()).unwrap().asking(Some(auth));
-    let asking = super::super::router(Arc::new(asking));
+    let asking = super::app().with_auth(Some(auth));
+    let asking = super::super::router(asking);
     let reply = named(&asking, lease(GOOD), "mine").await;
     assert_eq!((reply.status.as_u16(), reply.header(ID)), (401, "mine"));
 

@@ -13,10 +13,11 @@ use prometheus_client::{
 };
 
 use crate::{
-    http::state::App,
+    leasing::SharedLedger,
     ledger::{LedgerStats, Survey},
     observe::metrics::Unreadable,
-    quota::ReadKind,
+    quota::{Quotas, ReadKind},
+    util::clock,
 };
 
 /// How many places of the books are looked at under one lock, so that no request waits long for them.
@@ -38,15 +39,21 @@ pub(super) struct Books {
 
 impl Books {
     /// Reads them, a piece at a time.
-    pub(super) async fn read(app: &App, most: usize) -> Result<Self, Unreadable> {
-        let looking = app.limits().begin_read(ReadKind::All).await?;
+    pub(super) async fn read(
+        ledger: &SharedLedger,
+        limits: &Quotas,
+        most: usize,
+    ) -> Result<Self, Unreadable> {
+        let looking = limits.begin_read(ReadKind::All).await?;
         let mut survey = Survey::new(most);
         let mut more = true;
         while more {
-            app.make_way(&looking).await;
-            more = app.books(|core, now| core.survey(&mut survey, BUDGET, now))?;
+            ledger
+                .yield_to_waiters(looking.rest(clock::now()))
+                .await;
+            more = ledger.with(|core, now| core.survey(&mut survey, BUDGET, now))?;
         }
-        let (counts, max_leases, top) = app.books(|core, now| {
+        let (counts, max_leases, top) = ledger.with(|core, now| {
             let top = core.most_wanted(&survey, now);
             (core.stats(), core.max_leases(), top)
         })?;

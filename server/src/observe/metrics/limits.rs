@@ -5,18 +5,15 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{
-    http::state::App,
-    quota::{CallKind, LimitScope},
-};
+use crate::quota::{CallKind, Quotas, LimitScope};
 
 type Labels = [(&'static str, &'static str); 2];
 
-pub(super) fn register(registry: &mut Registry, app: &App) {
+pub(super) fn register(registry: &mut Registry, limits: &Quotas) {
     let refused = Family::<Labels, Counter>::default();
     for kind in CallKind::ALL {
         for whose in LimitScope::ALL {
-            let count = app.limits().rejections(kind, whose);
+            let count = limits.rejections(kind, whose);
             // Only lease calls are refused for what all callers ask for together.
             if whose == LimitScope::Caller || matches!(kind, CallKind::New | CallKind::Renewal) {
                 let labels = [("kind", kind.name()), ("limit", whose.name())];

@@ -10,6 +10,7 @@ mod tls;
 
 use std::fmt;
 
+use doorman_openapi::Epoch;
 use prometheus_client::{
     encoding::text,
     metrics::{counter::ConstCounter, gauge::ConstGauge, info::Info},
@@ -18,11 +19,11 @@ use prometheus_client::{
 
 use self::books::Books;
 use crate::{
-    document::change::Counts,
-    durability::Writes,
-    http::state::{App, BooksInDoubt},
+    document::{ActiveDocument, DocumentEditor, StoreWrites},
+    leasing::{BoundWrites, LedgerPoisoned, SharedLedger},
+    net::{ConnectionMetrics, tls::Tls},
     observe::log,
-    quota::RateLimited,
+    quota::{RateLimited, Quotas},
 };
 
 pub(crate) use self::requests::RequestMetrics;
@@ -38,7 +39,7 @@ const MOST_RESOURCES: usize = 50;
 pub(crate) enum Unreadable {
     /// Too many others look at the books.
     RateLimited(RateLimited),
-    Books(BooksInDoubt),
+    Poisoned(LedgerPoisoned),
     Text(fmt::Error),
 }
 
@@ -48,18 +49,32 @@ impl From<RateLimited> for Unreadable {
     }
 }
 
-impl From<BooksInDoubt> for Unreadable {
-    fn from(in_doubt: BooksInDoubt) -> Self {
-        Self::Books(in_doubt)
+impl From<LedgerPoisoned> for Unreadable {
+    fn from(poisoned: LedgerPoisoned) -> Self {
+        Self::Poisoned(poisoned)
     }
+}
+
+/// Where the metrics are read from.
+#[derive(Debug)]
+pub(crate) struct Sources<'a> {
+    pub(crate) epoch: Epoch,
+    pub(crate) assumed_first_start: bool,
+    pub(crate) ledger: &'a SharedLedger,
+    pub(crate) active: &'a ActiveDocument,
+    pub(crate) editor: &'a DocumentEditor,
+    pub(crate) limits: &'a Quotas,
+    pub(crate) tls: Option<&'a Tls>,
+    pub(crate) requests: &'a RequestMetrics,
+    pub(crate) connections: &'a ConnectionMetrics,
 }
 
 /// All metrics as they are now.
 ///
 /// # Cancel safety
 /// Nothing is lost when it is dropped.
-pub(crate) async fn scrape(app: &App) -> Result<String, Unreadable> {
-    let books = Books::read(app, MOST_RESOURCES).await?;
+pub(crate) async fn scrape(sources: &Sources<'_>) -> Result<String, Unreadable> {
+    let books = Books::read(sources.ledger, sources.limits, MOST_RESOURCES).await?;
     let mut registry = Registry::with_prefix("doorman");
     registry.register(
         "build",
@@ -67,7 +82,7 @@ pub(crate) async fn scrape(app: &App) -> Result<String, Unreadable> {
         Info::new([("version", env!("CARGO_PKG_VERSION"))]),
     );
     // An epoch is below 2^53, so it fits.
-    let epoch = i64::try_from(app.about().epoch.get()).unwrap_or(i64::MAX);
+    let epoch = i64::try_from(sources.epoch.get()).unwrap_or(i64::MAX);
     registry.register(
         "epoch",
         "The reign of the node's master",
@@ -78,22 +93,22 @@ pub(crate) async fn scrape(app: &App) -> Result<String, Unreadable> {
         "Lines of the log that were left out, because nobody took them as fast as they came",
         ConstCounter::new(log::left_out()),
     );
-    app.requests().register(&mut registry);
-    app.connections().register(&mut registry);
-    books.register(&mut registry, app.about().taken_for_the_first);
-    register_document(&mut registry, app);
-    if let Some(tls) = app.tls() {
+    sources.requests.register(&mut registry);
+    sources.connections.register(&mut registry);
+    books.register(&mut registry, sources.assumed_first_start);
+    register_document(&mut registry, sources);
+    if let Some(tls) = sources.tls {
         tls::register(&mut registry, tls);
     }
-    register_bound(&mut registry, app);
-    limits::register(&mut registry, app);
+    register_bound(&mut registry, sources.ledger);
+    limits::register(&mut registry, sources.limits);
     let mut text = String::new();
     text::encode(&mut text, &registry).map_err(Unreadable::Text)?;
     Ok(text)
 }
 
-fn register_bound(registry: &mut Registry, app: &App) {
-    let Writes { written, failed } = app.bound_writes();
+fn register_bound(registry: &mut Registry, ledger: &SharedLedger) {
+    let BoundWrites { written, failed } = ledger.bound().writes();
     registry.register(
         "bound_writes",
         "Writings of the bound that the next start learns until, by what became of them; while they fail, leases become shorter, and end",
@@ -101,19 +116,18 @@ fn register_bound(registry: &mut Registry, app: &App) {
     );
 }
 
-fn register_document(registry: &mut Registry, app: &App) {
-    let in_force = app.in_force();
-    let reloads = in_force.reloads();
+fn register_document(registry: &mut Registry, sources: &Sources<'_>) {
+    let reloads = sources.active.reloads();
     let counted = books::by_label(
         "outcome",
-        [("applied", reloads.applied), ("refused", reloads.refused)],
+        [("applied", reloads.applied), ("refused", reloads.rejected)],
     );
     registry.register(
         "config_reloads",
         "Changes of the document, by what became of them",
         counted,
     );
-    let Counts { written, failed } = app.changes().counts();
+    let StoreWrites { written, failed } = sources.editor.store_writes();
     registry.register(
         "config_writes",
         "Changes of the document over HTTP, by what became of them on the disk; those that failed were refused",
@@ -122,7 +136,7 @@ fn register_document(registry: &mut Registry, app: &App) {
     registry.register(
         "config_last_reload_successful",
         "Whether the document in force is that of its source",
-        ConstGauge::new(i64::from(in_force.error().is_none())),
+        ConstGauge::new(i64::from(sources.active.error().is_none())),
     );
     registry.register_with_unit(
         "config_in_force_since_timestamp",

@@ -1,0 +1,119 @@
+//! The document that leases are decided by.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use doorman_config::Document;
+
+use crate::{
+    leasing::{LedgerPoisoned, SharedLedger},
+    util::clock,
+};
+
+/// The most bytes of an error that are kept.
+const MAX_ERROR_BYTES: usize = 4096;
+
+/// The document that leases are decided by, and the last error of its source.
+#[derive(Debug)]
+pub(crate) struct ActiveDocument {
+    ledger: Arc<SharedLedger>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    document: Arc<Document>,
+    error: Option<String>,
+    reloads: Reloads,
+}
+
+/// How often the document has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reloads {
+    pub(crate) applied: u64,
+    pub(crate) rejected: u64,
+    /// When the document became active, in Unix seconds.
+    pub(crate) since: u64,
+}
+
+impl ActiveDocument {
+    /// `document` is the one that the ledger was created with.
+    pub(crate) fn new(ledger: Arc<SharedLedger>, document: Arc<Document>) -> Self {
+        let reloads = Reloads {
+            applied: 0,
+            rejected: 0,
+            since: clock::unix_seconds(),
+        };
+        Self {
+            ledger,
+            state: Mutex::new(State {
+                document,
+                error: None,
+                reloads,
+            }),
+        }
+    }
+
+    pub(crate) fn get(&self) -> Arc<Document> {
+        Arc::clone(&self.state().document)
+    }
+
+    /// Why the source's last change was rejected; `None` while the source's document is active.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.state().error.clone()
+    }
+
+    pub(crate) fn reloads(&self) -> Reloads {
+        self.state().reloads
+    }
+
+    pub(super) fn ledger(&self) -> &SharedLedger {
+        &self.ledger
+    }
+
+    /// Activates a document. Holders see it at their next refresh.
+    pub(crate) fn activate(&self, document: &Arc<Document>) -> Result<(), LedgerPoisoned> {
+        // Keeps the old document alive, so that it is not dropped under the ledger's lock.
+        let _old = self.get();
+        self.ledger
+            .with(|ledger, _| ledger.reconfigure(Arc::clone(document)))?;
+        let mut state = self.state();
+        state.document = Arc::clone(document);
+        state.error = None;
+        state.reloads.applied = state.reloads.applied.saturating_add(1);
+        state.reloads.since = clock::unix_seconds();
+        Ok(())
+    }
+
+    /// Clears the error: the source holds the active document again.
+    pub(super) fn clear_error(&self) {
+        self.state().error = None;
+    }
+
+    /// Records that the source holds an invalid document.
+    pub(crate) fn reject(&self, error: &str) {
+        let mut state = self.state();
+        state.error = Some(truncated(error).into_owned());
+        state.reloads.rejected = state.reloads.rejected.saturating_add(1);
+    }
+
+    /// Whether the source was last rejected with this error.
+    pub(super) fn has_rejected(&self, error: &str) -> bool {
+        self.state().error.as_deref() == Some(&*truncated(error))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every statement leaves it consistent, so it stays usable after a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn truncated(error: &str) -> Cow<'_, str> {
+    let end = error.char_indices().find(|(at, _)| *at >= MAX_ERROR_BYTES);
+    match end.and_then(|(end, _)| error.get(..end)) {
+        Some(start) => format!("{start}…").into(),
+        None => error.into(),
+    }
+}

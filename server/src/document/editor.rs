@@ -1,0 +1,256 @@
+//! Changes of the document over HTTP: edited in memory, written to the store, then activated.
+//!
+//! Changes are made one at a time on a blocking thread and run to their end, even when the caller
+//! disconnects, so that store and active document never differ. Leases do not wait for them.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use doorman_config::{Restrictions, DocumentDiff, Document, NewChange, Store, StoreError};
+use doorman_openapi::{DryRun, PastChange};
+use tokio::{sync::Semaphore, task};
+
+use super::{ActiveDocument, dry_run};
+use crate::{leasing::LedgerPoisoned, observe::context, util::clock};
+
+/// Concurrent operations of one kind: a parsed body may be many times its size.
+const MAX_RUNNING: usize = 2;
+
+/// Operations of one kind that run or wait, with a body of up to 4 MiB each.
+const MAX_QUEUED: usize = 16;
+
+/// How long an operation waits to run.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Edits the document in its store.
+#[derive(Debug)]
+pub(crate) struct DocumentEditor {
+    active: Arc<ActiveDocument>,
+    /// `None` where the document cannot be changed over HTTP.
+    store: Option<Mutex<Store>>,
+    changes: Lane,
+    dry_runs: Lane,
+    reads: Lane,
+    written: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Quotas the operations of one kind, so that none of the kinds blocks the others.
+#[derive(Debug)]
+struct Lane {
+    queued: Semaphore,
+    running: Semaphore,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self {
+            queued: Semaphore::new(MAX_QUEUED),
+            running: Semaphore::new(MAX_RUNNING),
+        }
+    }
+}
+
+/// How many changes were written to the store, and how many failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreWrites {
+    pub(crate) written: u64,
+    pub(crate) failed: u64,
+}
+
+/// The document before and after a change; the same one twice when nothing changed.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    pub(crate) before: Arc<Document>,
+    pub(crate) after: Arc<Document>,
+}
+
+/// Why a change was not made. Except for [`Poisoned`](Self::Poisoned), nothing has changed.
+#[derive(Debug)]
+pub(crate) enum EditFailed<E> {
+    /// The edit function rejected the change.
+    Rejected(E),
+    ReadOnly,
+    Busy,
+    Store(StoreError),
+    /// The change is stored, but becomes active only at the next start.
+    Poisoned(LedgerPoisoned),
+    Panicked,
+}
+
+impl DocumentEditor {
+    pub(crate) fn new(active: Arc<ActiveDocument>, store: Option<Store>) -> Self {
+        Self {
+            active,
+            store: store.map(Mutex::new),
+            changes: Lane::default(),
+            dry_runs: Lane::default(),
+            reads: Lane::default(),
+            written: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn store_writes(&self) -> StoreWrites {
+        StoreWrites {
+            written: self.written.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Replaces the active document by what `edit` makes of it. An edit that changes nothing is
+    /// not written.
+    ///
+    /// # Cancel safety
+    /// A change that runs already is completed.
+    pub(crate) async fn edit<E: Send + 'static>(
+        self: &Arc<Self>,
+        by: String,
+        edit: impl FnOnce(&Document) -> Result<Document, E> + Send + 'static,
+    ) -> Result<Edit, EditFailed<E>> {
+        if self.store.is_none() {
+            return Err(EditFailed::ReadOnly);
+        }
+        self.run(
+            |editor| &editor.changes,
+            move |editor| editor.edit_blocking(&by, edit),
+        )
+        .await
+    }
+
+    fn edit_blocking<E>(
+        &self,
+        by: &str,
+        edit: impl FnOnce(&Document) -> Result<Document, E>,
+    ) -> Result<Edit, EditFailed<E>> {
+        let store = self.store.as_ref().ok_or(EditFailed::ReadOnly)?;
+        // A write is atomic, so the store stays usable after a panic. It is held until the new
+        // document is active: changes are made one after the other.
+        let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.active.get();
+        let after = Arc::new(edit(&before).map_err(EditFailed::Rejected)?);
+        let diff = DocumentDiff::between(&before, &after);
+        if diff.is_empty() {
+            return Ok(Edit {
+                after: Arc::clone(&before),
+                before,
+            });
+        }
+        let change = NewChange {
+            changed_at: clock::unix_seconds(),
+            changed_by: by,
+            change: &diff.summary(),
+        };
+        self.append(&mut store, &after, &change)
+            .map_err(EditFailed::Store)?;
+        for warning in after.warnings() {
+            tracing::warn!("{warning}");
+        }
+        self.active.activate(&after).map_err(EditFailed::Poisoned)?;
+        Ok(Edit { before, after })
+    }
+
+    fn append(
+        &self,
+        store: &mut Store,
+        document: &Document,
+        change: &NewChange<'_>,
+    ) -> Result<(), StoreError> {
+        let written = store.append(document, change).inspect_err(|error| {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(%error, "cannot write document change; the change is rejected");
+        })?;
+        self.written.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = written.copy {
+            tracing::warn!(%error, "cannot write the copy of the document beside the store");
+        }
+        tracing::info!(
+            revision = written.revision,
+            version = document.version(),
+            by = change.changed_by,
+            "document changed: {}",
+            change.change
+        );
+        Ok(())
+    }
+
+    /// Describes what an edit would change, as far as `restrictions` let the caller see it. `pause` says
+    /// how long to wait before each read of the ledger.
+    pub(crate) async fn dry_run<E: Send + 'static>(
+        self: &Arc<Self>,
+        restrictions: Restrictions,
+        pause: impl Fn() -> Duration + Send + 'static,
+        edit: impl FnOnce(&Document) -> Result<Document, E> + Send + 'static,
+    ) -> Result<DryRun, EditFailed<E>> {
+        self.run(
+            |editor| &editor.dry_runs,
+            move |editor| {
+                let before = editor.active.get();
+                let after = edit(&before).map_err(EditFailed::Rejected)?;
+                dry_run::describe(editor.active.ledger(), &before, &after, &restrictions, pause)
+                    .map_err(EditFailed::Poisoned)
+            },
+        )
+        .await
+    }
+
+    /// Past changes before a revision, newest first; none without a store.
+    pub(crate) async fn history(
+        self: &Arc<Self>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<PastChange>, EditFailed<()>> {
+        self.run(
+            |editor| &editor.reads,
+            move |editor| match &editor.store {
+                None => Ok(Vec::new()),
+                Some(store) => {
+                    let store = store.lock().unwrap_or_else(PoisonError::into_inner);
+                    store.history(before, limit).map_err(EditFailed::Store)
+                }
+            },
+        )
+        .await
+    }
+
+    /// Runs an operation on a blocking thread when its lane has room.
+    async fn run<T: Send + 'static, E: Send + 'static>(
+        self: &Arc<Self>,
+        lane: fn(&Self) -> &Lane,
+        work: impl FnOnce(&Self) -> Result<T, EditFailed<E>> + Send + 'static,
+    ) -> Result<T, EditFailed<E>> {
+        let Lane { queued, running } = lane(self);
+        let Ok(_queued) = queued.try_acquire() else {
+            return Err(EditFailed::Busy);
+        };
+        let waited = tokio::time::timeout(PATIENCE, running.acquire()).await;
+        let Ok(Ok(permit)) = waited else {
+            return Err(EditFailed::Busy);
+        };
+        // The thread returns it: the operation goes on when this future is dropped.
+        permit.forget();
+        let editor = Arc::clone(self);
+        let done = task::spawn_blocking(context::propagate(move || {
+            let _permit = Permit(&lane(&editor).running);
+            work(&editor)
+        }));
+        done.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "document operation panicked");
+            Err(EditFailed::Panicked)
+        })
+    }
+}
+
+/// Returns a permit when it is dropped.
+struct Permit<'a>(&'a Semaphore);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
+}

@@ -1,0 +1,188 @@
+//! The time that the data directory covers: no holder is told of a lease that ends later.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use doorman_openapi::{Capacity, Moment};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Duration, timeout},
+};
+
+use crate::ledger::Grant;
+
+/// How far ahead of the latest lease the bound is written.
+const AHEAD: Duration = Duration::from_secs(3);
+/// The bound is written again when less than this is left.
+const MIN_AHEAD: Duration = Duration::from_millis(1500);
+/// How long a response waits for the disk before its leases are shortened to the bound.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The end of the latest lease, and the part of it that a restarted server will know of.
+///
+/// Requests raise the first; a task of the data directory writes it and raises the second.
+#[derive(Debug)]
+pub(crate) struct DurableBound {
+    /// The latest end of all granted leases, in nanoseconds on the clock.
+    needed: AtomicU64,
+    /// The longest booking of any lease, in nanoseconds.
+    longest: AtomicU64,
+    written: watch::Sender<Moment>,
+    urgent: Notify,
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How often the bound was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BoundWrites {
+    pub(crate) written: u64,
+    pub(crate) failed: u64,
+}
+
+impl DurableBound {
+    /// Starts with the bound on the disk and the longest booking of any earlier lease.
+    pub(crate) fn new(written: Moment, longest: u64) -> Self {
+        Self {
+            needed: AtomicU64::new(0),
+            longest: AtomicU64::new(longest),
+            written: watch::Sender::new(written),
+            urgent: Notify::new(),
+            succeeded: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns leases granted at `handled` once the bound covers them, or shortened to the bound when
+    /// the disk takes longer than a second.
+    ///
+    /// Renewals are covered already. Only a lease that ends some seconds later than all before it,
+    /// such as the first one, waits.
+    pub(crate) async fn cover(&self, granted: Vec<Grant>, handled: Moment) -> Vec<Grant> {
+        let ends = granted
+            .iter()
+            .filter(|granted| granted.capacity > Capacity::ZERO)
+            .map(|granted| granted.booked_until)
+            .max();
+        let Some(ends) = ends else {
+            return granted;
+        };
+        let length = ends.as_nanos().saturating_sub(handled.as_nanos());
+        self.longest.fetch_max(length, Relaxed);
+        self.needed.fetch_max(ends.as_nanos(), Relaxed);
+        if ends <= self.get() {
+            return granted;
+        }
+        self.urgent.notify_one();
+        let mut written = self.written.subscribe();
+        // After a timeout the leases are shortened below.
+        drop(timeout(PATIENCE, written.wait_for(|written| ends <= *written)).await);
+        let bound = self.get();
+        granted
+            .into_iter()
+            .map(|granted| granted.capped_at(bound, handled))
+            .collect()
+    }
+
+    /// The bound on the disk.
+    pub(crate) fn get(&self) -> Moment {
+        *self.written.borrow()
+    }
+
+    /// The bound to write now and the longest booking; `None` while the written one is enough.
+    pub(crate) fn due(&self) -> Option<(Moment, u64)> {
+        let needed = Moment::from_nanos(self.needed.load(Relaxed));
+        (self.get() < needed.after(MIN_AHEAD))
+            .then(|| (needed.after(AHEAD), self.longest.load(Relaxed)))
+    }
+
+    /// Records a bound that has reached the disk, and wakes the responses that wait for it.
+    pub(crate) fn record_written(&self, bound: Moment) {
+        self.succeeded.fetch_add(1, Relaxed);
+        self.written.send_replace(bound);
+    }
+
+    pub(crate) fn record_failure(&self) {
+        self.failed.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn writes(&self) -> BoundWrites {
+        BoundWrites {
+            written: self.succeeded.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+        }
+    }
+
+    /// Waits until a response waits for the bound.
+    pub(crate) async fn urgent(&self) {
+        self.urgent.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use doorman_config::Document;
+    use doorman_openapi::{CapacityRequest, Reason};
+
+    use super::*;
+    use crate::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
+
+    const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
+
+    /// A lease of a minute, booked for 63 s.
+    fn lease() -> Vec<Grant> {
+        let settings = Settings {
+            max_leases: 10,
+            unmatched: UnmatchedPolicy::Grant,
+            predecessor: Predecessor::None,
+        };
+        let mut core = Ledger::new(Arc::new(Document::built_in()), settings, NOW);
+        let request = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":5}]}"#;
+        let request: CapacityRequest = serde_json::from_str(request).unwrap();
+        core.refresh_client(&request, NOW)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn covered_lease_is_reported_immediately() {
+        let bound = DurableBound::new(NOW.after_seconds(63.0), 0);
+        let reported = bound.cover(lease(), NOW).await;
+        assert_eq!(reported[0].lease_length.get(), 60.0);
+        // The latest lease: the bound is written further ahead.
+        assert_eq!(
+            bound.due(),
+            Some((NOW.after_seconds(66.0), 63_000_000_000))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn uncovered_lease_waits_for_the_disk() {
+        let bound = Arc::new(DurableBound::new(NOW, 0));
+        // A server that grants nothing writes nothing.
+        assert_eq!(bound.due(), None);
+        let waits = tokio::spawn({
+            let bound = Arc::clone(&bound);
+            async move { bound.cover(lease(), NOW).await }
+        });
+        bound.urgent().await;
+        let (next, _) = bound.due().unwrap();
+        assert_eq!(next, NOW.after_seconds(66.0));
+        assert!(!waits.is_finished());
+        bound.record_written(next);
+        assert_eq!(waits.await.unwrap()[0].lease_length.get(), 60.0);
+        assert_eq!(bound.due(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_shorten_then_expire_when_writes_fail() {
+        let bound = DurableBound::new(NOW.after_seconds(21.0), 0);
+        let reported = bound.cover(lease(), NOW).await;
+        assert!((reported[0].lease_length.get() - 20.0).abs() < 1e-6, "{reported:?}");
+        let bound = DurableBound::new(NOW, 0);
+        let reported = bound.cover(lease(), NOW).await;
+        assert_eq!(
+            (reported[0].capacity, reported[0].lease_length.get(), reported[0].reason),
+            (Capacity::ZERO, 0.0, Reason::Pending)
+        );
+    }
+}
