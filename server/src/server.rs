@@ -24,10 +24,7 @@ use crate::{
         ConnectionMetrics, Listener,
         tls::{Tls, TlsError},
     },
-    observe::{
-        context, ledger_events,
-        metrics::RequestMetrics,
-    },
+    observe::{context, ledger_events, metrics::RequestMetrics},
     quota::Quotas,
     settings::{BaseUrl, Exposure, Settings},
     util::clock,
@@ -322,7 +319,9 @@ impl Server {
             }
         };
         let connections = app.connections.clone();
-        let served = listener.serve(router, connections, shutdown.clone(), || app.draining.begin());
+        let served = listener.serve(router, connections, shutdown.clone(), || {
+            app.draining.begin()
+        });
         let mut served = pin!(join(served, metrics));
         let (cut_off, ()) = tokio::select! {
             ended = &mut served => ended,

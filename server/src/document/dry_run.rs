@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use doorman_config::{Restrictions, DocumentDiff, Document, SafeCapacityRule, Template};
+use doorman_config::{Document, DocumentDiff, Restrictions, SafeCapacityRule, Template};
 use doorman_openapi::{DryRun, ResourceEffect, ResourceId, ResourceView};
 
 use crate::{
@@ -34,10 +34,7 @@ pub(super) fn describe(
     let mut dry_run = DryRun {
         version: new.version().to_owned(),
         changes: diff.lines().take(MAX_LISTED).collect(),
-        change_count: diff
-            .templates
-            .len()
-            .saturating_add(diff.rules.len()),
+        change_count: diff.templates.len().saturating_add(diff.rules.len()),
         warnings: if restrictions.is_unrestricted() {
             new.warnings().iter().take(MAX_LISTED).cloned().collect()
         } else {
@@ -61,8 +58,9 @@ pub(super) fn describe(
             Duration::ZERO => thread::yield_now(),
             pause => thread::sleep(pause),
         }
-        let page = ledger
-            .with(|ledger, now| ledger.resources("", &PageQuery::unfiltered(PAGE), after.as_ref(), now))?;
+        let page = ledger.with(|ledger, now| {
+            ledger.resources("", &PageQuery::unfiltered(PAGE), after.as_ref(), now)
+        })?;
         if visited >= MAX_VISITED && !page.resources.is_empty() {
             dry_run.looked_at_all = false;
             return Ok(dry_run);

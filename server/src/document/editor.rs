@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Restrictions, DocumentDiff, Document, NewChange, Store, StoreError};
+use doorman_config::{Document, DocumentDiff, NewChange, Restrictions, Store, StoreError};
 use doorman_openapi::{DryRun, PastChange};
 use tokio::{sync::Semaphore, task};
 
@@ -192,8 +192,14 @@ impl DocumentEditor {
             move |editor| {
                 let before = editor.active.get();
                 let after = edit(&before).map_err(EditFailed::Rejected)?;
-                dry_run::describe(editor.active.ledger(), &before, &after, &restrictions, pause)
-                    .map_err(EditFailed::Poisoned)
+                dry_run::describe(
+                    editor.active.ledger(),
+                    &before,
+                    &after,
+                    &restrictions,
+                    pause,
+                )
+                .map_err(EditFailed::Poisoned)
             },
         )
         .await

@@ -124,12 +124,7 @@ impl Start {
 
         let bound = Arc::new(DurableBound::new(bound.ends, bound.longest));
         let mut keeper = JoinSet::new();
-        let kept = keeper::run(
-            Arc::clone(&bound),
-            bound_file,
-            boot,
-            Arc::downgrade(&lock),
-        );
+        let kept = keeper::run(Arc::clone(&bound), bound_file, boot, Arc::downgrade(&lock));
         keeper.spawn(async move {
             if let Err(error) = kept.await {
                 tracing::error!(%error, "the bound is kept no longer: leases become shorter, and end");

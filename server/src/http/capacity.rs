@@ -102,7 +102,8 @@ async fn lease_capacity(
     permit::check(&request, caller.restrictions())?;
     let renews = |core: &Ledger, from, now| core.check_client_renewal(&request, from, now);
     let _counted = paying
-        .leases(&limits, &ledger, request.resources.len(), renews).await?;
+        .leases(&limits, &ledger, request.resources.len(), renews)
+        .await?;
     let granted = ledger
         .grant(request.resources.len(), |core, from, now| {
             core.refresh_client_part(&request, caller.tenant(), from, now)

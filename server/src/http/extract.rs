@@ -1,6 +1,5 @@
 //! What handlers are given: checked bodies, checked identifiers, and calls without a query.
 
-
 use axum::{
     extract::{FromRequest, FromRequestParts, Path, Request},
     http::request::Parts,

@@ -25,7 +25,7 @@ use crate::{
     auth::Caller,
     http::{Seal, state::AppState},
     leasing::{LedgerPoisoned, SharedLedger},
-    ledger::{Ledger, HolderCursor, HolderPage, ListError, PageQuery},
+    ledger::{HolderCursor, HolderPage, Ledger, ListError, PageQuery},
     quota::{Quotas, ReadKind},
     util::clock,
 };

@@ -1,6 +1,5 @@
 //! Metrics, for machines that watch the server. The labels are bounded whatever clients send, so the text stays small.
 
-
 use axum::{extract::State, http::header, response::IntoResponse};
 use doorman_openapi::paths;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -50,7 +49,8 @@ async fn get_metrics(
         requests: &app.requests,
         connections: &app.connections,
     })
-    .await.map_err(|error| match error {
+    .await
+    .map_err(|error| match error {
         Unreadable::RateLimited(limited) => limited.into(),
         Unreadable::Poisoned(poisoned) => poisoned.into(),
         Unreadable::Text(error) => {

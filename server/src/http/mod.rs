@@ -67,9 +67,7 @@ use utoipa_axum::router::OpenApiRouter;
 use self::{answers::Answers, refusal::Refusal};
 pub(crate) use self::{body::Room, names::Names, seal::Seal};
 use crate::{
-    auth::Caller,
-    http::state::AppState,
-    leasing::LedgerPoisoned,
+    auth::Caller, http::state::AppState, leasing::LedgerPoisoned,
     observe::context::RequestContextLayer,
 };
 

@@ -103,7 +103,8 @@ async fn list_resources(
             limit: left.saturating_add(1).min(PART),
             allowed: within,
         };
-        let found = ledger.with(|ledger, now| ledger.resources(&prefix, &look, after.as_ref(), now))?;
+        let found =
+            ledger.with(|ledger, now| ledger.resources(&prefix, &look, after.as_ref(), now))?;
         more = found.resources.len() > left;
         after = found.next;
         for resource in found.resources.into_iter().take(left) {

@@ -20,11 +20,7 @@ use super::{
     query::{self, Query},
     refusal::Refusal,
 };
-use crate::{
-    auth::Caller,
-    document::ActiveDocument,
-    http::state::AppState,
-};
+use crate::{auth::Caller, document::ActiveDocument, http::state::AppState};
 
 /// The most bytes that the name of a service may have.
 const MAX_SERVICE_BYTES: usize = 256;

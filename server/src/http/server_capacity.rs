@@ -112,7 +112,8 @@ async fn lease_server_capacity(
     permit::check(&request, caller.restrictions())?;
     let renews = |core: &Ledger, from, now| core.check_node_renewal(&request, from, now);
     let _counted = paying
-        .leases(&limits, &ledger, request.resources.len(), renews).await?;
+        .leases(&limits, &ledger, request.resources.len(), renews)
+        .await?;
     let granted = ledger
         .grant(request.resources.len(), |core, from, now| {
             core.refresh_node_part(&request, caller.tenant(), from, now)

@@ -1,6 +1,5 @@
 //! What calls cost, and on whose account they go. Which they are is one table of all routes, as for `access`.
 
-
 use axum::{
     body::{Body, HttpBody},
     extract::{FromRequestParts, Request},

@@ -149,10 +149,7 @@ mod tests {
         let reported = bound.cover(lease(), NOW).await;
         assert_eq!(reported[0].lease_length.get(), 60.0);
         // The latest lease: the bound is written further ahead.
-        assert_eq!(
-            bound.due(),
-            Some((NOW.after_seconds(66.0), 63_000_000_000))
-        );
+        assert_eq!(bound.due(), Some((NOW.after_seconds(66.0), 63_000_000_000)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -177,11 +174,18 @@ mod tests {
     async fn leases_shorten_then_expire_when_writes_fail() {
         let bound = DurableBound::new(NOW.after_seconds(21.0), 0);
         let reported = bound.cover(lease(), NOW).await;
-        assert!((reported[0].lease_length.get() - 20.0).abs() < 1e-6, "{reported:?}");
+        assert!(
+            (reported[0].lease_length.get() - 20.0).abs() < 1e-6,
+            "{reported:?}"
+        );
         let bound = DurableBound::new(NOW, 0);
         let reported = bound.cover(lease(), NOW).await;
         assert_eq!(
-            (reported[0].capacity, reported[0].lease_length.get(), reported[0].reason),
+            (
+                reported[0].capacity,
+                reported[0].lease_length.get(),
+                reported[0].reason
+            ),
             (Capacity::ZERO, 0.0, Reason::Pending)
         );
     }

@@ -19,7 +19,7 @@ use doorman_openapi::Moment;
 
 pub(crate) use self::bound::{BoundWrites, DurableBound};
 use crate::{
-    ledger::{Ledger, Grant, ReleaseProgress, RenewalCheck},
+    ledger::{Grant, Ledger, ReleaseProgress, RenewalCheck},
     util::clock,
 };
 

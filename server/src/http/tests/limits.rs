@@ -420,7 +420,9 @@ async fn who_has_counted_by_other_keys_is_not_kept_out_by_false_tokens() {
     let home = Home::new().jwks(&[old.jwk()]);
     let auth = Arc::new(home.load().unwrap());
     let app = app();
-    let app = app.with_auth(Some(Arc::clone(&auth))).with_limit(limit(1_000));
+    let app = app
+        .with_auth(Some(Arc::clone(&auth)))
+        .with_limit(limit(1_000));
     let router = super::super::router(app);
     let good = token("one");
     assert_eq!(with_token(&router, ONE, &good).await.status, 200);

@@ -79,7 +79,10 @@ async fn a_crowd_of_readers_is_refused_what_would_take_long_and_stops_no_scrape(
 async fn who_looks_rests_while_others_wait_for_the_books() {
     let app = app();
     let looking = app.limits.begin_read(ReadKind::Page).await.unwrap();
-    assert_eq!(waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await, Duration::ZERO);
+    assert_eq!(
+        waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await,
+        Duration::ZERO
+    );
 
     let (take, taken) = mpsc::channel();
     let (give_back, given_back) = mpsc::channel::<()>();
@@ -93,7 +96,10 @@ async fn who_looks_rests_while_others_wait_for_the_books() {
         }
     });
     taken.recv().unwrap();
-    assert_eq!(waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await, Duration::ZERO);
+    assert_eq!(
+        waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await,
+        Duration::ZERO
+    );
     let waiter = thread::spawn({
         let ledger = Arc::clone(&app.ledger);
         move || ledger.with(|_, _| ())
@@ -103,7 +109,8 @@ async fn who_looks_rests_while_others_wait_for_the_books() {
     for _ in 0..1_000_000 {
         // So that nobody rests for having looked often.
         advance(Duration::from_millis(1)).await;
-        rested = waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await >= Duration::from_millis(1);
+        rested = waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await
+            >= Duration::from_millis(1);
         if rested {
             break;
         }
@@ -113,5 +120,8 @@ async fn who_looks_rests_while_others_wait_for_the_books() {
     drop(give_back);
     holds.join().unwrap().unwrap();
     waiter.join().unwrap().unwrap();
-    assert_eq!(waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await, Duration::ZERO);
+    assert_eq!(
+        waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await,
+        Duration::ZERO
+    );
 }

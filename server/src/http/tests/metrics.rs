@@ -170,7 +170,9 @@ async fn count_every_exception_from_the_promise() {
     let document = |text: &str| Arc::new(Document::parse(text).unwrap());
     let reconfigure = |text: &str| {
         let document = document(text);
-        app.ledger.with(|core, _| core.reconfigure(document)).unwrap();
+        app.ledger
+            .with(|core, _| core.reconfigure(document))
+            .unwrap();
     };
     reconfigure(
         "resources: [\

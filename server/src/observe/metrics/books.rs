@@ -48,9 +48,7 @@ impl Books {
         let mut survey = Survey::new(most);
         let mut more = true;
         while more {
-            ledger
-                .yield_to_waiters(looking.rest(clock::now()))
-                .await;
+            ledger.yield_to_waiters(looking.rest(clock::now())).await;
             more = ledger.with(|core, now| core.survey(&mut survey, BUDGET, now))?;
         }
         let (counts, max_leases, top) = ledger.with(|core, now| {

@@ -5,7 +5,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::quota::{CallKind, Quotas, LimitScope};
+use crate::quota::{CallKind, LimitScope, Quotas};
 
 type Labels = [(&'static str, &'static str); 2];
 

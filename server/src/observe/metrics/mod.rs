@@ -23,7 +23,7 @@ use crate::{
     leasing::{BoundWrites, LedgerPoisoned, SharedLedger},
     net::{ConnectionMetrics, tls::Tls},
     observe::log,
-    quota::{RateLimited, Quotas},
+    quota::{Quotas, RateLimited},
 };
 
 pub(crate) use self::requests::RequestMetrics;
