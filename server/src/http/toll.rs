@@ -45,12 +45,12 @@ pub(super) fn of(method: &Method, path: Option<&str>) -> Toll {
         | paths::SERVER_CAPACITY
         | paths::SERVER_CAPACITY_RELEASE => Toll::Leases,
         paths::RULES | paths::DISCOVERY => Toll::Request,
-        paths::METRICS => Toll::Operation(Operation::Change),
         paths::RESOURCES
         | paths::RESOURCE
         | paths::RESOURCE_LEASES
         | paths::STATUS
-        | paths::HISTORY => Toll::Operation(Operation::View),
+        | paths::HISTORY
+        | paths::METRICS => Toll::Operation(Operation::View),
         paths::TEMPLATES | paths::TEMPLATE | paths::RULE if reads => {
             Toll::Operation(Operation::View)
         }

@@ -9,7 +9,8 @@ pub(super) const UNVERIFIED: u64 = 100;
 /// What a look at the books, or at the document, costs: it may list a thousand things.
 const VIEW: u64 = 1_000;
 
-/// What a change of the document, a dry run or a scrape costs: it goes through all resources, or waits for the disk.
+/// A change of the document or a dry run: it visits all resources, or waits for the disk. A scrape
+/// is a view: the read throttle bounds how many resources it visits.
 const CHANGE: u64 = 10_000;
 
 /// What to read and refuse a request costs, of what it would cost to decide it.
