@@ -1,9 +1,14 @@
-//! What the examples share: a load that drives services over real connections, and counts what they answer.
+//! Load generator of the examples: real connections, and counts of the responses.
 
 pub mod load;
 
-/// The code of the README, compiled as it stands there.
+/// The code of the README and the guides, compiled as it stands there.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-#[derive(Debug)]
-pub struct Readme;
+mod guides {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/KEYS.md")]
+    struct Keys;
+    #[doc = include_str!("../docs/LAYER.md")]
+    struct Layer;
+}

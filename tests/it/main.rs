@@ -22,7 +22,7 @@ mod limits;
 mod log;
 mod outage;
 mod packages;
-mod readme;
+mod guides;
 mod reload;
 mod restart;
 mod rules;
