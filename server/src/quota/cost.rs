@@ -1,25 +1,25 @@
-//! What is asked for, in decisions: a decision is about as much work as one lease takes.
+//! Cost of calls in tokens. A token pays for about the work of one lease.
 
-/// What a request costs beside its resources.
+/// A call, in addition to its resources.
 pub(super) const REQUEST: u64 = 8;
 
-/// What an answer without a token, or the verifying of one that does not count, costs. A signature takes some 0.1 ms.
+/// A response without a token, or the verification of an invalid one. A signature takes 0.1 ms.
 pub(super) const UNVERIFIED: u64 = 100;
 
-/// What a look at the books, or at the document, costs: it may list a thousand things.
+/// A read of the ledger or the document, which may list a thousand items. Also a scrape: the read
+/// throttle bounds how much of the ledger it visits.
 const VIEW: u64 = 1_000;
 
-/// A change of the document or a dry run: it visits all resources, or waits for the disk. A scrape
-/// is a view: the read throttle bounds how many resources it visits.
+/// A change of the document or a dry run: it visits all resources or waits for the disk.
 const CHANGE: u64 = 10_000;
 
-/// What to read and refuse a request costs, of what it would cost to decide it.
-const REFUSED: u64 = 4;
+/// Rejecting a call after reading it costs this fraction of deciding it.
+const REJECTION_FRACTION: u64 = 4;
 
-/// So many bytes take as long to read as a decision takes.
-const BYTES: u64 = 1024;
+/// Reading so many bytes takes as long as one lease.
+const BYTES_PER_TOKEN: u64 = 1024;
 
-/// What an operator asks for.
+/// A call of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     View,
@@ -35,48 +35,49 @@ impl Operation {
     }
 }
 
-/// A call for leases, by what it costs.
+/// Cost of a call for leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseCost {
-    /// What is paid before it is read.
+    /// Charged before the body is read.
     pub(super) reading: u64,
-    pub(super) all: u64,
+    pub(super) total: u64,
 }
 
 impl LeaseCost {
-    /// That nobody pays for.
-    pub(crate) const NONE: Self = Self { reading: 0, all: 0 };
+    pub(crate) const NONE: Self = Self {
+        reading: 0,
+        total: 0,
+    };
 
-    /// One of which nothing is known but how long its body is.
+    /// The cost as far as it is known from the length of the body.
     pub(crate) fn unread(bytes: u64) -> Self {
-        let reading = REQUEST.saturating_add(bytes / BYTES);
+        let reading = REQUEST.saturating_add(bytes / BYTES_PER_TOKEN);
         Self {
             reading,
-            all: reading,
+            total: reading,
         }
     }
 
-    /// The same, that has turned out to be about so many resources.
+    /// The cost of this call for so many resources.
     pub(crate) fn about(self, resources: usize) -> Self {
-        let all = REQUEST.saturating_add(tokens(resources));
+        let total = REQUEST.saturating_add(tokens(resources));
         Self {
-            all: all.max(self.reading),
+            total: total.max(self.reading),
             ..self
         }
     }
 
-    /// What it costs, of all that it would, to be refused.
-    pub(super) fn refused(self) -> u64 {
-        self.all / REFUSED
+    pub(super) fn of_rejection(self) -> u64 {
+        self.total / REJECTION_FRACTION
     }
 
-    /// What it costs to be refused for its reading alone.
-    pub(super) fn unread_refused(self) -> u64 {
-        self.reading / REFUSED
+    /// The part of a rejection's cost that reading alone accounts for.
+    pub(super) fn of_unread_rejection(self) -> u64 {
+        self.reading / REJECTION_FRACTION
     }
 }
 
-/// What decisions on so many resources cost.
+/// Tokens for decisions on so many resources.
 pub(super) fn tokens(resources: usize) -> u64 {
     u64::try_from(resources).unwrap_or(u64::MAX)
 }

@@ -1,15 +1,15 @@
-//! What the server does for one caller: it protects itself from one that asks without end, and all others from what that would cost.
+//! Limits per caller, and overload protection of the whole server.
 //!
-//! `payer` says on whose account a request goes, `table` finds the account in memory that does not grow, `bucket` decides, `refused` counts.
-//! A `cost` is in decisions, about as much work as one lease takes: what else is asked counts for as many as it takes the time of. A call
-//! is paid for before the work: one for leases when it comes, by its length, so that what is found to be nonsense has been paid for, and the rest when
-//! its resources have been counted. Apart from all accounts, `under_way` tells when the server as a whole has too much to do, and `lookers`
-//! how long those rest who read the books without leasing.
+//! [`Quotas`] charges each call to a `key` (the caller) in tokens (`cost`), from the caller's
+//! bucket (`bucket`) in a table of fixed size (`table`). A call pays before the work: a call for
+//! leases pays for its length when it arrives, so malformed calls are charged too, and for its
+//! resources when they have been counted. Independently of callers, `in_flight` detects overload
+//! and `read_throttle` slows down reads of the ledger.
 //!
-//! **Renewals before new leases.** Each account has a reserve, as large as the burst, that new leases cannot reach, and of which to refuse
-//! them takes no more than half, but for what it costs to read them; and a server that has too much to do refuses new leases long before
-//! renewals. Whether a request renews is asked of the books, and only when it would otherwise be refused: what it claims is believed only
-//! where the books are still learning who holds what.
+//! **Renewals before new leases.** Each bucket has a reserve as large as the burst. New leases
+//! cannot reach it, and rejecting them takes at most half of it, except for the cost of reading
+//! them. An overloaded server rejects new leases long before renewals. Whether a call renews is
+//! asked of the ledger, and only when the call would be rejected otherwise.
 
 mod bucket;
 mod cost;
@@ -22,14 +22,15 @@ mod table;
 use std::{num::NonZeroU32, time::Duration};
 
 use doorman_openapi::Moment;
+use prometheus_client::registry::Registry;
 
 use self::{
-    bucket::{Bucket, Depth, Pace, Spent},
+    bucket::{Account, BucketConfig, Overdraft},
     cost::{REQUEST, UNVERIFIED, tokens},
     in_flight::InFlight,
     key::QuotaClass,
     read_throttle::ReadThrottle,
-    rejections::Refused,
+    rejections::{CallKind, Rejections},
     table::BucketTable,
 };
 pub(crate) use self::{
@@ -37,308 +38,294 @@ pub(crate) use self::{
     in_flight::{InFlightGuard, LeaseKind},
     key::QuotaKey,
     read_throttle::{ReadKind, ReadPermit},
-    rejections::{CallKind, LimitScope},
+    rejections::{LimitScope, RateLimited},
 };
 use crate::util::peer::PeerAddr;
 
-/// A request is refused: its caller, or all together, ask for more than the server does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RateLimited {
-    pub(crate) whose: LimitScope,
-    /// When it may come again.
-    pub(crate) wait: Duration,
+/// Limit on the calls of one caller: the subject of a token, or an address where no tokens are
+/// required.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CallerLimit {
+    /// [`RATE`](Self::RATE) with a burst of twice that. Callers without a token on this machine
+    /// are not limited, because they share one address.
+    #[default]
+    Usual,
+    /// Also limits callers on this machine.
+    Of {
+        /// Lease decisions per second.
+        rate: NonZeroU32,
+        /// Lease decisions that may be saved up.
+        burst: NonZeroU32,
+    },
+    /// No limit.
+    Off,
 }
 
-/// The limits, and what has been spent of them.
+impl CallerLimit {
+    /// Default lease decisions per second: about half of one core.
+    pub const RATE: NonZeroU32 = NonZeroU32::new(400_000).expect("it is not zero");
+
+    /// Default burst: two seconds of the rate.
+    #[must_use]
+    pub const fn burst(rate: NonZeroU32) -> NonZeroU32 {
+        rate.saturating_mul(NonZeroU32::new(2).expect("it is not zero"))
+    }
+}
+
+/// The limits and the state of all buckets. A `None` key is never charged.
 #[derive(Debug)]
 pub(crate) struct Quotas {
-    pace: Option<Pace>,
-    /// Of operators: never slower than what is usual, as what they ask has a fixed cost, and is never so much that holders feel it.
-    operators: Option<Pace>,
+    callers: Option<BucketConfig>,
+    /// At least the default limit: the cost of a call of an operator is fixed and harmless to
+    /// holders.
+    operators: Option<BucketConfig>,
     loopback: Loopback,
-    accounts: BucketTable,
-    under_way: InFlight,
-    lookers: ReadThrottle,
-    refused: Refused,
+    buckets: BucketTable,
+    in_flight: InFlight,
+    reads: ReadThrottle,
+    rejections: Rejections,
 }
 
-/// Whether callers at a loopback address, who are not told apart, have a limit together.
+/// Whether callers at loopback addresses, which share one bucket, are limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loopback {
-    RateLimited,
-    Free,
+    Limited,
+    Unlimited,
 }
 
 impl Quotas {
     pub(crate) fn new(limit: CallerLimit) -> Self {
         let usual = (CallerLimit::RATE, CallerLimit::burst(CallerLimit::RATE));
-        let (of_each, loopback) = match limit {
-            CallerLimit::Usual => (Some(usual), Loopback::Free),
-            CallerLimit::Of { rate, burst } => (Some((rate, burst)), Loopback::RateLimited),
-            CallerLimit::Off => (None, Loopback::Free),
+        let (limit, loopback) = match limit {
+            CallerLimit::Usual => (Some(usual), Loopback::Unlimited),
+            CallerLimit::Of { rate, burst } => (Some((rate, burst)), Loopback::Limited),
+            CallerLimit::Off => (None, Loopback::Unlimited),
         };
-        let at_least_usual = |(rate, burst)| Pace::new(usual.0.max(rate), usual.1.max(burst));
         Self {
-            pace: of_each.map(|(rate, burst)| Pace::new(rate, burst)),
-            operators: of_each.map(at_least_usual),
+            callers: limit.map(|(rate, burst)| BucketConfig::new(rate, burst)),
+            operators: limit
+                .map(|(rate, burst)| BucketConfig::new(rate.max(usual.0), burst.max(usual.1))),
             loopback,
-            accounts: BucketTable::new(),
-            under_way: InFlight::default(),
-            lookers: ReadThrottle::default(),
-            refused: Refused::default(),
+            buckets: BucketTable::new(),
+            in_flight: InFlight::default(),
+            reads: ReadThrottle::default(),
+            rejections: Rejections::default(),
         }
     }
 
-    /// On whose account a request goes that comes without a verified token; `None` when it is on nobody's.
+    /// The key of a call without a valid token; `None` if it is not limited.
     pub(crate) fn address_key(&self, peer: Option<PeerAddr>) -> Option<QuotaKey> {
-        let free = |peer: &PeerAddr| peer.is_loopback() && self.loopback == Loopback::Free;
-        let pays = |_: &Pace| peer.filter(|peer| !free(peer)).map(QuotaKey::of_peer);
-        self.pace.as_ref().and_then(pays)
+        self.callers?;
+        peer.filter(|peer| !peer.is_loopback() || self.loopback == Loopback::Limited)
+            .map(QuotaKey::of_peer)
     }
 
-    /// Pays for an answer without a token.
+    /// Charges a response to a call without a token.
     pub(crate) fn charge_open(
         &self,
-        payer: Option<QuotaKey>,
+        key: Option<QuotaKey>,
         now: Moment,
     ) -> Result<(), RateLimited> {
-        let taken = self.take(payer, QuotaClass::Open, UNVERIFIED, Depth::Burst, now);
-        self.counted(CallKind::Unverified, taken)
+        let account = self.account(key, QuotaClass::Open, now);
+        self.charge(account, UNVERIFIED, Overdraft::None, CallKind::Unverified)
     }
 
-    /// Pays for the verifying of a token of which nothing is known.
+    /// Charges the verification of an unknown token.
     pub(crate) fn charge_verification(
         &self,
-        payer: Option<QuotaKey>,
+        key: Option<QuotaKey>,
         now: Moment,
     ) -> Result<(), RateLimited> {
-        let taken = self.take(
-            payer,
-            QuotaClass::Verification,
-            UNVERIFIED,
-            Depth::Burst,
-            now,
-        );
-        self.counted(CallKind::Unverified, taken)
+        let account = self.account(key, QuotaClass::Verification, now);
+        self.charge(account, UNVERIFIED, Overdraft::None, CallKind::Unverified)
     }
 
-    /// The token [counts](Self::verifying): who has sent it pays from now on, and not the address that it came from.
-    pub(crate) fn refund_verification(&self, payer: Option<QuotaKey>, now: Moment) {
-        if let Some((bucket, pace)) = self.account(payer, QuotaClass::Verification, now) {
-            bucket.give_back(UNVERIFIED, pace);
+    /// Refunds [`charge_verification`](Self::charge_verification) to the address of a valid token.
+    pub(crate) fn refund_verification(&self, key: Option<QuotaKey>, now: Moment) {
+        if let Some(account) = self.account(key, QuotaClass::Verification, now) {
+            account.credit(UNVERIFIED);
         }
     }
 
-    /// Pays for what an operator asks.
+    /// Charges a call of an operator.
     pub(crate) fn charge_operation(
         &self,
-        payer: Option<QuotaKey>,
+        key: Option<QuotaKey>,
         operation: Operation,
         now: Moment,
     ) -> Result<(), RateLimited> {
-        let taken = self.take(
-            payer,
-            QuotaClass::Operators,
+        let account = self.account(key, QuotaClass::Operators, now);
+        self.charge(
+            account,
             operation.cost(),
-            Depth::Burst,
-            now,
-        );
-        self.counted(CallKind::Operator, taken)
+            Overdraft::None,
+            CallKind::Operator,
+        )
     }
 
-    /// Pays for a call of a holder that asks for no lease.
+    /// Charges a call of a holder that asks for no lease.
     pub(crate) fn charge_request(
         &self,
-        payer: Option<QuotaKey>,
+        key: Option<QuotaKey>,
         now: Moment,
     ) -> Result<(), RateLimited> {
-        let taken = self.take(payer, QuotaClass::Leases, REQUEST, Depth::Burst, now);
-        self.counted(CallKind::New, taken)
+        let account = self.account(key, QuotaClass::Leases, now);
+        self.charge(account, REQUEST, Overdraft::None, CallKind::New)
     }
 
-    /// Pays for the reading of a call for leases. It is not read when the reserve is spent, too.
+    /// Charges the reading of a call for leases, which may use up the reserve.
     pub(crate) fn charge_reading(
         &self,
-        payer: Option<QuotaKey>,
-        work: LeaseCost,
+        key: Option<QuotaKey>,
+        cost: LeaseCost,
         now: Moment,
     ) -> Result<(), RateLimited> {
-        let taken = self.take(payer, QuotaClass::Leases, work.reading, Depth::Reserve, now);
-        self.counted(CallKind::Unread, taken)
+        let account = self.account(key, QuotaClass::Leases, now);
+        self.charge(account, cost.reading, Overdraft::Full, CallKind::Unread)
     }
 
-    /// Counts decisions on so many resources as under way.
+    /// Counts decisions on so many resources as in progress.
     ///
     /// # Errors
-    /// [`RateLimited`]; it counts as refused when that is [told](Self::refuses).
+    /// The server is overloaded. The rejection is not counted before [`reject`](Self::reject).
     pub(crate) fn begin_decisions(
         &self,
         resources: usize,
-        asks: LeaseKind,
+        kind: LeaseKind,
     ) -> Result<InFlightGuard<'_>, RateLimited> {
-        self.under_way.begin(resources, asks).ok_or(RateLimited {
-            whose: LimitScope::Server,
-            wait: Duration::ZERO,
-        })
+        self.in_flight.begin(resources, kind).ok_or(OVERLOADED)
     }
 
-    /// Pays for a call for leases what is left to pay when it has been [read](Self::reading).
+    /// Charges the rest of a call for leases after [`charge_reading`](Self::charge_reading).
     ///
     /// # Errors
-    /// [`RateLimited`]; it counts as refused when that is [told](Self::refuses).
+    /// The rejection is not counted before [`reject`](Self::reject).
     pub(crate) fn charge_decisions(
         &self,
-        payer: Option<QuotaKey>,
-        work: LeaseCost,
-        asks: LeaseKind,
+        key: Option<QuotaKey>,
+        cost: LeaseCost,
+        kind: LeaseKind,
         now: Moment,
     ) -> Result<(), RateLimited> {
-        let Some((bucket, pace)) = self.account(payer, QuotaClass::Leases, now) else {
+        let Some(account) = self.account(key, QuotaClass::Leases, now) else {
             return Ok(());
         };
-        let LeaseCost { reading, all } = work;
-        Ok(bucket.take_rest(all, reading, pace, depth(asks), now)?)
+        account
+            .try_take(cost.total, cost.reading, overdraft(kind))
+            .map_err(by_caller)
     }
 
-    /// A call that has been [read](Self::reading) is refused, which costs a quarter: the whole call's, and of what is new only that of
-    /// its reading from where half of the reserve is spent, so that the rest is left to renewals. Says when it may come again.
+    /// Counts the rejection of a call that has been read, and reduces its charge to a quarter. New
+    /// leases pay only for their reading once half of the reserve is used up, which leaves the
+    /// rest to renewals. Returns the rejection with the final wait.
     pub(crate) fn reject(
         &self,
-        payer: Option<QuotaKey>,
-        work: LeaseCost,
-        asks: LeaseKind,
+        key: Option<QuotaKey>,
+        cost: LeaseCost,
+        kind: LeaseKind,
         limited: RateLimited,
         now: Moment,
     ) -> RateLimited {
-        let (kind, deepest) = match asks {
-            LeaseKind::New => (CallKind::New, Depth::Refusals),
-            LeaseKind::Renewal => (CallKind::Renewal, Depth::Reserve),
+        let (call, reachable) = match kind {
+            LeaseKind::New => (CallKind::New, Overdraft::Half),
+            LeaseKind::Renewal => (CallKind::Renewal, Overdraft::Full),
         };
-        self.refused.count(kind, limited.whose);
-        let Some((bucket, pace)) = self.account(payer, QuotaClass::Leases, now) else {
+        self.rejections.count(call, limited.whose);
+        let Some(account) = self.account(key, QuotaClass::Leases, now) else {
             return limited;
         };
-        let reading = work.unread_refused();
-        bucket.give_back(work.reading.saturating_sub(reading), pace);
-        let rest = work.refused().saturating_sub(reading);
-        bucket.take(rest, pace, deepest, now).ok();
-        // What was taken now comes back before there is enough.
-        let wait = match bucket.has(work.all, pace, depth(asks), now) {
-            Ok(()) => limited.wait,
-            Err(Spent { wait }) => wait.max(limited.wait),
-        };
-        RateLimited { wait, ..limited }
-    }
-
-    /// So many leases have come back: how many, only the books knew.
-    pub(crate) fn charge_released(&self, payer: Option<QuotaKey>, leases: usize, now: Moment) {
-        if let Some((bucket, pace)) = self.account(payer, QuotaClass::Leases, now) {
-            bucket.owe(tokens(leases), pace, now);
+        let unread = cost.of_unread_rejection();
+        account.credit(cost.reading.saturating_sub(unread));
+        let rest = cost.of_rejection().saturating_sub(unread);
+        account.try_take(rest, 0, reachable).ok();
+        let wait = account.wait_for(cost.total, overdraft(kind));
+        RateLimited {
+            wait: wait.max(limited.wait),
+            ..limited
         }
     }
 
-    /// Somebody begins to look at the books who leases nothing; whatever one caller may do, all together may do only so much.
+    /// Charges released leases whose number was unknown before.
+    pub(crate) fn charge_released(&self, key: Option<QuotaKey>, leases: usize, now: Moment) {
+        if let Some(account) = self.account(key, QuotaClass::Leases, now) {
+            account.debit(tokens(leases));
+        }
+    }
+
+    /// Begins a read of the ledger by a call that leases nothing.
     ///
     /// # Errors
-    /// [`RateLimited`] when too many others look.
+    /// Too many others read.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
-    pub(crate) async fn begin_read(&self, looks: ReadKind) -> Result<ReadPermit<'_>, RateLimited> {
-        let looking = self.lookers.begin(looks).await;
-        let looking = looking.ok_or(RateLimited {
-            whose: LimitScope::Server,
-            wait: Duration::ZERO,
-        });
-        looking.inspect_err(|limited| self.refused.count(CallKind::Operator, limited.whose))
+    pub(crate) async fn begin_read(&self, kind: ReadKind) -> Result<ReadPermit<'_>, RateLimited> {
+        let permit = self.reads.begin(kind).await;
+        permit.ok_or_else(|| {
+            self.rejections
+                .count(CallKind::Operator, LimitScope::Server);
+            OVERLOADED
+        })
     }
 
-    /// How long somebody who looks rests before the next part of the books, when it is bounded elsewhere how many they are.
-    pub(crate) fn read_delay(&self, looks: ReadKind, now: Moment) -> Duration {
-        self.lookers.rest(looks, now)
+    /// Charges a part of a read that needs no permit, and returns the delay before it.
+    pub(crate) fn read_delay(&self, kind: ReadKind, now: Moment) -> Duration {
+        self.reads.delay(kind, now)
     }
 
-    /// How many requests of a kind were refused so far.
-    pub(crate) fn rejections(&self, kind: CallKind, whose: LimitScope) -> u64 {
-        self.refused.so_far(kind, whose)
+    /// Registers the metrics of all limits.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        self.rejections.register(registry);
     }
 
-    fn take(
+    fn charge(
         &self,
-        payer: Option<QuotaKey>,
-        purse: QuotaClass,
+        account: Option<Account<'_>>,
         cost: u64,
-        depth: Depth,
-        now: Moment,
+        overdraft: Overdraft,
+        call: CallKind,
     ) -> Result<(), RateLimited> {
-        let Some((bucket, pace)) = self.account(payer, purse, now) else {
+        let Some(account) = account else {
             return Ok(());
         };
-        Ok(bucket.take(cost, pace, depth, now)?)
+        account.try_take(cost, 0, overdraft).map_err(|wait| {
+            self.rejections.count(call, LimitScope::Caller);
+            by_caller(wait)
+        })
     }
 
-    /// What a payer has for a purpose; `None` where nothing is limited.
+    /// The account of a caller; `None` if it is not limited.
     fn account(
         &self,
-        payer: Option<QuotaKey>,
-        purse: QuotaClass,
+        key: Option<QuotaKey>,
+        class: QuotaClass,
         now: Moment,
-    ) -> Option<(&Bucket, Pace)> {
-        let pace = match purse {
+    ) -> Option<Account<'_>> {
+        let config = match class {
             QuotaClass::Operators => self.operators,
-            QuotaClass::Leases | QuotaClass::Open | QuotaClass::Verification => self.pace,
+            QuotaClass::Leases | QuotaClass::Open | QuotaClass::Verification => self.callers,
         }?;
-        Some((self.accounts.bucket(payer?.bucket(purse), now), pace))
-    }
-
-    fn counted(&self, kind: CallKind, taken: Result<(), RateLimited>) -> Result<(), RateLimited> {
-        taken.inspect_err(|limited| self.refused.count(kind, limited.whose))
+        let bucket = self.buckets.bucket(key?.bucket(class), now);
+        Some(bucket.at(config, now))
     }
 }
 
-/// How deep somebody may reach who asks for this.
-fn depth(asks: LeaseKind) -> Depth {
-    match asks {
-        LeaseKind::New => Depth::Burst,
-        LeaseKind::Renewal => Depth::Reserve,
+const OVERLOADED: RateLimited = RateLimited {
+    whose: LimitScope::Server,
+    wait: Duration::ZERO,
+};
+
+fn by_caller(wait: Duration) -> RateLimited {
+    RateLimited {
+        whose: LimitScope::Caller,
+        wait,
     }
 }
 
-impl From<Spent> for RateLimited {
-    fn from(Spent { wait }: Spent) -> Self {
-        Self {
-            whose: LimitScope::Caller,
-            wait,
-        }
-    }
-}
-
-/// How much one caller may ask for: who a token speaks of, or, where nobody is asked, whoever is at one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CallerLimit {
-    /// [`RATE`](Self::RATE), and twice as much at a time; nothing limits callers without a token on this machine, who cannot be told
-    /// apart.
-    #[default]
-    Usual,
-    /// Decisions a second, and how many may be saved up; also for callers on this machine.
-    Of {
-        /// Decisions a second.
-        rate: NonZeroU32,
-        /// How many may be saved up.
-        burst: NonZeroU32,
-    },
-    /// As much as it likes.
-    Off,
-}
-
-impl CallerLimit {
-    /// Decisions a second when nothing is said: what about half a core does.
-    pub const RATE: NonZeroU32 = NonZeroU32::new(400_000).expect("it is not zero");
-
-    /// What may be saved up of a rate when nothing is said: two seconds of it.
-    #[must_use]
-    pub const fn burst(rate: NonZeroU32) -> NonZeroU32 {
-        rate.saturating_mul(NonZeroU32::new(2).expect("it is not zero"))
+fn overdraft(kind: LeaseKind) -> Overdraft {
+    match kind {
+        LeaseKind::New => Overdraft::None,
+        LeaseKind::Renewal => Overdraft::Full,
     }
 }
 

@@ -1,10 +1,9 @@
-//! How much all together may read of the books who lease nothing: pages, scrapes and dry runs come in parts, and leases come first.
+//! Limit on reads of the ledger by calls that lease nothing: pages, scrapes and dry runs.
 //!
-//! A reader that never stops would keep a processor busy, and those who lease would wait for a turn on it. So all who look share buckets of
-//! parts, however many they are: a page finds its bucket full, and who reads on and on is slowed down to its rate. Only a few look at one
-//! time, and who cannot begin within a second is refused: what is being read takes memory.
-//!
-//! Those who read a list have one bucket, and those who go through all resources another: readers of lists, however many, stop no scrape.
+//! Such a read visits the ledger in parts. Without a limit, readers would keep a processor busy
+//! that leases need. All readers of a kind share one token bucket of parts, and only a few read at
+//! a time, because a read holds memory. Lists and full scans have separate buckets, so that no
+//! number of list readers stops a scrape.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -14,102 +13,98 @@ use tokio::{
     time::timeout,
 };
 
-use super::bucket::{Bucket, Depth, Pace, Spent};
+use super::bucket::{Bucket, BucketConfig, Overdraft};
 
-/// How many parts are read in a second. A part takes some 30 to 50 µs: together at most a quarter of what one processor does.
+/// Parts per second. A part takes 30 to 50 µs: together at most a quarter of one processor.
 const RATE: NonZeroU32 = NonZeroU32::new(5_000).expect("it is not zero");
 
-/// How many may be saved up: three pages of a thousand resources.
+/// Three pages of a thousand resources.
 const BURST: NonZeroU32 = NonZeroU32::new(100).expect("it is not zero");
 
-/// How many look at one time: eight pages of a thousand resources are read in 51 ms.
-const AT_ONE_TIME: usize = 8;
+/// Eight pages of a thousand resources are read in 51 ms.
+const CONCURRENT_READS: usize = 8;
 
-/// How long somebody waits for others before the first part.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a read may wait for others before its first part.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadKind {
     /// A page of a list.
     Page,
-    /// All resources: a scrape, or a dry run.
+    /// All resources: a scrape or a dry run.
     All,
 }
 
-/// Those who look at the books.
 #[derive(Debug, Default)]
 pub(super) struct ReadThrottle {
-    pages: Group,
-    all: Group,
+    pages: Readers,
+    all: Readers,
 }
 
-/// Those who look at the same.
+/// Limits that readers of one kind share.
 #[derive(Debug)]
-struct Group {
+struct Readers {
     parts: Bucket,
-    pace: Pace,
-    places: Semaphore,
+    config: BucketConfig,
+    permits: Semaphore,
 }
 
-/// Somebody looks, until this is dropped.
+/// Permission to read, until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct ReadPermit<'a> {
-    group: &'a Group,
-    _place: SemaphorePermit<'a>,
+    readers: &'a Readers,
+    _permit: SemaphorePermit<'a>,
 }
 
-impl Default for Group {
+impl Default for Readers {
     fn default() -> Self {
         Self {
             parts: Bucket::new(),
-            pace: Pace::new(RATE, BURST),
-            places: Semaphore::new(AT_ONE_TIME),
+            config: BucketConfig::new(RATE, BURST),
+            permits: Semaphore::new(CONCURRENT_READS),
         }
     }
 }
 
 impl ReadThrottle {
-    fn group(&self, looks: ReadKind) -> &Group {
-        match looks {
+    fn readers(&self, kind: ReadKind) -> &Readers {
+        match kind {
             ReadKind::Page => &self.pages,
             ReadKind::All => &self.all,
         }
     }
 
-    /// Waits for a place among those who look; `None` when there was none for too long.
+    /// Waits for a permit; `None` when that takes too long.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
-    pub(super) async fn begin(&self, looks: ReadKind) -> Option<ReadPermit<'_>> {
-        let group = self.group(looks);
-        let place = timeout(PATIENCE, group.places.acquire()).await;
+    pub(super) async fn begin(&self, kind: ReadKind) -> Option<ReadPermit<'_>> {
+        let readers = self.readers(kind);
+        let permit = timeout(PERMIT_TIMEOUT, readers.permits.acquire()).await;
         Some(ReadPermit {
-            group,
-            _place: place.ok()?.ok()?,
+            readers,
+            _permit: permit.ok()?.ok()?,
         })
     }
 
-    /// How long to rest before the next part, for those whose number is bounded elsewhere.
-    pub(super) fn rest(&self, looks: ReadKind, now: Moment) -> Duration {
-        self.group(looks).rest(now)
+    /// Charges a part, and returns the delay before it may be read.
+    pub(super) fn delay(&self, kind: ReadKind, now: Moment) -> Duration {
+        self.readers(kind).delay(now)
     }
 }
 
 impl ReadPermit<'_> {
-    /// How long to rest before the next part, which counts as read from now on.
+    /// Charges the next part, and returns the delay before it may be read.
     pub(crate) fn rest(&self, now: Moment) -> Duration {
-        self.group.rest(now)
+        self.readers.delay(now)
     }
 }
 
-impl Group {
-    fn rest(&self, now: Moment) -> Duration {
-        self.parts.owe(1, self.pace, now);
-        match self.parts.has(0, self.pace, Depth::Burst, now) {
-            Ok(()) => Duration::ZERO,
-            Err(Spent { wait }) => wait,
-        }
+impl Readers {
+    fn delay(&self, now: Moment) -> Duration {
+        let parts = self.parts.at(self.config, now);
+        parts.debit(1);
+        parts.wait_for(0, Overdraft::None)
     }
 }

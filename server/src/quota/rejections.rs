@@ -1,81 +1,98 @@
-//! Which requests were refused, and how often.
+//! Rejections by a limit, and their metric.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-/// Which requests were refused.
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+/// A call is rejected: its caller, or all callers together, exceed a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CallKind {
-    /// For new leases, or for rules.
-    New,
-    /// That renew or give back.
-    Renewal,
-    /// For leases, of callers so far beyond their limit that nothing of them is read.
-    Unread,
-    /// Of operators.
-    Operator,
-    /// Without a token that is known to count.
-    Unverified,
+pub(crate) struct RateLimited {
+    pub(crate) whose: LimitScope,
+    /// When the caller may retry.
+    pub(crate) wait: Duration,
 }
 
-impl CallKind {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::New,
-        Self::Renewal,
-        Self::Unread,
-        Self::Operator,
-        Self::Unverified,
-    ];
-
-    /// As metrics name it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Renewal => "renewal",
-            Self::Unread => "unread",
-            Self::Operator => "operator",
-            Self::Unverified => "unverified",
-        }
-    }
-}
-
-/// LimitScope limit a request is refused by.
+/// The limit that a call exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitScope {
     /// That of its caller.
     Caller,
-    /// That of the server, which has too much to do.
+    /// That of the server, which is overloaded.
     Server,
 }
 
-impl LimitScope {
-    pub(crate) const ALL: [Self; 2] = [Self::Caller, Self::Server];
+/// What a rejected call asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// New leases, or rules.
+    New,
+    /// Renewals or releases.
+    Renewal,
+    /// Leases, from a caller so far beyond its limit that the body is not read.
+    Unread,
+    /// A call of an operator.
+    Operator,
+    /// A call without a token that is known to be valid.
+    Unverified,
+}
 
-    /// As metrics name it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Caller => "caller",
-            Self::Server => "server",
+/// Rejected calls by kind and limit.
+#[derive(Debug)]
+pub(super) struct Rejections(Family<Labels, Counter>);
+
+type Labels = [(&'static str, &'static str); 2];
+
+impl Default for Rejections {
+    fn default() -> Self {
+        use CallKind::{New, Operator, Renewal, Unread, Unverified};
+        use LimitScope::{Caller, Server};
+
+        let family = Family::default();
+        for kind in [New, Renewal, Unread, Operator, Unverified] {
+            drop(family.get_or_create(&labels(kind, Caller)));
         }
+        for kind in [New, Renewal, Operator] {
+            drop(family.get_or_create(&labels(kind, Server)));
+        }
+        Self(family)
     }
 }
 
-/// How often requests of each kind were refused, by whose limit.
-#[derive(Debug, Default)]
-pub(super) struct Refused([[AtomicU64; CallKind::ALL.len()]; LimitScope::ALL.len()]);
-
-impl Refused {
-    pub(super) fn count(&self, kind: CallKind, whose: LimitScope) {
-        if let Some(counter) = self.counter(kind, whose) {
-            counter.fetch_add(1, Relaxed);
-        }
+impl Rejections {
+    pub(super) fn count(&self, kind: CallKind, scope: LimitScope) {
+        self.0.get_or_create(&labels(kind, scope)).inc();
     }
 
-    pub(super) fn so_far(&self, kind: CallKind, whose: LimitScope) -> u64 {
-        self.counter(kind, whose)
-            .map_or(0, |counter| counter.load(Relaxed))
+    #[cfg(test)]
+    pub(super) fn so_far(&self, kind: CallKind, scope: LimitScope) -> u64 {
+        self.0.get_or_create(&labels(kind, scope)).get()
     }
 
-    fn counter(&self, kind: CallKind, whose: LimitScope) -> Option<&AtomicU64> {
-        self.0.get(whose as usize)?.get(kind as usize)
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "requests_limited",
+            "Requests rejected with 429, by what they asked for (new leases, renewals, unread: of \
+             either kind, operator, unverified: without a token known to be valid) and by the \
+             limit exceeded: that of the caller, or of the overloaded server",
+            self.0.clone(),
+        );
     }
+}
+
+fn labels(kind: CallKind, scope: LimitScope) -> Labels {
+    let kind = match kind {
+        CallKind::New => "new",
+        CallKind::Renewal => "renewal",
+        CallKind::Unread => "unread",
+        CallKind::Operator => "operator",
+        CallKind::Unverified => "unverified",
+    };
+    let scope = match scope {
+        LimitScope::Caller => "caller",
+        LimitScope::Server => "server",
+    };
+    [("kind", kind), ("limit", scope)]
 }

@@ -4,7 +4,6 @@
 //! the most are named. What the books count anyway is read when somebody asks, so that it costs a lease nothing.
 
 mod books;
-mod limits;
 mod requests;
 mod tls;
 
@@ -101,7 +100,7 @@ pub(crate) async fn scrape(sources: &Sources<'_>) -> Result<String, Unreadable> 
         tls::register(&mut registry, tls);
     }
     register_bound(&mut registry, sources.ledger);
-    limits::register(&mut registry, sources.limits);
+    sources.limits.register(&mut registry);
     let mut text = String::new();
     text::encode(&mut text, &registry).map_err(Unreadable::Text)?;
     Ok(text)
