@@ -1,10 +1,10 @@
-//! A service on plain hyper, without a framework, that wears the layer.
+//! The layer on plain hyper, without a framework.
 //!
 //! Run with: `cargo run --example hyper`
 //!
-//! Then ask it: `curl -i http://127.0.0.1:8080/`. Each caller may ask it sixty times a minute, and the fleet as often as the control plane
-//! says of `api`; `curl http://127.0.0.1:8080/doorman` shows both. It needs no control plane to start; `cargo run --bin doorman` starts
-//! one.
+//! Then: `curl -i http://127.0.0.1:8080/`. Each caller has a local limit of sixty requests per minute,
+//! and the fleet shares the resource `api`; `curl http://127.0.0.1:8080/doorman` shows both. It starts
+//! without a control plane; `cargo run --bin doorman` starts one.
 
 use std::{
     convert::Infallible,
@@ -32,19 +32,16 @@ use tower::{Layer, Service, service_fn, util::MapRequestLayer};
 use tower_doorman::{Doorman, Key, Limit, LimitBody, LimitLayer, PeerAddr, per_minute};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
-/// How long requests may take to finish once the service is told to end.
+/// Deadline of a graceful shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
-#[command(
-    name = "hyper",
-    about = "A service on plain hyper that wears the layer"
-)]
+#[command(name = "hyper", about = "The layer on plain hyper")]
 struct Arguments {
-    /// Where to listen; port 0 takes a free one, and the first line of output says which
+    /// Address to listen on; with port 0 the first line of output has the port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// The control plane
+    /// Address of the control plane
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7300")]
     server: String,
 }
@@ -69,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => serve(stream, peer, &limits, &doorman, &connections),
-                // Too many are open, perhaps: others close meanwhile.
+                // Perhaps too many open files: wait for connections to close.
                 Err(_) => time::sleep(Duration::from_millis(100)).await,
             },
             _ = terminate.recv() => break,
@@ -77,14 +74,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     drop(listener);
-    // Whoever has not finished by then is cut off.
+    // Connections still open then are closed.
     time::timeout(DRAIN, connections.shutdown()).await.ok();
-    // If nobody takes the leases back they end by themselves, and the layer has said so in the log.
+    // When the release fails, the layer has logged it, and the leases end by themselves.
     drop(doorman.shutdown().await);
     Ok(())
 }
 
-/// One layer for all connections: they share what may be spent. The view of the limits itself is not limited.
+/// One layer for all connections, so that they share its limits. `/doorman` is not limited.
 fn limits(doorman: &Doorman) -> LimitLayer {
     let unlimited = "/doorman";
     doorman.layer([
@@ -107,15 +104,15 @@ fn serve(
     let watcher = connections.watcher();
     tokio::spawn(async move {
         let mut server = auto::Builder::new(TokioExecutor::new());
-        // With a timer it closes connections on which no request comes.
+        // Enables the header read timeout.
         server.http1().timer(TokioTimer::new());
         let connection = server.serve_connection(TokioIo::new(stream), service);
-        // Its end is the caller's business, however it comes.
+        // Errors of a connection are the caller's.
         watcher.watch(connection).await.ok();
     });
 }
 
-/// The service of one connection. Keys by peer need to be told whose it is.
+/// The service of one connection. `Key::peer` needs `PeerAddr` in the extensions.
 fn app(
     peer: SocketAddr,
     limits: &LimitLayer,
@@ -128,18 +125,18 @@ fn app(
 > + Clone
 + use<> {
     let doorman = doorman.clone();
-    let answering = service_fn(move |request| {
+    let respond = service_fn(move |request| {
         let doorman = doorman.clone();
-        async move { Ok::<_, Infallible>(answer(&request, &doorman)) }
+        async move { Ok::<_, Infallible>(response(&request, &doorman)) }
     });
     let with_peer = MapRequestLayer::new(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(PeerAddr(peer));
         request
     });
-    with_peer.layer(limits.layer(answering))
+    with_peer.layer(limits.layer(respond))
 }
 
-fn answer(request: &Request<Incoming>, doorman: &Doorman) -> Response<Full<Bytes>> {
+fn response(request: &Request<Incoming>, doorman: &Doorman) -> Response<Full<Bytes>> {
     let (status, body) = match request.uri().path() {
         "/" => (StatusCode::OK, Bytes::from("ok")),
         "/doorman" => match serde_json::to_vec(&doorman.snapshot()) {
@@ -153,7 +150,7 @@ fn answer(request: &Request<Incoming>, doorman: &Doorman) -> Response<Full<Bytes
     response
 }
 
-/// What the variable `RUST_LOG` asks for; what the layer does by itself is told with `RUST_LOG=tower_doorman=debug`.
+/// `info`, unless `RUST_LOG` says otherwise, such as `RUST_LOG=tower_doorman=debug`.
 fn log_filter() -> EnvFilter {
     let usual = LevelFilter::INFO.into();
     EnvFilter::builder()

@@ -1,10 +1,11 @@
-//! A service whose limits are not in its code: it follows the rules that the control plane has for it, as they change.
+//! A service whose limits are rules of the control plane, followed as they change.
 //!
-//! Run with: `cargo run --bin doorman -- --config file:examples/rules.yaml`, and beside it `cargo run --example rules`
+//! Run with: `cargo run --bin doorman -- --config file:examples/rules.yaml`, and beside it
+//! `cargo run --example rules`
 //!
-//! Then ask it a few times, `curl -i -H 'x-tenant: a' http://127.0.0.1:8080/orders/7`: of one tenant's requests the third in a second
-//! waits for its turn. Edit `examples/rules.yaml`, and ask again some ten seconds later. `curl http://127.0.0.1:8080/doorman` shows
-//! which version of the rules it follows. Without the control plane it keeps the last ones that it knew.
+//! Then: `curl -i -H 'x-tenant: a' http://127.0.0.1:8080/orders/7`. A tenant's third request within a
+//! second is delayed. Edit `examples/rules.yaml` and try again ten seconds later.
+//! `curl http://127.0.0.1:8080/doorman` shows the version of the rules.
 
 use std::{
     error::Error,
@@ -24,13 +25,13 @@ use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 #[derive(Debug, Parser)]
 #[command(name = "rules", about = "A service that follows rules")]
 struct Arguments {
-    /// Where to listen; port 0 takes a free one, and the first line of output says which
+    /// Address to listen on; with port 0 the first line of output has the port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// The control plane
+    /// Address of the control plane
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7300")]
     server: String,
-    /// What the service is called in the rules
+    /// Name of the service in the rules
     #[arg(long, value_name = "NAME", default_value = "orders")]
     service: String,
 }
@@ -62,12 +63,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     axum::serve(listener, app)
         .with_graceful_shutdown(stop)
         .await?;
-    // If nobody takes the leases back they end by themselves, and the layer has said so in the log.
+    // When the release fails, the layer has logged it, and the leases end by themselves.
     drop(doorman.shutdown().await);
     Ok(())
 }
 
-/// Everything but the view of the limits follows the rules. A limit in code would stand in `doorman.layer([…]).and_rules()`.
+/// `/doorman` is not limited. Limits in code would be `doorman.layer([…]).and_rules()`.
 fn app(doorman: &Doorman) -> Router {
     Router::new()
         .route("/orders/{id}", get(|| async { "an order" }))
@@ -81,7 +82,7 @@ async fn limits(State(doorman): State<Doorman>) -> Json<Snapshot> {
     Json(doorman.snapshot())
 }
 
-/// What the variable `RUST_LOG` asks for; what the layer does by itself is told with `RUST_LOG=tower_doorman=debug`.
+/// `info`, unless `RUST_LOG` says otherwise, such as `RUST_LOG=tower_doorman=debug`.
 fn log_filter() -> EnvFilter {
     let usual = LevelFilter::INFO.into();
     EnvFilter::builder()

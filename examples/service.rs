@@ -1,10 +1,10 @@
-//! A service that wears the layer: however many of it there are, together they admit no more than the limit.
+//! An axum service with the layer. All instances together stay within the limit.
 //!
 //! Run with: `cargo run --example service -- --listen 127.0.0.1:8080 --server http://127.0.0.1:7300`
 //!
-//! Then ask it, and see what it holds: `curl -i http://127.0.0.1:8080/` and `curl http://127.0.0.1:8080/doorman`. It needs no
-//! control plane to start; `cargo run --bin doorman` starts one. To limit each tenant by itself, add `--key-header x-tenant
-//! --resource tenant`.
+//! Then: `curl -i http://127.0.0.1:8080/`, and `curl http://127.0.0.1:8080/doorman` for its leases. It
+//! starts without a control plane; `cargo run --bin doorman` starts one. For a limit per tenant add
+//! `--key-header x-tenant --resource tenant`.
 
 use std::{
     error::Error,
@@ -29,37 +29,37 @@ use tower_doorman::{
 };
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
-/// How long requests may take to finish once the service is told to end.
+/// Deadline of a graceful shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
-#[command(name = "service", about = "A service that wears the layer")]
+#[command(name = "service", about = "An axum service with the layer")]
 pub(crate) struct Arguments {
-    /// Where to listen; port 0 takes a free one, and the first line of output says which
+    /// Address to listen on; with port 0 the first line of output has the port
     #[arg(long, value_name = "ADDR")]
     listen: SocketAddr,
-    /// The control plane, and others to turn to when it fails
+    /// Addresses of the control plane
     #[arg(long, value_name = "URL", required = true, num_args = 1..)]
     server: Vec<String>,
-    /// A file with a token, for a control plane that asks for one; read again for every request to it
+    /// File with a bearer token; read again for each request to the control plane
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// What the service spends [default: api]; with --key-header, what comes before the header's value
+    /// Resource [default: api]; with --key-header, the prefix of the resource
     #[arg(long, value_name = "NAME")]
     resource: Option<String>,
-    /// Limit each value of this request header by itself: it spends the resource RESOURCE/VALUE
+    /// Limit each value of this header separately, as RESOURCE/VALUE
     #[arg(long, value_name = "NAME", requires = "resource")]
     key_header: Option<String>,
-    /// What becomes of requests beyond the limit: `reject`, or `delay:SECONDS`
+    /// Action for requests over the limit: `reject` or `delay:SECONDS`
     #[arg(long, value_name = "ACTION", default_value = "reject", value_parser = on_limit)]
     on_limit: OnLimit,
-    /// What counts while there is no lease: `optimistic`, `pessimistic` or `safe`
+    /// Fallback without a lease: `optimistic`, `pessimistic` or `safe`
     #[arg(long, value_name = "MODE", default_value = "safe", value_parser = fallback)]
     fallback: Fallback,
 }
 
 #[tokio::main]
-#[expect(clippy::print_stderr, reason = "a program says why it ends")]
+#[expect(clippy::print_stderr, reason = "a program reports its errors")]
 async fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(log_filter())
@@ -67,27 +67,27 @@ async fn main() -> ExitCode {
         .with_ansi(io::stderr().is_terminal())
         .init();
     let arguments = Arguments::parse();
-    let ended = match told_to_end() {
+    let result = match shutdown_signal() {
         Ok(stop) => run(arguments, stop).await,
         Err(error) => Err(error.into()),
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("service: {}", in_one_line(&*error));
+            eprintln!("service: {}", error_chain(&*error));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Serves until `stop` is ready, then finishes what is under way and gives the leases back.
+/// Serves until `stop` completes, then drains and releases the leases.
 pub(crate) async fn run(
     arguments: Arguments,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Box<dyn Error>> {
-    let limit = limit(&arguments).unwrap_or_else(|error| misused(&error));
+    let limit = limit(&arguments).unwrap_or_else(|error| exit_invalid(&error));
     let doorman = match doorman(&arguments) {
-        Err(error @ BuildError::Server { .. }) => misused(&error),
+        Err(error @ BuildError::Server { .. }) => exit_invalid(&error),
         built => built?,
     };
     let address = arguments.listen;
@@ -104,15 +104,15 @@ pub(crate) async fn run(
     let served = axum::serve(listener, app(&doorman, limit)).with_graceful_shutdown(stop.clone());
     tokio::select! {
         served = served.into_future() => served?,
-        // Whoever has not finished by then is cut off.
+        // Connections still open then are closed.
         () = stop.then(|()| time::sleep(DRAIN)) => {}
     }
-    // If nobody takes the leases back they end by themselves, and the layer has said so in the log.
+    // When the release fails, the layer has logged it, and the leases end by themselves.
     drop(doorman.shutdown().await);
     Ok(())
 }
 
-/// The service: `/` wears the layer, `/doorman` shows what it holds.
+/// `/` is limited; `/doorman` shows the snapshot of the layer.
 fn app(doorman: &Doorman, limit: Limit) -> Router {
     Router::new()
         .route("/", get(|| async { "ok" }))
@@ -138,7 +138,7 @@ fn limit(arguments: &Arguments) -> Result<Limit, InvalidKey> {
 
 fn doorman(arguments: &Arguments) -> Result<Doorman, BuildError> {
     let mut servers = arguments.server.iter();
-    // There is a first one: clap sees to it. An empty address would be refused.
+    // clap requires at least one.
     let first = servers.next().cloned().unwrap_or_default();
     let builder = servers
         .fold(Doorman::builder(first), |builder, other| {
@@ -153,13 +153,13 @@ fn doorman(arguments: &Arguments) -> Result<Doorman, BuildError> {
 }
 
 fn on_limit(text: &str) -> Result<OnLimit, &'static str> {
-    const WRONG: &str = "must be `reject` or `delay:SECONDS`, such as delay:0.5";
+    const EXPECTED: &str = "must be `reject` or `delay:SECONDS`, such as delay:0.5";
     if text == "reject" {
         return Ok(OnLimit::Reject);
     }
-    let seconds = text.strip_prefix("delay:").ok_or(WRONG)?;
-    let seconds = seconds.parse().map_err(|_| WRONG)?;
-    let at_most = Duration::try_from_secs_f64(seconds).map_err(|_| WRONG)?;
+    let seconds = text.strip_prefix("delay:").ok_or(EXPECTED)?;
+    let seconds = seconds.parse().map_err(|_| EXPECTED)?;
+    let at_most = Duration::try_from_secs_f64(seconds).map_err(|_| EXPECTED)?;
     Ok(OnLimit::Delay { at_most })
 }
 
@@ -172,22 +172,22 @@ fn fallback(text: &str) -> Result<Fallback, &'static str> {
     }
 }
 
-/// Ends the program as every wrong argument does.
-fn misused(error: &dyn Error) -> ! {
+/// Exits like clap does for an invalid argument.
+fn exit_invalid(error: &dyn Error) -> ! {
     Arguments::command()
-        .error(ErrorKind::ValueValidation, in_one_line(error))
+        .error(ErrorKind::ValueValidation, error_chain(error))
         .exit()
 }
 
-/// What went wrong, and why: messages do not repeat their source.
-pub(crate) fn in_one_line(error: &dyn Error) -> String {
+/// The messages of an error and its sources.
+pub(crate) fn error_chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<_> = causes.map(ToString::to_string).collect();
     messages.join(": ")
 }
 
-/// Is ready when the program is told to end: by SIGTERM, or a Ctrl-C. Once this has returned, neither ends it the hard way.
-pub(crate) fn told_to_end() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+/// Completes on SIGTERM or Ctrl-C. Once this returns, neither kills the process.
+pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
@@ -198,7 +198,7 @@ pub(crate) fn told_to_end() -> io::Result<impl Future<Output = ()> + Send + 'sta
     })
 }
 
-/// What the variable `RUST_LOG` asks for; what the layer does by itself is told with `RUST_LOG=tower_doorman=debug`.
+/// `info`, unless `RUST_LOG` says otherwise, such as `RUST_LOG=tower_doorman=debug`.
 fn log_filter() -> EnvFilter {
     let usual = LevelFilter::INFO.into();
     EnvFilter::builder()

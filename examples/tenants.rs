@@ -1,11 +1,11 @@
-//! Tenants, told apart by their tokens: each is limited over the whole fleet, however few requests a second that is and however many
-//! instances there are.
+//! Limits per tenant by verified tokens: small limits, shared by any number of instances.
 //!
 //! Run with: `cargo run --bin doorman -- --config file:examples/tenants.yaml`, and beside it
-//! `cargo run --example tenants -- --listen 127.0.0.1:8081`, or several of it on different ports.
+//! `cargo run --example tenants -- --listen 127.0.0.1:8081`, or several on different ports.
 //!
-//! Then ask it in the name of a tenant, with the tokens that it prints for `acme` and `globex`, more than four times a second:
-//! `curl -i -H "authorization: Bearer $TOKEN" http://127.0.0.1:8081/orders`. Who has no good token is told so, with status 401.
+//! Then send more than four requests per second with a token that it prints:
+//! `curl -i -H "authorization: Bearer $TOKEN" http://127.0.0.1:8081/orders`. Requests without a valid
+//! token get 401.
 
 use std::{
     error::Error,
@@ -29,16 +29,16 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[derive(Debug, Parser)]
 #[command(
     name = "tenants",
-    about = "A service whose tenants are limited over all instances together"
+    about = "Limits per tenant over all instances"
 )]
 struct Arguments {
-    /// Where to listen; port 0 takes a free one, and the first line of output says which
+    /// Address to listen on; with port 0 the first line of output has the port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]
     listen: SocketAddr,
-    /// The control plane
+    /// Address of the control plane
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7300")]
     server: String,
-    /// What tokens are signed with (HS256): 32 bytes at least, and the same on every instance
+    /// Secret of the tokens (HS256): at least 32 bytes, the same on every instance
     #[arg(
         long,
         value_name = "TEXT",
@@ -61,9 +61,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .callers(Callers::new().jwt(verifier))
         .spawn()?;
 
-    // The document says how much: `tenant/*` is one bucket for all instances. A tenant that floods one route does not take the others
-    // from itself: each route has a limit of its own besides. Both must admit a request, or neither is charged. Refusals, and the
-    // fields of responses, speak of limits by their names.
+    // `tenant/*` is one bucket for all instances. Each route has a limit of its own, so that a flood of
+    // one route leaves capacity for the others. Both limits must admit a request, or neither is charged.
     let limits = [
         Limit::rate(Key::template("tenant/{jwt:sub}")?)
             .named("tenant")
@@ -85,12 +84,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     axum::serve(listener, app)
         .with_graceful_shutdown(stop)
         .await?;
-    // If nobody takes the leases back they end by themselves, and the layer has said so in the log.
+    // When the release fails, the layer has logged it, and the leases end by themselves.
     drop(doorman.shutdown().await);
     Ok(())
 }
 
-/// What an identity provider would issue: a token for an hour.
+/// A token for an hour, as an identity provider would issue it.
 #[expect(clippy::disallowed_methods, reason = "tokens end by the wall clock")]
 fn token(tenant: &str, secret: &str) -> Result<String, Box<dyn Error>> {
     let end = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)? + HOUR;
@@ -99,7 +98,7 @@ fn token(tenant: &str, secret: &str) -> Result<String, Box<dyn Error>> {
     Ok(jsonwebtoken::encode(&Header::default(), &claims, &key)?)
 }
 
-/// What the variable `RUST_LOG` asks for; what the layer does by itself is told with `RUST_LOG=tower_doorman=debug`.
+/// `info`, unless `RUST_LOG` says otherwise, such as `RUST_LOG=tower_doorman=debug`.
 fn log_filter() -> EnvFilter {
     let usual = LevelFilter::INFO.into();
     EnvFilter::builder()

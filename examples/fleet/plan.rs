@@ -1,20 +1,20 @@
-//! How the load shifts between the instances.
+//! How the load shifts between the services.
 
 use std::{fmt, time::Duration};
 
-/// How many services the fleet has.
+/// Number of services.
 pub(crate) const INSTANCES: usize = 3;
 
-/// How long a split lasts: after the few seconds in which the leases follow it, an average over ten seconds fits in.
+/// Duration of a split: time for the leases to follow, and for a ten-second average.
 const TURN: Duration = Duration::from_secs(20);
 
-/// One way to split the load.
+/// A distribution of the load.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Split {
     name: &'static str,
-    /// The part of the load that is offered at all: what is below the limit must all be admitted.
+    /// Fraction of the full load.
     offered: f64,
-    /// Which part of that each instance gets.
+    /// Fraction of that per service.
     parts: [f64; INSTANCES],
 }
 
@@ -42,19 +42,19 @@ const SPLITS: [Split; 4] = [
 ];
 
 impl Split {
-    /// The split at a time since the load began; they take turns for ever.
+    /// The split at a time since the load started; they repeat.
     pub(crate) fn at(elapsed: Duration) -> &'static Self {
         let turn = elapsed.as_secs() / TURN.as_secs();
         let [first, ..] = &SPLITS;
         SPLITS.get(turn as usize % SPLITS.len()).unwrap_or(first)
     }
 
-    /// Requests a second for each instance, of a full load.
+    /// Requests per second for each service.
     pub(crate) fn rates(&self, load: f64) -> [f64; INSTANCES] {
         self.parts.map(|part| part * self.offered * load)
     }
 
-    /// Whether it offers more than the limit, so that all of the limit should be used.
+    /// Whether it offers more than the limit.
     pub(crate) fn overloads(&self, load: f64, limit: f64) -> bool {
         self.rates(load).iter().sum::<f64>() > limit
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_split_offers_all_that_it_says() {
+    fn split_offers_its_fraction_of_the_load() {
         for split in &SPLITS {
             let total: f64 = split.rates(3000.0).iter().sum();
             assert!((total - 3000.0 * split.offered).abs() < 1e-9, "{split}");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_splits_take_turns() {
+    fn splits_repeat_in_order() {
         let names: Vec<_> = [0, 19, 20, 40, 79, 80]
             .map(|second| Split::at(Duration::from_secs(second)).name)
             .into();

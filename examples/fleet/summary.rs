@@ -1,78 +1,87 @@
-//! What remains to be said at the end.
+//! Totals and ten-second averages of the whole run.
 
 use std::{fmt, time::Duration};
 
-use doorman_examples::load::{Totals, Window};
+use doorman_examples::load::{History, Totals};
 
-use crate::plan::INSTANCES;
-
-/// How long an average is taken over.
-pub(crate) const AVERAGED: Duration = Duration::from_secs(10);
+/// Length of the windows that averages are taken over.
+const WINDOW: Duration = Duration::from_secs(10);
 
 /// How long the leases may take to follow a shift of the load.
-pub(crate) const SETTLING: Duration = Duration::from_secs(5);
+const SETTLING: Duration = Duration::from_secs(5);
 
-/// The ten-second averages of what was admitted.
-#[derive(Debug, Default)]
-pub(crate) struct Averages {
+#[derive(Debug)]
+pub(crate) struct Summary {
+    limit: f64,
+    elapsed: Duration,
+    totals: Totals,
+    /// Start of the first window that is not counted yet.
+    next: Duration,
     highest: Option<f64>,
-    /// The lowest and the highest of those that begin when the leases have followed, under more load than the limit.
+    /// When the leases follow the current overload; `None` below the limit.
+    settled_from: Option<Duration>,
+    /// Lowest and highest average of windows under a settled overload.
     settled: Option<(f64, f64)>,
 }
 
-/// All that was offered and answered.
-#[derive(Debug)]
-pub(crate) struct Summary {
-    pub(crate) elapsed: Duration,
-    pub(crate) limit: f64,
-    pub(crate) totals: Totals,
-    pub(crate) averages: Averages,
-}
-
-impl Averages {
-    /// Takes the ten seconds up to now into account; `settled`: since when the leases have followed an overload, if they have.
-    pub(crate) fn add(&mut self, window: &Window<INSTANCES>, settled: Option<Duration>) {
-        let average = window.per_second(window.total().admitted);
-        self.highest = Some(self.highest.map_or(average, |highest| highest.max(average)));
-        if settled.is_some_and(|since| since <= window.from) {
-            let (lowest, highest) = self.settled.unwrap_or((average, average));
-            self.settled = Some((lowest.min(average), highest.max(average)));
+impl Summary {
+    /// The summary of a run that begins with an overload.
+    pub(crate) fn new(limit: f64) -> Self {
+        Self {
+            limit,
+            elapsed: Duration::ZERO,
+            totals: Totals::default(),
+            next: Duration::ZERO,
+            highest: None,
+            settled_from: Some(SETTLING),
+            settled: None,
         }
+    }
+
+    /// The load shifts at `now`; `overload`: to more than the limit.
+    pub(crate) fn shift(&mut self, now: Duration, overload: bool) {
+        self.settled_from = overload.then_some(now.saturating_add(SETTLING));
+    }
+
+    /// Counts every window that is complete and not counted yet, from the first second on.
+    pub(crate) fn add_windows<const N: usize>(&mut self, history: &History<N>) {
+        for window in history.windows(self.next, WINDOW) {
+            self.next = window.from.saturating_add(Duration::from_nanos(1));
+            let average = window.per_second(window.total().admitted);
+            self.highest = Some(self.highest.map_or(average, |highest| highest.max(average)));
+            if self.settled_from.is_some_and(|from| from <= window.from) {
+                let (lowest, highest) = self.settled.unwrap_or((average, average));
+                self.settled = Some((lowest.min(average), highest.max(average)));
+            }
+        }
+    }
+
+    /// The run ends.
+    pub(crate) fn finish(&mut self, elapsed: Duration, totals: Totals) {
+        self.elapsed = elapsed;
+        self.totals = totals;
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            elapsed,
-            limit,
-            totals,
-            averages,
-        } = self;
-        let refused = totals.refused.saturating_add(totals.unavailable);
+        let Self { limit, totals, .. } = self;
+        let seconds = self.elapsed.as_secs_f64();
+        let rejected = totals.rejected.saturating_add(totals.unavailable);
         writeln!(
             f,
-            "In {:.1} s: {} offered, {} admitted, {refused} refused, {} failed.",
-            elapsed.as_secs_f64(),
-            totals.offered,
-            totals.admitted,
-            totals.failed,
+            "In {seconds:.1} s: {} offered, {} admitted, {rejected} rejected, {} failed.",
+            totals.offered, totals.admitted, totals.failed,
         )?;
-        let mean = totals.admitted as f64 / elapsed.as_secs_f64().max(0.1);
-        writeln!(
-            f,
-            "Admitted {mean:.1}/s on average; the limit is {limit}/s."
-        )?;
-        if let Some(highest) = averages.highest {
-            writeln!(
-                f,
-                "Over any 10 s at most {highest:.1}/s, what was saved up in a lull included."
-            )?;
+        let mean = totals.admitted as f64 / seconds.max(0.1);
+        writeln!(f, "Admitted {mean:.1}/s on average; the limit is {limit}/s.")?;
+        if let Some(highest) = self.highest {
+            writeln!(f, "At most {highest:.1}/s over any 10 s, saved-up burst included.")?;
         }
-        if let Some((lowest, highest)) = averages.settled {
+        if let Some((lowest, highest)) = self.settled {
             writeln!(
                 f,
-                "Over any 10 s that begin 5 s after a shift, overloaded: {lowest:.1} to {highest:.1}/s."
+                "{lowest:.1} to {highest:.1}/s over any 10 s of overload, from 5 s after a shift."
             )?;
         }
         Ok(())
@@ -81,29 +90,39 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
+    use doorman_examples::load::{Load, Target};
+
     use super::*;
 
-    fn ten_seconds_from(from: u64, admitted: u64) -> Window<INSTANCES> {
-        let total = Totals {
-            admitted,
-            ..Totals::default()
-        };
-        Window {
-            from: Duration::from_secs(from),
-            length: AVERAGED,
-            targets: [total, Totals::default(), Totals::default()],
-        }
+    /// The history of a load that ran for a second less than `seconds`, on a port that is closed.
+    async fn history(seconds: u64) -> Load<1> {
+        let target = Target::new("127.0.0.1:1".parse().unwrap()).unwrap();
+        let load = Load::start([target], 1);
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        load
     }
 
-    #[test]
-    fn tells_the_settled_averages_from_the_others() {
-        let settled = Some(Duration::from_secs(5));
-        let mut averages = Averages::default();
-        averages.add(&ten_seconds_from(4, 12_000), settled);
-        averages.add(&ten_seconds_from(5, 9_900), settled);
-        averages.add(&ten_seconds_from(6, 10_010), settled);
-        averages.add(&ten_seconds_from(7, 9_000), None);
-        assert_eq!(averages.highest, Some(1200.0));
-        assert_eq!(averages.settled, Some((990.0, 1001.0)));
+    #[tokio::test(start_paused = true)]
+    async fn first_full_window_is_counted() {
+        let load = history(11).await;
+        let mut summary = Summary::new(1000.0);
+        summary.add_windows(&load.history());
+        assert_eq!(summary.highest, Some(0.0));
+        // The first window that is not counted yet begins a second later.
+        assert!(summary.next > Duration::from_millis(900), "{summary:?}");
+        assert!(summary.settled.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn windows_before_settling_are_apart() {
+        let load = history(16).await;
+        let mut summary = Summary::new(1000.0);
+        summary.add_windows(&load.history());
+        assert_eq!(summary.settled, Some((0.0, 0.0)));
+        summary.settled = None;
+        summary.shift(Duration::from_secs(6), false);
+        summary.next = Duration::ZERO;
+        summary.add_windows(&load.history());
+        assert!(summary.settled.is_none());
     }
 }

@@ -1,10 +1,102 @@
-//! The totals over time, from which the rates of any stretch of time can be read.
+//! Counts of requests and responses, and their history.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    iter::Sum,
+    ops::Add,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
-use super::Totals;
+/// Running totals since the load started. Requests in flight are only in `offered`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Requests that became due.
+    pub offered: u64,
+    /// Responses 200.
+    pub admitted: u64,
+    /// Responses 429.
+    pub rejected: u64,
+    /// Responses 503.
+    pub unavailable: u64,
+    /// Other responses, broken connections, and requests without a free connection for a second.
+    pub failed: u64,
+}
 
-/// The totals of `N` targets, ten times a second, for the last hour of a load.
+impl Totals {
+    /// What was added since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        self.zip(earlier, u64::saturating_sub)
+    }
+
+    fn zip(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            offered: each(self.offered, other.offered),
+            admitted: each(self.admitted, other.admitted),
+            rejected: each(self.rejected, other.rejected),
+            unavailable: each(self.unavailable, other.unavailable),
+            failed: each(self.failed, other.failed),
+        }
+    }
+}
+
+impl Add for Totals {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+}
+
+impl Sum for Totals {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}
+
+/// The totals of one target while its connections count.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    offered: AtomicU64,
+    admitted: AtomicU64,
+    rejected: AtomicU64,
+    unavailable: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn add_offered(&self, requests: usize) {
+        self.offered.fetch_add(requests as u64, Relaxed);
+    }
+
+    pub(super) fn add_failed(&self, requests: usize) {
+        self.failed.fetch_add(requests as u64, Relaxed);
+    }
+
+    /// Counts one response by its status; `None` when there was none.
+    pub(super) fn add_response(&self, status: Option<u16>) {
+        let counter = match status {
+            Some(200) => &self.admitted,
+            Some(429) => &self.rejected,
+            Some(503) => &self.unavailable,
+            Some(_) | None => &self.failed,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        Totals {
+            offered: self.offered.load(Relaxed),
+            admitted: self.admitted.load(Relaxed),
+            rejected: self.rejected.load(Relaxed),
+            unavailable: self.unavailable.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+        }
+    }
+}
+
+/// Samples of the totals of `N` targets, ten per second, for the last hour.
 #[derive(Debug)]
 pub struct History<const N: usize> {
     samples: VecDeque<Sample<N>>,
@@ -16,37 +108,37 @@ struct Sample<const N: usize> {
     totals: [Totals; N],
 }
 
-/// What came about between two samples.
+/// The change between two samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<const N: usize> {
-    /// When it begins, since the load began.
+    /// Start, since the load started.
     pub from: Duration,
-    /// How long it is: as long as was asked for, to a sample.
+    /// Length; at least the requested one, to the next sample.
     pub length: Duration,
-    /// What was added in it, target by target.
+    /// The change per target.
     pub targets: [Totals; N],
 }
 
-const KEPT: Duration = Duration::from_secs(3600);
+const RETENTION: Duration = Duration::from_secs(3600);
 
 impl<const N: usize> History<N> {
-    /// Adds the totals that stand now; `at` is the time since the load began.
+    /// Adds a sample; `at` is the time since the load started.
     pub(super) fn record(&mut self, at: Duration, totals: [Totals; N]) {
         self.samples.push_back(Sample { at, totals });
         while let Some(oldest) = self.samples.front()
-            && oldest.at.saturating_add(KEPT) < at
+            && oldest.at.saturating_add(RETENTION) < at
         {
             self.samples.pop_front();
         }
     }
 
-    /// How long the load had run at the last sample.
+    /// Age of the load at the last sample.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.samples.back().map(|last| last.at).unwrap_or_default()
     }
 
-    /// The last stretch of a length; `None` while the load has not run so long.
+    /// The last window of a length; `None` before the load has run that long.
     #[must_use]
     pub fn last(&self, length: Duration) -> Option<Window<N>> {
         let end = self.samples.back()?;
@@ -55,7 +147,7 @@ impl<const N: usize> History<N> {
         Some(between(self.samples.get(begin.checked_sub(1)?)?, end))
     }
 
-    /// Every stretch of a length that begins at `from` or later, in order of time.
+    /// Every window of a length that begins at `from` or later, in order of time.
     pub fn windows(&self, from: Duration, length: Duration) -> impl Iterator<Item = Window<N>> {
         let first = self.samples.partition_point(|sample| sample.at < from);
         let mut ends = self.samples.iter().skip(first).peekable();
@@ -82,7 +174,7 @@ fn between<const N: usize>(begin: &Sample<N>, end: &Sample<N>) -> Window<N> {
 }
 
 impl<const N: usize> Window<N> {
-    /// What was added in it at all targets together.
+    /// The change of all targets together.
     #[must_use]
     pub fn total(&self) -> Totals {
         self.targets.into_iter().sum()
@@ -111,7 +203,7 @@ mod tests {
         Duration::try_from_secs_f64(seconds).unwrap()
     }
 
-    /// A sample every half second, admitting 10 a second at the first target and 20 at the second.
+    /// A sample every half second: 10 per second at the first target, 20 at the second.
     fn steady(end: f64) -> History<2> {
         let mut history = History::default();
         let mut at = 0.0;
@@ -127,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_rate_of_the_last_stretch() {
+    fn last_window_has_its_rate() {
         let last = steady(9.0).last(seconds(4.0)).unwrap();
         assert_eq!((last.from, last.length), (seconds(5.0), seconds(4.0)));
         assert_eq!(last.targets.map(|target| target.admitted), [40, 80]);
@@ -135,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn knows_no_stretch_longer_than_the_load() {
+    fn window_longer_than_the_load_is_absent() {
         assert!(steady(3.0).last(seconds(3.5)).is_none());
         assert!(History::<1>::default().last(seconds(1.0)).is_none());
         assert_eq!(steady(3.0).windows(seconds(0.0), seconds(3.5)).count(), 0);
     }
 
     #[test]
-    fn tells_every_stretch_from_a_moment_on() {
+    fn windows_begin_at_every_sample() {
         let history = steady(9.0);
         let windows: Vec<_> = history.windows(seconds(2.0), seconds(5.0)).collect();
         let begins: Vec<_> = windows.iter().map(|window| window.from).collect();
@@ -152,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_last_hour() {
+    fn samples_are_kept_for_an_hour() {
         let history = steady(4000.0);
         let oldest = history.windows(seconds(0.0), seconds(1.0)).next().unwrap();
         assert_eq!(oldest.from, seconds(400.0));

@@ -1,8 +1,8 @@
-//! A steady load of `GET /` on services of this machine, whose rate can be changed while it runs.
+//! Open-loop load generator for services on this machine.
 //!
-//! It is open: what is due is sent when it is due, however fast the answers come. A timer makes requests due, at an even pace
-//! and exactly as many over a second as were asked for; the connections of a target take them in turn. Ten times a second the
-//! totals are written into a [`History`], so that the rates of any stretch of time can be read off afterwards.
+//! Requests are sent when they are due, however fast responses arrive. They are due at an even pace,
+//! and the connections of a target take them in turn. A [`History`] samples the totals ten times per
+//! second, so that the rates of any window can be read afterwards.
 //!
 //! ```no_run
 //! # async fn demonstrate() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,12 +17,9 @@
 //! # }
 //! ```
 
-mod answer;
 mod connection;
 mod history;
-mod pace;
 mod target;
-mod totals;
 
 use std::{
     array,
@@ -32,16 +29,18 @@ use std::{
 
 use tokio::{sync::watch, task::JoinSet, time};
 
-use self::{connection::Connection, pace::Pace, target::Queue};
+use self::{
+    connection::Connection,
+    target::{Pace, Queue},
+};
 pub use self::{
-    history::{History, Window},
+    history::{History, Totals, Window},
     target::{NotLoopback, Target},
-    totals::Totals,
 };
 
-/// How often requests are made due.
+/// How often requests become due.
 const TICK: Duration = Duration::from_millis(5);
-/// How often the totals are written into the history.
+/// How often the totals are sampled.
 const SAMPLE: Duration = Duration::from_millis(100);
 
 /// A load on `N` targets. It ends when it is dropped.
@@ -50,14 +49,15 @@ pub struct Load<const N: usize> {
     rates: watch::Sender<[f64; N]>,
     queues: [Arc<Queue>; N],
     history: Arc<Mutex<History<N>>>,
-    /// Owns every task of the load: dropping it ends them.
+    /// Aborts every task of the load when it is dropped.
     _tasks: JoinSet<()>,
 }
 
 impl<const N: usize> Load<N> {
-    /// Starts a load that offers nothing yet, with so many keep-alive connections to each target.
+    /// Starts a load of 0 requests per second, with `connections` keep-alive connections per target.
     ///
-    /// A connection carries one request at a time: where answers are delayed, there must be as many connections as requests wait.
+    /// A connection carries one request at a time. Where responses are delayed, use as many
+    /// connections as there are delayed requests.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -69,11 +69,11 @@ impl<const N: usize> Load<N> {
         let mut tasks = JoinSet::new();
         for (target, queue) in targets.iter().zip(&queues) {
             for _ in 0..connections {
-                tasks.spawn(answer_what_is_due(Connection::new(*target), queue.clone()));
+                tasks.spawn(send_due(Connection::new(*target), queue.clone()));
             }
         }
         tasks.spawn(make_due(rates.subscribe(), queues.clone()));
-        tasks.spawn(record(queues.clone(), history.clone()));
+        tasks.spawn(sample(queues.clone(), history.clone()));
         Self {
             rates,
             queues,
@@ -82,24 +82,24 @@ impl<const N: usize> Load<N> {
         }
     }
 
-    /// Offers each target so many requests a second from now on; anything but a positive, finite number is none.
+    /// Sets the requests per second of each target. A rate that is not positive and finite is 0.
     pub fn offer(&self, rates: [f64; N]) {
         self.rates.send_replace(rates);
     }
 
-    /// What has been offered and answered so far, target by target.
+    /// Running totals per target.
     #[must_use]
     pub fn totals(&self) -> [Totals; N] {
         totals(&self.queues)
     }
 
-    /// What has been recorded so far. Whoever holds it too long delays the next sample.
+    /// The samples so far. Sampling waits while the guard is held.
     pub fn history(&self) -> MutexGuard<'_, History<N>> {
         lock(&self.history)
     }
 }
 
-/// Makes requests due, tick by tick. Missed ticks are made up for, so that nothing of the offered rate is lost.
+/// Makes requests due. Missed ticks are made up for, so that the offered rate is exact.
 async fn make_due<const N: usize>(rates: watch::Receiver<[f64; N]>, queues: [Arc<Queue>; N]) {
     let mut paces: [Pace; N] = array::from_fn(|_| Pace::default());
     let mut ticks = time::interval(TICK);
@@ -112,16 +112,15 @@ async fn make_due<const N: usize>(rates: watch::Receiver<[f64; N]>, queues: [Arc
     }
 }
 
-/// One connection's work: take the next request that is due, send it, count the answer.
-async fn answer_what_is_due(mut connection: Connection, queue: Arc<Queue>) {
+/// Sends one due request after the other over a connection, and counts the responses.
+async fn send_due(mut connection: Connection, queue: Arc<Queue>) {
     loop {
         queue.pop().await;
-        queue.counters.answered(connection.get().await.ok());
+        queue.counters.add_response(connection.get().await.ok());
     }
 }
 
-/// Writes the totals into the history, with the time that has really passed.
-async fn record<const N: usize>(queues: [Arc<Queue>; N], history: Arc<Mutex<History<N>>>) {
+async fn sample<const N: usize>(queues: [Arc<Queue>; N], history: Arc<Mutex<History<N>>>) {
     let mut ticks = time::interval(SAMPLE);
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     let start = ticks.tick().await;
@@ -136,7 +135,7 @@ fn totals<const N: usize>(queues: &[Arc<Queue>; N]) -> [Totals; N] {
     queues.each_ref().map(|queue| queue.counters.totals())
 }
 
-/// A history is whole after every statement that changes it, so a panic elsewhere does no harm to it.
+/// A history is consistent after every statement, so a panic elsewhere does not invalidate it.
 fn lock<const N: usize>(history: &Mutex<History<N>>) -> MutexGuard<'_, History<N>> {
     history.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The load against real listeners on loopback, in real time: it lives by sockets, which know no other.
+//! The load against real listeners on loopback, in real time.
 
 use std::net::SocketAddr;
 
@@ -9,15 +9,15 @@ use tokio::{
 
 use super::*;
 
-/// Answers each request with the next status of a cycle; closes a connection after every hundredth answer.
+/// Cycles through the statuses; closes each connection after a hundred responses.
 async fn serve(listener: TcpListener, statuses: &'static [u16]) {
     let mut tasks = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        tasks.spawn(answer(stream, statuses));
+        tasks.spawn(respond(stream, statuses));
     }
 }
 
-async fn answer(stream: TcpStream, statuses: &'static [u16]) {
+async fn respond(stream: TcpStream, statuses: &'static [u16]) {
     let mut stream = BufReader::new(stream);
     for status in statuses.iter().cycle().take(100) {
         let mut line = String::new();
@@ -27,8 +27,8 @@ async fn answer(stream: TcpStream, statuses: &'static [u16]) {
                 return;
             }
         }
-        let answer = format!("HTTP/1.1 {status} -\r\ncontent-length: 2\r\n\r\nok");
-        if stream.write_all(answer.as_bytes()).await.is_err() {
+        let response = format!("HTTP/1.1 {status} -\r\ncontent-length: 2\r\n\r\nok");
+        if stream.write_all(response.as_bytes()).await.is_err() {
             return;
         }
     }
@@ -42,11 +42,10 @@ async fn service(statuses: &'static [u16]) -> (Target, JoinSet<()>) {
     (target, tasks)
 }
 
-/// Waits until something is so; the test's own time limit is the runner's.
-async fn until<const N: usize>(load: &Load<N>, so: impl Fn(Totals) -> bool) -> Totals {
+async fn until<const N: usize>(load: &Load<N>, condition: impl Fn(Totals) -> bool) -> Totals {
     loop {
         let total = load.totals().into_iter().sum();
-        if so(total) {
+        if condition(total) {
             return total;
         }
         time::sleep(TICK).await;
@@ -54,20 +53,20 @@ async fn until<const N: usize>(load: &Load<N>, so: impl Fn(Totals) -> bool) -> T
 }
 
 #[tokio::test]
-async fn counts_each_answer_as_what_it_is() {
+async fn responses_are_counted_by_status() {
     let (target, _service) = service(&[200, 429, 503, 500]).await;
     let load = Load::start([target], 1);
     load.offer([1000.0]);
     until(&load, |total| total.offered >= 400).await;
     load.offer([0.0]);
-    // Every connection breaks after 100 answers, which costs no request: it is sent again over the next one.
+    // A connection that closes costs no request: it is sent again over the next one.
     let total = until(&load, |total| {
-        total.admitted + total.refused + total.unavailable + total.failed == total.offered
+        total.admitted + total.rejected + total.unavailable + total.failed == total.offered
     })
     .await;
     for count in [
         total.admitted,
-        total.refused,
+        total.rejected,
         total.unavailable,
         total.failed,
     ] {
@@ -76,7 +75,7 @@ async fn counts_each_answer_as_what_it_is() {
 }
 
 #[tokio::test]
-async fn offers_each_target_its_own_rate() {
+async fn each_target_gets_its_own_rate() {
     let (first, _first) = service(&[200]).await;
     let (second, _second) = service(&[200]).await;
     let load = Load::start([first, second], 8);
@@ -90,7 +89,7 @@ async fn offers_each_target_its_own_rate() {
 }
 
 #[tokio::test]
-async fn what_nobody_answers_has_failed() {
+async fn unreachable_target_counts_as_failed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = Target::new(listener.local_addr().unwrap()).unwrap();
     drop(listener);
@@ -101,8 +100,8 @@ async fn what_nobody_answers_has_failed() {
 }
 
 #[tokio::test]
-async fn does_not_hoard_requests_for_a_target_that_hangs() {
-    // It accepts through the kernel's queue and never answers.
+async fn queue_of_a_hanging_target_is_bounded() {
+    // The kernel accepts; nothing ever responds.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let load = Load::start([Target::new(listener.local_addr().unwrap()).unwrap()], 4);
     load.offer([200.0]);
@@ -111,7 +110,7 @@ async fn does_not_hoard_requests_for_a_target_that_hangs() {
 }
 
 #[test]
-fn goes_to_no_other_machine() {
+fn other_machines_are_not_targets() {
     for address in ["192.0.2.1:80", "0.0.0.0:80", "[2001:db8::1]:80"] {
         let address: SocketAddr = address.parse().unwrap();
         assert!(Target::new(address).is_err(), "{address}");

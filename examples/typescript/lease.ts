@@ -1,9 +1,10 @@
-// Leases a part of a resource, changes how much there is of it, and gives its part back, in types that are generated from Doorman's OpenAPI
-// document. It prints a line of JSON for each step.
+// Leases a resource, changes its capacity and releases it, with types generated from the OpenAPI
+// document. Prints a line of JSON per step.
 //
 //   npm ci && npm start -- http://127.0.0.1:7300
 //
-// Where tokens are asked for, DOORMAN_TOKEN has one, of the scopes capacity, status:read, templates:read and templates:write.
+// With authentication, DOORMAN_TOKEN needs the scopes capacity, status:read, templates:read and
+// templates:write.
 
 import createClient from "openapi-fetch";
 import type { components, paths } from "./doorman.js";
@@ -18,16 +19,16 @@ const doorman = createClient<paths>({
 });
 const client_id = `typescript-${process.pid}`;
 
-/** Every failure is a problem; what to do about it depends on its type, not on its words. */
+/** Every error is a problem document; its type is stable, its texts are not. */
 function explain(problem: Problem): string {
   switch (problem.type) {
     case "/problems/precondition-failed":
-      return "somebody else was faster";
+      return "changed by someone else";
     case "/problems/invalid-request":
-      return (problem.errors ?? []).map((fault) => `${fault.pointer} ${fault.detail}`).join("; ");
+      return (problem.errors ?? []).map((error) => `${error.pointer} ${error.detail}`).join("; ");
     case "/problems/too-many-requests":
     case "/problems/unavailable":
-      return `later: ${problem.detail}`;
+      return `retry later: ${problem.detail}`;
     default:
       return `${problem.title}: ${problem.detail}`;
   }
@@ -41,7 +42,7 @@ function say(step: string, what: object): void {
   console.log(JSON.stringify({ step, ...what }));
 }
 
-/** Asks for so much. A lease counts from the moment when it was asked for, on this process's own clock. */
+/** Requests a lease. It counts from the moment of sending, on this process's monotonic clock. */
 async function lease(wants: number, seq: number) {
   const sent = performance.now();
   const { data, error } = await doorman.POST("/v1/capacity", {
@@ -49,11 +50,11 @@ async function lease(wants: number, seq: number) {
   });
   if (error) fail(error);
   const [answer] = data.resources;
-  if (answer === undefined) throw new Error("one answer for each resource");
+  if (answer === undefined) throw new Error("expected one answer per resource");
   return { ...answer, ends: sent + answer.gets.lease_length * 1000 };
 }
 
-/** Puts a template, unless somebody else has changed it since that tag. */
+/** Replaces a template unless it changed since `tag`; without a tag, creates it. */
 async function put(capacity: number, tag: string | null) {
   return doorman.PUT("/v1/templates/{identifier_glob}", {
     params: {
@@ -67,7 +68,7 @@ async function put(capacity: number, tag: string | null) {
 const leased = await lease(30, 1);
 say("leased", { client_id, capacity: leased.gets.capacity, reason: leased.reason, limit: leased.limit });
 
-// The first change finds no template of this name, the second one finds it as the first has left it, and the third comes too late.
+// The first change creates the template, the second replaces it, the third has a stale tag.
 const created = await put(20, null);
 if (created.error) fail(created.error);
 const first = created.response.headers.get("etag");
@@ -76,13 +77,13 @@ if (changed.error) fail(changed.error);
 const late = await put(5, first);
 say("changed", { from: first, late: late.error && explain(late.error), type: late.error?.type });
 
-// What the books say of it: not more than the new limit, from the next refresh on.
+// From the next refresh on the lease is within the new limit.
 const refreshed = await lease(30, 2);
 const view = await doorman.GET("/v1/resources/{resource_id}", { params: { path: { resource_id } } });
 if (view.error) fail(view.error);
 say("refreshed", { capacity: refreshed.gets.capacity, has: view.data.sum_has, of: view.data.capacity, template: view.data.template });
 
-// It is held until the input ends; a process that holds it for longer would refresh it in time.
+// Hold it until standard input ends. A real client refreshes it in time.
 for await (const _ of process.stdin);
 
 const released = await doorman.POST("/v1/capacity/release", { body: { client_id, seq: 3, resource_ids: [resource_id] } });

@@ -60,7 +60,7 @@ async fn three_services_are_held_to_one_limit_however_the_load_is_split() {
     let windows = offer(&load, [720.0, 135.0, 45.0]).await;
     for window in windows {
         let total = window.total();
-        let refused = total.refused + total.unavailable + total.failed;
+        let refused = total.rejected + total.unavailable + total.failed;
         assert!(
             refused * 1000 <= total.offered,
             "{refused} of {} refused: {window:?}",

@@ -56,7 +56,7 @@ async fn until_nothing_is_refused(load: &Load<3>) {
 }
 
 fn turned_away(totals: Totals) -> u64 {
-    totals.refused + totals.unavailable + totals.failed
+    totals.rejected + totals.unavailable + totals.failed
 }
 
 /// What the services answer in the next stretch of time.
@@ -88,7 +88,7 @@ async fn no_request_notices_while_leases_last_then_each_fallback_does_what_it_sa
     assert_eq!(turned_away(optimistic), 0, "{optimistic:?}");
     assert!(optimistic.admitted > 200, "{optimistic:?}");
     assert_eq!(
-        (pessimistic.admitted, pessimistic.refused),
+        (pessimistic.admitted, pessimistic.rejected),
         (0, 0),
         "{pessimistic:?}"
     );

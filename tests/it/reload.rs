@@ -99,7 +99,7 @@ impl Fleet {
     async fn assert_nothing_is_refused(&self) {
         let answers = self.answers(Duration::from_millis(1500)).await;
         assert_eq!(
-            (answers.refused, answers.unavailable, answers.failed),
+            (answers.rejected, answers.unavailable, answers.failed),
             (0, 0, 0),
             "{answers:?}"
         );

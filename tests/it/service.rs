@@ -76,7 +76,7 @@ async fn who_is_delayed_is_admitted_at_the_rate_of_the_lease_and_nobody_is_refus
     let admitted = after.admitted - before.admitted;
     assert!((50..=66).contains(&admitted), "{admitted} in 6 s");
     assert_eq!(
-        (after.refused, after.unavailable, after.failed),
-        (before.refused, before.unavailable, before.failed)
+        (after.rejected, after.unavailable, after.failed),
+        (before.rejected, before.unavailable, before.failed)
     );
 }

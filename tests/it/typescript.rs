@@ -97,7 +97,7 @@ fn a_client_generated_from_the_document_leases_changes_a_template_and_gives_back
     );
     let changed = step("changed");
     assert_eq!(changed["type"], "/problems/precondition-failed");
-    assert_eq!(changed["late"], "somebody else was faster");
+    assert_eq!(changed["late"], "changed by someone else");
     let refreshed = step("refreshed");
     assert_eq!(
         (&refreshed["capacity"], &refreshed["of"]),

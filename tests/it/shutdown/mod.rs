@@ -96,8 +96,8 @@ async fn a_service_whose_control_plane_stops_lives_on_its_lease_and_no_request_n
     sleep(Duration::from_secs(2)).await;
     let [after] = load.totals();
     assert_eq!(
-        (after.refused, after.unavailable, after.failed),
-        (before.refused, before.unavailable, before.failed)
+        (after.rejected, after.unavailable, after.failed),
+        (before.rejected, before.unavailable, before.failed)
     );
 }
 
@@ -132,7 +132,7 @@ async fn a_service_whose_control_plane_stops_and_starts_again_under_load_refuses
     let [after] = load.totals();
     assert!(after.admitted > before.admitted);
     assert_eq!(
-        (after.refused, after.unavailable, after.failed),
-        (before.refused, before.unavailable, before.failed)
+        (after.rejected, after.unavailable, after.failed),
+        (before.rejected, before.unavailable, before.failed)
     );
 }
