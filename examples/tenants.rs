@@ -27,10 +27,7 @@ const AUDIENCE: &str = "orders";
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Parser)]
-#[command(
-    name = "tenants",
-    about = "Limits per tenant over all instances"
-)]
+#[command(name = "tenants", about = "Limits per tenant over all instances")]
 struct Arguments {
     /// Address to listen on; with port 0 the first line of output has the port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]

@@ -20,7 +20,12 @@ use clap::{Parser, Subcommand};
 use doorman_examples::load::{Load, Target};
 use tokio::time;
 
-use self::{plan::Split, processes::Processes, summary::Summary, view::{Screen, Table, Views}};
+use self::{
+    plan::Split,
+    processes::Processes,
+    summary::Summary,
+    view::{Screen, Table, Views},
+};
 
 /// Connections to each service.
 const CONNECTIONS: usize = 32;
@@ -85,9 +90,7 @@ async fn run(options: Options, role: Option<Role>) -> Result<(), Box<dyn Error>>
         Some(Role::ControlPlane(arguments)) => {
             processes::control_plane(arguments, processes::parent_exit()).await
         }
-        Some(Role::Service(arguments)) => {
-            service::run(arguments, processes::parent_exit()).await
-        }
+        Some(Role::Service(arguments)) => service::run(arguments, processes::parent_exit()).await,
         None => {
             let stop = service::shutdown_signal()?;
             let mut processes = Processes::start(options.port, options.limit).await?;

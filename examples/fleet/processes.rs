@@ -111,7 +111,10 @@ impl Child {
             // Ctrl-C in the terminal goes to the parent only.
             .process_group(0)
             .spawn()?;
-        let stdin = process.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let stdin = process
+            .stdin
+            .take()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         let mut line = String::new();
         if let Some(stdout) = process.stdout.take() {
             BufReader::new(stdout).read_line(&mut line).await?;

@@ -74,9 +74,15 @@ impl fmt::Display for Summary {
             totals.offered, totals.admitted, totals.failed,
         )?;
         let mean = totals.admitted as f64 / seconds.max(0.1);
-        writeln!(f, "Admitted {mean:.1}/s on average; the limit is {limit}/s.")?;
+        writeln!(
+            f,
+            "Admitted {mean:.1}/s on average; the limit is {limit}/s."
+        )?;
         if let Some(highest) = self.highest {
-            writeln!(f, "At most {highest:.1}/s over any 10 s, saved-up burst included.")?;
+            writeln!(
+                f,
+                "At most {highest:.1}/s over any 10 s, saved-up burst included."
+            )?;
         }
         if let Some((lowest, highest)) = self.settled {
             writeln!(
@@ -90,39 +96,40 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
-    use doorman_examples::load::{Load, Target};
-
     use super::*;
 
-    /// The history of a load that ran for a second less than `seconds`, on a port that is closed.
-    async fn history(seconds: u64) -> Load<1> {
-        let target = Target::new("127.0.0.1:1".parse().unwrap()).unwrap();
-        let load = Load::start([target], 1);
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
-        load
+    /// Samples of `per_second` admitted requests, one per second for `seconds`.
+    fn history(seconds: u64, per_second: u64) -> History<1> {
+        let mut history = History::default();
+        for second in 0..=seconds {
+            let totals = Totals {
+                admitted: second * per_second,
+                ..Totals::default()
+            };
+            history.record(Duration::from_secs(second), [totals]);
+        }
+        history
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn first_full_window_is_counted() {
-        let load = history(11).await;
+    #[test]
+    fn first_full_window_is_counted() {
         let mut summary = Summary::new(1000.0);
-        summary.add_windows(&load.history());
-        assert_eq!(summary.highest, Some(0.0));
-        // The first window that is not counted yet begins a second later.
-        assert!(summary.next > Duration::from_millis(900), "{summary:?}");
-        assert!(summary.settled.is_none());
+        summary.add_windows(&history(9, 1200));
+        assert_eq!(summary.highest, None);
+        summary.add_windows(&history(10, 1200));
+        assert_eq!((summary.highest, summary.settled), (Some(1200.0), None));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn windows_before_settling_are_apart() {
-        let load = history(16).await;
+    #[test]
+    fn only_settled_overload_is_averaged() {
         let mut summary = Summary::new(1000.0);
-        summary.add_windows(&load.history());
-        assert_eq!(summary.settled, Some((0.0, 0.0)));
-        summary.settled = None;
-        summary.shift(Duration::from_secs(6), false);
-        summary.next = Duration::ZERO;
-        summary.add_windows(&load.history());
-        assert!(summary.settled.is_none());
+        summary.add_windows(&history(15, 1000));
+        assert_eq!(summary.settled, Some((1000.0, 1000.0)));
+        summary.shift(Duration::from_secs(15), false);
+        summary.add_windows(&history(40, 500));
+        assert_eq!(summary.settled, Some((1000.0, 1000.0)));
+        summary.shift(Duration::from_secs(35), true);
+        summary.add_windows(&history(50, 900));
+        assert_eq!(summary.settled, Some((900.0, 1000.0)));
     }
 }

@@ -100,7 +100,11 @@ impl fmt::Display for Table<'_> {
             "  {rate:<18}{:>10}{:>10}{:>10}{:>10}{:>10}",
             "offered", "admitted", "rejected", "failed", "lease"
         )?;
-        let rows = self.services.iter().zip(self.second.targets).zip(self.leases);
+        let rows = self
+            .services
+            .iter()
+            .zip(self.second.targets)
+            .zip(self.leases);
         for ((service, totals), lease) in rows {
             self.row(f, &service.to_string(), totals, lease)?;
         }

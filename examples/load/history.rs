@@ -123,7 +123,7 @@ const RETENTION: Duration = Duration::from_secs(3600);
 
 impl<const N: usize> History<N> {
     /// Adds a sample; `at` is the time since the load started.
-    pub(super) fn record(&mut self, at: Duration, totals: [Totals; N]) {
+    pub fn record(&mut self, at: Duration, totals: [Totals; N]) {
         self.samples.push_back(Sample { at, totals });
         while let Some(oldest) = self.samples.front()
             && oldest.at.saturating_add(RETENTION) < at

@@ -17,7 +17,6 @@ type Module = Vec<String>;
 /// The modules of one crate, and what each imports from the others. Re-exports count as imports of
 /// the module that defines the item.
 struct Crate {
-    name: &'static str,
     files: BTreeMap<Module, File>,
 }
 
@@ -38,7 +37,7 @@ impl Crate {
             .join("src");
         let mut files = BTreeMap::new();
         read_module(&src, &src.join("lib.rs"), Vec::new(), &mut files);
-        Self { name, files }
+        Self { files }
     }
 
     /// The file that defines what `path` names, following re-exports.
