@@ -24,7 +24,7 @@ use crate::{
         ConnectionMetrics, Listener,
         tls::{Tls, TlsError},
     },
-    observe::{context, ledger_events, metrics::RequestMetrics},
+    observe::{context, ledger_events::LedgerEventLog, metrics::RequestMetrics},
     quota::Quotas,
     settings::{BaseUrl, Exposure, Settings},
     util::clock,
@@ -292,11 +292,10 @@ impl Server {
             file,
         } = self;
         let mut tasks = JoinSet::new();
-        let mut events = ledger_events::Log::default();
-        tasks.spawn(sweeper::run(
-            Arc::clone(&app.ledger),
-            move |notices, now| events.tell(notices, now),
-        ));
+        let events = LedgerEventLog::new();
+        tasks.spawn(sweeper::run(Arc::clone(&app.ledger), move |batch, now| {
+            events.log(batch, now)
+        }));
         if let Some(auth) = &app.auth {
             tasks.spawn(Arc::clone(auth).follow());
         }

@@ -1,7 +1,7 @@
 //! What a server logs, and how.
 
 use clap::ValueEnum;
-use doorman_server::observe::log::{self, Filter, Flush, Form};
+use doorman_server::observe::log::{self, Filter, Format, Guard};
 
 use super::failure::Failure;
 
@@ -23,11 +23,11 @@ pub(super) struct LogArguments {
         value_name = "FORMAT",
         default_value = "text"
     )]
-    log_format: FormArgument,
+    log_format: FormatArgument,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum FormArgument {
+enum FormatArgument {
     /// For people
     Text,
     /// For machines: one JSON object a line
@@ -35,18 +35,18 @@ enum FormArgument {
 }
 
 impl LogArguments {
-    /// Starts the log. The form is that of everything that the server says.
-    pub(super) fn start(&self) -> Result<(Flush, Form), Failure> {
+    /// Starts the log. The format is that of everything that the server says.
+    pub(super) fn start(&self) -> Result<(Guard, Format), Failure> {
         let filter = Filter::parse(&self.log).map_err(|error| {
             Failure::wrong_usage(format!(
                 "--log {}: must be directives such as debug or doorman::access=debug, with commas between them: {error}",
                 self.log
             ))
         })?;
-        let form = match self.log_format {
-            FormArgument::Text => Form::Text,
-            FormArgument::Json => Form::Json,
+        let format = match self.log_format {
+            FormatArgument::Text => Format::Text,
+            FormatArgument::Json => Format::Json,
         };
-        Ok((log::start(form, filter)?, form))
+        Ok((log::start(format, filter)?, format))
     }
 }

@@ -18,7 +18,7 @@ use doorman_config::{Document, FileSource, LastGoodFile, Source};
 use doorman_openapi::{NodeId, ServerId};
 use doorman_server::{
     BaseUrl, CallerLimit, EmptyDirectory, Server, Settings, ledger::UnmatchedPolicy,
-    observe::log::Form,
+    observe::log::Format,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
@@ -165,7 +165,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let (_flush, form) = arguments.log.start()?;
+    let (_guard, format) = arguments.log.start()?;
     let settings = settings(arguments)?;
     open_as_many_files_as_allowed();
     for warning in settings.document.warnings() {
@@ -174,7 +174,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let served = runtime.block_on(serve(settings, form));
+    let served = runtime.block_on(serve(settings, format));
     // Dropped, it would wait for all that blocks: a file system or a name server that does not answer.
     runtime.shutdown_timeout(LEFT_BEHIND);
     served
@@ -259,16 +259,16 @@ fn of_file(file: &FileSource, data_dir: &Path) -> Result<(Document, Option<Strin
         })
 }
 
-async fn serve(settings: Settings, form: Form) -> Result<(), Failure> {
+async fn serve(settings: Settings, format: Format) -> Result<(), Failure> {
     // Before anything is said: who reads that we serve may tell us to stop at once.
     let mut signals = Signals::new(is_in_terminal())?;
     let config_source = settings.config_source.clone();
     let token = settings.auth.as_ref().map(banner::token);
     let server = Server::bind(settings).await?;
-    match form {
-        Form::Text => say(&banner::text(&server, &config_source, token.as_deref()))?,
+    match format {
+        Format::Text => say(&banner::text(&server, &config_source, token.as_deref()))?,
         // Whoever reads the log by a machine reads both outputs by it.
-        Form::Json => banner::log(&server, &config_source),
+        Format::Json => banner::log(&server, &config_source),
     }
 
     let (stop, stopping) = oneshot::channel::<()>();

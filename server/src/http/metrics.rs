@@ -1,15 +1,16 @@
-//! Metrics, for machines that watch the server. The labels are bounded whatever clients send, so the text stays small.
+//! Endpoint of the metrics.
 
+mod ledger;
+mod scrape;
 use axum::{extract::State, http::header, response::IntoResponse};
 use doorman_openapi::paths;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{failures::Unavailable, internal_error, permit, refusal::Refusal};
-use crate::{
-    auth::Caller,
-    http::state::AppState,
-    observe::metrics::{self, MEDIA_TYPE, Sources, Unreadable},
-};
+use super::{failures::Unavailable, permit, refusal::Refusal};
+use crate::{auth::Caller, http::state::AppState};
+
+/// Prometheus rejects a scrape without it.
+const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(get_metrics))
@@ -38,25 +39,6 @@ async fn get_metrics(
     caller: Caller,
 ) -> Result<impl IntoResponse, Refusal> {
     permit::everything(caller.restrictions())?;
-    let text = metrics::scrape(&Sources {
-        epoch: app.server.epoch,
-        assumed_first_start: app.server.assumed_first_start,
-        ledger: &app.ledger,
-        active: &app.document,
-        editor: &app.editor,
-        limits: &app.limits,
-        tls: app.tls.as_deref(),
-        requests: &app.requests,
-        connections: &app.connections,
-    })
-    .await
-    .map_err(|error| match error {
-        Unreadable::RateLimited(limited) => limited.into(),
-        Unreadable::Poisoned(poisoned) => poisoned.into(),
-        Unreadable::Text(error) => {
-            tracing::error!(%error, "the metrics could not be written");
-            internal_error()
-        }
-    })?;
+    let text = scrape::scrape(&app).await?;
     Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], text))
 }

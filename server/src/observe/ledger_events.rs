@@ -1,81 +1,75 @@
-//! What the books notice, in the log: few lines a second, though a client can invent as many resources as it likes.
+//! Log lines of ledger events: a few per second, because clients can invent any number of resources.
 
 use std::time::Duration;
 
 use doorman_openapi::Moment;
 
-use crate::ledger::{LedgerEvent, LedgerEvents};
+use crate::{
+    ledger::{LedgerEvent, LedgerEvents},
+    util::log_throttle::LogThrottle,
+};
 
-/// How many notices are written in one second; of those beyond only their number, when the second is over.
-const LINES: usize = 10;
+const LINES_PER_SECOND: u32 = 10;
 
-const SECOND: Duration = Duration::from_secs(1);
+/// Writes ledger events to the log, throttled.
+#[derive(Debug)]
+pub(crate) struct LedgerEventLog(LogThrottle);
 
-/// Writes notices, as many as somebody could read. Must be events regularly, be it of nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Log {
-    since: Moment,
-    lines: usize,
-    left_out: u64,
-}
-
-impl Log {
-    /// Writes what there is room for.
-    pub(crate) fn tell(&mut self, notices: LedgerEvents, now: Moment) {
-        let left_out = self.left_out(now);
-        if left_out > 0 {
-            tracing::warn!(left_out, "more was noticed than is written");
-        }
-        for notice in self.room_for(notices) {
-            write(&notice);
-        }
+impl LedgerEventLog {
+    pub(crate) const fn new() -> Self {
+        Self(LogThrottle::new(LINES_PER_SECOND, Duration::from_secs(1)))
     }
 
-    /// What was left out in the last second, when that is over.
-    fn left_out(&mut self, now: Moment) -> u64 {
-        if now < self.since.after(SECOND) {
-            return 0;
-        }
-        self.since = now;
-        self.lines = 0;
-        std::mem::take(&mut self.left_out)
+    pub(crate) fn log(&self, events: LedgerEvents, now: Moment) {
+        self.throttle(events, now, |event, suppressed| {
+            write(event, (suppressed > 0).then_some(suppressed));
+        });
     }
 
-    fn room_for(
-        &mut self,
-        LedgerEvents {
-            mut events,
-            dropped,
-        }: LedgerEvents,
-    ) -> Vec<LedgerEvent> {
-        let came = events.len();
-        events.truncate(LINES.saturating_sub(self.lines));
-        self.lines = self.lines.saturating_add(events.len());
-        let cut = u64::try_from(came.saturating_sub(events.len())).unwrap_or(u64::MAX);
-        self.left_out = self.left_out.saturating_add(dropped).saturating_add(cut);
-        events
+    fn throttle(
+        &self,
+        LedgerEvents { events, dropped }: LedgerEvents,
+        now: Moment,
+        mut write: impl FnMut(&LedgerEvent, u64),
+    ) {
+        if dropped > 0 {
+            self.0.suppress(dropped);
+        }
+        for event in &events {
+            if let Some(suppressed) = self.0.admit(now) {
+                write(event, suppressed);
+            }
+        }
     }
 }
 
-fn write(notice: &LedgerEvent) {
-    match notice {
+fn write(event: &LedgerEvent, left_out: Option<u64>) {
+    match event {
         LedgerEvent::Unmatched(resource) => {
-            tracing::warn!(%resource, "no template matches this resource");
+            tracing::warn!(%resource, left_out, "no template matches this resource");
         }
         LedgerEvent::SharesBelowOne(resource) => {
             tracing::warn!(
                 %resource,
-                "an equal share comes to less than one request a refresh interval; SHARED_BUCKET or SUPPRESSION would suit better"
+                left_out,
+                "an equal share is less than one request per refresh interval; \
+                 SHARED_BUCKET or SUPPRESSION would suit better"
             );
         }
         LedgerEvent::Overused(resource) => {
-            tracing::warn!(%resource, "operations outlive the lease that they were begun under");
+            tracing::warn!(%resource, left_out, "operations outlive their lease");
         }
         LedgerEvent::ExcessClaimOfClient(resource, client) => {
-            tracing::warn!(%resource, %client, "a client claims more than it can have; what is too much counts as none");
+            tracing::warn!(
+                %resource, %client, left_out,
+                "client claims more than it can have; the excess is ignored"
+            );
         }
         LedgerEvent::ExcessClaimOfNode(resource, node) => {
-            tracing::warn!(%resource, %node, "a node claims more than it can have; what is too much counts as none");
+            tracing::warn!(
+                %resource, %node, left_out,
+                "node claims more than it can have; the excess is ignored"
+            );
         }
     }
 }
@@ -86,27 +80,23 @@ mod tests {
 
     use super::*;
 
-    fn notices(count: usize, left_out: u64) -> LedgerEvents {
-        let unmatched = |n| LedgerEvent::Unmatched(ResourceId::new(format!("r/{n}")).unwrap());
-        LedgerEvents {
-            events: (0..count).map(unmatched).collect(),
-            dropped: left_out,
-        }
-    }
-
     #[test]
-    fn ten_lines_a_second_are_written_and_the_others_counted() {
-        let mut log = Log::default();
+    fn ten_events_per_second_are_logged_and_the_rest_counted() {
+        let log = LedgerEventLog::new();
         let start = Moment::ORIGIN.after(Duration::from_secs(3600));
-        assert_eq!(log.left_out(start), 0);
-        assert_eq!(log.room_for(notices(4, 0)).len(), 4);
-        assert_eq!(log.room_for(notices(256, 100)).len(), 6);
-        assert_eq!(log.room_for(notices(1, 0)).len(), 0);
-        assert_eq!(log.left_out(start.after(SECOND / 2)), 0);
-
-        let next = start.after(SECOND);
-        assert_eq!(log.left_out(next), 250 + 100 + 1);
-        assert_eq!(log.room_for(notices(1, 0)).len(), 1);
-        assert_eq!(log.left_out(next.after(SECOND)), 0);
+        let written = |count, dropped, now| {
+            let unmatched = |n| LedgerEvent::Unmatched(ResourceId::new(format!("r/{n}")).unwrap());
+            let events = LedgerEvents {
+                events: (0..count).map(unmatched).collect(),
+                dropped,
+            };
+            let mut suppressed = Vec::new();
+            log.throttle(events, now, |_, count| suppressed.push(count));
+            suppressed
+        };
+        assert_eq!(written(4, 0, start), [0; 4]);
+        assert_eq!(written(256, 100, start).iter().sum::<u64>(), 100);
+        assert!(written(1, 0, start).is_empty());
+        assert_eq!(written(1, 0, start.after(Duration::from_secs(1))), [251]);
     }
 }

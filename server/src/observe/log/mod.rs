@@ -1,93 +1,147 @@
-//! The log of the process: what is written, in which form, and how it gets out without holding anybody up.
+//! The log of the process, on standard error.
 //!
-//! Lines go to standard error by a thread of their own. Whoever has something to say hands it over and goes on: when standard error
-//! takes nothing any more, lines are left out and counted; leases go on.
+//! A thread of its own writes the lines, so no caller waits for standard error. When it accepts no
+//! more output, lines are dropped and counted.
 
-mod recognised;
-mod writer;
+mod format;
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write},
     panic,
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use tracing::field::{DisplayValue, display};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{EnvFilter, filter::ParseError, fmt};
 
-use self::recognised::Recognised;
-pub use self::writer::Flush;
-pub(crate) use self::writer::left_out;
+use self::format::WithContext;
 
-/// How a line is written.
+/// Lines that may wait for standard error.
+const MAX_QUEUED_LINES: usize = 4096;
+
+static QUEUE_DROPS: OnceLock<ErrorCounter> = OnceLock::new();
+static WRITE_ERRORS: AtomicUsize = AtomicUsize::new(0);
+
+/// Lines dropped since the start of the process.
+pub(crate) fn dropped_lines() -> u64 {
+    let queue = QUEUE_DROPS.get().map_or(0, ErrorCounter::dropped_lines);
+    let all = queue.saturating_add(WRITE_ERRORS.load(Relaxed));
+    u64::try_from(all).unwrap_or(u64::MAX)
+}
+
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Form {
-    /// For people, in colours on a terminal.
+pub enum Format {
+    /// For people, with colours on a terminal.
     #[default]
     Text,
-    /// For machines: one JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Which lines are written: `info` and more severe ones, unless directives say otherwise.
+/// Selection of log lines: `info` and above, unless directives say otherwise.
 #[derive(Debug)]
 pub struct Filter(EnvFilter);
 
 impl Filter {
-    /// Reads directives such as `debug` or `warn,doorman::access=debug`, in the syntax of tracing's `EnvFilter`. They are added to
-    /// `info`: one that names no target replaces it.
+    /// Parses directives such as `debug` or `warn,doorman::access=debug`, in the syntax of
+    /// tracing's `EnvFilter`. They are added to `info`; one without a target replaces it.
     ///
     /// # Errors
-    /// When one of them is none.
+    /// A directive is malformed.
     pub fn parse(directives: &str) -> Result<Self, ParseError> {
         EnvFilter::try_new(format!("info,{directives}")).map(Self)
     }
 }
 
-/// Starts the log of this process, panics included. What it returns writes out what is left when it is dropped; to be kept as long
-/// as anything may be said.
+/// Keeps the log running. Dropping it waits up to a second for queued lines to be written.
+#[derive(Debug)]
+#[must_use = "queued log lines are lost without it"]
+pub struct Guard(#[expect(dead_code, reason = "dropping it flushes the log")] WorkerGuard);
+
+/// Starts the log of this process, panics included.
 ///
 /// # Errors
-/// When there is no thread to be had for it, or the process has a log already.
-pub fn start(form: Form, Filter(filter): Filter) -> io::Result<Flush> {
-    let (writer, flush) = writer::start()?;
+/// The process has a log already.
+pub fn start(format: Format, Filter(filter): Filter) -> io::Result<Guard> {
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(MAX_QUEUED_LINES)
+        .lossy(true)
+        .thread_name("log")
+        .finish(Stderr { reported: 0 });
+    QUEUE_DROPS.get_or_init(|| writer.error_counter());
     let log = fmt()
         .with_env_filter(filter)
         .with_writer(writer)
-        // A complaint about the log would go where the log does not go any more.
+        // They would go where the log cannot go.
         .log_internal_errors(false);
-    let started = match form {
-        Form::Text => {
+    let started = match format {
+        Format::Text => {
             let colours = io::stderr().is_terminal();
             log.with_ansi(colours)
-                .map_event_format(|text| Recognised::text(text.with_ansi(colours)))
+                .map_event_format(|text| WithContext::new(text.with_ansi(colours), format))
                 .try_init()
         }
-        Form::Json => log
+        Format::Json => log
             .json()
             .flatten_event(true)
             .with_current_span(false)
-            .map_event_format(Recognised::json)
+            .map_event_format(|json| WithContext::new(json, format))
             .try_init(),
     };
     started.map_err(io::Error::other)?;
-    panic::set_hook(Box::new(|panicked| {
-        let location = panicked.location().map(ToString::to_string);
-        let payload = panicked.payload();
-        let message = payload
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| payload.downcast_ref::<&str>().copied());
-        let backtrace = Backtrace::capture();
-        let backtrace = captured(&backtrace);
-        tracing::error!(panic = message, location, backtrace, "a thread panicked");
-    }));
-    Ok(flush)
+    panic::set_hook(Box::new(log_panic));
+    Ok(Guard(guard))
 }
 
-/// What `RUST_BACKTRACE` asks for, if it does: the hook of the standard library, which would print it, is not there any more.
+fn log_panic(panic: &panic::PanicHookInfo<'_>) {
+    let location = panic.location().map(ToString::to_string);
+    let payload = panic.payload();
+    let message = payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied());
+    let backtrace = Backtrace::capture();
+    let backtrace = captured(&backtrace);
+    tracing::error!(panic = message, location, backtrace, "thread panicked");
+}
+
+/// The backtrace if `RUST_BACKTRACE` asks for one: this hook replaces the one that would print it.
 fn captured(backtrace: &Backtrace) -> Option<DisplayValue<&Backtrace>> {
     (backtrace.status() == BacktraceStatus::Captured).then(|| display(backtrace))
+}
+
+/// Standard error, for the thread of the log.
+struct Stderr {
+    /// The dropped lines that have been logged.
+    reported: u64,
+}
+
+impl Write for Stderr {
+    /// Writes a line, or counts it as dropped.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if io::stderr().write_all(line).is_err() {
+            WRITE_ERRORS.fetch_add(1, Relaxed);
+            self.reported = self.reported.saturating_add(1);
+        }
+        Ok(line.len())
+    }
+
+    /// Called when no line is queued, so there is room to log that lines were dropped.
+    fn flush(&mut self) -> io::Result<()> {
+        let dropped = dropped_lines();
+        if dropped > self.reported {
+            let lines = dropped.saturating_sub(self.reported);
+            self.reported = dropped;
+            tracing::warn!(lines, "dropped log lines; standard error was blocked");
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -95,10 +149,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_with_its_backtrace_where_one_is_asked_for() {
+    fn panic_is_logged_with_a_requested_backtrace() {
         let forced = Backtrace::force_capture();
-        let told = captured(&forced).map(|it| it.to_string());
-        assert!(told.unwrap().contains("a_panic_is_told"));
+        let text = captured(&forced).map(|it| it.to_string());
+        assert!(text.unwrap().contains("panic_is_logged"));
         assert!(captured(&Backtrace::disabled()).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Requests as they come and go: how many, how they failed, how long they took; and what the log has of each.
+//! Metrics and access log of HTTP requests.
 
 use std::{
     future::Future,
@@ -21,11 +21,11 @@ use prometheus_client::{
 use tower::{Layer, Service};
 
 use crate::{
-    observe::context::{AccessLog, Answered},
+    observe::access_log::{AccessLog, Answered},
     util::{clock, peer::PeerAddr},
 };
 
-/// Seconds. Most answers take a fraction of a millisecond; some wait for a disk.
+/// Upper bounds in seconds. Most responses take a fraction of a millisecond; some wait for a disk.
 const BUCKETS: [f64; 15] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     10.0,
@@ -44,17 +44,17 @@ struct Failure {
     status: u16,
 }
 
-/// What is known of a request until it is answered.
+/// A request that is not answered yet.
 #[derive(Debug)]
-struct Asked {
+struct Pending {
     call: Call,
-    /// Where the route does not say it all.
+    /// Set where the route does not tell the whole path.
     uri: Option<Uri>,
     peer: Option<PeerAddr>,
-    began: Moment,
+    start: Moment,
 }
 
-/// What is known of all requests so far; clones share it.
+/// Metrics and access log of all requests; clones share them. A tower layer records each request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestMetrics(Arc<Families>);
 
@@ -78,38 +78,38 @@ impl Default for Families {
 }
 
 impl RequestMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "http_requests",
-            "Requests that were answered",
+            "Answered requests",
             self.0.answered.clone(),
         );
         registry.register(
             "http_errors",
-            "Requests that were answered with a status of 400 or more",
+            "Requests answered with a status of 400 or above",
             self.0.failed.clone(),
         );
         registry.register_with_unit(
             "http_request_duration",
-            "How long requests took, from their head to the head of their answer",
+            "Time from the head of a request to the head of its response",
             Unit::Seconds,
             self.0.durations.clone(),
         );
     }
 
-    fn answered(&self, asked: &Asked, status: u16) {
-        let Asked {
+    fn record(&self, pending: &Pending, status: u16) {
+        let Pending {
             call,
             uri,
             peer,
-            began,
-        } = asked;
+            start,
+        } = pending;
         let Call { method, route } = *call;
         let now = clock::now();
-        let seconds = now.seconds_since(*began);
+        let seconds = now.seconds_since(*start);
         self.0.answered.get_or_create(call).inc();
         self.0.durations.get_or_create(call).observe(seconds);
-        let line = Answered {
+        let answered = Answered {
             method,
             route,
             uri: uri.as_ref(),
@@ -117,7 +117,7 @@ impl RequestMetrics {
             status,
             seconds,
         };
-        self.0.log.tell(line, now);
+        self.0.log.log(answered, now);
         if status >= 400 {
             let failure = Failure {
                 method,
@@ -140,7 +140,7 @@ impl<S> Layer<S> for RequestMetrics {
     }
 }
 
-/// A service whose requests are recorded.
+/// A service that records its requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded<S> {
     inner: S,
@@ -166,15 +166,15 @@ where
             route: matched.map_or(OTHER, |matched| route(matched.as_str())),
         };
         // Most requests are for a route without a variable.
-        let says_it_all = call.route != OTHER && !call.route.contains('{');
-        let asked = Asked {
+        let is_whole_path = call.route != OTHER && !call.route.contains('{');
+        let pending = Pending {
             call,
-            uri: (!says_it_all).then(|| request.uri().clone()),
+            uri: (!is_whole_path).then(|| request.uri().clone()),
             peer: request.extensions().get().copied(),
-            began: clock::now(),
+            start: clock::now(),
         };
         ResponseFuture {
-            asked,
+            pending,
             requests: self.requests.clone(),
             inner: self.inner.call(request),
         }
@@ -182,10 +182,10 @@ where
 }
 
 pin_project! {
-    /// The answer to a request that is recorded when it comes.
+    /// The future of [`Recorded`].
     #[derive(Debug)]
     pub(crate) struct ResponseFuture<F> {
-        asked: Asked,
+        pending: Pending,
         requests: RequestMetrics,
         #[pin]
         inner: F,
@@ -203,7 +203,7 @@ where
         let response = ready!(this.inner.poll(cx));
         if let Ok(response) = &response {
             let status = response.status().as_u16();
-            this.requests.answered(this.asked, status);
+            this.requests.record(this.pending, status);
         }
         Poll::Ready(response)
     }
@@ -211,7 +211,7 @@ where
 
 const OTHER: &str = "other";
 
-/// The routes that are told apart; whatever else is asked for is one more.
+/// The routes with series of their own; all others are `other`.
 const ROUTES: [&str; 19] = [
     paths::CAPACITY,
     paths::CAPACITY_RELEASE,
@@ -241,7 +241,7 @@ fn route(matched: &str) -> &'static str {
         .unwrap_or(OTHER)
 }
 
-/// A method, of which a client may invent any.
+/// The method as a label: clients may invent methods.
 fn method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,0 +1,192 @@
+//! Metrics of the ledger, read at a scrape.
+
+use std::sync::atomic::AtomicU64;
+
+use doorman_openapi::{Balance, Capacity, Probability, ResourceView};
+use prometheus_client::{
+    metrics::{
+        counter::ConstCounter,
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+    },
+    registry::Registry,
+};
+
+use super::super::refusal::Refusal;
+use crate::{
+    leasing::SharedLedger,
+    ledger::{LedgerStats, Survey},
+    observe::metrics::counters,
+    quota::{Quotas, ReadKind},
+    util::clock,
+};
+
+/// Resources that are named: those with the highest demand. It bounds the number of series.
+const MAX_RESOURCES: usize = 50;
+
+/// Steps per turn under the lock of the ledger.
+const BUDGET: usize = 512;
+
+type ResourceGauge = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
+
+/// The state of the ledger at a scrape.
+#[derive(Debug)]
+pub(super) struct LedgerMetrics {
+    stats: LedgerStats,
+    max_leases: usize,
+    survey: Survey,
+    top: Vec<ResourceView>,
+}
+
+impl LedgerMetrics {
+    /// Reads the ledger, a part at a time.
+    pub(super) async fn read(ledger: &SharedLedger, quotas: &Quotas) -> Result<Self, Refusal> {
+        let permit = quotas.begin_read(ReadKind::All).await?;
+        let mut survey = Survey::new(MAX_RESOURCES);
+        let mut more = true;
+        while more {
+            ledger.yield_to_waiters(permit.rest(clock::now())).await;
+            more = ledger.with(|ledger, now| ledger.survey(&mut survey, BUDGET, now))?;
+        }
+        let (stats, max_leases, top) = ledger.with(|ledger, now| {
+            let top = ledger.most_wanted(&survey, now);
+            (ledger.stats(), ledger.max_leases(), top)
+        })?;
+        Ok(Self {
+            stats,
+            max_leases,
+            survey,
+            top,
+        })
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry, assumed_first_start: bool) {
+        self.register_totals(registry);
+        self.register_exceptions(registry, assumed_first_start);
+        self.register_resources(registry);
+    }
+
+    fn register_totals(&self, registry: &mut Registry) {
+        let totals = [
+            ("resources", "Live resources", self.stats.resources),
+            (
+                "leases",
+                "Leases of all resources, including released ones that are kept for their order",
+                self.stats.leases,
+            ),
+            (
+                "leases_most",
+                "Lease limit; beyond it new holders get nothing",
+                self.max_leases,
+            ),
+            (
+                "resources_learning",
+                "Resources in learning mode",
+                self.survey.learning,
+            ),
+            (
+                "resources_over_capacity",
+                "Resources whose holders may use more than the capacity, after an operator's cut",
+                self.survey.over_capacity,
+            ),
+        ];
+        for (name, help, number) in totals {
+            registry.register(name, help, ConstGauge::new(number as f64));
+        }
+        registry.register(
+            "unmatched_answers",
+            "Responses for resources that match no template",
+            ConstCounter::new(self.stats.unmatched),
+        );
+    }
+
+    /// The only cases in which holders together may use more than the capacity.
+    fn register_exceptions(&self, registry: &mut Registry, assumed_first_start: bool) {
+        let LedgerStats {
+            resources: _,
+            leases: _,
+            unmatched: _,
+            excess_claims,
+            overused,
+            no_algorithm_grants,
+            static_grants,
+            suppression_grants,
+            shared_bucket_grants,
+            decisions_during_cut,
+            short_learning,
+        } = self.stats;
+        let exceptions = counters(
+            "exception",
+            [
+                ("cut", decisions_during_cut),
+                ("excess_claim", excess_claims),
+                ("first_start", u64::from(assumed_first_start)),
+                ("no_algorithm", no_algorithm_grants),
+                ("outlived", overused),
+                ("shared_bucket", shared_bucket_grants),
+                ("short_learning", short_learning),
+                ("static", static_grants),
+                ("suppression", suppression_grants),
+            ],
+        );
+        registry.register(
+            "safety_exceptions",
+            "Occasions on which holders together may use more than the capacity: decisions during \
+             an operator's cut (cut), claims above what is possible (excess_claim), starts on an \
+             empty data directory that was assumed new (first_start), grants of resources that are \
+             not divided (no_algorithm, shared_bucket, static, suppression), operations that \
+             outlive their lease (outlived), resources whose learning mode is shorter than their \
+             leases (short_learning)",
+            exceptions,
+        );
+    }
+
+    fn register_resources(&self, registry: &mut Registry) {
+        type Read = fn(&ResourceView) -> Option<f64>;
+
+        let gauges: [(&str, &str, Read); 7] = [
+            ("resource_capacity", "Capacity", |view| {
+                view.capacity.map(Capacity::get)
+            }),
+            (
+                "resource_has",
+                "Capacity that all holders together may be using",
+                |view| Some(view.sum_has),
+            ),
+            ("resource_wants", "Demand of all holders together", |view| {
+                Some(view.sum_wants)
+            }),
+            (
+                "resource_holders",
+                "Clients that hold the resource or wait for it, including those behind nodes",
+                |view| Some(view.clients as f64),
+            ),
+            (
+                "resource_learning",
+                "Whether the resource is in learning mode",
+                |view| Some(f64::from(u8::from(view.in_learning_mode))),
+            ),
+            (
+                "resource_balance",
+                "Tokens in the bucket that all holders share",
+                |view| view.balance.map(Balance::get),
+            ),
+            (
+                "resource_admission_probability",
+                "Probability with which holders admit a request",
+                |view| view.admission_probability.map(Probability::get),
+            ),
+        ];
+        for (name, help, read) in gauges {
+            let family = ResourceGauge::default();
+            for view in &self.top {
+                if let Some(value) = read(view) {
+                    let label = [("resource", view.resource_id.as_str().to_owned())];
+                    family.get_or_create(&label).set(value);
+                }
+            }
+            let help = format!("{help}; of the resources with the highest demand");
+            registry.register(name, help, family);
+        }
+    }
+}

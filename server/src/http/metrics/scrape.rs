@@ -1,0 +1,138 @@
+//! Collection of all metrics. See [`crate::observe::metrics`] for how to add one.
+
+use prometheus_client::{
+    encoding::text,
+    metrics::{counter::ConstCounter, gauge::ConstGauge, info::Info},
+    registry::{Registry, Unit},
+};
+
+use super::{super::refusal::Refusal, ledger::LedgerMetrics};
+use crate::{
+    document::{ActiveDocument, DocumentEditor, StoreWrites},
+    http::{internal_error, state::AppParts},
+    leasing::{BoundWrites, SharedLedger},
+    net::tls::{Outcomes, Reloads, Tls},
+    observe::{log, metrics::counters},
+};
+
+/// All metrics in OpenMetrics text.
+///
+/// # Cancel safety
+/// Nothing is lost when it is dropped.
+pub(super) async fn scrape(app: &AppParts) -> Result<String, Refusal> {
+    let mut registry = Registry::with_prefix("doorman");
+    registry.register(
+        "build",
+        "Build information",
+        Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+    );
+    // An epoch is below 2^53.
+    let epoch = i64::try_from(app.server.epoch.get()).unwrap_or(i64::MAX);
+    registry.register(
+        "epoch",
+        "Epoch of this start of the server",
+        ConstGauge::new(epoch),
+    );
+    registry.register(
+        "log_lines_left_out",
+        "Log lines dropped because standard error accepted no more output",
+        ConstCounter::new(log::dropped_lines()),
+    );
+    let ledger = LedgerMetrics::read(&app.ledger, &app.limits).await?;
+    app.requests.register(&mut registry);
+    app.connections.register(&mut registry);
+    ledger.register(&mut registry, app.server.assumed_first_start);
+    register_document(&mut registry, &app.document, &app.editor);
+    if let Some(tls) = &app.tls {
+        register_tls(&mut registry, tls);
+    }
+    register_bound(&mut registry, &app.ledger);
+    app.limits.register(&mut registry);
+    let mut text = String::new();
+    text::encode(&mut text, &registry).map_err(|error| {
+        tracing::error!(%error, "cannot encode metrics");
+        internal_error()
+    })?;
+    Ok(text)
+}
+
+fn register_bound(registry: &mut Registry, ledger: &SharedLedger) {
+    let BoundWrites { written, failed } = ledger.bound().writes();
+    registry.register(
+        "bound_writes",
+        "Writes of the bound on lease expiry, by outcome; while they fail, leases shorten, then \
+         expire",
+        counters("outcome", [("written", written), ("failed", failed)]),
+    );
+}
+
+fn register_document(registry: &mut Registry, active: &ActiveDocument, editor: &DocumentEditor) {
+    let reloads = active.reloads();
+    registry.register(
+        "config_reloads",
+        "Changes of the document, by outcome",
+        counters(
+            "outcome",
+            [("applied", reloads.applied), ("refused", reloads.rejected)],
+        ),
+    );
+    let StoreWrites { written, failed } = editor.store_writes();
+    registry.register(
+        "config_writes",
+        "Writes of document changes over HTTP, by outcome; a failed change is rejected",
+        counters("outcome", [("written", written), ("failed", failed)]),
+    );
+    registry.register(
+        "config_last_reload_successful",
+        "Whether the active document is the newest of its source",
+        ConstGauge::new(i64::from(active.error().is_none())),
+    );
+    registry.register_with_unit(
+        "config_in_force_since_timestamp",
+        "When the active document was activated",
+        Unit::Seconds,
+        ConstGauge::new(reloads.since),
+    );
+}
+
+fn register_tls(registry: &mut Registry, tls: &Tls) {
+    let Outcomes {
+        completed,
+        failed,
+        abandoned,
+    } = tls.handshakes().outcomes();
+    registry.register(
+        "tls_handshakes",
+        "TLS handshakes, by outcome: a connection (completed), an error of either side or a \
+         broken connection (failed), a timeout or eviction (abandoned)",
+        counters(
+            "outcome",
+            [
+                ("completed", completed),
+                ("failed", failed),
+                ("abandoned", abandoned),
+            ],
+        ),
+    );
+    let Reloads {
+        applied,
+        refused,
+        is_current,
+    } = tls.reloads();
+    registry.register(
+        "tls_reloads",
+        "Changes of the certificate files, by outcome",
+        counters("outcome", [("applied", applied), ("refused", refused)]),
+    );
+    registry.register(
+        "tls_last_reload_successful",
+        "Whether the active certificate is that of its files",
+        ConstGauge::new(i64::from(is_current)),
+    );
+    registry.register_with_unit(
+        "tls_certificate_expiry_timestamp",
+        "When the active certificate expires",
+        Unit::Seconds,
+        ConstGauge::new(tls.not_after()),
+    );
+}

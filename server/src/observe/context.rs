@@ -1,0 +1,291 @@
+//! The context of the request being handled: its ID, its trace and its caller.
+//!
+//! The context is a task-local value. Every log line written while a request is handled names the
+//! request, whatever its level. A tracing span would format its fields for each request; most
+//! requests write no line.
+
+use std::{
+    cell::OnceCell,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use doorman_openapi::{SpanId, TraceContext, headers};
+use pin_project_lite::pin_project;
+use tokio::task::futures::TaskLocalFuture;
+use tower::{Layer, Service};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static(headers::REQUEST_ID);
+const TRACEPARENT: HeaderName = HeaderName::from_static(headers::TRACEPARENT);
+const TRACESTATE: HeaderName = HeaderName::from_static(headers::TRACESTATE);
+
+/// The longest request ID that is accepted from a caller, in bytes.
+const MAX_REQUEST_ID: usize = 128;
+
+/// The longest `tracestate` that is propagated, in bytes (Trace Context, section 3.3.1.5).
+const MAX_TRACESTATE: usize = 512;
+
+tokio::task_local! {
+    static CURRENT: RequestContext;
+}
+
+/// The context of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestContext {
+    pub(super) id: RequestId,
+    pub(super) trace: Option<TraceContext>,
+    /// The `tracestate` header, if the request belongs to a trace.
+    state: Option<HeaderValue>,
+    /// Set once the caller is authenticated.
+    caller: OnceCell<CallerLabel>,
+}
+
+/// The issuer and the subject of the caller's token.
+#[derive(Debug, Clone)]
+pub(super) struct CallerLabel {
+    pub(super) issuer: Arc<str>,
+    pub(super) subject: Arc<str>,
+}
+
+impl RequestContext {
+    fn new(headers: &HeaderMap) -> Self {
+        let trace =
+            single(headers, &TRACEPARENT).and_then(|value| TraceContext::parse(value.as_bytes()));
+        Self {
+            id: single(headers, &REQUEST_ID)
+                .and_then(RequestId::accept)
+                .unwrap_or_else(RequestId::random),
+            trace,
+            state: trace.and_then(|_| trace_state(headers)),
+            caller: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn caller(&self) -> Option<&CallerLabel> {
+        self.caller.get()
+    }
+}
+
+/// The value of a header that occurs once.
+fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+    let mut values = headers.get_all(name).into_iter();
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
+}
+
+/// Joins the lines of a list header (RFC 9110, section 5.3).
+fn trace_state(headers: &HeaderMap) -> Option<HeaderValue> {
+    let lines: Vec<&[u8]> = headers
+        .get_all(&TRACESTATE)
+        .into_iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    let state = lines.join(&b","[..]);
+    if (1..=MAX_TRACESTATE).contains(&state.len()) {
+        HeaderValue::from_maybe_shared(bytes::Bytes::from(state)).ok()
+    } else {
+        None
+    }
+}
+
+/// Reads the context of the current request; `None` outside of one.
+pub(crate) fn current<T>(read: impl FnOnce(&RequestContext) -> T) -> Option<T> {
+    CURRENT.try_with(read).ok()
+}
+
+/// Adds the caller to the context of the current request.
+pub(crate) fn set_caller(issuer: &Arc<str>, subject: &Arc<str>) {
+    let label = CallerLabel {
+        issuer: Arc::clone(issuer),
+        subject: Arc::clone(subject),
+    };
+    // Authentication sets it once a request.
+    current(|context| drop(context.caller.set(label)));
+}
+
+/// Runs work on another thread in the context of the current request.
+pub(crate) fn propagate<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let context = current(RequestContext::clone);
+    move || match context {
+        Some(context) => CURRENT.sync_scope(context, work),
+        None => work(),
+    }
+}
+
+/// Headers that continue the trace of the current request, with a new span. Empty outside of a
+/// trace.
+pub(crate) fn outgoing_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    current(|context| {
+        let Some(trace) = context.trace else { return };
+        let trace = trace.child(SpanId::from_bits(fastrand::u64(..)));
+        if let Ok(value) = HeaderValue::try_from(trace.to_string()) {
+            headers.insert(TRACEPARENT, value);
+        }
+        if let Some(state) = &context.state {
+            headers.insert(TRACESTATE, state.clone());
+        }
+    });
+    headers
+}
+
+/// A request ID: 1 to 128 bytes of visible ASCII, stored as the header of the response.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// The ID that a caller sent, if it is valid.
+    fn accept(value: &HeaderValue) -> Option<Self> {
+        let is_valid = (1..=MAX_REQUEST_ID).contains(&value.len())
+            && value.as_bytes().iter().all(u8::is_ascii_graphic);
+        is_valid.then(|| Self(value.clone()))
+    }
+
+    /// 128 random bits in hexadecimal.
+    fn random() -> Self {
+        let mut text = [0; 32];
+        let bytes = fastrand::u128(..).to_be_bytes();
+        for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(bytes) {
+            *pair = [hex_digit(byte >> 4), hex_digit(byte & 0xf)];
+        }
+        // Digits are valid in a header.
+        Self(HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-")))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        // Visible ASCII is text.
+        self.0.to_str().unwrap_or("-")
+    }
+}
+
+/// Arithmetic instead of a table: the compiler vectorizes it.
+fn hex_digit(number: u8) -> u8 {
+    let from = if number < 10 { b'0' } else { b'a' - 10 };
+    from.wrapping_add(number)
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Gives each request its context, and each response the ID of its request. It must be the
+/// outermost layer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestContextLayer;
+
+impl<S> Layer<S> for RequestContextLayer {
+    type Service = WithRequestContext<S>;
+
+    fn layer(&self, inner: S) -> WithRequestContext<S> {
+        WithRequestContext { inner }
+    }
+}
+
+/// The service of [`RequestContextLayer`].
+#[derive(Debug, Clone)]
+pub(crate) struct WithRequestContext<S> {
+    inner: S,
+}
+
+impl<S, B, R> Service<Request<B>> for WithRequestContext<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let context = RequestContext::new(request.headers());
+        ResponseFuture {
+            inner: CURRENT.scope(context, self.inner.call(request)),
+        }
+    }
+}
+
+pin_project! {
+    /// The future of [`WithRequestContext`].
+    #[derive(Debug)]
+    pub(crate) struct ResponseFuture<F> {
+        #[pin]
+        inner: TaskLocalFuture<RequestContext, F>,
+    }
+}
+
+impl<F, R, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        let mut response = ready!(this.inner.as_mut().poll(cx));
+        if let Ok(response) = &mut response
+            && let Some(context) = this.inner.take_value()
+        {
+            let RequestId(id) = context.id;
+            response.headers_mut().insert(REQUEST_ID, id);
+        }
+        Poll::Ready(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::{ServiceExt, service_fn};
+
+    use super::*;
+
+    async fn outgoing(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut request = Request::new(());
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        let handler = service_fn(async |_| {
+            let mut response = Response::new(());
+            *response.headers_mut() = outgoing_headers();
+            Ok::<_, std::convert::Infallible>(response)
+        });
+        let response = RequestContextLayer.layer(handler).oneshot(request).await;
+        let mut headers = std::mem::take(response.unwrap().headers_mut());
+        headers.remove(REQUEST_ID);
+        headers
+    }
+
+    #[tokio::test]
+    async fn outgoing_headers_continue_the_trace_with_a_new_span() {
+        const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c";
+        const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+        let states = [
+            ("traceparent", PARENT),
+            ("tracestate", "a=1"),
+            ("tracestate", "b=2"),
+        ];
+        let headers = outgoing(&states).await;
+        let parent = headers[TRACEPARENT].to_str().unwrap();
+        assert!(
+            parent.starts_with(TRACE) && parent.ends_with("-01"),
+            "{parent}"
+        );
+        assert_ne!(parent, PARENT);
+        assert_eq!(headers[TRACESTATE], "a=1,b=2");
+    }
+
+    #[tokio::test]
+    async fn trace_state_without_a_valid_trace_is_dropped() {
+        let headers = outgoing(&[("tracestate", "a=1"), ("traceparent", "nonsense")]).await;
+        assert!(headers.is_empty(), "{headers:?}");
+    }
+}

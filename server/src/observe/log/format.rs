@@ -1,0 +1,71 @@
+//! Log lines that name the request being handled.
+
+use std::fmt::{self, Write};
+
+use tracing::{Event, Subscriber};
+use tracing_subscriber::{
+    fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
+    registry::LookupSpan,
+};
+
+use super::Format;
+use crate::observe::context::{self, RequestContext};
+
+/// A format that appends the IDs of the current request.
+#[derive(Debug)]
+pub(super) struct WithContext<F> {
+    inner: F,
+    format: Format,
+}
+
+impl<F> WithContext<F> {
+    pub(super) fn new(inner: F, format: Format) -> Self {
+        Self { inner, format }
+    }
+
+    fn ids(&self, context: &RequestContext) -> String {
+        let mut ids = String::new();
+        self.add(&mut ids, "request_id", context.id.as_str());
+        if let Some(trace) = context.trace {
+            self.add(&mut ids, "trace_id", &trace.trace_id.to_string());
+            self.add(&mut ids, "parent_id", &trace.parent_id.to_string());
+        }
+        ids
+    }
+
+    fn add(&self, ids: &mut String, name: &str, value: &str) {
+        // Writing to a string cannot fail.
+        let _written = match self.format {
+            Format::Text => write!(ids, " {name}={value}"),
+            // A request ID may contain quotes.
+            Format::Json => write!(ids, ",\"{name}\":{}", serde_json::Value::from(value)),
+        };
+    }
+}
+
+impl<F, S, N> FormatEvent<S, N> for WithContext<F>
+where
+    F: FormatEvent<S, N>,
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        // Read before the event is formatted: one of its values may read the context, too.
+        let Some(ids) = context::current(|context| self.ids(context)) else {
+            return self.inner.format_event(ctx, writer, event);
+        };
+        let mut line = String::new();
+        self.inner
+            .format_event(ctx, Writer::new(&mut line), event)?;
+        let line = line.trim_end_matches('\n');
+        match self.format {
+            Format::Text => writeln!(writer, "{line}{ids}"),
+            Format::Json => writeln!(writer, "{}{ids}}}", line.strip_suffix('}').unwrap_or(line)),
+        }
+    }
+}
