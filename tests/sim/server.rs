@@ -323,7 +323,7 @@ impl Server {
         Ok(CapacityResponse {
             node: NodeId::new(NODE).expect("the name is good"),
             epoch: Epoch::new(epoch).expect("it is small"),
-            resources: granted.into_iter().map(|it| it.into_answer(0)).collect(),
+            resources: granted.into_iter().map(|it| it.into_response(0)).collect(),
         })
     }
 }

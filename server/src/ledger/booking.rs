@@ -1,8 +1,8 @@
-//! The most that one holder may be using, and until when.
+//! What one holder may be using, and until when.
 
 use doorman_openapi::{CLOCK_DRIFT, Moment};
 
-/// So much, until then.
+/// An amount until a deadline.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Hold {
     pub(super) amount: f64,
@@ -15,7 +15,7 @@ impl Hold {
         end: Moment::ORIGIN,
     };
 
-    /// A lease granted now: the books keep it for 1.05 × its length, counted from the handling of the request.
+    /// A lease granted now. The holder's clock may run slower, so it is booked for longer.
     pub(super) fn lease(amount: f64, length: f64, now: Moment) -> Self {
         Self {
             amount,
@@ -23,18 +23,21 @@ impl Hold {
         }
     }
 
-    fn lasts(&self, now: Moment) -> bool {
+    fn is_active(&self, now: Moment) -> bool {
         self.end > now
     }
 
-    /// What the holder may count on: what is left, less the drift, so that stating it again never lengthens a lease.
+    /// The lease length to send, less the drift: restating a lease never extends it.
     pub(super) fn remaining(&self, now: Moment) -> f64 {
         self.end.seconds_since(now) / CLOCK_DRIFT
     }
 }
 
-/// What the books keep for one holder of one resource: the lease last granted until its booked end, and what the holder said it
-/// has until the end of the older lease it has it from. It may be using either, so the larger one counts.
+/// What one holder of a resource may be using: its last lease, or an older lease that it claims to
+/// have still.
+///
+/// Safety rule: the larger of the two is booked until it ends. A lost response then costs unused
+/// capacity for a while, but never capacity that is used twice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Booking {
     lease: Hold,
@@ -42,13 +45,12 @@ pub(super) struct Booking {
 }
 
 impl Booking {
-    pub(super) const NOTHING: Self = Self {
+    pub(super) const NONE: Self = Self {
         lease: Hold::NONE,
         claim: Hold::NONE,
     };
 
-    /// What was kept of a lease and of a claim.
-    pub(super) fn of(lease: Option<Hold>, claim: Option<Hold>) -> Self {
+    pub(super) fn new(lease: Option<Hold>, claim: Option<Hold>) -> Self {
         Self {
             lease: lease.unwrap_or(Hold::NONE),
             claim: claim.unwrap_or(Hold::NONE),
@@ -56,71 +58,67 @@ impl Booking {
     }
 
     /// The most that the holder may be using.
-    pub(super) fn at(&self, now: Moment) -> f64 {
-        let amount = |hold: &Hold| if hold.lasts(now) { hold.amount } else { 0.0 };
+    pub(super) fn amount(&self, now: Moment) -> f64 {
+        let amount = |hold: &Hold| {
+            if hold.is_active(now) {
+                hold.amount
+            } else {
+                0.0
+            }
+        };
         amount(&self.lease).max(amount(&self.claim))
     }
 
-    /// What the holder said it has, while that lasts.
-    pub(super) fn claim(&self, now: Moment) -> f64 {
-        self.claimed_hold(now).map_or(0.0, |claim| claim.amount)
-    }
-
-    /// The same with its end.
-    pub(super) fn claimed_hold(&self, now: Moment) -> Option<Hold> {
-        self.claim.lasts(now).then_some(self.claim)
-    }
-
-    /// The lease last granted, while it lasts.
+    /// The last lease, until it ends.
     pub(super) fn lease(&self, now: Moment) -> Option<Hold> {
-        self.lease.lasts(now).then_some(self.lease)
+        Some(self.lease).filter(|hold| hold.is_active(now))
     }
 
-    /// The larger of the two, while it lasts.
+    /// What the holder claims to have, until that ends.
+    pub(super) fn claim(&self, now: Moment) -> Option<Hold> {
+        Some(self.claim).filter(|hold| hold.is_active(now))
+    }
+
+    /// The hold with the larger amount.
     pub(super) fn largest(&self, now: Moment) -> Option<Hold> {
-        [self.lease, self.claim]
-            .into_iter()
-            .filter(|hold| hold.lasts(now) && hold.amount > 0.0)
+        self.active(now)
+            .filter(|hold| hold.amount > 0.0)
             .max_by(|a, b| a.amount.total_cmp(&b.amount).then(a.end.cmp(&b.end)))
     }
 
-    /// When the books have to be looked at again: the nearest end.
+    /// When the booked amount may change next.
     pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
-        [self.lease, self.claim]
-            .into_iter()
-            .filter(|hold| hold.lasts(now))
-            .map(|hold| hold.end)
-            .min()
+        self.active(now).map(|hold| hold.end).min()
     }
 
-    /// When the last of it ends.
     pub(super) fn last_end(&self) -> Moment {
         self.lease.end.max(self.claim.end)
     }
 
-    /// The holder says that it has `amount`, and so nothing else of what it was ever granted. Which grant it has that from is not
-    /// known: the latest end of them counts, or `unknown_end` when the books know of none.
-    pub(super) fn claimed(&mut self, amount: f64, unknown_end: Moment, now: Moment) {
-        let known_end = [self.lease, self.claim]
-            .into_iter()
-            .filter(|hold| hold.lasts(now))
-            .map(|hold| hold.end)
-            .max();
+    /// Books a claim, which says that the holder has no other lease. The lease it comes from is
+    /// unknown, so the claim lasts as long as any of them; `fallback_end` if there is none.
+    pub(super) fn set_claim(&mut self, amount: f64, fallback_end: Moment, now: Moment) {
         self.claim = if amount > 0.0 {
+            let known_end = self.active(now).map(|hold| hold.end).max();
             Hold {
                 amount,
-                end: known_end.unwrap_or(unknown_end),
+                end: known_end.unwrap_or(fallback_end),
             }
         } else {
             Hold::NONE
         };
     }
 
-    /// A new lease takes the place of the one before; the claim stays beside it while it may be the larger, or the longer.
-    pub(super) fn granted(&mut self, lease: Hold) {
+    /// Books a new lease. The claim stays while it may be the larger or the longer one.
+    pub(super) fn set_lease(&mut self, lease: Hold) {
         self.lease = lease;
         if self.claim.amount <= lease.amount && self.claim.end <= lease.end {
             self.claim = Hold::NONE;
         }
+    }
+
+    fn active(&self, now: Moment) -> impl Iterator<Item = Hold> {
+        let holds = [self.lease, self.claim].into_iter();
+        holds.filter(move |hold| hold.is_active(now))
     }
 }

@@ -1,90 +1,121 @@
-//! What a holder gets, and why: pure functions of what the books say.
+//! The decision for one holder, and the response that carries it.
 
-use doorman_openapi::{Capacity, Moment, Reason, Seconds};
+use std::sync::Arc;
 
-use super::{algorithm::Rule, entry::Entry, sums::Sums, terms::Terms};
+use doorman_config::Template;
+use doorman_openapi::{
+    Algorithm, CLOCK_DRIFT, Capacity, Lease, Moment, Reason, ResourceId, ResourceResponse,
+    SafeCapacity, Seconds,
+};
 
-/// Sums are compared with this relative tolerance.
+use super::{
+    algorithm::ShareRule, entry::Entry, feedback::Feedback, sum_tree::SumTree, terms::ResourceTerms,
+};
+
+/// Relative tolerance for comparing sums.
 pub(super) const TOLERANCE: f64 = 1e-9;
 
-/// What a holder gets.
+/// The lease that a holder gets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Decision {
     pub(super) capacity: Capacity,
     pub(super) lease_length: Seconds,
     pub(super) refresh_interval: Seconds,
     pub(super) reason: Reason,
-    /// Until when the books keep the lease.
     pub(super) booked_until: Moment,
-    /// The holder claimed more than it can have; what was too much counts as none.
-    pub(super) claimed_too_much: bool,
-    /// The holder has more in use than the books lease to it, such as operations that outlive a lapsed lease.
+    pub(super) anomalies: Anomalies,
+}
+
+/// Occasions on which holders may together use more than the capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Anomalies {
+    /// The holder claimed more than it can have. The excess was ignored.
+    pub(super) excess_claim: bool,
+    /// The holder uses more than is booked for it.
     pub(super) overused: bool,
-    /// More is in the holders' hands than there is: the capacity was cut.
-    pub(super) is_over_capacity: bool,
+    /// More than the capacity is booked, after an operator lowered it.
+    pub(super) over_capacity: bool,
 }
 
-/// What a holder gets of its share: no more than it holds already, or than is free beside the others. So a decrease starves nobody,
-/// and what one gives up is another's one contact later.
-pub(super) fn grant(rule: &Rule, wants: f64, share: f64, held: f64, room: f64) -> (f64, Reason) {
-    let capacity = rule.round_down(share.min(held.max(room)).max(0.0));
-    let reason = if reaches(capacity, wants) {
-        Reason::Granted
-    } else if reaches(capacity, share) {
-        Reason::Share
-    } else {
-        Reason::Pending
-    };
-    (capacity, reason)
+/// The amounts that determine a grant.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct GrantInput {
+    pub(super) wants: f64,
+    pub(super) share: f64,
+    /// What the holder has.
+    pub(super) held: f64,
+    /// What the other holders leave of the capacity.
+    pub(super) available: f64,
 }
 
-/// What a holder keeps while the server learns: what it says it has, scaled down when all that was claimed is more than there is.
-pub(super) fn keep(held: f64, others: f64, capacity: f64) -> f64 {
+impl GrantInput {
+    /// Safety rule: a grant exceeds neither the share nor the larger of what the holder has and
+    /// what is available. A holder above its share shrinks to it, and others get that capacity only
+    /// once the holder has reported it as given up.
+    pub(super) fn grant(&self, rule: &ShareRule) -> f64 {
+        rule.round_down(self.share.min(self.held.max(self.available)).max(0.0))
+    }
+
+    pub(super) fn decide(&self, rule: &ShareRule) -> (f64, Reason) {
+        let capacity = self.grant(rule);
+        let reason = if reaches(capacity, self.wants) {
+            Reason::Granted
+        } else if reaches(capacity, self.share) {
+            Reason::Share
+        } else {
+            Reason::Pending
+        };
+        (capacity, reason)
+    }
+}
+
+/// Safety rule of learning mode: a holder keeps what it claims and new holders wait, while leases of
+/// a predecessor may be outstanding. Claims above the capacity are scaled down.
+pub(super) fn keep_while_learning(held: f64, others: f64, terms: &ResourceTerms) -> f64 {
     let claimed = held + others;
-    if claimed > capacity {
-        held * (capacity / claimed)
+    if claimed > terms.capacity() {
+        held * (terms.capacity() / claimed)
     } else {
         held
     }
 }
 
+/// Whether an amount is at least `goal`, up to rounding.
 pub(super) fn reaches(amount: f64, goal: f64) -> bool {
     amount >= goal * (1.0 - TOLERANCE)
 }
 
-/// The lease held, for as long as it lasts: what a late, doubled or early request is answered.
-pub(super) fn restate(entry: &Entry, terms: &Terms, now: Moment) -> Decision {
-    let lease = entry.booking.lease(now);
-    let reason = entry
-        .decided
-        .map_or(Reason::Pending, |decided| decided.reason);
-    let refresh_interval = terms.refresh_interval(reason == Reason::Pending);
-    Decision {
-        capacity: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),
-        lease_length: Seconds::saturating(lease.map_or(0.0, |lease| lease.remaining(now))),
-        refresh_interval: lease
-            .map(|lease| lease.remaining(now) / 2.0)
-            .map_or(refresh_interval, |half| {
-                Seconds::saturating(half.min(refresh_interval.get()))
-            }),
-        reason,
-        booked_until: lease.map_or(Moment::ORIGIN, |lease| lease.end),
-        claimed_too_much: false,
-        overused: false,
-        is_over_capacity: false,
-    }
-}
-
-/// Whether more is booked than there is of a capacity that is divided.
-pub(super) fn is_over(terms: &Terms, booked: &Sums) -> bool {
+/// Whether more is booked than the capacity to be divided.
+pub(super) fn is_over_capacity(terms: &ResourceTerms, booked: &SumTree) -> bool {
     terms.rule().divides() && booked.total() > terms.capacity() * (1.0 + TOLERANCE)
 }
 
-/// What a node's new master is told that the node holds: the most that it may have handed out, the older lease included. A server
-/// that learns cannot tell, because a late request of the master before may be all that it has heard: the node asks again.
-pub(super) fn state_to_new_master(
+/// The current lease with its remaining length, for a stale, duplicate or early request.
+pub(super) fn restate_lease(entry: &Entry, terms: &ResourceTerms, now: Moment) -> Decision {
+    let reason = entry
+        .last_decision
+        .map_or(Reason::Pending, |last| last.reason);
+    let refresh = terms.refresh_interval(reason == Reason::Pending);
+    let lease = entry.booking.lease(now);
+    let remaining = lease.map(|lease| lease.remaining(now));
+    Decision {
+        capacity: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),
+        lease_length: Seconds::saturating(remaining.unwrap_or(0.0)),
+        refresh_interval: remaining.map_or(refresh, |remaining| {
+            Seconds::saturating((remaining / 2.0).min(refresh.get()))
+        }),
+        reason,
+        booked_until: lease.map_or(Moment::ORIGIN, |lease| lease.end),
+        anomalies: Anomalies::default(),
+    }
+}
+
+/// What a node holds, for its new master: the most that it may have handed out. In learning mode
+/// this is unknown, because a late request of the old master may be all that was received. The new
+/// master then gets nothing and asks again.
+pub(super) fn report_to_new_master(
     entry: &Entry,
-    terms: &Terms,
+    terms: &ResourceTerms,
     learning: bool,
     now: Moment,
 ) -> Decision {
@@ -101,8 +132,109 @@ pub(super) fn state_to_new_master(
         }),
         reason: Reason::Pending,
         booked_until: hold.map_or(now, |hold| hold.end),
-        claimed_too_much: false,
-        overused: false,
-        is_over_capacity: false,
+        anomalies: Anomalies::default(),
+    }
+}
+
+/// The response for one resource, without the time of day.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    /// The resource.
+    pub resource_id: ResourceId,
+    /// The leased capacity.
+    pub capacity: Capacity,
+    /// The length of the lease from the sending of the request; 0 if there is none.
+    pub lease_length: Seconds,
+    /// When the holder should refresh.
+    pub refresh_interval: Seconds,
+    /// Why it is this capacity.
+    pub reason: Reason,
+    /// The template that matched.
+    pub template: Option<Arc<Template>>,
+    /// What the holder may use without a lease.
+    pub safe_capacity: SafeCapacity,
+    /// The algorithm of the resource.
+    pub algorithm: Algorithm,
+    /// Feedback beside the lease.
+    pub feedback: Feedback,
+    /// Until when the lease is booked. A successor must know of it before the holder does.
+    pub booked_until: Moment,
+}
+
+impl Grant {
+    pub(super) fn new(
+        resource_id: ResourceId,
+        terms: &ResourceTerms,
+        clients: f64,
+        decision: &Decision,
+        feedback: Feedback,
+    ) -> Self {
+        Self {
+            resource_id,
+            capacity: decision.capacity,
+            lease_length: decision.lease_length,
+            refresh_interval: decision.refresh_interval,
+            reason: decision.reason,
+            template: terms.template().cloned(),
+            safe_capacity: terms.safe_capacity(clients),
+            algorithm: terms.algorithm().clone(),
+            feedback,
+            booked_until: decision.booked_until,
+        }
+    }
+
+    /// Shortens the lease, or withholds it, so that it ends by `bound`: a successor takes all
+    /// leases as ended then. The booking stays as decided.
+    #[must_use]
+    pub fn capped_at(self, bound: Moment, handled: Moment) -> Self {
+        if self.booked_until <= bound || self.capacity == Capacity::ZERO {
+            return self;
+        }
+        let left = Seconds::saturating(bound.seconds_since(handled) / CLOCK_DRIFT);
+        let refresh = self.refresh_interval.get();
+        if left == Seconds::ZERO {
+            Self {
+                capacity: Capacity::ZERO,
+                lease_length: Seconds::ZERO,
+                refresh_interval: Seconds::saturating(refresh.min(1.0)),
+                reason: Reason::Pending,
+                ..self
+            }
+        } else {
+            Self {
+                lease_length: left,
+                refresh_interval: Seconds::saturating(refresh.min(left.get() / 2.0)),
+                ..self
+            }
+        }
+    }
+
+    /// When the lease ends, in Unix seconds.
+    #[must_use]
+    pub fn expiry_time(&self, unix_now: u64) -> u64 {
+        unix_now.saturating_add(self.lease_length.get() as u64)
+    }
+
+    /// The response on the wire. `unix_now` only serves people who read it.
+    #[must_use]
+    pub fn into_response(self, unix_now: u64) -> ResourceResponse {
+        let template = self.template.as_deref();
+        ResourceResponse {
+            gets: Lease {
+                capacity: self.capacity,
+                lease_length: self.lease_length,
+                refresh_interval: self.refresh_interval,
+                expiry_time: self.expiry_time(unix_now),
+            },
+            reason: self.reason,
+            template: template.map(|it| it.identifier_glob().to_owned()),
+            limit: template.map(Template::capacity),
+            unit: template.map(Template::unit),
+            per: template.map(Template::per),
+            safe_capacity: self.safe_capacity,
+            admission_probability: self.feedback.admission_probability(),
+            balance: self.feedback.balance(),
+            resource_id: self.resource_id,
+        }
     }
 }

@@ -1,49 +1,63 @@
-//! What the books keep of one holder of one resource.
+//! The entries of one resource, one per holder.
 
 use std::borrow::Cow;
 
 use doorman_openapi::{Band, Capacity, ClientCount, Moment, Reason, Seconds};
+use foldhash::fast::RandomState;
+use slab::Slab;
 use smallvec::SmallVec;
 
 use super::{
+    algorithm::SharedBucket,
     booking::Booking,
-    demands::{Demand, Demands, Placed},
-    order::Order,
-    resource::HolderKey,
-    shared_bucket,
+    demands::{Demand, DemandTree, PlacedDemand},
+    keys::{EntrySlot, HolderKey},
+    linear_hash_map::LinearHashMap,
+    order::RequestOrder,
 };
 
-/// The most priorities that one holder is booked with: of more, the lowest are merged, so that no request bloats the books.
+/// The most priorities per holder. The lowest ones of a longer request are merged, so that it
+/// cannot bloat the ledger.
 const MAX_BANDS: usize = 32;
 
-/// One holder's demand at one priority.
+/// One holder's entry in the ledger of a resource.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) holder: HolderKey,
+    pub(super) slot: EntrySlot,
+    pub(super) booking: Booking,
+    /// The newest request.
+    pub(super) order: RequestOrder,
+    pub(super) outstanding: Capacity,
+    pub(super) used: Option<Capacity>,
+    pub(super) last_decision: Option<LastDecision>,
+    /// The current deadline of this entry in the expiry heap.
+    pub(super) deadline: Moment,
+    /// A released entry stays until then for its order, so that a late request cannot bring the
+    /// lease back.
+    pub(super) released_until: Moment,
+    /// A client has one, which needs no allocation.
+    bands: SmallVec<[PlacedBand; 1]>,
+}
+
+/// The demand of a holder at one priority.
 #[derive(Debug, Clone, Copy)]
-struct BandEntry {
+struct PlacedBand {
     priority: i32,
-    placed: Placed,
+    placed: PlacedDemand,
 }
 
-/// From where the first total counts that a holder says it has used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Baseline {
-    Zero,
-    /// From itself: a predecessor may have counted it already.
-    Said,
-}
-
-/// What came of the last time that the algorithm ran for a holder.
+/// When the algorithm last ran for a holder, and with what result.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Decided {
-    /// When that was.
+pub(super) struct LastDecision {
     pub(super) at: Moment,
-    /// Why it gave what it gave.
     pub(super) reason: Reason,
-    /// How many seconds later the holder should have come back, by what it was last told: other terms may be in force meanwhile. It is
-    /// for people only, and half the bytes of a length do.
+    /// Seconds from `at` until the refresh is due, by the last response. Only people read it, so
+    /// `f32` is precise enough.
     due_after: f32,
 }
 
-impl Decided {
+impl LastDecision {
     pub(super) fn new(at: Moment, reason: Reason, due: Moment) -> Self {
         Self {
             at,
@@ -52,110 +66,99 @@ impl Decided {
         }
     }
 
-    /// When the holder should have come back at the latest.
+    /// When the next refresh is due.
     pub(super) fn due(&self) -> Moment {
         self.at.after_seconds(f64::from(self.due_after))
     }
 }
 
-/// What the books keep of one holder of one resource.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) holder: HolderKey,
-    /// Its place among the entries, and in the sums of the bookings.
-    pub(super) slot: u32,
-    pub(super) booking: Booking,
-    /// The newest transmission that was heard.
-    pub(super) order: Order,
-    pub(super) outstanding: Capacity,
-    pub(super) used: Option<Capacity>,
-    pub(super) decided: Option<Decided>,
-    /// When it rings for this entry; any other alarm is an old one.
-    pub(super) alarm: Moment,
-    /// A released entry keeps its order until then, so that a late request does not bring the lease back.
-    pub(super) released_until: Moment,
-    /// A client has one: it lies here, not behind a pointer.
-    bands: SmallVec<[BandEntry; 1]>,
+/// What the first `used` total of a holder is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UsageBaseline {
+    Zero,
+    /// Itself: a previous server may have charged it.
+    FirstReport,
 }
 
 impl Entry {
-    pub(super) fn new(holder: HolderKey, slot: u32, order: Order) -> Self {
+    fn new(holder: HolderKey, slot: EntrySlot, order: RequestOrder) -> Self {
         Self {
             holder,
             slot,
-            booking: Booking::NOTHING,
+            booking: Booking::NONE,
             order,
             outstanding: Capacity::ZERO,
             used: None,
-            decided: None,
-            alarm: Moment::NEVER,
+            last_decision: None,
+            deadline: Moment::NEVER,
             released_until: Moment::ORIGIN,
             bands: SmallVec::new(),
         }
     }
 
-    /// The holder is told to come back after this interval.
-    pub(super) fn told(&mut self, refresh_interval: Seconds, now: Moment) {
-        if let Some(decided) = &mut self.decided {
+    /// Records when the refresh is due after a response without a new decision.
+    pub(super) fn set_due(&mut self, refresh_interval: Seconds, now: Moment) {
+        if let Some(last) = &mut self.last_decision {
             let due = now.after_seconds(refresh_interval.get());
-            *decided = Decided::new(decided.at, decided.reason, due);
+            *last = LastDecision::new(last.at, last.reason, due);
         }
     }
 
-    /// Puts the demand in the place of the one before; a demand that has not changed costs no change of the tree.
-    pub(super) fn demand(&mut self, bands: &[Band], demands: &mut Demands) {
-        let bands = merged(bands);
+    /// Replaces the demand. Only changed bands touch the tree.
+    pub(super) fn set_demand(&mut self, bands: &[Band], demands: &mut DemandTree) {
+        let bands = merge_bands(bands);
         let same_priorities = self.bands.len() == bands.len()
-            && (self.bands.iter().zip(&*bands)).all(|(kept, band)| kept.priority == band.priority);
+            && (self.bands.iter().zip(&*bands)).all(|(old, new)| old.priority == new.priority);
         if same_priorities {
-            for (kept, band) in self.bands.iter_mut().zip(&*bands) {
-                let demand = demand_of(band);
-                if kept.placed.demand() != demand {
-                    kept.placed = demands.replace(kept.placed, demand);
+            for (old, new) in self.bands.iter_mut().zip(&*bands) {
+                let demand = demand_of(new);
+                if old.placed.demand() != demand {
+                    old.placed = demands.replace(old.placed, demand);
                 }
             }
             return;
         }
-        self.withdraw(demands);
+        self.remove_demand(demands);
         self.bands.reserve_exact(bands.len());
-        self.bands.extend(bands.iter().map(|band| BandEntry {
+        self.bands.extend(bands.iter().map(|band| PlacedBand {
             priority: band.priority,
             placed: demands.insert(demand_of(band)),
         }));
     }
 
-    /// Takes down the total that the holder says it has used; how much of it is new.
-    ///
-    /// A total that has shrunk is another count, of which nothing is known. The first that is ever heard counts from zero, but for no
-    /// more than one bucket full: so much the holder may have used before it was first answered; a larger one is the total of somebody
-    /// who was forgotten.
-    pub(super) fn says_used(
-        &mut self,
-        used: Option<Capacity>,
-        baseline: Baseline,
-        rate: f64,
-    ) -> f64 {
-        let Some(used) = used else { return 0.0 };
-        match (self.used.replace(used), baseline) {
-            (Some(before), _) => (used.get() - before.get()).max(0.0),
-            (None, Baseline::Zero) => used.get().min(shared_bucket::size(rate)),
-            (None, Baseline::Said) => 0.0,
-        }
-    }
-
-    /// Takes the demand out.
-    pub(super) fn withdraw(&mut self, demands: &mut Demands) {
+    pub(super) fn remove_demand(&mut self, demands: &mut DemandTree) {
         for band in self.bands.drain(..) {
             demands.remove(band.placed);
         }
     }
 
-    /// The demands, one a band.
-    pub(super) fn demands(&self) -> impl Iterator<Item = Placed> + Clone {
+    /// Records the reported total and returns how much of it is new.
+    ///
+    /// A smaller total starts a new count, of which nothing is charged. A first total is charged
+    /// from zero, but at most one burst: more cannot be used before the first response, so it is
+    /// the total of a holder that was forgotten.
+    pub(super) fn report_used(
+        &mut self,
+        used: Option<Capacity>,
+        baseline: UsageBaseline,
+        rate: f64,
+    ) -> f64 {
+        let Some(used) = used else { return 0.0 };
+        match (self.used.replace(used), baseline) {
+            (Some(before), _) => (used.get() - before.get()).max(0.0),
+            (None, UsageBaseline::Zero) => used.get().min(SharedBucket::burst(rate)),
+            (None, UsageBaseline::FirstReport) => 0.0,
+        }
+    }
+
+    pub(super) fn demands(&self) -> impl Iterator<Item = PlacedDemand> + Clone {
         self.bands.iter().map(|band| band.placed)
     }
 
-    /// The same as they were asked.
+    pub(super) fn wants(&self) -> f64 {
+        self.demands().map(|placed| placed.demand().wants).sum()
+    }
+
     pub(super) fn bands(&self) -> Vec<Band> {
         let bands = self.bands.iter().filter_map(|band| {
             let demand = band.placed.demand();
@@ -169,13 +172,13 @@ impl Entry {
         bands.collect()
     }
 
-    /// When this entry has to be looked at again: the nearest end of what it may use, or of what is kept of it.
+    /// When the entry changes next: the end of a hold, or of its retention after a release.
     pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
-        let kept = (self.released_until > now).then_some(self.released_until);
-        self.booking.next_end(now).into_iter().chain(kept).min()
+        let released = Some(self.released_until).filter(|end| *end > now);
+        self.booking.next_end(now).into_iter().chain(released).min()
     }
 
-    /// Whether it is only kept for its order.
+    /// Whether it is retained only for its order.
     pub(super) fn is_released(&self) -> bool {
         self.bands.is_empty()
     }
@@ -188,9 +191,8 @@ fn demand_of(band: &Band) -> Demand {
     }
 }
 
-/// The bands by priority, highest first, the lowest merged into one when there are too many.
-fn merged(bands: &[Band]) -> Cow<'_, [Band]> {
-    // A client has one.
+/// Sorts bands by priority, highest first, and merges the lowest beyond [`MAX_BANDS`].
+fn merge_bands(bands: &[Band]) -> Cow<'_, [Band]> {
     if bands.len() <= 1 {
         return bands.into();
     }
@@ -209,4 +211,62 @@ fn merged(bands: &[Band]) -> Cow<'_, [Band]> {
         }
     }
     bands.into()
+}
+
+/// The entries of one resource, by holder and by slot.
+///
+/// Entries are large and there may be a million of them, so they lie in a slab. Only a small map
+/// from holder to slot is hashed.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    slots: LinearHashMap<HolderKey, EntrySlot, RandomState>,
+    entries: Slab<Entry>,
+    /// One past the highest slot that was ever used.
+    end: usize,
+}
+
+impl Entries {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn contains(&self, holder: HolderKey) -> bool {
+        self.slots.contains_key(&holder)
+    }
+
+    pub(super) fn get(&self, holder: HolderKey) -> Option<&Entry> {
+        self.entries.get(self.slots.get(&holder)?.index())
+    }
+
+    pub(super) fn get_mut(&mut self, holder: HolderKey) -> Option<&mut Entry> {
+        self.entries.get_mut(self.slots.get(&holder)?.index())
+    }
+
+    /// Adds an entry for a holder that has none.
+    pub(super) fn add(&mut self, holder: HolderKey, order: RequestOrder) -> &mut Entry {
+        let vacant = self.entries.vacant_entry();
+        let slot = EntrySlot::new(vacant.key());
+        self.slots.insert(holder, slot);
+        self.end = self.end.max(vacant.key().saturating_add(1));
+        vacant.insert(Entry::new(holder, slot, order))
+    }
+
+    /// Its slot is reused by the next holder.
+    pub(super) fn remove(&mut self, holder: HolderKey) -> Option<Entry> {
+        let slot = self.slots.remove(&holder)?;
+        self.entries.try_remove(slot.index())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().map(|(_, entry)| entry)
+    }
+
+    /// The slots from `slot` on, each with its entry, if any.
+    pub(super) fn slots_from(&self, slot: usize) -> impl Iterator<Item = (usize, Option<&Entry>)> {
+        (slot..self.end).map(|slot| (slot, self.entries.get(slot)))
+    }
 }

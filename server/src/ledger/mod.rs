@@ -1,143 +1,410 @@
-//! The core of the control plane: the books of all resources, and the decisions taken on them. No IO; time is an argument.
+//! The ledger of all leases, and the decisions about them. No IO, no clock: time is an argument.
 //!
-//! A request walks `Ledger` (which resource, which holder) → `resource` (order, claim, grant) → `algorithm` (the share) → `booking`
-//! (what the holder may be using, until when). The rules it keeps, and why:
+//! A request takes this path:
 //!
-//! * **Booking.** The books keep for each holder the most it may be using: the lease last granted, and what it said it has until
-//!   the end of the older lease. An answer that was lost so costs nothing but a moment of unused capacity.
-//! * **Granting.** `grant = min(share, max(held, free))`: never more than the algorithm's share, never more than the holder has
-//!   already or the others leave. The sum of the bookings never exceeds the capacity (but after an operator's cut, when it only
-//!   falls).
-//! * **Order.** A transmission that is not newer than the last one heard of its sender changes nothing.
-//! * **Learning.** While a predecessor's leases may be out, a holder keeps what it says it has and a newcomer waits.
-//! * **Cost.** One decision is O(log holders): sums in trees, ends in a heap, never a scan.
+//! 1. `requests` splits it into its resources, a bounded number per call.
+//! 2. `Ledger` finds the holder and the resource, and adopts a new document.
+//! 3. `resource` checks the `order` of the request and books what the holder claims.
+//! 4. `algorithm` computes the holder's share from all `demands`.
+//! 5. `decision` limits the grant to what the other holders leave, and builds the `Grant`.
+//! 6. `booking` records what the holder may be using, and until when.
+//!
+//! The booked amounts of a resource never add up to more than its capacity, unless an operator
+//! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this. A decision
+//! takes O(log holders): sums are kept in trees and deadlines in heaps.
+//!
+//! To add an algorithm, extend `algorithm`; its matches on `AlgorithmKind` are exhaustive.
 
-mod alarms;
 mod algorithm;
 mod booking;
-mod books;
 mod decision;
 mod demands;
-mod entries;
 mod entry;
-mod granted;
-mod handover;
-mod held_back;
+mod expiry_heap;
+mod explain;
+mod feedback;
 mod holders;
-mod holding;
+mod keys;
+mod linear_hash_map;
+mod listing;
 mod order;
-mod recent_demand;
+mod requests;
 mod resource;
-mod shared_bucket;
-mod steady_map;
-mod sums;
+mod settings;
+mod snapshot;
+mod stats;
+mod sum_tree;
+mod survey;
 mod terms;
-mod undivided;
-mod why;
-
-pub use books::{
-    HolderCursor, HolderPage, Ledger, ListError, PageQuery, ReleaseProgress, RenewalCheck,
-    ResourcePage, Survey,
-};
-pub use granted::Grant;
-pub use handover::{
-    DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord,
-};
-pub use holders::TenantId;
-pub use holding::HolderStatus;
-pub use undivided::Feedback;
-
-use doorman_openapi::{ClientId, Moment, NodeId, ResourceId};
-
-/// How the core is to behave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// The most leases that the books hold, of all resources together. Beyond it a new holder gets nothing (`full`); a renewal is
-    /// never refused for want of room.
-    pub max_leases: usize,
-    /// What a resource without a template gets.
-    pub unmatched: UnmatchedPolicy,
-    /// Whether somebody else may have leased before this server started.
-    pub predecessor: Predecessor,
-}
-
-impl Settings {
-    /// The most leases of one tenant: a quarter of what the books hold, so that none of them fills them up alone.
-    #[must_use]
-    pub fn max_leases_per_tenant(&self) -> usize {
-        (self.max_leases / 4).max(1)
-    }
-}
-
-/// What a resource without a template gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum UnmatchedPolicy {
-    /// What is asked for.
-    #[default]
-    Grant,
-    /// Nothing.
-    Refuse,
-}
-
-/// Whether leases of a predecessor may be outstanding when the server starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Predecessor {
-    /// There was none.
-    None,
-    /// There may be, and the last of them ends then: learn so long before granting anything new.
-    Until(Moment),
-}
-
-/// How much the books hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LedgerStats {
-    /// Live resources.
-    pub resources: usize,
-    /// Leases of all resources together, released ones that are kept for their order included.
-    pub leases: usize,
-    /// Answers given for resources without a template.
-    pub unmatched: u64,
-    /// Claims of holders that were more than they can have.
-    pub excess_claims: u64,
-    /// Requests of holders that had more in use than was leased to them, such as operations that outlive a lapsed lease.
-    pub overused: u64,
-    /// Grants of resources that are not divided, because their template says NO_ALGORITHM or none matched.
-    pub no_algorithm_grants: u64,
-    /// Grants of resources whose template says STATIC.
-    pub static_grants: u64,
-    /// Grants of resources whose template says SUPPRESSION.
-    pub suppression_grants: u64,
-    /// Grants of resources whose template says SHARED_BUCKET.
-    pub shared_bucket_grants: u64,
-    /// Decisions taken while more was in the holders' hands than there is, after an operator's cut.
-    pub decisions_during_cut: u64,
-    /// Resources that learn for less long than a predecessor's leases may last, because their template says so.
-    pub short_learning: u64,
-}
-
-/// Something that an operator should read, told once a resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LedgerEvent {
-    /// No template matches the resource.
-    Unmatched(ResourceId),
-    /// An equal share of the resource comes to less than one request a refresh interval.
-    SharesBelowOne(ResourceId),
-    /// A client claims more than it was granted and than is free; what is too much counts as none.
-    ExcessClaimOfClient(ResourceId, ClientId),
-    /// A node does.
-    ExcessClaimOfNode(ResourceId, NodeId),
-    /// More of the resource is in use than is leased to who uses it, such as operations that outlive a lapsed lease.
-    Overused(ResourceId),
-}
-
-/// What an operator should read, as far as there was room for it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LedgerEvents {
-    /// In the order in which it was noticed.
-    pub events: Vec<LedgerEvent>,
-    /// How many more there were.
-    pub dropped: u64,
-}
 
 #[cfg(test)]
 mod tests;
+
+pub use self::{
+    decision::Grant,
+    explain::HolderStatus,
+    feedback::Feedback,
+    holders::TenantId,
+    listing::{HolderCursor, HolderPage, ListError, PageQuery, ResourcePage},
+    requests::{ReleaseProgress, RenewalCheck},
+    settings::{Predecessor, Settings, UnmatchedPolicy},
+    snapshot::{
+        DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord,
+    },
+    stats::{LedgerEvent, LedgerEvents, LedgerStats},
+    survey::Survey,
+};
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use doorman_config::Document;
+use doorman_openapi::{Capacity, Moment, Reason, ResourceId, Seconds};
+use slab::Slab;
+
+use self::{
+    decision::{Anomalies, Decision},
+    expiry_heap::ExpiryHeap,
+    feedback::LostPredecessor,
+    holders::{HolderId, Holders},
+    keys::{HolderKey, ResourceKey},
+    linear_hash_map::LinearHashMap,
+    order::RequestOrder,
+    resource::{Ask, Resource},
+    terms::ResourceTerms,
+};
+
+/// All leases of all resources.
+///
+/// Methods that take `now` expect the time at which the request is **handled**, sampled once, and
+/// never going back.
+#[derive(Debug)]
+pub struct Ledger {
+    document: Arc<Document>,
+    /// Counts documents. A resource adopts a new document when it is next requested.
+    generation: u64,
+    settings: Settings,
+    started: Moment,
+    /// Live resources in listing order.
+    by_id: BTreeMap<ResourceId, ResourceKey>,
+    /// The same for exact lookups. Clients choose the identifiers, so the hasher is randomly
+    /// seeded.
+    keys: LinearHashMap<ResourceId, ResourceKey, foldhash::quality::RandomState>,
+    live: Slab<LiveResource>,
+    next_incarnation: u64,
+    holders: Holders,
+    expiries: ExpiryHeap<ResourceKey>,
+    stats: LedgerStats,
+    events: LedgerEvents,
+}
+
+#[derive(Debug)]
+struct LiveResource {
+    id: ResourceId,
+    /// Tells it from an earlier resource of the same name.
+    incarnation: u64,
+    resource: Resource,
+    /// The document that its terms are from.
+    generation: u64,
+    /// The current deadline in the expiry heap.
+    deadline: Moment,
+    reported: ReportedEvents,
+}
+
+/// The events that were reported for a resource.
+#[derive(Debug, Default)]
+struct ReportedEvents {
+    unmatched: bool,
+    excess_claim: bool,
+    overused: bool,
+    shares_below_one: bool,
+}
+
+impl Ledger {
+    /// An empty ledger.
+    #[must_use]
+    pub fn new(document: Arc<Document>, settings: Settings, now: Moment) -> Self {
+        Self {
+            document,
+            generation: 0,
+            settings,
+            started: now,
+            by_id: BTreeMap::new(),
+            keys: LinearHashMap::default(),
+            live: Slab::new(),
+            next_incarnation: 0,
+            holders: Holders::default(),
+            expiries: ExpiryHeap::default(),
+            stats: LedgerStats::default(),
+            events: LedgerEvents::default(),
+        }
+    }
+
+    /// Frees expired leases in at most `budget` steps, so that no request waits long. Returns when
+    /// to call it again, which may be now; `None` when the ledger is empty.
+    pub fn sweep(&mut self, now: Moment, budget: usize) -> Option<Moment> {
+        for _ in 0..budget {
+            let Some((at, key)) = self.expiries.pop_due(now) else {
+                break;
+            };
+            let live = self.live.get_mut(key.index());
+            if let Some(live) = live.filter(|live| live.deadline == at) {
+                live.deadline = Moment::NEVER;
+                self.expire(key, now);
+                self.schedule_expiry(key);
+                self.drop_if_empty(key, now);
+            }
+        }
+        self.expiries.next_at()
+    }
+
+    /// Replaces the document. Leases stay until their next refresh or end.
+    ///
+    /// The cost does not depend on the number of resources: each adopts its new terms when it is
+    /// next requested. Until then listings show the new terms.
+    pub fn reconfigure(&mut self, document: Arc<Document>) {
+        self.document = document;
+        self.generation += 1;
+    }
+
+    /// The size of the ledger, and its counters.
+    #[must_use]
+    pub fn stats(&self) -> LedgerStats {
+        LedgerStats {
+            resources: self.by_id.len(),
+            ..self.stats
+        }
+    }
+
+    /// The most leases of all resources together.
+    #[must_use]
+    pub fn max_leases(&self) -> usize {
+        self.settings.max_leases
+    }
+
+    /// Takes the events since the last call.
+    pub fn take_events(&mut self) -> LedgerEvents {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Decides what a holder gets of one resource.
+    fn refresh(&mut self, holder: HolderKey, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> Grant {
+        let key = self.find_or_add(id, now);
+        self.adopt_document(key, now);
+        self.expire(key, now);
+        let Some(live) = self.live.get_mut(key.index()) else {
+            return self.reject_as_full(id, 0.0);
+        };
+        if !live.resource.entries.contains(holder) {
+            let tenant_leases = self.holders.leases_of_tenant(holder);
+            if self.stats.leases >= self.settings.max_leases
+                || tenant_leases >= Some(self.settings.max_leases_per_tenant())
+            {
+                let clients = live.resource.clients();
+                self.schedule_expiry(key);
+                self.drop_if_empty(key, now);
+                return self.reject_as_full(id, clients);
+            }
+            self.holders.add_lease(holder, key);
+            self.stats.leases += 1;
+        }
+        let decision = live.resource.refresh(holder, ask, now);
+        let clients = live.resource.clients();
+        let feedback = live.resource.current_feedback(now);
+        let grant = Grant::new(
+            id.clone(),
+            &live.resource.terms,
+            clients,
+            &decision,
+            feedback,
+        );
+        self.stats.count(&grant, decision.anomalies);
+        self.report_events(key, holder, &grant, decision.anomalies);
+        self.schedule_expiry(key);
+        grant
+    }
+
+    /// Records events that were not yet reported for the resource.
+    fn report_events(
+        &mut self,
+        key: ResourceKey,
+        holder: HolderKey,
+        grant: &Grant,
+        anomalies: Anomalies,
+    ) {
+        let Some(live) = self.live.get_mut(key.index()) else {
+            return;
+        };
+        let clients = live.resource.clients();
+        let shares_below_one = live.resource.terms.shares_are_below_one(clients);
+        let is_first =
+            |event: bool, reported: &mut bool| event && !std::mem::replace(reported, true);
+        let (id, reported) = (&live.id, &mut live.reported);
+        if is_first(shares_below_one, &mut reported.shares_below_one) {
+            self.events.push(LedgerEvent::SharesBelowOne(id.clone()));
+        }
+        if is_first(grant.template.is_none(), &mut reported.unmatched) {
+            self.events.push(LedgerEvent::Unmatched(id.clone()));
+        }
+        if is_first(anomalies.overused, &mut reported.overused) {
+            self.events.push(LedgerEvent::Overused(id.clone()));
+        }
+        if is_first(anomalies.excess_claim, &mut reported.excess_claim)
+            && let Some(holder) = self.holders.id(holder)
+        {
+            let id = id.clone();
+            self.events.push(match holder {
+                HolderId::Client(client) => LedgerEvent::ExcessClaimOfClient(id, client.clone()),
+                HolderId::Node(node) => LedgerEvent::ExcessClaimOfNode(id, node.clone()),
+            });
+        }
+    }
+
+    fn release(&mut self, holder: HolderKey, key: ResourceKey, order: RequestOrder, now: Moment) {
+        let Some(live) = self.live.get_mut(key.index()) else {
+            return;
+        };
+        let before = live.resource.entries.len();
+        live.resource.release(holder, order, now);
+        if live.resource.entries.len() < before {
+            self.stats.leases = self.stats.leases.saturating_sub(1);
+            self.holders.remove_lease(holder, key);
+        }
+        self.schedule_expiry(key);
+        self.drop_if_empty(key, now);
+    }
+
+    fn expire(&mut self, key: ResourceKey, now: Moment) {
+        if let Some(live) = self.live.get_mut(key.index()) {
+            let (holders, stats) = (&mut self.holders, &mut self.stats);
+            live.resource.expire(now, |holder| {
+                stats.leases = stats.leases.saturating_sub(1);
+                holders.remove_lease(holder, key);
+            });
+        }
+    }
+
+    fn find_or_add(&mut self, id: &ResourceId, now: Moment) -> ResourceKey {
+        if let Some(key) = self.keys.get(id) {
+            return *key;
+        }
+        let (terms, learning_until) = self.terms_of(id);
+        self.stats.short_learning +=
+            u64::from(self.ends_learning_early(&terms, learning_until, now));
+        let lost = self.outstanding_until().filter(|end| now < *end);
+        let predecessor = lost.map(|leases_end| LostPredecessor {
+            replaced_at: self.started,
+            leases_end,
+        });
+        self.next_incarnation += 1;
+        let key = ResourceKey::new(self.live.insert(LiveResource {
+            id: id.clone(),
+            incarnation: self.next_incarnation,
+            resource: Resource::new(terms, learning_until, predecessor, now),
+            generation: self.generation,
+            deadline: Moment::NEVER,
+            reported: ReportedEvents::default(),
+        }));
+        self.by_id.insert(id.clone(), key);
+        self.keys.insert(id.clone(), key);
+        key
+    }
+
+    /// Drops a resource without holders if that loses nothing, or if there is no room for it.
+    fn drop_if_empty(&mut self, key: ResourceKey, now: Moment) {
+        let has_room = self.by_id.len() <= self.settings.max_leases;
+        if self.live.get(key.index()).is_some_and(|live| {
+            live.resource.is_droppable(now) || live.resource.entries.is_empty() && !has_room
+        }) {
+            let live = self.live.remove(key.index());
+            self.by_id.remove(&live.id);
+            self.keys.remove(&live.id);
+        }
+    }
+
+    /// Pushes the next deadline of a resource, unless an earlier one is in the heap.
+    fn schedule_expiry(&mut self, key: ResourceKey) {
+        if let Some(live) = self.live.get_mut(key.index())
+            && let Some(end) = live
+                .resource
+                .next_deadline()
+                .filter(|end| *end < live.deadline)
+        {
+            live.deadline = end;
+            self.expiries.push(end, key);
+            let live = &self.live;
+            self.expiries.compact(live.len(), |at, key| {
+                live.get(key.index())
+                    .is_some_and(|live| live.deadline == at)
+            });
+        }
+    }
+
+    /// The response to a new holder when the ledger is full.
+    fn reject_as_full(&self, id: &ResourceId, clients: f64) -> Grant {
+        let (terms, _) = self.terms_of(id);
+        let decision = Decision {
+            capacity: Capacity::ZERO,
+            lease_length: Seconds::ZERO,
+            refresh_interval: terms.refresh_interval(false),
+            reason: Reason::Full,
+            booked_until: Moment::ORIGIN,
+            anomalies: Anomalies::default(),
+        };
+        Grant::new(id.clone(), &terms, clients + 1.0, &decision, Feedback::None)
+    }
+
+    /// The terms of a resource, and when its learning mode ends.
+    fn terms_of(&self, id: &ResourceId) -> (ResourceTerms, Moment) {
+        let terms = self.document.lookup(id).map_or_else(
+            || ResourceTerms::unmatched(self.settings.unmatched),
+            ResourceTerms::of,
+        );
+        let learning_until = self
+            .outstanding_until()
+            .map_or(self.started, |outstanding| {
+                terms.learning_until(self.started, outstanding)
+            });
+        (terms, learning_until)
+    }
+
+    /// The new terms of a resource that has not adopted the current document.
+    fn newer_terms(&self, live: &LiveResource) -> Option<(ResourceTerms, Moment)> {
+        (live.generation != self.generation).then(|| self.terms_of(&live.id))
+    }
+
+    fn adopt_document(&mut self, key: ResourceKey, now: Moment) {
+        let Some(live) = self.live.get(key.index()) else {
+            return;
+        };
+        let Some((terms, learning_until)) = self.newer_terms(live) else {
+            return;
+        };
+        let old = &live.resource;
+        let was_early = self.ends_learning_early(&old.terms, old.learning_until, now);
+        let is_early = self.ends_learning_early(&terms, learning_until, now);
+        self.stats.short_learning += u64::from(is_early && !was_early);
+        if let Some(live) = self.live.get_mut(key.index()) {
+            live.resource.set_terms(terms, learning_until, now);
+            live.generation = self.generation;
+        }
+    }
+
+    /// When the last lease of a predecessor ends.
+    fn outstanding_until(&self) -> Option<Moment> {
+        match self.settings.predecessor {
+            Predecessor::None => None,
+            Predecessor::Until(outstanding) => Some(outstanding),
+        }
+    }
+
+    /// Whether learning mode ends before the predecessor's leases.
+    fn ends_learning_early(
+        &self,
+        terms: &ResourceTerms,
+        learning_until: Moment,
+        now: Moment,
+    ) -> bool {
+        let is_early = |outstanding| learning_until.max(now) < outstanding;
+        terms.rule().divides() && self.outstanding_until().is_some_and(is_early)
+    }
+}

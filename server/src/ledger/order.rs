@@ -1,15 +1,20 @@
-//! Telling a late or doubled transmission from a new one.
+//! Detection of stale and duplicate requests.
+
+use std::cmp::Ordering;
 
 use doorman_openapi::{Epoch, Seq};
 
-/// The place of a transmission among those of its sender: a client's by `seq`, a node's by the epoch of its master, then `seq`.
+/// A request's position among those of its sender: by the epoch of a node's master, then by `seq`.
+///
+/// Safety rule: a request that is not newer than the last one of its sender changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Order {
-    epoch: u64,
-    seq: Option<Seq>,
+pub(super) struct RequestOrder {
+    /// 0 for a client.
+    pub(super) epoch: u64,
+    pub(super) seq: Option<Seq>,
 }
 
-impl Order {
+impl RequestOrder {
     pub(super) fn of_client(seq: Option<Seq>) -> Self {
         Self { epoch: 0, seq }
     }
@@ -21,30 +26,21 @@ impl Order {
         }
     }
 
-    /// A place as it was kept.
-    pub(super) fn of_record(epoch: u64, seq: Option<Seq>) -> Self {
-        Self { epoch, seq }
-    }
-
-    /// The place to be kept.
-    pub(super) fn record(self) -> (u64, Option<Seq>) {
-        (self.epoch, self.seq)
-    }
-
-    /// Whether a transmission of this place may change what `last` has left. One without `seq` cannot be ordered within its epoch.
-    pub(super) fn follows(self, last: Self) -> bool {
+    /// Requests without `seq` are not ordered within their epoch, and pass as newer.
+    pub(super) fn is_newer_than(self, last: Self) -> bool {
         match self.epoch.cmp(&last.epoch) {
-            std::cmp::Ordering::Less => false,
-            std::cmp::Ordering::Greater => true,
-            std::cmp::Ordering::Equal => match (self.seq, last.seq) {
+            Ordering::Less => false,
+            Ordering::Greater => true,
+            Ordering::Equal => match (self.seq, last.seq) {
                 (Some(seq), Some(last)) => seq > last,
                 (None, _) | (_, None) => true,
             },
         }
     }
 
-    /// The place to compare with from now on: one without `seq` leaves the last one known in the same epoch.
-    pub(super) fn after(self, last: Self) -> Self {
+    /// The position to compare later requests with: a request without `seq` keeps the last one of
+    /// its epoch.
+    pub(super) fn advance_from(self, last: Self) -> Self {
         let seq = if self.epoch == last.epoch {
             self.seq.or(last.seq)
         } else {
@@ -56,8 +52,8 @@ impl Order {
         }
     }
 
-    /// Whether late copies can be told at all.
-    pub(super) fn is_known(self) -> bool {
+    /// Whether stale requests of this sender can be detected.
+    pub(super) fn is_ordered(self) -> bool {
         self.seq.is_some() || self.epoch > 0
     }
 }
@@ -69,12 +65,12 @@ mod tests {
     #[test]
     fn orders_by_epoch_then_seq() {
         let at = |epoch: u64, seq: Option<u64>| {
-            Order::of_node(
+            RequestOrder::of_node(
                 Some(Epoch::new(epoch).unwrap()),
                 seq.map(|seq| Seq::new(seq).unwrap()),
             )
         };
-        for (new, last, follows) in [
+        for (new, last, is_newer) in [
             (at(1, Some(2)), at(1, Some(1)), true),
             (at(1, Some(1)), at(1, Some(1)), false),
             (at(1, Some(0)), at(1, Some(1)), false),
@@ -84,9 +80,9 @@ mod tests {
             (at(1, Some(5)), at(1, None), true),
             (at(1, None), at(2, None), false),
         ] {
-            assert_eq!(new.follows(last), follows, "{new:?} after {last:?}");
+            assert_eq!(new.is_newer_than(last), is_newer, "{new:?} after {last:?}");
         }
-        assert_eq!(at(1, None).after(at(1, Some(5))), at(1, Some(5)));
-        assert_eq!(at(2, None).after(at(1, Some(5))), at(2, None));
+        assert_eq!(at(1, None).advance_from(at(1, Some(5))), at(1, Some(5)));
+        assert_eq!(at(2, None).advance_from(at(1, Some(5))), at(2, None));
     }
 }

@@ -1,375 +1,332 @@
-//! One resource: its books, and the decision what a holder gets.
-
-mod handover;
-mod holdings;
-
-pub(super) use self::holdings::Standpoint;
+//! The ledger of one resource: who holds how much, and who gets how much.
 
 use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
 
 use super::{
-    alarms::Alarms,
     booking::{Booking, Hold},
-    decision::{Decision, TOLERANCE, grant, is_over, keep, reaches, restate, state_to_new_master},
-    demands::Demands,
-    entries::Entries,
-    entry::{Baseline, Decided, Entry},
-    order::Order,
-    sums::Sums,
-    terms::Terms,
-    undivided::{Feedback, Reign, Undivided},
+    decision::{
+        Anomalies, Decision, GrantInput, TOLERANCE, is_over_capacity, keep_while_learning, reaches,
+        report_to_new_master, restate_lease,
+    },
+    demands::DemandTree,
+    entry::{Entries, Entry, LastDecision, UsageBaseline},
+    expiry_heap::ExpiryHeap,
+    feedback::{Feedback, LostPredecessor, SharedFeedback},
+    keys::HolderKey,
+    order::RequestOrder,
+    sum_tree::SumTree,
+    terms::ResourceTerms,
 };
 
-/// Names a holder within this server.
-pub(super) type HolderKey = u32;
+/// Expirations handled per request. A request adds at most one deadline, so they cannot pile up.
+const EXPIRATIONS_PER_REQUEST: usize = 8;
 
-/// How many ends a request may clear away: a request makes at most one, so the books cannot fill up, and no request pays for many.
-const ENDS_PER_REQUEST: usize = 8;
-
-/// What a holder asks, and what it says of itself.
+/// A holder's request for one resource.
 #[derive(Debug)]
 pub(super) struct Ask<'a> {
-    pub(super) order: Order,
+    pub(super) order: RequestOrder,
     pub(super) bands: &'a [Band],
     pub(super) has: Has,
     pub(super) outstanding: Capacity,
     pub(super) used: Option<Capacity>,
 }
 
-/// What a holder says it has.
+/// What a holder claims to have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Has {
-    /// So much.
     Amount(Capacity),
-    /// A node's new master does not know.
+    /// The sender is a node's new master.
     Unknown,
 }
 
-/// The books of one resource.
 #[derive(Debug)]
 pub(super) struct Resource {
-    terms: Terms,
-    learning_until: Moment,
-    predecessor: Option<Reign>,
-    entries: Entries,
-    /// What each holder may be using.
-    booked: Sums,
-    demands: Demands,
-    undivided: Undivided,
-    ends: Alarms<HolderKey>,
+    pub(super) terms: ResourceTerms,
+    pub(super) learning_until: Moment,
+    predecessor: Option<LostPredecessor>,
+    pub(super) entries: Entries,
+    /// The booked amount per entry.
+    pub(super) booked: SumTree,
+    pub(super) demands: DemandTree,
+    pub(super) feedback: SharedFeedback,
+    pub(super) expiries: ExpiryHeap<HolderKey>,
 }
 
 impl Resource {
-    /// Without holders. `predecessor`: of a server whose leases may be outstanding, be they learned or not.
     pub(super) fn new(
-        terms: Terms,
+        terms: ResourceTerms,
         learning_until: Moment,
-        predecessor: Option<Reign>,
+        predecessor: Option<LostPredecessor>,
         now: Moment,
     ) -> Self {
         Self {
-            undivided: Undivided::new(&terms, predecessor, now),
+            feedback: SharedFeedback::new(&terms, predecessor, now),
             terms,
             learning_until,
             predecessor,
             entries: Entries::default(),
-            booked: Sums::default(),
-            demands: Demands::default(),
-            ends: Alarms::default(),
+            booked: SumTree::default(),
+            demands: DemandTree::default(),
+            expiries: ExpiryHeap::default(),
         }
     }
 
-    /// Puts new terms in force. What stands stands until its next refresh or end.
-    pub(super) fn set_terms(&mut self, terms: Terms, learning_until: Moment, now: Moment) {
-        self.undivided.adopt(&self.terms, &terms, now);
-        self.undivided.wanted(self.sum_wants(), now);
+    /// Existing leases stay until their next refresh or end.
+    pub(super) fn set_terms(&mut self, terms: ResourceTerms, learning_until: Moment, now: Moment) {
+        self.feedback.set_terms(&self.terms, &terms, now);
+        self.feedback.set_demand(self.sum_wants(), now);
         self.terms = terms;
         self.learning_until = learning_until;
     }
 
-    pub(super) fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
-    pub(super) fn in_learning_mode(&self, now: Moment) -> bool {
+    pub(super) fn is_learning(&self, now: Moment) -> bool {
         now < self.learning_until
     }
 
-    pub(super) fn learning_until(&self) -> Moment {
-        self.learning_until
-    }
-
-    pub(super) fn knows(&self, holder: HolderKey) -> bool {
-        self.entries.contains(holder)
-    }
-
-    /// Whether a holder has a lease, be it on nothing, or is said to have one.
+    /// Whether a holder has a lease, even on 0, or a claim.
     pub(super) fn has_lease(&self, holder: HolderKey, now: Moment) -> bool {
         self.entries
             .get(holder)
             .is_some_and(|entry| now < entry.booking.last_end())
     }
 
-    /// How many entries the books hold, released ones that are kept for their order included.
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
+    /// When an entry changes next, or the resource can be dropped.
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        let droppable = self.feedback.droppable_from(&self.terms);
+        self.expiries
+            .next_at()
+            .or_else(|| self.entries.is_empty().then_some(droppable))
     }
 
-    /// When something ends next.
-    pub(super) fn next_end(&self) -> Option<Moment> {
-        let spent = self.undivided.is_spent_until(&self.terms);
-        self.ends
-            .next()
-            .or_else(|| self.entries.is_empty().then_some(spent))
+    /// Whether dropping the resource loses nothing.
+    pub(super) fn is_droppable(&self, now: Moment) -> bool {
+        self.entries.is_empty() && self.feedback.droppable_from(&self.terms) <= now
     }
 
-    /// Whether to forget it is to give nothing away.
-    pub(super) fn is_empty(&self, now: Moment) -> bool {
-        self.entries.is_empty() && self.undivided.is_spent_until(&self.terms) <= now
+    pub(super) fn current_feedback(&self, now: Moment) -> Feedback {
+        self.feedback.current(&self.terms, now)
     }
 
-    /// What all holders are told alike.
-    pub(super) fn feedback(&self, now: Moment) -> Feedback {
-        self.undivided.feedback(&self.terms, now)
-    }
-
-    /// The most that all holders together may be using, by the books.
+    /// The most that all holders together may be using.
     pub(super) fn sum_has(&self) -> f64 {
         self.booked.total()
     }
 
-    /// Whether that is more than there is.
     pub(super) fn is_over_capacity(&self) -> bool {
-        is_over(&self.terms, &self.booked)
+        is_over_capacity(&self.terms, &self.booked)
     }
 
     pub(super) fn sum_wants(&self) -> f64 {
         self.demands.total().wants
     }
 
-    /// How many clients there are, those behind nodes included.
+    /// The number of clients, including those behind nodes.
     pub(super) fn clients(&self) -> f64 {
         self.demands.total().weight
     }
 
     /// Decides what a holder gets, and books it.
     pub(super) fn refresh(&mut self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> Decision {
-        let learning = self.in_learning_mode(now);
+        let learning = self.is_learning(now);
         let Self {
             terms,
             learning_until,
+            predecessor,
             entries,
             booked,
             demands,
-            undivided,
-            predecessor,
-            ends,
+            feedback,
+            expiries,
         } = self;
         let (entry, is_new) = match entries.get_mut(holder) {
             Some(entry) => (entry, false),
             None => (entries.add(holder, ask.order), true),
         };
-        if !is_new && !ask.order.follows(entry.order) {
-            let stated = match ask.has {
-                Has::Amount(_) => restate(entry, terms, now),
-                Has::Unknown => state_to_new_master(entry, terms, learning, now),
+        if !is_new && !ask.order.is_newer_than(entry.order) {
+            let decision = match ask.has {
+                Has::Amount(_) => restate_lease(entry, terms, now),
+                Has::Unknown => report_to_new_master(entry, terms, learning, now),
             };
-            entry.told(stated.refresh_interval, now);
-            return stated;
+            entry.set_due(decision.refresh_interval, now);
+            return decision;
         }
-        entry.order = ask.order.after(entry.order);
+
+        entry.order = ask.order.advance_from(entry.order);
         entry.released_until = Moment::ORIGIN;
         entry.outstanding = ask.outstanding;
-        let baseline = if predecessor.is_some_and(|reign| now < reign.outstanding_until) {
-            Baseline::Said
+        let baseline = if predecessor.is_some_and(|lost| now < lost.leases_end) {
+            UsageBaseline::FirstReport
         } else {
-            Baseline::Zero
+            UsageBaseline::Zero
         };
-        undivided.used(
-            entry.says_used(ask.used, baseline, terms.rate()),
-            terms,
-            now,
-        );
-        entry.demand(ask.bands, demands);
-        undivided.wanted(demands.total().wants, now);
+        let used = entry.report_used(ask.used, baseline, terms.rate());
+        feedback.charge(used, terms, now);
+        entry.set_demand(ask.bands, demands);
+        feedback.set_demand(demands.total().wants, now);
 
-        let before = entry.booking.at(now);
-        let others = booked.all_but(entry.slot);
-        let room = terms.room_beside(others);
-        let mut claimed_too_much = false;
-        // While learning the books do not know what it was begun under.
-        let overused = !learning && ask.outstanding.get() > before * (1.0 + TOLERANCE);
-        if let Has::Amount(has) = ask.has {
-            let claim = has.max(ask.outstanding).get();
-            // While learning the books cannot tell what is free; later a claim counts at most what the holder was granted,
-            // or what nobody else has.
-            let most = if learning {
-                terms.capacity()
-            } else {
-                before.max(room)
-            };
-            claimed_too_much = has.get() > most * (1.0 + TOLERANCE);
-            let unknown_end = if learning {
-                *learning_until
-            } else {
-                now.after_seconds(terms.lease_length() * CLOCK_DRIFT)
-            };
-            entry.booking.claimed(claim.min(most), unknown_end, now);
-        } else if ask.outstanding.get() > before {
-            // What a node has handed out it has, even if it does not know what it was granted.
-            let outstanding = ask.outstanding.get().min(before.max(room));
-            let unknown_end = now.after_seconds(terms.lease_length() * CLOCK_DRIFT);
-            entry.booking.claimed(outstanding, unknown_end, now);
-        }
+        let booked_before = entry.booking.amount(now);
+        let others = booked.total_except(entry.slot.index());
+        let available = terms.available_beside(others);
+        let outstanding = ask.outstanding.get();
+        let mut anomalies = Anomalies {
+            // In learning mode the leases behind it are unknown.
+            overused: !learning && outstanding > booked_before * (1.0 + TOLERANCE),
+            ..Anomalies::default()
+        };
+
+        // Safety rule: a claim counts up to what is booked for the holder, or else what the others
+        // leave. In learning mode neither is known, so it counts up to the capacity.
+        let mut claim_limit = booked_before.max(available);
+        let mut claim_end = now.after_seconds(terms.lease_length() * CLOCK_DRIFT);
         let held = match ask.has {
-            Has::Amount(_) => entry.booking.claim(now),
-            Has::Unknown => before,
-        };
-
-        // Who is told that more is to come is not early when it comes for it. While learning, the lease that a late request brought
-        // into the books is not one that its holder has because it asks again: it has what it says.
-        let early = !learning
-            && entry.decided.is_some_and(|decided| {
-                decided.reason != Reason::Pending && now < terms.early_until(decided.at)
-            });
-        if ask.has == Has::Unknown && (learning || before > 0.0) {
-            if entry.booking.next_end(now).is_none() {
-                // It holds nothing, and its entry must end all the same.
-                let nothing = Hold::lease(0.0, terms.lease_length(), now);
-                entry.booking.granted(nothing);
+            Has::Amount(has) => {
+                if learning {
+                    (claim_limit, claim_end) = (terms.capacity(), *learning_until);
+                }
+                anomalies.excess_claim = has.get() > claim_limit * (1.0 + TOLERANCE);
+                let claim = has.get().max(outstanding).min(claim_limit);
+                entry.booking.set_claim(claim, claim_end, now);
+                entry.booking.claim(now).map_or(0.0, |claim| claim.amount)
             }
-            booked.set(entry.slot, entry.booking.at(now));
-            wake(entry, holder, ends, now);
-            let stated = state_to_new_master(entry, terms, learning, now);
-            entry.told(stated.refresh_interval, now);
-            return Decision { overused, ..stated };
-        }
-        if early {
-            booked.set(entry.slot, entry.booking.at(now));
-            wake(entry, holder, ends, now);
-            let stated = restate(entry, terms, now);
-            entry.told(stated.refresh_interval, now);
-            return Decision {
-                claimed_too_much,
-                overused,
-                ..stated
-            };
-        }
-
-        let wants = entry
-            .demands()
-            .map(|placed| placed.demand().wants)
-            .sum::<f64>();
-        let (capacity, reason) = if terms.is_blocked() {
-            (0.0, Reason::Blocked)
-        } else if learning {
-            let kept = keep(held, others, terms.capacity());
-            (
-                kept,
-                if reaches(kept, wants) {
-                    Reason::Granted
-                } else {
-                    Reason::Pending
-                },
-            )
-        } else {
-            grant(
-                terms.rule(),
-                wants,
-                terms.rule().share(demands, entry.demands()),
-                held,
-                room,
-            )
+            Has::Unknown => {
+                // The node has handed out more than it was granted.
+                if outstanding > booked_before {
+                    let claim = outstanding.min(claim_limit);
+                    entry.booking.set_claim(claim, claim_end, now);
+                }
+                booked_before
+            }
         };
-        let refresh_interval = terms.refresh_interval(reason == Reason::Pending);
-        let due = now.after_seconds(refresh_interval.get());
-        entry.decided = Some(Decided::new(now, reason, due));
-        let lease = Hold::lease(capacity, terms.lease_length(), now);
-        entry.booking.granted(lease);
-        booked.set(entry.slot, entry.booking.at(now));
-        wake(entry, holder, ends, now);
-        Decision {
-            capacity: Capacity::saturating(capacity),
-            lease_length: Seconds::saturating(terms.lease_length()),
-            refresh_interval,
-            reason,
-            booked_until: lease.end,
-            claimed_too_much,
-            overused,
-            is_over_capacity: !learning && is_over(terms, booked),
-        }
+
+        let asks_as_new_master = ask.has == Has::Unknown && (learning || booked_before > 0.0);
+        // A pending holder may refresh early. In learning mode a lease may stem from a late
+        // request, so a holder has what it claims and not what was booked.
+        let is_early = !learning
+            && entry.last_decision.is_some_and(|last| {
+                last.reason != Reason::Pending && now < terms.early_until(last.at)
+            });
+        let mut decision = if asks_as_new_master {
+            if entry.booking.next_end(now).is_none() {
+                // Without a deadline the entry would stay forever.
+                let nothing = Hold::lease(0.0, terms.lease_length(), now);
+                entry.booking.set_lease(nothing);
+            }
+            report_to_new_master(entry, terms, learning, now)
+        } else if is_early {
+            restate_lease(entry, terms, now)
+        } else {
+            let wants = entry.wants();
+            let (capacity, reason) = if terms.is_blocked() {
+                (0.0, Reason::Blocked)
+            } else if learning {
+                let kept = keep_while_learning(held, others, terms);
+                let is_met = reaches(kept, wants);
+                (
+                    kept,
+                    if is_met {
+                        Reason::Granted
+                    } else {
+                        Reason::Pending
+                    },
+                )
+            } else {
+                let input = GrantInput {
+                    wants,
+                    share: terms.rule().share(demands, entry.demands()),
+                    held,
+                    available,
+                };
+                input.decide(terms.rule())
+            };
+            let lease = Hold::lease(capacity, terms.lease_length(), now);
+            entry.booking.set_lease(lease);
+            entry.last_decision = Some(LastDecision::new(now, reason, now));
+            Decision {
+                capacity: Capacity::saturating(capacity),
+                lease_length: Seconds::saturating(terms.lease_length()),
+                refresh_interval: terms.refresh_interval(reason == Reason::Pending),
+                reason,
+                booked_until: lease.end,
+                anomalies,
+            }
+        };
+        entry.set_due(decision.refresh_interval, now);
+        booked.set(entry.slot.index(), entry.booking.amount(now));
+        schedule_expiry(entry, expiries, now);
+        anomalies.over_capacity =
+            !learning && !asks_as_new_master && !is_early && is_over_capacity(terms, booked);
+        decision.anomalies = anomalies;
+        decision
     }
 
-    /// Takes back all that a holder has. A late release changes nothing.
-    pub(super) fn release(&mut self, holder: HolderKey, order: Order, now: Moment) {
+    /// Releases all that a holder has. A stale release is ignored.
+    pub(super) fn release(&mut self, holder: HolderKey, order: RequestOrder, now: Moment) {
         let Some(entry) = self.entries.get_mut(holder) else {
             return;
         };
-        if !order.follows(entry.order) {
+        if !order.is_newer_than(entry.order) {
             return;
         }
-        entry.order = order.after(entry.order);
-        entry.withdraw(&mut self.demands);
-        self.undivided.wanted(self.demands.total().wants, now);
-        entry.booking = Booking::NOTHING;
-        // Whoever asks again begins to count anew.
+        entry.order = order.advance_from(entry.order);
+        entry.remove_demand(&mut self.demands);
+        self.feedback.set_demand(self.demands.total().wants, now);
+        entry.booking = Booking::NONE;
         entry.used = None;
-        entry.decided = None;
-        self.booked.set(entry.slot, 0.0);
-        if entry.order.is_known() {
+        entry.last_decision = None;
+        self.booked.set(entry.slot.index(), 0.0);
+        if entry.order.is_ordered() {
             entry.released_until = now.after_seconds(self.terms.lease_length() * CLOCK_DRIFT);
-            wake(entry, holder, &mut self.ends, now);
+            schedule_expiry(entry, &mut self.expiries, now);
         } else {
-            self.forget(holder, now);
+            self.remove(holder, now);
             let entries = &self.entries;
-            self.ends.prune(entries.len(), |at, holder| {
-                entries.get(*holder).is_some_and(|entry| entry.alarm == at)
+            self.expiries.compact(entries.len(), |at, holder| {
+                entries
+                    .get(*holder)
+                    .is_some_and(|entry| entry.deadline == at)
             });
         }
     }
 
-    /// Clears away what has ended, at most `budget` ends; tells of each holder that is gone.
-    pub(super) fn expire(&mut self, now: Moment, budget: usize, mut gone: impl FnMut(HolderKey)) {
-        for _ in 0..budget {
-            let Some((at, holder)) = self.ends.ring(now) else {
+    /// Handles some expirations. Calls `removed` for each holder whose entry is removed.
+    pub(super) fn expire(&mut self, now: Moment, mut removed: impl FnMut(HolderKey)) {
+        for _ in 0..EXPIRATIONS_PER_REQUEST {
+            let Some((at, holder)) = self.expiries.pop_due(now) else {
                 return;
             };
-            let Some(entry) = self
-                .entries
-                .get_mut(holder)
-                .filter(|entry| entry.alarm == at)
-            else {
+            let entry = self.entries.get_mut(holder);
+            let Some(entry) = entry.filter(|entry| entry.deadline == at) else {
                 continue;
             };
-            entry.alarm = Moment::NEVER;
-            self.booked.set(entry.slot, entry.booking.at(now));
+            entry.deadline = Moment::NEVER;
+            self.booked
+                .set(entry.slot.index(), entry.booking.amount(now));
             if entry.next_end(now).is_some() {
-                wake(entry, holder, &mut self.ends, now);
+                schedule_expiry(entry, &mut self.expiries, now);
             } else {
-                self.forget(holder, now);
-                gone(holder);
+                self.remove(holder, now);
+                removed(holder);
             }
         }
     }
 
-    /// As much of [`Self::expire`] as a request can pay for.
-    pub(super) fn expire_some(&mut self, now: Moment, gone: impl FnMut(HolderKey)) {
-        self.expire(now, ENDS_PER_REQUEST, gone);
-    }
-
-    fn forget(&mut self, holder: HolderKey, now: Moment) {
+    fn remove(&mut self, holder: HolderKey, now: Moment) {
         if let Some(mut entry) = self.entries.remove(holder) {
-            entry.withdraw(&mut self.demands);
-            self.undivided.wanted(self.demands.total().wants, now);
-            self.booked.set(entry.slot, 0.0);
+            entry.remove_demand(&mut self.demands);
+            self.feedback.set_demand(self.demands.total().wants, now);
+            self.booked.set(entry.slot.index(), 0.0);
         }
     }
 }
 
-/// Sees to it that the entry is looked at when something of it ends. An alarm that rings sooner does as well.
-fn wake(entry: &mut Entry, holder: HolderKey, ends: &mut Alarms<HolderKey>, now: Moment) {
-    if let Some(end) = entry.next_end(now).filter(|end| *end < entry.alarm) {
-        entry.alarm = end;
-        ends.set(end, holder);
+/// Pushes the next deadline of an entry, unless an earlier one is in the heap.
+pub(super) fn schedule_expiry(
+    entry: &mut Entry,
+    expiries: &mut ExpiryHeap<HolderKey>,
+    now: Moment,
+) {
+    if let Some(end) = entry.next_end(now).filter(|end| *end < entry.deadline) {
+        entry.deadline = end;
+        expiries.push(end, entry.holder);
     }
 }

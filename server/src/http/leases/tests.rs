@@ -78,7 +78,7 @@ proptest! {
         granted in prop::collection::vec(granted(), 0..12), unix_now in 0..1u64 << 53
     ) {
         let ServerInfo { node, epoch, .. } = server();
-        let answers = granted.iter().map(|granted| granted.clone().into_answer(unix_now));
+        let answers = granted.iter().map(|granted| granted.clone().into_response(unix_now));
         let of_client = CapacityResponse {
             node: node.clone(),
             epoch,

@@ -83,7 +83,7 @@ async fn why_a_client_gets_only_twelve_can_be_read() {
                     &router,
                     "orders-0",
                     "share",
-                    "its share is 12.5: 320 are wanted of 100, so that no client gets more than 12.5",
+                    "its share is 12.5: clients want 320 of 100, so each gets at most 12.5",
                 )
                 .await;
             }
@@ -91,7 +91,7 @@ async fn why_a_client_gets_only_twelve_can_be_read() {
     }
     let shown = holder(&router, "orders-2").await;
     assert_eq!(shown["has"], 12.5, "{shown}");
-    check(&router, "orders-2", "share", "320 are wanted of 100").await;
+    check(&router, "orders-2", "share", "clients want 320 of 100").await;
 
     let resource = get(&router, "/v1/resources/db").await.json();
     for (field, value) in [
@@ -121,7 +121,7 @@ async fn who_has_not_come_back_is_told_from_who_has_its_share() {
         &router,
         "b",
         "not_refreshed",
-        "it is granted 100 when it comes back",
+        "it gets 100 at its next refresh",
     )
     .await;
     assert_eq!(holder(&router, "b").await["refreshed_ago"], 1.0);
@@ -133,7 +133,7 @@ async fn who_has_not_come_back_is_told_from_who_has_its_share() {
     let shown = holder(&router, "b").await;
     assert_eq!(
         shown["why"],
-        "it has what it wants; it should have come back 8 s ago: if it does not, what it has is free in 8 s"
+        "it has what it wants; its refresh is 8 s overdue: without one, its capacity is free in 8 s"
     );
 }
 
@@ -143,7 +143,7 @@ async fn what_all_are_told_alike_is_named() {
     ask(&router, "a", json!({"wants": 4, "used": 0})).await;
     let answer = ask(&router, "a", json!({"wants": 4, "used": 12})).await;
     assert_eq!(answer["balance"], -8.0);
-    check(&router, "a", "balance", "is empty (-8 left)").await;
+    check(&router, "a", "balance", "is empty (balance -8)").await;
 
     let router = server("SUPPRESSION", 100.0);
     for _ in 0..30 {
@@ -154,7 +154,7 @@ async fn what_all_are_told_alike_is_named() {
 
     let router = server("STATIC", 100.0);
     ask(&router, "a", json!({"wants": 400})).await;
-    check(&router, "a", "share", "each holder gets 100 at most").await;
+    check(&router, "a", "share", "each holder gets at most 100").await;
 
     let router = server("FAIR_SHARE", 0.0);
     let answer = ask(&router, "a", json!({"wants": 400})).await;
@@ -173,8 +173,14 @@ async fn a_server_that_learns_says_so_of_its_holders() {
     ask(&router, "a", json!({"wants": 50, "has": {"capacity": 30}})).await;
     ask(&router, "b", json!({"wants": 50})).await;
     wait(1).await;
-    check(&router, "a", "learning", "the server learns for 20 s").await;
-    check(&router, "b", "learning", "newcomers get nothing").await;
+    check(
+        &router,
+        "a",
+        "learning",
+        "the server is in learning mode for 20 s",
+    )
+    .await;
+    check(&router, "b", "learning", "new holders get nothing").await;
     let resource = get(&router, "/v1/resources/db").await.json();
     assert_eq!(resource["learning_ends_in"], 20.0);
 }
@@ -185,7 +191,7 @@ async fn a_lease_that_is_not_safe_on_the_disk_is_shown_as_such() {
     let router = super::super::router(app);
     let answer = ask(&router, "a", json!({"wants": 50})).await;
     assert_eq!(answer["gets"]["capacity"], 0.0);
-    check(&router, "a", "bound", "has not written down").await;
+    check(&router, "a", "bound", "not yet on the server's disk").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,29 +1,36 @@
-//! How a capacity is divided: pure functions from the demands known now to one holder's share.
+//! Shares of a capacity by algorithm: pure functions of all current demands.
 //!
-//! A share is what should be, not what may be granted: that depends on what others still hold.
+//! A share is the target. What is granted also depends on what others still hold, see `decision`.
 
-mod division;
-mod fair;
-mod proportional;
+mod shared_bucket;
+mod suppression;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use self::{shared_bucket::SharedBucket, suppression::RecentDemand};
 
 use doorman_openapi::AlgorithmKind;
 
-use self::division::Division;
-use super::demands::{Demands, Placed};
+use super::demands::{Demand, DemandSum, DemandTree, PlacedDemand};
 
-/// How the capacity of a resource is divided.
+/// Tolerance when whole steps are counted, so that three steps are not rounded to 2.999.
+const STEP_TOLERANCE: f64 = 1e-9;
+
+/// The algorithm of a resource with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Rule {
+pub(super) struct ShareRule {
     pub(super) kind: AlgorithmKind,
     pub(super) capacity: f64,
-    /// The part of what nobody wants that is handed out on top, from 0 to 1, so that a holder can absorb a spike.
+    /// The part of unused capacity that is handed out on top, from 0 to 1, to absorb spikes.
     pub(super) surplus: f64,
-    /// Shares come in whole steps of this size; 0: of any size.
+    /// Shares are multiples of this; 0 means any amount.
     pub(super) granularity: f64,
 }
 
-impl Rule {
-    /// Whether the shares of all holders together stay within the capacity, so that what one may be granted depends on the others.
+impl ShareRule {
+    /// Whether the shares of all holders add up to at most the capacity, so that a grant depends on
+    /// what the others hold.
     pub(super) fn divides(&self) -> bool {
         match self.kind {
             AlgorithmKind::NoAlgorithm
@@ -34,75 +41,176 @@ impl Rule {
         }
     }
 
-    /// What the holder of these demands gets when all others get theirs.
+    /// The share of the holder with the demands `own`.
     pub(super) fn share(
         &self,
-        demands: &Demands,
-        own: impl Iterator<Item = Placed> + Clone,
+        demands: &DemandTree,
+        own: impl Iterator<Item = PlacedDemand> + Clone,
     ) -> f64 {
         let wants = || own.clone().map(|placed| placed.demand().wants).sum::<f64>();
-        let division = match self.kind {
-            // No more than whole steps is ever granted: a share that promised more would be waited for in vain.
+        let curve = match self.kind {
+            // Only whole steps are granted, so a larger share would never be reached.
             AlgorithmKind::NoAlgorithm => return self.round_down(wants()),
             AlgorithmKind::Static => return self.round_down(wants().min(self.capacity)),
             AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => {
                 return self.round_down(self.capacity);
             }
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare if self.fits(demands) => {
-                Division::content(self.surplus_per_weight(demands))
+                ShareCurve::as_wanted(self.surplus_per_weight(demands))
             }
-            AlgorithmKind::ProportionalShare => proportional::divide(self.capacity, demands),
-            AlgorithmKind::FairShare => fair::divide(self.capacity, demands),
+            AlgorithmKind::ProportionalShare => proportional_share(self.capacity, demands),
+            AlgorithmKind::FairShare => fair_share(self.capacity, demands),
         };
         own.map(|placed| {
             if self.granularity > 0.0 {
-                division.whole_steps(demands, placed, self.granularity)
+                curve.share_in_steps(demands, placed, self.granularity)
             } else {
-                division.share(placed.demand())
+                curve.share(placed.demand())
             }
         })
         .sum()
     }
 
-    /// What the share would be if it did not come in whole steps; `None` when it does not.
-    pub(super) fn exact_share(
+    /// The share before rounding to whole steps; `None` without granularity.
+    pub(super) fn unrounded_share(
         &self,
-        demands: &Demands,
-        own: impl Iterator<Item = Placed> + Clone,
+        demands: &DemandTree,
+        own: impl Iterator<Item = PlacedDemand> + Clone,
     ) -> Option<f64> {
-        let of_any_size = Self {
+        let unrounded = Self {
             granularity: 0.0,
             ..*self
         };
-        (self.granularity > 0.0).then(|| of_any_size.share(demands, own))
+        (self.granularity > 0.0).then(|| unrounded.share(demands, own))
     }
 
-    /// How much one client gets at most, by FAIR_SHARE while not all get what they want.
-    pub(super) fn fill_level(&self, demands: &Demands) -> Option<f64> {
-        let is_filled = self.kind == AlgorithmKind::FairShare && !self.fits(demands);
-        let level = is_filled.then(|| demands.water_level(self.capacity));
-        // Sums that differ by a rounding may say that it does not fit, and then that it does.
+    /// The most that FAIR_SHARE gives one client; `None` while every demand is met.
+    pub(super) fn fill_level(&self, demands: &DemandTree) -> Option<f64> {
+        let is_limited = self.kind == AlgorithmKind::FairShare && !self.fits(demands);
+        let level = is_limited.then(|| demands.fill_level(self.capacity));
+        // Rounding can make the demands fit here that did not fit above.
         level.filter(|level| level.is_finite())
     }
 
-    /// As much of an amount as there are whole steps in it.
+    /// The largest multiple of the granularity up to `amount`.
     pub(super) fn round_down(&self, amount: f64) -> f64 {
         if self.granularity > 0.0 {
-            division::whole_steps_in(amount, self.granularity) * self.granularity
+            whole_steps(amount, self.granularity) * self.granularity
         } else {
             amount
         }
     }
 
-    fn fits(&self, demands: &Demands) -> bool {
+    fn fits(&self, demands: &DemandTree) -> bool {
         demands.total().wants <= self.capacity
     }
 
-    fn surplus_per_weight(&self, demands: &Demands) -> f64 {
+    fn surplus_per_weight(&self, demands: &DemandTree) -> f64 {
         let total = demands.total();
         self.surplus * (self.capacity - total.wants) / total.weight.max(1.0)
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// FAIR_SHARE: the weighted max-min fair share. Every demand is met up to one common level per
+/// weight, the highest that the capacity allows (Bertsekas and Gallager, "Data Networks", §6.5.2).
+/// Doorman approximates it in two rounds; this is exact.
+fn fair_share(capacity: f64, demands: &DemandTree) -> ShareCurve {
+    let level = demands.fill_level(capacity);
+    if level.is_infinite() {
+        return ShareCurve::as_wanted(0.0);
+    }
+    ShareCurve {
+        threshold: level,
+        below: Line::AS_WANTED,
+        above: Line {
+            per_want: 0.0,
+            per_weight: level,
+        },
+    }
+}
+
+/// PROPORTIONAL_SHARE, as defined in the Doorman design document. Each demand is met up to an equal
+/// share per weight. Capacity left over by smaller demands goes to the larger ones, in proportion
+/// to what they want beyond their equal share.
+fn proportional_share(capacity: f64, demands: &DemandTree) -> ShareCurve {
+    let equal = capacity / demands.total().weight.max(1.0);
+    let (met, unmet) = demands.split_at(equal);
+    let left_over = (equal * met.weight - met.wants).max(0.0);
+    let need = unmet.wants - equal * unmet.weight;
+    let part = if need > 0.0 {
+        (left_over / need).min(1.0)
+    } else {
+        0.0
+    };
+    ShareCurve {
+        threshold: equal,
+        below: Line::AS_WANTED,
+        above: Line {
+            per_want: part,
+            per_weight: equal * (1.0 - part),
+        },
+    }
+}
+
+/// Shares as a function of demand: one line for demands up to `threshold` per weight, another for
+/// larger ones. Being linear, it also maps sums of demands to sums of shares.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ShareCurve {
+    threshold: f64,
+    below: Line,
+    above: Line,
+}
+
+impl ShareCurve {
+    /// Every demand is met, with a surplus on top.
+    fn as_wanted(surplus_per_weight: f64) -> Self {
+        let line = Line {
+            per_weight: surplus_per_weight,
+            ..Line::AS_WANTED
+        };
+        Self {
+            threshold: f64::INFINITY,
+            below: line,
+            above: line,
+        }
+    }
+
+    fn share(&self, demand: Demand) -> f64 {
+        if demand.ratio() <= self.threshold {
+            self.below.at(demand.into())
+        } else {
+            self.above.at(demand.into()).min(demand.wants)
+        }
+    }
+
+    /// The share in whole steps: the steps that fit into the shares up to this demand in tree
+    /// order, less those that fit before it. Each share is rounded up or down, and together they
+    /// use all whole steps.
+    fn share_in_steps(&self, demands: &DemandTree, placed: PlacedDemand, step: f64) -> f64 {
+        let (below, above) = demands.sums_before(placed, self.threshold);
+        let before = self.below.at(below) + self.above.at(above);
+        let after = before + self.share(placed.demand());
+        (whole_steps(after, step) - whole_steps(before, step)) * step
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Line {
+    per_want: f64,
+    per_weight: f64,
+}
+
+impl Line {
+    const AS_WANTED: Self = Self {
+        per_want: 1.0,
+        per_weight: 0.0,
+    };
+
+    fn at(self, sum: DemandSum) -> f64 {
+        self.per_want * sum.wants + self.per_weight * sum.weight
+    }
+}
+
+fn whole_steps(amount: f64, step: f64) -> f64 {
+    (amount / step + STEP_TOLERANCE).floor()
+}

@@ -4,7 +4,7 @@ use super::{super::demands::Demand, *};
 
 fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
     shares_by(
-        Rule {
+        ShareRule {
             kind,
             capacity,
             surplus: 0.0,
@@ -14,9 +14,9 @@ fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
     )
 }
 
-fn shares_by(rule: Rule, demands: &[Demand]) -> Vec<f64> {
-    let mut tree = Demands::default();
-    let placed: Vec<Placed> = demands.iter().map(|demand| tree.insert(*demand)).collect();
+fn shares_by(rule: ShareRule, demands: &[Demand]) -> Vec<f64> {
+    let mut tree = DemandTree::default();
+    let placed: Vec<PlacedDemand> = demands.iter().map(|demand| tree.insert(*demand)).collect();
     placed
         .into_iter()
         .map(|placed| rule.share(&tree, std::iter::once(placed)))
@@ -45,7 +45,7 @@ fn check(kind: AlgorithmKind, capacity: f64, wants: &[f64], expected: &[f64]) {
 }
 
 #[test]
-fn gives_what_doormans_tables_say() {
+fn shares_match_the_doorman_tables() {
     use AlgorithmKind::{FairShare, NoAlgorithm, ProportionalShare, Static};
     check(
         ProportionalShare,
@@ -64,7 +64,7 @@ fn gives_what_doormans_tables_say() {
 }
 
 #[test]
-fn gives_everyone_what_they_want_while_it_fits() {
+fn demands_that_fit_are_met() {
     for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
         check(kind, 120.0, &[60.0, 50.0, 10.0], &[60.0, 50.0, 10.0]);
         check(kind, 120.0, &[0.0, 0.0], &[0.0, 0.0]);
@@ -72,12 +72,12 @@ fn gives_everyone_what_they_want_while_it_fits() {
     }
 }
 
-/// The sum of all in the order of a tree and the sum of those satisfied one after the other may differ by a rounding.
+/// The sum over the tree and the sum in filling order may differ by rounding.
 #[test]
-fn a_demand_beyond_the_capacity_by_a_rounding_is_as_good_as_none() {
+fn excess_within_rounding_is_harmless() {
     let mut met = 0;
     for count in 1..400u32 {
-        let mut tree = Demands::default();
+        let mut tree = DemandTree::default();
         let demand = |number: u32| Demand {
             wants: 0.1 + f64::from(number) * 0.01,
             weight: 1.0,
@@ -85,13 +85,13 @@ fn a_demand_beyond_the_capacity_by_a_rounding_is_as_good_as_none() {
         let placed: Vec<_> = (0..count)
             .map(|number| tree.insert(demand(number)))
             .collect();
-        let rule = Rule {
+        let rule = ShareRule {
             kind: AlgorithmKind::FairShare,
             capacity: tree.total().wants.next_down(),
             surplus: 0.0,
             granularity: 1.0,
         };
-        met += u32::from(tree.water_level(rule.capacity).is_infinite());
+        met += u32::from(tree.fill_level(rule.capacity).is_infinite());
         let level = rule.fill_level(&tree);
         assert!(level.is_none_or(f64::is_finite), "{count}: {level:?}");
         for placed in placed {
@@ -103,7 +103,7 @@ fn a_demand_beyond_the_capacity_by_a_rounding_is_as_good_as_none() {
     assert!(met > 0, "the sums never differ");
 }
 
-/// The textbook procedure: satisfy whoever wants less than an equal part of what is left, and begin again.
+/// The textbook procedure: meets demands below an equal part of the rest, then starts again.
 fn fill_round_by_round(capacity: f64, demands: &[Demand]) -> Vec<f64> {
     let mut shares = vec![None; demands.len()];
     loop {
@@ -129,7 +129,7 @@ fn fill_round_by_round(capacity: f64, demands: &[Demand]) -> Vec<f64> {
     }
 }
 
-/// The definition of PROPORTIONAL_SHARE, by scanning everyone.
+/// The definition of PROPORTIONAL_SHARE, by scanning all demands.
 fn proportional_by_definition(capacity: f64, demands: &[Demand]) -> Vec<f64> {
     let weight: f64 = demands.iter().map(|demand| demand.weight).sum();
     if demands.iter().map(|demand| demand.wants).sum::<f64>() <= capacity {
@@ -173,7 +173,7 @@ fn demands() -> impl Strategy<Value = Vec<Demand>> {
 
 proptest! {
     #[test]
-    fn fair_share_is_exactly_what_filling_round_by_round_gives(
+    fn fair_share_equals_iterative_filling(
         demands in demands(), capacity in prop_oneof![Just(0.0), 0.0..5000.0f64, 0.0..1e13f64]
     ) {
         let got = shares(AlgorithmKind::FairShare, capacity, &demands);
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn proportional_share_is_exactly_its_definition(
+    fn proportional_share_equals_its_definition(
         demands in demands(), capacity in prop_oneof![Just(0.0), 0.0..5000.0f64, 0.0..1e13f64]
     ) {
         let got = shares(AlgorithmKind::ProportionalShare, capacity, &demands);
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn shares_fill_the_capacity_and_never_exceed_it_or_the_wants(
+    fn shares_use_the_capacity_without_excess(
         demands in demands(), capacity in 0.0..1e13f64
     ) {
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn a_band_of_many_gets_what_as_many_single_clients_would(
+    fn band_gets_what_single_clients_would(
         wants in 0.0..100.0f64, count in 1u32..20, others in demands(), capacity in 0.0..5000.0f64
     ) {
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
@@ -224,13 +224,13 @@ proptest! {
     }
 
     #[test]
-    fn surplus_hands_out_its_part_of_what_nobody_wants_and_no_more(
+    fn surplus_hands_out_its_part(
         demands in demands(), spare in 0.0..1e6f64, surplus in 0.0..=1.0f64
     ) {
         let wanted: f64 = demands.iter().map(|demand| demand.wants).sum();
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let capacity = wanted + spare;
-            let rule = Rule { kind, capacity, surplus, granularity: 0.0 };
+            let rule = ShareRule { kind, capacity, surplus, granularity: 0.0 };
             let got = shares_by(rule, &demands);
             let sum: f64 = got.iter().sum();
             let expected = wanted + surplus * (capacity - wanted);
@@ -242,12 +242,12 @@ proptest! {
     }
 
     #[test]
-    fn whole_steps_lose_less_than_one_and_move_nobody_by_more_than_one(
+    fn whole_steps_move_shares_by_less_than_one(
         demands in demands(), capacity in 0.0..5000.0f64, step in prop_oneof![Just(1.0), 0.5..20.0f64]
     ) {
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let exact = shares(kind, capacity, &demands);
-            let got = shares_by(Rule { kind, capacity, surplus: 0.0, granularity: step }, &demands);
+            let got = shares_by(ShareRule { kind, capacity, surplus: 0.0, granularity: step }, &demands);
             let (sum, total): (f64, f64) = (got.iter().sum(), exact.iter().sum());
             prop_assert!((sum - (total / step + 1e-9).floor() * step).abs() <= 1e-6 * (1.0 + sum), "{kind:?}: {sum} of {total}");
             for (got, exact) in got.iter().zip(&exact) {

@@ -1,4 +1,4 @@
-//! Who wants how much: a tree ordered by wants per weight, with sums that do not drift.
+//! All demands for a resource, ordered by wants per client, with exact sums of any prefix.
 
 mod node;
 
@@ -7,31 +7,31 @@ mod tests;
 
 use std::cmp::Ordering;
 
-use self::node::{Node, Run};
+use self::node::{Node, Span};
 
-/// What one client, or the clients of a node at one priority, want together.
+/// The demand of one client, or of a node's clients at one priority.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Demand {
     pub(super) wants: f64,
-    /// How many clients it stands for.
+    /// The number of clients.
     pub(super) weight: f64,
 }
 
 impl Demand {
-    /// How much is wanted for each client.
+    /// Wants per client.
     pub(super) fn ratio(self) -> f64 {
         self.wants / self.weight
     }
 }
 
-/// The sums of a set of demands.
+/// The sum of some demands.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Total {
+pub(super) struct DemandSum {
     pub(super) wants: f64,
     pub(super) weight: f64,
 }
 
-impl Total {
+impl DemandSum {
     fn plus(self, other: Self) -> Self {
         Self {
             wants: self.wants + other.wants,
@@ -40,7 +40,7 @@ impl Total {
     }
 }
 
-impl From<Demand> for Total {
+impl From<Demand> for DemandSum {
     fn from(demand: Demand) -> Self {
         Self {
             wants: demand.wants,
@@ -49,36 +49,34 @@ impl From<Demand> for Total {
     }
 }
 
-/// A demand that is in the tree: whoever put it there keeps this, to find it again.
+/// A demand in the tree. Its owner keeps it as the key to find it again.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Placed {
+pub(super) struct PlacedDemand {
     demand: Demand,
-    /// Tells it from others that want as much per weight.
+    /// Orders demands of equal ratio.
     number: u64,
 }
 
-impl Placed {
+impl PlacedDemand {
     pub(super) fn demand(self) -> Demand {
         self.demand
     }
 
-    fn key(self) -> Key {
-        Key {
+    fn key(self) -> SortKey {
+        SortKey {
             ratio: self.demand.ratio(),
             number: self.number,
         }
     }
 }
 
-/// Where a demand stands among the others.
 #[derive(Debug, Clone, Copy)]
-struct Key {
+struct SortKey {
     ratio: f64,
     number: u64,
 }
 
-impl Key {
-    /// Before all others.
+impl SortKey {
     const FIRST: Self = Self {
         ratio: f64::NEG_INFINITY,
         number: 0,
@@ -92,107 +90,102 @@ impl Key {
     }
 }
 
-/// The demands of a resource, ordered by wants per weight, those that want as much in the order in which they came.
+/// The demands of a resource, ordered by ratio, then by arrival.
 ///
-/// A B⁺-tree (Comer, "The Ubiquitous B-Tree", Computing Surveys, 1979) whose inner nodes keep the sums of their children beside them: a
-/// decision among a million demands touches half a dozen places in memory. All leaves lie equally deep whatever the clients ask for.
+/// A B⁺-tree (Comer, "The Ubiquitous B-Tree", Computing Surveys, 1979) whose inner nodes hold the
+/// sums of their children. A decision among a million demands reads half a dozen nodes.
 #[derive(Debug, Default)]
-pub(super) struct Demands {
+pub(super) struct DemandTree {
     root: Node,
-    total: Total,
-    /// How many came so far.
-    came: u64,
+    total: DemandSum,
+    next_number: u64,
 }
 
-impl Demands {
-    /// Adds a demand.
-    pub(super) fn insert(&mut self, demand: Demand) -> Placed {
-        let number = self.came;
-        self.came = self.came.wrapping_add(1);
-        self.place(Placed { demand, number })
+impl DemandTree {
+    pub(super) fn insert(&mut self, demand: Demand) -> PlacedDemand {
+        let number = self.next_number;
+        self.next_number = self.next_number.wrapping_add(1);
+        self.place(PlacedDemand { demand, number })
     }
 
-    /// Takes a demand out.
-    pub(super) fn remove(&mut self, placed: Placed) {
+    pub(super) fn remove(&mut self, placed: PlacedDemand) {
         self.root.remove(placed.key());
         self.root.drop_needless_levels();
-        self.total = self.root.total();
+        self.total = self.root.sum();
     }
 
-    /// Puts another demand in the place of one.
-    pub(super) fn replace(&mut self, placed: Placed, demand: Demand) -> Placed {
+    pub(super) fn replace(&mut self, placed: PlacedDemand, demand: Demand) -> PlacedDemand {
         self.root.remove(placed.key());
-        self.place(Placed { demand, ..placed })
+        self.place(PlacedDemand { demand, ..placed })
     }
 
-    /// The sums of all demands.
-    pub(super) fn total(&self) -> Total {
+    pub(super) fn total(&self) -> DemandSum {
         self.total
     }
 
-    /// The water level at which `capacity` is used up: the most per weight that everyone can have of what they want. Infinite when
-    /// all have what they want.
-    pub(super) fn water_level(&self, capacity: f64) -> f64 {
-        let mut water = Water {
+    /// The ratio at which the capacity is used up if every demand is met up to it (water-filling).
+    /// Infinite if all demands fit.
+    pub(super) fn fill_level(&self, capacity: f64) -> f64 {
+        let mut filling = Filling {
             capacity,
-            satisfied: 0.0,
-            above: 0.0,
+            met: 0.0,
+            weight_above: 0.0,
         };
         let mut at = Some(&self.root);
         while let Some(node) = at {
             at = match node {
                 Node::Leaf(demands) => {
-                    let dry = water.rise(demands);
-                    water.above += dry.map_or(0.0, |placed| placed.demand.weight);
+                    let unmet = filling.advance(demands);
+                    filling.weight_above += unmet.map_or(0.0, |placed| placed.demand.weight);
                     None
                 }
-                Node::Inner(branches) => water.rise(branches).map(|branch| &branch.below),
+                Node::Inner(branches) => filling.advance(branches).map(|branch| &branch.node),
             };
         }
-        if water.above > 0.0 {
-            (capacity - water.satisfied).max(0.0) / water.above
+        if filling.weight_above > 0.0 {
+            (capacity - filling.met).max(0.0) / filling.weight_above
         } else {
             f64::INFINITY
         }
     }
 
-    /// The sums of the demands that want at most `ratio` per weight, and of those that want more.
-    pub(super) fn split_at(&self, ratio: f64) -> (Total, Total) {
+    /// The sums of the demands up to `ratio`, and of those above.
+    pub(super) fn split_at(&self, ratio: f64) -> (DemandSum, DemandSum) {
         self.split(|key| key.ratio <= ratio)
     }
 
-    /// The sums of the demands that stand before this one: of those that want at most `ratio` per weight, and of the others.
-    pub(super) fn before(&self, placed: Placed, ratio: f64) -> (Total, Total) {
+    /// The sums of the demands before this one: of those up to `ratio`, and of those above.
+    pub(super) fn sums_before(&self, placed: PlacedDemand, ratio: f64) -> (DemandSum, DemandSum) {
         let (before, _) = self.split(|key| key.precedes(placed.key()));
         let (below, _) = self.split_at(ratio);
         if before.weight <= below.weight {
-            return (before, Total::default());
+            return (before, DemandSum::default());
         }
-        // The demands are in order, so all that want little stand before it.
-        let above = Total {
+        // The demands are ordered, so all that are `below` come before this one.
+        let above = DemandSum {
             wants: (before.wants - below.wants).max(0.0),
             weight: (before.weight - below.weight).max(0.0),
         };
         (below, above)
     }
 
-    /// The sums of the demands that are `before`, which are the first in the order, and of the others.
-    fn split(&self, before: impl Fn(Key) -> bool) -> (Total, Total) {
-        let mut sums = (Total::default(), Total::default());
+    /// The sums of the prefix for which `is_before` holds, and of the rest.
+    fn split(&self, is_before: impl Fn(SortKey) -> bool) -> (DemandSum, DemandSum) {
+        let mut sums = (DemandSum::default(), DemandSum::default());
         let mut at = Some(&self.root);
         while let Some(node) = at {
             at = match node {
                 Node::Leaf(demands) => {
-                    let (first, rest) = part(demands, &before);
+                    let (first, rest) = split_spans(demands, &is_before);
                     sums = (sums.0.plus(sum(first)), sums.1.plus(sum(rest)));
                     None
                 }
                 Node::Inner(branches) => {
-                    let (first, rest) = part(branches, &before);
+                    let (first, rest) = split_spans(branches, &is_before);
                     sums.0 = sums.0.plus(sum(first));
                     rest.split_first().map(|(cut, rest)| {
                         sums.1 = sums.1.plus(sum(rest));
-                        &cut.below
+                        &cut.node
                     })
                 }
             };
@@ -200,54 +193,55 @@ impl Demands {
         sums
     }
 
-    fn place(&mut self, placed: Placed) -> Placed {
+    fn place(&mut self, placed: PlacedDemand) -> PlacedDemand {
         if let Some(upper) = self.root.insert(placed) {
             self.root.add_level(upper);
         } else {
             self.root.drop_needless_levels();
         }
-        self.total = self.root.total();
+        self.total = self.root.sum();
         placed
     }
 }
 
-fn part<R: Run>(runs: &[R], before: impl Fn(Key) -> bool) -> (&[R], &[R]) {
-    let end = runs.iter().take_while(|run| before(run.last())).count();
-    runs.split_at_checked(end).unwrap_or((runs, &[]))
+fn split_spans<S: Span>(spans: &[S], is_before: impl Fn(SortKey) -> bool) -> (&[S], &[S]) {
+    let end = spans.iter().take_while(|it| is_before(it.last())).count();
+    spans.split_at_checked(end).unwrap_or((spans, &[]))
 }
 
-fn sum<R: Run>(runs: &[R]) -> Total {
-    runs.iter()
-        .fold(Total::default(), |sum, run| sum.plus(run.total()))
+fn sum<S: Span>(spans: &[S]) -> DemandSum {
+    spans
+        .iter()
+        .fold(DemandSum::default(), |sum, span| sum.plus(span.sum()))
 }
 
-/// Water that rises among the demands.
-struct Water {
+/// Water-filling in progress.
+struct Filling {
     capacity: f64,
-    /// What those want that are satisfied.
-    satisfied: f64,
-    /// The weight of those that stand behind the last run that was looked at.
-    above: f64,
+    /// The sum of the demands that are met in full.
+    met: f64,
+    /// The weight behind the last span that was examined.
+    weight_above: f64,
 }
 
-impl Water {
-    /// Satisfies runs of demands in their order; returns the first one of which not all can be.
-    ///
-    /// At each: if all up to its end are satisfied and all above have as much per weight as its last one wants, is there enough?
-    fn rise<'a, R: Run>(&mut self, runs: &'a [R]) -> Option<&'a R> {
-        let mut above = [0.0; node::MOST];
-        let mut weight = self.above;
-        for (above, run) in above.iter_mut().zip(runs).rev() {
+impl Filling {
+    /// Meets spans in order while they fit; returns the first that does not. A span fits if there
+    /// is capacity left when everything up to its end is met, and everything above gets the ratio
+    /// of its last demand.
+    fn advance<'a, S: Span>(&mut self, spans: &'a [S]) -> Option<&'a S> {
+        let mut above = [0.0; node::MAX_CHILDREN];
+        let mut weight = self.weight_above;
+        for (above, span) in above.iter_mut().zip(spans).rev() {
             *above = weight;
-            weight += run.total().weight;
+            weight += span.sum().weight;
         }
-        for (run, above) in runs.iter().zip(above) {
-            let satisfied = self.satisfied + run.total().wants;
-            if satisfied + run.last().ratio * above > self.capacity {
-                self.above = above;
-                return Some(run);
+        for (span, above) in spans.iter().zip(above) {
+            let met = self.met + span.sum().wants;
+            if met + span.last().ratio * above > self.capacity {
+                self.weight_above = above;
+                return Some(span);
             }
-            self.satisfied = satisfied;
+            self.met = met;
         }
         None
     }

@@ -1,67 +1,67 @@
-//! The nodes of the tree of demands: how they split, and how they even out.
+//! Nodes of the demand tree: insertion, splitting and rebalancing.
 
-use super::{Key, Placed, Total, sum};
+use super::{DemandSum, PlacedDemand, SortKey, sum};
 
-/// A node has fewer children than this. A leaf's are 24 bytes each, an inner node's one line of the cache.
-pub(super) const MOST: usize = 16;
+/// A node has fewer children than this. A child takes 24 bytes in a leaf, and a cache line in an
+/// inner node.
+pub(super) const MAX_CHILDREN: usize = 16;
 
-/// A node with fewer children than this takes some from a neighbour, or becomes one with it.
-const FEWEST: usize = MOST / 4;
+/// A node with fewer children borrows from its neighbour, or is merged with it.
+const MIN_CHILDREN: usize = MAX_CHILDREN / 4;
 
-/// Some demands that follow each other.
-pub(super) trait Run {
-    fn total(&self) -> Total;
-    /// Where the last of them stands.
-    fn last(&self) -> Key;
+/// Some consecutive demands.
+pub(super) trait Span {
+    fn sum(&self) -> DemandSum;
+    fn last(&self) -> SortKey;
 }
 
-impl Run for Placed {
-    fn total(&self) -> Total {
+impl Span for PlacedDemand {
+    fn sum(&self) -> DemandSum {
         self.demand.into()
     }
 
-    fn last(&self) -> Key {
+    fn last(&self) -> SortKey {
         self.key()
     }
 }
 
-/// A node with what its parent knows of it.
+/// A node with its summary.
 #[derive(Debug)]
 pub(super) struct Branch {
-    /// Recomputed from the node's children whenever they change, never added to or taken from.
-    total: Total,
-    last: Key,
-    pub(super) below: Node,
+    /// Recomputed from the children on every change, so that it does not drift.
+    sum: DemandSum,
+    last: SortKey,
+    pub(super) node: Node,
 }
 
 impl Branch {
-    fn of(below: Node) -> Self {
+    fn new(node: Node) -> Self {
         Self {
-            total: below.total(),
-            last: below.last(),
-            below,
+            sum: node.sum(),
+            last: node.last(),
+            node,
         }
     }
 
-    fn look_again(&mut self) {
-        self.total = self.below.total();
-        self.last = self.below.last();
+    fn update(&mut self) {
+        self.sum = self.node.sum();
+        self.last = self.node.last();
     }
 }
 
-impl Run for Branch {
-    fn total(&self) -> Total {
-        self.total
+impl Span for Branch {
+    fn sum(&self) -> DemandSum {
+        self.sum
     }
 
-    fn last(&self) -> Key {
+    fn last(&self) -> SortKey {
         self.last
     }
 }
 
 #[derive(Debug)]
 pub(super) enum Node {
-    Leaf(Vec<Placed>),
+    Leaf(Vec<PlacedDemand>),
     Inner(Vec<Branch>),
 }
 
@@ -72,19 +72,19 @@ impl Default for Node {
 }
 
 impl Node {
-    pub(super) fn total(&self) -> Total {
+    pub(super) fn sum(&self) -> DemandSum {
         match self {
             Self::Leaf(demands) => sum(demands),
             Self::Inner(branches) => sum(branches),
         }
     }
 
-    fn last(&self) -> Key {
+    fn last(&self) -> SortKey {
         let last = match self {
-            Self::Leaf(demands) => demands.last().map(Run::last),
-            Self::Inner(branches) => branches.last().map(Run::last),
+            Self::Leaf(demands) => demands.last().map(Span::last),
+            Self::Inner(branches) => branches.last().map(Span::last),
         };
-        last.unwrap_or(Key::FIRST)
+        last.unwrap_or(SortKey::FIRST)
     }
 
     fn len(&self) -> usize {
@@ -94,26 +94,25 @@ impl Node {
         }
     }
 
-    /// Adds a demand; returns the upper half of a node that has become full.
-    pub(super) fn insert(&mut self, new: Placed) -> Option<Branch> {
+    /// Returns the upper half if the node was split.
+    pub(super) fn insert(&mut self, new: PlacedDemand) -> Option<Branch> {
         match self {
             Self::Leaf(demands) => {
                 demands.insert(position(demands, new.key()), new);
-                upper_half(demands).map(|upper| Branch::of(Self::Leaf(upper)))
+                split_off(demands).map(|upper| Branch::new(Self::Leaf(upper)))
             }
             Self::Inner(branches) => {
                 let at = position(branches, new.key()).min(branches.len().saturating_sub(1));
                 let branch = branches.get_mut(at)?;
-                let upper = branch.below.insert(new);
-                branch.look_again();
+                let upper = branch.node.insert(new);
+                branch.update();
                 branches.insert(at.saturating_add(1), upper?);
-                upper_half(branches).map(|upper| Branch::of(Self::Inner(upper)))
+                split_off(branches).map(|upper| Branch::new(Self::Inner(upper)))
             }
         }
     }
 
-    /// Takes out the demand that stands there.
-    pub(super) fn remove(&mut self, old: Key) {
+    pub(super) fn remove(&mut self, old: SortKey) {
         match self {
             Self::Leaf(demands) => {
                 let at = position(demands, old);
@@ -129,72 +128,72 @@ impl Node {
                 let Some(branch) = branches.get_mut(at) else {
                     return;
                 };
-                branch.below.remove(old);
-                if branch.below.len() < FEWEST {
-                    even_out_beside(branches, at);
+                branch.node.remove(old);
+                if branch.node.len() < MIN_CHILDREN {
+                    rebalance(branches, at);
                 } else {
-                    branch.look_again();
+                    branch.update();
                 }
             }
         }
     }
 
-    /// As the root: puts a node above itself and what has been split off.
+    /// On the root: puts a level above it and its split-off half.
     pub(super) fn add_level(&mut self, upper: Branch) {
-        let mut branches = Vec::with_capacity(MOST);
-        branches.extend([Branch::of(std::mem::take(self)), upper]);
+        let mut branches = Vec::with_capacity(MAX_CHILDREN);
+        branches.extend([Branch::new(std::mem::take(self)), upper]);
         *self = Self::Inner(branches);
     }
 
-    /// As the root: gives way to an only child.
+    /// On the root: replaces it by an only child.
     pub(super) fn drop_needless_levels(&mut self) {
         while let Self::Inner(branches) = self
             && branches.len() <= 1
         {
-            *self = branches.pop().map(|only| only.below).unwrap_or_default();
+            *self = branches.pop().map(|only| only.node).unwrap_or_default();
         }
     }
 }
 
-/// Where something stands, or would, among runs. One is looked at after the other, as memory is read fastest; all of them will be summed.
-fn position<R: Run>(runs: &[R], key: Key) -> usize {
-    let before = runs.iter().take_while(|run| run.last().precedes(key));
+/// Scans in order, which is fast for so few; the caller sums all of them anyway.
+fn position<S: Span>(spans: &[S], key: SortKey) -> usize {
+    let before = spans.iter().take_while(|span| span.last().precedes(key));
     before.count()
 }
 
-fn upper_half<T>(children: &mut Vec<T>) -> Option<Vec<T>> {
-    (children.len() >= MOST).then(|| {
-        let mut upper = Vec::with_capacity(MOST);
-        upper.extend(children.drain(MOST / 2..));
+fn split_off<T>(children: &mut Vec<T>) -> Option<Vec<T>> {
+    (children.len() >= MAX_CHILDREN).then(|| {
+        let mut upper = Vec::with_capacity(MAX_CHILDREN);
+        upper.extend(children.drain(MAX_CHILDREN / 2..));
         upper
     })
 }
 
-/// Evens out a node that has become small and the one before it; the first one with the second.
-fn even_out_beside(branches: &mut Vec<Branch>, small: usize) {
+/// Evens out a small node and the one before it; the first one with the second.
+fn rebalance(branches: &mut Vec<Branch>, small: usize) {
     let second = small.max(1);
     if let Some([first, second]) = branches.get_mut(second.saturating_sub(1)..=second) {
-        match (&mut first.below, &mut second.below) {
+        match (&mut first.node, &mut second.node) {
             (Node::Leaf(first), Node::Leaf(second)) => even_out(first, second),
             (Node::Inner(first), Node::Inner(second)) => even_out(first, second),
-            // All leaves lie equally deep.
+            // All leaves are at the same depth.
             _ => {}
         }
-        first.look_again();
-        second.look_again();
+        first.update();
+        second.update();
     }
     if branches
         .get(second)
-        .is_some_and(|second| second.below.len() == 0)
+        .is_some_and(|second| second.node.len() == 0)
     {
         branches.remove(second);
     }
 }
 
-/// Empties the second when both together are no more than one may have.
+/// Empties the second if both fit into one node.
 fn even_out<T>(first: &mut Vec<T>, second: &mut Vec<T>) {
     let all = first.len().saturating_add(second.len());
-    let stay = if all < MOST { all } else { all / 2 };
+    let stay = if all < MAX_CHILDREN { all } else { all / 2 };
     if first.len() > stay {
         second.splice(..0, first.drain(stay..));
     } else {
@@ -204,10 +203,10 @@ fn even_out<T>(first: &mut Vec<T>, second: &mut Vec<T>) {
 
 #[cfg(test)]
 impl Node {
-    /// How many levels there are, when the node keeps all that it promises.
+    /// Checks the invariants of the tree; returns its depth.
     pub(super) fn check(&self, is_root: bool) -> usize {
         assert!(
-            self.len() < MOST && (is_root || self.len() >= FEWEST),
+            self.len() < MAX_CHILDREN && (is_root || self.len() >= MIN_CHILDREN),
             "{}",
             self.len()
         );
@@ -220,9 +219,9 @@ impl Node {
                 assert!(branches.len() > 1);
                 assert!(branches.is_sorted_by(|a, b| a.last.precedes(b.last)));
                 let depths = branches.iter().map(|branch| {
-                    assert_eq!(branch.total, branch.below.total());
-                    assert_eq!(branch.last.number, branch.below.last().number);
-                    branch.below.check(false)
+                    assert_eq!(branch.sum, branch.node.sum());
+                    assert_eq!(branch.last.number, branch.node.last().number);
+                    branch.node.check(false)
                 });
                 let depths: std::collections::BTreeSet<_> = depths.collect();
                 assert_eq!(depths.len(), 1, "leaves at {depths:?}");

@@ -33,9 +33,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn keeps_order_balance_and_sums_through_any_changes(steps in steps()) {
-        let mut tree = Demands::default();
-        let mut list: Vec<Placed> = Vec::new();
+    fn tree_keeps_order_balance_and_sums(steps in steps()) {
+        let mut tree = DemandTree::default();
+        let mut list: Vec<PlacedDemand> = Vec::new();
         for step in steps {
             match step {
                 Step::Insert(demand) => list.push(tree.insert(demand)),
@@ -60,36 +60,36 @@ proptest! {
         list.sort_by(|a, b| a.demand.ratio().total_cmp(&b.demand.ratio()).then(a.number.cmp(&b.number)));
         let mut before = 0.0;
         for placed in &list {
-            prop_assert_eq!(tree.before(*placed, f64::INFINITY).0.weight, before);
+            prop_assert_eq!(tree.sums_before(*placed, f64::INFINITY).0.weight, before);
             before += placed.demand.weight;
         }
         for placed in list {
             tree.remove(placed);
             tree.root.check(true);
         }
-        prop_assert_eq!(tree.total(), Total::default());
+        prop_assert_eq!(tree.total(), DemandSum::default());
     }
 
     #[test]
-    fn the_water_level_uses_the_capacity_up(
+    fn fill_level_uses_up_the_capacity(
         demands in prop::collection::vec(demand(), 1..400), part in 0.0..1.0f64
     ) {
-        let mut tree = Demands::default();
+        let mut tree = DemandTree::default();
         for demand in &demands {
             tree.insert(*demand);
         }
         let capacity = tree.total().wants * part;
-        let level = tree.water_level(capacity);
+        let level = tree.fill_level(capacity);
         let used: f64 = demands.iter().map(|demand| demand.wants.min(level * demand.weight)).sum();
         prop_assert!((used - capacity).abs() <= 1e-9 * capacity, "{used} of {capacity}");
     }
 }
 
-/// What the demand of each number wants, and so where it stands.
+/// The demand of each number.
 type Order = fn(u32) -> f64;
 
 #[test]
-fn stays_shallow_in_whatever_order_demands_come() {
+fn tree_stays_shallow_in_any_order() {
     let orders: [Order; 4] = [
         f64::from,
         |number| -f64::from(number),
@@ -97,12 +97,12 @@ fn stays_shallow_in_whatever_order_demands_come() {
         |number| f64::from(number.wrapping_mul(0x9e37_79b9)),
     ];
     for order in orders {
-        let mut tree = Demands::default();
+        let mut tree = DemandTree::default();
         let placed: Vec<_> = (0..50_000)
             .map(|number| tree.insert(one(order(number))))
             .collect();
         assert!(tree.root.check(true) <= 6);
-        // Most go; those that stay are far from each other.
+        // Removes most demands; the rest are far apart.
         for (number, placed) in placed.into_iter().enumerate() {
             if number % 100 > 0 {
                 tree.remove(placed);

@@ -1,16 +1,16 @@
-//! An operator lowers the capacity.
+//! Lowered capacities.
 
 use super::*;
 
 #[test]
-fn after_a_cut_nobody_drops_to_nothing_and_the_sum_only_falls() {
+fn cut_shrinks_leases_and_never_raises_the_sum() {
     let mut world = World::new(document("FAIR_SHARE", 500.0));
     let names: Vec<String> = (0..10).map(|client| client.to_string()).collect();
     let mut has = vec![None; 10];
     for (name, has) in names.iter().zip(&mut has) {
         *has = Some(world.ask(name, 50.0, None).capacity.get());
     }
-    world.core.reconfigure(document("FAIR_SHARE", 50.0));
+    world.ledger.reconfigure(document("FAIR_SHARE", 50.0));
     assert_eq!(world.view().unwrap().sum_has, 500.0);
     let mut sum = 500.0;
     for _ in 0..2 {
@@ -28,10 +28,10 @@ fn after_a_cut_nobody_drops_to_nothing_and_the_sum_only_falls() {
 }
 
 #[test]
-fn a_newcomer_waits_until_the_sum_is_within_the_new_capacity() {
+fn new_holder_waits_until_the_cut_is_reached() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 100.0, None);
-    world.core.reconfigure(document("FAIR_SHARE", 10.0));
+    world.ledger.reconfigure(document("FAIR_SHARE", 10.0));
     assert_eq!(world.ask("b", 10.0, None).capacity.get(), 0.0);
     assert_eq!(world.ask("a", 100.0, Some(100.0)).capacity.get(), 5.0);
     world.ask("a", 100.0, Some(5.0));
@@ -39,15 +39,15 @@ fn a_newcomer_waits_until_the_sum_is_within_the_new_capacity() {
 }
 
 #[test]
-fn a_changed_algorithm_or_a_template_that_disappears_loses_no_lease() {
+fn changed_algorithm_or_template_loses_no_lease() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 60.0, None);
-    world.core.reconfigure(document("STATIC", 100.0));
+    world.ledger.reconfigure(document("STATIC", 100.0));
     assert_eq!(world.ask("a", 60.0, Some(60.0)).capacity.get(), 60.0);
-    world.core.reconfigure(parse("resources: []"));
+    world.ledger.reconfigure(parse("resources: []"));
     assert_eq!(world.ask("a", 60.0, Some(60.0)).capacity.get(), 60.0);
     world
-        .core
+        .ledger
         .reconfigure(document("PROPORTIONAL_SHARE", 100.0));
     assert_eq!(world.ask("a", 60.0, Some(60.0)).capacity.get(), 60.0);
     assert_eq!(world.ask("b", 60.0, None).capacity.get(), 40.0);

@@ -1,10 +1,10 @@
-//! Shares through the books, and sums that do not drift.
+//! Exact shares and sums.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What each should have, by the definition of max-min fairness: raise one level until the capacity is used up.
+/// Max-min fair shares by definition: raises one level until the capacity is used up.
 fn level_by_bisection(capacity: f64, wants: &[f64]) -> Vec<f64> {
     let (mut low, mut high) = (0.0, capacity);
     for _ in 0..200 {
@@ -23,12 +23,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn constant_demands_converge_to_the_exact_fair_shares(
+    fn constant_demands_converge_to_exact_fair_shares(
         wants in prop::collection::vec(0.0..500.0f64, 1..30), capacity in 1.0..2000.0f64
     ) {
         let mut world = World::new(document("FAIR_SHARE", capacity));
         let mut has = vec![None; wants.len()];
-        // Three refreshes, with a report back after each.
+        // Three refreshes, each reported back.
         for _ in 0..3 {
             for _ in 0..2 {
                 for (client, wants) in wants.iter().enumerate() {
@@ -44,9 +44,9 @@ proptest! {
 }
 
 #[test]
-fn after_a_million_random_operations_empty_books_sum_to_exactly_zero() {
+fn million_operations_leave_exact_sums() {
     let mut world = World::new(document("PROPORTIONAL_SHARE", 1e6));
-    // One holder of nothing keeps the resource in the books, so that its sums can be seen.
+    // A holder of nothing keeps the resource live, so that its sums can be read.
     let mut random = fastrand::Rng::with_seed(7);
     let mut has = [None; 200];
     for _ in 0..1_000_000 {
@@ -72,5 +72,5 @@ fn after_a_million_random_operations_empty_books_sum_to_exactly_zero() {
     let view = world.view().unwrap();
     assert_eq!((view.sum_has, view.sum_wants, view.clients), (0.0, 0.0, 1));
     world.release("watcher", None);
-    assert_eq!(world.core.stats().leases, 0);
+    assert_eq!(world.ledger.stats().leases, 0);
 }

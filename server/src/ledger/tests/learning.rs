@@ -1,4 +1,4 @@
-//! A server that may have a predecessor.
+//! Learning mode.
 
 use doorman_openapi::Reason;
 
@@ -11,7 +11,7 @@ const SUCCESSOR: Settings = Settings {
 };
 
 #[test]
-fn holders_keep_what_they_have_and_newcomers_wait() {
+fn learning_keeps_claims_and_new_holders_wait() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     let kept = world.ask("a", 100.0, Some(60.0));
     assert_eq!((kept.capacity.get(), kept.reason), (60.0, Reason::Pending));
@@ -25,7 +25,7 @@ fn holders_keep_what_they_have_and_newcomers_wait() {
 }
 
 #[test]
-fn it_lasts_until_the_last_lease_of_the_predecessor_has_ended_and_not_longer() {
+fn learning_ends_with_the_last_old_lease() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     world.wait(20.9);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
@@ -34,29 +34,31 @@ fn it_lasts_until_the_last_lease_of_the_predecessor_has_ended_and_not_longer() {
 }
 
 #[test]
-fn a_document_that_changes_meanwhile_changes_nothing_of_it() {
+fn new_document_does_not_end_learning() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
     world.wait(20.9);
-    world.core.reconfigure(document("PROPORTIONAL_SHARE", 50.0));
+    world
+        .ledger
+        .reconfigure(document("PROPORTIONAL_SHARE", 50.0));
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
     world.wait(0.1);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
 }
 
 #[test]
-fn a_configured_duration_counts_instead() {
+fn configured_duration_replaces_the_bound() {
     let text = "resources: [{identifier_glob: db, capacity: 100, \
         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, learning_mode_duration: 3}}]";
     let mut world = World::with(parse(text), SUCCESSOR);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
-    assert_eq!(world.core.stats().short_learning, 1);
+    assert_eq!(world.ledger.stats().short_learning, 1);
     world.wait(3.0);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
 }
 
 #[test]
-fn a_duration_that_a_reload_makes_too_short_is_counted_once() {
+fn reload_to_short_learning_is_counted_once() {
     let text = |duration: u32| {
         format!(
             "resources: [{{identifier_glob: db, capacity: 100, \
@@ -65,35 +67,35 @@ fn a_duration_that_a_reload_makes_too_short_is_counted_once() {
     };
     let mut world = World::with(parse(&text(40)), SUCCESSOR);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
-    assert_eq!(world.core.stats().short_learning, 0);
+    assert_eq!(world.ledger.stats().short_learning, 0);
     for duration in [3, 4] {
-        world.core.reconfigure(parse(&text(duration)));
+        world.ledger.reconfigure(parse(&text(duration)));
         world.ask("a", 10.0, None);
-        assert_eq!(world.core.stats().short_learning, 1);
+        assert_eq!(world.ledger.stats().short_learning, 1);
     }
-    // By now all leases of the predecessor have ended.
-    world.core.reconfigure(parse(&text(40)));
+    // By then all leases of the predecessor have ended.
+    world.ledger.reconfigure(parse(&text(40)));
     world.ask("a", 10.0, None);
     world.wait(30.0);
-    world.core.reconfigure(parse(&text(3)));
+    world.ledger.reconfigure(parse(&text(3)));
     world.ask("a", 10.0, None);
-    assert_eq!(world.core.stats().short_learning, 1);
+    assert_eq!(world.ledger.stats().short_learning, 1);
 }
 
 #[test]
-fn a_longer_duration_counts_too_and_is_no_exception() {
+fn longer_learning_is_not_counted_as_short() {
     let text = "resources: [{identifier_glob: db, capacity: 100, \
         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, learning_mode_duration: 40}}]";
     let mut world = World::with(parse(text), SUCCESSOR);
     world.wait(39.9);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Pending);
-    assert_eq!(world.core.stats().short_learning, 0);
+    assert_eq!(world.ledger.stats().short_learning, 0);
     world.wait(0.1);
     assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
 }
 
 #[test]
-fn claims_above_the_capacity_are_scaled_down_but_never_to_nothing() {
+fn claims_above_the_capacity_are_scaled_down() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     let mut has = [150.0, 90.0, 60.0];
     for _ in 0..8 {
@@ -109,7 +111,7 @@ fn claims_above_the_capacity_are_scaled_down_but_never_to_nothing() {
 }
 
 #[test]
-fn what_does_not_depend_on_others_needs_no_learning() {
+fn undivided_resources_do_not_learn() {
     for kind in ["STATIC", "NO_ALGORITHM"] {
         let mut world = World::with(document(kind, 100.0), SUCCESSOR);
         assert_eq!(world.ask("a", 10.0, None).reason, Reason::Granted);
@@ -117,11 +119,11 @@ fn what_does_not_depend_on_others_needs_no_learning() {
 }
 
 #[test]
-fn what_a_late_request_claimed_is_not_given_back_to_who_says_it_has_nothing() {
+fn claim_of_a_late_request_does_not_last() {
     let text = "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 5, \
         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]";
     let mut world = World::with(parse(text), SUCCESSOR);
-    // It was sent before its holder's lease ended, and arrives after.
+    // Sent before its holder's lease expired, received after.
     assert_eq!(
         world
             .send(&request("a", Some(2), 100.0, Some(100.0)))

@@ -1,4 +1,4 @@
-//! Booking and granting: nobody starves, nothing is granted twice, what has run out is free.
+//! Booking and granting.
 
 use doorman_openapi::{Reason, SafeCapacity};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::ledger::TenantId;
 
 #[test]
-fn grants_what_is_wanted_while_it_fits() {
+fn demand_that_fits_is_granted() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let granted = world.ask("a", 40.0, None);
     assert_eq!(
@@ -21,17 +21,17 @@ fn grants_what_is_wanted_while_it_fits() {
 }
 
 #[test]
-fn what_others_hold_is_granted_one_contact_after_they_gave_it_up() {
+fn released_excess_is_granted_one_refresh_later() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 100.0, None);
-    // The newcomer's share is 50, but all of it is still in the other's hands.
+    // The share is 50, but the other holder still has all of it.
     let waiting = world.ask("b", 100.0, None);
     assert_eq!(
         (waiting.capacity.get(), waiting.reason),
         (0.0, Reason::Pending)
     );
     assert!(waiting.refresh_interval.get() <= 1.0);
-    // Told to shrink, the first may still be using all of it until it says so.
+    // The first holder may use all of it until it reports the smaller lease.
     let shrunk = world.ask("a", 100.0, Some(100.0));
     assert_eq!(
         (shrunk.capacity.get(), shrunk.reason),
@@ -43,7 +43,7 @@ fn what_others_hold_is_granted_one_contact_after_they_gave_it_up() {
 }
 
 #[test]
-fn constant_demand_has_its_exact_share_after_three_refreshes() {
+fn constant_demand_gets_its_share_in_three_refreshes() {
     let mut world = World::new(document("FAIR_SHARE", 120.0));
     let wants = [1000.0, 50.0, 10.0];
     let mut has = [None; 3];
@@ -51,7 +51,7 @@ fn constant_demand_has_its_exact_share_after_three_refreshes() {
         for (client, wants) in wants.iter().enumerate() {
             let granted = world.ask(&client.to_string(), *wants, has[client]);
             has[client] = Some(granted.capacity.get());
-            // Told to shrink, a holder obeys and reports back at once.
+            // A holder that must shrink reports back immediately.
             has[client] = Some(
                 world
                     .ask(&client.to_string(), *wants, has[client])
@@ -65,42 +65,38 @@ fn constant_demand_has_its_exact_share_after_three_refreshes() {
 }
 
 #[test]
-fn a_lease_that_ran_out_frees_its_capacity_without_anyone_asking() {
+fn expired_lease_frees_capacity() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 100.0, None);
     world.wait(1.0);
     world.ask("b", 0.0, None);
     world.wait(19.9);
-    // The holder's clock may run slower: the books keep the lease for 1.05 times its length.
+    // The holder's clock may run slower: the lease is booked for 1.05 times its length.
     assert_eq!(world.view().unwrap().sum_has, 100.0);
     world.wait(0.2);
     assert_eq!(world.view().unwrap().sum_has, 0.0);
     world.wait(30.0);
-    assert_eq!(
-        world.view(),
-        None,
-        "a resource without holders is forgotten"
-    );
-    assert_eq!(world.core.stats(), super::super::LedgerStats::default());
+    assert_eq!(world.view(), None, "a resource without holders is dropped");
+    assert_eq!(world.ledger.stats(), LedgerStats::default());
 }
 
 #[test]
-fn a_lost_answer_stays_booked_until_the_holder_speaks_again() {
+fn lost_response_stays_booked_until_next_request() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 80.0, None);
     assert_eq!(world.ask("b", 80.0, None).capacity.get(), 20.0);
-    // The answer was lost: the client says again that it has nothing, and so it holds nothing.
+    // The response was lost: the client reports that it has nothing.
     world.wait(1.0);
     world.ask("a", 10.0, None);
     close(world.view().unwrap().sum_has, 30.0);
 }
 
 #[test]
-fn a_holder_that_says_nothing_new_keeps_the_older_and_larger_lease_in_the_books() {
+fn larger_claim_stays_booked_until_it_expires() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 100.0, None);
     world.wait(10.0);
-    // It wants less, and says that it still uses 100: that stands until the end of the lease it has it from.
+    // It wants less but still uses 100, which stays booked until the older lease ends.
     assert_eq!(world.ask("a", 10.0, Some(100.0)).capacity.get(), 10.0);
     close(world.view().unwrap().sum_has, 100.0);
     world.wait(11.1);
@@ -108,7 +104,7 @@ fn a_holder_that_says_nothing_new_keeps_the_older_and_larger_lease_in_the_books(
 }
 
 #[test]
-fn outstanding_counts_like_a_lease_that_cannot_be_given_back() {
+fn outstanding_amount_stays_booked() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 80.0, None);
     let mut asks = request("a", None, 10.0, Some(10.0));
@@ -119,7 +115,7 @@ fn outstanding_counts_like_a_lease_that_cannot_be_given_back() {
 }
 
 #[test]
-fn operations_that_outlive_their_lease_are_counted_and_booked_as_far_as_there_is_room() {
+fn overuse_is_counted_and_booked_as_available() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 80.0, None);
     let uses = |world: &mut World, has| {
@@ -128,40 +124,40 @@ fn operations_that_outlive_their_lease_are_counted_and_booked_as_far_as_there_is
         world.send(&asks)
     };
     uses(&mut world, Some(80.0));
-    assert_eq!(world.core.stats().overused, 0);
+    assert_eq!(world.ledger.stats().overused, 0);
 
-    // Its lease ends while it goes on, and another has a part of it by the time it speaks again.
+    // Its lease expires during the operations, and another holder gets a part of it.
     world.wait(21.1);
     world.ask("b", 60.0, None);
     uses(&mut world, None);
-    let counts = world.core.stats();
+    let counts = world.ledger.stats();
     assert_eq!((counts.overused, counts.excess_claims), (1, 0));
     close(world.view().unwrap().sum_has, 100.0);
     assert_eq!(
-        world.core.take_events().events,
+        world.ledger.take_events().events,
         vec![LedgerEvent::Overused(db())]
     );
-    // It is told once, and counted as often as it is so.
+    // Reported once, counted each time.
     uses(&mut world, None);
-    assert_eq!(world.core.stats().overused, 2);
-    assert_eq!(world.core.take_events().events, vec![]);
+    assert_eq!(world.ledger.stats().overused, 2);
+    assert_eq!(world.ledger.take_events().events, vec![]);
 }
 
 #[test]
-fn a_claim_counts_at_most_what_was_granted_or_is_free() {
+fn claim_is_limited_to_booked_or_available() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 30.0, None);
     world.ask("b", 30.0, None);
     let liar = world.ask("b", 1000.0, Some(1e15));
     close(liar.capacity.get(), 70.0);
     close(world.view().unwrap().sum_has, 100.0);
-    assert_eq!(world.core.stats().excess_claims, 1);
-    // The honest one keeps what it holds, and gets its share when the other has been told to shrink.
+    assert_eq!(world.ledger.stats().excess_claims, 1);
+    // The honest holder keeps its lease.
     assert_eq!(world.ask("a", 30.0, Some(30.0)).capacity.get(), 30.0);
 }
 
 #[test]
-fn a_released_lease_is_free_at_once() {
+fn released_lease_frees_capacity() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 100.0, None);
     world.release("a", None);
@@ -171,7 +167,7 @@ fn a_released_lease_is_free_at_once() {
 }
 
 #[test]
-fn a_capacity_of_zero_blocks() {
+fn zero_capacity_blocks() {
     for kind in ["FAIR_SHARE", "PROPORTIONAL_SHARE", "STATIC"] {
         let mut world = World::new(document(kind, 0.0));
         let granted = world.ask("a", 10.0, None);
@@ -183,7 +179,7 @@ fn a_capacity_of_zero_blocks() {
 }
 
 #[test]
-fn without_a_template_it_grants_as_asked_or_refuses() {
+fn unmatched_policy_grants_or_rejects() {
     let mut world = World::new(parse("resources: []"));
     let granted = world.ask("a", 7.0, None);
     assert_eq!(
@@ -199,12 +195,12 @@ fn without_a_template_it_grants_as_asked_or_refuses() {
         (60.0, 5.0)
     );
     assert_eq!(
-        world.core.take_events().events,
+        world.ledger.take_events().events,
         [LedgerEvent::Unmatched(db())]
     );
     world.ask("b", 7.0, None);
-    assert_eq!(world.core.take_events(), LedgerEvents::default());
-    assert_eq!(world.core.stats().unmatched, 2);
+    assert_eq!(world.ledger.take_events(), LedgerEvents::default());
+    assert_eq!(world.ledger.stats().unmatched, 2);
 
     let refuse = Settings {
         unmatched: UnmatchedPolicy::Refuse,
@@ -218,7 +214,7 @@ fn without_a_template_it_grants_as_asked_or_refuses() {
 }
 
 #[test]
-fn full_books_refuse_newcomers_but_never_a_renewal() {
+fn full_ledger_rejects_new_holders_not_renewals() {
     let mut world = World::with(
         document("FAIR_SHARE", 100.0),
         Settings {
@@ -237,16 +233,16 @@ fn full_books_refuse_newcomers_but_never_a_renewal() {
         ),
         (0.0, 0.0, Reason::Full)
     );
-    // An equal part for three: it goes on without a lease beside two who have one.
+    // An equal part for three, although only two have a lease.
     close(refused.safe_capacity.get(), 100.0 / 3.0);
     assert_eq!(world.ask("a", 10.0, Some(10.0)).reason, Reason::Granted);
     world.release("b", None);
     assert_eq!(world.ask("c", 10.0, None).reason, Reason::Granted);
-    assert_eq!(world.core.stats().leases, 2);
+    assert_eq!(world.ledger.stats().leases, 2);
 }
 
 #[test]
-fn a_tenant_has_a_quarter_of_the_books_at_most_and_renews_all_the_same() {
+fn tenant_is_limited_to_a_quarter_but_renews() {
     let document = "resources: [{identifier_glob: '*', capacity: 9, algorithm: {kind: STATIC}}]";
     let settings = Settings {
         max_leases: 8,
@@ -256,8 +252,9 @@ fn a_tenant_has_a_quarter_of_the_books_at_most_and_renews_all_the_same() {
     let mut ask = |client: &str, tenant: Option<u64>| {
         let request = request(client, None, 1.0, None);
         let tenant = tenant.map(TenantId);
-        let core = &mut world.core;
-        core.refresh_client_part(&request, tenant, 0, world.now)
+        let ledger = &mut world.ledger;
+        ledger
+            .refresh_client_part(&request, tenant, 0, world.now)
             .remove(0)
             .reason
     };
@@ -278,13 +275,13 @@ fn a_tenant_has_a_quarter_of_the_books_at_most_and_renews_all_the_same() {
     world.release("a2", None);
     let request = request("a3", None, 1.0, None);
     let granted = world
-        .core
+        .ledger
         .refresh_client_part(&request, Some(TenantId(1)), 0, world.now);
     assert_eq!(granted[0].reason, Reason::Granted);
 }
 
 #[test]
-fn safe_capacity_is_as_configured_or_an_equal_part() {
+fn safe_capacity_is_configured_or_an_equal_part() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 10.0, None);
     let granted = world.ask("b", 10.0, None);
@@ -304,7 +301,7 @@ fn safe_capacity_is_as_configured_or_an_equal_part() {
 }
 
 #[test]
-fn doormans_other_algorithms_grant_whatever_the_others_hold() {
+fn undivided_grants_ignore_other_holders() {
     let mut world = World::new(document("STATIC", 120.0));
     let got: Vec<f64> = [("a", 50.0), ("b", 200.0), ("c", 300.0)]
         .map(|(client, wants)| world.ask(client, wants, None).capacity.get())
@@ -315,7 +312,7 @@ fn doormans_other_algorithms_grant_whatever_the_others_hold() {
 }
 
 #[test]
-fn pages_of_resources_are_ordered_and_filtered_by_prefix() {
+fn resource_pages_are_ordered_and_filtered() {
     let mut world = World::new(parse("resources: []"));
     for id in ["t/c", "t/a", "s", "t/b", "u"] {
         let mut asks = request("a", None, 1.0, None);
@@ -324,9 +321,10 @@ fn pages_of_resources_are_ordered_and_filtered_by_prefix() {
     }
     let page = |after: Option<&str>| {
         let after = after.map(|id| ResourceId::new(id).unwrap());
-        let part = world
-            .core
-            .resources("t/", &PageQuery::unfiltered(2), after.as_ref(), world.now);
+        let part =
+            world
+                .ledger
+                .resources("t/", &PageQuery::unfiltered(2), after.as_ref(), world.now);
         part.resources
             .into_iter()
             .map(|view| view.resource_id.to_string())
@@ -338,12 +336,12 @@ fn pages_of_resources_are_ordered_and_filtered_by_prefix() {
 }
 
 #[test]
-fn a_shorter_lease_does_not_hide_the_longer_one_before_it() {
+fn shorter_lease_does_not_hide_the_longer_one() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 100.0, None);
     let shorter = "resources: [{identifier_glob: db, capacity: 100, \
         algorithm: {kind: FAIR_SHARE, lease_length: 2, refresh_interval: 1}}]";
-    world.core.reconfigure(parse(shorter));
+    world.ledger.reconfigure(parse(shorter));
     assert_eq!(world.ask("a", 100.0, Some(100.0)).lease_length.get(), 2.0);
     world.wait(20.9);
     assert_eq!(world.view().unwrap().sum_has, 100.0);

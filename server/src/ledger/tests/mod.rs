@@ -1,20 +1,20 @@
-//! The core through its public door, with time by hand.
+//! Tests of the ledger through its public API, with a manual clock.
 
-mod bound;
+mod capped_grants;
 mod cuts;
+mod events;
 mod exactness;
-mod handover;
-mod held_back;
-mod holders;
+mod explain;
 mod learning;
 mod leasing;
+mod listing;
 mod nodes;
-mod notices;
 mod order;
-mod parts;
 mod renewals;
+mod requests;
 mod safety;
 mod shared_bucket;
+mod snapshot;
 mod suppression;
 
 use std::sync::Arc;
@@ -26,7 +26,8 @@ use doorman_openapi::{
 };
 
 use super::{
-    Grant, Ledger, LedgerEvent, LedgerEvents, PageQuery, Predecessor, Settings, UnmatchedPolicy,
+    Grant, Ledger, LedgerEvent, LedgerEvents, LedgerStats, PageQuery, Predecessor, Settings,
+    UnmatchedPolicy,
 };
 
 pub(super) const SETTINGS: Settings = Settings {
@@ -51,9 +52,9 @@ pub(super) fn db() -> ResourceId {
     ResourceId::new("db").unwrap()
 }
 
-/// Books with a clock, and clients that say what they are told to say.
+/// A ledger with a manual clock, and clients that claim what the test says.
 pub(super) struct World {
-    pub(super) core: Ledger,
+    pub(super) ledger: Ledger,
     pub(super) now: Moment,
 }
 
@@ -65,7 +66,7 @@ impl World {
     pub(super) fn with(document: Arc<Document>, settings: Settings) -> Self {
         let now = Moment::ORIGIN.after_seconds(3600.0);
         Self {
-            core: Ledger::new(document, settings, now),
+            ledger: Ledger::new(document, settings, now),
             now,
         }
     }
@@ -73,17 +74,17 @@ impl World {
     pub(super) fn wait(&mut self, seconds: f64) {
         self.now = self.now.after_seconds(seconds);
         while self
-            .core
+            .ledger
             .sweep(self.now, 1)
             .is_some_and(|next| next <= self.now)
         {}
     }
 
     pub(super) fn send(&mut self, request: &CapacityRequest) -> Grant {
-        self.core.refresh_client(request, self.now).remove(0)
+        self.ledger.refresh_client(request, self.now).remove(0)
     }
 
-    /// One client asks for `db`, without a `seq`.
+    /// A client's request for `db`, without a `seq`.
     pub(super) fn ask(&mut self, client: &str, wants: f64, has: Option<f64>) -> Grant {
         self.send(&request(client, None, wants, has))
     }
@@ -94,14 +95,14 @@ impl World {
             seq: seq.map(|seq| Seq::new(seq).unwrap()),
             resource_ids: None,
         };
-        self.core.release_client(&release, self.now);
+        self.ledger.release_client(&release, self.now);
     }
 
-    /// All live resources whose identifier begins so, as operators see them.
+    /// All live resources with a prefix.
     pub(super) fn resources(&self, prefix: &str) -> Vec<ResourceView> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let part = self.core.resources(
+            let part = self.ledger.resources(
                 prefix,
                 &PageQuery::unfiltered(1000),
                 after.as_ref(),
@@ -115,10 +116,10 @@ impl World {
         }
     }
 
-    /// The first holders of `db`, as operators see them; none when nobody holds it.
+    /// The holders of `db`.
     pub(super) fn holders(&self) -> Vec<HolderView> {
         let page = self
-            .core
+            .ledger
             .holders(&db(), &PageQuery::unfiltered(1000), None, self.now);
         let Ok(page) = page else { return Vec::new() };
         let resource = page.resource;
@@ -128,16 +129,16 @@ impl World {
             .collect()
     }
 
-    /// One of them.
+    /// One holder of `db`.
     #[track_caller]
     pub(super) fn holder(&self, client: &str) -> HolderView {
         let mut holders = self.holders().into_iter();
         holders.find(|it| it.client_id == client).unwrap()
     }
 
-    /// `db`, as operators see it.
+    /// The view of `db`.
     pub(super) fn view(&self) -> Option<ResourceView> {
-        self.core.resource(&db(), self.now)
+        self.ledger.resource(&db(), self.now)
     }
 }
 

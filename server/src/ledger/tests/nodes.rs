@@ -1,4 +1,4 @@
-//! Nodes of the server tree, as a root answers them.
+//! Requests of nodes.
 
 use doorman_openapi::{
     Band, ClientCount, Epoch, NodeId, Reason, ServerCapacityRequest, ServerReleaseRequest,
@@ -30,11 +30,11 @@ fn ask(epoch: u64, seq: u64, bands: &[(i32, u64, f64)], has: Option<f64>) -> Ser
 }
 
 fn send(world: &mut World, request: &ServerCapacityRequest) -> Grant {
-    world.core.refresh_node(request, world.now).remove(0)
+    world.ledger.refresh_node(request, world.now).remove(0)
 }
 
 #[test]
-fn a_node_weighs_as_much_as_the_clients_behind_it() {
+fn node_weighs_as_much_as_its_clients() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let node = send(&mut world, &ask(1, 1, &[(0, 3, 300.0)], Some(0.0)));
     assert_eq!(node.capacity.get(), 100.0);
@@ -54,7 +54,7 @@ fn a_node_weighs_as_much_as_the_clients_behind_it() {
 }
 
 #[test]
-fn a_new_master_of_a_node_is_told_what_the_node_holds_and_nothing_is_lowered() {
+fn new_master_gets_the_lease_of_its_node() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     send(&mut world, &ask(1, 7, &[(0, 1, 80.0)], Some(0.0)));
     world.wait(10.0);
@@ -62,7 +62,7 @@ fn a_new_master_of_a_node_is_told_what_the_node_holds_and_nothing_is_lowered() {
     assert_eq!(told.capacity.get(), 80.0);
     close(told.lease_length.get(), 11.0 / 1.05);
     assert_eq!(world.view().unwrap().sum_has, 80.0);
-    // The deposed master is not heard any more.
+    // Requests of the deposed master are stale.
     assert_eq!(
         send(&mut world, &ask(1, 8, &[(0, 1, 99.0)], Some(80.0)))
             .capacity
@@ -73,7 +73,7 @@ fn a_new_master_of_a_node_is_told_what_the_node_holds_and_nothing_is_lowered() {
 }
 
 #[test]
-fn a_node_that_is_new_to_the_books_gets_its_share_without_has() {
+fn new_node_without_has_gets_its_share() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     assert_eq!(
         send(&mut world, &ask(1, 1, &[(0, 1, 80.0)], None))
@@ -84,7 +84,7 @@ fn a_node_that_is_new_to_the_books_gets_its_share_without_has() {
 }
 
 #[test]
-fn outstanding_leases_of_a_node_stay_booked_when_it_gets_less() {
+fn outstanding_leases_of_a_node_stay_booked() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     send(&mut world, &ask(1, 1, &[(0, 1, 100.0)], Some(0.0)));
     world.ask("a", 100.0, None);
@@ -100,7 +100,7 @@ fn outstanding_leases_of_a_node_stay_booked_when_it_gets_less() {
 }
 
 #[test]
-fn bands_beyond_what_the_books_keep_are_merged_and_none_is_lost() {
+fn excess_bands_are_merged() {
     let mut world = World::new(document("FAIR_SHARE", 1e6));
     let bands: Vec<_> = (0..1000).map(|priority| (priority, 1, 1.0)).collect();
     assert_eq!(
@@ -114,7 +114,7 @@ fn bands_beyond_what_the_books_keep_are_merged_and_none_is_lost() {
 }
 
 #[test]
-fn a_node_and_a_client_of_the_same_name_are_two() {
+fn node_and_client_with_one_name_are_distinct() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     send(&mut world, &ask(1, 1, &[(0, 1, 10.0)], Some(0.0)));
     world.ask("eu", 10.0, None);
@@ -125,12 +125,14 @@ fn a_node_and_a_client_of_the_same_name_are_two() {
         seq: Some(Seq::new(2).unwrap()),
         resource_ids: Some(vec![db()]),
     };
-    world.core.release_node(&release, world.now);
+    world
+        .ledger
+        .release_node_part(&release, &|_| true, 0, world.now);
     assert_eq!(world.view().unwrap().sum_has, 10.0);
 }
 
 #[test]
-fn what_a_node_has_handed_out_counts_even_if_it_does_not_know_what_it_has() {
+fn outstanding_is_booked_without_has() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let mut asks = ask(1, 1, &[(0, 1, 10.0)], None);
     asks.resources[0].outstanding = Capacity::new(90.0).unwrap();
@@ -140,13 +142,13 @@ fn what_a_node_has_handed_out_counts_even_if_it_does_not_know_what_it_has() {
 }
 
 #[test]
-fn a_new_master_of_a_node_is_told_all_that_the_node_may_have_handed_out() {
+fn new_master_gets_the_older_and_larger_lease() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     send(&mut world, &ask(1, 1, &[(0, 1, 100.0)], Some(0.0)));
     world.ask("a", 100.0, None);
     let shrunk = send(&mut world, &ask(1, 2, &[(0, 1, 100.0)], Some(100.0)));
     assert_eq!(shrunk.capacity.get(), 50.0);
-    // The answer that told the node to shrink may not have reached its clients. Asked twice, it is told the same.
+    // The node's clients may not know the smaller lease. A repeated request gets the same.
     for _ in 0..2 {
         let told = send(&mut world, &ask(2, 1, &[(0, 1, 100.0)], None));
         assert_eq!(told.capacity.get(), 100.0);
@@ -158,7 +160,7 @@ fn a_new_master_of_a_node_is_told_all_that_the_node_may_have_handed_out() {
 }
 
 #[test]
-fn a_server_that_learns_does_not_tell_a_new_master_what_a_late_request_of_the_old_one_said() {
+fn learning_server_reports_no_lease_to_new_master() {
     let settings = Settings {
         predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3621.0)),
         ..SETTINGS
@@ -171,7 +173,7 @@ fn a_server_that_learns_does_not_tell_a_new_master_what_a_late_request_of_the_ol
         (told.capacity.get(), told.lease_length.get(), told.reason),
         (0.0, 0.0, Reason::Pending)
     );
-    // Afterwards all others have spoken.
+    // After learning mode.
     world.wait(11.5);
     let told = send(&mut world, &ask(2, 2, &[(0, 1, 100.0)], None));
     assert_eq!(told.capacity.get(), 80.0);
@@ -179,7 +181,7 @@ fn a_server_that_learns_does_not_tell_a_new_master_what_a_late_request_of_the_ol
 }
 
 #[test]
-fn a_node_that_asked_a_learning_server_and_went_away_is_forgotten() {
+fn node_gone_during_learning_is_dropped() {
     let learning = Settings {
         predecessor: Predecessor::Until(Moment::NEVER),
         ..SETTINGS
@@ -188,5 +190,5 @@ fn a_node_that_asked_a_learning_server_and_went_away_is_forgotten() {
     let told = send(&mut world, &ask(1, 1, &[(0, 1, 10.0)], None));
     assert_eq!(told.lease_length.get(), 0.0);
     world.wait(22.0);
-    assert_eq!(world.core.stats().leases, 0);
+    assert_eq!(world.ledger.stats().leases, 0);
 }

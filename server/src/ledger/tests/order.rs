@@ -1,18 +1,18 @@
-//! Late, doubled and early transmissions.
+//! Stale, duplicate and early requests.
 
 use doorman_openapi::Reason;
 
 use super::*;
 
 #[test]
-fn a_late_or_doubled_request_changes_nothing_and_is_told_what_is_held() {
+fn stale_request_gets_the_current_lease() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.send(&request("a", Some(2), 40.0, None));
     world.wait(10.0);
     for seq in [1, 2] {
         let late = world.send(&request("a", Some(seq), 90.0, None));
         assert_eq!((late.capacity.get(), late.reason), (40.0, Reason::Granted));
-        // Half of the booked 21 s have not yet passed; the answer must not lengthen the lease.
+        // 11 of the booked 21 s are left: the response must not extend the lease.
         close(late.lease_length.get(), 11.0 / 1.05);
         assert_eq!(world.view().unwrap().sum_wants, 40.0);
     }
@@ -26,7 +26,7 @@ fn a_late_or_doubled_request_changes_nothing_and_is_told_what_is_held() {
 }
 
 #[test]
-fn a_late_release_changes_nothing() {
+fn stale_release_is_ignored() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.send(&request("a", Some(5), 40.0, None));
     world.release("a", Some(4));
@@ -36,14 +36,14 @@ fn a_late_release_changes_nothing() {
 }
 
 #[test]
-fn a_request_that_arrives_after_its_release_does_not_bring_the_lease_back() {
+fn request_after_its_release_is_stale() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.send(&request("a", Some(1), 40.0, None));
     world.release("a", Some(3));
     let late = world.send(&request("a", Some(2), 40.0, Some(40.0)));
     assert_eq!((late.capacity.get(), late.lease_length.get()), (0.0, 0.0));
     assert_eq!(world.view().unwrap().sum_has, 0.0);
-    // It may come back with a newer number; and the order is forgotten one lease length later.
+    // A newer number is accepted. The order is dropped one lease length later.
     assert_eq!(
         world
             .send(&request("a", Some(4), 40.0, None))
@@ -54,11 +54,11 @@ fn a_request_that_arrives_after_its_release_does_not_bring_the_lease_back() {
     world.release("a", Some(5));
     world.wait(22.0);
     assert_eq!(world.view(), None);
-    assert_eq!(world.core.stats().leases, 0);
+    assert_eq!(world.ledger.stats().leases, 0);
 }
 
 #[test]
-fn an_early_request_runs_no_algorithm_but_is_heard() {
+fn early_request_keeps_the_lease_but_updates_demand() {
     let mut world = World::new(parse(
         "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 2, \
          algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]",
@@ -69,13 +69,13 @@ fn an_early_request_runs_no_algorithm_but_is_heard() {
     assert_eq!(early.capacity.get(), 40.0);
     close(early.lease_length.get(), 20.0 / 1.05);
     assert_eq!(world.view().unwrap().sum_wants, 60.0);
-    // Asking early again and again does not push the next decision away.
+    // Early requests do not postpone the next decision.
     world.wait(1.0);
     assert_eq!(world.ask("a", 60.0, Some(40.0)).capacity.get(), 60.0);
 }
 
 #[test]
-fn an_early_request_is_booked_as_it_says() {
+fn early_request_books_outstanding() {
     let mut world = World::new(parse(
         "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 2, \
          algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]",
@@ -89,7 +89,7 @@ fn an_early_request_is_booked_as_it_says() {
 }
 
 #[test]
-fn who_is_told_that_more_is_to_come_is_not_early_when_it_comes_for_it() {
+fn pending_holder_is_never_early() {
     let mut world = World::new(parse(
         "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 4, \
          algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]",
@@ -102,7 +102,7 @@ fn who_is_told_that_more_is_to_come_is_not_early_when_it_comes_for_it() {
 }
 
 #[test]
-fn what_is_left_of_a_lease_is_stated_with_a_refresh_before_its_end() {
+fn restated_lease_is_refreshed_before_its_end() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.send(&request("a", Some(2), 40.0, None));
     world.wait(19.0);
@@ -114,7 +114,7 @@ fn what_is_left_of_a_lease_is_stated_with_a_refresh_before_its_end() {
 }
 
 #[test]
-fn a_released_entry_keeps_its_order_for_a_lease_length() {
+fn released_entry_keeps_its_order() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.send(&request("a", Some(1), 40.0, None));
     world.release("a", Some(3));

@@ -1,4 +1,4 @@
-//! What counts as a renewal.
+//! Renewal checks.
 
 use super::*;
 use crate::ledger::RenewalCheck;
@@ -19,11 +19,11 @@ fn asks_for(ids: impl IntoIterator<Item = String>, has: Option<f64>) -> Capacity
 
 fn of_db(world: &World, has: Option<f64>) -> RenewalCheck {
     let request = request("a", None, 1.0, has);
-    world.core.check_client_renewal(&request, 0, world.now)
+    world.ledger.check_client_renewal(&request, 0, world.now)
 }
 
 #[test]
-fn a_renewal_is_of_a_lease_that_the_books_know() {
+fn renewal_needs_a_lease_in_the_ledger() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     assert_eq!(of_db(&world, Some(1.0)), RenewalCheck::SomeNew);
     world.ask("b", 10.0, None);
@@ -38,20 +38,20 @@ fn a_renewal_is_of_a_lease_that_the_books_know() {
 }
 
 #[test]
-fn a_lease_on_nothing_is_one_too() {
+fn lease_on_zero_can_be_renewed() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 0.0, None);
     assert_eq!(of_db(&world, None), RenewalCheck::AllHeld);
 }
 
 #[test]
-fn one_newcomer_among_many_makes_a_request_a_new_one_and_they_are_looked_at_in_parts() {
+fn one_new_resource_makes_a_request_new() {
     let mut world = World::new(parse(
         "resources: [{identifier_glob: '*', capacity: 9, algorithm: {kind: STATIC}}]",
     ));
     let ids = || (0..600).map(|number| format!("r/{number}"));
     let all = asks_for(ids(), None);
-    world.core.refresh_client(&all, world.now);
+    world.ledger.refresh_client(&all, world.now);
     let mixed = asks_for(ids().chain(["new".to_owned()]), None);
     for (request, last) in [
         (&all, RenewalCheck::AllHeld),
@@ -59,7 +59,7 @@ fn one_newcomer_among_many_makes_a_request_a_new_one_and_they_are_looked_at_in_p
     ] {
         let (mut from, mut parts) = (0, 1);
         let end = loop {
-            match world.core.check_client_renewal(request, from, world.now) {
+            match world.ledger.check_client_renewal(request, from, world.now) {
                 RenewalCheck::HeldSoFar(next) => {
                     assert!(next > from);
                     from = next;
@@ -73,7 +73,7 @@ fn one_newcomer_among_many_makes_a_request_a_new_one_and_they_are_looked_at_in_p
 }
 
 #[test]
-fn while_a_predecessors_leases_may_last_a_claim_is_believed() {
+fn claim_counts_as_renewal_during_learning() {
     let outstanding = Moment::ORIGIN.after_seconds(3660.0);
     let settings = Settings {
         predecessor: Predecessor::Until(outstanding),

@@ -1,5 +1,5 @@
-//! What all holders believe they may use never exceeds the capacity: messages lost, late, doubled and reordered, slow clocks,
-//! releases, expiries and cuts.
+//! The sum of what holders believe they may use never exceeds the capacity: with messages lost,
+//! late, duplicated and reordered, slow clocks, releases, expirations and cuts.
 
 use proptest::prelude::*;
 
@@ -10,19 +10,19 @@ const CAPACITY: f64 = 100.0;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A holder sends a request, wanting so much.
+    /// A holder sends a request with this demand.
     Send(usize, f64),
-    /// A holder sends a release, and stops using what it had.
+    /// A holder sends a release and stops using its lease.
     Release(usize),
-    /// Some message under way arrives; it may arrive again later.
+    /// A message in flight arrives; it may arrive again later.
     Arrive {
         index: prop::sample::Index,
         again: bool,
     },
-    /// Some message under way is lost.
+    /// A message in flight is lost.
     Lose(prop::sample::Index),
     Wait(f64),
-    /// The operator sets another capacity.
+    /// The operator lowers the capacity.
     Cut(f64),
 }
 
@@ -147,7 +147,7 @@ impl Fleet {
             Step::Cut(capacity) => {
                 self.capacity = *capacity;
                 self.world
-                    .core
+                    .ledger
                     .reconfigure(document("FAIR_SHARE", *capacity));
             }
         }
@@ -183,7 +183,7 @@ impl Fleet {
                 sent,
             } => {
                 let holder = &mut self.holders[index];
-                // A holder ignores every answer but that to the newest transmission.
+                // A holder ignores responses to older requests.
                 if seq == holder.seq {
                     holder.believes = capacity;
                     holder.until = sent.after_seconds(length * Holder::drift(index));
@@ -197,26 +197,26 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_sum_of_beliefs_never_exceeds_the_capacity(steps in prop::collection::vec(step(), 1..300)) {
+    fn believed_leases_never_exceed_the_capacity(steps in prop::collection::vec(step(), 1..300)) {
         let mut fleet = Fleet::new();
         for step in &steps {
             fleet.take(step);
             let (believed, booked) = (fleet.sum(), fleet.world.view().map_or(0.0, |view| view.sum_has));
-            prop_assert!(believed <= CAPACITY * (1.0 + 1e-9), "{believed} is believed after {step:?}");
+            prop_assert!(believed <= CAPACITY * (1.0 + 1e-9), "{believed} are believed after {step:?}");
             prop_assert!(booked <= CAPACITY * (1.0 + 1e-9), "{booked} is booked after {step:?}");
-            prop_assert!(believed <= booked * (1.0 + 1e-9), "{believed} is believed but {booked} booked after {step:?}");
+            prop_assert!(believed <= booked * (1.0 + 1e-9), "{believed} are believed but {booked} booked after {step:?}");
         }
     }
 
     #[test]
-    fn after_a_cut_the_sum_of_beliefs_only_falls_until_it_is_within_the_capacity(
+    fn believed_leases_only_fall_after_a_cut(
         steps in prop::collection::vec(step_or_cut(), 1..300)
     ) {
         let mut fleet = Fleet::new();
         let mut most = CAPACITY;
         for step in &steps {
             fleet.take(step);
-            // What the books hold bounds what is believed; it may rise only up to the capacity now in force.
+            // The booked sum may rise only up to the current capacity.
             let booked = fleet.world.view().map_or(0.0, |view| view.sum_has);
             most = most.max(fleet.capacity);
             prop_assert!(booked <= most * (1.0 + 1e-9), "{booked} of {most} after {step:?}");

@@ -1,4 +1,4 @@
-//! One bucket that all holders spend from.
+//! SHARED_BUCKET.
 
 use doorman_openapi::Balance;
 
@@ -10,7 +10,7 @@ fn bucket() -> World {
 }
 
 impl World {
-    /// What a client is told the balance is when it says that it has used so much.
+    /// The balance in the response to a client that reports this total.
     fn balance(&mut self, client: &str, used: f64) -> f64 {
         let mut request = request(client, None, 4.0, None);
         request.resources[0].used = Some(Capacity::new(used).unwrap());
@@ -23,19 +23,19 @@ impl World {
 }
 
 #[test]
-fn three_hosts_that_overspend_wait_until_it_is_paid_back() {
+fn overspent_bucket_refills_before_admitting() {
     let mut world = bucket();
     for host in ["a", "b", "c"] {
         let granted = world.ask(host, 4.0, None);
         assert_eq!(
             granted.capacity.get(),
             4.0,
-            "each keeps a bucket of the full rate"
+            "each holder has a bucket of the full rate"
         );
         close(world.balance(host, 0.0), 4.0);
     }
     let balances = ["a", "b", "c"].map(|host| world.balance(host, 4.0));
-    assert_eq!(balances, [0.0, -4.0, -8.0], "twelve, of a limit of four");
+    assert_eq!(balances, [0.0, -4.0, -8.0], "12 used of a burst of 4");
     for (seconds, balance) in [(1.0, -4.0), (1.0, 0.0), (1.0, 4.0), (10.0, 4.0)] {
         world.wait(seconds);
         close(world.balance("a", 4.0), balance);
@@ -43,7 +43,7 @@ fn three_hosts_that_overspend_wait_until_it_is_paid_back() {
 }
 
 #[test]
-fn holds_a_seconds_worth_and_at_least_one_token() {
+fn bucket_holds_a_second_and_at_least_one_token() {
     let text = |capacity: f64, per: f64| {
         parse(&format!(
             "resources: [{{identifier_glob: db, capacity: {capacity}, per: {per}, \
@@ -60,7 +60,7 @@ fn holds_a_seconds_worth_and_at_least_one_token() {
 }
 
 #[test]
-fn a_total_counts_once_however_often_it_is_told() {
+fn repeated_total_is_charged_once() {
     let mut world = bucket();
     for _ in 0..3 {
         close(world.balance("a", 3.0), 1.0);
@@ -68,7 +68,7 @@ fn a_total_counts_once_however_often_it_is_told() {
 }
 
 #[test]
-fn a_total_that_shrinks_begins_anew() {
+fn smaller_total_starts_a_new_count() {
     let mut world = bucket();
     world.balance("a", 0.0);
     close(world.balance("a", 6.0), -2.0);
@@ -77,7 +77,7 @@ fn a_total_that_shrinks_begins_anew() {
 }
 
 #[test]
-fn who_was_forgotten_is_not_charged_for_all_of_its_life() {
+fn first_total_is_charged_one_burst_at_most() {
     let mut world = bucket();
     world.balance("b", 0.0);
     close(world.balance("a", 1e6), 0.0);
@@ -85,7 +85,7 @@ fn who_was_forgotten_is_not_charged_for_all_of_its_life() {
 }
 
 #[test]
-fn a_debt_outlives_those_who_made_it() {
+fn debt_survives_its_holders() {
     let mut world = bucket();
     world.balance("a", 0.0);
     world.balance("a", 404.0);
@@ -96,27 +96,27 @@ fn a_debt_outlives_those_who_made_it() {
     world.wait(70.0);
     close(world.view().unwrap().balance.unwrap().get(), 0.0);
     world.wait(2.0);
-    assert!(world.view().is_none(), "nothing is owed any more");
+    assert!(world.view().is_none(), "no debt is left");
 }
 
 #[test]
-fn no_report_shuts_a_resource_for_more_than_an_hour() {
+fn debt_is_limited_to_an_hour() {
     let mut world = bucket();
     world.balance("a", 0.0);
     close(world.balance("a", 1e15), -4.0 * 3600.0);
 }
 
 #[test]
-fn a_cut_of_the_rate_leaves_no_longer_debt() {
+fn lower_rate_limits_the_debt() {
     let mut world = World::new(document("SHARED_BUCKET", 1000.0));
     world.balance("a", 0.0);
     close(world.balance("a", 10_000.0), -9_000.0);
-    world.core.reconfigure(document("SHARED_BUCKET", 0.01));
+    world.ledger.reconfigure(document("SHARED_BUCKET", 0.01));
     close(world.balance("a", 10_000.0), -36.0);
 }
 
 #[test]
-fn where_there_is_nothing_nothing_is_left() {
+fn zero_rate_has_no_balance() {
     let mut world = World::new(document("SHARED_BUCKET", 0.0));
     close(world.balance("a", 0.0), 0.0);
     world.release("a", None);
@@ -124,7 +124,7 @@ fn where_there_is_nothing_nothing_is_left() {
 }
 
 #[test]
-fn a_bucket_for_whose_holder_there_was_no_room_is_forgotten() {
+fn bucket_without_holders_is_dropped_when_full() {
     let settings = Settings {
         max_leases: 0,
         predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3600.0 + 20.0)),
@@ -137,7 +137,7 @@ fn a_bucket_for_whose_holder_there_was_no_room_is_forgotten() {
 }
 
 #[test]
-fn a_bucket_is_filled_from_when_a_predecessor_was_gone() {
+fn bucket_refills_from_the_start_after_a_loss() {
     let settings = Settings {
         predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3600.0 + 600.0)),
         ..SETTINGS
@@ -151,7 +151,7 @@ fn a_bucket_is_filled_from_when_a_predecessor_was_gone() {
 }
 
 #[test]
-fn where_a_predecessor_may_have_counted_the_first_total_is_the_baseline() {
+fn first_total_is_the_baseline_after_a_loss() {
     let settings = Settings {
         predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3600.0 + 20.0)),
         ..SETTINGS
@@ -160,46 +160,46 @@ fn where_a_predecessor_may_have_counted_the_first_total_is_the_baseline() {
     close(world.balance("a", 3.0), 0.0);
     close(world.balance("a", 5.0), -2.0);
     let granted = world.ask("b", 4.0, None);
-    assert_eq!(granted.capacity.get(), 4.0, "there is nothing to learn");
+    assert_eq!(granted.capacity.get(), 4.0, "no learning mode");
 }
 
 #[test]
-fn a_clean_stop_leaves_the_balance_to_the_next() {
+fn balance_survives_a_clean_restart() {
     let mut world = bucket();
     world.balance("a", 0.0);
     close(world.balance("a", 10.0), -6.0);
-    let records: Vec<ResourceRecord> = world.core.snapshot(world.now).collect();
+    let records: Vec<ResourceRecord> = world.ledger.snapshot(world.now).collect();
     let text = serde_json::to_string(&records).unwrap();
 
     let mut next = bucket();
     for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
-        next.core.restore(&record, next.now).unwrap();
+        next.ledger.restore(&record, next.now).unwrap();
     }
     next.wait(1.0);
     close(next.balance("a", 11.0), -3.0);
 }
 
 #[test]
-fn a_new_rate_counts_from_when_it_is_in_force() {
+fn new_rate_applies_from_its_adoption() {
     let mut world = bucket();
     world.balance("a", 0.0);
     close(world.balance("a", 12.0), -8.0);
-    world.core.reconfigure(document("SHARED_BUCKET", 8.0));
+    world.ledger.reconfigure(document("SHARED_BUCKET", 8.0));
     close(world.balance("a", 12.0), -8.0);
     world.wait(1.0);
     close(world.balance("a", 12.0), 0.0);
 }
 
 #[test]
-fn other_algorithms_tell_of_no_balance() {
+fn other_algorithms_have_no_balance() {
     let mut world = World::new(document("FAIR_SHARE", 4.0));
     assert_eq!(
         world.ask("a", 1.0, None).feedback,
         crate::ledger::Feedback::None
     );
-    world.core.reconfigure(document("SHARED_BUCKET", 4.0));
+    world.ledger.reconfigure(document("SHARED_BUCKET", 4.0));
     close(world.balance("a", 0.0), 4.0);
-    world.core.reconfigure(document("FAIR_SHARE", 4.0));
+    world.ledger.reconfigure(document("FAIR_SHARE", 4.0));
     assert_eq!(
         world.ask("a", 1.0, None).feedback,
         crate::ledger::Feedback::None

@@ -1,4 +1,4 @@
-//! Every holder admits a part of what it is asked, the same for all.
+//! SUPPRESSION.
 
 use doorman_openapi::Probability;
 use proptest::prelude::*;
@@ -11,10 +11,10 @@ fn suppression() -> World {
 }
 
 impl World {
-    /// The probability that a client is told when it wants so much.
+    /// The probability in the response to a client with this demand.
     fn probability(&mut self, client: &str, wants: f64) -> f64 {
         let granted = self.ask(client, wants, None);
-        assert_eq!(granted.capacity.get(), 100.0, "nothing is split");
+        assert_eq!(granted.capacity.get(), 100.0, "the capacity is not divided");
         granted
             .feedback
             .admission_probability()
@@ -22,7 +22,7 @@ impl World {
             .unwrap()
     }
 
-    /// Two clients that want so much together, for so long, once a second; what was admitted of it, second by second.
+    /// Two clients refresh every second with this total demand. Returns what is admitted each second.
     fn run(&mut self, wants: impl Fn(f64) -> f64, seconds: u32) -> Vec<f64> {
         let started = self.now;
         let admitted = (0..seconds).map(|_| {
@@ -37,7 +37,7 @@ impl World {
 }
 
 #[test]
-fn a_deluge_is_brought_down_to_the_limit_within_six_seconds_and_held_there() {
+fn burst_is_limited_within_six_seconds() {
     for begins in 0..24 {
         for deluge in [150.0, 200.0, 500.0, 1000.0, 1e6] {
             let mut world = suppression();
@@ -54,7 +54,7 @@ fn a_deluge_is_brought_down_to_the_limit_within_six_seconds_and_held_there() {
 }
 
 #[test]
-fn what_is_wanted_and_not_what_is_admitted_decides() {
+fn demand_is_measured_before_suppression() {
     let mut world = suppression();
     let admitted = world.run(|_| 400.0, 300);
     for admitted in admitted.iter().skip(7) {
@@ -63,7 +63,7 @@ fn what_is_wanted_and_not_what_is_admitted_decides() {
 }
 
 #[test]
-fn a_little_too_much_is_brought_down_by_and_by() {
+fn slight_excess_is_limited_within_24_seconds() {
     let mut world = suppression();
     let admitted = world.run(|_| 120.0, 60);
     for admitted in admitted.iter().skip(24) {
@@ -72,7 +72,7 @@ fn a_little_too_much_is_brought_down_by_and_by() {
 }
 
 #[test]
-fn after_a_deluge_everything_passes_again_within_24_seconds() {
+fn suppression_ends_24_seconds_after_a_burst() {
     let mut world = suppression();
     let admitted = world.run(|time| if time < 60.0 { 1000.0 } else { 50.0 }, 100);
     for admitted in admitted.iter().skip(85) {
@@ -81,7 +81,7 @@ fn after_a_deluge_everything_passes_again_within_24_seconds() {
 }
 
 #[test]
-fn who_holds_nothing_any_more_wants_nothing() {
+fn expired_holders_have_no_demand() {
     let mut world = suppression();
     world.run(|_| 1000.0, 30);
     world.wait(60.0);
@@ -90,17 +90,17 @@ fn who_holds_nothing_any_more_wants_nothing() {
 }
 
 #[test]
-fn a_clean_restart_goes_on_suppressing() {
+fn suppression_survives_a_clean_restart() {
     for wants in [120.0, 400.0] {
         let mut world = suppression();
         world.run(|_| wants, 30);
         let before = world.probability("a", wants / 4.0);
-        let records: Vec<ResourceRecord> = world.core.snapshot(world.now).collect();
+        let records: Vec<ResourceRecord> = world.ledger.snapshot(world.now).collect();
         let text = serde_json::to_string(&records).unwrap();
 
         let mut next = suppression();
         for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
-            next.core.restore(&record, next.now).unwrap();
+            next.ledger.restore(&record, next.now).unwrap();
         }
         for admitted in next.run(|_| wants, 30) {
             assert!(before < 1.0 && (admitted - 100.0).abs() < 5.0, "{admitted}");
@@ -109,7 +109,7 @@ fn a_clean_restart_goes_on_suppressing() {
 }
 
 #[test]
-fn the_same_limit_over_another_time_changes_nothing() {
+fn changed_period_of_the_same_rate_changes_nothing() {
     let per = |capacity: f64, per: f64| {
         parse(&format!(
             "resources: [{{identifier_glob: db, capacity: {capacity}, per: {per}, \
@@ -121,13 +121,13 @@ fn the_same_limit_over_another_time_changes_nothing() {
         world.ask("a", 3_000.0, None);
         world.wait(1.0);
     }
-    world.core.reconfigure(per(100.0, 1.0));
+    world.ledger.reconfigure(per(100.0, 1.0));
     let told = world.ask("a", 50.0, None).feedback;
     assert_eq!(told.admission_probability(), Some(Probability::ONE));
 }
 
 #[test]
-fn operators_see_the_probability() {
+fn view_shows_the_probability() {
     let mut world = suppression();
     world.run(|_| 400.0, 30);
     let view = world.view().unwrap();
@@ -137,7 +137,7 @@ fn operators_see_the_probability() {
 
 proptest! {
     #[test]
-    fn a_total_that_has_stayed_within_its_limit_for_24_seconds_is_never_suppressed(
+    fn demand_within_the_limit_is_never_suppressed(
         before in prop::collection::vec((0.0..1e4_f64, 0.0..30.0_f64), 0..10),
         within in prop::collection::vec((0.0..=100.0_f64, 0.0..10.0_f64), 1..40),
     ) {
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_told_is_a_probability_whatever_is_wanted(
+    fn probability_is_always_valid(
         steps in prop::collection::vec((0.0..1e15_f64, 0.0..100.0_f64), 1..40),
     ) {
         let mut world = suppression();

@@ -41,7 +41,7 @@ pub(super) fn refreshed_every(interval: u32, kind: &str, capacity: f64) -> Plane
         CapacityResponse {
             node: NodeId::new("root").unwrap(),
             epoch: Epoch::new(1).unwrap(),
-            resources: granted.map(|granted| granted.into_answer(0)).collect(),
+            resources: granted.map(|granted| granted.into_response(0)).collect(),
         }
         .into()
     })

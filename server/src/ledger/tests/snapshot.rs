@@ -1,4 +1,4 @@
-//! One server stops, and the next goes on with its books.
+//! Snapshots, from one server to its successor.
 
 use doorman_openapi::{Balance, Probability};
 use proptest::prelude::*;
@@ -15,26 +15,26 @@ const KINDS: [&str; 6] = [
     "SUPPRESSION",
 ];
 
-/// What stands in a file between the two.
-fn written(core: &Ledger, now: Moment) -> (Option<LearningRecord>, String) {
-    let records: Vec<ResourceRecord> = core.snapshot(now).collect();
+/// The content of a snapshot file.
+fn written(ledger: &Ledger, now: Moment) -> (Option<LearningRecord>, String) {
+    let records: Vec<ResourceRecord> = ledger.snapshot(now).collect();
     (
-        core.learning_snapshot(now),
+        ledger.learning_snapshot(now),
         serde_json::to_string(&records).unwrap(),
     )
 }
 
-/// The successor's books. Its clock may be another: then what is left counts from its start.
+/// A ledger restored from a snapshot, possibly on another clock.
 fn successor(world: &World, kind: &str, now: Moment) -> World {
-    let (learning, text) = written(&world.core, world.now);
-    let mut core = Ledger::new(document(kind, 100.0), SETTINGS, now);
+    let (learning, text) = written(&world.ledger, world.now);
+    let mut ledger = Ledger::new(document(kind, 100.0), SETTINGS, now);
     if let Some(learning) = learning {
-        core.restore_learning(learning, now);
+        ledger.restore_learning(learning, now);
     }
     for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
-        core.restore(&record, now).unwrap();
+        ledger.restore(&record, now).unwrap();
     }
-    World { core, now }
+    World { ledger, now }
 }
 
 #[derive(Debug, Clone)]
@@ -84,8 +84,8 @@ fn take(world: &mut World, step: &Step) -> Option<Grant> {
     }
 }
 
-/// All but the time of day, and which clock it is by.
-fn told_alike(old: &World, told: &Grant, new: &World, anew: &Grant) {
+/// Compares all but the time of day and the clock.
+fn assert_same_grant(old: &World, told: &Grant, new: &World, anew: &Grant) {
     close(anew.capacity.get(), told.capacity.get());
     let nearly =
         |one: f64, other: f64| assert!((one - other).abs() < 1e-6, "{anew:?} is not {told:?}");
@@ -111,7 +111,7 @@ fn told_alike(old: &World, told: &Grant, new: &World, anew: &Grant) {
 
 proptest! {
     #[test]
-    fn the_successor_answers_as_its_predecessor_would_have(
+    fn restored_ledger_decides_like_the_original(
         kind in prop::sample::select(KINDS.to_vec()),
         before in steps(40),
         after in steps(30),
@@ -125,90 +125,93 @@ proptest! {
         for step in &before {
             take(&mut old, step);
         }
-        // Another boot's clock begins anew.
+        // The clock of another boot starts again.
         let now = other_clock.map_or(old.now, |now| Moment::ORIGIN.after_seconds(now));
         let mut new = successor(&old, kind, now);
-        prop_assert_eq!(old.core.stats().leases, new.core.stats().leases);
-        prop_assert_eq!(old.core.stats().resources, new.core.stats().resources);
+        prop_assert_eq!(old.ledger.stats().leases, new.ledger.stats().leases);
+        prop_assert_eq!(old.ledger.stats().resources, new.ledger.stats().resources);
         for step in &after {
             match (take(&mut old, step), take(&mut new, step)) {
-                (Some(told), Some(anew)) => told_alike(&old, &told, &new, &anew),
+                (Some(told), Some(anew)) => assert_same_grant(&old, &told, &new, &anew),
                 (told, anew) => prop_assert!(told.is_none() && anew.is_none()),
             }
         }
         for world in [&mut old, &mut new] {
             world.wait(100.0);
-            prop_assert_eq!(world.core.stats().leases, 0);
-            prop_assert_eq!(world.core.stats().resources, 0);
+            prop_assert_eq!(world.ledger.stats().leases, 0);
+            prop_assert_eq!(world.ledger.stats().resources, 0);
         }
     }
 }
 
 #[test]
-fn a_successor_grants_what_is_free_and_nothing_of_what_the_others_hold() {
+fn restored_leases_are_not_granted_again() {
     let mut old = World::new(document("FAIR_SHARE", 100.0));
     old.ask("a", 80.0, None);
     old.wait(3.0);
     let mut new = successor(&old, "FAIR_SHARE", old.now);
-    // Two who want as much as there is: the newcomer gets what is free, and the holder shrinks to its share.
+    // The new holder gets what is free, and the other shrinks to its share.
     let newcomer = new.ask("b", 80.0, None);
     close(newcomer.capacity.get(), 20.0);
     close(new.ask("a", 80.0, Some(80.0)).capacity.get(), 50.0);
 }
 
 #[test]
-fn a_resource_with_many_holders_comes_in_parts_and_is_one_again() {
+fn many_holders_take_several_records() {
     let mut old = World::new(document("FAIR_SHARE", 5000.0));
     for client in 0..2500 {
         old.ask(&client.to_string(), 1.0, None);
     }
     let parts: Vec<_> = old
-        .core
+        .ledger
         .snapshot(old.now)
         .map(|it| it.holders.len())
         .collect();
     assert_eq!(parts, [1000, 1000, 500]);
     let new = successor(&old, "FAIR_SHARE", old.now);
-    old.core.reconfigure(document("FAIR_SHARE", 100.0));
+    old.ledger.reconfigure(document("FAIR_SHARE", 100.0));
     assert_eq!(new.view(), old.view());
 }
 
 #[test]
-fn what_ended_between_the_stop_and_the_start_is_free() {
+fn lease_expired_while_stopped_is_free() {
     let mut old = World::new(document("FAIR_SHARE", 100.0));
     old.ask("a", 80.0, None);
-    let (_, text) = written(&old.core, old.now);
+    let (_, text) = written(&old.ledger, old.now);
     let started = old.now.after_seconds(30.0);
-    let mut core = Ledger::new(document("FAIR_SHARE", 100.0), SETTINGS, started);
+    let mut ledger = Ledger::new(document("FAIR_SHARE", 100.0), SETTINGS, started);
     for record in serde_json::from_str::<Vec<ResourceRecord>>(&text).unwrap() {
-        core.restore(&record, old.now).unwrap();
+        ledger.restore(&record, old.now).unwrap();
     }
-    let mut new = World { core, now: started };
+    let mut new = World {
+        ledger,
+        now: started,
+    };
     new.wait(0.0);
-    assert_eq!(new.core.stats().leases, 0);
+    assert_eq!(new.ledger.stats().leases, 0);
     assert_eq!(new.ask("b", 100.0, None).capacity.get(), 100.0);
 }
 
 #[test]
-fn a_holder_that_is_none_is_an_error() {
+fn invalid_holder_id_is_an_error() {
     let mut old = World::new(document("FAIR_SHARE", 100.0));
     old.ask("a", 80.0, None);
-    let mut record = old.core.snapshot(old.now).next().unwrap();
+    let mut record = old.ledger.snapshot(old.now).next().unwrap();
     record.holders[0].id = String::new();
     assert!(
         World::new(document("FAIR_SHARE", 100.0))
-            .core
+            .ledger
             .restore(&record, old.now)
             .is_err()
     );
 }
 
 #[test]
-fn the_successor_knows_when_each_holder_was_told_to_come_back() {
+fn snapshot_keeps_due_times() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 10.0, None);
     world.ask("b", 10.0, None);
-    world.core.reconfigure(parse(
+    world.ledger.reconfigure(parse(
         "resources: [{identifier_glob: db, capacity: 100, \
          algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 9}}]",
     ));
@@ -218,7 +221,7 @@ fn the_successor_knows_when_each_holder_was_told_to_come_back() {
     let successor = successor(&world, "FAIR_SHARE", world.now);
     for world in [&world, &successor] {
         let page = world
-            .core
+            .ledger
             .holders(&db(), &PageQuery::unfiltered(10), None, world.now);
         let due: Vec<_> = page.unwrap().holders.iter().map(|it| it.due_in).collect();
         assert_eq!(due, [Some(1.0), Some(-7.0)]);

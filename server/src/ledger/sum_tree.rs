@@ -1,32 +1,30 @@
-//! Sums that do not drift: every sum is recomputed from the few that it is made of, so that nothing is ever subtracted.
+//! Running sums without rounding drift.
 
-/// A number for each slot, with the sum of all and of all but one in O(log n).
+/// A number per slot, with the sum of all and of all but one in O(log n).
 ///
-/// Adding and subtracting single numbers would leave rounding behind (1e18 in and out again leaves 28 of 100); a tree, of which one path
-/// is recomputed on a change, cannot: empty books sum to exactly zero.
+/// Adding and subtracting single numbers accumulates rounding: 1e18 added to 100 and subtracted
+/// again leaves 28 too many. This tree recomputes one path per change, so an emptied tree sums to
+/// exactly zero.
 #[derive(Debug, Default)]
-pub(super) struct Sums {
-    /// The numbers of the slots.
+pub(super) struct SumTree {
     slots: Vec<f64>,
-    /// Each level has the sums of so many numbers of the one below; the last fits into one sum. None while the slots do.
+    /// Each level holds the sums of [`GROUP`] numbers of the level below.
     levels: Vec<Vec<f64>>,
 }
 
-/// How many numbers make a sum: two lines of the cache.
+/// Numbers per sum: two cache lines.
 const GROUP: usize = 16;
 
-impl Sums {
-    /// Sets the number of a slot.
-    pub(super) fn set(&mut self, slot: u32, value: f64) {
-        let mut at = slot as usize;
-        let mut changed = put(&mut self.slots, at, value);
+impl SumTree {
+    pub(super) fn set(&mut self, slot: usize, value: f64) {
+        let mut at = slot;
+        let mut changed = set_and_sum(&mut self.slots, at, value);
         for level in &mut self.levels {
             at /= GROUP;
-            changed = put(level, at, changed);
+            changed = set_and_sum(level, at, changed);
         }
         while self.top().len() > GROUP {
-            let sums = self.top().chunks(GROUP).map(sum);
-            let level = sums.collect();
+            let level = self.top().chunks(GROUP).map(sum).collect();
             self.levels.push(level);
         }
     }
@@ -37,16 +35,15 @@ impl Sums {
     }
 
     /// The sum of all slots but this one.
-    pub(super) fn all_but(&self, slot: u32) -> f64 {
-        let mut at = slot as usize;
+    pub(super) fn total_except(&self, slot: usize) -> f64 {
+        let mut at = slot;
         if at >= self.slots.len() {
             return self.total();
         }
         let mut others = 0.0;
         for level in std::iter::once(&self.slots).chain(&self.levels) {
-            let place = at % GROUP;
             let group = group(level, at);
-            let (before, rest) = group.split_at_checked(place).unwrap_or((group, &[]));
+            let (before, rest) = group.split_at_checked(at % GROUP).unwrap_or((group, &[]));
             others += sum(before) + sum(rest.get(1..).unwrap_or_default());
             at /= GROUP;
         }
@@ -58,8 +55,8 @@ impl Sums {
     }
 }
 
-/// Sets one number; returns the sum of the group it is in.
-fn put(numbers: &mut Vec<f64>, at: usize, value: f64) -> f64 {
+/// Sets one number and returns the sum of its group.
+fn set_and_sum(numbers: &mut Vec<f64>, at: usize, value: f64) -> f64 {
     if at >= numbers.len() {
         numbers.resize(at.saturating_add(1), 0.0);
     }
@@ -69,7 +66,7 @@ fn put(numbers: &mut Vec<f64>, at: usize, value: f64) -> f64 {
     sum(group(numbers, at))
 }
 
-/// From zero on: the standard library's sum of nothing is −0.
+/// Starts from +0.0: `Iterator::sum` of nothing is −0.0.
 fn sum(numbers: &[f64]) -> f64 {
     numbers.iter().fold(0.0, |sum, number| sum + number)
 }
@@ -88,17 +85,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_plain_list_and_ends_at_exactly_zero(
-            changes in prop::collection::vec((0u32..700, 0.0f64..1e15), 1..200)
+        fn agrees_with_a_list_and_empties_to_zero(
+            changes in prop::collection::vec((0usize..700, 0.0f64..1e15), 1..200)
         ) {
-            let mut sums = Sums::default();
+            let mut sums = SumTree::default();
             let mut list = [0.0; 700];
             for (slot, value) in changes {
-                // Asked before the slot has ever been set, too.
-                let others = list.iter().sum::<f64>() - list[slot as usize];
-                prop_assert!((sums.all_but(slot) - others).abs() <= 1e-9 * list.iter().sum::<f64>());
+                // Some slots are read before they are first set.
+                let others = list.iter().sum::<f64>() - list[slot];
+                let tolerance = 1e-9 * list.iter().sum::<f64>();
+                prop_assert!((sums.total_except(slot) - others).abs() <= tolerance);
                 sums.set(slot, value);
-                list[slot as usize] = value;
+                list[slot] = value;
                 let total: f64 = list.iter().sum();
                 prop_assert!((sums.total() - total).abs() <= 1e-9 * total);
             }

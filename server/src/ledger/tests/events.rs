@@ -1,4 +1,4 @@
-//! What operators are told, once, and not more than they can read.
+//! Events for the log.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn ask_for(world: &mut World, resource: &str) {
 }
 
 #[test]
-fn a_newcomer_without_room_is_not_worth_a_notice() {
+fn rejected_holder_causes_no_event() {
     let settings = Settings {
         max_leases: 1,
         ..SETTINGS
@@ -23,22 +23,22 @@ fn a_newcomer_without_room_is_not_worth_a_notice() {
         events: vec![LedgerEvent::Unmatched(first)],
         dropped: 0,
     };
-    assert_eq!(world.core.take_events(), expected);
+    assert_eq!(world.ledger.take_events(), expected);
 }
 
 #[test]
-fn notices_that_nobody_takes_are_counted() {
+fn excess_events_are_counted() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     for n in 0..1000 {
         ask_for(&mut world, &format!("r/{n}"));
     }
-    let notices = world.core.take_events();
+    let notices = world.ledger.take_events();
     assert_eq!((notices.events.len(), notices.dropped), (256, 744));
-    assert_eq!(world.core.take_events(), LedgerEvents::default());
+    assert_eq!(world.ledger.take_events(), LedgerEvents::default());
 }
 
 #[test]
-fn a_rate_that_is_split_too_small_is_warned_of() {
+fn shares_below_one_request_raise_a_warning() {
     let mut world = World::new(document("FAIR_SHARE", 1.0));
     for client in 0..6 {
         world.ask(&client.to_string(), 1.0, None);
@@ -46,15 +46,15 @@ fn a_rate_that_is_split_too_small_is_warned_of() {
         assert_eq!(
             warned,
             client == 5,
-            "five may have one in five seconds each"
+            "five clients get one request per interval each"
         );
     }
     world.ask("7", 1.0, None);
     assert_eq!(
-        world.core.take_events().events,
+        world.ledger.take_events().events,
         vec![LedgerEvent::SharesBelowOne(db())]
     );
-    world.core.reconfigure(document("SHARED_BUCKET", 1.0));
+    world.ledger.reconfigure(document("SHARED_BUCKET", 1.0));
     world.ask("8", 1.0, None);
     assert_eq!(world.view().unwrap().warning, None);
 }

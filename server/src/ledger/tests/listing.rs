@@ -1,4 +1,4 @@
-//! Pages of holders.
+//! Pages of resources and holders.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ impl World {
         limit: usize,
     ) -> (Vec<String>, Option<HolderCursor>) {
         let page = self
-            .core
+            .ledger
             .holders(&db(), &PageQuery::unfiltered(limit), from, self.now)
             .unwrap();
         (names(page.holders), page.next)
@@ -27,14 +27,14 @@ fn names(holders: Vec<HolderStatus>) -> Vec<String> {
 }
 
 #[test]
-fn a_page_of_holders_is_found_in_few_places_however_many_have_gone() {
+fn holder_page_scans_a_bounded_number_of_slots() {
     const HOLDERS: usize = 20_000;
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let names = || (0..HOLDERS).map(|client| format!("c{client}"));
     for client in names() {
         world.ask(&client, 1.0, None);
     }
-    // Some leave an entry behind for a while, others nothing.
+    // Some released entries are retained for a while.
     for (at, client) in names().enumerate().skip(1).take(HOLDERS - 2) {
         world.release(&client, (at % 2 == 0).then_some(1));
     }
@@ -55,9 +55,9 @@ fn a_page_of_holders_is_found_in_few_places_however_many_have_gone() {
 }
 
 proptest! {
-    /// Each step of a reader is one page; between two of them holders come, go, come back, or let their leases end.
+    /// Between two pages, holders join, release, return, or let their leases expire.
     #[test]
-    fn whoever_stays_is_met_once_whoever_comes_and_goes(
+    fn staying_holder_is_listed_exactly_once(
         stay in prop::collection::btree_set(0u32..40, 1..20),
         before in prop::collection::vec(0u32..40, 0..60),
         between in prop::collection::vec((0u32..40, any::<bool>(), any::<bool>()), 0..200),
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn a_place_in_a_resource_that_was_forgotten_is_none_in_the_next_of_its_name() {
+fn cursor_of_a_dropped_resource_is_stale() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     for client in ["a", "b", "c"] {
         world.ask(client, 1.0, None);
@@ -105,12 +105,14 @@ fn a_place_in_a_resource_that_was_forgotten_is_none_in_the_next_of_its_name() {
     let (_, next) = world.page(None, 2);
     let again = |world: &World| {
         world
-            .core
+            .ledger
             .holders(&db(), &PageQuery::unfiltered(2), next, world.now)
             .map(|page| names(page.holders))
     };
     assert_eq!(again(&world), Ok(vec!["c".to_owned()]));
-    world.core.reconfigure(document("PROPORTIONAL_SHARE", 50.0));
+    world
+        .ledger
+        .reconfigure(document("PROPORTIONAL_SHARE", 50.0));
     assert_eq!(again(&world), Ok(vec!["c".to_owned()]));
     for client in ["a", "b", "c"] {
         world.release(client, None);
@@ -123,7 +125,7 @@ fn a_place_in_a_resource_that_was_forgotten_is_none_in_the_next_of_its_name() {
 }
 
 #[test]
-fn one_holder_is_found_by_its_name_and_others_are_left_out() {
+fn holders_are_found_by_name_and_glob() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     for client in ["a-1", "b-1", "a-2"] {
         world.ask(client, 1.0, None);
@@ -132,7 +134,7 @@ fn one_holder_is_found_by_its_name_and_others_are_left_out() {
         let name = ClientId::new(name).unwrap();
         names(
             world
-                .core
+                .ledger
                 .holders_named(&db(), &name, world.now)
                 .unwrap()
                 .holders,
@@ -145,12 +147,12 @@ fn one_holder_is_found_by_its_name_and_others_are_left_out() {
         limit: 10,
         allowed: Some(&of_a),
     };
-    let page = world.core.holders(&db(), &look, None, world.now).unwrap();
+    let page = world.ledger.holders(&db(), &look, None, world.now).unwrap();
     assert_eq!(names(page.holders), ["a-1", "a-2"]);
 }
 
 #[test]
-fn resources_that_may_not_be_seen_take_no_place_of_a_page() {
+fn hidden_resources_take_no_page_space() {
     let mut world = World::new(parse("resources: []"));
     for number in 0..3000 {
         let mut asks = request("a", None, 1.0, None);
@@ -158,11 +160,11 @@ fn resources_that_may_not_be_seen_take_no_place_of_a_page() {
         asks.resources[0].resource_id = ResourceId::new(name).unwrap();
         world.send(&asks);
     }
-    // Those that begin with what stands for others may match anything.
+    // Globs without a literal prefix may match anything.
     let own = ["[a]/*".to_owned(), "[b]/2999".to_owned()];
-    // However many globs each name is compared with, a part takes about as long.
+    // With more globs, fewer names are scanned per page.
     let many = (0..62).map(|number| format!("c/{number}"));
-    // Where it is known how all begin that are sought, no others are passed.
+    // Literal prefixes skip other names.
     let known = ["a/*".to_owned(), "b/2999".to_owned()];
     for (globs, expected) in [
         (Vec::from(own.clone()), 6..10),
@@ -176,7 +178,7 @@ fn resources_that_may_not_be_seen_take_no_place_of_a_page() {
         };
         let (mut found, mut after, mut parts) = (BTreeSet::new(), None, 0);
         loop {
-            let part = world.core.resources("", &look, after.as_ref(), world.now);
+            let part = world.ledger.resources("", &look, after.as_ref(), world.now);
             assert!(part.resources.len() <= 2);
             found.extend(
                 part.resources
@@ -194,7 +196,7 @@ fn resources_that_may_not_be_seen_take_no_place_of_a_page() {
 }
 
 #[test]
-fn what_a_holder_says_of_itself_is_shown() {
+fn reported_values_are_shown() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let mut asks = request("a", None, 10.0, None);
     asks.resources[0].used = Some(Capacity::new(7.0).unwrap());

@@ -1,4 +1,4 @@
-//! What a holder may be told when a successor will only know so much.
+//! Grants that end by the bound that a successor knows.
 
 use doorman_openapi::{Reason, Seconds};
 
@@ -10,16 +10,16 @@ fn lease() -> (Grant, Moment) {
 }
 
 #[test]
-fn a_lease_within_the_bound_is_told_as_it_is() {
+fn lease_within_the_bound_is_unchanged() {
     let (lease, now) = lease();
-    // 20 s, and the drift of two clocks.
+    // 20 s and the clock drift.
     assert_eq!(lease.booked_until, now.after_seconds(21.0));
     let told = lease.clone().capped_at(lease.booked_until, now);
     assert_eq!(told.lease_length, lease.lease_length);
 }
 
 #[test]
-fn a_lease_beyond_the_bound_is_told_shorter_so_that_it_ends_within() {
+fn lease_beyond_the_bound_is_shortened() {
     let (lease, now) = lease();
     let told = lease.clone().capped_at(now.after_seconds(10.5), now);
     close(told.lease_length.get(), 10.0);
@@ -30,7 +30,7 @@ fn a_lease_beyond_the_bound_is_told_shorter_so_that_it_ends_within() {
 }
 
 #[test]
-fn beyond_a_bound_that_has_passed_nothing_is_told() {
+fn passed_bound_withholds_the_lease() {
     let (lease, now) = lease();
     for bound in [now, Moment::ORIGIN] {
         let told = lease.clone().capped_at(bound, now);
@@ -43,7 +43,7 @@ fn beyond_a_bound_that_has_passed_nothing_is_told() {
 }
 
 #[test]
-fn nothing_needs_no_bound() {
+fn empty_grant_needs_no_bound() {
     let mut world = World::new(document("FAIR_SHARE", 0.0));
     let nothing = world.ask("a", 60.0, None);
     let told = nothing.clone().capped_at(Moment::ORIGIN, world.now);

@@ -1,11 +1,11 @@
-//! Why a holder has no more, as operators are told.
+//! Explanations of what holders have.
 
 use doorman_openapi::{HeldBackBy, Reason, SafeCapacity, Seconds};
 use proptest::prelude::*;
 
 use super::*;
 
-/// A document with the resource `db`, of which shares are divided so.
+/// A document with the resource `db` and these parameters.
 fn sharing(kind: &str, capacity: f64, surplus: f64, granularity: f64) -> Arc<Document> {
     parse(&format!(
         "resources: [{{identifier_glob: db, capacity: {capacity}, algorithm: {{kind: {kind}, lease_length: 20, refresh_interval: 5, \
@@ -13,7 +13,7 @@ fn sharing(kind: &str, capacity: f64, surplus: f64, granularity: f64) -> Arc<Doc
     ))
 }
 
-/// The same of operations at a time, of which there are whole ones.
+/// A document with `db` as a gauge, which has whole steps.
 fn gauge(kind: &str, capacity: f64) -> Arc<Document> {
     parse(&format!(
         "resources: [{{identifier_glob: db, capacity: {capacity}, unit: gauge, \
@@ -42,7 +42,7 @@ fn any_document() -> impl Strategy<Value = Arc<Document>> {
     ]
 }
 
-/// Whether all are told a probability that lets not every request in.
+/// Whether holders reject some requests.
 fn is_suppressed(granted: &Grant) -> bool {
     let probability = granted.feedback.admission_probability();
     probability.is_some_and(|probability| probability.get() < 1.0)
@@ -52,13 +52,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn the_share_that_is_shown_is_what_constant_demands_come_to(
+    fn shown_share_is_what_constant_demands_reach(
         document in any_document(), wants in prop::collection::vec(0.0..500.0f64, 1..20)
     ) {
         let mut world = World::new(document);
         let mut has = vec![None; wants.len()];
         let mut suppressed = false;
-        // Three refreshes, with a report back after each.
+        // Three refreshes, each reported back.
         for _ in 0..3 {
             for _ in 0..2 {
                 for (client, wants) in wants.iter().enumerate() {
@@ -82,9 +82,9 @@ proptest! {
         }
     }
 
-    /// Whatever has happened before, what is shown is what the holder is answered when it comes back.
+    /// After any history, the shown state predicts the response to the holder's next request.
     #[test]
-    fn what_is_shown_is_what_the_next_refresh_does(
+    fn shown_reason_predicts_the_next_refresh(
         documents in prop::collection::vec(any_document(), 1..3),
         learns in prop::bool::weighted(0.2),
         happened in prop::collection::vec(
@@ -97,19 +97,19 @@ proptest! {
         let length = happened.len();
         for (at, (client, wants, outstanding, wait, is_heard)) in happened.into_iter().enumerate() {
             if at == length * 3 / 4 {
-                world.core.reconfigure(Arc::clone(documents.last().unwrap()));
+                world.ledger.reconfigure(Arc::clone(documents.last().unwrap()));
             }
             let client = client.to_string();
-            // While the server learns, what is said to be outstanding is kept as what is said to be had, unbounded by an older lease.
+            // In learning mode outstanding amounts are not limited by an older lease.
             let outstanding = if learns { 0.0 } else { outstanding };
             let known = world.holders();
             let has = known.iter().find(|it| it.client_id == client).map(|it| it.has.get());
-            // An answer may have been lost.
+            // The last response may have been lost.
             ask_with(&mut world, &client, wants, has.filter(|_| is_heard), outstanding);
             world.wait(f64::from(wait) / 4.0);
         }
         for shown in world.holders() {
-            // Those before have come back.
+            // The holders before have refreshed meanwhile.
             let shown = world.holder(&shown.client_id);
             let (wants, has) = (shown.wants.get(), shown.has.get());
             let granted = ask_with(&mut world, &shown.client_id, wants, Some(has), shown.outstanding.get());
@@ -117,9 +117,9 @@ proptest! {
             let agrees = match shown.held_back_by {
                 None => granted.reason == Reason::Granted
                     || shown.share < shown.wants && granted.reason == Reason::Share
-                    // It was granted what is no whole number of the steps that are in force now.
+                    // The lease is not a multiple of the new granularity.
                     || steps_down(&granted, has) && granted.reason == Reason::Pending
-                    // Claims of all that are too much are scaled down while the server learns.
+                    // In learning mode excessive claims are scaled down.
                     || learns && granted.reason == Reason::Pending,
                 Some(HeldBackBy::Share) => granted.reason == Reason::Share,
                 Some(HeldBackBy::Others) => granted.reason == Reason::Pending && gets <= has * (1.0 + 1e-9),
@@ -136,7 +136,7 @@ proptest! {
     }
 }
 
-/// Whether a lease of so much has become less for no other reason than that leases come in steps.
+/// Whether a lease shrank only by rounding to whole steps.
 fn steps_down(granted: &Grant, has: f64) -> bool {
     let template = granted.template.as_ref();
     let step = template.map_or(0.0, |template| template.granularity().get());
@@ -156,7 +156,7 @@ fn ask_with(
     world.send(&asks)
 }
 
-/// All of them come back, with what they have, until nothing changes any more.
+/// All holders refresh until nothing changes.
 fn settle(world: &mut World, wants: [(&str, f64); 3]) {
     for _ in 0..4 {
         for (client, wants) in wants {
@@ -181,7 +181,7 @@ fn check(world: &World, client: &str, expected: Option<HeldBackBy>, why: &str) {
 }
 
 #[test]
-fn who_has_what_it_wants_is_held_back_by_nothing() {
+fn met_demand_has_no_reason() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 60.0, None);
     world.ask("b", 0.0, None);
@@ -189,23 +189,23 @@ fn who_has_what_it_wants_is_held_back_by_nothing() {
     check(&world, "b", None, "it wants nothing");
     let view = world.view().unwrap();
     assert_eq!((view.free, view.fill_level), (Some(40.0), None));
-    // Another comes, and its share is smaller from now on.
+    // Another holder makes its share smaller.
     world.ask("c", 60.0, None);
     check(
         &world,
         "a",
         None,
-        "it has what it wants; its share is 50 now, which it is told when it next comes back",
+        "it has what it wants; its share is 50 from its next refresh on",
     );
 }
 
 #[test]
-fn shares_and_the_hands_of_others_hold_back() {
+fn others_then_share_then_not_refreshed() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 90.0, None);
     world.ask("b", 90.0, None);
-    let why = "its share is 50, of which 10 can be granted: others still hold 90 of 100, and give back what is above their shares \
-               when they refresh, every 5 s, or when their leases end";
+    let why = "its share is 50, of which 10 can be granted now: others still hold 90 of 100 until they refresh, \
+               every 5 s, or their leases expire";
     check(&world, "b", Some(HeldBackBy::Others), why);
     let view = world.view().unwrap();
     assert_eq!((view.free, view.fill_level), (Some(0.0), Some(50.0)));
@@ -216,28 +216,27 @@ fn shares_and_the_hands_of_others_hold_back() {
 
     world.wait(1.0);
     world.ask("a", 90.0, Some(90.0));
-    let why = "its share is 50: 180 are wanted of 100, so that no client gets more than 50";
+    let why = "its share is 50: clients want 180 of 100, so each gets at most 50";
     check(&world, "a", Some(HeldBackBy::Share), why);
-    // What a has given up is free as soon as it has said so.
+    // What `a` gives up is free once it reports so.
     world.ask("a", 90.0, Some(50.0));
-    let why = "its share, or what is free, has grown since a request of it was last decided: it is granted 50 when it comes back, any \
-               moment";
+    let why = "its share, or what is free, has grown since its last decision: it gets 50 at its next refresh, due now";
     check(&world, "b", Some(HeldBackBy::NotRefreshed), why);
     assert_eq!(world.holder("b").refreshed_ago.unwrap().get(), 1.0);
-    // It crashed.
+    // It stops refreshing.
     world.wait(14.0);
-    let why = "its share, or what is free, has grown since a request of it was last decided: it is granted 50 when it comes back; it \
-               should have come back 14 s ago: if it does not, what it has is free in 6 s";
+    let why = "its share, or what is free, has grown since its last decision: it gets 50 at its next refresh; \
+               its refresh is 14 s overdue: without one, its capacity is free in 6 s";
     check(&world, "b", Some(HeldBackBy::NotRefreshed), why);
 }
 
 #[test]
-fn the_share_by_other_algorithms_is_told_in_their_words() {
+fn share_is_explained_per_algorithm() {
     let mut world = World::new(document("PROPORTIONAL_SHARE", 120.0));
     settle(&mut world, [("a", 1000.0), ("b", 50.0), ("c", 10.0)]);
     close(world.holder("b").share.get(), 40.309_278_350_515_46);
-    let why = "its share is 40.309: 1060 are wanted of 120, of which each client may have an equal part, and what some leave of \
-               theirs goes to those who want more";
+    let why = "its share is 40.309: clients want 1060 of 120, so each gets an equal part, and unused parts go to \
+               those that want more";
     check(&world, "b", Some(HeldBackBy::Share), why);
 
     let mut world = World::new(document("STATIC", 120.0));
@@ -246,39 +245,39 @@ fn the_share_by_other_algorithms_is_told_in_their_words() {
         &world,
         "a",
         Some(HeldBackBy::Share),
-        "each holder gets 120 at most",
+        "each holder gets at most 120",
     );
     assert_eq!(world.view().unwrap().free, None);
-    world.core.reconfigure(document("NO_ALGORITHM", 120.0));
+    world.ledger.reconfigure(document("NO_ALGORITHM", 120.0));
     assert_eq!(world.holder("a").share.get(), 200.0);
 }
 
 #[test]
-fn whole_steps_are_told_where_they_keep_something_back() {
+fn rounding_to_steps_is_explained() {
     let share = Some(HeldBackBy::Share);
     for kind in ["FAIR_SHARE", "PROPORTIONAL_SHARE", "STATIC", "NO_ALGORITHM"] {
         let mut world = World::new(gauge(kind, 10.0));
         let granted = world.ask("a", 2.5, None);
         assert_eq!(granted.reason, Reason::Share, "{kind}");
-        check(&world, "a", share, "its share is 2, in whole steps");
+        check(&world, "a", share, "its share is 2, rounded to whole steps");
     }
-    // Of 2.5, nobody gets more than 2, and nobody else keeps the rest back.
+    // Of 2.5 each holder gets 2, and none waits for the rest.
     let mut world = World::new(gauge("STATIC", 2.5));
     let granted = world.ask("a", 10.0, None);
     assert_eq!(
         (granted.capacity.get(), granted.reason),
         (2.0, Reason::Share)
     );
-    let why = "each holder gets 2.5 at most (in whole steps)";
+    let why = "each holder gets at most 2.5, rounded to whole steps";
     check(&world, "a", share, why);
 
-    // Of ten among three who want much, one gets more than the level; who wants less than that misses a part of a step.
+    // One holder gets more than the level, and the smallest demand misses part of a step.
     let mut world = World::new(gauge("FAIR_SHARE", 10.0));
     settle(&mut world, [("a", 9.0), ("b", 9.0), ("c", 2.5)]);
-    check(&world, "c", share, "its share is 2, in whole steps");
+    check(&world, "c", share, "its share is 2, rounded to whole steps");
     let gets = ["a", "b"].map(|client| world.holder(client).has.get());
     assert!(gets.contains(&3.0) || gets.contains(&4.0), "{gets:?}");
-    let why = "20.5 are wanted of 10, so that no client gets more than 3.75 (in whole steps)";
+    let why = "clients want 20.5 of 10, so each gets at most 3.75, rounded to whole steps";
     for (client, gets) in ["a", "b"].into_iter().zip(gets) {
         check(
             &world,
@@ -290,7 +289,7 @@ fn whole_steps_are_told_where_they_keep_something_back() {
 }
 
 #[test]
-fn who_has_been_told_to_come_later_is_not_late_when_the_interval_has_become_shorter() {
+fn due_time_is_that_of_the_last_response() {
     let every = |seconds: f64, capacity: f64| {
         parse(&format!(
             "resources: [{{identifier_glob: db, capacity: {capacity}, \
@@ -299,25 +298,25 @@ fn who_has_been_told_to_come_later_is_not_late_when_the_interval_has_become_shor
     };
     let mut world = World::new(every(60.0, 50.0));
     world.ask("a", 80.0, None);
-    world.core.reconfigure(every(5.0, 70.0));
+    world.ledger.reconfigure(every(5.0, 70.0));
     world.wait(20.0);
-    let why = "its share, or what is free, has grown since a request of it was last decided: it is granted 70 when it comes back, in \
-               40 s at most";
+    let why = "its share, or what is free, has grown since its last decision: it gets 70 at its next refresh, \
+               due within 40 s";
     check(&world, "a", Some(HeldBackBy::NotRefreshed), why);
     world.wait(46.0);
     let why = world.holder("a").why;
-    assert!(why.contains("should have come back 6 s ago"), "{why}");
+    assert!(why.contains("its refresh is 6 s overdue"), "{why}");
 
-    // And the other way round: it was told to come soon.
+    // The reverse: the last response asked for an early refresh.
     world.ask("a", 80.0, Some(50.0));
-    world.core.reconfigure(every(60.0, 70.0));
+    world.ledger.reconfigure(every(60.0, 70.0));
     world.wait(5.0 + 61.0);
     let why = world.holder("a").why;
-    assert!(why.contains("should have come back 61 s ago"), "{why}");
+    assert!(why.contains("its refresh is 61 s overdue"), "{why}");
 }
 
 #[test]
-fn who_comes_early_is_due_when_it_was_told_then() {
+fn early_refresh_moves_the_due_time() {
     let document = parse(
         "resources: [{identifier_glob: db, capacity: 50, minimum_refresh_interval: 4, \
          algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}]",
@@ -325,30 +324,30 @@ fn who_comes_early_is_due_when_it_was_told_then() {
     let mut world = World::new(document);
     world.ask("a", 20.0, None);
     world.wait(3.0);
-    // It is not decided, and what it wants has grown.
+    // There is no new decision, and its demand has grown.
     let restated = world.ask("a", 40.0, Some(20.0));
     assert_eq!(
         (restated.capacity.get(), restated.refresh_interval.get()),
         (20.0, 5.0)
     );
     world.wait(1.0);
-    let why = "its share, or what is free, has grown since a request of it was last decided: it is granted 40 when it comes back, in \
-               4 s at most";
+    let why = "its share, or what is free, has grown since its last decision: it gets 40 at its next refresh, \
+               due within 4 s";
     check(&world, "a", Some(HeldBackBy::NotRefreshed), why);
 }
 
 #[test]
-fn what_is_outstanding_counts_as_held_when_it_comes_back() {
+fn outstanding_counts_as_held_at_next_refresh() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("b", 50.0, None);
     ask_with(&mut world, "a", 90.0, None, 0.0);
-    world.core.reconfigure(document("FAIR_SHARE", 20.0));
+    world.ledger.reconfigure(document("FAIR_SHARE", 20.0));
     for has in [50.0, 10.0] {
         let granted = ask_with(&mut world, "a", 90.0, Some(has), 40.0);
         assert_eq!(granted.capacity.get(), 10.0);
     }
-    // b has not heard of the cut: of 60, it leaves 10 to a, but a is using 40 itself.
-    world.core.reconfigure(document("FAIR_SHARE", 60.0));
+    // `b` does not know of the cut and leaves 10 of 60, but `a` uses 40 itself.
+    world.ledger.reconfigure(document("FAIR_SHARE", 60.0));
     let shown = world.holder("a");
     assert_eq!(
         (shown.share.get(), shown.has.get(), shown.booked),
@@ -359,7 +358,7 @@ fn what_is_outstanding_counts_as_held_when_it_comes_back() {
     assert_eq!(granted.capacity.get(), 30.0);
 }
 #[test]
-fn learning_and_an_empty_capacity_hold_back() {
+fn learning_and_zero_capacity_are_reasons() {
     let settings = Settings {
         predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3600.0 + 21.0)),
         ..SETTINGS
@@ -368,20 +367,19 @@ fn learning_and_an_empty_capacity_hold_back() {
     world.ask("a", 50.0, Some(30.0));
     world.ask("b", 50.0, None);
     world.wait(1.0);
-    let why = "the server learns for 20 s what its predecessor leased: until then it keeps at most what it said it has or has outstanding";
+    let why = "the server is in learning mode for 20 s: until then it keeps at most what it claims or has outstanding";
     check(&world, "a", Some(HeldBackBy::Learning), why);
-    let why =
-        "the server learns for 20 s what its predecessor leased: newcomers get nothing until then";
+    let why = "the server is in learning mode for 20 s: until then new holders get nothing";
     check(&world, "b", Some(HeldBackBy::Learning), why);
     let view = world.view().unwrap();
     assert_eq!(view.learning_ends_in.map(Seconds::get), Some(20.0));
     assert_eq!(
         world.holder("b").share.get(),
         50.0,
-        "by what is known so far"
+        "from the known demands"
     );
 
-    world.core.reconfigure(document("FAIR_SHARE", 0.0));
+    world.ledger.reconfigure(document("FAIR_SHARE", 0.0));
     check(&world, "b", Some(HeldBackBy::Blocked), "the capacity is 0");
     let settings = Settings {
         unmatched: UnmatchedPolicy::Refuse,
@@ -389,19 +387,19 @@ fn learning_and_an_empty_capacity_hold_back() {
     };
     let mut world = World::with(parse("resources: []"), settings);
     world.ask("a", 1.0, None);
-    let why = "no template matches, and this server refuses what none matches";
+    let why = "no template matches, and the server rejects unmatched resources";
     check(&world, "a", Some(HeldBackBy::Blocked), why);
 }
 
 #[test]
-fn what_is_told_to_all_alike_holds_back_who_has_as_large_a_lease_as_it_wants() {
+fn feedback_limits_a_met_demand() {
     let mut world = World::new(document("SHARED_BUCKET", 4.0));
     for used in [0.0, 12.0] {
         let mut asks = request("a", None, 4.0, None);
         asks.resources[0].used = Some(Capacity::new(used).unwrap());
         world.send(&asks);
     }
-    let why = "the bucket that all holders share is empty (-8 left): nothing is admitted until it fills again";
+    let why = "the shared bucket is empty (balance -8): requests are rejected until it refills";
     check(&world, "a", Some(HeldBackBy::Balance), why);
     world.wait(3.0);
     check(&world, "a", None, "it has what it wants");
@@ -411,34 +409,34 @@ fn what_is_told_to_all_alike_holds_back_who_has_as_large_a_lease_as_it_wants() {
         world.ask("a", 400.0, None);
         world.wait(1.0);
     }
-    let why = "more than 100 is wanted: all holders admit each request with a probability of 0.25";
+    let why = "demand exceeds 100: every holder admits requests with a probability of 0.25";
     check(&world, "a", Some(HeldBackBy::Suppressed), why);
 }
 
 #[test]
-fn a_new_document_is_seen_before_anybody_asks_again() {
+fn new_document_is_shown_before_any_refresh() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.ask("a", 80.0, None);
-    world.core.reconfigure(document("FAIR_SHARE", 12.0));
+    world.ledger.reconfigure(document("FAIR_SHARE", 12.0));
     let shown = world.holder("a");
     assert_eq!((shown.share.get(), shown.has.get()), (12.0, 80.0));
     assert_eq!(world.view().unwrap().free, Some(0.0));
     world.ask("a", 80.0, Some(80.0));
-    let why = "its share is 12: 80 are wanted of 12, so that no client gets more than 12";
+    let why = "its share is 12: clients want 80 of 12, so each gets at most 12";
     check(&world, "a", Some(HeldBackBy::Share), why);
-    world.core.reconfigure(document("FAIR_SHARE", 40.0));
-    let why = "its share, or what is free, has grown since a request of it was last decided: it is granted 40 when it comes back, in \
-               5 s at most";
+    world.ledger.reconfigure(document("FAIR_SHARE", 40.0));
+    let why = "its share, or what is free, has grown since its last decision: it gets 40 at its next refresh, \
+               due within 5 s";
     check(&world, "a", Some(HeldBackBy::NotRefreshed), why);
 }
 
 #[test]
-fn a_lease_beyond_the_bound_is_told_as_such() {
+fn lease_beyond_the_bound_is_explained() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let granted = world.ask("a", 80.0, None);
     let of = |bound| {
         let page = world
-            .core
+            .ledger
             .holders(&db(), &PageQuery::unfiltered(1), None, world.now);
         let page = page.unwrap();
         let holding = page.holders.into_iter().next().unwrap();
@@ -448,5 +446,9 @@ fn a_lease_beyond_the_bound_is_told_as_such() {
     let before = Moment::from_nanos(granted.booked_until.as_nanos() - 1);
     let shown = of(before);
     assert_eq!(shown.held_back_by, Some(HeldBackBy::Bound));
-    assert!(shown.why.contains("has not written down"), "{}", shown.why);
+    assert!(
+        shown.why.contains("not yet on the server's disk"),
+        "{}",
+        shown.why
+    );
 }

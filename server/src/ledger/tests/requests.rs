@@ -1,4 +1,4 @@
-//! Long requests, taken in parts.
+//! Long requests in parts.
 
 use std::fmt::Write;
 
@@ -33,13 +33,13 @@ fn named<'a>(granted: impl IntoIterator<Item = &'a Grant>) -> Vec<&'a ResourceId
 }
 
 #[test]
-fn a_part_of_a_request_goes_on_where_the_one_before_ended_and_no_part_is_long() {
+fn parts_are_bounded_and_cover_the_request() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let request = for_many("a", MANY);
     let mut granted: Vec<Grant> = Vec::new();
     while granted.len() < MANY {
         let part = world
-            .core
+            .ledger
             .refresh_client_part(&request, None, granted.len(), world.now);
         assert!((1..=64).contains(&part.len()), "{}", part.len());
         granted.extend(part);
@@ -47,15 +47,15 @@ fn a_part_of_a_request_goes_on_where_the_one_before_ended_and_no_part_is_long() 
     }
     let asked: Vec<_> = request.resources.iter().map(|it| &it.resource_id).collect();
     assert_eq!(named(&granted), asked);
-    assert_eq!(world.core.stats().leases, MANY);
-    // The same request whole is a late one, and is answered the same way.
-    let whole = world.core.refresh_client(&request, world.now);
+    assert_eq!(world.ledger.stats().leases, MANY);
+    // The same request again is stale and gets the same leases.
+    let whole = world.ledger.refresh_client(&request, world.now);
     assert_eq!(named(&whole), asked);
     assert!(whole.iter().all(|granted| granted.capacity.get() == 1.0));
 }
 
 #[test]
-fn where_there_are_many_templates_to_look_through_a_part_is_shorter() {
+fn many_templates_make_parts_shorter() {
     let mut text = "resources: [".to_owned();
     for n in 0..3 * 1024 {
         write!(text, "{{identifier_glob: 't/{n}/*', capacity: 1}}, ").unwrap();
@@ -65,18 +65,18 @@ fn where_there_are_many_templates_to_look_through_a_part_is_shorter() {
     );
     let mut world = World::new(parse(&text));
     let part = world
-        .core
+        .ledger
         .refresh_client_part(&for_many("a", MANY), None, 0, world.now);
     assert!((1..=16).contains(&part.len()), "{}", part.len());
 }
 
 #[test]
-fn many_leases_come_back_in_parts() {
+fn many_leases_are_released_in_parts() {
     for listed in [false, true] {
         let mut world = World::new(document("FAIR_SHARE", 100.0));
         let request = for_many("a", MANY);
-        world.core.refresh_client(&request, world.now);
-        world.core.refresh_client(&for_many("b", 1), world.now);
+        world.ledger.refresh_client(&request, world.now);
+        world.ledger.refresh_client(&for_many("b", 1), world.now);
         let ids = request.resources.into_iter().map(|it| it.resource_id);
         let release = release("a", listed.then(|| ids.collect()));
 
@@ -86,8 +86,8 @@ fn many_leases_come_back_in_parts() {
         };
         let (mut from, mut left, mut scanned) = (Some(0), MANY, 0);
         while let Some(position) = from {
-            let core = &mut world.core;
-            let part = core.release_client_part(&release, &|_| true, position, world.now);
+            let ledger = &mut world.ledger;
+            let part = ledger.release_client_part(&release, &|_| true, position, world.now);
             from = part.next;
             scanned += part.scanned;
             let now_left = held(&world);
@@ -95,7 +95,7 @@ fn many_leases_come_back_in_parts() {
             left = now_left;
         }
         assert_eq!(scanned, MANY);
-        // The other's lease stays.
+        // The lease of the other client stays.
         assert_eq!(left, 1);
     }
 }

@@ -1,0 +1,345 @@
+//! What a holder has, and what keeps it from more, for operators.
+
+use doorman_openapi::{
+    AlgorithmKind, Balance, Band, Capacity, HeldBackBy, HolderKind, HolderView, Moment,
+    Probability, ResourceView, Seconds,
+};
+
+use super::{
+    algorithm::ShareRule,
+    decision::{GrantInput, TOLERANCE, reaches},
+    entry::Entry,
+    feedback::Feedback,
+    holders::HolderId,
+    resource::Resource,
+    terms::ResourceTerms,
+};
+use crate::util::rounded::rounded;
+
+/// Shorter times, in seconds, would be shown as 0.
+const SHORTEST_SHOWN: f64 = 0.001;
+
+/// The terms of a resource under the current document, which it may not have adopted yet.
+#[derive(Debug)]
+pub(super) struct CurrentTerms<'a> {
+    pub(super) terms: &'a ResourceTerms,
+    pub(super) learning_until: Moment,
+    pub(super) feedback: Feedback,
+    pub(super) now: Moment,
+}
+
+impl CurrentTerms<'_> {
+    pub(super) fn is_learning(&self) -> bool {
+        self.now < self.learning_until
+    }
+}
+
+/// What one holder has of a resource: a [`HolderView`] before its text is written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HolderStatus {
+    /// The identifier of the client or node.
+    pub id: String,
+    /// Its demand by priority.
+    pub bands: Vec<Band>,
+    /// Its demand.
+    pub wants: f64,
+    /// The most that it may be using.
+    pub booked: f64,
+    kind: HolderKind,
+    share: f64,
+    /// The share before rounding to whole steps.
+    unrounded_share: Option<f64>,
+    has: f64,
+    /// What it would get if it refreshed now.
+    next_grant: f64,
+    /// The most that all other holders may be using.
+    others: f64,
+    held_back_by: Option<HeldBackBy>,
+    outstanding: Capacity,
+    used: Option<Capacity>,
+    /// Seconds since its last decision.
+    refreshed_ago: Option<f64>,
+    /// Seconds until its refresh is due; negative if it is overdue.
+    pub(super) due_in: Option<f64>,
+    lease_end: Option<Moment>,
+    /// Seconds until all its capacity is free.
+    expires_in: Seconds,
+}
+
+impl HolderStatus {
+    /// Reports the lease as held back if it ends after `bound`: [`Grant`](super::Grant) is then
+    /// capped.
+    #[must_use]
+    pub fn capped_at(self, bound: Moment) -> Self {
+        if self.has > 0.0 && self.lease_end.is_some_and(|end| end > bound) {
+            Self {
+                held_back_by: Some(HeldBackBy::Bound),
+                ..self
+            }
+        } else {
+            self
+        }
+    }
+
+    /// The view on the wire. `unix_now` only serves people who read it.
+    #[must_use]
+    pub fn into_view(self, resource: &ResourceView, unix_now: u64) -> HolderView {
+        HolderView {
+            why: explain(resource, &self),
+            client_id: self.id,
+            kind: self.kind,
+            priority: self.bands.first().map_or(0, |band| band.priority),
+            wants: Capacity::saturating(self.wants),
+            share: Capacity::saturating(self.share),
+            has: Capacity::saturating(self.has),
+            held_back_by: self.held_back_by,
+            booked: self.booked,
+            outstanding: self.outstanding,
+            used: self.used,
+            refreshed_ago: self.refreshed_ago.map(Seconds::saturating),
+            expires_in: self.expires_in,
+            expiry_time: unix_now.saturating_add(self.expires_in.get() as u64),
+            bands: match self.kind {
+                HolderKind::Client => Vec::new(),
+                HolderKind::Node => self.bands,
+            },
+        }
+    }
+}
+
+/// A holder's amounts among those of the others.
+#[derive(Debug, Clone, Copy)]
+struct HolderPosition {
+    wants: f64,
+    share: f64,
+    has: f64,
+    outstanding: f64,
+    booked: f64,
+    available: f64,
+}
+
+impl HolderPosition {
+    /// What it would get if it refreshed now, claiming its lease and the same outstanding amount.
+    fn next_grant(&self, rule: &ShareRule) -> f64 {
+        let outstanding = self.outstanding.min(self.booked.max(self.available));
+        let input = GrantInput {
+            wants: self.wants,
+            share: self.share,
+            held: self.has.max(outstanding),
+            available: self.available,
+        };
+        input.grant(rule)
+    }
+
+    fn held_back_by(&self, current: &CurrentTerms<'_>) -> Option<HeldBackBy> {
+        if self.wants <= 0.0 {
+            return None;
+        }
+        if current.terms.is_blocked() {
+            return Some(HeldBackBy::Blocked);
+        }
+        // Feedback limits a holder whatever lease it has.
+        let is_spent = |balance: Balance| balance.get() <= 0.0;
+        let is_partial = |probability: Probability| probability.get() < 1.0;
+        if current.feedback.balance().is_some_and(is_spent) {
+            return Some(HeldBackBy::Balance);
+        }
+        if current
+            .feedback
+            .admission_probability()
+            .is_some_and(is_partial)
+        {
+            return Some(HeldBackBy::Suppressed);
+        }
+        if reaches(self.has, self.wants) {
+            None
+        } else if current.is_learning() {
+            Some(HeldBackBy::Learning)
+        } else if !reaches(self.has, self.next_grant(current.terms.rule())) {
+            Some(HeldBackBy::NotRefreshed)
+        } else if !reaches(self.has, self.share) {
+            Some(HeldBackBy::Others)
+        } else {
+            Some(HeldBackBy::Share)
+        }
+    }
+}
+
+impl Resource {
+    pub(super) fn holder_status(
+        &self,
+        entry: &Entry,
+        holder: &HolderId,
+        current: &CurrentTerms<'_>,
+    ) -> HolderStatus {
+        let &CurrentTerms { terms, now, .. } = current;
+        let bands = entry.bands();
+        let lease = entry.booking.lease(now);
+        let others = self.booked.total_except(entry.slot.index());
+        let position = HolderPosition {
+            wants: bands.iter().map(|band| band.wants.get()).sum(),
+            share: terms.rule().share(&self.demands, entry.demands()),
+            has: lease.map_or(0.0, |lease| lease.amount),
+            outstanding: entry.outstanding.get(),
+            booked: entry.booking.amount(now),
+            available: terms.available_beside(others),
+        };
+        HolderStatus {
+            id: holder.as_str().to_owned(),
+            bands,
+            wants: position.wants,
+            booked: position.booked,
+            kind: holder.kind(),
+            share: position.share,
+            unrounded_share: terms.rule().unrounded_share(&self.demands, entry.demands()),
+            has: position.has,
+            next_grant: position.next_grant(terms.rule()),
+            others,
+            held_back_by: position.held_back_by(current),
+            outstanding: entry.outstanding,
+            used: entry.used,
+            refreshed_ago: entry.last_decision.map(|last| now.seconds_since(last.at)),
+            due_in: entry.last_decision.map(|last| {
+                let due = last.due();
+                due.seconds_since(now) - now.seconds_since(due)
+            }),
+            lease_end: lease.map(|lease| lease.end),
+            expires_in: entry.booking.last_end().since(now).into(),
+        }
+    }
+
+    /// The free part of a capacity that is divided.
+    pub(super) fn free(&self, terms: &ResourceTerms) -> Option<f64> {
+        terms.rule().divides().then(|| {
+            let free = terms.available_beside(self.sum_has());
+            // Hides what rounding leaves.
+            if free > terms.capacity() * TOLERANCE {
+                free
+            } else {
+                0.0
+            }
+        })
+    }
+}
+
+/// Explains a holder's lease in a sentence. It names no other holder, because the reader may not be
+/// allowed to see them.
+fn explain(resource: &ResourceView, holder: &HolderStatus) -> String {
+    let mut text = match holder.held_back_by {
+        None => explain_met(holder),
+        Some(HeldBackBy::Share) => explain_share(resource, holder),
+        Some(HeldBackBy::Others) => format!(
+            "its share is {}, of which {} can be granted now: others still hold {} of {} until they \
+             refresh, every {} s, or their leases expire",
+            rounded(holder.share),
+            rounded(holder.next_grant),
+            rounded(holder.others),
+            capacity(resource),
+            rounded(resource.refresh_interval.get()),
+        ),
+        Some(HeldBackBy::Learning) => explain_learning(resource, holder),
+        Some(HeldBackBy::Blocked) if resource.template.is_none() => {
+            "no template matches, and the server rejects unmatched resources".to_owned()
+        }
+        Some(HeldBackBy::Blocked) => "the capacity is 0".to_owned(),
+        Some(HeldBackBy::NotRefreshed) => explain_not_refreshed(holder),
+        Some(HeldBackBy::Balance) => format!(
+            "the shared bucket is empty (balance {}): requests are rejected until it refills",
+            rounded(resource.balance.map_or(0.0, Balance::get)),
+        ),
+        Some(HeldBackBy::Suppressed) => format!(
+            "demand exceeds {}: every holder admits requests with a probability of {}",
+            capacity(resource),
+            rounded(resource.admission_probability.map_or(1.0, Probability::get)),
+        ),
+        Some(HeldBackBy::Bound) => "the end of the lease is not yet on the server's disk: until \
+             then the holder gets a shorter lease, or none"
+            .to_owned(),
+    };
+    let overdue = holder.due_in.map(|due| -due);
+    let is_late = |by: &f64| *by > resource.refresh_interval.get() && holder.booked > 0.0;
+    if let Some(overdue) = overdue.filter(is_late) {
+        text += &format!(
+            "; its refresh is {} s overdue: without one, its capacity is free in {} s",
+            rounded(overdue),
+            rounded(holder.expires_in.get()),
+        );
+    }
+    text
+}
+
+fn explain_met(holder: &HolderStatus) -> String {
+    if holder.wants <= 0.0 {
+        "it wants nothing".to_owned()
+    } else if reaches(holder.share, holder.wants) {
+        "it has what it wants".to_owned()
+    } else {
+        format!(
+            "it has what it wants; its share is {} from its next refresh on",
+            rounded(holder.share),
+        )
+    }
+}
+
+fn explain_share(resource: &ResourceView, holder: &HolderStatus) -> String {
+    let share = rounded(holder.share);
+    let is_met_unrounded = |share: f64| reaches(share, holder.wants);
+    if holder.unrounded_share.is_some_and(is_met_unrounded) {
+        return format!("its share is {share}, rounded to whole steps");
+    }
+    let rounding = holder
+        .unrounded_share
+        .map_or("", |_| ", rounded to whole steps");
+    let demand = || {
+        let wants = rounded(resource.sum_wants);
+        format!("clients want {wants} of {}", capacity(resource))
+    };
+    match (resource.algorithm, resource.fill_level) {
+        (AlgorithmKind::FairShare, Some(level)) => format!(
+            "its share is {share}: {}, so each gets at most {}{rounding}",
+            demand(),
+            rounded(level)
+        ),
+        (AlgorithmKind::ProportionalShare, _) => format!(
+            "its share is {share}: {}, so each gets an equal part, and unused parts go to those that \
+             want more{rounding}",
+            demand()
+        ),
+        (AlgorithmKind::Static | AlgorithmKind::Suppression | AlgorithmKind::SharedBucket, _) => {
+            format!("each holder gets at most {}{rounding}", capacity(resource))
+        }
+        // Without rounding, every demand is met here.
+        (AlgorithmKind::FairShare | AlgorithmKind::NoAlgorithm, _) => {
+            format!("its share is {share}{rounding}")
+        }
+    }
+}
+
+fn explain_learning(resource: &ResourceView, holder: &HolderStatus) -> String {
+    let left = rounded(resource.learning_ends_in.map_or(0.0, Seconds::get));
+    let meanwhile = if holder.has > 0.0 {
+        "it keeps at most what it claims or has outstanding"
+    } else {
+        "new holders get nothing"
+    };
+    format!("the server is in learning mode for {left} s: until then {meanwhile}")
+}
+
+fn explain_not_refreshed(holder: &HolderStatus) -> String {
+    let since = if holder.lease_end.is_some() {
+        "its share, or what is free, has grown since its last decision"
+    } else {
+        "its lease has expired"
+    };
+    let due = match holder.due_in {
+        Some(due) if due >= SHORTEST_SHOWN => format!(", due within {} s", rounded(due)),
+        Some(due) if due >= 0.0 => ", due now".to_owned(),
+        _ => String::new(),
+    };
+    let next_grant = rounded(holder.next_grant);
+    format!("{since}: it gets {next_grant} at its next refresh{due}")
+}
+
+fn capacity(resource: &ResourceView) -> String {
+    rounded(resource.capacity.map_or(0.0, Capacity::get))
+}

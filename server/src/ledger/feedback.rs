@@ -1,0 +1,130 @@
+//! Feedback that all holders of a resource receive alike (SHARED_BUCKET and SUPPRESSION).
+
+use doorman_openapi::{AlgorithmKind, Balance, Moment, Probability};
+
+use super::{
+    algorithm::{RecentDemand, SharedBucket},
+    terms::ResourceTerms,
+};
+
+/// What a response carries beside the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Feedback {
+    /// Nothing.
+    #[default]
+    None,
+    /// The probability of admitting each request.
+    AdmissionProbability(Probability),
+    /// The balance of the shared bucket.
+    Balance(Balance),
+}
+
+impl Feedback {
+    /// The probability of admitting each request, for SUPPRESSION.
+    #[must_use]
+    pub fn admission_probability(self) -> Option<Probability> {
+        match self {
+            Self::AdmissionProbability(probability) => Some(probability),
+            Self::None | Self::Balance(_) => None,
+        }
+    }
+
+    /// The balance of the shared bucket, for SHARED_BUCKET.
+    #[must_use]
+    pub fn balance(self) -> Option<Balance> {
+        match self {
+            Self::Balance(balance) => Some(balance),
+            Self::None | Self::AdmissionProbability(_) => None,
+        }
+    }
+}
+
+/// A previous server that left no snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LostPredecessor {
+    /// When this server started.
+    pub(super) replaced_at: Moment,
+    /// When the last of its leases has ended.
+    pub(super) leases_end: Moment,
+}
+
+/// The state behind [`Feedback`], per algorithm.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum SharedFeedback {
+    None,
+    /// SUPPRESSION. Boxed because most resources have none.
+    Demand(Box<RecentDemand>),
+    /// SHARED_BUCKET.
+    Bucket(SharedBucket),
+}
+
+impl SharedFeedback {
+    pub(super) fn new(
+        terms: &ResourceTerms,
+        predecessor: Option<LostPredecessor>,
+        now: Moment,
+    ) -> Self {
+        match terms.rule().kind {
+            AlgorithmKind::Suppression => Self::Demand(Box::new(RecentDemand::new(now))),
+            AlgorithmKind::SharedBucket => Self::Bucket(match predecessor {
+                // The predecessor's holders may have used everything.
+                Some(lost) => SharedBucket::with_balance(0.0, terms.rate(), lost.replaced_at),
+                None => SharedBucket::full(terms.rate(), now),
+            }),
+            AlgorithmKind::NoAlgorithm
+            | AlgorithmKind::Static
+            | AlgorithmKind::ProportionalShare
+            | AlgorithmKind::FairShare => Self::None,
+        }
+    }
+
+    pub(super) fn set_terms(&mut self, old: &ResourceTerms, new: &ResourceTerms, now: Moment) {
+        match (&mut *self, new.rule().kind) {
+            (Self::Bucket(bucket), AlgorithmKind::SharedBucket) => {
+                let balance = bucket.balance(old.rate(), now);
+                *bucket = SharedBucket::with_balance(balance, new.rate(), now);
+            }
+            (Self::Demand(demand), AlgorithmKind::Suppression) => {
+                demand.scale(new.per() / old.per(), now);
+            }
+            _ => *self = Self::new(new, None, now),
+        }
+    }
+
+    /// Sets the sum of all demands from now on.
+    pub(super) fn set_demand(&mut self, wants: f64, now: Moment) {
+        if let Self::Demand(demand) = self {
+            demand.observe(wants, now);
+        }
+    }
+
+    /// Charges what a holder has used since its last report.
+    pub(super) fn charge(&mut self, used: f64, terms: &ResourceTerms, now: Moment) {
+        if let Self::Bucket(bucket) = self
+            && used > 0.0
+        {
+            bucket.charge(used, terms.rate(), now);
+        }
+    }
+
+    pub(super) fn current(&self, terms: &ResourceTerms, now: Moment) -> Feedback {
+        match self {
+            Self::None => Feedback::None,
+            Self::Demand(demand) => {
+                let probability = demand.admission_probability(terms.capacity(), now);
+                Feedback::AdmissionProbability(Probability::saturating(probability))
+            }
+            Self::Bucket(bucket) => {
+                Feedback::Balance(Balance::saturating(bucket.balance(terms.rate(), now)))
+            }
+        }
+    }
+
+    /// From when on a new state would be the same as this one, so that it can be dropped.
+    pub(super) fn droppable_from(&self, terms: &ResourceTerms) -> Moment {
+        match self {
+            Self::None | Self::Demand(_) => Moment::ORIGIN,
+            Self::Bucket(bucket) => bucket.full_at(terms.rate()),
+        }
+    }
+}

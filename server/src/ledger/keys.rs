@@ -1,0 +1,33 @@
+//! Typed slab indexes, so that a holder is never looked up as a resource.
+
+macro_rules! slab_key {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(super) struct $name(u32);
+
+        impl $name {
+            /// The ledger is bounded far below `u32::MAX` items.
+            pub(super) fn new(index: usize) -> Self {
+                Self(u32::try_from(index).unwrap_or(u32::MAX))
+            }
+
+            pub(super) fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+slab_key!(
+    /// A client or node, in all resources.
+    HolderKey
+);
+slab_key!(
+    /// A live resource.
+    ResourceKey
+);
+slab_key!(
+    /// A holder's entry in one resource, and its slot in the sums of that resource.
+    EntrySlot
+);

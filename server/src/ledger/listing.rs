@@ -1,0 +1,290 @@
+//! Pages of resources and of holders, for operators.
+
+use std::{borrow::Cow, ops::Bound};
+
+use doorman_openapi::{ClientId, GlobSet, Moment, NodeId, ResourceId, ResourceView};
+
+use super::{
+    Ledger, LiveResource, explain::CurrentTerms, explain::HolderStatus, feedback::Feedback,
+    holders::HolderId, keys::ResourceKey,
+};
+
+/// The most items that one call scans. Many may be vacant or hidden.
+const MAX_SCANNED: usize = 1024;
+
+const SHARES_BELOW_ONE: &str = "an equal share is less than one request per refresh interval; \
+     SHARED_BUCKET or SUPPRESSION fits such a low rate with so many clients better";
+
+/// What one call returns from a list. The work per call is bounded, so a page may be short, or
+/// empty, although others follow.
+#[derive(Debug, Clone, Copy)]
+pub struct PageQuery<'a> {
+    /// The most items to return.
+    pub limit: usize,
+    /// Hides items that match none of these; `None` hides nothing.
+    pub allowed: Option<&'a GlobSet>,
+}
+
+impl PageQuery<'_> {
+    /// A query that hides nothing.
+    #[must_use]
+    pub const fn unfiltered(limit: usize) -> Self {
+        Self {
+            limit,
+            allowed: None,
+        }
+    }
+
+    /// Fewer when each item is compared with many globs.
+    fn max_scanned(&self) -> usize {
+        let globs = self.allowed.map_or(1, GlobSet::len);
+        MAX_SCANNED.checked_div(globs).unwrap_or(MAX_SCANNED).max(1)
+    }
+
+    fn allows(&self, name: &str) -> bool {
+        self.allowed.is_none_or(|globs| globs.matches(name))
+    }
+
+    /// A lower bound of the next allowed name from this one on; `None` when there is none.
+    fn next_allowed<'a>(&self, name: &'a str) -> Option<Cow<'a, str>> {
+        match self.allowed {
+            Some(globs) => globs.seek(name),
+            None => Some(name.into()),
+        }
+    }
+}
+
+/// A page of live resources.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourcePage {
+    /// The resources.
+    pub resources: Vec<ResourceView>,
+    /// Where to continue: after this one. `None` at the end.
+    pub next: Option<ResourceId>,
+}
+
+/// A position in the list of a resource's holders. Holders keep their position while they stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HolderCursor {
+    /// Tells the resource from a later one of the same name.
+    pub incarnation: u64,
+    /// The next slot to scan.
+    pub slot: u32,
+}
+
+/// A page of holders, and their resource at that time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HolderPage {
+    /// The resource.
+    pub resource: ResourceView,
+    /// The holders.
+    pub holders: Vec<HolderStatus>,
+    /// Where to continue; `None` at the end.
+    pub next: Option<HolderCursor>,
+}
+
+/// Why there is no page of holders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListError {
+    /// The resource has no holders.
+    NotLive,
+    /// The cursor belongs to an earlier resource of the same name.
+    StaleCursor,
+}
+
+impl Ledger {
+    /// Live resources with a prefix, in order, after `after`.
+    #[must_use]
+    pub fn resources(
+        &self,
+        prefix: &str,
+        query: &PageQuery<'_>,
+        after: Option<&ResourceId>,
+        now: Moment,
+    ) -> ResourcePage {
+        let from = match after {
+            Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
+            _ => Bound::Included(prefix),
+        };
+        // Each view may look through many templates.
+        let limit = query.limit.min(self.max_part());
+        let mut resources = Vec::new();
+        let mut last: Option<&ResourceId> = None;
+        let mut listed = self.by_id.range::<str, _>((from, Bound::Unbounded));
+        let mut scanned: usize = 0;
+        while let Some((id, key)) = listed.next() {
+            let name = id.as_str();
+            if !name.starts_with(prefix) {
+                break;
+            }
+            if resources.len() >= limit || scanned >= query.max_scanned() {
+                let next = last.cloned();
+                return ResourcePage { resources, next };
+            }
+            scanned = scanned.saturating_add(1);
+            if query.allows(name) {
+                resources.extend(self.view(*key, now));
+            } else {
+                // Skips to the next allowed name, to find a few among very many.
+                match query.next_allowed(name) {
+                    None => break,
+                    Some(Cow::Borrowed(_)) => {}
+                    Some(Cow::Owned(next)) => {
+                        let from = Bound::Included(next.as_str());
+                        listed = self.by_id.range::<str, _>((from, Bound::Unbounded));
+                    }
+                }
+            }
+            last = Some(id);
+        }
+        ResourcePage {
+            resources,
+            next: None,
+        }
+    }
+
+    /// One live resource. A resource is live while it has a holder, including one that has released
+    /// its lease less than a lease length ago.
+    #[must_use]
+    pub fn resource(&self, id: &ResourceId, now: Moment) -> Option<ResourceView> {
+        self.view(*self.keys.get(id)?, now)
+    }
+
+    /// The holders of a live resource, from a position on.
+    ///
+    /// # Errors
+    /// [`ListError`] when there is no such list.
+    pub fn holders(
+        &self,
+        id: &ResourceId,
+        query: &PageQuery<'_>,
+        from: Option<HolderCursor>,
+        now: Moment,
+    ) -> Result<HolderPage, ListError> {
+        let (key, live) = self.find(id)?;
+        let from = match from {
+            None => 0,
+            Some(cursor) if cursor.incarnation == live.incarnation => cursor.slot,
+            Some(_) => return Err(ListError::StaleCursor),
+        };
+        let mut holders = Vec::new();
+        let mut next = None;
+        self.with_current_terms(live, now, |current| {
+            let slots = live.resource.entries.slots_from(from as usize);
+            for (scanned, (slot, entry)) in slots.enumerate() {
+                let entry = entry.filter(|entry| !entry.is_released());
+                let holder = entry.and_then(|entry| self.holders.id(entry.holder));
+                let holder = holder.filter(|holder| query.allows(holder.as_str()));
+                let is_full = holder.is_some() && holders.len() >= query.limit;
+                if is_full || scanned >= query.max_scanned() {
+                    next = Some(HolderCursor {
+                        incarnation: live.incarnation,
+                        slot: u32::try_from(slot).unwrap_or(u32::MAX),
+                    });
+                    break;
+                }
+                if let (Some(entry), Some(holder)) = (entry, holder) {
+                    holders.push(live.resource.holder_status(entry, holder, current));
+                }
+            }
+        });
+        Ok(HolderPage {
+            resource: self.view(key, now).ok_or(ListError::NotLive)?,
+            holders,
+            next,
+        })
+    }
+
+    /// The holders with this name: a client, a node, both or none.
+    ///
+    /// # Errors
+    /// [`ListError::NotLive`].
+    pub fn holders_named(
+        &self,
+        id: &ResourceId,
+        name: &ClientId,
+        now: Moment,
+    ) -> Result<HolderPage, ListError> {
+        let (key, live) = self.find(id)?;
+        let client = HolderId::Client(name.clone());
+        let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
+        let mut holders = Vec::new();
+        self.with_current_terms(live, now, |current| {
+            for holder in std::iter::once(client).chain(node) {
+                let key = self.holders.find(&holder);
+                let entry = key.and_then(|key| live.resource.entries.get(key));
+                if let Some(entry) = entry.filter(|entry| !entry.is_released()) {
+                    holders.push(live.resource.holder_status(entry, &holder, current));
+                }
+            }
+        });
+        Ok(HolderPage {
+            resource: self.view(key, now).ok_or(ListError::NotLive)?,
+            holders,
+            next: None,
+        })
+    }
+
+    fn find(&self, id: &ResourceId) -> Result<(ResourceKey, &LiveResource), ListError> {
+        let key = *self.keys.get(id).ok_or(ListError::NotLive)?;
+        let live = self.live.get(key.index()).ok_or(ListError::NotLive)?;
+        Ok((key, live))
+    }
+
+    /// Calls `read` with the terms that apply to the next refresh.
+    fn with_current_terms<T>(
+        &self,
+        live: &LiveResource,
+        now: Moment,
+        read: impl FnOnce(&CurrentTerms<'_>) -> T,
+    ) -> T {
+        let resource = &live.resource;
+        match self.newer_terms(live) {
+            None => read(&CurrentTerms {
+                terms: &resource.terms,
+                learning_until: resource.learning_until,
+                feedback: resource.current_feedback(now),
+                now,
+            }),
+            Some((terms, learning_until)) => read(&CurrentTerms {
+                terms: &terms,
+                learning_until,
+                // Follows with the next refresh.
+                feedback: Feedback::None,
+                now,
+            }),
+        }
+    }
+
+    pub(super) fn view(&self, key: ResourceKey, now: Moment) -> Option<ResourceView> {
+        let live = self.live.get(key.index())?;
+        let resource = &live.resource;
+        let clients = resource.clients();
+        Some(self.with_current_terms(live, now, |current| {
+            let terms = current.terms;
+            let template = terms.template();
+            let learning = current.is_learning();
+            let warns = terms.shares_are_below_one(clients);
+            ResourceView {
+                resource_id: live.id.clone(),
+                capacity: template.map(|template| template.capacity()),
+                sum_has: resource.sum_has(),
+                sum_wants: resource.sum_wants(),
+                free: resource.free(terms),
+                fill_level: terms.rule().fill_level(&resource.demands),
+                // A sum of whole numbers, exact up to 2^53.
+                clients: clients as u64,
+                in_learning_mode: learning,
+                learning_ends_in: learning.then(|| current.learning_until.since(now).into()),
+                template: template.map(|template| template.identifier_glob().to_owned()),
+                algorithm: terms.rule().kind,
+                lease_length: terms.algorithm().lease_length,
+                refresh_interval: terms.algorithm().refresh_interval,
+                safe_capacity: terms.safe_capacity(clients),
+                balance: current.feedback.balance(),
+                admission_probability: current.feedback.admission_probability(),
+                warning: warns.then(|| SHARES_BELOW_ONE.to_owned()),
+            }
+        }))
+    }
+}

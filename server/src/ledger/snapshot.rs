@@ -1,0 +1,312 @@
+//! Snapshot of the ledger, from a server that stops cleanly to its successor.
+//!
+//! Records hold durations relative to the stop. Another process cannot interpret a [`Moment`].
+
+use doorman_openapi::{
+    Balance, Band, Capacity, ClientId, HolderKind, InvalidId, Moment, NodeId, Reason, ResourceId,
+    Seq,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Ledger, Predecessor,
+    algorithm::{RecentDemand, SharedBucket},
+    booking::{Booking, Hold},
+    entry::{Entry, LastDecision},
+    feedback::SharedFeedback,
+    holders::HolderId,
+    keys::HolderKey,
+    order::RequestOrder,
+    resource::{Resource, schedule_expiry},
+    terms::ResourceTerms,
+};
+
+/// The most holders per record.
+const MAX_HOLDERS: usize = 1000;
+
+/// A resource, or a part of its holders.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResourceRecord {
+    /// Its identifier.
+    pub resource_id: ResourceId,
+    /// Its holders, including those that have released their lease recently.
+    pub holders: Vec<HolderRecord>,
+    /// The state behind its feedback.
+    #[serde(rename = "undivided", default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<FeedbackRecord>,
+}
+
+/// The state behind the feedback of a resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FeedbackRecord {
+    /// SHARED_BUCKET.
+    Bucket {
+        /// The balance of the bucket.
+        balance: Balance,
+    },
+    /// SUPPRESSION.
+    Demand {
+        /// The demand in each of the last seconds, newest first.
+        #[serde(rename = "asked")]
+        slots: Vec<f64>,
+        /// When the newest second began, in nanoseconds before the stop.
+        began_ago: u64,
+    },
+}
+
+/// A holder of a resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HolderRecord {
+    /// Whether it is a client or a node.
+    pub kind: HolderKind,
+    /// Its identifier.
+    pub id: String,
+    /// The epoch of its newest request; 0 for a client.
+    pub epoch: u64,
+    /// The number of its newest request.
+    pub seq: Option<Seq>,
+    /// Its demand by priority; empty after a release.
+    pub bands: Vec<Band>,
+    /// Its last lease.
+    pub lease: Option<HoldRecord>,
+    /// What it claimed to have of an older lease.
+    pub claim: Option<HoldRecord>,
+    /// What it cannot release immediately.
+    pub outstanding: Capacity,
+    /// The total that it reported as used.
+    pub used: Option<Capacity>,
+    /// Its last decision.
+    pub decided: Option<DecisionRecord>,
+    /// How long a released entry is retained, in nanoseconds.
+    #[serde(rename = "kept")]
+    pub retained: u64,
+}
+
+/// A lease or claim.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HoldRecord {
+    /// The amount.
+    pub amount: Capacity,
+    /// The remaining time, in nanoseconds.
+    pub left: u64,
+}
+
+/// The last decision for a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionRecord {
+    /// Nanoseconds before the stop.
+    pub ago: u64,
+    /// Why it got this capacity.
+    pub reason: Reason,
+    /// Nanoseconds from the decision until the refresh was due.
+    #[serde(default)]
+    pub due_after: u64,
+}
+
+/// Learning mode of a server that stops during it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearningRecord {
+    /// When it began, in nanoseconds before the stop.
+    pub ago: u64,
+    /// When the last lease of the predecessor ends, in nanoseconds after the stop.
+    pub left: u64,
+}
+
+impl HolderRecord {
+    /// When its last lease or claim ends, in nanoseconds after the stop.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        let holds = [self.lease, self.claim].into_iter().flatten();
+        holds.map(|hold| hold.left).max().unwrap_or(0)
+    }
+}
+
+impl Ledger {
+    /// Records of all resources. A resource with many holders takes several.
+    pub fn snapshot(&self, now: Moment) -> impl Iterator<Item = ResourceRecord> {
+        let live = self.by_id.iter().filter_map(|(id, key)| {
+            let live = self.live.get(key.index())?;
+            Some((id, &live.resource))
+        });
+        live.flat_map(move |(id, resource)| {
+            let entries = resource.entries.iter();
+            let mut holders = entries.filter_map(move |entry| {
+                let holder = self.holders.id(entry.holder)?;
+                Some(entry.snapshot(holder, now))
+            });
+            let mut feedback = resource.feedback.snapshot(&resource.terms, now);
+            std::iter::from_fn(move || {
+                let holders: Vec<_> = holders.by_ref().take(MAX_HOLDERS).collect();
+                // A debt remains when there are no holders.
+                let feedback = feedback.take();
+                (!holders.is_empty() || feedback.is_some()).then(|| ResourceRecord {
+                    resource_id: id.clone(),
+                    holders,
+                    feedback,
+                })
+            })
+        })
+    }
+
+    /// Learning mode, if this server had a predecessor itself.
+    #[must_use]
+    pub fn learning_snapshot(&self, now: Moment) -> Option<LearningRecord> {
+        self.outstanding_until().map(|outstanding| LearningRecord {
+            ago: nanos_between(self.started, now),
+            left: nanos_between(now, outstanding),
+        })
+    }
+
+    /// Restores a record of a server that stopped at `stopped`.
+    ///
+    /// # Errors
+    /// [`InvalidId`] when a holder's identifier is invalid. Holders before it are restored.
+    pub fn restore(&mut self, record: &ResourceRecord, stopped: Moment) -> Result<(), InvalidId> {
+        let key = self.find_or_add(&record.resource_id, stopped);
+        if let Some(feedback) = &record.feedback
+            && let Some(live) = self.live.get_mut(key.index())
+        {
+            let Resource {
+                feedback: current,
+                terms,
+                ..
+            } = &mut live.resource;
+            current.restore(feedback, terms, stopped);
+        }
+        for holder in &record.holders {
+            let id = match holder.kind {
+                HolderKind::Client => HolderId::Client(ClientId::new(&*holder.id)?),
+                HolderKind::Node => HolderId::Node(NodeId::new(&*holder.id)?),
+            };
+            let holder_key = self.holders.find_or_add(&id);
+            let Some(live) = self.live.get_mut(key.index()) else {
+                continue;
+            };
+            if live.resource.restore_holder(holder_key, holder, stopped) {
+                self.holders.add_lease(holder_key, key);
+                self.stats.leases += 1;
+            }
+        }
+        self.schedule_expiry(key);
+        self.drop_if_empty(key, stopped);
+        Ok(())
+    }
+
+    /// Continues the learning mode of a server that stopped at `stopped`.
+    pub fn restore_learning(&mut self, learning: LearningRecord, stopped: Moment) {
+        self.started = before(stopped, learning.ago);
+        self.settings.predecessor = Predecessor::Until(after(stopped, learning.left));
+    }
+}
+
+impl Entry {
+    fn snapshot(&self, holder: &HolderId, now: Moment) -> HolderRecord {
+        let record = |hold: Hold| HoldRecord {
+            amount: Capacity::saturating(hold.amount),
+            left: nanos_between(now, hold.end),
+        };
+        HolderRecord {
+            kind: holder.kind(),
+            id: holder.as_str().to_owned(),
+            epoch: self.order.epoch,
+            seq: self.order.seq,
+            bands: self.bands(),
+            lease: self.booking.lease(now).map(record),
+            claim: self.booking.claim(now).map(record),
+            outstanding: self.outstanding,
+            used: self.used,
+            decided: self.last_decision.map(|last| DecisionRecord {
+                ago: nanos_between(last.at, now),
+                reason: last.reason,
+                due_after: nanos_between(last.at, last.due()),
+            }),
+            retained: nanos_between(now, self.released_until),
+        }
+    }
+}
+
+impl Resource {
+    /// Returns `false` if the holder has an entry already.
+    fn restore_holder(
+        &mut self,
+        holder: HolderKey,
+        record: &HolderRecord,
+        stopped: Moment,
+    ) -> bool {
+        if self.entries.contains(holder) {
+            return false;
+        }
+        let order = RequestOrder {
+            epoch: record.epoch,
+            seq: record.seq,
+        };
+        let entry = self.entries.add(holder, order);
+        let hold = |record: HoldRecord| Hold {
+            amount: record.amount.get(),
+            end: after(stopped, record.left),
+        };
+        entry.booking = Booking::new(record.lease.map(hold), record.claim.map(hold));
+        entry.outstanding = record.outstanding;
+        entry.used = record.used;
+        entry.last_decision = record.decided.map(|last| {
+            let at = before(stopped, last.ago);
+            LastDecision::new(at, last.reason, after(at, last.due_after))
+        });
+        if record.retained > 0 {
+            entry.released_until = after(stopped, record.retained);
+        }
+        entry.set_demand(&record.bands, &mut self.demands);
+        self.feedback
+            .set_demand(self.demands.total().wants, stopped);
+        self.booked
+            .set(entry.slot.index(), entry.booking.amount(stopped));
+        schedule_expiry(entry, &mut self.expiries, stopped);
+        if entry.next_end(stopped).is_none() {
+            // Nothing of it is left: the next sweep removes it.
+            entry.deadline = stopped;
+            self.expiries.push(stopped, holder);
+        }
+        true
+    }
+}
+
+impl SharedFeedback {
+    fn snapshot(&self, terms: &ResourceTerms, now: Moment) -> Option<FeedbackRecord> {
+        match self {
+            Self::None => None,
+            Self::Demand(demand) => {
+                let (slots, began_ago) = demand.clone().into_slots(now);
+                Some(FeedbackRecord::Demand { slots, began_ago })
+            }
+            Self::Bucket(bucket) => Some(FeedbackRecord::Bucket {
+                balance: Balance::saturating(bucket.balance(terms.rate(), now)),
+            }),
+        }
+    }
+
+    /// Ignores the record of another algorithm.
+    fn restore(&mut self, record: &FeedbackRecord, terms: &ResourceTerms, stopped: Moment) {
+        match (self, record) {
+            (Self::Bucket(bucket), FeedbackRecord::Bucket { balance }) => {
+                *bucket = SharedBucket::with_balance(balance.get(), terms.rate(), stopped);
+            }
+            (Self::Demand(demand), FeedbackRecord::Demand { slots, began_ago }) => {
+                **demand = RecentDemand::from_slots(slots, *began_ago, stopped);
+            }
+            (Self::None | Self::Bucket(_) | Self::Demand(_), _) => {}
+        }
+    }
+}
+
+fn nanos_between(earlier: Moment, later: Moment) -> u64 {
+    later.as_nanos().saturating_sub(earlier.as_nanos())
+}
+
+fn after(moment: Moment, nanos: u64) -> Moment {
+    Moment::from_nanos(moment.as_nanos().saturating_add(nanos))
+}
+
+fn before(moment: Moment, nanos: u64) -> Moment {
+    Moment::from_nanos(moment.as_nanos().saturating_sub(nanos))
+}

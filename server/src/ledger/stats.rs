@@ -1,0 +1,89 @@
+//! Counters of the ledger, and its events for the log.
+
+use doorman_openapi::{AlgorithmKind, Capacity, ClientId, NodeId, ResourceId};
+
+use super::decision::{Anomalies, Grant};
+
+/// Events that wait to be taken. Further ones are only counted.
+const MAX_EVENTS: usize = 256;
+
+/// The size of the ledger, and counters since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LedgerStats {
+    /// Live resources.
+    pub resources: usize,
+    /// Leases of all resources, including released ones that are retained for their `seq`.
+    pub leases: usize,
+    /// Grants of unmatched resources.
+    pub unmatched: u64,
+    /// Claims that exceeded what the holder can have.
+    pub excess_claims: u64,
+    /// Requests of holders that use more than is leased to them, such as long operations after
+    /// their lease has expired.
+    pub overused: u64,
+    /// Grants of resources with NO_ALGORITHM, or without a template.
+    pub no_algorithm_grants: u64,
+    /// Grants of resources with STATIC.
+    pub static_grants: u64,
+    /// Grants of resources with SUPPRESSION.
+    pub suppression_grants: u64,
+    /// Grants of resources with SHARED_BUCKET.
+    pub shared_bucket_grants: u64,
+    /// Decisions while more than the capacity was booked, after an operator lowered it.
+    pub decisions_during_cut: u64,
+    /// Resources whose template ends learning mode before the predecessor's leases have ended.
+    pub short_learning: u64,
+}
+
+impl LedgerStats {
+    pub(super) fn count(&mut self, grant: &Grant, anomalies: Anomalies) {
+        let unlimited = match grant.algorithm.kind {
+            AlgorithmKind::NoAlgorithm => Some(&mut self.no_algorithm_grants),
+            AlgorithmKind::Static => Some(&mut self.static_grants),
+            AlgorithmKind::Suppression => Some(&mut self.suppression_grants),
+            AlgorithmKind::SharedBucket => Some(&mut self.shared_bucket_grants),
+            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => None,
+        };
+        if let Some(grants) = unlimited {
+            *grants += u64::from(grant.capacity > Capacity::ZERO);
+        }
+        self.unmatched += u64::from(grant.template.is_none());
+        self.excess_claims += u64::from(anomalies.excess_claim);
+        self.overused += u64::from(anomalies.overused);
+        self.decisions_during_cut += u64::from(anomalies.over_capacity);
+    }
+}
+
+/// Something that an operator should read. Reported once per resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LedgerEvent {
+    /// No template matches the resource.
+    Unmatched(ResourceId),
+    /// An equal share of the resource is less than one request per refresh interval.
+    SharesBelowOne(ResourceId),
+    /// A client claims more than it was granted and than is free. The excess is ignored.
+    ExcessClaimOfClient(ResourceId, ClientId),
+    /// A node claims more than it was granted and than is free. The excess is ignored.
+    ExcessClaimOfNode(ResourceId, NodeId),
+    /// A holder uses more of the resource than is leased to it.
+    Overused(ResourceId),
+}
+
+/// Events since they were last taken, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LedgerEvents {
+    /// The first events.
+    pub events: Vec<LedgerEvent>,
+    /// How many more there were.
+    pub dropped: u64,
+}
+
+impl LedgerEvents {
+    pub(super) fn push(&mut self, event: LedgerEvent) {
+        if self.events.len() < MAX_EVENTS {
+            self.events.push(event);
+        } else {
+            self.dropped += 1;
+        }
+    }
+}
