@@ -135,7 +135,7 @@ fn example(kind: ProblemType) -> Problem {
         }
         ProblemType::RequestTimeout => "the body must arrive within 10 s",
         ProblemType::Conflict => {
-            "the rest of the document would be wrong: resources[0] \"db\": algorithm: is missing; must be here, or in a template for \"*\" to be taken from"
+            "the rest of the document would be wrong: resources[0] \"db\": algorithm: is missing; must be here or in the template for \"*\""
         }
         ProblemType::PreconditionFailed => "`if-match` does not hold: it was changed meanwhile",
         ProblemType::InsufficientStorage => "nothing was changed: the disk is full",
