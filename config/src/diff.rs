@@ -51,7 +51,9 @@ impl DocumentDiff {
         }
         fn rules(of: &Document) -> Vec<(&str, &crate::Rule)> {
             let rules = of.rules().iter();
-            rules.map(|it| (it.definition().name.as_str(), it)).collect()
+            rules
+                .map(|it| (it.definition().name.as_str(), it))
+                .collect()
         }
         Self {
             templates: changes(&templates(old), &templates(new)),
@@ -146,7 +148,9 @@ fn fields<T: Serialize + PartialEq>(was: &T, is: &T) -> Vec<String> {
             let text = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), text);
             match (text(was), text(is)) {
                 // Both are shortened.
-                (was, is) if was == is => format!("{name}: {was} → another value that starts alike"),
+                (was, is) if was == is => {
+                    format!("{name}: {was} → another value that starts alike")
+                }
                 (was, is) => format!("{name}: {was} → {is}"),
             }
         })

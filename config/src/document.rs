@@ -78,7 +78,11 @@ impl Document {
                 .text(),
             templates,
             by_glob,
-            rule_versions: parsed.rules.iter().map(|rule| Version::of([rule])).collect(),
+            rule_versions: parsed
+                .rules
+                .iter()
+                .map(|rule| Version::of([rule]))
+                .collect(),
             rules: parsed.rules,
             longest_lease: parsed.longest_lease,
             warnings: parsed.warnings,

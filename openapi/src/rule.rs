@@ -184,7 +184,6 @@ impl TryFrom<WrittenOnLimit> for OnLimit {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -237,9 +237,12 @@ resources:
   - {identifier_glob: "*", capacity: 1, algorithm: {kind: STATIC, learning_mode_duration: 69.2}}
 "#,
     );
-    let risk =
-        "leases of the previous master may still be in use, so capacity can be exceeded after a restart";
-    let warnings: Vec<_> = document.warnings().iter().map(ToString::to_string).collect();
+    let risk = "leases of the previous master may still be in use, so capacity can be exceeded after a restart";
+    let warnings: Vec<_> = document
+        .warnings()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         warnings,
         [

@@ -88,7 +88,11 @@ fn errors_of_an_entry_are_located_in_it() {
         ]
     );
     for text in ["[]", "7", "null", "\"db\"", "{"] {
-        assert_eq!(invalid(sample().with_template("db", text))[0].0, "", "{text}");
+        assert_eq!(
+            invalid(sample().with_template("db", text))[0].0,
+            "",
+            "{text}"
+        );
     }
     let errors = invalid(sample().with_template("a\u{7}", r#"{"capacity": 1}"#));
     assert_eq!(errors[0].0, "/identifier_glob");

@@ -37,7 +37,11 @@ impl<'n> Item<'n> {
         Diagnostic::new(self.node.position, self.location.clone(), message)
     }
 
-    pub(super) fn error(&self, message: impl Into<String>, errors: &mut ErrorCollector) -> Reported {
+    pub(super) fn error(
+        &self,
+        message: impl Into<String>,
+        errors: &mut ErrorCollector,
+    ) -> Reported {
         errors.add(self.diagnostic(message))
     }
 
@@ -134,7 +138,10 @@ impl<'n> Fields<'n> {
     ) -> Result<Self, Reported> {
         let Value::Map(written) = &item.node.value else {
             let known = known.join(", ");
-            let message = format!("must be a map with the fields {known}, not {}", item.node.value);
+            let message = format!(
+                "must be a map with the fields {known}, not {}",
+                item.node.value
+            );
             return Err(item.error(message, errors));
         };
         let mut entries: Vec<(&str, &Node)> = Vec::with_capacity(known.len());

@@ -72,7 +72,9 @@ pub(super) fn warnings(drafts: &[Draft<'_>], templates: &[Template]) -> Vec<Diag
             let item = draft.fields.get("resource")?;
             let matched = templates.iter().any(|it| may_match(it, resource));
             (!matched).then(|| {
-                item.diagnostic("no template matches: unlimited, or blocked with `--unmatched refuse`")
+                item.diagnostic(
+                    "no template matches: unlimited, or blocked with `--unmatched refuse`",
+                )
             })
         })
         .collect()
@@ -215,7 +217,10 @@ const PATH: FieldType<String> = FieldType {
         } else {
             return Ok(text);
         };
-        Err(Mismatch::Message(format!("{because}, not {}", Quoted(&text))))
+        Err(Mismatch::Message(format!(
+            "{because}, not {}",
+            Quoted(&text)
+        )))
     },
 };
 

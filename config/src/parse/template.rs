@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
-use doorman_openapi::{Algorithm, AlgorithmKind, CLOCK_DRIFT, Capacity, Glob, SafeCapacity, Seconds, Unit};
+use doorman_openapi::{
+    Algorithm, AlgorithmKind, CLOCK_DRIFT, Capacity, Glob, SafeCapacity, Seconds, Unit,
+};
 
 use super::field::{
-    DURATION, DURATION_OR_ZERO, FieldType, Fields, GLOB, Item, Mismatch, UNIT, entries, number, one_of,
-    suggestion, text,
+    DURATION, DURATION_OR_ZERO, FieldType, Fields, GLOB, Item, Mismatch, UNIT, entries, number,
+    one_of, suggestion, text,
 };
 use crate::{
     diagnostic::{Diagnostic, ErrorCollector, Quoted, Reported},
@@ -105,7 +107,10 @@ fn check_globs(drafts: &[Result<Draft<'_>, Reported>], errors: &mut ErrorCollect
         if !seen.insert(glob.as_str()) {
             item.error("must be unique; an earlier template has this glob", errors);
         } else if glob.is_catch_all() && index != last {
-            item.error("must be the last template, since it matches everything", errors);
+            item.error(
+                "must be the last template, since it matches everything",
+                errors,
+            );
         }
     }
 }
@@ -369,9 +374,7 @@ fn parameter(
         }
     };
     match repeated {
-        Some(name) => {
-            Err(item.error(format!("must be left out: {name} is already set"), errors))
-        }
+        Some(name) => Err(item.error(format!("must be left out: {name} is already set"), errors)),
         None => Ok(()),
     }
 }

@@ -152,7 +152,9 @@ fn foreign(path: &Path) -> Option<&'static str> {
     }
     let mut header = Vec::with_capacity(SQLITE_HEADER.len());
     let file = File::open(path).ok()?;
-    let read = file.take(SQLITE_HEADER.len() as u64).read_to_end(&mut header);
+    let read = file
+        .take(SQLITE_HEADER.len() as u64)
+        .read_to_end(&mut header);
     read.ok()?;
     if header != SQLITE_HEADER {
         return Some("it is not a database; use file:PATH for a document in YAML or JSON");

@@ -71,7 +71,9 @@ pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore
             path: path.to_owned(),
             source,
         }),
-        Err(error) if error.kind() == StoreErrorKind::Corrupted => Ok(opening.with_corrupted(&error)),
+        Err(error) if error.kind() == StoreErrorKind::Corrupted => {
+            Ok(opening.with_corrupted(&error))
+        }
         Err(error) => Ok(opening.read_only(error)),
     }
 }

@@ -364,7 +364,6 @@ fn history_is_bounded() {
     );
 }
 
-
 #[test]
 fn foreign_file_is_rejected_and_left_untouched() {
     let home = Home::new();
@@ -409,7 +408,6 @@ fn copied_store_without_marks_is_accepted() {
         );
     }
 }
-
 
 #[test]
 fn every_changed_bit_is_detected() {

@@ -207,9 +207,7 @@ fn number_of_rules_is_limited() {
     assert_eq!(Document::parse(&most).unwrap().rules().len(), MAX_RULES);
     check(
         &rules(MAX_RULES + 1),
-        &[
-            "3:3: rules: must have at most 1000 rules, not 1001",
-        ],
+        &["3:3: rules: must have at most 1000 rules, not 1001"],
     );
 }
 
@@ -227,7 +225,10 @@ fn rule_without_a_template_has_a_warning() {
         let document = Document::parse(&format!("{RESOURCES}{rule}")).unwrap();
         let warning = r#"3:35: rules[0] "r": resource: no template matches: unlimited, or blocked with `--unmatched refuse`"#;
         let expected: &[&str] = if warned { &[warning] } else { &[] };
-        let warnings: Vec<_> = document.rule_warnings("r").map(ToString::to_string).collect();
+        let warnings: Vec<_> = document
+            .rule_warnings("r")
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(warnings, expected, "{resource}");
     }
 }
