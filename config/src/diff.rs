@@ -1,126 +1,146 @@
-//! The difference between two documents, in words for people.
+//! What sets one document apart from another, in words for people.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Document, diagnostic::Quoted};
+use crate::{Document, quote::Quoted};
 
 #[cfg(test)]
 mod tests;
 
-/// The difference between two documents.
+/// What becomes of a document by a change: a list of templates, and one of rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DocumentDiff {
-    /// The changes of templates.
+    /// What becomes of templates, by their globs.
     pub templates: Vec<EntryDiff>,
-    /// The changes of rules.
+    /// What becomes of rules, by their names.
     pub rules: Vec<EntryDiff>,
 }
 
-/// The change of one template or rule.
+/// What becomes of one template or rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryDiff {
-    /// The glob of the template, or the name of the rule.
+    /// Its glob, or its name.
     pub name: String,
-    /// The change.
+    /// What becomes of it.
     pub change: EntryChange,
 }
 
-/// The kind of a change.
+/// What becomes of a template or rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryChange {
-    /// The entry is new.
+    /// It is new.
     Added,
-    /// The entry was removed.
+    /// It goes.
     Removed,
-    /// Fields of the entry changed, such as `capacity: 100 → 50`.
+    /// It says something else: a field each, such as `capacity: 100 → 50`.
     Changed(Vec<String>),
-    /// The entry is equal, but its order relative to others changed.
+    /// It says the same, but stands before or behind others that it did not; which counts, as the first that matches is taken.
     Moved,
 }
 
 impl DocumentDiff {
-    /// Compares two documents. A template that takes the algorithm of the one for `*` is not listed when that changes.
+    /// What leads from one document to another. A template that takes its algorithm from the one for everything changes with that, but
+    /// is not named for it.
     #[must_use]
     pub fn between(old: &Document, new: &Document) -> Self {
-        fn templates(of: &Document) -> Vec<(&str, &crate::Template)> {
-            let templates = of.templates().iter();
-            templates.map(|it| (it.identifier_glob(), &**it)).collect()
-        }
-        fn rules(of: &Document) -> Vec<(&str, &crate::Rule)> {
-            let rules = of.rules().iter();
-            rules
-                .map(|it| (it.definition().name.as_str(), it))
-                .collect()
-        }
         Self {
-            templates: changes(&templates(old), &templates(new)),
-            rules: changes(&rules(old), &rules(new)),
+            templates: changes(
+                old.templates()
+                    .iter()
+                    .map(|it| (it.identifier_glob(), &**it)),
+                new.templates()
+                    .iter()
+                    .map(|it| (it.identifier_glob(), &**it)),
+            ),
+            rules: changes(
+                old.rules()
+                    .iter()
+                    .map(|it| (it.definition().name.as_str(), it)),
+                new.rules()
+                    .iter()
+                    .map(|it| (it.definition().name.as_str(), it)),
+            ),
         }
     }
 
-    /// Whether there is no difference.
+    /// Whether both say the same.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.templates.is_empty() && self.rules.is_empty()
     }
 
-    /// One line per change: `template "db": capacity: 100 → 50`.
+    /// A line a change: `template "db": capacity: 100 → 50`.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
-        let templates = self.templates.iter().map(|it| it.line("template"));
-        templates.chain(self.rules.iter().map(|it| it.line("rule")))
+        let templates = self.templates.iter().map(|it| ("template", it));
+        let rules = self.rules.iter().map(|it| ("rule", it));
+        templates
+            .chain(rules)
+            .map(|(kind, change)| change.in_words(kind))
     }
 
-    /// The first few changes in one line.
+    /// All of it in one line; of many changes only the first few.
     #[must_use]
     pub fn summary(&self) -> String {
-        const MAX_LISTED: usize = 5;
-        if self.is_empty() {
-            return "nothing".to_owned();
-        }
+        const MOST: usize = 5;
         let all = self.templates.len().saturating_add(self.rules.len());
-        let mut text = self.lines().take(MAX_LISTED).collect::<Vec<_>>().join("; ");
-        if all > MAX_LISTED {
-            text += &format!("; and {} more", all.saturating_sub(MAX_LISTED));
+        let mut text = self.lines().take(MOST).collect::<Vec<_>>().join("; ");
+        if all == 0 {
+            text.push_str("nothing");
+        } else if all > MOST {
+            text += &format!("; and {} more", all.saturating_sub(MOST));
         }
         text
     }
 }
 
 impl EntryDiff {
-    fn line(&self, kind: &str) -> String {
+    fn in_words(&self, kind: &str) -> String {
         let name = Quoted(&self.name);
         match &self.change {
             EntryChange::Added => format!("{kind} {name} added"),
             EntryChange::Removed => format!("{kind} {name} removed"),
             EntryChange::Changed(fields) => format!("{kind} {name}: {}", fields.join(", ")),
-            EntryChange::Moved => format!("{kind} {name} moved"),
+            EntryChange::Moved => format!("{kind} {name} stands elsewhere"),
         }
     }
 }
 
-fn changes<T: Serialize + PartialEq>(old: &[(&str, &T)], new: &[(&str, &T)]) -> Vec<EntryDiff> {
+fn changes<'d, T: Serialize + PartialEq + 'd>(
+    old: impl Iterator<Item = (&'d str, &'d T)>,
+    new: impl Iterator<Item = (&'d str, &'d T)>,
+) -> Vec<EntryDiff> {
+    let (old, new): (Vec<_>, Vec<_>) = (old.collect(), new.collect());
     let before: HashMap<_, _> = old.iter().copied().collect();
     let after: HashMap<_, _> = new.iter().copied().collect();
-    let kept_old = old.iter().filter(|(name, _)| after.contains_key(name));
-    let kept_new = new.iter().filter(|(name, _)| before.contains_key(name));
-    let moved: HashSet<_> = kept_old
-        .zip(kept_new)
-        .filter(|((was, _), (is, _))| was != is)
-        .map(|(_, (is, _))| *is)
-        .collect();
+    let moved = moved(
+        old.iter()
+            .map(|(name, _)| *name)
+            .filter(|it| after.contains_key(it)),
+        new.iter()
+            .map(|(name, _)| *name)
+            .filter(|it| before.contains_key(it)),
+    );
     let removed = old.iter().filter(|(name, _)| !after.contains_key(name));
     let removed = removed.map(|(name, _)| (*name, EntryChange::Removed));
     let others = new.iter().filter_map(|(name, is)| {
-        let change = match before.get(name) {
-            None => EntryChange::Added,
-            Some(was) => match fields(*was, *is) {
-                fields if !fields.is_empty() => EntryChange::Changed(fields),
-                _ if moved.contains(name) => EntryChange::Moved,
-                _ => return None,
-            },
+        let Some(was) = before.get(name) else {
+            return Some((*name, EntryChange::Added));
+        };
+        // What is taken from the template for everything may differ without a word here.
+        let fields = if was == is {
+            Vec::new()
+        } else {
+            fields(was, is)
+        };
+        let change = if !fields.is_empty() {
+            EntryChange::Changed(fields)
+        } else if moved.contains(name) {
+            EntryChange::Moved
+        } else {
+            return None;
         };
         Some((*name, change))
     });
@@ -133,42 +153,50 @@ fn changes<T: Serialize + PartialEq>(old: &[(&str, &T)], new: &[(&str, &T)]) -> 
         .collect()
 }
 
-/// The fields that differ between two entries of one name.
-fn fields<T: Serialize + PartialEq>(was: &T, is: &T) -> Vec<String> {
-    if was == is {
-        return Vec::new();
-    }
-    let (was, is) = (flattened(was), flattened(is));
+/// The names that no longer stand in the order of before: those between the first and the last place at which the two orders part.
+fn moved<'d>(
+    old: impl Iterator<Item = &'d str>,
+    new: impl Iterator<Item = &'d str>,
+) -> std::collections::HashSet<&'d str> {
+    old.zip(new)
+        .filter(|(was, is)| was != is)
+        .map(|(_, is)| is)
+        .collect()
+}
+
+/// The fields that two entries of one name differ in. The values are compared, not the words for them, which are cut short.
+fn fields<T: Serialize>(was: &T, is: &T) -> Vec<String> {
+    let (was, is) = (flat(was), flat(is));
     let names: BTreeSet<_> = was.keys().chain(is.keys()).collect();
     names
         .into_iter()
         .map(|name| (name, was.get(name), is.get(name)))
         .filter(|(_, was, is)| was != is)
         .map(|(name, was, is)| {
-            let text = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), text);
-            match (text(was), text(is)) {
-                // Both are shortened.
-                (was, is) if was == is => {
-                    format!("{name}: {was} → another value that starts alike")
-                }
-                (was, is) => format!("{name}: {was} → {is}"),
+            let words = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), in_words);
+            let (was, is) = (words(was), words(is));
+            if was == is {
+                format!("{name}: {was} → one that begins alike")
+            } else {
+                format!("{name}: {was} → {is}")
             }
         })
         .collect()
 }
 
-/// The fields of an entry; those of a section are named `section.field`.
-fn flattened<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
+/// The fields of an entry, those of its sections under their joint name.
+fn flat<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
     let Ok(Value::Object(fields)) = serde_json::to_value(entry) else {
         return BTreeMap::new();
     };
     let mut flat = BTreeMap::new();
     for (name, value) in fields {
         match value {
-            Value::Object(section) => {
-                let section = section.into_iter();
-                flat.extend(section.map(|(field, value)| (format!("{name}.{field}"), value)));
-            }
+            Value::Object(section) => flat.extend(
+                section
+                    .into_iter()
+                    .map(|(field, value)| (format!("{name}.{field}"), value)),
+            ),
             value => {
                 flat.insert(name, value);
             }
@@ -177,9 +205,9 @@ fn flattened<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
     flat
 }
 
-fn text(value: &Value) -> String {
+fn in_words(value: &Value) -> String {
     match value {
-        // 100, not 100.0.
+        // As people write it: 100, not 100.0.
         Value::Number(number) => number
             .as_f64()
             .map_or_else(|| number.to_string(), |number| number.to_string()),

@@ -1,15 +1,15 @@
-//! Grants: scopes and restrictions for tokens of issuers that do not know Doorman.
+//! Grants: what tokens of an issuer that knows nothing of us let their bearers do.
 
 use std::sync::Arc;
 
-use doorman_openapi::{Glob, Scopes};
+use doorman_openapi::Scopes;
 
-use crate::{Restrictions, ValidationErrors, parse};
+use crate::{Glob, Restrictions, ValidationErrors, read};
 
 #[cfg(test)]
 mod tests;
 
-/// A valid list of grants.
+/// A checked list of grants.
 ///
 /// ```
 /// use doorman_config::Grants;
@@ -30,16 +30,16 @@ mod tests;
 /// # Ok::<(), doorman_config::ValidationErrors>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Grants(Vec<Grant>);
+pub struct Grants(pub(crate) Vec<Grant>);
 
-/// The scopes and restrictions of tokens whose issuer and subject match.
+/// What the tokens of some issuers for some subjects let their bearers do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     pub(crate) iss: Glob,
     pub(crate) sub: Glob,
-    /// The scopes.
+    /// What.
     pub scopes: Scopes,
-    /// The restrictions.
+    /// Whose, and of what; shared by all whom it speaks for.
     pub restrictions: Arc<Restrictions>,
 }
 
@@ -47,15 +47,15 @@ impl Grants {
     /// The most grants of a list: each new token is compared with them.
     pub const MAX_LEN: usize = 1_000;
 
-    /// Parses a list of grants in YAML or JSON.
+    /// Reads a list of grants, in YAML or in JSON.
     ///
     /// # Errors
-    /// [`ValidationErrors`] with all errors of the list.
+    /// [`ValidationErrors`]: everything that is wrong with it, not only the first thing. A wrong list is refused whole.
     pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
-        parse::grants(text).map(Self)
+        read::grants(text).map(Self)
     }
 
-    /// The first grant whose globs match the issuer and the subject of a token.
+    /// The grant for a token: the first in order whose globs match its issuer and its subject.
     #[must_use]
     pub fn find(&self, iss: &str, sub: &str) -> Option<&Grant> {
         self.0

@@ -1,4 +1,4 @@
-//! Configuration sources.
+//! Where a document comes from.
 
 use std::{
     fmt,
@@ -8,10 +8,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::{
-    Diagnostic, Document, MAX_DOCUMENT_BYTES, Position, ValidationErrors, diagnostic::Location,
-    stored,
-};
+use crate::{Diagnostic, Document, MAX_DOCUMENT_BYTES, Position, ValidationErrors, fault::Place};
 
 mod last_good;
 #[cfg(test)]
@@ -19,38 +16,38 @@ mod tests;
 
 pub use self::last_good::LastGoodFile;
 
-/// A configuration source. `Display` is the text that it was parsed from.
+/// Where a document comes from, such as `file:limits.yaml`. `Display` is that text again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// `file:PATH`: a file that others change.
+    /// `file:PATH`: a file, YAML or JSON, which others change.
     File(FileSource),
-    /// `sqlite:PATH`: a [`Store`](crate::Store), which the server changes.
+    /// `sqlite:PATH`: a database, which the server changes as it is told; see [`Store`](crate::Store).
     Sqlite(PathBuf),
 }
 
-/// A YAML or JSON file with a document. `Display` is its path.
+/// A file with a document, YAML or JSON. `Display` is its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSource {
     path: PathBuf,
 }
 
-/// The text is not the name of a source.
+/// Why a text names no source; says what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSource {
-    /// A kind of source that is planned.
+    /// A kind of source that is planned, but not there.
     #[error("sources of the kind `{0}:` are not yet supported; use sqlite:PATH or file:PATH")]
     NotYetSupported(&'static str),
-    /// Any other text.
+    /// Anything else.
     #[error("must be sqlite:PATH or file:PATH, such as file:limits.yaml")]
     Unknown,
 }
 
 impl Source {
-    /// Parses `sqlite:PATH` or `file:PATH`.
+    /// Reads the name of a source.
     ///
     /// # Errors
-    /// [`InvalidSource`]
+    /// [`InvalidSource`] unless it is `sqlite:` or `file:`, and a path.
     pub fn parse(text: &str) -> Result<Self, InvalidSource> {
         match text.split_once(':') {
             Some(("file" | "sqlite", "")) | None => Err(InvalidSource::Unknown),
@@ -63,43 +60,49 @@ impl Source {
 }
 
 impl FileSource {
-    /// The file at a path.
+    /// A file.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Reads and parses the document. Blocks on the file system.
+    /// Reads the document that is there now. Blocks on the file system.
     ///
     /// # Errors
-    /// [`LoadError`] if the file cannot be read, or the document is invalid.
+    /// [`LoadError`] when it cannot be read, or is wrong.
     pub fn load(&self) -> Result<Document, LoadError> {
         self.read()?.document()
     }
 
-    /// Reads the file without parsing it. Blocks on the file system.
+    /// Reads what is there now, whether it is a document or not. Blocks on the file system.
     ///
     /// # Errors
-    /// [`LoadError`] if the file cannot be read.
+    /// [`LoadError`] when it cannot be read.
     pub fn read(&self) -> Result<RawDocument, LoadError> {
-        let path = self.path.clone();
-        match read_at_most(&self.path, MAX_DOCUMENT_BYTES as u64 + 1) {
-            Ok(bytes) => Ok(RawDocument { path, bytes }),
+        match read_bounded(&self.path) {
+            Ok(bytes) => Ok(RawDocument {
+                path: self.path.clone(),
+                bytes,
+            }),
             Err(error) => Err(LoadError {
-                path,
+                path: self.path.clone(),
                 cause: Cause::Io(error),
             }),
         }
     }
 
-    /// The directory to watch: an edit, a rename and a changed symbolic link all show there.
+    /// The directory in which a change of the document shows, however it comes about: by an edit of the file, by another file that
+    /// takes its name, or by a symbolic link that is turned to another directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        stored::parent(&self.path)
+        match self.path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        }
     }
 }
 
-/// The content of a file that was not parsed yet.
+/// What a source held at one time; two of them are equal when they are so byte by byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawDocument {
     path: PathBuf,
@@ -107,36 +110,39 @@ pub struct RawDocument {
 }
 
 impl RawDocument {
-    /// Parses the document.
+    /// Makes a document of it.
     ///
     /// # Errors
-    /// [`LoadError`] if it is invalid.
+    /// [`LoadError`] when it is wrong.
     pub fn document(&self) -> Result<Document, LoadError> {
-        utf8(&self.bytes)
+        text(&self.bytes)
             .and_then(Document::parse)
-            .map_err(|errors| LoadError {
+            .map_err(|faults| LoadError {
                 path: self.path.clone(),
-                cause: Cause::Invalid(errors),
+                cause: Cause::ValidationErrors(faults),
             })
     }
 }
 
-fn read_at_most(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    File::open(path)?.take(bytes).read_to_end(&mut content)?;
-    Ok(content)
+/// Reads one byte more than a document may have, at most: enough to see that it has too many, even where the file has no end.
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(MAX_DOCUMENT_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str, ValidationErrors> {
+fn text(bytes: &[u8]) -> Result<&str, ValidationErrors> {
     str::from_utf8(bytes).map_err(|error| {
-        let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
-        let valid = String::from_utf8_lossy(valid);
-        let line = valid.rsplit('\n').next().unwrap_or_default();
+        let right = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        let right = String::from_utf8_lossy(right);
+        let line = right.rsplit('\n').next().unwrap_or_default();
         let position = Position {
-            line: valid.matches('\n').count() as u64 + 1,
+            line: right.matches('\n').count() as u64 + 1,
             column: line.chars().count() as u64 + 1,
         };
-        Diagnostic::new(Some(position), Location::document(), "must be UTF-8").into()
+        Diagnostic::new(Some(position), Place::document(), "must be UTF-8").into()
     })
 }
 
@@ -163,9 +169,10 @@ impl fmt::Display for FileSource {
     }
 }
 
-/// A file cannot be read, or its document is invalid.
+/// Why no document came from a source.
 ///
-/// `Display` is one line per error, each with the name of the file. [`source`](std::error::Error::source) is the I/O error.
+/// `Display` is one line a fault when the document is wrong, else one line; each is led by the name of the file. Why a file cannot
+/// be read is in [`source`](std::error::Error::source).
 #[derive(Debug)]
 pub struct LoadError {
     path: PathBuf,
@@ -175,25 +182,25 @@ pub struct LoadError {
 #[derive(Debug)]
 enum Cause {
     Io(io::Error),
-    Invalid(ValidationErrors),
+    ValidationErrors(ValidationErrors),
 }
 
 impl LoadError {
-    /// The errors of the document; `None` if the file cannot be read.
+    /// What is wrong with the document; `None` when it could not even be read.
     #[must_use]
-    pub fn validation_errors(&self) -> Option<&ValidationErrors> {
+    pub fn faults(&self) -> Option<&ValidationErrors> {
         match &self.cause {
-            Cause::Invalid(errors) => Some(errors),
+            Cause::ValidationErrors(faults) => Some(faults),
             Cause::Io(_) => None,
         }
     }
 
-    /// The message with that of the I/O error.
+    /// The whole of it: a fault a line, or why the file cannot be read.
     #[must_use]
     pub fn full_message(&self) -> String {
         match &self.cause {
             Cause::Io(error) => format!("{self}: {error}"),
-            Cause::Invalid(_) => self.to_string(),
+            Cause::ValidationErrors(_) => self.to_string(),
         }
     }
 }
@@ -203,7 +210,7 @@ impl fmt::Display for LoadError {
         let name = self.path.display();
         match &self.cause {
             Cause::Io(_) => write!(f, "{name}: cannot be read"),
-            Cause::Invalid(errors) => f.write_str(&errors.in_file(&name.to_string())),
+            Cause::ValidationErrors(faults) => faults.in_file(&name.to_string()).fmt(f),
         }
     }
 }
@@ -212,7 +219,8 @@ impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
             Cause::Io(error) => Some(error),
-            Cause::Invalid(_) => None,
+            // The faults are the message, and a message does not repeat its source.
+            Cause::ValidationErrors(_) => None,
         }
     }
 }

@@ -1,13 +1,14 @@
-//! A resource template: the capacity of the resources that match a glob, and how it is divided.
+//! A resource template: how much there is of what, and how it is divided.
 
-use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Glob, SafeCapacity, Seconds, Unit};
+use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, SafeCapacity, Seconds, Unit};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
-use crate::version::Version;
+use crate::{Glob, version::Version};
 
-/// A valid template of a [`Document`](crate::Document).
+/// The terms for every resource whose identifier matches a glob. Checked: it can only come from a [`Document`](crate::Document).
 ///
-/// Serializes with all defaults, but without an `algorithm` that it takes from the template for `*`.
+/// Serialises to the form of the document, with every default written out, but for the `algorithm` of a template that takes it from the
+/// one for everything: it goes on to follow that.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     pub(crate) identifier_glob: Glob,
@@ -17,28 +18,29 @@ pub struct Template {
     pub(crate) unit: Unit,
     pub(crate) per: Seconds,
     pub(crate) minimum_refresh_interval: Seconds,
-    pub(crate) section: AlgorithmSection,
-    /// Whether the section is its own, not that of the template for `*`.
-    pub(crate) has_own_algorithm: bool,
+    pub(crate) terms: Terms,
+    /// Whether the terms are its own, and not those of the template that matches everything.
+    pub(crate) has_own_terms: bool,
 }
 
-/// The capacity that a holder may use after its lease has expired.
+/// What a holder that has lost its lease may use by itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SafeCapacityRule {
-    /// The capacity divided by the number of clients.
+    /// An equal part of the capacity: the capacity divided by the number of clients.
     Dynamic,
-    /// The same for every holder.
+    /// The same for every holder, however many there are.
     Fixed(SafeCapacity),
 }
 
-/// The `algorithm` section of a template.
+/// The `algorithm` section of a template, its own or that of the template that matches everything.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct AlgorithmSection {
+pub(crate) struct Terms {
     pub(crate) algorithm: Algorithm,
     pub(crate) learning_mode_duration: Option<Seconds>,
     pub(crate) parameters: Parameters,
 }
 
+/// The named parameters of an algorithm, as far as they are given.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Parameters {
     pub(crate) surplus: Option<f64>,
@@ -46,88 +48,92 @@ pub(crate) struct Parameters {
 }
 
 impl Template {
-    /// The glob as written.
+    /// Which resources it is for, as it was written.
     #[must_use]
     pub fn identifier_glob(&self) -> &str {
         self.identifier_glob.as_str()
     }
 
-    /// The version of the template, 32 hexadecimal digits: equal templates have equal versions.
+    /// Identifies what the template says: 32 hexadecimal digits. Templates that say the same have the same version.
     #[must_use]
     pub fn version(&self) -> String {
         Version::of([self]).text()
     }
 
-    /// The capacity of each matching resource; for a rate, per [`per`](Self::per).
+    /// How much there is of each of these resources: for a rate, per [`per`](Self::per).
     #[must_use]
     pub fn capacity(&self) -> Capacity {
         self.capacity
     }
 
-    /// The capacity that a holder may use after its lease has expired.
+    /// What a holder that has lost its lease may use.
     #[must_use]
     pub fn safe_capacity(&self) -> SafeCapacityRule {
         self.safe_capacity
     }
 
-    /// The operator's description.
+    /// What the template is for, in the operator's words.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// Whether the capacity is a rate or a gauge.
+    /// What the capacity counts.
     #[must_use]
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// The period of a rate, from a millisecond to a year.
+    /// What time a rate is counted over; from a millisecond to a year.
     #[must_use]
     pub fn per(&self) -> Seconds {
         self.per
     }
 
-    /// The time after a decision within which a request gets that decision again; at most the refresh interval.
+    /// How long after a decision an early request only gets that decision again; from 0, and at most the refresh
+    /// interval.
     #[must_use]
     pub fn minimum_refresh_interval(&self) -> Seconds {
         self.minimum_refresh_interval
     }
 
-    /// The algorithm. Its refresh interval is shorter than its lease length; both are from a millisecond to a year.
+    /// How the capacity is divided. The lease length and the refresh interval are from a millisecond to a year, and the refresh
+    /// interval is the shorter.
     #[must_use]
     pub fn algorithm(&self) -> &Algorithm {
-        &self.section.algorithm
+        &self.terms.algorithm
     }
 
-    /// The duration of learning mode, at most a year: zero disables it, `None` means as long as needed.
+    /// For how long a server that may have had a predecessor learns what that has leased, when the operator says so; from a
+    /// millisecond to a year. `None`: as long as needed.
     #[must_use]
     pub fn learning_mode_duration(&self) -> Option<Seconds> {
-        self.section.learning_mode_duration
+        self.terms.learning_mode_duration
     }
 
-    /// The parameter `surplus`, from 0 to 1. It has no effect yet.
+    /// The part of what nobody wants that is handed out on top, from 0 to 1, so that a holder can absorb a spike.
     #[must_use]
     pub fn surplus(&self) -> f64 {
-        self.section.parameters.surplus.unwrap_or(0.0)
+        self.terms.parameters.surplus.unwrap_or(0.0)
     }
 
-    /// The step of shares; 0 is any size. The default of a gauge is 1: half an operation cannot be in flight.
+    /// The size of the steps in which shares come; 0: any size. Half an operation cannot be in flight, so a gauge comes in whole ones
+    /// unless the operator says otherwise.
     #[must_use]
     pub fn granularity(&self) -> Capacity {
         let default = match self.unit {
             Unit::Rate => 0.0,
             Unit::Gauge => 1.0,
         };
-        self.section
+        self.terms
             .parameters
             .granularity
             .unwrap_or(Capacity::saturating(default))
     }
 }
 
-/// The algorithm of a resource that no template matches: NO_ALGORITHM, 60 s leases, refreshed every 5 s. An `algorithm` section
-/// without durations has the same durations.
+/// The terms of a lease when nothing else is said: NO_ALGORITHM, 60 s, to be refreshed every 5 s. A resource that no template
+/// matches gets exactly these; an `algorithm` section without lengths gets these lengths.
 #[must_use]
 pub fn default_algorithm() -> Algorithm {
     Algorithm {
@@ -147,29 +153,33 @@ impl Serialize for Template {
             unit,
             per,
             minimum_refresh_interval,
-            section,
-            has_own_algorithm,
+            terms,
+            has_own_terms,
         } = self;
         let mut fields = serializer.serialize_struct("Template", 8)?;
         fields.serialize_field("identifier_glob", identifier_glob.as_str())?;
         fields.serialize_field("capacity", capacity)?;
-        if let SafeCapacityRule::Fixed(fixed) = safe_capacity {
-            fields.serialize_field("safe_capacity", fixed)?;
+        match safe_capacity {
+            SafeCapacityRule::Dynamic => fields.skip_field("safe_capacity")?,
+            SafeCapacityRule::Fixed(fixed) => fields.serialize_field("safe_capacity", fixed)?,
         }
-        if let Some(description) = description {
-            fields.serialize_field("description", description)?;
+        match description {
+            None => fields.skip_field("description")?,
+            Some(description) => fields.serialize_field("description", description)?,
         }
         fields.serialize_field("unit", unit)?;
         fields.serialize_field("per", per)?;
         fields.serialize_field("minimum_refresh_interval", minimum_refresh_interval)?;
-        if *has_own_algorithm {
-            fields.serialize_field("algorithm", section)?;
+        if *has_own_terms {
+            fields.serialize_field("algorithm", terms)?;
+        } else {
+            fields.skip_field("algorithm")?;
         }
         fields.end()
     }
 }
 
-impl Serialize for AlgorithmSection {
+impl Serialize for Terms {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self {
             algorithm:
@@ -179,35 +189,50 @@ impl Serialize for AlgorithmSection {
                     refresh_interval,
                 },
             learning_mode_duration,
-            parameters:
-                Parameters {
-                    surplus,
-                    granularity,
-                },
+            parameters,
         } = self;
         let mut fields = serializer.serialize_struct("Algorithm", 5)?;
         fields.serialize_field("kind", kind)?;
         fields.serialize_field("lease_length", lease_length)?;
         fields.serialize_field("refresh_interval", refresh_interval)?;
-        if let Some(duration) = learning_mode_duration {
-            fields.serialize_field("learning_mode_duration", duration)?;
+        match learning_mode_duration {
+            None => fields.skip_field("learning_mode_duration")?,
+            Some(duration) => fields.serialize_field("learning_mode_duration", duration)?,
         }
-        let parameters = [
-            ("surplus", *surplus),
-            ("granularity", granularity.map(Capacity::get)),
-        ];
-        let parameters: Vec<_> = parameters
-            .into_iter()
-            .filter_map(|(name, value)| {
-                Some(doorman_openapi::Parameter {
-                    name: name.to_owned(),
-                    value: value?.to_string(),
-                })
-            })
-            .collect();
-        if !parameters.is_empty() {
+        let parameters = parameters.named();
+        if parameters.is_empty() {
+            fields.skip_field("parameters")?;
+        } else {
             fields.serialize_field("parameters", &parameters)?;
         }
         fields.end()
+    }
+}
+
+/// A parameter as documents have it: the value is text.
+#[derive(Debug, Serialize)]
+struct NamedParameter {
+    name: &'static str,
+    value: String,
+}
+
+impl Parameters {
+    fn named(self) -> Vec<NamedParameter> {
+        let Self {
+            surplus,
+            granularity,
+        } = self;
+        [
+            ("surplus", surplus),
+            ("granularity", granularity.map(Capacity::get)),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| {
+            Some(NamedParameter {
+                name,
+                value: value?.to_string(),
+            })
+        })
+        .collect()
     }
 }

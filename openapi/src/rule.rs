@@ -65,11 +65,11 @@ pub struct Rule {
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub unit: Unit,
     /// What each request spends; more than 0.
-    #[serde(default = "Rule::default_cost")]
+    #[serde(default = "one")]
     #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, exclusive_minimum = 0, maximum = 1e15, default = 1.0))]
     pub cost: Capacity,
     /// How much of the rate may be saved up, as a time at that rate.
-    #[serde(default = "Rule::default_burst")]
+    #[serde(default = "one_second")]
     #[cfg_attr(feature = "schema", schema(required = false, default = 1.0))]
     pub burst: Seconds,
     /// What becomes of a request for which nothing is left.
@@ -88,20 +88,6 @@ pub struct Rule {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub priority: i32,
-}
-
-impl Rule {
-    /// The default of `cost`: 1.
-    #[must_use]
-    pub fn default_cost() -> Capacity {
-        Capacity::saturating(1.0)
-    }
-
-    /// The default of `burst`: one second.
-    #[must_use]
-    pub fn default_burst() -> Seconds {
-        Seconds::saturating(1.0)
-    }
 }
 
 /// What becomes of a request for which nothing is left.
@@ -182,6 +168,14 @@ impl TryFrom<WrittenOnLimit> for OnLimit {
             (Action::Exempt, None) => Ok(Self::Exempt),
         }
     }
+}
+
+fn one() -> Capacity {
+    Capacity::saturating(1.0)
+}
+
+fn one_second() -> Seconds {
+    Seconds::saturating(1.0)
 }
 
 #[cfg(test)]

@@ -35,7 +35,9 @@ pub use self::{
 #[must_use]
 pub fn openapi_json() -> String {
     // The document is built of text and numbers alone: writing it cannot fail.
-    let mut text = http::openapi().to_pretty_json().unwrap_or_default();
+    let mut text = http::openapi_document()
+        .to_pretty_json()
+        .unwrap_or_default();
     text.push('\n');
     text
 }

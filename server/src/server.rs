@@ -16,7 +16,7 @@ use crate::{
         {Held, Start, Started},
     },
     http::{
-        self, Names, Room,
+        self, AllowedHosts, BodyBuffer,
         state::{AppParts, AppState, ServerInfo},
     },
     leasing::{LedgerPoisoned, SharedLedger, sweeper},
@@ -183,10 +183,10 @@ impl Server {
             assumed_first_start,
             started: clock::now(),
         };
-        let names = if loopback {
-            Names::of_loopback(&server.advertise)
+        let allowed_hosts = if loopback {
+            AllowedHosts::of_loopback(&server.advertise)
         } else {
-            Names::any(&server.advertise)
+            AllowedHosts::any(&server.advertise)
         };
         let ledger = Arc::new(SharedLedger::new(core, bound));
         let document = ActiveDocument::new(Arc::clone(&ledger), opened.document);
@@ -204,9 +204,9 @@ impl Server {
                 limits: Arc::new(Quotas::new(settings.callers)),
                 server: Arc::new(server),
                 draining: Arc::default(),
-                seal: Arc::default(),
-                room: Room::default(),
-                names,
+                cursor_key: Arc::default(),
+                body_buffer: BodyBuffer::default(),
+                allowed_hosts,
                 auth,
                 tls,
                 requests: RequestMetrics::default(),
@@ -310,7 +310,7 @@ impl Server {
         let metrics = async {
             if let Some(listener) = metrics_listener {
                 let loopback = listener.address().ip().is_loopback();
-                let router = http::metrics_alone(app.clone(), loopback);
+                let router = http::metrics_router(app.clone(), loopback);
                 let metrics = ConnectionMetrics::default();
                 listener
                     .serve(router, metrics, shutdown.clone(), || ())

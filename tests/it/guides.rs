@@ -24,7 +24,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use crate::support::{TIMEOUT, doorman};
+use crate::support::{PATIENCE, doorman};
 
 /// Printed by the shell after each command, followed by its exit status.
 const STATUS: &str = "exit status:";
@@ -47,7 +47,8 @@ const LAUNCHERS: [&[&str]; 3] = [
 ];
 
 /// Reports that the shell is usable. It is not where the namespace's loopback stays down.
-const INIT: &str = r#"[ "$NETWORK" ] || ip link set lo up && echo "up ${NETWORK:-exclusive_load}" && exec bash 2>&1"#;
+const INIT: &str =
+    r#"[ "$NETWORK" ] || ip link set lo up && echo "up ${NETWORK:-alone}" && exec bash 2>&1"#;
 
 /// One shell at a time: without a namespace they share the ports.
 static SHELL: Mutex<()> = Mutex::new(());
@@ -124,7 +125,7 @@ impl Shell {
             _home: home,
             _turn: turn,
         };
-        let up = shell.lines.recv_timeout(TIMEOUT).ok()?;
+        let up = shell.lines.recv_timeout(PATIENCE).ok()?;
         if up == "up shared" {
             for port in PORTS {
                 let free = TcpListener::bind(("127.0.0.1", port));
@@ -141,7 +142,7 @@ impl Shell {
         writeln!(self.stdin, "{command}\nprintf '\\n{STATUS} %s\\n' $?").expect("it reads");
         let mut output = String::new();
         loop {
-            let Ok(line) = self.lines.recv_timeout(TIMEOUT) else {
+            let Ok(line) = self.lines.recv_timeout(PATIENCE) else {
                 panic!("{command}\nnever ends; output:\n{output}");
             };
             if let Some(status) = line.strip_prefix(STATUS) {

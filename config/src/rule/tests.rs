@@ -6,7 +6,7 @@ fn parse(rules: &str) -> Document {
     let text = format!(
         "resources: [{{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]\nrules:\n{rules}"
     );
-    Document::parse(&text).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
+    Document::parse(&text).unwrap_or_else(|faults| panic!("{text}\n{faults}"))
 }
 
 const THREE: &str = "
@@ -27,7 +27,7 @@ const THREE: &str = "
 ";
 
 #[test]
-fn rules_are_read_with_defaults() {
+fn says_what_is_written_and_fills_in_what_is_left_out() {
     let document = parse(THREE);
     let [health, tenant, all] = document.rules() else {
         panic!("{document:?}");
@@ -60,7 +60,7 @@ fn rules_are_read_with_defaults() {
 }
 
 #[test]
-fn fallback_of_a_gauge_is_pessimistic() {
+fn without_a_lease_a_gauge_admits_nothing_unless_it_says_so() {
     let document = parse(
         "- {name: a, service: s, resource: r, unit: gauge}\n- {name: b, service: s, resource: r, unit: gauge, fallback: safe}\n",
     );
@@ -75,7 +75,7 @@ fn fallback_of_a_gauge_is_pessimistic() {
 }
 
 #[test]
-fn service_gets_its_rules_in_order() {
+fn a_service_is_told_of_its_rules_in_order() {
     let document = parse(THREE);
     let names = |service: &str| {
         let rules = document.rules_for(service).rules.into_iter();
@@ -87,7 +87,7 @@ fn service_gets_its_rules_in_order() {
 }
 
 #[test]
-fn service_version_depends_on_its_rules_only() {
+fn the_version_for_a_service_changes_with_its_rules_alone() {
     let before = parse(THREE);
     let after = parse(&THREE.replace("orders*", "orders?*"));
     let same =
@@ -101,14 +101,14 @@ fn service_version_depends_on_its_rules_only() {
 }
 
 #[test]
-fn service_version_depends_on_order_and_content() {
+fn the_version_for_a_service_changes_with_the_order_and_the_words_of_its_rules() {
     let rules = [
         "- {name: a, service: s, resource: r}\n",
         "- {name: b, service: s, resource: r}\n",
         "- {name: b, service: s, resource: r, cost: 2}\n",
     ];
-    let version = |indices: &[usize]| {
-        let text: String = indices.iter().map(|at| rules[*at]).collect();
+    let version = |told: &[usize]| {
+        let text: String = told.iter().map(|at| rules[*at]).collect();
         let document = parse(&text);
         assert_eq!(
             document.rules_version_for("s"),
@@ -129,16 +129,16 @@ fn service_version_depends_on_order_and_content() {
 }
 
 #[test]
-fn written_rules_parse_as_equal() {
+fn reads_what_it_writes_and_what_is_told() {
     let document = parse(THREE);
     let written = serde_json::to_string(&document).unwrap();
     let again = Document::parse(&written).unwrap();
     assert_eq!(again, document);
     assert_eq!(again.version(), document.version());
-    let response = document.rules_for("orders");
-    let written = serde_json::to_string(&response).unwrap();
+    let told = document.rules_for("orders");
+    let written = serde_json::to_string(&told).unwrap();
     assert_eq!(
         serde_json::from_str::<doorman_openapi::RulesResponse>(&written).unwrap(),
-        response
+        told
     );
 }

@@ -1,4 +1,6 @@
-//! The last valid document of a file, for a start that finds the file invalid.
+//! What a file said when it was last good, kept elsewhere: when the file has a fault at a start, that counts.
+//!
+//! While a server runs, a bad edit is refused. Were a start to fail for it, a crash would make an outage of it.
 
 use std::{
     fs, io,
@@ -9,54 +11,52 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::FileSource;
-use crate::{Document, stored};
+use crate::{Document, kept};
 
-/// A file in the data directory with the last valid document of a [`FileSource`].
-///
-/// A running server rejects an invalid edit. Without this file a crash after such an edit would be an outage.
+/// Where it is kept what a file said when it was last good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastGoodFile {
     path: PathBuf,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Content {
-    /// The path of the source: another source must not use the document.
+struct Kept {
+    /// The path of the file, as it was named: of another one it says nothing.
     file: String,
     version: String,
     document: Box<RawValue>,
 }
 
 impl LastGoodFile {
-    /// `file.last-good.json` in a directory.
+    /// In this folder, as `file.last-good.json`.
     #[must_use]
-    pub fn in_dir(dir: &Path) -> Self {
+    pub fn in_dir(folder: &Path) -> Self {
         Self {
-            path: dir.join("file.last-good.json"),
+            path: folder.join("file.last-good.json"),
         }
     }
 
-    /// The document saved for a source; `None` if there is none, or it was altered. Blocks on the file system.
+    /// What the file said; `None` when that is not kept, or not as it was written. Blocks on the file system.
     #[must_use]
     pub fn load(&self, file: &FileSource) -> Option<Document> {
-        let content: Content = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;
-        if content.file != file.to_string() {
+        let kept: Kept = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;
+        if kept.file != file.to_string() {
             return None;
         }
-        stored::verified(&content.version, content.document.get()).ok()
+        kept::read_back(&kept.version, kept.document.get()).ok()
     }
 
-    /// Saves the document of a source. Blocks on the file system.
+    /// Keeps what the file says now. Blocks on the file system.
     ///
     /// # Errors
-    /// When it cannot be written; the saved document is unchanged.
+    /// When it cannot be written; what was kept before is kept on.
     pub fn save(&self, file: &FileSource, document: &Document) -> io::Result<()> {
-        let content = serde_json::to_vec(&Content {
+        let text = serde_json::to_vec(&Kept {
             file: file.to_string(),
             version: document.version().to_owned(),
             document: RawValue::from_string(document.to_json())?,
         })?;
-        stored::replace(&self.path, &content)
+        kept::replace(&self.path, &text)
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn saved_document_is_loaded_for_its_file_only() {
+    fn what_a_file_said_is_found_as_it_was_written_and_for_no_other_file() {
         let home = tempfile::tempdir().unwrap();
         let last_good = LastGoodFile::in_dir(home.path());
         let (file, other) = (FileSource::new("a.yaml"), FileSource::new("b.yaml"));
@@ -78,13 +78,13 @@ mod tests {
         let path = home.path().join("file.last-good.json");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace("1000", "9000")).unwrap();
-        assert_eq!(last_good.load(&file), None, "one digit was changed");
+        assert_eq!(last_good.load(&file), None, "one digit is another");
         fs::write(&path, "{}").unwrap();
         assert_eq!(last_good.load(&file), None);
     }
 
     #[test]
-    fn every_changed_bit_is_detected() {
+    fn no_bit_of_what_is_kept_changes_unseen() {
         let home = tempfile::tempdir().unwrap();
         let last_good = LastGoodFile::in_dir(home.path());
         let file = FileSource::new("a.yaml");

@@ -1,38 +1,38 @@
-//! Store errors, by the kinds that a caller can act on.
+//! How a store fails, in the kinds that a caller can act on.
 
 use std::{io, path::PathBuf};
 
 use rusqlite::ErrorCode;
 
-/// A store could not be read or written. Nothing was changed.
-#[derive(Debug, Clone, thiserror::Error)]
+/// Why a store could not be read or written. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
 #[error("{kind}{}{detail}", if detail.is_empty() { "" } else { ": " })]
 pub struct StoreError {
     kind: StoreErrorKind,
     detail: String,
 }
 
-/// The kind of a store error.
+/// The kinds of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
     /// The disk is full.
     #[error("the disk is full")]
     Full,
-    /// Another program holds a lock for longer than the write timeout.
+    /// Another program holds the database for longer than a write waits.
     #[error("the database is locked by another program")]
     Locked,
-    /// No write permission.
-    #[error("the database is read-only")]
+    /// It may not be written.
+    #[error("the database cannot be written")]
     ReadOnly,
-    /// Not a database, or a damaged one.
+    /// It is no database, or a damaged one.
     #[error("the database is corrupted")]
     Corrupted,
-    /// The file was replaced, or another program wrote to it.
+    /// It is not the database any more that was opened, or not in the state in which it was left.
     #[error("the database was changed by another program")]
     Foreign,
-    /// Any other error, such as an I/O error.
-    #[error("database error")]
+    /// Anything else, such as a disk that fails.
+    #[error("the database fails")]
     Other,
 }
 
@@ -44,10 +44,15 @@ impl StoreError {
         }
     }
 
-    /// The kind of the error.
+    /// What kind of failure it is.
     #[must_use]
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
+    }
+
+    /// The same failure, to be told again.
+    pub(super) fn again(&self) -> Self {
+        Self::new(self.kind, self.detail.clone())
     }
 }
 
@@ -59,62 +64,61 @@ impl From<rusqlite::Error> for StoreError {
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
                 StoreErrorKind::ReadOnly
             }
-            // Without a code, a value has another type than was written.
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) | None => {
-                StoreErrorKind::Corrupted
-            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreErrorKind::Corrupted,
             Some(_) => StoreErrorKind::Other,
+            // What is in the file is of another type than what we wrote.
+            None => StoreErrorKind::Corrupted,
         };
         Self::new(kind, error.to_string())
     }
 }
 
-/// A store could not be opened.
+/// Why a store cannot even be begun.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another server or command has the lock.
+    /// Another server, or a command, works on it.
     #[error("the store {} is in use by another server", path.display())]
     InUse {
         /// The database.
         path: PathBuf,
     },
-    /// The path is something else, which is left untouched.
-    #[error("{} is not a Doorman store and was left untouched: {what}", path.display())]
+    /// What is there is none, and is left as it is.
+    #[error("{} is no store, and is left as it is: {what}", path.display())]
     Foreign {
-        /// The path.
+        /// What is named as a store.
         path: PathBuf,
-        /// What is there instead.
+        /// What it is.
         what: &'static str,
     },
-    /// There is no store, and none can be created.
-    #[error("cannot create the store {}", path.display())]
+    /// There is none, and none can be made.
+    #[error("there is no store at {}, and none can be made", path.display())]
     Create {
         /// The database.
         path: PathBuf,
-        /// The cause.
+        /// Why not.
         source: StoreError,
     },
-    /// The lock cannot be taken.
-    #[error("cannot lock the store {}", path.display())]
+    /// The folder that it lies in cannot be used.
+    #[error("the store {} cannot be reached", path.display())]
     Io {
         /// The database.
         path: PathBuf,
-        /// The cause.
+        /// What the system said.
         source: io::Error,
     },
-    /// There is no store.
+    /// There is none.
     #[error("there is no store at {}", path.display())]
     Absent {
         /// The database.
         path: PathBuf,
     },
-    /// The store cannot be read.
-    #[error("cannot read the store {}", path.display())]
+    /// It cannot be read.
+    #[error("the store {} cannot be read", path.display())]
     Unreadable {
         /// The database.
         path: PathBuf,
-        /// The cause.
+        /// Why not.
         source: StoreError,
     },
 }

@@ -1,12 +1,13 @@
-//! The document store: an SQLite database with one row per change, and files beside it.
+//! A store for the document: an SQLite database with every change of it, and what stands beside that.
 //!
-//! `open` chooses the document to start with, `database` holds the changes, `files` has the lock, the copy of the newest document and
-//! checks of foreign files. Everything blocks on the disk.
+//! `foreign` knows what is no store and to be left alone, `database` holds the changes, `files` the lock, the copy of the document last known
+//! as good and what was set aside, `start` decides which document counts when a store is opened. All of it blocks on the disk.
 
 mod database;
 mod error;
 mod files;
-mod open;
+mod foreign;
+mod start;
 
 #[cfg(test)]
 mod tests;
@@ -27,20 +28,22 @@ use self::{
 
 pub use self::{
     error::{OpenError, StoreError, StoreErrorKind},
-    open::OpenedStore,
+    start::OpenedStore,
 };
 
-/// A store that only this process writes. A write is atomic, and durable when it returns.
+/// A store that this process alone writes.
+///
+/// A write is whole or not at all, and safe on the disk when it returns; one that fails has changed nothing.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// The error if the database is read-only.
+    /// Why nothing can be written, when that was found at the start.
     database: Result<Database, StoreError>,
     newest: u64,
     _lock: Option<Lock>,
 }
 
-/// A change to append.
+/// A change that is about to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewChange<'a> {
     /// The time of the change, in Unix seconds.
@@ -51,38 +54,39 @@ pub struct NewChange<'a> {
     pub change: &'a str,
 }
 
-/// A durable change.
+/// A change that is safe on the disk.
 #[derive(Debug)]
 #[must_use]
 pub struct Appended {
     /// Its revision.
     pub revision: u64,
-    /// Whether the copy beside the database was written, too. Without it a damaged database may lose this change.
+    /// Whether the copy of the document beside the database was written, too; without it only a lost database costs more.
     pub copy: io::Result<()>,
 }
 
 impl Store {
-    /// Opens a store and locks it. A new store begins with the document `first`.
+    /// Opens a store, and takes it for this process. One that does not exist yet begins with the document `first`.
     ///
-    /// No stored document prevents a start: the newest valid one is used. A corrupted database is renamed, and a new one begins with
-    /// the newest document found. [`OpenedStore::problems`] lists what was wrong.
+    /// No document that is stored can stop it: the newest that is good counts. A database that is corrupted is set aside under another
+    /// name, and what was last known as good goes on in a fresh one. What went wrong is in [`OpenedStore::faults`].
     ///
     /// # Errors
-    /// [`OpenError`] if another process has the lock, the path is not a store (it is left untouched), or no store can be created.
+    /// [`OpenError`] when another process has taken it, what is there is no store, which is left as it is, or there is nothing and nothing can
+    /// be made.
     pub fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore, OpenError> {
-        open::open(path, first, at)
+        start::open(path, first, at)
     }
 
-    /// The path of the database.
+    /// Where the database is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Appends a document as the newest revision.
+    /// Makes a document the newest.
     ///
     /// # Errors
-    /// [`StoreError`] if it cannot be written; the store is unchanged.
+    /// [`StoreError`] when it cannot be written; nothing has changed then.
     pub fn append(
         &mut self,
         document: &Document,
@@ -97,31 +101,31 @@ impl Store {
         document: &Document,
         change: &NewChange<'_>,
     ) -> Result<Appended, StoreError> {
-        let database = self.database.as_mut().map_err(|error| error.clone())?;
+        let database = self.database.as_mut().map_err(|why| why.again())?;
         let text = document.to_json();
         database.append(revision, self.newest, change, document.version(), &text)?;
         self.newest = revision;
         Ok(Appended {
             revision,
-            copy: files::write_copy(&self.path, revision, document.version(), text),
+            copy: files::write_copy(&self.path, revision, document.version(), &text),
         })
     }
 
-    /// The changes before a revision, newest first.
+    /// Past changes before a revision, the newest first.
     ///
     /// # Errors
-    /// [`StoreError`] if they cannot be read.
+    /// [`StoreError`] when they cannot be read.
     pub fn history(
         &self,
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<PastChange>, StoreError> {
-        let database = self.database.as_ref().map_err(Clone::clone)?;
+        let database = self.database.as_ref().map_err(StoreError::again)?;
         database.history(before, limit)
     }
 }
 
-/// A read-only view of a store, which a server may be using.
+/// A store that is only read, be a server running on it or not.
 #[derive(Debug)]
 pub struct StoreReader(Database);
 
@@ -129,25 +133,28 @@ impl StoreReader {
     /// Opens a store to read it.
     ///
     /// # Errors
-    /// [`OpenError`] if there is none, or it cannot be read.
+    /// [`OpenError`] when there is none, or it cannot be read.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let path = path.to_owned();
         if !path.exists() {
+            let path = path.to_owned();
             return Err(OpenError::Absent { path });
         }
-        Database::open(&path, Access::Read)
+        Database::open(path, Access::Read)
             .or_else(|error| match error.kind() {
-                StoreErrorKind::ReadOnly => Database::open(&path, Access::ReadImmutable),
+                StoreErrorKind::ReadOnly => Database::open(path, Access::ReadFrozen),
                 _ => Err(error),
             })
             .map(Self)
-            .map_err(|source| OpenError::Unreadable { path, source })
+            .map_err(|source| OpenError::Unreadable {
+                path: path.to_owned(),
+                source,
+            })
     }
 
-    /// The changes before a revision, newest first.
+    /// Past changes before a revision, the newest first.
     ///
     /// # Errors
-    /// [`StoreError`] if they cannot be read.
+    /// [`StoreError`] when they cannot be read.
     pub fn history(
         &self,
         before: Option<u64>,
@@ -156,10 +163,10 @@ impl StoreReader {
         self.0.history(before, limit)
     }
 
-    /// The document of a revision, or the newest, as JSON; `None` if there is none, or it is no longer retained.
+    /// What the document of a revision says, as JSON, or of the newest; `None` when there is none, or it is kept no longer.
     ///
     /// # Errors
-    /// [`StoreError`] if it cannot be read.
+    /// [`StoreError`] when it cannot be read.
     pub fn document(&self, revision: Option<u64>) -> Result<Option<String>, StoreError> {
         match revision {
             Some(revision) => self.0.document(revision),

@@ -1,3 +1,6 @@
+mod foreign;
+mod versions;
+
 use std::fs;
 
 use rusqlite::Connection;
@@ -9,7 +12,7 @@ fn document(capacity: u32) -> Document {
     let text = format!(
         "resources: [{{identifier_glob: '*', capacity: {capacity}, algorithm: {{kind: FAIR_SHARE}}}}]"
     );
-    Document::parse(&text).unwrap_or_else(|errors| panic!("{errors}"))
+    Document::parse(&text).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
 fn capacity(document: &Document) -> f64 {
@@ -70,7 +73,7 @@ fn write(store: &mut Store, capacity: u32) -> Result<u64, StoreError> {
 }
 
 #[test]
-fn reopened_store_has_the_newest_document() {
+fn a_fresh_store_begins_with_the_first_document_and_goes_on_with_the_last() {
     let home = Home::new();
     let mut opened = home.open();
     assert_eq!(
@@ -109,7 +112,7 @@ fn reopened_store_has_the_newest_document() {
 }
 
 #[test]
-fn second_writer_is_rejected_and_readers_are_not() {
+fn one_process_at_a_time_writes_and_others_may_read() {
     let home = Home::new();
     let opened = home.open();
     let error = Store::open(&home.path, &document(1), 0).unwrap_err();
@@ -126,17 +129,17 @@ fn second_writer_is_rejected_and_readers_are_not() {
 }
 
 #[test]
-fn store_that_cannot_be_created_is_an_error() {
+fn a_store_that_cannot_be_made_is_an_error() {
     let nowhere = Path::new("/nonexistent/doorman.db");
     let error = Store::open(nowhere, &document(1), 0).unwrap_err();
     assert!(matches!(error, OpenError::Io { .. }), "{error}");
 }
 
 #[test]
-fn invalid_newest_document_is_skipped_and_reported() {
+fn the_newest_good_document_counts_and_the_wrong_ones_are_told() {
     let home = Home::with_three_changes();
     home.sql("UPDATE changes SET document = '{\"resources\": 7}' WHERE revision = 3");
-    // The copy has the newest document.
+    // The copy beside it has what was acknowledged last.
     let opened = home.open();
     assert_eq!(capacity(&opened.document), 3.0);
     assert!(opened.problems[1].contains("copy"), "{:?}", opened.problems);
@@ -150,14 +153,14 @@ fn invalid_newest_document_is_skipped_and_reported() {
         "{:?}",
         opened.problems
     );
-    // The invalid row stays, and the next change follows it.
+    // It stays there to be looked at, and the next change comes behind it.
     assert_eq!(write(&mut opened.store, 4).unwrap(), 4);
     drop(opened);
     assert!(home.open().problems.is_empty());
 }
 
 #[test]
-fn without_a_valid_document_the_copy_is_used() {
+fn when_no_document_is_good_the_copy_beside_them_counts_and_else_the_first() {
     let home = Home::with_three_changes();
     home.sql("UPDATE changes SET document = 'x'");
     let opened = home.open();
@@ -170,7 +173,7 @@ fn without_a_valid_document_the_copy_is_used() {
 }
 
 #[test]
-fn corrupted_database_is_renamed_and_replaced() {
+fn a_damaged_database_is_kept_aside_and_what_was_last_good_goes_on() {
     let damages: [fn(&Path); 3] = [
         |path| {
             fs::write(
@@ -195,8 +198,8 @@ fn corrupted_database_is_renamed_and_replaced() {
         damage(&home.path);
         let mut opened = home.open();
         assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
-        let problems = opened.problems.join("\n");
-        assert!(problems.contains("corrupted-1000"), "{problems}");
+        let told = opened.problems.join("\n");
+        assert!(told.contains("corrupted-1000"), "{told}");
         assert!(
             home.files()
                 .iter()
@@ -213,7 +216,7 @@ fn corrupted_database_is_renamed_and_replaced() {
 }
 
 #[test]
-fn lost_database_is_restored_from_the_copy() {
+fn a_database_that_is_gone_goes_on_from_the_copy() {
     let home = Home::with_three_changes();
     fs::remove_file(&home.path).unwrap();
     let opened = home.open();
@@ -228,7 +231,7 @@ fn lost_database_is_restored_from_the_copy() {
 }
 
 #[test]
-fn empty_database_is_restored_from_the_copy() {
+fn a_database_that_lost_all_changes_goes_on_from_the_copy_and_says_so() {
     let home = Home::with_three_changes();
     home.sql("DELETE FROM changes");
     let opened = home.open();
@@ -237,7 +240,7 @@ fn empty_database_is_restored_from_the_copy() {
 }
 
 #[test]
-fn main_file_alone_has_every_change() {
+fn the_file_by_itself_has_every_change() {
     let home = Home::new();
     let mut opened = home.open();
     for number in [2, 3] {
@@ -255,7 +258,7 @@ fn main_file_alone_has_every_change() {
 }
 
 #[test]
-fn restored_backup_is_reported() {
+fn a_database_of_before_is_told() {
     let home = Home::with_three_changes();
     home.sql("DELETE FROM changes WHERE revision = 3");
     let mut opened = home.open();
@@ -269,7 +272,7 @@ fn restored_backup_is_reported() {
 }
 
 #[test]
-fn failed_write_changes_nothing() {
+fn a_write_that_fails_says_why_and_changes_nothing() {
     let home = Home::with_three_changes();
     let mut opened = home.open();
     let other = Connection::open(&home.path).unwrap();
@@ -279,7 +282,7 @@ fn failed_write_changes_nothing() {
     assert_eq!(error.kind(), StoreErrorKind::Locked, "{error}");
     other.execute_batch("ROLLBACK").unwrap();
 
-    // A full disk.
+    // As on a full disk: not a page more.
     let pages: u32 = other
         .query_row("PRAGMA page_count", [], |row| row.get(0))
         .unwrap();
@@ -313,10 +316,10 @@ fn failed_write_changes_nothing() {
 }
 
 #[test]
-fn busy_author_evicts_only_own_changes() {
+fn who_changes_much_pushes_out_its_own_changes_and_not_those_of_others() {
     let home = Home::new();
     let mut store = home.open().store;
-    // Two other authors have made a few changes.
+    // Two others have made a few, in between.
     home.sql(
         "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 10000) \
          INSERT INTO changes SELECT i, 0, iif(i % 100 = 0, iif(i % 200 = 0, 'b', 'c'), 'a'), '', '', 9, NULL FROM n",
@@ -334,13 +337,13 @@ fn busy_author_evicts_only_own_changes() {
             .count()
     };
     assert_eq!((of("b"), of("c"), of("a")), (50, 50, 9_889));
-    // The oldest of `a` were evicted, but not the first document.
+    // Its oldest went, and the first document did not.
     assert_eq!(history.last().unwrap().revision, 1);
     assert_eq!(history.iter().rev().nth(1).unwrap().revision, 12);
 }
 
 #[test]
-fn history_is_bounded() {
+fn the_past_is_bounded() {
     let home = Home::new();
     let mut store = home.open().store;
     home.sql(
@@ -352,147 +355,10 @@ fn history_is_bounded() {
     let history = store.history(None, 20_000).unwrap();
     assert_eq!(history.len(), 10_000);
     let reader = StoreReader::open(&home.path).unwrap();
-    let retained = |revision| reader.document(Some(revision)).unwrap().is_some();
+    let kept = |revision| reader.document(Some(revision)).unwrap().is_some();
     // 64 MiB of documents of 20,000 bytes.
     assert_eq!(
-        (
-            retained(10_006),
-            retained(10_006 - 3355),
-            retained(10_006 - 3356)
-        ),
+        (kept(10_006), kept(10_006 - 3355), kept(10_006 - 3356)),
         (true, true, false)
     );
-}
-
-#[test]
-fn foreign_file_is_rejected_and_left_untouched() {
-    let home = Home::new();
-    let rejected = |why: &str| {
-        let before = home.files();
-        let error = Store::open(&home.path, &document(1), 0).unwrap_err();
-        assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
-        assert!(error.to_string().contains(why), "{error}");
-        assert_eq!(home.files(), before);
-    };
-    for text in ["resources: []\n", "{}"] {
-        fs::write(&home.path, text).unwrap();
-        rejected("file:PATH");
-        assert_eq!(fs::read_to_string(&home.path).unwrap(), text);
-        fs::remove_file(&home.path).unwrap();
-    }
-    fs::create_dir(&home.path).unwrap();
-    rejected("folder");
-    fs::remove_dir(&home.path).unwrap();
-    for marked in [0, 7] {
-        home.sql("CREATE TABLE users (name TEXT)");
-        home.sql(&format!("PRAGMA application_id = {marked}"));
-        let bytes = fs::read(&home.path).unwrap();
-        rejected("another program");
-        assert_eq!(fs::read(&home.path).unwrap(), bytes);
-        fs::remove_file(&home.path).unwrap();
-    }
-}
-
-#[test]
-fn copied_store_without_marks_is_accepted() {
-    let home = Home::with_three_changes();
-    for marks in ["", "PRAGMA application_id = 0; PRAGMA user_version = 0"] {
-        home.sql(marks);
-        let alone = TempDir::new().unwrap();
-        let path = alone.path().join("restored.db");
-        fs::copy(&home.path, &path).unwrap();
-        let opened = Store::open(&path, &document(1), 0).unwrap();
-        assert_eq!(
-            (capacity(&opened.document), opened.problems.len()),
-            (3.0, 0)
-        );
-    }
-}
-
-#[test]
-fn every_changed_bit_is_detected() {
-    let home = Home::with_three_changes();
-    // The database falls back to an older revision. The copy has no other, and is used if it can be parsed.
-    for (path, older) in [
-        (home.path.clone(), Some(2.0)),
-        (home.path.with_extension("db.last-good.json"), None),
-    ] {
-        let whole = fs::read(&path).unwrap();
-        let text = document(3).to_json();
-        let mut places = whole.windows(text.len());
-        let at = places.position(|it| it == text.as_bytes()).unwrap();
-        for (offset, bit) in (at..at + text.len()).zip((0..8).cycle()) {
-            let other = TempDir::new().unwrap();
-            let mut bytes = whole.clone();
-            bytes[offset] ^= 1 << bit;
-            fs::write(other.path().join(path.file_name().unwrap()), bytes).unwrap();
-            let opened = Store::open(&other.path().join("doorman.db"), &document(1), 0).unwrap();
-            let found = capacity(&opened.document);
-            assert!(
-                found == 3.0
-                    || (older.is_none_or(|older| found == older) && !opened.problems.is_empty()),
-                "{offset}: {found}, {:?}",
-                opened.problems
-            );
-        }
-    }
-}
-
-#[test]
-fn altered_document_is_the_last_resort() {
-    let home = Home::with_three_changes();
-    let copy = home.path.with_extension("db.last-good.json");
-    let kept = fs::read_to_string(&copy).unwrap();
-    let other = kept.replace(document(3).version(), document(4).version());
-
-    // Only the copy.
-    fs::remove_file(&home.path).unwrap();
-    fs::write(&copy, &other).unwrap();
-    let opened = home.open();
-    assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
-    assert!(
-        opened.problems.iter().any(|it| it.contains("altered one")),
-        "{:?}",
-        opened.problems
-    );
-    drop(opened);
-    assert!(home.open().problems.is_empty());
-
-    // Only the database.
-    let home = Home::with_three_changes();
-    fs::remove_file(home.path.with_extension("db.last-good.json")).unwrap();
-    home.sql("UPDATE changes SET version = 'of another release'");
-    for _ in 0..2 {
-        let opened = home.open();
-        assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
-        let last = opened.problems.last().unwrap();
-        assert!(last.contains("altered one"), "{:?}", opened.problems);
-    }
-    // With a newer schema it is read-only.
-    home.sql("PRAGMA user_version = 77");
-    let opened = home.open();
-    assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
-}
-
-#[test]
-fn copy_without_a_version_is_valid() {
-    let home = Home::with_three_changes();
-    let copy = home.path.with_extension("db.last-good.json");
-    let kept = fs::read_to_string(&copy).unwrap();
-    let version = format!("\"version\":\"{}\",", document(3).version());
-    assert!(kept.contains(&version), "{kept}");
-    fs::write(&copy, kept.replace(&version, "")).unwrap();
-    assert!(home.open().problems.is_empty());
-    fs::remove_file(&home.path).unwrap();
-    assert_eq!(capacity(&home.open().document), 3.0);
-}
-
-#[test]
-fn version_that_is_not_utf8_is_skipped() {
-    let home = Home::with_three_changes();
-    fs::remove_file(home.path.with_extension("db.last-good.json")).unwrap();
-    home.sql("UPDATE changes SET version = CAST(x'e1' AS TEXT) WHERE revision = 3");
-    let opened = home.open();
-    assert_eq!(capacity(&opened.document), 2.0, "{:?}", opened.problems);
-    assert_eq!(opened.problems.len(), 1, "{:?}", opened.problems);
 }

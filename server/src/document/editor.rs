@@ -4,6 +4,7 @@
 //! disconnects, so that store and active document never differ. Leases do not wait for them.
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -210,7 +211,7 @@ impl DocumentEditor {
         self: &Arc<Self>,
         before: Option<u64>,
         limit: usize,
-    ) -> Result<Vec<PastChange>, EditFailed<()>> {
+    ) -> Result<Vec<PastChange>, EditFailed<Infallible>> {
         self.run(
             |editor| &editor.reads,
             move |editor| match &editor.store {

@@ -1,12 +1,13 @@
-//! Endpoint of the metrics.
+//! `GET /metrics`. The number of labels is bounded whatever clients send.
 
 mod ledger;
 mod scrape;
+
 use axum::{extract::State, http::header, response::IntoResponse};
 use doorman_openapi::paths;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{failures::Unavailable, permit, refusal::Refusal};
+use super::{authorize, error::ApiError, openapi::responses::UnavailableError};
 use crate::{auth::Caller, http::state::AppState};
 
 /// Prometheus rejects a scrape without it.
@@ -18,7 +19,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 
 /// Read the metrics
 ///
-/// All of them, in the OpenMetrics text that Prometheus reads. Of the resources, the 50 that want the most are named.
+/// All metrics as OpenMetrics text, for Prometheus. Only the 50 resources with the highest demand have
+/// metrics of their own.
 #[utoipa::path(
     get,
     path = paths::METRICS,
@@ -29,16 +31,16 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
             description = "The metrics",
             body = String,
             content_type = "application/openmetrics-text",
-            example = "# HELP doorman_leases Leases of all resources together.\n# TYPE doorman_leases gauge\ndoorman_leases 3.0\n# EOF\n"
+            example = "# HELP doorman_leases Leases of all resources.\n# TYPE doorman_leases gauge\ndoorman_leases 3.0\n# EOF\n"
         ),
-        Unavailable
+        UnavailableError
     )
 )]
 async fn get_metrics(
     State(app): State<AppState>,
     caller: Caller,
-) -> Result<impl IntoResponse, Refusal> {
-    permit::everything(caller.restrictions())?;
+) -> Result<impl IntoResponse, ApiError> {
+    authorize::all_resources(caller.restrictions())?;
     let text = scrape::scrape(&app).await?;
     Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], text))
 }

@@ -1,50 +1,25 @@
-//! The HTTP shell around the core.
+//! The HTTP API.
 //!
-//! A request walks `mod` (the router) → `access` (who asks, and may it call this; `names`: is it for us; `toll`: what does it cost, and
-//! can its caller pay) → `extract` (`media`, `body`, `read`, `query`:
-//! untrusted bytes to checked values) → a handler (`capacity`, `server_capacity`, `resources`, `holders`, `templates`, `rules`, `rule`, `history`,
-//! `about`, `probes`, `metrics`) → `permit` (may it do this to that) → the books → `leases`, `reply` or
-//! `conditional` →
-//! `answers` (the room for what clients have yet to take), or `refusal` when anything is wrong on the way. Every handler is registered
-//! together with its documentation; `document` adds what they share, `links` what leads where.
+//! A request passes `guard` (allowed host, authentication, rate limit and scope, by the table in
+//! `policy`), `extract` (path, query and body) and a handler (`lease`, `document`, `view`, `probes`,
+//! `metrics`). A handler asks `authorize` what its caller may access. `error` maps every failure to
+//! a problem; `response` writes JSON and limits the memory of unread responses. `openapi` documents
+//! it all.
 
-mod about;
-mod access;
-mod answers;
-mod body;
-mod capacity;
-mod challenge;
-mod changing;
-mod conditional;
-mod cursor;
-mod docs;
+mod allowed_hosts;
+mod authorize;
 mod document;
+mod error;
 mod extract;
-mod failures;
-mod history;
-mod holders;
-mod json;
-mod leases;
-mod links;
-mod media;
+mod guard;
+mod lease;
 mod metrics;
-mod names;
-mod page;
-mod permit;
+mod openapi;
+mod policy;
 mod probes;
-mod query;
-mod read;
-mod refusal;
-mod reply;
-mod resources;
-mod rule;
-mod rules;
-mod seal;
-mod server_capacity;
-mod shapes;
+mod response;
 pub(crate) mod state;
-mod templates;
-mod toll;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -64,90 +39,74 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use self::{answers::Answers, refusal::Refusal};
-pub(crate) use self::{body::Room, names::Names, seal::Seal};
-use crate::{
-    auth::Caller, http::state::AppState, leasing::LedgerPoisoned,
-    observe::context::RequestContextLayer,
+pub(crate) use self::{
+    allowed_hosts::AllowedHosts, extract::body::BodyBuffer, view::cursor::CursorKey,
 };
+use self::{error::ApiError, response::buffer::ResponseBuffer};
+use crate::{auth::Caller, http::state::AppState, observe::context::RequestContextLayer};
 
-/// All routes.
+/// The router of the API.
 pub(crate) fn router(app: AppState) -> Router {
     let (routes, _) = routes().split_for_parts();
-    let answers = Answers::new();
+    let buffer = ResponseBuffer::default();
     routes
-        .merge(docs::pages())
-        .fallback(unknown_route)
-        .method_not_allowed_fallback(wrong_method)
-        // All of them at once: what the router is given one by one, it keeps in a box each, which it clones for every request.
+        .merge(openapi::pages::pages())
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        // One call: the router boxes each layer and clones the box for every request.
         .layer((
             RequestContextLayer,
             app.requests.clone(),
-            MapResponseLayer::new(move |answer: Response<_>| answers.admit(answer.map(Body::new))),
+            MapResponseLayer::new(move |it: Response<_>| buffer.reserve(it.map(Body::new))),
             CatchPanicLayer::custom(panicked),
-            from_fn_with_state(app.clone(), access::check),
+            from_fn_with_state(app.clone(), guard::check),
         ))
         .with_state(app)
 }
 
-/// The metrics and the probes, and nothing else, for everybody who can reach the address: who looks after a server has no certificate and
-/// no token. Scrapes are limited for each address, and on loopback it goes by the names of the machine, as all does that asks nobody who
-/// they are.
-pub(crate) fn metrics_alone(app: AppState, loopback: bool) -> Router {
+/// The router of the metrics listener: metrics and probes without authentication, rate limited by
+/// address.
+pub(crate) fn metrics_router(app: AppState, loopback: bool) -> Router {
     let (routes, _) = metrics::routes().merge(probes::routes()).split_for_parts();
-    let door = (app.clone(), app.names.at(loopback));
-    let answers = Answers::new();
+    let guard = (app.clone(), app.allowed_hosts.for_listener(loopback));
+    let buffer = ResponseBuffer::default();
     routes
-        .fallback(unknown_route)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(door, access::check_nobody))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(guard, guard::check_without_auth))
         .layer(Extension(Caller::ANONYMOUS))
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(MapResponseLayer::new(move |answer| answers.admit(answer)))
+        .layer(MapResponseLayer::new(move |it| buffer.reserve(it)))
         .layer(RequestContextLayer)
         .with_state(app)
 }
 
-/// The document of all routes, as it must be committed.
-pub(crate) fn openapi() -> OpenApi {
-    links::linked(document::secured(routes().into_openapi()))
-}
-
-/// The same, of a server that asks for no tokens: it would be untrue to say that calls need them.
-fn openapi_without_tokens() -> OpenApi {
-    document::without_tokens(openapi())
+/// The OpenAPI document, as it is committed.
+pub(crate) fn openapi_document() -> OpenApi {
+    openapi::with_policies(routes().into_openapi())
 }
 
 fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::with_openapi(document::base())
-        .merge(capacity::routes())
-        .merge(server_capacity::routes())
-        .merge(about::routes())
-        .merge(resources::routes())
-        .merge(holders::routes())
-        .merge(templates::routes())
-        .merge(rules::routes())
-        .merge(rule::routes())
-        .merge(history::routes())
+    OpenApiRouter::with_openapi(openapi::base())
+        .merge(lease::routes())
+        .merge(view::routes())
+        .merge(document::routes())
         .merge(probes::routes())
         .merge(metrics::routes())
-        .merge(docs::routes())
+        .merge(openapi::pages::routes())
 }
 
-async fn unknown_route(uri: Uri) -> Refusal {
+async fn not_found(uri: Uri) -> ApiError {
     let path: String = uri.path().chars().take(256).collect();
-    Refusal::new(
-        ProblemType::NotFound,
-        format!("nothing is at {path}; /docs shows what there is"),
-    )
+    ApiError::new(ProblemType::NotFound, format!("no route {path}; see /docs"))
 }
 
 /// The router adds `Allow`.
-async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     let path: String = uri.path().chars().take(256).collect();
-    Refusal::new(
+    ApiError::new(
         ProblemType::MethodNotAllowed,
-        format!("{path} does not take {method}; `allow` says what it takes"),
+        format!("{method} is not allowed on {path}; see `allow`"),
     )
 }
 
@@ -161,22 +120,6 @@ fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response<Body> {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("no message");
-    tracing::error!(panic = message, "a handler panicked");
-    internal_error().into_response()
-}
-
-fn internal_error() -> Refusal {
-    Refusal::new(
-        ProblemType::InternalError,
-        "the server failed; its log says why",
-    )
-}
-
-impl From<LedgerPoisoned> for Refusal {
-    fn from(LedgerPoisoned: LedgerPoisoned) -> Self {
-        Self::new(
-            ProblemType::Unavailable,
-            "the server failed while it changed its books, and grants nothing until it is started again",
-        )
-    }
+    tracing::error!(panic = message, "handler panicked");
+    ApiError::internal().into_response()
 }

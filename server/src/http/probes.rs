@@ -1,7 +1,7 @@
-//! Probes: the status is the answer, the text is for people.
+//! Liveness and readiness probes. The status is the result; the text is for people.
 //!
-//! Alive is a process that can still do its work: only books in doubt end that, since nothing but a new start mends them. Ready is a
-//! server that takes requests: not while it drains.
+//! The server is alive unless the ledger is poisoned, which only a restart repairs. It is ready
+//! unless it is draining.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use axum::{
 use doorman_openapi::{ProblemType, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{failures::Unavailable, refusal::Refusal};
+use super::{error::ApiError, openapi::responses::UnavailableError};
 use crate::{
     http::state::{AppState, Draining},
     leasing::{LedgerPoisoned, SharedLedger},
@@ -24,24 +24,23 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(check_readyz))
 }
 
-type Answer = ([(HeaderName, &'static str); 1], &'static str);
+type Healthy = ([(HeaderName, &'static str); 1], &'static str);
 
-/// What is true only now.
-const OK: Answer = ([(header::CACHE_CONTROL, "no-store")], "ok\n");
+const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], "ok\n");
 
-/// Ask whether the process lives
+/// Check liveness
 ///
-/// Start it again when it does not.
+/// Restart the server if this fails.
 #[utoipa::path(
     get,
     path = paths::LIVEZ,
     tag = "probes",
     responses(
-        (status = OK, description = "It lives", body = String, content_type = "text/plain", example = "ok\n"),
-        Unavailable
+        (status = OK, description = "The server is alive", body = String, content_type = "text/plain", example = "ok\n"),
+        UnavailableError
     )
 )]
-async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Answer, Refusal> {
+async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Healthy, ApiError> {
     if ledger.is_poisoned() {
         Err(LedgerPoisoned.into())
     } else {
@@ -49,26 +48,26 @@ async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Answer, 
     }
 }
 
-/// Ask whether the server takes requests
+/// Check readiness
 ///
-/// Send it none when it does not: it is about to stop, or failed.
+/// Send no requests if this fails: the server is shutting down or has failed.
 #[utoipa::path(
     get,
     path = paths::READYZ,
     tag = "probes",
     responses(
-        (status = OK, description = "It takes requests", body = String, content_type = "text/plain", example = "ok\n"),
-        Unavailable
+        (status = OK, description = "The server accepts requests", body = String, content_type = "text/plain", example = "ok\n"),
+        UnavailableError
     )
 )]
 async fn check_readyz(
     State(ledger): State<Arc<SharedLedger>>,
     State(draining): State<Arc<Draining>>,
-) -> Result<Answer, Refusal> {
+) -> Result<Healthy, ApiError> {
     if ledger.is_poisoned() {
         Err(LedgerPoisoned.into())
     } else if draining.has_begun() {
-        Err(Refusal::new(
+        Err(ApiError::new(
             ProblemType::Unavailable,
             "the server is shutting down",
         ))

@@ -14,7 +14,7 @@ use doorman_openapi::{Epoch, Moment, NodeId, ServerId};
 use crate::{
     auth::Auth,
     document::{ActiveDocument, DocumentEditor},
-    http::{Names, Room, Seal},
+    http::{AllowedHosts, BodyBuffer, CursorKey},
     leasing::SharedLedger,
     net::{ConnectionMetrics, tls::Tls},
     observe::metrics::RequestMetrics,
@@ -48,11 +48,11 @@ pub(crate) struct AppParts {
     pub(crate) limits: Arc<Quotas>,
     pub(crate) server: Arc<ServerInfo>,
     pub(crate) draining: Arc<Draining>,
-    pub(crate) seal: Arc<Seal>,
+    pub(crate) cursor_key: Arc<CursorKey>,
     /// Memory for bodies that are still arriving.
-    pub(crate) room: Room,
+    pub(crate) body_buffer: BodyBuffer,
     /// Hosts that requests without a token may name.
-    pub(crate) names: Names,
+    pub(crate) allowed_hosts: AllowedHosts,
     /// `None`: callers are not authenticated.
     pub(crate) auth: Option<Arc<Auth>>,
     /// `None`: plain HTTP.
@@ -78,7 +78,7 @@ part! {
     limits: Arc<Quotas>,
     server: Arc<ServerInfo>,
     draining: Arc<Draining>,
-    seal: Arc<Seal>,
+    cursor_key: Arc<CursorKey>,
     auth: Option<Arc<Auth>>,
 }
 

@@ -1,16 +1,17 @@
-//! curl, as operators use it.
+//! curl, as an operator would use it.
 
 use std::process::Command;
 
-/// A response that curl received.
+/// What curl brought back.
 #[derive(Debug)]
-pub(crate) struct Response {
+pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: String,
     pub(crate) body: String,
 }
 
-pub(crate) fn curl(args: &[&str]) -> Response {
+/// Runs curl with these arguments.
+pub(crate) fn curl(args: &[&str]) -> Answer {
     let output = Command::new("curl")
         .args(["-sS", "-i", "--max-time", "10"])
         .args(args)
@@ -28,7 +29,7 @@ pub(crate) fn curl(args: &[&str]) -> Response {
         .nth(1)
         .and_then(|status| status.parse().ok())
         .expect("a status line");
-    Response {
+    Answer {
         status,
         headers: headers.to_owned(),
         body: body.to_owned(),

@@ -1,4 +1,4 @@
-//! A TCP relay that records what clients send.
+//! Somebody between two programs, who writes down what the one sends to the other.
 
 use std::{
     io::{Read, Write},
@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-/// Forwards connections to a program. Its threads end with their connections, or with the test.
+/// Passes on what comes to it, and what is answered. Its threads end with their connections, the last one with the test.
 #[derive(Debug)]
 pub(crate) struct Relay {
     address: String,
@@ -15,27 +15,27 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay to a base address.
+    /// Starts one to the base address of a program.
     pub(crate) fn start(to: &str) -> Self {
         let to = to.trim_start_matches("http://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("it has one");
         let sent = Arc::<Mutex<Vec<u8>>>::default();
-        let record = Arc::clone(&sent);
+        let notes = Arc::clone(&sent);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(&to) else {
                     return;
                 };
                 let (back_from, back_to) = (server.try_clone(), client.try_clone());
-                let record = Arc::clone(&record);
+                let notes = Arc::clone(&notes);
                 thread::spawn(move || {
-                    forward(client, server, |bytes| {
-                        record.lock().expect("not poisoned").extend(bytes);
+                    pass_on(client, server, |bytes| {
+                        notes.lock().expect("nobody panics").extend(bytes);
                     });
                 });
                 if let (Ok(from), Ok(to)) = (back_from, back_to) {
-                    thread::spawn(move || forward(from, to, |_| ()));
+                    thread::spawn(move || pass_on(from, to, |_| ()));
                 }
             }
         });
@@ -45,23 +45,23 @@ impl Relay {
         }
     }
 
-    /// Base address of the relay.
+    /// The base address.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Everything sent to the program up to now.
+    /// All that was sent up to now.
     pub(crate) fn sent(&self) -> String {
-        let sent = self.sent.lock().expect("not poisoned");
+        let sent = self.sent.lock().expect("nobody panics");
         String::from_utf8_lossy(&sent).into_owned()
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, observe: impl Fn(&[u8])) {
+fn pass_on(mut from: TcpStream, mut to: TcpStream, note: impl Fn(&[u8])) {
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         let bytes = buffer.get(..length).unwrap_or_default();
-        observe(bytes);
+        note(bytes);
         if to.write_all(bytes).is_err() {
             return;
         }

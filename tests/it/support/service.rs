@@ -1,11 +1,12 @@
-//! An example service with the layer.
+//! An example service that wears the layer.
 
 use std::{path::Path, process::ExitStatus};
 
 use serde_json::Value;
 
-use super::{Process, curl, process};
+use super::{Process, curl, programs};
 
+/// A running service.
 #[derive(Debug)]
 pub(crate) struct Service {
     process: Process,
@@ -13,19 +14,19 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts the example `service` on a free port.
+    /// Starts one that leases from `server`, on a free port, with these further arguments.
     pub(crate) fn start(server: &str, args: &[&str]) -> Self {
-        Self::start_program(&process::example("service"), server, args)
+        Self::start_program(&programs::example("service"), server, args)
     }
 
-    /// Starts the example `rules`.
+    /// The same of the service that has no limits in code, and follows the rules.
     pub(crate) fn follow_rules(server: &str, args: &[&str]) -> Self {
-        Self::start_program(&process::example("rules"), server, args)
+        Self::start_program(&programs::example("rules"), server, args)
     }
 
-    /// Starts the example `hyper`.
+    /// The same of the service on plain hyper, which has limits of its own.
     pub(crate) fn on_hyper(server: &str) -> Self {
-        Self::start_program(&process::example("hyper"), server, &[])
+        Self::start_program(&programs::example("hyper"), server, &[])
     }
 
     fn start_program(program: &Path, server: &str, args: &[&str]) -> Self {
@@ -36,19 +37,18 @@ impl Service {
         Self { process, address }
     }
 
-    /// Base address.
+    /// The base address.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Snapshot of its layer.
+    /// What it says of its limits.
     pub(crate) fn snapshot(&self) -> Value {
-        let response = curl(&[&format!("{}/doorman", self.address)]);
-        serde_json::from_str(&response.body)
-            .unwrap_or_else(|_| panic!("not JSON: {}", response.body))
+        let answer = curl(&[&format!("{}/doorman", self.address)]);
+        serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
     }
 
-    /// Resources in its snapshot.
+    /// The resources that it limits.
     pub(crate) fn resources(&self) -> Vec<String> {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().expect("a list of limits");
@@ -56,21 +56,21 @@ impl Service {
         ids.map(str::to_owned).collect()
     }
 
-    /// Leased capacity of a resource.
+    /// The capacity of its lease on a resource, if it has one.
     pub(crate) fn lease(&self, resource: &str) -> Option<f64> {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().expect("a list of limits");
         limits.iter().find(|limit| limit["resource"] == resource)?["lease"]["capacity"].as_f64()
     }
 
-    /// The whole limit of a resource, once known.
+    /// The whole limit of a resource, once it has been told.
     pub(crate) fn limit(&self, resource: &str) -> Option<f64> {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().expect("a list of limits");
         limits.iter().find(|limit| limit["resource"] == resource)?["limit"].as_f64()
     }
 
-    /// Measured demand for a resource.
+    /// What it wants of a resource.
     pub(crate) fn wants(&self, resource: &str) -> f64 {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().expect("a list of limits");
@@ -80,17 +80,17 @@ impl Service {
             .expect("a number")
     }
 
-    /// Suspends the process.
+    /// Stops it in the middle of whatever it does, until it is told to [go on](Self::resume).
     pub(crate) fn pause(&self) {
         self.process.pause();
     }
 
-    /// Resumes the process.
+    /// Lets it go on.
     pub(crate) fn resume(&self) {
         self.process.resume();
     }
 
-    /// Sends SIGTERM, and waits for its exit.
+    /// Asks it to stop, and waits until it has.
     pub(crate) fn terminate(self) -> ExitStatus {
         self.process.terminate();
         self.process.wait()

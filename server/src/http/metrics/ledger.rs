@@ -12,8 +12,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::super::refusal::Refusal;
 use crate::{
+    http::error::ApiError,
     leasing::SharedLedger,
     ledger::{LedgerStats, Survey},
     observe::metrics::counters,
@@ -40,7 +40,7 @@ pub(super) struct LedgerMetrics {
 
 impl LedgerMetrics {
     /// Reads the ledger, a part at a time.
-    pub(super) async fn read(ledger: &SharedLedger, quotas: &Quotas) -> Result<Self, Refusal> {
+    pub(super) async fn read(ledger: &SharedLedger, quotas: &Quotas) -> Result<Self, ApiError> {
         let permit = quotas.begin_read(ReadKind::All).await?;
         let mut survey = Survey::new(MAX_RESOURCES);
         let mut more = true;

@@ -6,10 +6,10 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use super::{super::refusal::Refusal, ledger::LedgerMetrics};
+use super::ledger::LedgerMetrics;
 use crate::{
     document::{ActiveDocument, DocumentEditor, StoreWrites},
-    http::{internal_error, state::AppParts},
+    http::{error::ApiError, state::AppParts},
     leasing::{BoundWrites, SharedLedger},
     net::tls::{Outcomes, Reloads, Tls},
     observe::{log, metrics::counters},
@@ -19,7 +19,7 @@ use crate::{
 ///
 /// # Cancel safety
 /// Nothing is lost when it is dropped.
-pub(super) async fn scrape(app: &AppParts) -> Result<String, Refusal> {
+pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
     let mut registry = Registry::with_prefix("doorman");
     registry.register(
         "build",
@@ -51,7 +51,7 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, Refusal> {
     let mut text = String::new();
     text::encode(&mut text, &registry).map_err(|error| {
         tracing::error!(%error, "cannot encode metrics");
-        internal_error()
+        ApiError::internal()
     })?;
     Ok(text)
 }

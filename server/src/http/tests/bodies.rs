@@ -186,7 +186,7 @@ async fn a_body_that_breaks_off_is_malformed() {
     let problem = post(&router(), "/v1/capacity", Body::from_stream(broken))
         .await
         .problem(400);
-    assert!(problem.detail.contains("broke off"), "{}", problem.detail);
+    assert!(problem.detail.contains("incomplete"), "{}", problem.detail);
 }
 
 #[tokio::test]

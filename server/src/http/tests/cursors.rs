@@ -147,7 +147,7 @@ async fn a_cursor_of_holders_ends_with_the_resource_and_with_the_start_and_says_
     );
 
     let detail = get(&next_start, &onward).await.problem(400).detail;
-    assert!(detail.contains("begin again"), "{detail}");
+    assert!(detail.contains("start again"), "{detail}");
 
     for client in ["a", "b"] {
         release(&server, client, "db").await;
@@ -157,7 +157,7 @@ async fn a_cursor_of_holders_ends_with_the_resource_and_with_the_start_and_says_
         ask(&server, client, "db").await;
     }
     let detail = get(&server, &onward).await.problem(400).detail;
-    assert!(detail.contains("begin again"), "{detail}");
+    assert!(detail.contains("start again"), "{detail}");
 }
 
 #[tokio::test]

@@ -373,7 +373,7 @@ async fn a_change_that_cannot_be_written_is_refused_and_counted_and_leases_go_on
     let opened = Store::open(&path, &Document::built_in(), 0).unwrap();
     let app = app_with(opened.document);
     let app = app.with_store(opened.store);
-    let router = super::super::router(app);
+    let router = crate::http::router(app);
     std::fs::rename(&path, home.path().join("moved")).unwrap();
     let reply = put(&router, "/v1/templates/a", r#"{"capacity": 1}"#).await;
     assert_eq!(reply.header("retry-after"), "1");

@@ -144,7 +144,7 @@ async fn tell_every_call_of_the_api_apart() {
 #[tokio::test]
 async fn count_every_exception_from_the_promise() {
     let app = app();
-    let router = super::super::router(app.clone());
+    let router = crate::http::router(app.clone());
     let exceptions = async || {
         let samples = scrape(&router).await;
         let of = |name: &str| {

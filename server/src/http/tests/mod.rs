@@ -1,25 +1,25 @@
 //! All routes, called without a connection.
 
-mod access;
-mod at_one_time;
-mod attacks;
+mod allowed_hosts;
+mod authentication;
 mod bodies;
+mod concurrent_edits;
 mod cursors;
 mod docs;
 mod documents;
-mod holders;
+mod lease_list;
 mod leases;
-mod limits;
-mod looking;
 mod metrics;
-mod names;
 mod openapi;
 mod probes;
+mod quota;
+mod read_throttle;
+mod request_context;
+mod resource_list;
+mod restrictions;
 mod routing;
 mod rules;
-mod tenants;
-mod trail;
-mod views;
+mod token_attacks;
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ use crate::{
     auth::Auth,
     document::{ActiveDocument, DocumentEditor},
     http::{
-        Names, Room,
+        AllowedHosts, BodyBuffer,
         state::{AppParts, AppState, ServerInfo},
     },
     leasing::{DurableBound, SharedLedger},
@@ -88,11 +88,11 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
         ledger,
         document,
         limits: Arc::new(Quotas::new(CallerLimit::Usual)),
-        names: Names::any(&server.advertise),
+        allowed_hosts: AllowedHosts::any(&server.advertise),
         server: Arc::new(server),
         draining: Arc::default(),
-        seal: Arc::default(),
-        room: Room::default(),
+        cursor_key: Arc::default(),
+        body_buffer: BodyBuffer::default(),
         auth: None,
         tls: None,
         requests: RequestMetrics::default(),
@@ -109,8 +109,8 @@ impl AppState {
         self.with(|parts| parts.limits = Arc::new(Quotas::new(limit)))
     }
 
-    fn with_names(self, names: Names) -> Self {
-        self.with(|parts| parts.names = names)
+    fn with_allowed_hosts(self, hosts: AllowedHosts) -> Self {
+        self.with(|parts| parts.allowed_hosts = hosts)
     }
 
     fn with_store(self, store: Store) -> Self {

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn a_server_that_drains_lives_but_is_not_ready() {
     let app = app();
-    let router = super::super::router(app.clone());
+    let router = crate::http::router(app.clone());
     // Probes are asked with all sorts of queries.
     for path in ["/livez", "/readyz", "/livez?verbose", "/readyz?verbose"] {
         let reply = get(&router, path).await;
@@ -23,7 +23,7 @@ async fn a_server_that_drains_lives_but_is_not_ready() {
 #[tokio::test]
 async fn what_still_comes_in_while_the_server_drains_is_answered() {
     let app = app();
-    let router = super::super::router(app.clone());
+    let router = crate::http::router(app.clone());
     app.draining.begin();
     let body = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":1}]}"#;
     assert_eq!(post(&router, "/v1/capacity", body).await.status, 200);

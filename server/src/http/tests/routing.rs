@@ -76,7 +76,7 @@ async fn wrong_methods_are_problems_that_name_the_right_ones() {
 async fn a_panic_is_a_problem_that_tells_nothing_of_it() {
     let router = Router::new()
         .route("/panics", on_get(async || -> () { panic!("a secret") }))
-        .layer(CatchPanicLayer::custom(super::super::panicked));
+        .layer(CatchPanicLayer::custom(crate::http::panicked));
     let reply = get(&router, "/panics").await;
     let problem = reply.problem(500);
     assert_eq!(problem.kind, "/problems/internal-error");
@@ -86,7 +86,7 @@ async fn a_panic_is_a_problem_that_tells_nothing_of_it() {
 #[tokio::test]
 async fn nothing_is_granted_once_the_books_are_in_doubt() {
     let app = app();
-    let router = super::super::router(app.clone());
+    let router = crate::http::router(app.clone());
     let shared = Arc::clone(&app.ledger);
     let panicked = std::thread::spawn(move || shared.with(|_, _| panic!("in the middle of it")));
     assert!(panicked.join().is_err());

@@ -18,7 +18,7 @@ rules:
 ";
 
 fn with_rules(text: &str) -> Router {
-    super::super::router(app_with(Document::parse(text).unwrap()))
+    crate::http::router(app_with(Document::parse(text).unwrap()))
 }
 
 async fn get_unless(router: &Router, uri: &str, known: &str) -> Reply {
@@ -96,7 +96,7 @@ async fn who_has_the_rules_already_is_told_so() {
 #[tokio::test]
 async fn a_new_document_has_new_rules() {
     let app = app_with(Document::parse(RULES).unwrap());
-    let router = super::super::router(app.clone());
+    let router = crate::http::router(app.clone());
     let tag = get(&router, "/v1/rules?service=shop")
         .await
         .header("etag")
@@ -113,7 +113,7 @@ async fn a_query_that_names_no_service_is_refused() {
     let router = with_rules(RULES);
     let long = format!("service={}", "x".repeat(257));
     for (query, word) in [
-        ("", "`service` is missing"),
+        ("", "missing query parameter `service`"),
         ("service=", "`service`"),
         ("service=a%0A", "`service`"),
         ("service=%ff", "`service`"),

@@ -1,0 +1,456 @@
+use crate::{Document, MAX_DOCUMENT_BYTES, ValidationErrors};
+
+fn faults(text: &str) -> ValidationErrors {
+    match Document::parse(text) {
+        Ok(document) => panic!("{text} should be refused, and reads as {document:?}"),
+        Err(faults) => faults,
+    }
+}
+
+/// Checks every line of what is said about a document.
+#[track_caller]
+fn check(text: &str, lines: &[&str]) {
+    assert_eq!(
+        faults(text).to_string().lines().collect::<Vec<_>>(),
+        lines,
+        "{text}"
+    );
+}
+
+/// Checks what is said about a template that has but this field (or these) besides what it needs.
+#[track_caller]
+fn check_field(field: &str, fault: &str) {
+    let text = format!(
+        "resources:\n- identifier_glob: db\n  capacity: 1\n  algorithm: {{kind: STATIC}}\n  {field}\n"
+    );
+    check(&text, &[fault]);
+}
+
+/// The same within `algorithm`.
+#[track_caller]
+fn check_algorithm(fields: &str, faults: &str) {
+    let text =
+        format!("resources:\n- identifier_glob: db\n  capacity: 1\n  algorithm: {{{fields}}}\n");
+    check(&text, &faults.lines().collect::<Vec<_>>());
+}
+
+#[test]
+fn lists_every_fault_with_its_place_and_what_would_be_right() {
+    let text = r#"
+resources:
+  - identifier_glob: "tenant/*"
+    capacity: -3
+    safe_capcity: 2
+    algorithm:
+      kind: FAIR_SHARE
+      lease_length: 5
+      refresh_interval: 5
+  - identifier_glob: "tenant/*"
+    capacity: lots
+    capacity: 7
+    algorithm: {kind: fair_share, lease_length: 0}
+  - capacity: 5
+    per: 0
+rules: {}
+"#;
+    check(
+        text,
+        &[
+            r#"4:15: resources[0] "tenant/*": capacity: must be a number from 0 to 1e15, not -3"#,
+            r#"5:5: resources[0] "tenant/*": safe_capcity: is not a known field; did you mean "safe_capacity"?"#,
+            r#"9:25: resources[0] "tenant/*": algorithm.refresh_interval: must be shorter than the lease_length of 5 seconds, not 5"#,
+            r#"10:22: resources[1] "tenant/*": identifier_glob: must be unique; the same glob stands at 3:22"#,
+            r#"11:15: resources[1] "tenant/*": capacity: must be a number from 0 to 1e15, not the text "lots""#,
+            r#"12:5: resources[1] "tenant/*": capacity: must stand only once; its first value is at 11:15"#,
+            r#"13:23: resources[1] "tenant/*": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET, not "fair_share"; did you mean FAIR_SHARE?"#,
+            r#"13:49: resources[1] "tenant/*": algorithm.lease_length: must be a number of seconds from 0.001 to 31536000 (a year), not 0"#,
+            r#"14:5: resources[2]: identifier_glob: is missing; must be a glob over identifiers, such as "tenant/*""#,
+            r#"14:5: resources[2]: algorithm: is missing; must be here, or in a template for "*" to be taken from"#,
+            r#"15:10: resources[2]: per: must be a number of seconds from 0.001 to 31536000 (a year), not 0"#,
+            "16:8: rules: must be a list of rules, not a map",
+        ],
+    );
+    let faults = faults(text);
+    let places: Vec<_> = faults
+        .list()
+        .iter()
+        .map(|fault| {
+            (
+                fault.template_index(),
+                fault.identifier_glob(),
+                fault.field(),
+                fault.pointer(),
+            )
+        })
+        .collect();
+    let tenant = Some("tenant/*");
+    assert_eq!(
+        places[2],
+        (
+            Some(0),
+            tenant,
+            "algorithm.refresh_interval",
+            "/resources/0/algorithm/refresh_interval"
+        )
+    );
+    assert_eq!(places[10], (Some(2), None, "per", "/resources/2/per"));
+    assert_eq!(places[11], (None, None, "rules", "/rules"));
+}
+
+#[test]
+fn leads_every_line_by_the_name_of_the_file() {
+    let faults = faults("resources: [5, 6]");
+    assert_eq!(
+        faults.in_file("limits.yaml").to_string(),
+        "limits.yaml:1:13: resources[0]: must be a map with the fields identifier_glob, capacity, safe_capacity, description, \
+         unit, per, minimum_refresh_interval, algorithm, not 5\n\
+         limits.yaml:1:16: resources[1]: must be a map with the fields identifier_glob, capacity, safe_capacity, description, \
+         unit, per, minimum_refresh_interval, algorithm, not 6"
+    );
+}
+
+#[test]
+fn refuses_a_document_of_the_wrong_shape() {
+    let empty = "is empty; must have `resources`, a list of templates";
+    check("", &[&format!("1:1: {empty}")]);
+    check("# nothing\n", &[&format!("2:1: {empty}")]);
+    check(
+        "{}",
+        &["1:1: resources: is missing; must be a list of templates"],
+    );
+    check(
+        "5",
+        &["1:1: must be a map with the fields resources, rules, not 5"],
+    );
+    check(
+        "resources:",
+        &["1:10: resources: must be a list of templates, not empty"],
+    );
+    check(
+        "resources: {a: 1}",
+        &["1:12: resources: must be a list of templates, not a map"],
+    );
+    check(
+        "resorces: []",
+        &[
+            "1:1: resorces: is not a known field; did you mean \"resources\"?",
+            "1:1: resources: is missing; must be a list of templates",
+        ],
+    );
+    check(
+        "resources: []\n? [a]\n: 1\nresources: []\nx/y~: 1\n",
+        &[
+            "2:3: must have text for every key, not a list",
+            "4:1: resources: must stand only once; its first value is at 1:12",
+            "5:1: x/y~: is not a known field; known are resources, rules",
+        ],
+    );
+    assert_eq!(
+        faults("resources: []\nx/y~: 1").list()[0].pointer(),
+        "/x~1y~0"
+    );
+}
+
+#[test]
+fn refuses_what_is_not_yaml_and_says_where() {
+    check("resources: [", &["1:12: is not YAML: unclosed bracket '['"]);
+    check(
+        "resources: []\n---\nresources: []\n",
+        &["2:1: must be a single YAML document, without a further `---`"],
+    );
+    check(
+        "resources:\n- identifier_glob: *\n",
+        &[
+            "2:20: is not YAML: while scanning an anchor or alias, did not find expected alphabetic or numeric character; a text \
+           that starts with `*` needs quotes: \"*\"",
+        ],
+    );
+    check(
+        "resources:\n- identifier_glob: *db\n",
+        &[
+            "2:20: is not YAML: alias references unknown anchor; a text that starts with `*` needs quotes: \"*\"",
+        ],
+    );
+}
+
+#[test]
+fn checks_the_numbers_of_a_template() {
+    let capacity = "must be a number from 0 to 1e15";
+    for (written, shown) in [
+        ("-3", "-3"),
+        ("1.1e15", "1.1e15"),
+        ("1e999", "1e999"),
+        (".nan", ".nan"),
+        (".inf", ".inf"),
+        ("-.inf", "-.inf"),
+        ("NaN", "the text \"NaN\""),
+        ("\"1e999\"", "the text \"1e999\""),
+        ("\"100\"", "the text \"100\""),
+        ("true", "true"),
+        ("", "empty"),
+        ("[1]", "a list"),
+    ] {
+        check(
+            &format!(
+                "resources:\n- identifier_glob: db\n  capacity: {written}\n  algorithm: {{kind: STATIC}}"
+            ),
+            &[&format!(
+                "3:{}: resources[0] \"db\": capacity: {capacity}, not {shown}",
+                if written.is_empty() { 11 } else { 13 }
+            )],
+        );
+    }
+    check_field(
+        "safe_capacity: -2",
+        "5:18: resources[0] \"db\": safe_capacity: must be -1 (unlimited) or a number from 0 to 1e15, not -2",
+    );
+    let length = "must be a number of seconds from 0.001 to 31536000 (a year)";
+    check_field(
+        "per: -1",
+        &format!("5:8: resources[0] \"db\": per: {length}, not -1"),
+    );
+    check_field(
+        "per: 31536001",
+        &format!("5:8: resources[0] \"db\": per: {length}, not 31536001"),
+    );
+    check_field(
+        "minimum_refresh_interval: -1",
+        "5:29: resources[0] \"db\": minimum_refresh_interval: must be a number of seconds from 0 to 31536000 (a year), not -1",
+    );
+    check_field(
+        "minimum_refresh_interval: 60",
+        "5:29: resources[0] \"db\": minimum_refresh_interval: must be at most the refresh_interval of 5 seconds, or every regular \
+         refresh would be too early; not 60",
+    );
+}
+
+#[test]
+fn checks_the_words_of_a_template() {
+    check_field(
+        "unit: speed",
+        "5:9: resources[0] \"db\": unit: must be rate or gauge, not the text \"speed\"",
+    );
+    check_field(
+        "description: [a]",
+        "5:16: resources[0] \"db\": description: must be text, not a list",
+    );
+    check(
+        "resources: [{identifier_glob: 'db[', capacity: 1, algorithm: {kind: STATIC}}]",
+        &[
+            "1:31: resources[0] \"db[\": identifier_glob: must be a glob whose every `[` is closed by a `]`, not \"db[\"",
+        ],
+    );
+    check(
+        "resources: [{identifier_glob: '', capacity: 1, algorithm: {kind: STATIC}}]",
+        &[
+            "1:31: resources[0] \"\": identifier_glob: must be a glob of 1 to 1024 bytes of UTF-8 without control characters, \
+             not \"\"",
+        ],
+    );
+}
+
+#[test]
+fn checks_the_algorithm() {
+    let kinds =
+        "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET";
+    check_algorithm(
+        "lease_length: 10",
+        &format!("4:14: resources[0] \"db\": algorithm.kind: is missing; must be {kinds}"),
+    );
+    check_algorithm(
+        "kind: PRIORITY_SHARE",
+        &format!(
+            "4:21: resources[0] \"db\": algorithm.kind: PRIORITY_SHARE is not yet supported; must be {kinds}"
+        ),
+    );
+    for (written, shown) in [
+        ("4", "4"),
+        ("1.5", "1.5"),
+        ("lottery", "the text \"lottery\""),
+        ("\"3\"", "the text \"3\""),
+        ("true", "true"),
+    ] {
+        check_algorithm(
+            &format!("kind: {written}"),
+            &format!("4:21: resources[0] \"db\": algorithm.kind: must be {kinds}, not {shown}"),
+        );
+    }
+    check_algorithm(
+        "kind: STATIC, lease_length: 5",
+        "4:14: resources[0] \"db\": algorithm.refresh_interval: is missing; must be shorter than the lease_length of 5 seconds, \
+         and is 5 when absent",
+    );
+    check_algorithm(
+        "kind: STATIC, refresh_interval: 61",
+        "4:47: resources[0] \"db\": algorithm.refresh_interval: must be shorter than the lease_length of 60 seconds, not 61",
+    );
+    check_algorithm(
+        "kind: STATIC, learning_mode_duration: 0",
+        "4:53: resources[0] \"db\": algorithm.learning_mode_duration: must be a number of seconds from 0.001 to 31536000 (a \
+         year), not 0",
+    );
+    check_algorithm(
+        "kind: STATIC, parameters: [{name: surplus, value: \"0.2\"}]",
+        "4:42: resources[0] \"db\": algorithm.parameters[0]: must be left out: STATIC takes no parameters",
+    );
+    check_algorithm(
+        "kind: FAIR_SHARE, parameters: [{name: surplus, value: \"1.5\"}]",
+        "4:69: resources[0] \"db\": algorithm.parameters[0].value: must be a number from 0 to 1 for surplus, not the text \"1.5\"",
+    );
+    check_algorithm(
+        "kind: FAIR_SHARE, parameters: [{name: surplus, value: 0}, {name: surplus, value: 1}]",
+        "4:73: resources[0] \"db\": algorithm.parameters[1]: must be left out: surplus stands only once",
+    );
+    check_algorithm(
+        "kind: FAIR_SHARE, parameters: [{name: granularity, value: 1e-310}]",
+        "4:73: resources[0] \"db\": algorithm.parameters[0].value: must be 0 or a number from 0.000001 for granularity, not 1e-310",
+    );
+    check_algorithm(
+        "kind: FAIR_SHARE, parameters: [{name: size, value: 1}]",
+        "4:53: resources[0] \"db\": algorithm.parameters[0].name: must be surplus or granularity, not the text \"size\"",
+    );
+    check_algorithm(
+        "kind: FAIR_SHARE, parameters: [{name: surplus, value: lots}]",
+        "4:69: resources[0] \"db\": algorithm.parameters[0].value: must be a number from 0 to 1e15, such as \"0.2\", not the \
+         text \"lots\"",
+    );
+    check_algorithm(
+        "kind: STATIC, priority: 1",
+        "4:29: resources[0] \"db\": algorithm.priority: is not a known field; known are kind, lease_length, refresh_interval, \
+         learning_mode_duration, parameters",
+    );
+    check_field(
+        "unit: rate\n- {identifier_glob: x, capacity: 1, algorithm: STATIC}",
+        "6:48: resources[1] \"x\": algorithm: must be a map with the fields kind, lease_length, refresh_interval, \
+         learning_mode_duration, parameters, not the text \"STATIC\"",
+    );
+}
+
+#[test]
+fn a_rate_can_be_suppressed_or_taken_from_a_bucket_and_a_gauge_cannot() {
+    for kind in ["SUPPRESSION", "SHARED_BUCKET"] {
+        let with = |unit: &str, rest: &str| {
+            format!(
+                "resources: [{{identifier_glob: db, capacity: 1, unit: {unit}, \
+                 algorithm: {{kind: {kind}, lease_length: 20, refresh_interval: 0.1{rest}}}}}]"
+            )
+        };
+        assert!(Document::parse(&with("rate", "")).is_ok());
+        check(
+            &with("gauge", ""),
+            &[&format!(
+                "1:54: resources[0] \"db\": unit: must be rate: {kind} is for rates only"
+            )],
+        );
+        let shown =
+            faults(&with("rate", ", parameters: [{name: surplus, value: 0.1}]")).to_string();
+        assert!(
+            shown.ends_with(&format!("{kind} takes no parameters")),
+            "{shown}"
+        );
+        // A gauge that takes the algorithm of all others is as wrong.
+        check(
+            &format!(
+                "resources: [{{identifier_glob: db, capacity: 1, unit: gauge}}, \
+                 {{identifier_glob: '*', capacity: 1, algorithm: {{kind: {kind}}}}}]"
+            ),
+            &[&format!(
+                "1:54: resources[0] \"db\": unit: must be rate: {kind} is for rates only"
+            )],
+        );
+    }
+}
+
+#[test]
+fn what_matches_everything_stands_last_and_has_an_algorithm() {
+    check(
+        "resources:\n- {identifier_glob: '*', capacity: 1}\n- {identifier_glob: db, capacity: 1}\n",
+        &[
+            "2:3: resources[0] \"*\": algorithm: is missing; must be here: a template that matches everything has none to take \
+             it from",
+            "2:21: resources[0] \"*\": identifier_glob: must be the last template, since it matches everything",
+        ],
+    );
+    // A faulty algorithm there is one fault, not one for each template that would have taken it.
+    check(
+        "resources:\n- {identifier_glob: db, capacity: 1}\n- {identifier_glob: '*', capacity: 1, algorithm: {kind: 9}}\n",
+        &[
+            "3:57: resources[1] \"*\": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET, not 9",
+        ],
+    );
+}
+
+#[test]
+fn shows_a_strangers_text_shortened_and_without_control_characters() {
+    let long = "x".repeat(900);
+    let shown = faults(&format!("\"\\e[2J\\n{long}\": 1")).to_string();
+    assert!(shown.starts_with("1:1: \\u{1b}[2J\\nxxx"), "{shown}");
+    assert!(shown.len() < 300, "{shown}");
+    let shown = faults(&format!("resources: \"a\\r\\nb\u{202e}{long}\"")).to_string();
+    assert!(
+        shown.starts_with(
+            "1:12: resources: must be a list of templates, not the text \"a\\r\\nb\\u{202e}xx"
+        ),
+        "{shown}"
+    );
+    assert!(shown.len() < 300, "{shown}");
+}
+
+#[test]
+fn bounds_the_size_and_the_depth() {
+    let long = format!("resources: []\n#{}", "x".repeat(MAX_DOCUMENT_BYTES));
+    check(&long, &["must be at most 4194304 bytes"]);
+    assert!(Document::parse(&long[..MAX_DOCUMENT_BYTES]).is_ok());
+    for (text, expected) in [
+        (
+            "- ".repeat(100_000),
+            "is nested too deeply: at most 32 levels",
+        ),
+        (
+            format!("{}{}", "[".repeat(40), "]".repeat(40)),
+            "is nested too deeply: at most 32 levels",
+        ),
+        // The scanner, which runs ahead, gives up before the levels are counted.
+        ("[".repeat(100_000), "recursion limit exceeded"),
+        ("{a: ".repeat(100_000), "recursion limit exceeded"),
+    ] {
+        let shown = faults(&text).to_string();
+        assert!(shown.contains(expected), "{shown}");
+    }
+}
+
+#[test]
+fn bounds_what_aliases_grow_to() {
+    let mut billion_laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let before = format!("*a{}, ", level - 1).repeat(9);
+        billion_laughs.push_str(&format!("a{level}: &a{level} [{before}]\n"));
+    }
+    let long_text = format!(
+        "a: &a \"{}\"\nb: [{}]\n",
+        "x".repeat(1 << 20),
+        "*a, ".repeat(90)
+    );
+    for text in [billion_laughs, long_text] {
+        let shown = faults(&text).to_string();
+        assert!(
+            shown.ends_with(": has too many values or too much text, with what its aliases repeat"),
+            "{shown}"
+        );
+    }
+    // One that holds itself never ends.
+    assert!(Document::parse("resources: &a [*a]").is_err());
+}
+
+#[test]
+fn counts_the_faults_that_it_does_not_list() {
+    let text = format!("resources:\n{}", "- 5\n".repeat(1500));
+    let faults = faults(&text);
+    assert_eq!((faults.list().len(), faults.omitted()), (1000, 500));
+    let in_file = faults.in_file("limits.yaml").to_string();
+    assert_eq!(in_file.lines().count(), 1001);
+    assert_eq!(
+        in_file.lines().last(),
+        Some("limits.yaml: and 500 more faults")
+    );
+}

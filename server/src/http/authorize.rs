@@ -1,0 +1,200 @@
+//! Authorization by the restrictions of a caller: which resources, clients, services, templates and
+//! rules its token may name.
+//!
+//! No decision depends on whether the thing exists.
+
+use doorman_config::{Document, DocumentDiff, MAX_DOCUMENT_BYTES, Restrictions, Rule, Template};
+use doorman_openapi::{FieldError, Glob, ResourceId, Seconds};
+
+use super::error::ApiError;
+
+/// How much of a document the templates and rules of a restricted token may fill.
+const MAX_OWNED_BYTES: usize = MAX_DOCUMENT_BYTES / 4;
+
+/// Detail of a field that a restricted token may not have.
+pub(super) const FORBIDDEN: &str = "is not allowed by the token";
+
+/// The same for a priority.
+pub(super) fn above_max_priority(restrictions: &Restrictions) -> String {
+    let max = restrictions.max_priority.unwrap_or(i32::MAX);
+    format!("must be at most {max}, the limit of the token")
+}
+
+/// # Errors
+/// 403.
+pub(super) fn resource(id: &ResourceId, restrictions: &Restrictions) -> Result<(), ApiError> {
+    check(
+        restrictions.allows_resource(id.as_str()),
+        "resource",
+        id.as_str(),
+    )
+}
+
+/// # Errors
+/// 403.
+pub(super) fn client(name: &str, restrictions: &Restrictions) -> Result<(), ApiError> {
+    check(restrictions.allows_client(name), "client", name)
+}
+
+/// # Errors
+/// 403.
+pub(super) fn service(name: &str, restrictions: &Restrictions) -> Result<(), ApiError> {
+    check(restrictions.allows_service(name), "service", name)
+}
+
+/// # Errors
+/// 403.
+pub(super) fn template(glob: &str, restrictions: &Restrictions) -> Result<(), ApiError> {
+    check(owns_template(glob, restrictions), "template", glob)
+}
+
+/// Checks that a caller may read a rule. It may if its services follow the rule, whatever resource
+/// that spends.
+///
+/// # Errors
+/// 403, also if there is no such rule.
+pub(super) fn rule(
+    rule: Option<&Rule>,
+    name: &str,
+    restrictions: &Restrictions,
+) -> Result<(), ApiError> {
+    let covered = rule.is_some_and(|rule| restrictions.covers_services_of(rule));
+    check(restrictions.is_unrestricted() || covered, "rule", name)
+}
+
+/// Checks that a caller may see figures of all resources and clients together.
+///
+/// # Errors
+/// 403.
+pub(super) fn all_resources(restrictions: &Restrictions) -> Result<(), ApiError> {
+    if restrictions.clients.is_none() && restrictions.resources.is_none() {
+        return Ok(());
+    }
+    Err(ApiError::restricted(
+        "the response covers all resources; the token is restricted to some",
+    ))
+}
+
+/// Checks that a caller may read and replace the whole document, or read its history.
+///
+/// # Errors
+/// 403 if it is restricted in any way: it can access only individual templates and rules.
+pub(super) fn whole_document(restrictions: &Restrictions) -> Result<(), ApiError> {
+    if restrictions.is_unrestricted() {
+        return Ok(());
+    }
+    Err(ApiError::restricted(
+        "the request covers the whole document; the token is restricted to some templates and rules",
+    ))
+}
+
+/// Checks that a caller owns every template and rule that an edit changes, before and after.
+///
+/// # Errors
+/// 403 for the first that it does not own; 422 if its templates and rules become too large.
+pub(super) fn edit(
+    old: &Document,
+    new: &Document,
+    restrictions: &Restrictions,
+) -> Result<(), ApiError> {
+    if restrictions.is_unrestricted() {
+        return Ok(());
+    }
+    let DocumentDiff { templates, rules } = DocumentDiff::between(old, new);
+    for change in templates {
+        template(&change.name, restrictions)?;
+        if let Some(template) = new.template(&change.name) {
+            lease_length(template, old.longest_lease())?;
+        }
+    }
+    for change in rules {
+        let owned = |rule: &Rule| forbidden_fields(rule, restrictions).is_empty();
+        check(
+            old.rule(&change.name).is_none_or(owned),
+            "rule",
+            &change.name,
+        )?;
+        if let Some(rule) = new.rule(&change.name) {
+            let fields = forbidden_fields(rule, restrictions);
+            check(fields.is_empty(), "rule", &change.name)
+                .map_err(|error| error.with_errors(fields))?;
+        }
+    }
+    owned_size(old, new, restrictions)
+}
+
+/// A restricted token may fill only a part of the document, which has a maximum size. What is
+/// larger already may only shrink.
+fn owned_size(old: &Document, new: &Document, restrictions: &Restrictions) -> Result<(), ApiError> {
+    let bytes = owned_bytes(new, restrictions);
+    if bytes <= MAX_OWNED_BYTES || bytes <= owned_bytes(old, restrictions) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(vec![field_error(
+        "",
+        format!(
+            "makes the templates and rules of this token {bytes} bytes large; the limit is \
+             {MAX_OWNED_BYTES}"
+        ),
+    )]))
+}
+
+fn owned_bytes(document: &Document, restrictions: &Restrictions) -> usize {
+    let templates = document.templates().iter();
+    let templates = templates.filter(|it| owns_template(it.identifier_glob(), restrictions));
+    let rules = document.rules().iter();
+    let rules = rules.filter(|it| forbidden_fields(it, restrictions).is_empty());
+    let sizes = templates
+        .map(|it| serde_json::to_vec(it.as_ref()))
+        .chain(rules.map(serde_json::to_vec));
+    sizes.flatten().map(|text| text.len()).sum()
+}
+
+fn owns_template(glob: &str, restrictions: &Restrictions) -> bool {
+    restrictions.is_unrestricted()
+        || Glob::new(glob).is_ok_and(|glob| restrictions.covers_template(&glob))
+}
+
+/// The longest lease affects everybody: after a crash the server learns until it has ended.
+fn lease_length(template: &Template, longest: Seconds) -> Result<(), ApiError> {
+    if template.algorithm().lease_length <= longest {
+        return Ok(());
+    }
+    let error = field_error(
+        "/algorithm/lease_length",
+        format!("must be at most {longest}, the longest of the document, for a restricted token"),
+    );
+    let detail = format!("{} {}", error.pointer, error.detail);
+    Err(ApiError::restricted(detail).with_errors(vec![error]))
+}
+
+fn forbidden_fields(rule: &Rule, restrictions: &Restrictions) -> Vec<FieldError> {
+    [
+        (!restrictions.covers_services_of(rule))
+            .then(|| field_error("/service", FORBIDDEN.to_owned())),
+        (!restrictions.covers_resources_of(rule))
+            .then(|| field_error("/resource", FORBIDDEN.to_owned())),
+        (!restrictions.allows_priority(rule.definition().priority))
+            .then(|| field_error("/priority", above_max_priority(restrictions))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn check(allowed: bool, kind: &str, name: &str) -> Result<(), ApiError> {
+    if allowed {
+        return Ok(());
+    }
+    let name: String = name.chars().take(256).collect();
+    Err(ApiError::restricted(format!(
+        "the token does not allow the {kind} `{name}`"
+    )))
+}
+
+fn field_error(pointer: &str, detail: String) -> FieldError {
+    FieldError {
+        pointer: pointer.to_owned(),
+        detail,
+    }
+}

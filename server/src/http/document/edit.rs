@@ -1,0 +1,197 @@
+//! Parts that all document changes share: extractors, the change itself, and responses.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::{FromRequest, FromRequestParts, Request},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header, request::Parts},
+    response::IntoResponse,
+};
+use doorman_config::{Document, Restrictions};
+use doorman_openapi::ProblemType;
+use serde::Serialize;
+
+use crate::{
+    auth::Caller,
+    document::{DocumentEditor, Edit},
+    http::{
+        authorize,
+        error::ApiError,
+        extract::{body, query},
+        response::{
+            Json,
+            conditional::{Preconditions, set_etag},
+        },
+        state::AppState,
+    },
+    quota::{Quotas, ReadKind},
+    util::clock,
+};
+
+/// The most warnings in a response.
+const MAX_WARNINGS: usize = 100;
+
+/// Who changes the document, and how.
+#[derive(Debug)]
+pub(super) struct EditRequest {
+    caller: Caller,
+    dry_run: bool,
+    preconditions: Preconditions,
+}
+
+impl EditRequest {
+    pub(super) fn restrictions(&self) -> &Restrictions {
+        self.caller.restrictions()
+    }
+}
+
+impl FromRequestParts<AppState> for EditRequest {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        Ok(Self {
+            caller: Caller::from_request_parts(parts, state).await?,
+            dry_run: dry_run(&parts.uri)?,
+            preconditions: Preconditions::of(&parts.headers),
+        })
+    }
+}
+
+/// A change with its body: JSON in UTF-8, not parsed yet.
+#[derive(Debug)]
+pub(super) struct PutRequest {
+    pub(super) edit: EditRequest,
+    pub(super) text: String,
+}
+
+impl FromRequest<AppState> for PutRequest {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let edit = EditRequest::from_request_parts(&mut parts, state).await?;
+        let bytes = body::read_json(&parts.headers, body, &state.body_buffer).await?;
+        let text = body::utf8(&bytes)?;
+        body::check_syntax(text)?;
+        Ok(Self {
+            edit,
+            text: text.to_owned(),
+        })
+    }
+}
+
+fn dry_run(uri: &Uri) -> Result<bool, ApiError> {
+    let [dry_run] = query::parse(uri, ["dry_run"])?;
+    match dry_run.as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(ApiError::malformed(
+            "query parameter `dry_run` must be true or false",
+        )),
+    }
+}
+
+/// Changes the document, or describes the change in a dry run.
+///
+/// `version` is the current version of the entity, `edit` makes the new document, and `respond` the
+/// response to a change that was made.
+pub(super) async fn apply(
+    editor: &Arc<DocumentEditor>,
+    quotas: Arc<Quotas>,
+    request: EditRequest,
+    version: impl FnOnce(&Document) -> Result<Option<String>, ApiError> + Send + 'static,
+    edit: impl FnOnce(&Document) -> Result<Document, ApiError> + Send + 'static,
+    respond: impl FnOnce(&Edit) -> Response<Body>,
+) -> Result<Response<Body>, ApiError> {
+    let EditRequest {
+        caller,
+        dry_run,
+        preconditions,
+    } = request;
+    let restrictions = caller.restrictions().clone();
+    let plan = move |document: &Document| {
+        preconditions.check(version(document)?.as_deref())?;
+        let edited = edit(document)?;
+        authorize::edit(document, &edited, &restrictions)?;
+        Ok::<_, ApiError>(edited)
+    };
+    if dry_run {
+        let restrictions = caller.restrictions().clone();
+        let pause = move || quotas.read_delay(ReadKind::All, clock::now());
+        let result = editor.dry_run(restrictions, pause, plan).await?;
+        Ok(Json(result).into_response())
+    } else {
+        let edit = editor.edit(caller.name(), plan).await?;
+        Ok(respond(&edit))
+    }
+}
+
+/// The response to a `PUT`: the entity, its `ETag`, and 201 if it is new.
+pub(super) fn saved<T>(previous: Option<T>, version: &str, body: impl Serialize) -> Response<Body> {
+    let mut response = Json(body).into_response();
+    if response.status().is_success() {
+        *response.status_mut() = match previous {
+            Some(_) => StatusCode::OK,
+            None => StatusCode::CREATED,
+        };
+        set_etag(&mut response, version);
+    }
+    response
+}
+
+/// An entity with the warnings of its document.
+#[derive(Debug, Serialize)]
+pub(super) struct WithWarnings<'a, T> {
+    #[serde(flatten)]
+    entity: T,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    warnings: &'a [String],
+}
+
+impl<'a, T> WithWarnings<'a, T> {
+    /// A restricted caller gets no warnings: they may quote what it must not see.
+    pub(super) fn new(entity: T, document: &'a Document, show: ShowWarnings) -> Self {
+        let warnings = match show {
+            ShowWarnings::Yes => document.warnings(),
+            ShowWarnings::No => &[],
+        };
+        let warnings = warnings.get(..MAX_WARNINGS).unwrap_or(warnings);
+        Self { entity, warnings }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ShowWarnings {
+    Yes,
+    No,
+}
+
+impl ShowWarnings {
+    pub(super) fn to(restrictions: &Restrictions) -> Self {
+        if restrictions.is_unrestricted() {
+            Self::Yes
+        } else {
+            Self::No
+        }
+    }
+}
+
+/// The response to a `DELETE`.
+pub(super) fn deleted() -> Response<Body> {
+    let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+    (StatusCode::NO_CONTENT, no_store).into_response()
+}
+
+/// Checks the precondition of a `GET`.
+pub(super) fn check_if_match(headers: &HeaderMap, version: &str) -> Result<(), ApiError> {
+    Preconditions::of(headers).check_if_match(Some(version))
+}
+
+pub(super) fn not_found(kind: &str, name: &str) -> ApiError {
+    let name: String = name.chars().take(256).collect();
+    ApiError::new(
+        ProblemType::NotFound,
+        format!("the document has no {kind} `{name}`"),
+    )
+}

@@ -1,0 +1,295 @@
+//! `/v1/rules`: the rules that a service follows, and individual rules for operators.
+//!
+//! Every layer polls its rules every few seconds, so the list has an `ETag` per service, which only
+//! changes with rules of that service. The ledger is not locked.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderMap, Response, Uri},
+};
+use doorman_openapi::{DryRun, Rule, RuleName, RulesResponse, paths};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::edit::{self, EditRequest, PutRequest};
+use crate::{
+    auth::Caller,
+    document::{ActiveDocument, DocumentEditor},
+    http::{
+        authorize,
+        error::ApiError,
+        extract::{NoQuery, PathParam, query},
+        openapi::{
+            responses::{
+                ChangeErrors, DeletionErrors, NotFoundError, QueryErrors, ReadErrors,
+                UnavailableError,
+            },
+            schemas::{PutRule, RuleOrDryRun},
+        },
+        response::conditional,
+        state::AppState,
+    },
+    quota::Quotas,
+};
+
+const MAX_SERVICE_BYTES: usize = 256;
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(list_rules))
+        .routes(routes!(get_rule, put_rule, delete_rule))
+}
+
+/// List the rules of a service
+///
+/// In the order of the document, in which they apply. All rules that match a request apply together; one
+/// that exempts a request ends the list for it. With the `ETag` of an earlier response in `If-None-Match`
+/// the response is 304 while nothing has changed for this service.
+#[utoipa::path(
+    get,
+    path = paths::RULES,
+    tag = "rules",
+    params(
+        ("service" = inline(String), Query, min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The name of the service: 1 to 256 bytes of UTF-8 without control characters", example = "orders"),
+        ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier response")
+    ),
+    responses(
+        (
+            status = OK,
+            description = "The rules of the service",
+            body = RulesResponse,
+            headers(
+                ("ETag" = String, description = "The version of the rules"),
+                ("Cache-Control" = String, description = "`no-cache`")
+            ),
+            example = json!({
+                "version": "6c62272e07bb014262b821756295c58d",
+                "rules": [{
+                    "name": "per-tenant",
+                    "service": "orders*",
+                    "methods": ["GET", "POST"],
+                    "path": "/v1/orders/{id}",
+                    "resource": "tenant/{jwt:sub}",
+                    "unit": "rate",
+                    "cost": 1,
+                    "burst": 1,
+                    "on_limit": {"action": "delay", "max_delay": 0.5},
+                    "on_missing_key": "shared",
+                    "fallback": "safe",
+                    "priority": 0
+                }]
+            })
+        ),
+        (status = NOT_MODIFIED, description = "The rules have the version of `If-None-Match`"),
+        QueryErrors,
+        UnavailableError
+    )
+)]
+async fn list_rules(
+    State(active): State<Arc<ActiveDocument>>,
+    caller: Caller,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response<Body>, ApiError> {
+    let [service] = query::parse(&uri, ["service"])?;
+    let service =
+        service.ok_or_else(|| ApiError::malformed("missing query parameter `service`"))?;
+    let is_name = (1..=MAX_SERVICE_BYTES).contains(&service.len());
+    if !is_name || service.chars().any(char::is_control) {
+        return Err(ApiError::malformed(
+            "query parameter `service` must be 1 to 256 bytes of UTF-8 without control characters",
+        ));
+    }
+    authorize::service(&service, caller.restrictions())?;
+    let document = active.get();
+    let version = document.rules_version_for(&service);
+    Ok(conditional::json(&headers, &version, || {
+        document.rules_for(&service)
+    }))
+}
+
+/// Read a rule
+///
+/// The example works after that of `put_rule`.
+#[utoipa::path(
+    get,
+    path = paths::RULE,
+    tag = "document",
+    params(
+        ("name" = RuleName, Path, description = "The name, percent-encoded", example = "per-tenant"),
+        ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier response"),
+        ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`")
+    ),
+    responses(
+        (
+            status = OK,
+            description = "The rule",
+            body = Rule,
+            headers(
+                ("ETag" = String, description = "The version of the rule"),
+                ("Cache-Control" = String, description = "`no-cache`")
+            ),
+            example = json!({
+                "name": "per-tenant",
+                "service": "orders*",
+                "resource": "tenant/{jwt:sub}",
+                "unit": "rate",
+                "cost": 1,
+                "burst": 1,
+                "on_limit": {"action": "reject"},
+                "on_missing_key": "shared",
+                "fallback": "safe",
+                "priority": 0
+            })
+        ),
+        (status = NOT_MODIFIED, description = "The rule has the version of `If-None-Match`"),
+        ReadErrors,
+        NotFoundError
+    )
+)]
+async fn get_rule(
+    State(active): State<Arc<ActiveDocument>>,
+    caller: Caller,
+    PathParam(name): PathParam,
+    NoQuery: NoQuery,
+    headers: HeaderMap,
+) -> Result<Response<Body>, ApiError> {
+    let document = active.get();
+    authorize::rule(document.rule(&name), &name, caller.restrictions())?;
+    let Some(rule) = document.rule(&name) else {
+        return Err(edit::not_found("rule", &name));
+    };
+    let version = rule.version();
+    edit::check_if_match(&headers, &version)?;
+    Ok(conditional::json(&headers, &version, || rule))
+}
+
+/// Put a rule
+///
+/// Replaces the rule with this name. A new one is inserted at the end. `name` is optional in the body.
+/// Services follow the rule after their next poll, within about ten seconds. With `dry_run=true` nothing
+/// changes, and the response describes the change.
+#[utoipa::path(
+    put,
+    path = paths::RULE,
+    tag = "document",
+    params(
+        ("name" = RuleName, Path, description = "The name, percent-encoded", example = "per-tenant"),
+        ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only describe the change"),
+        ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`"),
+        ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 if the current version has this `ETag`; `*`: if there is one")
+    ),
+    request_body(
+        content = inline(PutRule),
+        examples(
+            ("tenant" = (
+                summary = "A limit per tenant over all instances of a service",
+                value = json!({"service": "orders*", "resource": "tenant/{jwt:sub}"})
+            ))
+        )
+    ),
+    responses(
+        (
+            status = OK,
+            description = "The replaced rule, or the effect of the change",
+            body = inline(RuleOrDryRun),
+            headers(("ETag" = String, description = "The version of the rule"))
+        ),
+        (
+            status = CREATED,
+            description = "The new rule",
+            body = Rule,
+            headers(("ETag" = String, description = "The version of the rule")),
+            example = json!({
+                "name": "per-tenant",
+                "service": "orders*",
+                "resource": "tenant/{jwt:sub}",
+                "unit": "rate",
+                "cost": 1,
+                "burst": 1,
+                "on_limit": {"action": "reject"},
+                "on_missing_key": "shared",
+                "fallback": "safe",
+                "priority": 0
+            })
+        ),
+        ChangeErrors
+    )
+)]
+async fn put_rule(
+    State(editor): State<Arc<DocumentEditor>>,
+    State(quotas): State<Arc<Quotas>>,
+    PathParam(name): PathParam,
+    PutRequest { edit, text }: PutRequest,
+) -> Result<Response<Body>, ApiError> {
+    let (old, new) = (name.clone(), name.clone());
+    let restrictions = edit.restrictions().clone();
+    edit::apply(
+        &editor,
+        quotas,
+        edit,
+        move |document| {
+            let rule = document.rule(&old);
+            if rule.is_some() {
+                authorize::rule(rule, &old, &restrictions)?;
+            }
+            Ok(rule.map(doorman_config::Rule::version))
+        },
+        move |document| Ok(document.with_rule(&new, &text)?),
+        |edit| match edit.after.rule(&name) {
+            Some(rule) => edit::saved(edit.before.rule(&name), &rule.version(), rule),
+            None => edit::deleted(),
+        },
+    )
+    .await
+}
+
+/// Delete a rule
+///
+/// The example works after that of `put_rule`. With `dry_run=true` nothing changes, and the response
+/// describes the change.
+#[utoipa::path(
+    delete,
+    path = paths::RULE,
+    tag = "document",
+    params(
+        ("name" = RuleName, Path, description = "The name, percent-encoded", example = "per-tenant"),
+        ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only describe the change"),
+        ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`")
+    ),
+    responses(
+        (status = OK, description = "The effect of the change", body = DryRun),
+        (status = NO_CONTENT, description = "The rule is deleted"),
+        DeletionErrors
+    )
+)]
+async fn delete_rule(
+    State(editor): State<Arc<DocumentEditor>>,
+    State(quotas): State<Arc<Quotas>>,
+    PathParam(name): PathParam,
+    edit: EditRequest,
+) -> Result<Response<Body>, ApiError> {
+    let old = name.clone();
+    let restrictions = edit.restrictions().clone();
+    edit::apply(
+        &editor,
+        quotas,
+        edit,
+        move |document| {
+            let rule = document.rule(&old);
+            authorize::rule(rule, &old, &restrictions)?;
+            match rule {
+                Some(rule) => Ok(Some(rule.version())),
+                None => Err(edit::not_found("rule", &old)),
+            }
+        },
+        move |document| match document.without_rule(&name) {
+            Some(edited) => Ok(edited?),
+            None => Err(edit::not_found("rule", &name)),
+        },
+        |_| edit::deleted(),
+    )
+    .await
+}

@@ -1,0 +1,171 @@
+//! Middleware before every handler: allowed host, authentication, rate limit, scope.
+
+use axum::{
+    body::{Body, HttpBody},
+    extract::{MatchedPath, Request, State},
+    http::{HeaderMap, Method, Response},
+    middleware::Next,
+    response::IntoResponse,
+};
+use doorman_openapi::{MAX_BODY_BYTES, Scope};
+
+use super::{
+    allowed_hosts::AllowedHosts,
+    error::ApiError,
+    lease::charge::QuotaCharge,
+    policy::{self, Access, Policy, RequestCost},
+};
+use crate::{
+    auth::{Auth, Caller, TokenStatus},
+    http::state::{AppParts, AppState},
+    observe::context,
+    quota::{LeaseCost, QuotaKey, Quotas, RateLimited},
+    util::{clock, peer::PeerAddr},
+};
+
+/// Lets a request pass with its `Caller` in the extensions.
+pub(super) async fn check(
+    State(app): State<AppState>,
+    mut request: Request,
+    next: Next,
+) -> Response<Body> {
+    let checked = match &app.auth {
+        None => check_anonymous(&app, &app.allowed_hosts, &mut request),
+        Some(auth) => check_token(&app, auth, &mut request).await,
+    };
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Lets a request pass without authentication: for the metrics listener.
+pub(super) async fn check_without_auth(
+    State((app, hosts)): State<(AppState, AllowedHosts)>,
+    mut request: Request,
+    next: Next,
+) -> Response<Body> {
+    match check_anonymous(&app, &hosts, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn check_anonymous(
+    app: &AppParts,
+    hosts: &AllowedHosts,
+    request: &mut Request,
+) -> Result<(), ApiError> {
+    let path = request.extensions().get::<MatchedPath>();
+    let policy = path.and_then(|path| policy::of(request.method(), path.as_str()));
+    let cost = cost(policy);
+    if cost == RequestCost::Free {
+        return Ok(());
+    }
+    hosts.check(request)?;
+    let key = peer_key(request, app);
+    Ok(charge(cost, &app.limits, key, request)?)
+}
+
+async fn check_token(app: &AppParts, auth: &Auth, request: &mut Request) -> Result<(), ApiError> {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let path = path.as_ref().map(MatchedPath::as_str);
+    let policy = path.and_then(|path| policy::of(request.method(), path));
+    let cost = cost(policy);
+    if cost == RequestCost::Free {
+        return Ok(());
+    }
+    let scopes = match (path, policy) {
+        // 404 for everybody.
+        (None, _) => None,
+        (_, Some(policy)) => policy.access.scopes(),
+        // 405: for everybody on a public path, else for callers with any scope.
+        (Some(path), None) => match policy::of(&Method::GET, path) {
+            Some(policy) if policy.access == Access::Public => None,
+            _ => Some(Scope::ALL),
+        },
+    };
+    let key = peer_key(request, app);
+    let Some(scopes) = scopes else {
+        return Ok(app.limits.charge_open(key, clock::now())?);
+    };
+    let caller = authenticate(app, auth, key, request.headers()).await?;
+    if let Some(identity) = caller.identity() {
+        context::set_caller(&identity.issuer, &identity.subject);
+    }
+    let key = caller.identity_hash().map(QuotaKey::of_caller);
+    charge(cost, &app.limits, key, request)?;
+    if !caller.may(scopes) {
+        let subject = caller.identity().map(|it| &*it.subject);
+        tracing::debug!(subject, path, "token lacks the scope");
+        return Err(ApiError::missing_scope(scopes));
+    }
+    request.extensions_mut().insert(caller);
+    Ok(())
+}
+
+fn cost(policy: Option<Policy>) -> RequestCost {
+    policy.map_or(RequestCost::Public, |policy| policy.cost)
+}
+
+/// Charges what is due before the handler runs.
+fn charge(
+    cost: RequestCost,
+    quotas: &Quotas,
+    key: Option<QuotaKey>,
+    request: &mut Request,
+) -> Result<(), RateLimited> {
+    if key.is_none() {
+        return Ok(());
+    }
+    let now = clock::now();
+    match cost {
+        RequestCost::Free => Ok(()),
+        RequestCost::Lease => {
+            let cost = body_cost(request.body());
+            request.extensions_mut().insert(QuotaCharge::new(key, cost));
+            quotas.charge_reading(key, cost, now)
+        }
+        RequestCost::Request => quotas.charge_request(key, now),
+        RequestCost::Operation(operation) => quotas.charge_operation(key, operation, now),
+        RequestCost::Public => quotas.charge_open(key, now),
+    }
+}
+
+/// The cost of reading a body, by its declared length; without one, that of the largest body.
+fn body_cost(body: &Body) -> LeaseCost {
+    let largest = u64::try_from(MAX_BODY_BYTES).unwrap_or(u64::MAX);
+    let declared = body.size_hint().exact();
+    LeaseCost::unread(declared.unwrap_or(largest).min(largest))
+}
+
+/// The account of the peer's address.
+fn peer_key(request: &Request, app: &AppParts) -> Option<QuotaKey> {
+    let peer = request.extensions().get::<PeerAddr>().copied();
+    app.limits.address_key(peer)
+}
+
+/// Verifies the token. An unknown token is charged to the peer's address, and refunded if it is
+/// valid. A token that was valid before is verified whatever others at its address have spent.
+async fn authenticate(
+    app: &AppParts,
+    auth: &Auth,
+    key: Option<QuotaKey>,
+    headers: &HeaderMap,
+) -> Result<Caller, ApiError> {
+    let (quotas, now) = (&app.limits, clock::now());
+    match auth.token_status(headers, now) {
+        TokenStatus::Verified(caller) => Ok(caller),
+        TokenStatus::Stale => Ok(auth.authenticate(headers).await?),
+        TokenStatus::Absent => {
+            quotas.charge_open(key, now)?;
+            Ok(auth.authenticate(headers).await?)
+        }
+        TokenStatus::Unknown => {
+            quotas.charge_verification(key, now)?;
+            let caller = auth.authenticate(headers).await?;
+            quotas.refund_verification(key, now);
+            Ok(caller)
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Lease calls: `POST /v1/capacity` for clients, `POST /v1/server-capacity` for nodes.
+
+pub(super) mod charge;
+mod client;
+mod node;
+mod request;
+mod response;
+mod strict;
+
+use utoipa_axum::router::OpenApiRouter;
+
+use super::state::AppState;
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    client::routes().merge(node::routes())
+}

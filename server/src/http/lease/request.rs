@@ -1,0 +1,300 @@
+//! Bodies of lease calls: parsed strictly, then checked for what no type expresses.
+//!
+//! The first error is reported, with a JSON Pointer to its place. Unknown fields are ignored.
+
+use std::{collections::HashSet, hash::Hash};
+
+use axum::extract::{FromRequest, Request};
+use doorman_config::Restrictions;
+use doorman_openapi::{
+    Capacity, CapacityRequest, FieldError, MAX_RESOURCES, ReleaseRequest, ResourceId,
+    ServerCapacityRequest, ServerReleaseRequest,
+};
+use foldhash::fast::RandomState;
+use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
+
+use super::strict::Strict;
+use crate::http::{
+    authorize::{FORBIDDEN, above_max_priority},
+    error::ApiError,
+    extract::{body, query},
+    state::AppState,
+};
+
+/// The body of a lease call.
+pub(crate) trait LeaseRequest: DeserializeOwned {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// The first invalid field.
+    fn validate(&self) -> Result<(), FieldError>;
+
+    /// The fields that the caller's restrictions forbid.
+    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError>;
+}
+
+/// Extracts a valid body of a lease call.
+#[derive(Debug)]
+pub(crate) struct LeaseBody<T>(pub(crate) T);
+
+impl<T: LeaseRequest> FromRequest<AppState> for LeaseBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        query::parse(&parts.uri, [])?;
+        let bytes = body::read_json(&parts.headers, body, &state.body_buffer).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+/// Parses and validates a body.
+///
+/// # Errors
+/// 400 unless it is JSON in UTF-8; 422 with the first invalid field.
+fn parse<T: LeaseRequest>(bytes: &[u8]) -> Result<T, ApiError> {
+    let text = body::utf8(bytes)?;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let parsed = T::deserialize(Strict(&mut deserializer));
+    match parsed.and_then(|request| deserializer.end().map(|()| request)) {
+        Ok(request) => match request.validate() {
+            Ok(()) => Ok(request),
+            Err(error) => Err(ApiError::invalid(vec![error])),
+        },
+        Err(_) => Err(diagnose::<T>(text)),
+    }
+}
+
+/// Parses again, with the position of the error: too slow for valid bodies.
+fn diagnose<T: DeserializeOwned>(text: &str) -> ApiError {
+    if let Err(error) = body::check_syntax(text) {
+        return error;
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    match serde_path_to_error::deserialize::<_, T>(Strict(&mut deserializer)) {
+        Err(error) => ApiError::invalid(vec![FieldError {
+            pointer: pointer(error.path()),
+            detail: error.inner().to_string(),
+        }]),
+        // The same text failed before.
+        Ok(_) => ApiError::internal(),
+    }
+}
+
+/// Checks a request against the restrictions of its caller. All forbidden fields are listed, so that
+/// a client can go on without those resources.
+///
+/// # Errors
+/// 403 with the first 100 forbidden fields, and the number of the others.
+pub(super) fn authorize(
+    request: &impl LeaseRequest,
+    restrictions: &Restrictions,
+) -> Result<(), ApiError> {
+    const MAX_LISTED: usize = 100;
+
+    if restrictions.is_unrestricted() {
+        return Ok(());
+    }
+    let mut errors = request.forbidden(restrictions);
+    let Some(first) = errors.first() else {
+        return Ok(());
+    };
+    let mut detail = format!("{} {}", first.pointer, first.detail);
+    if errors.len() > 1 {
+        detail += &format!(" (and {} more errors)", errors.len().saturating_sub(1));
+    }
+    let omitted = errors.len().saturating_sub(MAX_LISTED);
+    if omitted > 0 {
+        errors.truncate(MAX_LISTED);
+        errors.push(FieldError {
+            pointer: String::new(),
+            detail: format!("has {omitted} more errors"),
+        });
+    }
+    Err(ApiError::restricted(detail).with_errors(errors))
+}
+
+/// A path as a JSON Pointer. Field names of our types need no escape.
+fn pointer(path: &serde_path_to_error::Path) -> String {
+    path.iter()
+        .map(|segment| match segment {
+            Segment::Seq { index } => format!("/{index}"),
+            Segment::Map { key } => format!("/{key}"),
+            Segment::Enum { .. } | Segment::Unknown => String::new(),
+        })
+        .collect()
+}
+
+impl LeaseRequest for CapacityRequest {
+    fn validate(&self) -> Result<(), FieldError> {
+        unique_resources(self.resources.iter().map(|resource| &resource.resource_id))
+    }
+
+    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError> {
+        let mut forbidden = forbidden_holder("/client_id", self.client_id.as_str(), restrictions);
+        for (index, resource) in self.resources.iter().enumerate() {
+            if !restrictions.allows_resource(resource.resource_id.as_str()) {
+                forbidden.push(forbidden_resource(index));
+            }
+            if !restrictions.allows_priority(resource.priority) {
+                forbidden.push(FieldError {
+                    pointer: format!("/resources/{index}/priority"),
+                    detail: above_max_priority(restrictions),
+                });
+            }
+        }
+        forbidden
+    }
+}
+
+impl LeaseRequest for ServerCapacityRequest {
+    fn validate(&self) -> Result<(), FieldError> {
+        unique_resources(self.resources.iter().map(|resource| &resource.resource_id))?;
+        for (index, resource) in self.resources.iter().enumerate() {
+            let bands = &resource.wants;
+            let wants: f64 = bands.iter().map(|band| band.wants.get()).sum();
+            let invalid = |detail: &str| FieldError {
+                pointer: format!("/resources/{index}/wants"),
+                detail: detail.to_owned(),
+            };
+            if bands.is_empty() {
+                return Err(invalid("must have at least 1 element"));
+            }
+            if wants > Capacity::MAX.get() {
+                return Err(invalid("must sum to at most 1e15"));
+            }
+            if let Some(band) = first_repeated(bands.iter().map(|band| band.priority)) {
+                return Err(FieldError {
+                    pointer: format!("/resources/{index}/wants/{band}/priority"),
+                    detail: "duplicate priority".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError> {
+        let mut forbidden = forbidden_holder("/node_id", self.node_id.as_str(), restrictions);
+        for (index, resource) in self.resources.iter().enumerate() {
+            if !restrictions.allows_resource(resource.resource_id.as_str()) {
+                forbidden.push(forbidden_resource(index));
+            }
+            for (band, wants) in resource.wants.iter().enumerate() {
+                if !restrictions.allows_priority(wants.priority) {
+                    forbidden.push(FieldError {
+                        pointer: format!("/resources/{index}/wants/{band}/priority"),
+                        detail: above_max_priority(restrictions),
+                    });
+                }
+            }
+        }
+        forbidden
+    }
+}
+
+impl LeaseRequest for ReleaseRequest {
+    fn validate(&self) -> Result<(), FieldError> {
+        unique_resource_ids(self.resource_ids.as_deref())
+    }
+
+    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError> {
+        let mut forbidden = forbidden_holder("/client_id", self.client_id.as_str(), restrictions);
+        forbidden.extend(forbidden_resource_ids(
+            self.resource_ids.as_deref(),
+            restrictions,
+        ));
+        forbidden
+    }
+}
+
+impl LeaseRequest for ServerReleaseRequest {
+    fn validate(&self) -> Result<(), FieldError> {
+        unique_resource_ids(self.resource_ids.as_deref())
+    }
+
+    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError> {
+        let mut forbidden = forbidden_holder("/node_id", self.node_id.as_str(), restrictions);
+        forbidden.extend(forbidden_resource_ids(
+            self.resource_ids.as_deref(),
+            restrictions,
+        ));
+        forbidden
+    }
+}
+
+fn unique_resources<'a>(
+    ids: impl ExactSizeIterator<Item = &'a ResourceId>,
+) -> Result<(), FieldError> {
+    check_unique(ids, "/resources", "/resource_id")
+}
+
+fn unique_resource_ids(ids: Option<&[ResourceId]>) -> Result<(), FieldError> {
+    check_unique(ids.unwrap_or_default().iter(), "/resource_ids", "")
+}
+
+fn check_unique<'a>(
+    ids: impl ExactSizeIterator<Item = &'a ResourceId>,
+    list: &str,
+    field: &str,
+) -> Result<(), FieldError> {
+    if ids.len() > MAX_RESOURCES {
+        return Err(FieldError {
+            pointer: list.to_owned(),
+            detail: format!(
+                "must have at most {MAX_RESOURCES} elements, not {}",
+                ids.len()
+            ),
+        });
+    }
+    match first_repeated(ids) {
+        None => Ok(()),
+        Some(index) => Err(FieldError {
+            pointer: format!("{list}/{index}{field}"),
+            detail: "duplicate resource".to_owned(),
+        }),
+    }
+}
+
+/// The index of the first element that equals an earlier one.
+fn first_repeated<T: Eq + Hash>(mut items: impl ExactSizeIterator<Item = T>) -> Option<usize> {
+    // The usual request has one.
+    if items.len() <= 1 {
+        return None;
+    }
+    let mut seen = HashSet::with_capacity_and_hasher(items.len(), RandomState::default());
+    items.position(|item| !seen.insert(item))
+}
+
+fn forbidden_holder(pointer: &str, name: &str, restrictions: &Restrictions) -> Vec<FieldError> {
+    if restrictions.allows_client(name) {
+        return Vec::new();
+    }
+    vec![FieldError {
+        pointer: pointer.to_owned(),
+        detail: FORBIDDEN.to_owned(),
+    }]
+}
+
+fn forbidden_resource(index: usize) -> FieldError {
+    FieldError {
+        pointer: format!("/resources/{index}/resource_id"),
+        detail: FORBIDDEN.to_owned(),
+    }
+}
+
+/// A release without a list is limited to the allowed resources elsewhere.
+fn forbidden_resource_ids<'a>(
+    ids: Option<&'a [ResourceId]>,
+    restrictions: &'a Restrictions,
+) -> impl Iterator<Item = FieldError> + 'a {
+    let ids = ids.unwrap_or_default().iter().enumerate();
+    ids.filter(|(_, id)| !restrictions.allows_resource(id.as_str()))
+        .map(|(index, _)| FieldError {
+            pointer: format!("/resource_ids/{index}"),
+            detail: FORBIDDEN.to_owned(),
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+/// The status of an invalid body, and the pointers of its errors.
+fn rejected<T: LeaseRequest>(body: &[u8]) -> (u16, Vec<String>) {
+    let Err(error) = parse::<T>(body) else {
+        panic!("accepted: {}", String::from_utf8_lossy(body));
+    };
+    let problem = error.into_problem();
+    let pointers = problem.errors.into_iter().map(|error| error.pointer);
+    (problem.status, pointers.collect())
+}
+
+#[track_caller]
+fn check<T: LeaseRequest>(body: &str, pointer: &str) {
+    let expected = (422, vec![pointer.to_owned()]);
+    assert_eq!(rejected::<T>(body.as_bytes()), expected, "{body}");
+}
+
+#[test]
+fn invalid_json_is_malformed() {
+    for body in [
+        &b""[..],
+        b" ",
+        b"{",
+        b"{}}",
+        b"{} {}",
+        b"nul",
+        b"{'a':1}",
+        b"{\"a\":1,}",
+        b"{\"a\":01}",
+        b"{\"a\":.5}",
+        b"{\"a\":1.}",
+        b"{\"a\":+1}",
+        b"{\"a\":NaN}",
+        b"{\"a\":Infinity}",
+        b"{\"a\":0x10}",
+        b"{\"a\":\"\n\"}",
+        b"{\"a\":\"\\x\"}",
+        b"{\"a\":\"\\u12\"}",
+        b"\xef\xbb\xbf{}",
+        b"{\"a\":\"\xff\"}",
+        b"{\"a\":\"\xed\xa0\x80\"}",
+        b"\xff\xfe{\0}\0",
+        b"/* */{}",
+        // Invalid before the syntax error.
+        b"{\"client_id\":7,}",
+    ] {
+        let (status, pointers) = rejected::<CapacityRequest>(body);
+        assert_eq!(
+            (status, pointers.len()),
+            (400, 0),
+            "{}",
+            body.escape_ascii()
+        );
+    }
+}
+
+#[test]
+fn invalid_fields_of_a_client_request_are_located() {
+    let check = check::<CapacityRequest>;
+    for not_an_object in ["null", "[]", "1", "\"a\"", "true", "[\"c\",1,[]]", "{}"] {
+        check(not_an_object, "");
+    }
+    for (member, pointer) in [
+        (r#""client_id":"""#, "/client_id"),
+        (r#""client_id":7"#, "/client_id"),
+        (r#""client_id":"\u0000""#, "/client_id"),
+        (r#""client_id":"\ud800""#, "/client_id"),
+        (r#""resources":{}"#, "/resources"),
+        (r#""resources":null"#, "/resources"),
+        (r#""seq":null"#, "/seq"),
+        (r#""seq":-1"#, "/seq"),
+        (r#""seq":1.5"#, "/seq"),
+        (r#""seq":9007199254740992"#, "/seq"),
+    ] {
+        check(
+            &format!(r#"{{{member},"client_id":"c","resources":[]}}"#),
+            pointer,
+        );
+    }
+    check(
+        &json!({"client_id": "x".repeat(257), "resources": []}).to_string(),
+        "/client_id",
+    );
+    for (resource, pointer) in [
+        (r#"["c",5]"#, ""),
+        (r#"{"resource_id":"a"}"#, ""),
+        (r#"{"wants":1}"#, ""),
+        (r#"{"resource_id":"a","wants":-1}"#, "/wants"),
+        (r#"{"resource_id":"a","wants":1e16}"#, "/wants"),
+        (r#"{"resource_id":"a","wants":1e999}"#, "/wants"),
+        (
+            r#"{"resource_id":"a","wants":1,"priority":1.5}"#,
+            "/priority",
+        ),
+        (
+            r#"{"resource_id":"a","wants":1,"priority":2147483648}"#,
+            "/priority",
+        ),
+        (
+            r#"{"resource_id":"a","wants":1,"outstanding":null}"#,
+            "/outstanding",
+        ),
+        (r#"{"resource_id":"a","wants":1,"used":"1"}"#, "/used"),
+        (r#"{"resource_id":"a","wants":1,"has":5}"#, "/has"),
+        (r#"{"resource_id":"a","wants":1,"has":[5]}"#, "/has"),
+        (r#"{"resource_id":"a","wants":1,"has":{}}"#, "/has"),
+        (
+            r#"{"resource_id":"a","wants":1,"has":{"capacity":-1}}"#,
+            "/has/capacity",
+        ),
+    ] {
+        check(
+            &format!(
+                r#"{{"client_id":"c","resources":[{{"resource_id":"0","wants":1}},{resource}]}}"#
+            ),
+            &format!("/resources/1{pointer}"),
+        );
+    }
+}
+
+#[test]
+fn repeated_keys_and_resources_are_invalid() {
+    let two = |detail: &str, body: &str| {
+        let problem = parse::<CapacityRequest>(body.as_bytes())
+            .unwrap_err()
+            .into_problem();
+        assert_eq!(problem.status, 422, "{body}");
+        assert!(problem.detail.contains(detail), "{}", problem.detail);
+    };
+    two(
+        "duplicate field `client_id`",
+        r#"{"client_id":"c","client_id":"d","resources":[]}"#,
+    );
+    two(
+        "duplicate field `wants`",
+        r#"{"client_id":"c","resources":[{"resource_id":"a","wants":1,"wants":1}]}"#,
+    );
+    // Escaped or not, it is the same key.
+    two(
+        "duplicate field `client_id`",
+        r#"{"client_id":"c","client_\u0069d":"c","resources":[]}"#,
+    );
+    check::<CapacityRequest>(
+        r#"{"client_id":"c","resources":[{"resource_id":"a","wants":1},{"resource_id":"b","wants":1},{"resource_id":"\u0061","wants":2}]}"#,
+        "/resources/2/resource_id",
+    );
+    check::<ReleaseRequest>(
+        r#"{"client_id":"c","resource_ids":["a","b","a","a"]}"#,
+        "/resource_ids/2",
+    );
+}
+
+#[test]
+fn invalid_fields_of_a_node_request_are_located() {
+    for (bands, pointer) in [
+        ("5", ""),
+        ("[]", ""),
+        ("[{}]", "/0"),
+        (
+            r#"[{"priority":0,"num_clients":0,"wants":1}]"#,
+            "/0/num_clients",
+        ),
+        (
+            r#"[{"priority":1,"num_clients":1,"wants":1},{"priority":1,"num_clients":1,"wants":1}]"#,
+            "/1/priority",
+        ),
+        (
+            r#"[{"priority":1,"num_clients":1,"wants":6e14},{"priority":0,"num_clients":1,"wants":6e14}]"#,
+            "",
+        ),
+    ] {
+        check::<ServerCapacityRequest>(
+            &format!(r#"{{"node_id":"n","resources":[{{"resource_id":"a","wants":{bands}}}]}}"#),
+            &format!("/resources/0/wants{pointer}"),
+        );
+    }
+    check::<ServerReleaseRequest>(r#"{"node_id":"n","epoch":1.5}"#, "/epoch");
+    check::<ServerReleaseRequest>(r#"{"node_id":"n","resource_ids":"all"}"#, "/resource_ids");
+}
+
+#[test]
+fn errors_say_what_would_be_valid() {
+    let body = br#"{"client_id":"c","resources":[{"resource_id":"db","wants":-1}]}"#;
+    let problem = parse::<CapacityRequest>(body).unwrap_err().into_problem();
+    assert!(
+        problem
+            .detail
+            .starts_with("/resources/0/wants must be a number from 0 to 1e15"),
+        "{}",
+        problem.detail
+    );
+}
+
+#[test]
+fn unknown_fields_are_ignored_at_any_depth() {
+    let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
+    let nested = "{\"a\":".repeat(100_000) + "1" + &"}".repeat(100_000);
+    for unknown in [
+        "null",
+        "1e999",
+        r#""\ud800""#,
+        r#"{"a":1,"a":2}"#,
+        &deep,
+        &nested,
+    ] {
+        let body = format!(
+            r#"{{"new":{unknown},"client_id":"c","new":{unknown},"resources":[{{"resource_id":"a","wants":1,"new":{unknown},"has":{{"new":{unknown},"capacity":1}}}}]}}"#
+        );
+        let request = parse::<CapacityRequest>(body.as_bytes()).unwrap();
+        assert_eq!(request.resources[0].wants.get(), 1.0);
+        let invalid = body.replace(r#""wants":1"#, r#""wants":-1"#);
+        check::<CapacityRequest>(&invalid, "/resources/0/wants");
+    }
+    check::<CapacityRequest>(&deep, "");
+    check::<CapacityRequest>(
+        &format!(r#"{{"client_id":"c","resources":{nested}}}"#),
+        "/resources",
+    );
+}
+
+#[test]
+fn request_has_at_most_ten_thousand_resources() {
+    let request = |count: usize| {
+        let resources: Vec<_> = (0..count)
+            .map(|index| json!({"resource_id": index.to_string(), "wants": 1}))
+            .collect();
+        json!({"client_id": "c", "resources": resources}).to_string()
+    };
+    assert!(parse::<CapacityRequest>(request(MAX_RESOURCES).as_bytes()).is_ok());
+    check::<CapacityRequest>(&request(MAX_RESOURCES + 1), "/resources");
+
+    let ids: Vec<_> = (0..10_001).map(|id| id.to_string()).collect();
+    let release = json!({"client_id": "c", "resource_ids": ids});
+    check::<ReleaseRequest>(&release.to_string(), "/resource_ids");
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(parse::<CapacityRequest>(&bytes).is_err());
+    }
+}

@@ -1,0 +1,100 @@
+use doorman_config::Document;
+use doorman_openapi::{
+    AlgorithmKind, Balance, Capacity, CapacityResponse, Epoch, Moment, NodeId, Probability, Reason,
+    SafeCapacity, ServerCapacityResponse, ServerId, ServerResourceResponse,
+};
+use proptest::{prelude::*, sample::select};
+
+use super::*;
+use crate::ledger::Feedback;
+
+const DOCUMENT: &str = r#"
+resources:
+  - {identifier_glob: plain, capacity: 100}
+  - {identifier_glob: "\"quoted\\\\\"ü*", capacity: 0.125, per: 60}
+  - {identifier_glob: gauge, capacity: 1e15, unit: gauge}
+  - {identifier_glob: '*', capacity: 100, algorithm: {kind: STATIC}}
+"#;
+
+fn server() -> ServerInfo {
+    ServerInfo {
+        server_id: ServerId::new("host-a:7300").unwrap(),
+        node: NodeId::new("a \"node\"").unwrap(),
+        epoch: Epoch::new(7).unwrap(),
+        advertise: "http://127.0.0.1:7300".to_owned(),
+        config_source: "built-in".to_owned(),
+        assumed_first_start: false,
+        started: Moment::ORIGIN,
+    }
+}
+
+fn seconds() -> impl Strategy<Value = Seconds> {
+    // Few, so that neighbours are often equal.
+    select(vec![0.0, 0.25, 5.0, 59.9]).prop_map(Seconds::saturating)
+}
+
+fn granted() -> impl Strategy<Value = Grant> {
+    let document = Document::parse(DOCUMENT).unwrap();
+    let templates: Vec<_> = document.templates().iter().cloned().map(Some).collect();
+    let kinds = vec![AlgorithmKind::FairShare, AlgorithmKind::Suppression];
+    let reasons = vec![Reason::Granted, Reason::Share, Reason::Full];
+    let answer = ("[^\\p{C}]{1,20}|\"|\\\\", 0.0f64..1e6, select(reasons));
+    let safe = prop_oneof![
+        Just(SafeCapacity::Unlimited),
+        (0.0f64..1e3).prop_map(|it| SafeCapacity::AtMost(Capacity::saturating(it)))
+    ];
+    let feedback = prop_oneof![
+        Just(Feedback::None),
+        (0.0f64..1.0).prop_map(|it| Feedback::AdmissionProbability(Probability::saturating(it))),
+        (-1e3f64..1e3).prop_map(|it| Feedback::Balance(Balance::saturating(it)))
+    ];
+    let template = select([templates, vec![None]].concat());
+    let terms = (seconds(), seconds(), template, select(kinds), seconds());
+    (answer, terms, safe, feedback).prop_map(
+        |((id, capacity, reason), (length, refresh, template, kind, longest), safe, feedback)| {
+            Grant {
+                resource_id: ResourceId::new(id).unwrap(),
+                capacity: Capacity::saturating(capacity),
+                lease_length: length,
+                refresh_interval: refresh,
+                reason,
+                template,
+                safe_capacity: safe,
+                algorithm: Algorithm {
+                    kind,
+                    lease_length: longest,
+                    refresh_interval: refresh,
+                },
+                feedback,
+                booked_until: Moment::ORIGIN,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn output_equals_the_types_of_the_contract(
+        granted in prop::collection::vec(granted(), 0..12), unix_now in 0..1u64 << 53
+    ) {
+        let ServerInfo { node, epoch, .. } = server();
+        let answers = granted.iter().map(|granted| granted.clone().into_response(unix_now));
+        let of_client = CapacityResponse {
+            node: node.clone(),
+            epoch,
+            resources: answers.clone().collect(),
+        };
+        let algorithms = granted.iter().map(|granted| granted.algorithm.clone());
+        let of_node = ServerCapacityResponse {
+            node,
+            epoch,
+            resources: answers
+                .zip(algorithms)
+                .map(|(answer, algorithm)| ServerResourceResponse { answer, algorithm })
+                .collect(),
+        };
+        let written = |to| write(&server(), to, &granted, unix_now).unwrap();
+        prop_assert_eq!(written(HolderKind::Client), serde_json::to_vec(&of_client).unwrap());
+        prop_assert_eq!(written(HolderKind::Node), serde_json::to_vec(&of_node).unwrap());
+    }
+}

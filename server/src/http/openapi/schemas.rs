@@ -1,0 +1,130 @@
+//! Schemas of bodies and parameters that have no type of their own.
+
+use std::{borrow::Cow, marker::PhantomData};
+
+use doorman_openapi::{Document, DryRun, Rule, Template};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{
+        ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type,
+        schema::{ArrayBuilder, Object},
+    },
+};
+
+// utoipa's macro cannot handle generic types without an alias.
+pub(in crate::http) type PutTemplate = PutBody<Template>;
+pub(in crate::http) type PutRule = PutBody<Rule>;
+pub(in crate::http) type ChangedDocument = WithWarnings<Document>;
+pub(in crate::http) type ChangedTemplate = WithWarnings<Template>;
+pub(in crate::http) type DocumentOrDryRun = OneOf<ChangedDocument, DryRun>;
+pub(in crate::http) type TemplateOrDryRun = OneOf<ChangedTemplate, DryRun>;
+pub(in crate::http) type RuleOrDryRun = OneOf<Rule, DryRun>;
+
+/// A page size. There is no maximum: larger values are lowered.
+#[derive(Debug)]
+pub(in crate::http) struct Limit;
+
+impl PartialSchema for Limit {
+    fn schema() -> RefOr<Schema> {
+        let number = ObjectBuilder::new().schema_type(Type::Integer);
+        number.minimum(Some(1)).into()
+    }
+}
+
+impl ToSchema for Limit {}
+
+/// An entity whose name is in the path, and optional in the body.
+#[derive(Debug)]
+pub(in crate::http) struct PutBody<T>(PhantomData<T>);
+
+/// An entity of the document.
+pub(in crate::http) trait Entity: ToSchema {
+    const NAME_FIELD: &'static str;
+}
+
+impl Entity for Template {
+    const NAME_FIELD: &'static str = "identifier_glob";
+}
+
+impl Entity for Rule {
+    const NAME_FIELD: &'static str = "name";
+}
+
+impl<T: Entity> PartialSchema for PutBody<T> {
+    fn schema() -> RefOr<Schema> {
+        edited::<T>(|object| object.required.retain(|field| field != T::NAME_FIELD))
+    }
+}
+
+impl<T: Entity> ToSchema for PutBody<T> {
+    fn name() -> Cow<'static, str> {
+        format!("Put{}", T::name()).into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        T::schemas(schemas);
+    }
+}
+
+/// What was put, and what is likely a mistake in it.
+#[derive(Debug)]
+pub(in crate::http) struct WithWarnings<T>(PhantomData<T>);
+
+impl<T: ToSchema> PartialSchema for WithWarnings<T> {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        let warnings = ArrayBuilder::new().items(text).description(Some(
+            "What is valid but likely a mistake; absent if nothing is",
+        ));
+        edited::<T>(|object| {
+            let warnings = Schema::Array(warnings.build());
+            object
+                .properties
+                .insert("warnings".to_owned(), RefOr::T(warnings));
+        })
+    }
+}
+
+impl<T: ToSchema> ToSchema for WithWarnings<T> {
+    fn name() -> Cow<'static, str> {
+        format!("Changed{}", T::name()).into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        T::schemas(schemas);
+    }
+}
+
+/// The schema of `T`, an object, with a change.
+fn edited<T: PartialSchema>(edit: impl FnOnce(&mut Object)) -> RefOr<Schema> {
+    let mut schema = T::schema();
+    if let RefOr::T(Schema::Object(object)) = &mut schema {
+        edit(object);
+    }
+    schema
+}
+
+#[derive(Debug)]
+pub(in crate::http) struct OneOf<A, B>(PhantomData<(A, B)>);
+
+impl<A: ToSchema, B: ToSchema> PartialSchema for OneOf<A, B> {
+    fn schema() -> RefOr<Schema> {
+        OneOfBuilder::new()
+            .item(Ref::from_schema_name(A::name()))
+            .item(Ref::from_schema_name(B::name()))
+            .into()
+    }
+}
+
+impl<A: ToSchema, B: ToSchema> ToSchema for OneOf<A, B> {
+    fn name() -> Cow<'static, str> {
+        format!("{}Or{}", A::name(), B::name()).into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((A::name().into(), A::schema()));
+        schemas.push((B::name().into(), B::schema()));
+        A::schemas(schemas);
+        B::schemas(schemas);
+    }
+}

@@ -1,0 +1,92 @@
+//! Route policy: one table of which scopes each route needs and what a request to it costs.
+//!
+//! The OpenAPI document takes its security requirements from this table. A route that is missing
+//! here is closed.
+
+use axum::http::Method;
+use doorman_openapi::{Scope, paths};
+
+use crate::quota::Operation;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub(super) access: Access,
+    pub(super) cost: RequestCost,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// No token needed.
+    Public,
+    /// The token needs one of these scopes.
+    AnyOf(&'static [Scope]),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestCost {
+    /// Never rate limited.
+    Free,
+    /// The length of the body before it is read, and its resources after that.
+    Lease,
+    /// That of a request without resources.
+    Request,
+    /// That of an operator's request.
+    Operation(Operation),
+    /// That of a request without a token.
+    Public,
+}
+
+/// The policy of a route; `path` is the matched path. `None` if there is no such route.
+pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
+    use Access::{AnyOf, Public};
+    use RequestCost::{Free, Lease, Request};
+
+    const VIEW: RequestCost = RequestCost::Operation(Operation::View);
+    const CHANGE: RequestCost = RequestCost::Operation(Operation::Change);
+
+    let reads = *method == Method::GET || *method == Method::HEAD;
+    let posts = *method == Method::POST;
+    let puts = *method == Method::PUT;
+    let edits = puts || *method == Method::DELETE;
+    let (access, cost) = match path {
+        paths::CAPACITY | paths::CAPACITY_RELEASE if posts => (AnyOf(&[Scope::Capacity]), Lease),
+        paths::SERVER_CAPACITY | paths::SERVER_CAPACITY_RELEASE if posts => {
+            (AnyOf(&[Scope::Server]), Lease)
+        }
+        paths::DISCOVERY if reads => (AnyOf(Scope::ALL), Request),
+        // A layer polls its rules with the token that it leases with.
+        paths::RULES if reads => (AnyOf(&[Scope::Capacity, Scope::TemplatesRead]), Request),
+        paths::TEMPLATES | paths::TEMPLATE | paths::RULE | paths::HISTORY if reads => {
+            (AnyOf(&[Scope::TemplatesRead]), VIEW)
+        }
+        paths::TEMPLATES if puts => (AnyOf(&[Scope::TemplatesWrite]), CHANGE),
+        paths::TEMPLATE | paths::RULE if edits => (AnyOf(&[Scope::TemplatesWrite]), CHANGE),
+        paths::RESOURCES
+        | paths::RESOURCE
+        | paths::RESOURCE_LEASES
+        | paths::STATUS
+        | paths::METRICS
+            if reads =>
+        {
+            (AnyOf(&[Scope::StatusRead]), VIEW)
+        }
+        // Orchestrators send no token.
+        paths::LIVEZ | paths::READYZ if reads => (Public, Free),
+        // The same for every server of this version.
+        paths::OPENAPI | paths::DOCS | "/docs/" | "/docs/{file}" | "/" if reads => {
+            (Public, RequestCost::Public)
+        }
+        _ => return None,
+    };
+    Some(Policy { access, cost })
+}
+
+impl Access {
+    /// The scopes of which the token needs one; `None` if it needs no token.
+    pub(super) fn scopes(self) -> Option<&'static [Scope]> {
+        match self {
+            Self::Public => None,
+            Self::AnyOf(scopes) => Some(scopes),
+        }
+    }
+}

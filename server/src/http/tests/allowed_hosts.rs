@@ -1,0 +1,88 @@
+//! By which names a server answers that asks nobody who they are, and that no other site is let in.
+
+use axum::http::Method;
+
+use super::{authentication::routes, *};
+use crate::http::AllowedHosts;
+
+fn on_loopback() -> Router {
+    let hosts = AllowedHosts::of_loopback("http://127.0.0.1:7300");
+    let app = app().with_allowed_hosts(hosts);
+    crate::http::router(app)
+}
+
+async fn call(router: &Router, method: Method, path: &str, headers: &[(&str, &str)]) -> Reply {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    send(router, request.body(Body::empty()).unwrap()).await
+}
+
+#[tokio::test]
+async fn who_reaches_a_loopback_server_by_a_foreign_name_gets_nothing_of_it() {
+    let router = on_loopback();
+    let host = [("host", "attacker.example:7300")];
+    for (method, path) in routes() {
+        let probe = path == "/livez" || path == "/readyz";
+        let reply = call(&router, method.clone(), &path, &host).await;
+        if probe {
+            assert_eq!(reply.status, 200, "{path}");
+        } else {
+            let problem = reply.problem(421);
+            assert_eq!(problem.kind, "/problems/misdirected-request");
+        }
+        let reply = call(&router, method, &path, &[("host", "localhost:7300")]).await;
+        assert_ne!(reply.status, 421, "{path}");
+    }
+    call(&router, Method::GET, "/nowhere", &host)
+        .await
+        .problem(421);
+}
+
+#[tokio::test]
+async fn the_metrics_router_go_by_names_on_loopback_only() {
+    for (loopback, expected) in [(true, 421), (false, 200)] {
+        let router = crate::http::metrics_router(app(), loopback);
+        let foreign = [("host", "attacker.example:9090")];
+        let reply = call(&router, Method::GET, "/metrics", &foreign).await;
+        assert_eq!(reply.status, expected);
+        let ours = [("host", "127.0.0.1:9090")];
+        let reply = call(&router, Method::GET, "/metrics", &ours).await;
+        assert_eq!(reply.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_changes_nothing_and_reads_nothing() {
+    let stored = Stored::new();
+    let evil = ("origin", "http://attacker.example");
+    let host = ("host", "127.0.0.1:7300");
+    let glob = "/v1/templates/a";
+    let json = ("content-type", "application/json");
+    for method in [Method::PUT, Method::DELETE] {
+        call(&stored.router, method, glob, &[host, evil, json])
+            .await
+            .problem(403);
+    }
+    // What a form sends is read by no call, wherever it comes from.
+    for media in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+    ] {
+        let form = [host, ("content-type", media)];
+        call(&stored.router, Method::POST, "/v1/capacity", &form)
+            .await
+            .problem(415);
+    }
+    // Nobody is told that a page may read what is answered, or send more than a form.
+    let asks = ("access-control-request-method", "PUT");
+    let preflight = call(&stored.router, Method::OPTIONS, glob, &[host, evil, asks]).await;
+    let read = call(&stored.router, Method::GET, "/v1/templates", &[host, evil]).await;
+    assert_eq!(preflight.status, 405);
+    for reply in [preflight, read] {
+        let allows = |name: &axum::http::HeaderName| name.as_str().starts_with("access-control");
+        assert!(!reply.headers.keys().any(allows), "{reply:?}");
+    }
+}

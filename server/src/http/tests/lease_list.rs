@@ -1,0 +1,238 @@
+//! Who holds what, and why no more, as operators read it.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+
+const LEASES: &str = "/v1/resources/db/leases";
+
+/// A document with the resource `db`.
+fn document(kind: &str, capacity: f64) -> Document {
+    let text = format!(
+        "resources: [{{identifier_glob: db, capacity: {capacity}, \
+         algorithm: {{kind: {kind}, lease_length: 20, refresh_interval: 5}}}}]"
+    );
+    Document::parse(&text).unwrap()
+}
+
+fn server(kind: &str, capacity: f64) -> Router {
+    crate::http::router(app_with(document(kind, capacity)))
+}
+
+/// A client asks for `db`; what it is answered.
+async fn ask(router: &Router, client: &str, asked: Value) -> Value {
+    let mut resource = json!({"resource_id": "db"});
+    let members = asked.as_object().unwrap().clone();
+    resource.as_object_mut().unwrap().extend(members);
+    let body = json!({"client_id": client, "resources": [resource]});
+    let reply = post(router, "/v1/capacity", body.to_string()).await;
+    reply.json()["resources"][0].clone()
+}
+
+/// What is said of a holder.
+async fn holder(router: &Router, client: &str) -> Value {
+    let page = get(router, &format!("{LEASES}?client_id={client}")).await;
+    page.json()["leases"][0].clone()
+}
+
+/// Asserts what keeps a holder from what it wants, and that the sentence has these words.
+async fn check(router: &Router, client: &str, held_back_by: &str, words: &str) {
+    let shown = holder(router, client).await;
+    let why = shown["why"].as_str().unwrap();
+    assert_eq!(shown["held_back_by"], held_back_by, "{shown}");
+    assert!(why.contains(words), "{why}");
+}
+
+async fn wait(seconds: u64) {
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_a_client_gets_only_twelve_can_be_read() {
+    let router = server("FAIR_SHARE", 100.0);
+    for number in 0..8 {
+        ask(&router, &format!("orders-{number}"), json!({"wants": 40})).await;
+    }
+    // The first have it all, until they hear of the others.
+    let late = holder(&router, "orders-7").await;
+    assert_eq!(
+        (&late["share"], &late["has"]),
+        (&json!(12.5), &json!(0.0)),
+        "{late}"
+    );
+    check(
+        &router,
+        "orders-7",
+        "others",
+        "others still hold 100 of 100",
+    )
+    .await;
+    wait(5).await;
+    for round in 0..2 {
+        for number in 0..8 {
+            let client = format!("orders-{number}");
+            let has = holder(&router, &client).await["has"].clone();
+            let asked = json!({"wants": 40, "has": {"capacity": has}});
+            let answer = ask(&router, &client, asked).await;
+            if round == 0 && number == 0 {
+                assert_eq!(answer["reason"], "share");
+                // What it gives up is theirs once it has said that it has.
+                check(
+                    &router,
+                    "orders-0",
+                    "share",
+                    "its share is 12.5: clients want 320 of 100, so each gets at most 12.5",
+                )
+                .await;
+            }
+        }
+    }
+    let shown = holder(&router, "orders-2").await;
+    assert_eq!(shown["has"], 12.5, "{shown}");
+    check(&router, "orders-2", "share", "clients want 320 of 100").await;
+
+    let resource = get(&router, "/v1/resources/db").await.json();
+    for (field, value) in [
+        ("capacity", json!(100.0)),
+        ("sum_has", json!(100.0)),
+        ("sum_wants", json!(320.0)),
+        ("free", json!(0.0)),
+        ("fill_level", json!(12.5)),
+        ("safe_capacity", json!(12.5)),
+        ("lease_length", json!(20.0)),
+        ("refresh_interval", json!(5.0)),
+    ] {
+        assert_eq!(resource[field], value, "{field}");
+    }
+    assert!(resource.get("learning_ends_in").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_not_come_back_is_told_from_who_has_its_share() {
+    let router = server("FAIR_SHARE", 100.0);
+    ask(&router, "a", json!({"wants": 100})).await;
+    ask(&router, "b", json!({"wants": 100})).await;
+    let left = json!({"client_id": "a"});
+    post(&router, "/v1/capacity/release", left.to_string()).await;
+    wait(1).await;
+    check(
+        &router,
+        "b",
+        "not_refreshed",
+        "it gets 100 at its next refresh",
+    )
+    .await;
+    assert_eq!(holder(&router, "b").await["refreshed_ago"], 1.0);
+    ask(&router, "b", json!({"wants": 100})).await;
+    let shown = holder(&router, "b").await;
+    assert!(shown.get("held_back_by").is_none(), "{shown}");
+    assert_eq!(shown["why"], "it has what it wants");
+    wait(13).await;
+    let shown = holder(&router, "b").await;
+    assert_eq!(
+        shown["why"],
+        "it has what it wants; its refresh is 8 s overdue: without one, its capacity is free in 8 s"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_all_are_told_alike_is_named() {
+    let router = server("SHARED_BUCKET", 4.0);
+    ask(&router, "a", json!({"wants": 4, "used": 0})).await;
+    let answer = ask(&router, "a", json!({"wants": 4, "used": 12})).await;
+    assert_eq!(answer["balance"], -8.0);
+    check(&router, "a", "balance", "is empty (balance -8)").await;
+
+    let router = server("SUPPRESSION", 100.0);
+    for _ in 0..30 {
+        ask(&router, "a", json!({"wants": 400})).await;
+        wait(1).await;
+    }
+    check(&router, "a", "suppressed", "with a probability of 0.25").await;
+
+    let router = server("STATIC", 100.0);
+    ask(&router, "a", json!({"wants": 400})).await;
+    check(&router, "a", "share", "each holder gets at most 100").await;
+
+    let router = server("FAIR_SHARE", 0.0);
+    let answer = ask(&router, "a", json!({"wants": 400})).await;
+    assert_eq!(answer["reason"], "blocked");
+    check(&router, "a", "blocked", "the capacity is 0").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_learns_says_so_of_its_holders() {
+    let settings = ledger::Settings {
+        predecessor: Predecessor::Until(clock::now().after_seconds(21.0)),
+        ..SETTINGS
+    };
+    let app = app_of(document("FAIR_SHARE", 100.0), settings, Moment::NEVER);
+    let router = crate::http::router(app);
+    ask(&router, "a", json!({"wants": 50, "has": {"capacity": 30}})).await;
+    ask(&router, "b", json!({"wants": 50})).await;
+    wait(1).await;
+    check(
+        &router,
+        "a",
+        "learning",
+        "the server is in learning mode for 20 s",
+    )
+    .await;
+    check(&router, "b", "learning", "new holders get nothing").await;
+    let resource = get(&router, "/v1/resources/db").await.json();
+    assert_eq!(resource["learning_ends_in"], 20.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_safe_on_the_disk_is_shown_as_such() {
+    let app = app_of(document("FAIR_SHARE", 100.0), SETTINGS, Moment::ORIGIN);
+    let router = crate::http::router(app);
+    let answer = ask(&router, "a", json!({"wants": 50})).await;
+    assert_eq!(answer["gets"]["capacity"], 0.0);
+    check(&router, "a", "bound", "not yet on the server's disk").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_no_room_is_in_no_list_but_the_status_tells() {
+    let settings = ledger::Settings {
+        max_leases: 1,
+        ..SETTINGS
+    };
+    let app = app_of(document("FAIR_SHARE", 100.0), settings, Moment::NEVER);
+    let router = crate::http::router(app);
+    ask(&router, "a", json!({"wants": 50})).await;
+    let answer = ask(&router, "b", json!({"wants": 50})).await;
+    assert_eq!(answer["reason"], "full");
+    let page = get(&router, &format!("{LEASES}?client_id=b")).await.json();
+    assert_eq!(page, json!({"leases": []}));
+    let status = get(&router, "/v1/status").await.json();
+    assert_eq!(
+        (&status["leases"], &status["max_leases"]),
+        (&json!(1), &json!(1))
+    );
+}
+
+#[tokio::test]
+async fn a_name_that_no_holder_can_have_and_a_cursor_beside_one_are_refused() {
+    let router = server("FAIR_SHARE", 100.0);
+    for client in ["a", "b"] {
+        ask(&router, client, json!({"wants": 1})).await;
+    }
+    let page = get(&router, &format!("{LEASES}?limit=1")).await.json();
+    let cursor = page["next_cursor"].as_str().unwrap();
+    for (query, word) in [
+        ("client_id=".to_owned(), "`client_id`"),
+        ("client_id=%00".to_owned(), "`client_id`"),
+        (format!("client_id=a&cursor={cursor}"), "`cursor`"),
+    ] {
+        let problem = get(&router, &format!("{LEASES}?{query}"))
+            .await
+            .problem(400);
+        assert!(problem.detail.contains(word), "{}", problem.detail);
+    }
+    get(&router, "/v1/resources/nothing/leases?client_id=a")
+        .await
+        .problem(404);
+}

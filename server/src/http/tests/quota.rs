@@ -1,0 +1,440 @@
+//! How much one caller may ask for, and what is served when the server has too much to do.
+
+use std::{pin::pin, time::Duration};
+
+use doorman_openapi::paths;
+use futures_util::FutureExt;
+use serde_json::json;
+use tokio::time::advance;
+
+use super::{authentication::routes, *};
+use crate::{
+    auth::testing::{Home, Issuer, claims},
+    quota::{CallerLimit, LeaseKind},
+    util::peer::PeerAddr,
+};
+
+/// A second gives a tenth of a burst.
+fn limit(burst: u32) -> CallerLimit {
+    CallerLimit::Of {
+        rate: (burst / 10).max(1).try_into().unwrap(),
+        burst: burst.try_into().unwrap(),
+    }
+}
+
+fn limited(burst: u32) -> (AppState, Router) {
+    let app = app().with_limit(limit(burst));
+    (app.clone(), crate::http::router(app))
+}
+
+fn from(peer: &str, mut request: Request<Body>) -> Request<Body> {
+    let peer = PeerAddr::new(peer.parse().unwrap());
+    request.extensions_mut().insert(peer);
+    request
+}
+
+async fn ask(router: &Router, peer: &str, path: &str, body: Value) -> Reply {
+    let request = Request::post(path).header("content-type", "application/json");
+    let request = request.body(body.to_string().into()).unwrap();
+    send(router, from(peer, request)).await
+}
+
+async fn lease(router: &Router, peer: &str, client: &str, resources: &[&str]) -> Reply {
+    let asks = |id: &&str| json!({"resource_id": id, "wants": 1, "has": {"capacity": 1}});
+    let resources: Vec<_> = resources.iter().map(asks).collect();
+    let body = json!({"client_id": client, "resources": resources});
+    ask(router, peer, paths::CAPACITY, body).await
+}
+
+async fn look(router: &Router, peer: &str, path: &str) -> Reply {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    send(router, from(peer, request)).await
+}
+
+const ONE: &str = "192.0.2.1";
+const OTHER: &str = "192.0.2.2";
+
+/// Spends what there is for new leases.
+async fn flood(router: &Router, peer: &str) -> Reply {
+    for number in 0..1_000 {
+        let reply = lease(router, peer, "flood", &[&format!("flood/{number}")]).await;
+        if reply.status != 200 {
+            return reply;
+        }
+    }
+    panic!("nothing limits it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_asks_for_too_much_is_told_when_to_come_again() {
+    let (_, router) = limited(1_000);
+    let refused = flood(&router, ONE).await;
+    let problem = refused.problem(429);
+    assert_eq!(problem.kind, "/problems/too-many-requests");
+    let wait: u64 = refused.header("retry-after").parse().unwrap();
+    assert!((1..=2).contains(&wait), "{wait}");
+    // Others have nothing to do with it.
+    assert_eq!(lease(&router, OTHER, "a", &["db"]).await.status, 200);
+
+    advance(Duration::from_secs(wait)).await;
+    assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_books_know_is_renewed_where_nothing_new_is_leased() {
+    let (_, router) = limited(1_000);
+    assert_eq!(lease(&router, ONE, "a", &["db", "cache"]).await.status, 200);
+    flood(&router, ONE).await.problem(429);
+
+    assert_eq!(lease(&router, ONE, "a", &["db", "cache"]).await.status, 200);
+    // All of these claim to have something.
+    lease(&router, ONE, "b", &["db"]).await.problem(429);
+    lease(&router, ONE, "a", &["other"]).await.problem(429);
+    let mixed = lease(&router, ONE, "a", &["db", "new"]).await.problem(429);
+    assert!(mixed.detail.contains("only renew"));
+    // Refused whole.
+    look(&router, OTHER, "/v1/resources/new").await.problem(404);
+
+    let release = json!({"client_id": "a", "resource_ids": ["db"]});
+    let released = ask(&router, ONE, paths::CAPACITY_RELEASE, release).await;
+    assert_eq!(released.status, 200);
+    lease(&router, ONE, "a", &["db"]).await.problem(429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_renews_too_where_nothing_new_is_leased() {
+    let (_, router) = limited(1_000);
+    let body = |id: &str| {
+        let wants = json!([{"priority": 0, "num_clients": 1, "wants": 5}]);
+        let asked = json!([{"resource_id": id, "wants": wants}]);
+        json!({"node_id": "eu", "epoch": 1, "seq": 1, "resources": asked})
+    };
+    let lease = async |id| ask(&router, ONE, paths::SERVER_CAPACITY, body(id)).await;
+    assert_eq!(lease("db").await.status, 200);
+    flood(&router, ONE).await.problem(429);
+    assert_eq!(lease("db").await.status, 200);
+    lease("new").await.problem(429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_and_operators_do_not_lock_each_other_out() {
+    let (_, router) = limited(20_000);
+    let ids: Vec<_> = (0..2_000).map(|it| it.to_string()).collect();
+    let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+    for _ in 0..9 {
+        assert_eq!(lease(&router, ONE, "a", &ids).await.status, 200);
+    }
+    flood(&router, ONE).await.problem(429);
+    let mut looked = 0;
+    while look(&router, ONE, paths::STATUS).await.status == 200 {
+        looked += 1;
+        assert!(looked < 10_000, "nothing limits it");
+    }
+    // As many as are usual, however little is left to others.
+    assert_eq!(looked, 800);
+    // Rules are asked for by services, with their leases.
+    look(&router, ONE, "/v1/rules?service=a").await;
+    look(&router, ONE, "/v1/rules?service=a").await.problem(429);
+
+    assert_eq!(look(&router, OTHER, paths::STATUS).await.status, 200);
+    // A scrape costs as much as a view, and a few are not delayed.
+    for _ in 0..8 {
+        look(&router, OTHER, paths::METRICS).await;
+    }
+    for _ in 0..791 {
+        assert_eq!(look(&router, OTHER, paths::STATUS).await.status, 200);
+    }
+    look(&router, OTHER, paths::STATUS).await.problem(429);
+    assert_eq!(lease(&router, OTHER, "a", &["db"]).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_route_has_a_limit_but_for_the_probes() {
+    let (_, router) = limited(1);
+    for (number, (method, path)) in routes().into_iter().enumerate() {
+        let peer = format!("192.0.2.{number}");
+        let call = async || {
+            let body =
+                json!({"client_id": "a", "node_id": "a", "epoch": 1, "seq": 1, "resources": []});
+            let request = Request::builder().method(&method).uri(&path);
+            let request = request.header("content-type", "application/json");
+            let request = request.body(body.to_string().into()).unwrap();
+            send(&router, from(&peer, request)).await
+        };
+        // Those of operators have what is usual, and more comes back while who looks at the books is made to rest.
+        for _ in 0..1_000 {
+            if call().await.status == 429 {
+                break;
+            }
+        }
+        let probe = path == paths::LIVEZ || path == paths::READYZ;
+        let expected = if probe { 200 } else { 429 };
+        assert_eq!(call().await.status, expected, "{method} {path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_with_too_much_to_do_renews_and_leases_nothing_new() {
+    let app = app();
+    let router = crate::http::router(app.clone());
+    assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
+    let under_way = app.limits.begin_decisions(100_000, LeaseKind::Renewal);
+
+    let refused = lease(&router, ONE, "a", &["db", "new"]).await;
+    assert_eq!(refused.header("retry-after"), "1");
+    let detail = refused.problem(429).detail;
+    assert!(detail.contains("overloaded"), "{detail}");
+    assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
+    let all = json!({"client_id": "a"});
+    let released = ask(&router, ONE, paths::CAPACITY_RELEASE, all).await;
+    assert_eq!(released.status, 200);
+
+    drop(under_way);
+    assert_eq!(lease(&router, ONE, "a", &["new"]).await.status, 200);
+    let scrape = look(&router, ONE, paths::METRICS).await;
+    let text = String::from_utf8(scrape.body).unwrap();
+    let counted = r#"doorman_requests_limited_total{kind="new",limit="server"} 1"#;
+    assert!(text.contains(counted), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_looked_for_in_the_books_is_under_way_meanwhile() {
+    let app = app();
+    let router = crate::http::router(app.clone());
+    // More than one look at the books goes through.
+    let many: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    assert_eq!(lease(&router, ONE, "a", &many).await.status, 200);
+    // One more, and nobody is served.
+    let _under_way = app.limits.begin_decisions(999_999, LeaseKind::Renewal);
+    let release = async || {
+        let nothing = json!({"client_id": "b", "resource_ids": ["db"]});
+        ask(&router, OTHER, paths::CAPACITY_RELEASE, nothing).await
+    };
+    assert_eq!(release().await.status, 200);
+
+    let mut renewal = pin!(lease(&router, ONE, "a", &many));
+    assert!(renewal.as_mut().now_or_never().is_none());
+    release().await.problem(429);
+    assert_eq!(renewal.await.status, 200);
+    assert_eq!(release().await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn anonymous_scrapes_are_limited_per_address_and_probes_are_not() {
+    let app = app().with_limit(limit(1));
+    let router = crate::http::metrics_router(app, false);
+    let mut scrapes = 0;
+    while look(&router, ONE, paths::METRICS).await.status == 200 {
+        scrapes += 1;
+    }
+    // A scrape costs as much as a view, not as a change: the least quota of operators allows 800,
+    // and some more while the read throttle delays them.
+    assert!((800..1_000).contains(&scrapes), "{scrapes}");
+    look(&router, ONE, paths::METRICS).await.problem(429);
+    for path in [paths::LIVEZ, paths::READYZ] {
+        assert_eq!(look(&router, ONE, path).await.status, 200);
+    }
+    assert_eq!(look(&router, OTHER, paths::METRICS).await.status, 200);
+    let missing = async || look(&router, ONE, "/nowhere").await.status;
+    let mut answered = 0;
+    while missing().await != 429 {
+        answered += 1;
+        assert!(answered < 1_000, "nothing limits it");
+    }
+
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(look(&router, ONE, paths::METRICS).await.status, 200);
+}
+
+fn token(subject: &str) -> String {
+    let scope = json!({"scope": "capacity status:read", "sub": subject});
+    Issuer::rs256().sign(&claims(&scope))
+}
+
+async fn with_token(router: &Router, peer: &str, token: &str) -> Reply {
+    let request = Request::get(paths::STATUS).header("authorization", format!("Bearer {token}"));
+    send(router, from(peer, request.body(Body::empty()).unwrap())).await
+}
+
+fn asking(burst: u32) -> (Router, Home) {
+    let home = Home::new().jwks(&[Issuer::rs256().jwk()]);
+    let auth = Arc::new(home.load().unwrap());
+    let app = app();
+    let app = app.with_auth(Some(auth)).with_limit(limit(burst));
+    (crate::http::router(app), home)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_a_token_is_told_apart_by_it_and_not_by_the_address() {
+    let (router, _home) = asking(4_000);
+    let (one, other) = (token("one"), token("other"));
+    for number in 0..800 {
+        let peer = [ONE, OTHER][number % 2];
+        assert_eq!(with_token(&router, peer, &one).await.status, 200);
+    }
+    with_token(&router, OTHER, &one).await.problem(429);
+    assert_eq!(with_token(&router, ONE, &other).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_false_tokens_is_not_verified_without_end_and_keeps_nobody_out_who_is_known() {
+    let (router, _home) = asking(10_000);
+    let good = token("one");
+    assert_eq!(with_token(&router, ONE, &good).await.status, 200);
+    let mut refused = 0;
+    loop {
+        let reply = with_token(&router, ONE, &format!("{good}{refused}")).await;
+        if reply.status != 401 {
+            reply.problem(429);
+            break;
+        }
+        refused += 1;
+    }
+    // The good one has cost nothing.
+    assert_eq!(refused, 100);
+    // None at all costs as much, of what is put by for that.
+    for _ in 0..100 {
+        look(&router, ONE, paths::STATUS).await.problem(401);
+    }
+    look(&router, ONE, paths::STATUS).await.problem(429);
+    look(&router, ONE, "/nowhere").await.problem(429);
+    assert_eq!(look(&router, ONE, paths::LIVEZ).await.status, 200);
+    assert_eq!(look(&router, OTHER, paths::STATUS).await.status, 401);
+
+    assert_eq!(with_token(&router, ONE, &good).await.status, 200);
+    // Also when it is to be verified again.
+    for _ in 0..301 {
+        advance(Duration::from_secs(1)).await;
+        for number in 0..11 {
+            with_token(&router, ONE, &format!("{good}x{number}")).await;
+        }
+    }
+    with_token(&router, ONE, &token("two")).await.problem(429);
+    assert_eq!(with_token(&router, ONE, &good).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_fault_makes_a_call_for_leases_free() {
+    let nonsense = "x".repeat(1_000_000);
+    let calls = [
+        ("POST", "application/json", "{}"),
+        ("POST", "text/plain", "{}"),
+        ("POST", "application/json", nonsense.as_str()),
+        ("GET", "application/json", ""),
+    ];
+    for (method, media, body) in calls {
+        for path in [
+            paths::CAPACITY,
+            paths::CAPACITY_RELEASE,
+            paths::SERVER_CAPACITY,
+            paths::SERVER_CAPACITY_RELEASE,
+        ] {
+            let (_, router) = limited(1_000);
+            let call = async || {
+                let request = Request::builder().method(method).uri(path);
+                let request = request.header("content-type", media);
+                let request = request.body(Body::from(body.to_owned())).unwrap();
+                send(&router, from(ONE, request)).await.status
+            };
+            let mut answered = 0;
+            while call().await != 429 {
+                answered += 1;
+                assert!(answered <= 250, "{method} {media} {path}");
+            }
+            assert!(answered >= 2, "{method} {media} {path}");
+            if body.len() > 1_000 {
+                assert!(answered <= 3, "{answered}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_without_the_scope_pays_for_what_it_may_not() {
+    let (router, _home) = asking(1_000);
+    let scope = json!({"scope": "status:read", "sub": "one"});
+    let token = Issuer::rs256().sign(&claims(&scope));
+    let call = async || {
+        let request = Request::post(paths::CAPACITY);
+        let request = request.header("authorization", format!("Bearer {token}"));
+        send(&router, from(ONE, request.body(Body::empty()).unwrap())).await
+    };
+    for _ in 0..250 {
+        call().await.problem(403);
+    }
+    call().await.problem(429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn newcomers_that_are_refused_without_end_do_not_keep_renewals_out() {
+    let (_, router) = limited(10_000);
+    let many: Vec<_> = (0..500).map(|it| format!("new/{it}")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    assert_eq!(lease(&router, ONE, "a", &["db", "cache"]).await.status, 200);
+    for number in 0..200 {
+        let reply = lease(&router, ONE, &format!("new-{number}"), &many).await;
+        assert!(number < 20 || reply.status == 429, "nothing limits it");
+    }
+    for _ in 0..100 {
+        assert_eq!(lease(&router, ONE, "a", &["db", "cache"]).await.status, 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_request_is_served_when_it_was_told_to_come() {
+    let limit = CallerLimit::Of {
+        rate: 1_000.try_into().unwrap(),
+        burst: 20_000.try_into().unwrap(),
+    };
+    let router = crate::http::router(app().with_limit(limit));
+    for number in 0..5 {
+        let ids: Vec<_> = (0..9_000).map(|it| format!("{number}/{it}")).collect();
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        let reply = lease(&router, ONE, "a", &ids).await;
+        if reply.status == 429 {
+            let wait = reply.header("retry-after").parse().unwrap();
+            advance(Duration::from_secs(wait)).await;
+            assert_eq!(lease(&router, ONE, "a", &ids).await.status, 200);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_give_everything_back_costs_as_much_as_to_name_it() {
+    let (_, router) = limited(1_000);
+    for number in 0..9 {
+        let ids: Vec<_> = (0..92).map(|it| format!("{number}/{it}")).collect();
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        assert_eq!(lease(&router, OTHER, "a", &ids).await.status, 200);
+    }
+    // Another address gives them back, which has spent nothing else.
+    let all = json!({"client_id": "a"});
+    let released = ask(&router, ONE, paths::CAPACITY_RELEASE, all).await;
+    assert_eq!(released.status, 200);
+    let ids: Vec<_> = (0..200).map(|it| format!("new/{it}")).collect();
+    let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+    lease(&router, ONE, "b", &ids).await.problem(429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_counted_by_other_keys_is_not_kept_out_by_false_tokens() {
+    let (old, new) = (Issuer::rs256(), Issuer::es256());
+    let home = Home::new().jwks(&[old.jwk()]);
+    let auth = Arc::new(home.load().unwrap());
+    let app = app();
+    let app = app
+        .with_auth(Some(Arc::clone(&auth)))
+        .with_limit(limit(1_000));
+    let router = crate::http::router(app);
+    let good = token("one");
+    assert_eq!(with_token(&router, ONE, &good).await.status, 200);
+    let _home = home.jwks(&[old.jwk(), new.jwk()]);
+    auth.look().await;
+    let mut refused = 0;
+    while with_token(&router, ONE, "a.b.c").await.status != 429 {
+        refused += 1;
+        assert!(refused < 1_000, "nothing limits it");
+    }
+    assert_eq!(with_token(&router, ONE, &good).await.status, 200);
+}

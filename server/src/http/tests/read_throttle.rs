@@ -1,0 +1,127 @@
+//! What looking at the books takes from those who lease.
+
+use std::{sync::mpsc, thread, time::Duration};
+
+use doorman_openapi::paths;
+use futures_util::future::join_all;
+use tokio::time::advance;
+
+use super::*;
+use crate::quota::ReadKind;
+
+const LEASE_OF_DB: &str = r#"{"client_id": "a", "resources": [{"resource_id": "db", "wants": 1}]}"#;
+
+/// How long somebody who asks waits, on tokio's clock.
+async fn waits(asks: impl Future) -> Duration {
+    let began = clock::now();
+    asks.await;
+    clock::now().since(began)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_on_and_on_rests_and_who_leases_does_not() {
+    let router = router();
+    let lease = || post(&router, paths::CAPACITY, LEASE_OF_DB);
+    assert_eq!(lease().await.status, 200);
+    let lists = [
+        paths::RESOURCES,
+        "/v1/resources/db/leases",
+        "/v1/resources?prefix=nothing",
+    ];
+    let reading = async |times| {
+        for path in lists.into_iter().cycle().take(times) {
+            assert_eq!(get(&router, path).await.status, 200);
+        }
+    };
+    // A burst is for everybody, also for who reads a page now and then.
+    assert_eq!(waits(reading(80)).await, Duration::ZERO);
+    // From then on 5,000 parts a second are read, by all together.
+    let waited = waits(async { tokio::join!(reading(400), reading(400), reading(200)) }).await;
+    let expected = Duration::from_millis(180)..Duration::from_millis(250);
+    assert!(expected.contains(&waited), "{waited:?}");
+    assert_eq!(waits(lease()).await, Duration::ZERO);
+
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(waits(reading(80)).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_readers_is_refused_what_would_take_long_and_stops_no_scrape() {
+    let router = router();
+    assert_eq!(
+        post(&router, paths::CAPACITY, LEASE_OF_DB).await.status,
+        200
+    );
+    let crowd = join_all((0..7_000).map(|_| get(&router, paths::RESOURCES)));
+    let scrape = waits(async {
+        assert_eq!(get(&router, paths::METRICS).await.status, 200);
+    });
+    let (read, scraped) = tokio::join!(crowd, scrape);
+    assert_eq!(scraped, Duration::ZERO);
+    let (read, refused): (Vec<_>, Vec<_>) = read.into_iter().partition(|it| it.status == 200);
+    // What is read in a second, and what was saved up.
+    assert!((5_000..5_300).contains(&read.len()), "{}", read.len());
+    for refused in refused {
+        assert_eq!(refused.header("retry-after"), "1");
+        let detail = refused.problem(429).detail;
+        assert!(detail.contains("overloaded"), "{detail}");
+    }
+    assert_eq!(get(&router, paths::RESOURCES).await.status, 200);
+
+    let crowd = join_all((0..7_000).map(|_| get(&router, paths::METRICS)));
+    let page = waits(get(&router, paths::RESOURCES));
+    let (scraped, waited) = tokio::join!(crowd, page);
+    assert_eq!(waited, Duration::ZERO);
+    assert!(scraped.iter().any(|it| it.status == 429));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_rests_while_others_wait_for_the_books() {
+    let app = app();
+    let looking = app.limits.begin_read(ReadKind::Page).await.unwrap();
+    assert_eq!(
+        waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await,
+        Duration::ZERO
+    );
+
+    let (take, taken) = mpsc::channel();
+    let (give_back, given_back) = mpsc::channel::<()>();
+    let holds = thread::spawn({
+        let ledger = Arc::clone(&app.ledger);
+        move || {
+            ledger.with(|_, _| {
+                take.send(()).unwrap();
+                given_back.recv().ok();
+            })
+        }
+    });
+    taken.recv().unwrap();
+    assert_eq!(
+        waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await,
+        Duration::ZERO
+    );
+    let waiter = thread::spawn({
+        let ledger = Arc::clone(&app.ledger);
+        move || ledger.with(|_, _| ())
+    });
+    // The other thread begins to wait at some moment.
+    let mut rested = false;
+    for _ in 0..1_000_000 {
+        // So that nobody rests for having looked often.
+        advance(Duration::from_millis(1)).await;
+        rested = waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await
+            >= Duration::from_millis(1);
+        if rested {
+            break;
+        }
+        thread::yield_now();
+    }
+    assert!(rested, "who looks has made no way");
+    drop(give_back);
+    holds.join().unwrap().unwrap();
+    waiter.join().unwrap().unwrap();
+    assert_eq!(
+        waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await,
+        Duration::ZERO
+    );
+}

@@ -1,0 +1,174 @@
+//! What a tenant sees and changes of the document.
+
+use doorman_openapi::DryRun;
+
+use super::*;
+
+#[tokio::test]
+async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others() {
+    let tenants = Tenants::new().await;
+    let call = async |method: &str, uri: &str, body: Value| {
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header("authorization", format!("Bearer {}", tenant_a()))
+            .header("content-type", "application/json");
+        let body = if body.is_null() {
+            Body::empty()
+        } else {
+            body.to_string().into()
+        };
+        send(&tenants.router, request.body(body).unwrap()).await
+    };
+    let template = json!({"capacity": 5});
+    let lasting = |seconds: f64| json!({"capacity": 5, "algorithm": {"kind": "FAIR_SHARE", "lease_length": seconds}});
+    let rule_of = |service: &str| json!({"service": service, "resource": "a/api"});
+    let rule_on = |resource: &str| json!({"service": "a-web", "resource": resource});
+    let urgent =
+        |priority: i32| json!({"service": "a-web", "resource": "a/api", "priority": priority});
+    let before = tenants.get(&operator(), "/v1/templates").await.json();
+    for (method, uri, body) in [
+        ("GET", "/v1/templates", Value::Null),
+        ("PUT", "/v1/templates", before.clone()),
+        ("PUT", "/v1/templates?dry_run=true", before.clone()),
+        ("GET", "/v1/history", Value::Null),
+        ("GET", "/v1/templates/%2A", Value::Null),
+        ("PUT", "/v1/templates/%2A", template.clone()),
+        ("PUT", "/v1/templates/%2A?dry_run=true", template.clone()),
+        ("GET", "/v1/templates/b%2F%2A", Value::Null),
+        ("PUT", "/v1/templates/b%2F%2A", template.clone()),
+        ("PUT", "/v1/templates/b%2Fnew", template.clone()),
+        // More than its own.
+        ("PUT", "/v1/templates/a%2A", template.clone()),
+        ("PUT", "/v1/templates/%3F%2Fdb", template.clone()),
+        // Also for what is so named to the letter.
+        ("PUT", "/v1/templates/%5Ca%2Fdb", template.clone()),
+        // Nobody's lease has been so long: after a crash, all would wait for its end.
+        ("PUT", "/v1/templates/a%2F%2A", lasting(60.001)),
+        (
+            "PUT",
+            "/v1/templates/a%2F%2A?dry_run=true",
+            lasting(31_536_000.0),
+        ),
+        ("DELETE", "/v1/templates/b%2F%2A", Value::Null),
+        ("DELETE", "/v1/templates/b%2Fnone", Value::Null),
+        ("GET", "/v1/rules/of-b", Value::Null),
+        ("GET", "/v1/rules/none", Value::Null),
+        ("DELETE", "/v1/rules/of-b", Value::Null),
+        ("DELETE", "/v1/rules/none", Value::Null),
+        // Neither of others, nor to others, nor for all.
+        ("PUT", "/v1/rules/of-b", rule_of("a-web")),
+        ("PUT", "/v1/rules/of-a", rule_of("b-web")),
+        ("PUT", "/v1/rules/new", rule_of("*")),
+        ("PUT", "/v1/rules/new?dry_run=true", rule_of("b-web")),
+        // What its own services spend of others, or before others, is not its to say, either.
+        ("PUT", "/v1/rules/new", rule_on("b/api")),
+        ("PUT", "/v1/rules/new?dry_run=true", rule_on("b/api")),
+        ("PUT", "/v1/rules/new", rule_on("{header:x-tenant}/api")),
+        ("PUT", "/v1/rules/new", rule_on("a{header:x-tenant}")),
+        ("PUT", "/v1/rules/of-a", rule_on("b/api")),
+        ("PUT", "/v1/rules/of-a", urgent(2)),
+        ("PUT", "/v1/rules/above-a", rule_on("a/api")),
+        ("DELETE", "/v1/rules/above-a", Value::Null),
+        ("PUT", "/v1/rules/before-a", urgent(0)),
+        ("DELETE", "/v1/rules/before-a", Value::Null),
+    ] {
+        let reply = call(method, uri, body).await;
+        assert_eq!(
+            reply.problem(403).kind,
+            "/problems/forbidden",
+            "{method} {uri}"
+        );
+    }
+    assert_eq!(
+        tenants.get(&operator(), "/v1/templates").await.json(),
+        before
+    );
+
+    // What is refused is told by its places.
+    let all = json!({"service": "*", "resource": "b/api", "priority": 2});
+    let problem = call("PUT", "/v1/rules/new", all).await.problem(403);
+    let pointers = problem.errors.iter().map(|it| it.pointer.as_str());
+    assert_eq!(
+        pointers.collect::<Vec<_>>(),
+        ["/service", "/resource", "/priority"]
+    );
+
+    let long = call("PUT", "/v1/templates/a%2F%2A", lasting(61.0)).await;
+    let problem = long.problem(403);
+    assert_eq!(problem.errors[0].pointer, "/algorithm/lease_length");
+
+    for (method, uri, body, status) in [
+        (
+            "PUT",
+            "/v1/templates/a%2F%2A?dry_run=true",
+            template.clone(),
+            200,
+        ),
+        ("PUT", "/v1/templates/a%2F%2A", template.clone(), 201),
+        ("PUT", "/v1/templates/a%2F%2A", lasting(60.0), 200),
+        ("GET", "/v1/templates/a%2F%2A", Value::Null, 200),
+        ("DELETE", "/v1/templates/a%2F%2A", Value::Null, 204),
+        ("GET", "/v1/rules/of-a", Value::Null, 200),
+        ("PUT", "/v1/rules/of-a", rule_of("a-*"), 200),
+        ("GET", "/v1/rules/above-a", Value::Null, 200),
+        ("PUT", "/v1/rules/of-a", rule_on("a/{header:x-user}"), 200),
+        ("PUT", "/v1/rules/of-a", rule_on("shared"), 200),
+        ("PUT", "/v1/rules/of-a", urgent(1), 200),
+        ("PUT", "/v1/rules/new", rule_of("a-batch"), 201),
+        ("DELETE", "/v1/rules/new", Value::Null, 204),
+    ] {
+        let reply = call(method, uri, body).await;
+        assert_eq!(reply.status, status, "{method} {uri}: {reply:?}");
+    }
+    let history = tenants.get(&operator(), "/v1/history").await.json();
+    assert_eq!(history["changes"][0]["changed_by"], "a of doorman");
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_tenant_tells_nothing_of_others() {
+    let tenants = Tenants::new().await;
+    // So many that not all of them are looked at.
+    for part in 0..3 {
+        tenants.lease_of_b(part * 3_500..(part + 1) * 3_500).await;
+    }
+    let account = async |token: &str| {
+        let request = Request::put("/v1/templates/a%2F%2A?dry_run=true")
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json");
+        let body = json!({"capacity": 5}).to_string();
+        let reply = send(&tenants.router, request.body(body.into()).unwrap()).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        serde_json::from_value::<DryRun>(reply.json()).unwrap()
+    };
+    let all = account(&operator()).await;
+    assert_eq!((all.warnings.len(), all.looked_at_all), (1, false));
+    let own = account(&tenant_a()).await;
+    assert_eq!((own.warnings, own.looked_at_all), (vec![], true));
+    assert_eq!(own.resources, all.resources);
+    assert_eq!(own.resources[0].resource_id.as_str(), "a/db");
+}
+
+#[tokio::test]
+async fn a_tenant_fills_no_more_than_a_quarter_of_the_document() {
+    let tenants = Tenants::new().await;
+    let put = async |token: &str, number: usize, length: usize| {
+        let uri = format!("/v1/templates/a%2F{number}");
+        let request = Request::put(uri)
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json");
+        let body = json!({"capacity": 5, "description": "x".repeat(length)}).to_string();
+        send(&tenants.router, request.body(body.into()).unwrap()).await
+    };
+    for number in 0..2 {
+        assert_eq!(put(&tenant_a(), number, 500_000).await.status, 201);
+    }
+    let problem = put(&tenant_a(), 2, 60_000).await.problem(422);
+    assert!(problem.detail.contains("1048576"), "{problem:?}");
+    // The operator may, and who is beyond it may make it less, and no more.
+    assert_eq!(put(&operator(), 2, 600_000).await.status, 201);
+    assert_eq!(put(&tenant_a(), 0, 400_000).await.status, 200);
+    put(&tenant_a(), 0, 400_100).await.problem(422);
+    assert_eq!(put(&tenant_a(), 2, 10).await.status, 200);
+    assert_eq!(put(&tenant_a(), 3, 10).await.status, 201);
+}

@@ -1,0 +1,179 @@
+//! `GET /v1/resources/{resource_id}/leases`: the holders of a resource.
+//!
+//! A page takes several short locks of the ledger, in an order that does not change while holders
+//! stay, so that none of them is missed or repeated.
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::Uri};
+use doorman_openapi::{ClientId, HolderView, LeasePage, Moment, ResourceId, paths};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{CHUNK, MAX_CHUNKS, cursor::CursorKey, resources::not_live};
+use crate::{
+    auth::Caller,
+    http::{
+        authorize,
+        error::ApiError,
+        extract::{ResourcePath, query},
+        openapi::{
+            responses::{NotFoundError, QueryErrors, UnavailableError},
+            schemas::Limit,
+        },
+        response::Json,
+        state::AppState,
+    },
+    leasing::{LedgerPoisoned, SharedLedger},
+    ledger::{HolderCursor, HolderPage, Ledger, ListError, PageQuery},
+    quota::{Quotas, ReadKind},
+    util::clock,
+};
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(list_leases))
+}
+
+/// List the leases of a resource
+///
+/// What each holder wants, its share, what it has, and what keeps it from more. A restricted token sees
+/// only the clients that it may name.
+///
+/// A page with a `next_cursor` may have fewer than `limit` leases, or none, after many holders have left
+/// or for a restricted token. The list ends where there is no `next_cursor`. A holder that stays from the
+/// first page to the last is in exactly one of them. A cursor becomes invalid (400) when the server
+/// restarts or all holders leave the resource.
+///
+/// The example works after that of `lease_capacity`.
+#[utoipa::path(
+    get,
+    path = paths::RESOURCE_LEASES,
+    tag = "views",
+    params(
+        ("resource_id" = ResourceId, Path, description = "Percent-encoded, including slashes: `tenant%2Facme`", example = "db"),
+        ("client_id" = inline(Option<ClientId>), Query, nullable = false, description = "Only the holder of this name; cannot be combined with `cursor`"),
+        ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The page size: 50 by default, at most 1000; a larger value is lowered", example = 50),
+        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page")
+    ),
+    responses(
+        (
+            status = OK,
+            description = "A page of leases",
+            body = LeasePage,
+            example = json!({
+                "leases": [{
+                    "client_id": "shop-1",
+                    "kind": "client",
+                    "priority": 0,
+                    "wants": 50,
+                    "share": 50,
+                    "has": 50,
+                    "why": "it has what it wants",
+                    "booked": 50,
+                    "outstanding": 0,
+                    "used": null,
+                    "refreshed_ago": 1.8,
+                    "expires_in": 61.2,
+                    "expiry_time": 1795123456
+                }]
+            })
+        ),
+        QueryErrors,
+        NotFoundError,
+        UnavailableError
+    )
+)]
+async fn list_leases(
+    State(ledger): State<Arc<SharedLedger>>,
+    State(quotas): State<Arc<Quotas>>,
+    State(key): State<Arc<CursorKey>>,
+    caller: Caller,
+    ResourcePath(id): ResourcePath,
+    uri: Uri,
+) -> Result<Json<LeasePage>, ApiError> {
+    authorize::resource(&id, caller.restrictions())?;
+    let [client_id, limit, cursor] = query::parse(&uri, ["client_id", "limit", "cursor"])?;
+    let limit = query::limit(limit.as_deref())?;
+    let mut next = key.decode_lease(cursor.as_deref(), &id)?;
+    if let Some(name) = client_id {
+        if next.is_some() {
+            return Err(ApiError::malformed(
+                "query parameters `cursor` and `client_id` cannot be combined",
+            ));
+        }
+        authorize::client(&name, caller.restrictions())?;
+        return one_holder(&ledger, &id, &name);
+    }
+
+    let mut leases = Vec::new();
+    let permit = quotas.begin_read(ReadKind::Page).await?;
+    for chunk in 0..MAX_CHUNKS {
+        ledger.yield_to_waiters(permit.rest(clock::now())).await;
+        let query = PageQuery {
+            limit: limit.saturating_sub(leases.len()).min(CHUNK),
+            allowed: caller.restrictions().clients.as_ref(),
+        };
+        match read(&ledger, |ledger, now| {
+            ledger.holders(&id, &query, next, now)
+        })? {
+            Ok((views, after)) => {
+                leases.extend(views);
+                next = after;
+            }
+            // All holders left after the first chunk. Newer ones were not there from the start.
+            Err(_) if chunk > 0 => next = None,
+            Err(ListError::NotLive) => return Err(not_live(&id)),
+            Err(ListError::StaleCursor) => {
+                return Err(ApiError::malformed(format!(
+                    "query parameter `cursor` has expired: all holders of `{id}` have left since; \
+                     start again without it"
+                )));
+            }
+        }
+        if next.is_none() || leases.len() >= limit {
+            break;
+        }
+    }
+    Ok(Json(LeasePage {
+        leases,
+        next_cursor: next.map(|position| key.at_lease(&id, position)),
+    }))
+}
+
+/// The holder of one name; an empty page if it neither holds the resource nor waits for it.
+fn one_holder(
+    ledger: &SharedLedger,
+    id: &ResourceId,
+    name: &str,
+) -> Result<Json<LeasePage>, ApiError> {
+    let name = ClientId::new(name)
+        .map_err(|error| ApiError::malformed(format!("query parameter `client_id` {error}")))?;
+    let (leases, _) = read(ledger, |ledger, now| ledger.holders_named(id, &name, now))?
+        .map_err(|_| not_live(id))?;
+    Ok(Json(LeasePage {
+        leases,
+        next_cursor: None,
+    }))
+}
+
+type Chunk = (Vec<HolderView>, Option<HolderCursor>);
+
+/// Reads the ledger; the texts are written after the lock is released.
+fn read(
+    ledger: &SharedLedger,
+    read: impl FnOnce(&Ledger, Moment) -> Result<HolderPage, ListError>,
+) -> Result<Result<Chunk, ListError>, LedgerPoisoned> {
+    let page = ledger.with(|ledger, now| read(ledger, now))?;
+    let unix_now = clock::unix_seconds();
+    Ok(page.map(|page| {
+        let HolderPage {
+            resource,
+            holders,
+            next,
+        } = page;
+        let bound = ledger.bound().get();
+        let views = holders
+            .into_iter()
+            .map(|holder| holder.capped_at(bound).into_view(&resource, unix_now));
+        (views.collect(), next)
+    }))
+}

@@ -1,0 +1,188 @@
+//! `GET /v1/resources`: the live resources.
+//!
+//! A resource is live while it has a holder or somebody waits for it. A resource that only matches a
+//! template is not found.
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::Uri};
+use doorman_openapi::{ProblemType, ResourceId, ResourcePage, ResourceView, paths};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    CHUNK, MAX_CHUNKS,
+    cursor::{CursorKey, after_resource},
+};
+use crate::{
+    auth::Caller,
+    http::{
+        authorize,
+        error::ApiError,
+        extract::{NoQuery, ResourcePath, query},
+        openapi::{
+            responses::{NotFoundError, QueryErrors, UnavailableError},
+            schemas::Limit,
+        },
+        response::Json,
+        state::AppState,
+    },
+    leasing::SharedLedger,
+    ledger::PageQuery,
+    quota::{Quotas, ReadKind},
+    util::clock,
+};
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(list_resources))
+        .routes(routes!(get_resource))
+}
+
+/// List the live resources
+///
+/// Ordered by identifier, byte by byte. A restricted token sees only the resources that it may access.
+///
+/// A page with a `next_cursor` may have fewer than `limit` resources, or none, for a restricted token.
+/// The list ends where there is no `next_cursor`. A cursor stays valid when resources come and go, and
+/// after a restart of the server unless it belongs to such a page.
+#[utoipa::path(
+    get,
+    path = paths::RESOURCES,
+    tag = "views",
+    params(
+        ("prefix" = inline(Option<String>), Query, nullable = false, description = "Only resources whose identifier starts with this", example = "d"),
+        ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The page size: 50 by default, at most 1000; a larger value is lowered", example = 50),
+        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page")
+    ),
+    responses(
+        (
+            status = OK,
+            description = "A page of live resources",
+            body = ResourcePage,
+            example = json!({
+                "resources": [{
+                    "resource_id": "db",
+                    "capacity": 1000,
+                    "sum_has": 50,
+                    "sum_wants": 50,
+                    "free": 950,
+                    "clients": 1,
+                    "in_learning_mode": false,
+                    "template": "*",
+                    "algorithm": "FAIR_SHARE",
+                    "lease_length": 60,
+                    "refresh_interval": 5,
+                    "safe_capacity": 1000
+                }],
+                "next_cursor": "cmRi"
+            })
+        ),
+        QueryErrors,
+        UnavailableError
+    )
+)]
+async fn list_resources(
+    State(ledger): State<Arc<SharedLedger>>,
+    State(quotas): State<Arc<Quotas>>,
+    State(key): State<Arc<CursorKey>>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<ResourcePage>, ApiError> {
+    let [prefix, limit, cursor] = query::parse(&uri, ["prefix", "limit", "cursor"])?;
+    let prefix = prefix.unwrap_or_default();
+    let limit = query::limit(limit.as_deref())?;
+    let mut after = key.decode_resource(cursor.as_deref(), &prefix)?;
+
+    let allowed = caller.restrictions().resources.as_ref();
+    let mut resources = Vec::new();
+    let mut more = false;
+    let permit = quotas.begin_read(ReadKind::Page).await?;
+    for _ in 0..MAX_CHUNKS {
+        ledger.yield_to_waiters(permit.rest(clock::now())).await;
+        // One more than the page holds tells whether there is a next page.
+        let left = limit.saturating_sub(resources.len());
+        let query = PageQuery {
+            limit: left.saturating_add(1).min(CHUNK),
+            allowed,
+        };
+        let chunk =
+            ledger.with(|ledger, now| ledger.resources(&prefix, &query, after.as_ref(), now))?;
+        more = chunk.resources.len() > left;
+        after = chunk.next;
+        resources.extend(chunk.resources.into_iter().take(left));
+        if more || after.is_none() {
+            break;
+        }
+    }
+    let next_cursor = if more {
+        resources
+            .last()
+            .map(|last: &ResourceView| after_resource(&last.resource_id))
+    } else {
+        after.map(
+            |last| match caller.restrictions().allows_resource(last.as_str()) {
+                true => after_resource(&last),
+                false => key.after_hidden_resource(&last, &prefix),
+            },
+        )
+    };
+    Ok(Json(ResourcePage {
+        resources,
+        next_cursor,
+    }))
+}
+
+/// Read a live resource
+///
+/// The example works after that of `lease_capacity`.
+#[utoipa::path(
+    get,
+    path = paths::RESOURCE,
+    tag = "views",
+    params(
+        ("resource_id" = ResourceId, Path, description = "Percent-encoded, including slashes: `tenant%2Facme`", example = "db")
+    ),
+    responses(
+        (
+            status = OK,
+            description = "The resource",
+            body = ResourceView,
+            example = json!({
+                "resource_id": "db",
+                "capacity": 1000,
+                "sum_has": 50,
+                "sum_wants": 50,
+                "free": 950,
+                "clients": 1,
+                "in_learning_mode": false,
+                "template": "*",
+                "algorithm": "FAIR_SHARE",
+                "lease_length": 60,
+                "refresh_interval": 5,
+                "safe_capacity": 1000
+            })
+        ),
+        QueryErrors,
+        NotFoundError,
+        UnavailableError
+    )
+)]
+async fn get_resource(
+    State(ledger): State<Arc<SharedLedger>>,
+    caller: Caller,
+    ResourcePath(id): ResourcePath,
+    NoQuery: NoQuery,
+) -> Result<Json<ResourceView>, ApiError> {
+    authorize::resource(&id, caller.restrictions())?;
+    ledger
+        .with(|ledger, now| ledger.resource(&id, now))?
+        .map(Json)
+        .ok_or_else(|| not_live(&id))
+}
+
+pub(super) fn not_live(id: &ResourceId) -> ApiError {
+    ApiError::new(
+        ProblemType::NotFound,
+        format!("resource `{id}` is not live: nobody holds it or waits for it"),
+    )
+}
