@@ -23,11 +23,11 @@ pub use self::{
         AuthError, AuthSettings, InvalidJwksSource, InvalidToken, JwksSource, KeyAlgorithm, Token,
         UnknownAlgorithm,
     },
-    durability::identity::IdentityError,
+    durability::{DataDirError, EmptyDirectory},
     net::tls::{TlsError, TlsSettings},
     quota::CallerLimit,
     server::{Server, StartError, Stopped},
-    settings::{BaseUrl, EmptyDirectory, Exposure, InvalidBaseUrl, Settings},
+    settings::{BaseUrl, Exposure, InvalidBaseUrl, Settings},
     util::rounded::rounded,
 };
 

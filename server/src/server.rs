@@ -1,4 +1,4 @@
-//! A server from its start to its stop.
+//! The server from its start to its stop: assembles all parts.
 
 use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync::Arc};
 
@@ -10,16 +10,13 @@ use tokio::task::JoinSet;
 
 use crate::{
     auth::{Auth, AuthError},
-    document::{ActiveDocument, DocumentEditor, FollowedFile, OpenedDocument},
-    durability::{
-        identity::{self, IdentityError},
-        {Held, Start, Started},
-    },
+    document::{ActiveDocument, DocumentEditor, DocumentFile, OpenedDocument},
+    durability::{self, DataDirError, DataDirGuard, Recovery, StartOptions},
     http::{
         self, AllowedHosts, BodyBuffer,
         state::{AppParts, AppState, ServerInfo},
     },
-    leasing::{LedgerPoisoned, SharedLedger, sweeper},
+    leasing::{LedgerPoisoned, sweeper},
     net::{
         ConnectionMetrics, Listener,
         tls::{Tls, TlsError},
@@ -30,10 +27,10 @@ use crate::{
     util::clock,
 };
 
-/// The most connections on the address that serves the metrics and the probes alone.
-const METRICS_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
+/// The most connections of the listener for metrics and probes.
+const METRICS_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 
-/// A control plane that is bound to its address and has its identity, and answers as soon as it [runs](Self::run).
+/// A control plane that is bound to its address and serves as soon as it [runs](Self::run).
 ///
 /// ```no_run
 /// use doorman_server::{Server, Settings};
@@ -50,48 +47,49 @@ pub struct Server {
     listener: Listener,
     metrics_listener: Option<Listener>,
     app: AppState,
-    held: Held,
-    file: Option<FollowedFile>,
+    data_dir: DataDirGuard,
+    file: Option<DocumentFile>,
 }
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Anybody could reach it, and it would ask nobody who they are.
+    /// The address is not on loopback, and callers are not authenticated.
     #[error(
-        "without authentication the server listens on loopback only, and {0} is not: pass --auth-secret-file, --auth-key-file or \
-         --auth-jwks, or listen on 127.0.0.1, or pass --insecure-no-auth if everybody who can reach the address may do everything"
+        "without authentication the server listens on loopback only, not on {0}: pass \
+         --auth-secret-file, --auth-key-file or --auth-jwks, or listen on 127.0.0.1, or pass \
+         --insecure-no-auth to let everybody who reaches the address do everything"
     )]
     NeedsAuthentication(SocketAddr),
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// LimitScope tokens count cannot be made out.
+    /// The authentication settings are invalid.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// There is no TLS by the files that are there.
+    /// The TLS files are invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Others would be sent to where nobody understands them.
+    /// The advertised URL is not encrypted, but the listener is.
     #[error(
-        "--advertise {0} does not begin with https://, and with --tls-cert the server speaks nothing but TLS: pass an https:// address, or \
-         none"
+        "--advertise {0} does not begin with https://, but with --tls-cert the server speaks TLS \
+         only: pass an https:// URL, or none"
     )]
     AdvertisesPlain(BaseUrl),
     /// The data directory cannot be used.
     #[error(transparent)]
-    Identity(#[from] IdentityError),
+    DataDir(#[from] DataDirError),
     /// The document's store cannot be used.
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// No name for the server can be made of the host's.
-    #[error("the host's name gives no name for the server: pass --server-id")]
+    /// The host name is no valid part of a server name.
+    #[error("the host name is not valid as a server name: pass --server-id")]
     ServerId(#[source] InvalidId),
 }
 
@@ -99,76 +97,65 @@ pub enum StartError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Stopped {
-    /// Connections that did not end within the time they were given.
+    /// Connections that were closed before their last response was sent.
     pub cut_off: usize,
 }
 
 impl Server {
-    /// Binds the address, and takes up the identity in the data directory. Nobody is answered yet.
+    /// Binds the address and recovers the data directory. No request is answered yet.
     ///
     /// # Errors
-    /// [`StartError`]: an address that must not or cannot be listened on, or a data directory that cannot be used.
+    /// [`StartError`] when the settings, the address or the data directory cannot be used.
     pub async fn bind(mut settings: Settings) -> Result<Self, StartError> {
-        let loopback = settings.listen.ip().to_canonical().is_loopback();
-        if !loopback && settings.auth.is_none() && settings.exposure == Exposure::Loopback {
-            return Err(StartError::NeedsAuthentication(settings.listen));
-        }
-        if let (Some(_), Some(plain)) = (&settings.tls, &settings.advertise)
-            && !plain.is_encrypted()
-        {
-            return Err(StartError::AdvertisesPlain(plain.clone()));
-        }
-        let auth = settings
-            .auth
-            .take()
-            .map(Auth::load)
-            .transpose()?
-            .map(|auth| Arc::new(auth.with_outgoing_headers(context::outgoing_headers)));
+        let is_loopback = settings.listen.ip().to_canonical().is_loopback();
+        check(&settings, is_loopback)?;
+        let auth = settings.auth.take().map(Auth::load).transpose()?;
+        let auth = auth.map(|auth| Arc::new(auth.with_outgoing_headers(context::outgoing_headers)));
         let tls = settings
             .tls
             .take()
             .map(Tls::load)
             .transpose()?
             .map(Arc::new);
-        if !loopback && auth.is_some() && tls.is_none() {
+        if !is_loopback && auth.is_some() && tls.is_none() {
             tracing::warn!(
-                "tokens cross the network in the clear, for everybody on the way to read and to use: pass --tls-cert and --tls-key, unless \
-                 something in front of this server speaks TLS and nobody else reaches {}",
+                "tokens cross the network unencrypted: pass --tls-cert and --tls-key, unless a \
+                 proxy in front of {} terminates TLS and nobody else can reach it",
                 settings.listen
             );
         }
-        // The address first: a start that fails for a port in use should not use up an epoch.
+        // Bound first: a start that fails on a port in use must not begin an epoch.
         let listener = bind(settings.listen, settings.max_connections)?.encrypting(tls.clone());
-        let metrics_listener = match settings.metrics_listen {
-            Some(address) => Some(bind(address, METRICS_CONNECTIONS)?),
-            None => None,
-        };
+        let metrics_listener = settings
+            .metrics_listen
+            .map(|address| bind(address, METRICS_CONNECTIONS))
+            .transpose()?;
         let address = listener.address();
-        // The store may lie in the data directory.
-        identity::file::create_directory(&settings.data_dir)?;
+        // The store may be in the data directory.
+        durability::create_dir(&settings.data_dir)?;
         let opened = OpenedDocument::open(
-            settings.follows,
+            settings.document_source,
             settings.document,
-            settings.document_fault,
+            settings.document_error,
             settings.data_dir.clone(),
         )
         .await?;
-        let start = Start {
-            directory: settings.data_dir,
+        let options = StartOptions {
+            data_dir: settings.data_dir,
             node: settings.node,
             document: Arc::clone(&opened.document),
             max_leases: settings.max_leases,
             unmatched: settings.unmatched,
-            is_loopback: loopback,
+            is_loopback,
             empty_directory: settings.empty_directory,
         };
-        let Started {
-            identity,
-            core,
-            bound,
+        let Recovery {
+            node,
+            epoch,
+            ledger,
             assumed_first_start,
-            held,
-        } = start.take()?;
+            guard,
+        } = options.recover()?;
         let server_id = match settings.server_id {
             Some(id) => id,
             None => ServerId::new(format!("{}:{}", host_name(), address.port()))
@@ -176,24 +163,23 @@ impl Server {
         };
         let server = ServerInfo {
             server_id,
-            node: identity.node,
-            epoch: identity.epoch,
+            node,
+            epoch,
             advertise: advertised(settings.advertise, scheme(tls.as_ref()), address),
             config_source: settings.config_source,
             assumed_first_start,
             started: clock::now(),
         };
-        let allowed_hosts = if loopback {
+        let allowed_hosts = if is_loopback {
             AllowedHosts::of_loopback(&server.advertise)
         } else {
             AllowedHosts::any(&server.advertise)
         };
-        let ledger = Arc::new(SharedLedger::new(core, bound));
-        let document = ActiveDocument::new(Arc::clone(&ledger), opened.document);
+        let ledger = Arc::new(ledger);
+        let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), opened.document));
         if let Some(error) = &opened.error {
             document.reject(error);
         }
-        let document = Arc::new(document);
         Ok(Self {
             listener,
             metrics_listener,
@@ -212,105 +198,92 @@ impl Server {
                 requests: RequestMetrics::default(),
                 connections: ConnectionMetrics::default(),
             }),
-            held,
+            data_dir: guard,
             file: opened.file,
         })
     }
 
-    /// The address it listens on, with the real port.
+    /// Address of the API, with the actual port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// The base address at which others reach it, by its own word.
+    /// URL at which others reach the server.
     #[must_use]
     pub fn advertised(&self) -> &str {
         &self.app.server.advertise
     }
 
-    /// The node it speaks for.
+    /// Name of the server's node.
     #[must_use]
     pub fn node(&self) -> &NodeId {
         &self.app.server.node
     }
 
-    /// The epoch of this start.
+    /// Epoch of this start.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.app.server.epoch
     }
 
-    /// The version of the document that is in force.
+    /// Version of the active document.
     #[must_use]
     pub fn document_version(&self) -> String {
         self.app.document.get().version().to_owned()
     }
 
-    /// Why the document that is in force is not the newest of its source; `None` when it is.
+    /// Why the active document is not the newest of its source; `None` when it is.
     #[must_use]
-    pub fn document_fault(&self) -> Option<String> {
+    pub fn document_error(&self) -> Option<String> {
         self.app.document.error()
     }
 
-    /// The address on which the metrics and the probes alone are served, with the real port, if there is any.
+    /// Address of the listener for metrics and probes, with the actual port.
     #[must_use]
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.metrics_listener.as_ref().map(Listener::address)
     }
 
-    /// What addresses of it begin with: `https` when it speaks TLS, and then nothing else; `http` when it does not.
+    /// `https` with TLS, else `http`.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         scheme(self.app.tls.as_ref())
     }
 
-    /// Whether callers have to show a token.
+    /// Whether callers need a token.
     #[must_use]
-    pub fn asks_for_tokens(&self) -> bool {
+    pub fn requires_tokens(&self) -> bool {
         self.app.auth.is_some()
     }
 
-    /// All routes, to be called without a connection.
+    /// All routes, to call them without a connection.
     pub fn router(&self) -> Router {
         http::router(self.app.clone())
     }
 
-    /// Serves until `shutdown` is ready; then takes nobody in any more, answers what is under way, and what comes before its peer has
-    /// been told, closes what stays idle, all of it within 8 s, and leaves its books to the next start. What has run out is freed
-    /// meanwhile, whether anybody asks or not.
+    /// Serves until `shutdown` is ready. Then it drains the connections for up to 8 s and writes the
+    /// ledger for the next start.
     ///
     /// # Cancel safety
-    /// When it is dropped, all connections are cut off, nothing is swept any more, and no books are left: the next start learns.
+    /// When it is dropped, all connections are closed, and the ledger is not written: the next start
+    /// learns the leases from their holders.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
         let router = self.router();
         let Self {
             listener,
             metrics_listener,
             app,
-            held,
+            data_dir,
             file,
         } = self;
-        let mut tasks = JoinSet::new();
-        let events = LedgerEventLog::new();
-        tasks.spawn(sweeper::run(Arc::clone(&app.ledger), move |batch, now| {
-            events.log(batch, now)
-        }));
-        if let Some(auth) = &app.auth {
-            tasks.spawn(Arc::clone(auth).follow());
-        }
-        if let Some(tls) = &app.tls {
-            tasks.spawn(Arc::clone(tls).follow());
-        }
-        if let Some(file) = file {
-            tasks.spawn(file.follow(Arc::clone(&app.document)));
-        }
+        let mut tasks = background_tasks(&app, file);
 
         let shutdown = shutdown.shared();
         let metrics = async {
             if let Some(listener) = metrics_listener {
-                let loopback = listener.address().ip().is_loopback();
-                let router = http::metrics_router(app.clone(), loopback);
+                let is_loopback = listener.address().ip().is_loopback();
+                let router = http::metrics_router(app.clone(), is_loopback);
                 let metrics = ConnectionMetrics::default();
                 listener
                     .serve(router, metrics, shutdown.clone(), || ())
@@ -319,45 +292,76 @@ impl Server {
         };
         let connections = app.connections.clone();
         let served = listener.serve(router, connections, shutdown.clone(), || {
-            app.draining.begin()
+            app.draining.begin();
         });
         let mut served = pin!(join(served, metrics));
         let (cut_off, ()) = tokio::select! {
             ended = &mut served => ended,
-            // They give up when the books are in doubt; those who ask must still be told so.
+            // Tasks end when the ledger is poisoned. Requests must still get a response.
             Some(ended) = tasks.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "a task of the server failed");
+                    tracing::error!(%error, "background task panicked");
                 }
                 served.await
             }
         };
         tasks.shutdown().await;
-        // Nobody is answered any more, so these books are the last word.
+        // No request can change the ledger any more.
         let ledger = Arc::clone(&app.ledger);
-        let left = tokio::task::spawn_blocking(move || {
+        let written = tokio::task::spawn_blocking(move || {
             ledger
-                .with(|ledger, now| held.leave(ledger, now))
+                .with(|ledger, now| data_dir.write_ledger(ledger, now))
                 .unwrap_or_else(|LedgerPoisoned| {
-                    tracing::warn!("books in doubt are not left to the next start");
+                    tracing::warn!("poisoned ledger is not written for the next start");
                 });
         });
-        if let Err(error) = left.await {
-            tracing::error!(%error, "the books could not be left to the next start");
+        if let Err(error) = written.await {
+            tracing::error!(%error, "writing the ledger panicked");
         }
         Stopped { cut_off }
     }
+}
+
+/// Rejects settings that contradict each other.
+fn check(settings: &Settings, is_loopback: bool) -> Result<(), StartError> {
+    if !is_loopback && settings.auth.is_none() && settings.exposure == Exposure::Loopback {
+        return Err(StartError::NeedsAuthentication(settings.listen));
+    }
+    match (&settings.tls, &settings.advertise) {
+        (Some(_), Some(url)) if !url.is_encrypted() => {
+            Err(StartError::AdvertisesPlain(url.clone()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn background_tasks(app: &AppState, file: Option<DocumentFile>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let log = LedgerEventLog::new();
+    tasks.spawn(sweeper::run(Arc::clone(&app.ledger), move |events, now| {
+        log.log(events, now);
+    }));
+    if let Some(auth) = &app.auth {
+        tasks.spawn(Arc::clone(auth).follow());
+    }
+    if let Some(tls) = &app.tls {
+        tasks.spawn(Arc::clone(tls).follow());
+    }
+    if let Some(file) = file {
+        tasks.spawn(file.follow(Arc::clone(&app.document)));
+    }
+    tasks
 }
 
 fn bind(address: SocketAddr, most: NonZeroUsize) -> Result<Listener, StartError> {
     Listener::bind(address, most).map_err(|source| StartError::Listen { address, source })
 }
 
-/// The address at which others reach a server that listens here, unless they are told another.
+/// URL at which others reach a server that listens on `address`.
 fn advertised(given: Option<BaseUrl>, scheme: &str, address: SocketAddr) -> String {
     match given {
         Some(url) => url.to_string(),
-        // Everywhere is nowhere to go to.
+        // Nobody can connect to 0.0.0.0.
         None if address.ip().is_unspecified() => {
             format!("{scheme}://{}:{}", host_name(), address.port())
         }

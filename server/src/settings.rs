@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! Server settings.
 
 use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, sync::Arc};
 
@@ -7,80 +7,71 @@ use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId};
 
 use crate::{
-    auth::AuthSettings, ledger::UnmatchedPolicy, net::tls::TlsSettings, quota::CallerLimit,
+    auth::AuthSettings, durability::EmptyDirectory, ledger::UnmatchedPolicy, net::tls::TlsSettings,
+    quota::CallerLimit,
 };
 
-/// What a server is started with. The default is what `doorman` without arguments does, but that it keeps to the built-in document.
+/// Server settings. The default is that of the command line, with the built-in document.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where to listen; port 0 takes a free one.
+    /// Address of the API; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// Where to serve the metrics and the probes, and nothing else, to everybody who can reach the address; absent: nowhere but on `listen`.
+    /// Address of a second listener for metrics and probes alone, without TLS and tokens. `None`:
+    /// they are served on `listen` only.
     pub metrics_listen: Option<SocketAddr>,
-    /// Where to keep what must outlive a start; made when it is absent.
+    /// Directory of the files that survive a restart; created when it is missing.
     pub data_dir: PathBuf,
-    /// How much there is of what; with a store, what a fresh one begins with.
+    /// The document; with a store, the first document of a new one.
     pub document: Arc<Document>,
-    /// Why that is not what the file says now, but what it said when it was last good; absent when it is.
-    pub document_fault: Option<String>,
-    /// Where the document comes from, and is followed to as that changes; absent: it stays as it is.
-    pub follows: Option<Source>,
-    /// Where the document comes from, for people.
+    /// Why `document` is not what its file says: the file is invalid, and an older one is used.
+    pub document_error: Option<String>,
+    /// The source that changes the document. `None`: it never changes.
+    pub document_source: Option<Source>,
+    /// Name of the source, for people.
     pub config_source: String,
-    /// The address at which others reach the server; absent: the one it listens on.
+    /// URL at which others reach the server; `None`: the address of the listener.
     pub advertise: Option<BaseUrl>,
-    /// The server's name; absent: host name and port.
+    /// Name of the server; `None`: host name and port.
     pub server_id: Option<ServerId>,
-    /// The name of the server's node; absent: the one in the data directory.
+    /// Name of the node; `None`: the one in the data directory.
     pub node: Option<NodeId>,
-    /// The most leases that the books hold, of all resources together.
+    /// The most leases of all resources together.
     pub max_leases: usize,
-    /// The most connections that are open at one time. When all are taken, those that have waited longest for their peers are closed.
-    /// Fewer, where the process may not have so many open files.
+    /// The most open connections; fewer when the process may not open so many files. Beyond it, the
+    /// connections that have been idle for longest are closed.
     pub max_connections: NonZeroUsize,
     /// What a resource without a template gets.
     pub unmatched: UnmatchedPolicy,
-    /// Whose tokens count; absent: nobody is asked who they are.
+    /// Keys of the accepted tokens; `None`: callers are not authenticated.
     pub auth: Option<AuthSettings>,
-    /// By which certificate to speak TLS on `listen`, and nothing but TLS; absent: plain HTTP. On `metrics_listen` it is plain HTTP
-    /// always.
+    /// Certificate of `listen`; `None`: plain HTTP.
     pub tls: Option<TlsSettings>,
-    /// Who may reach a server that asks nobody.
+    /// Addresses on which an unauthenticated server may listen.
     pub exposure: Exposure,
     /// What an empty data directory means.
     pub empty_directory: EmptyDirectory,
-    /// How much one caller may ask for.
+    /// Rate limit of each caller.
     pub callers: CallerLimit,
 }
 
-/// What it means when there is nothing in the data directory. On a loopback address it always means a first start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EmptyDirectory {
-    /// Another one may be lost, and leases may be outstanding that nobody here knows of.
-    #[default]
-    MayBeLost,
-    /// The operator says that no server of this node has ever run.
-    FirstStart,
-}
-
-/// Who may reach a server that asks nobody who they are.
+/// Addresses on which an unauthenticated server may listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exposure {
-    /// Processes of this machine: the server listens on loopback only.
+    /// Loopback only.
     #[default]
     Loopback,
-    /// Everybody who can reach the address. Each of them may take leases, and give back those of others.
+    /// Any. Everybody who reaches the address can take leases, and release those of others.
     Anybody,
 }
 
 impl Settings {
-    /// The port that a server listens on when nothing is said.
+    /// Default port.
     pub const PORT: u16 = 7300;
 
-    /// The most connections when nothing is said. All of them idle take some 32 MiB: 1.4 KiB each, and those that asked within the last
-    /// second, a thousand of them at most, 18 KiB each; by TLS 8 KiB more each, 110 MiB together (resident memory, measured on x86-64
-    /// Linux).
-    pub const MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10_000).expect("it is not zero");
+    /// Default maximum of open connections. So many idle ones take some 32 MiB of resident memory:
+    /// 1.4 KiB each, and 18 KiB for each of at most 1,000 that were active within the last second.
+    /// TLS adds 8 KiB each, which makes 110 MiB (x86-64 Linux).
+    pub const MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 }
 
 impl Default for Settings {
@@ -90,8 +81,8 @@ impl Default for Settings {
             metrics_listen: None,
             data_dir: PathBuf::from("./doorman-data"),
             document: Arc::new(Document::built_in()),
-            document_fault: None,
-            follows: None,
+            document_error: None,
+            document_source: None,
             config_source: "built-in".to_owned(),
             advertise: None,
             server_id: None,
@@ -103,27 +94,25 @@ impl Default for Settings {
             tls: None,
             exposure: Exposure::Loopback,
             empty_directory: EmptyDirectory::MayBeLost,
-            callers: CallerLimit::Usual,
+            callers: CallerLimit::default(),
         }
     }
 }
 
-/// The address of a server: `http://` or `https://`, a host, perhaps a port, and nothing after it.
+/// URL of a server: `http://` or `https://`, a host, and optionally a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl(String);
 
-/// Why a text is not the address of a server.
+/// A text is not the URL of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "must be http:// or https://, a host, perhaps a port, and nothing after it, such as http://10.0.0.5:7300"
-)]
+#[error("must be http:// or https://, a host and optionally a port, such as http://10.0.0.5:7300")]
 pub struct InvalidBaseUrl;
 
 impl BaseUrl {
-    /// Whether it begins with `https://`.
+    /// Whether the scheme is `https`.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
-        // A scheme is the same in capitals (RFC 3986, 3.1).
+        // RFC 3986, section 3.1: schemes are case-insensitive.
         self.0
             .split_once(':')
             .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
@@ -159,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_the_address_of_a_server_and_nothing_else() {
+    fn only_base_urls_are_parsed() {
         for (text, url) in [
             ("http://127.0.0.1:7300", "http://127.0.0.1:7300"),
             ("https://doorman.example/", "https://doorman.example"),

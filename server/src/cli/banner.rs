@@ -17,7 +17,7 @@ pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) ->
             Document::BUILT_IN.trim_end()
         )
     } else {
-        let as_it = match server.document_fault() {
+        let as_it = match server.document_error() {
             None => "",
             Some(_) => ", as it was last good",
         };

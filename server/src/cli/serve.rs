@@ -214,7 +214,7 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
     let tls = tls.settings()?;
     let (auth, exposure) = auth.settings();
     let config = config.unwrap_or_else(|| Source::Sqlite(data_dir.join(STORE)));
-    let (document, document_fault) = match &config {
+    let (document, document_error) = match &config {
         Source::File(file) => of_file(file, &data_dir)?,
         Source::Sqlite(_) => (Document::built_in(), None),
     };
@@ -223,9 +223,9 @@ fn settings(arguments: Arguments) -> Result<Settings, Failure> {
         metrics_listen,
         data_dir,
         document: Arc::new(document),
-        document_fault,
+        document_error,
         config_source: config.to_string(),
-        follows: Some(config),
+        document_source: Some(config),
         advertise,
         server_id,
         node,

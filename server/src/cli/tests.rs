@@ -38,7 +38,7 @@ async fn with_server(test: impl AsyncFnOnce(String)) {
     let server = Server::bind(Settings {
         listen: ([127, 0, 0, 1], 0).into(),
         data_dir: home.path().join("data"),
-        follows: Some(Source::Sqlite(home.path().join("doorman.db"))),
+        document_source: Some(Source::Sqlite(home.path().join("doorman.db"))),
         ..Settings::default()
     })
     .await
@@ -328,7 +328,7 @@ async fn the_store_of_a_server_that_does_not_run_is_worked_on_and_that_of_one_th
     let server = Server::bind(Settings {
         listen: ([127, 0, 0, 1], 0).into(),
         data_dir: home.path().join("data"),
-        follows: Some(Source::Sqlite(store.clone().into())),
+        document_source: Some(Source::Sqlite(store.clone().into())),
         ..Settings::default()
     });
     let server = server.await.unwrap();

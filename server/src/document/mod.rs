@@ -12,6 +12,6 @@ mod tests;
 pub(crate) use self::{
     active::ActiveDocument,
     editor::{DocumentEditor, Edit, EditFailed, StoreWrites},
-    file::FollowedFile,
+    file::DocumentFile,
     opened::OpenedDocument,
 };

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use doorman_config::{Document, OpenError, OpenedStore, Source, Store};
 use tokio::task;
 
-use crate::{document::FollowedFile, util::clock};
+use crate::{document::DocumentFile, util::clock};
 
 /// The document that a server starts with, and the source of its changes.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct OpenedDocument {
     /// Where the document is changed over HTTP.
     pub(crate) store: Option<Store>,
     /// The file that changes it.
-    pub(crate) file: Option<FollowedFile>,
+    pub(crate) file: Option<DocumentFile>,
 }
 
 impl OpenedDocument {
@@ -41,7 +41,7 @@ impl OpenedDocument {
                     document: first,
                     error,
                     store: None,
-                    file: Some(FollowedFile::new(file, data_dir)),
+                    file: Some(DocumentFile::new(file, data_dir)),
                 })
             }
             None => Ok(Self {

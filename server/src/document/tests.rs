@@ -5,14 +5,11 @@ use doorman_openapi::Moment;
 use tempfile::TempDir;
 use tokio::time::{advance, sleep};
 
-use super::{
-    file::{LastValidWriter, POLL},
-    *,
-};
+use super::{file::LastValidWriter, *};
 use crate::{
     leasing::{DurableBound, SharedLedger},
     ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy},
-    util::clock,
+    util::{clock, follow::POLL_INTERVAL},
 };
 
 fn text(capacity: u32) -> String {
@@ -41,7 +38,7 @@ async fn following(test: impl AsyncFnOnce(&Path, &ActiveDocument)) {
     fs::write(&file, text(1)).unwrap();
     let source = FileSource::new(&file);
     let active = Arc::new(active(source.load().unwrap()));
-    let followed = FollowedFile::new(source, home.path().to_owned());
+    let followed = DocumentFile::new(source, home.path().to_owned());
     tokio::select! {
         () = followed.follow(Arc::clone(&active)) => panic!("it stopped following"),
         () = test(&file, &active) => {}
@@ -140,7 +137,7 @@ async fn failed_write_succeeds_later() {
         fs::create_dir(&obstacle).unwrap();
         fs::write(file, text(2)).unwrap();
         until(active, |it| capacity(it) == 2.0).await;
-        sleep(3 * POLL).await;
+        sleep(3 * POLL_INTERVAL).await;
         assert!(kept(1.0));
         fs::remove_dir(&obstacle).unwrap();
         until(active, |_| kept(2.0)).await;
@@ -157,7 +154,7 @@ async fn error_of_the_start_is_counted_once() {
         let reason = FileSource::new(file).load().unwrap_err().full_message();
         assert!(reason.len() > 5_000, "{}", reason.len());
         active.reject(&reason);
-        sleep(3 * POLL).await;
+        sleep(3 * POLL_INTERVAL).await;
         assert_eq!(active.reloads().rejected, 1);
     })
     .await;
@@ -220,7 +217,7 @@ async fn failed_write_is_retried_after_the_poll_interval() {
     fs::create_dir(&place).unwrap();
     writer.write(Arc::clone(&document)).await;
     fs::remove_dir(&place).unwrap();
-    advance(POLL).await;
+    advance(POLL_INTERVAL).await;
     writer.write(document).await;
     assert!(place.is_file());
 }

@@ -1,12 +1,22 @@
-//! Starts after starts on one data directory.
+//! Successive starts on one data directory.
 
-use std::{fs, path::Path};
+use std::{path::Path, sync::Arc};
 
-use doorman_openapi::{CapacityRequest, Reason, ResourceId};
+use doorman_config::Document;
+use doorman_openapi::{CapacityRequest, Moment, Reason, ResourceId};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
-use super::{slot::newest, *};
-use crate::{leasing::BoundWrites, ledger::Grant};
+use super::{
+    bound_file::{BoundFile, StoredBound},
+    data_dir::{Boot, Lock},
+    *,
+};
+use crate::{
+    leasing::{BoundWrites, DurableBound},
+    ledger::{Grant, UnmatchedPolicy},
+    util::clock,
+};
 
 const DOCUMENT: &str = "
 resources:
@@ -15,9 +25,9 @@ resources:
   - {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}
 ";
 
-fn start(home: &Path) -> Started {
-    let start = Start {
-        directory: home.join("data"),
+fn start(home: &Path) -> Recovery {
+    let options = StartOptions {
+        data_dir: home.join("data"),
         node: None,
         document: Arc::new(Document::parse(DOCUMENT).unwrap()),
         max_leases: 10,
@@ -25,32 +35,42 @@ fn start(home: &Path) -> Started {
         is_loopback: true,
         empty_directory: EmptyDirectory::MayBeLost,
     };
-    start.take().unwrap()
+    options.recover().unwrap()
 }
 
-fn ask(started: &mut Started, resource: &str, now: Moment) -> Vec<Grant> {
+/// Books a lease, without waiting for the bound to cover it.
+fn book(server: &Recovery, resource: &str, now: Moment) -> Vec<Grant> {
     let request = format!(
         r#"{{"client_id":"c","resources":[{{"resource_id":"{resource}","wants":5,"has":{{"capacity":5}}}}]}}"#
     );
     let request: CapacityRequest = serde_json::from_str(&request).unwrap();
-    started.core.refresh_client(&request, now)
+    let booked = server
+        .ledger
+        .with(|ledger, _| ledger.refresh_client(&request, now));
+    booked.unwrap()
 }
 
-fn db() -> ResourceId {
-    ResourceId::new("db").unwrap()
+/// Leases a resource, as a response would report it.
+async fn lease(server: &Recovery, resource: &str) -> Grant {
+    let now = clock::now();
+    let booked = book(server, resource, now);
+    server.ledger.bound().cover(booked, now).await.remove(0)
 }
 
-/// What is on the disk.
-fn bound(home: &Path) -> Bound {
-    newest(&fs::read(home.join("data/bound")).unwrap())
-        .unwrap()
-        .1
+fn is_learning(server: &Recovery, at: Moment) -> bool {
+    let db = ResourceId::new("db").unwrap();
+    let view = server.ledger.with(|ledger, _| ledger.resource(&db, at));
+    view.unwrap().unwrap().in_learning_mode
+}
+
+fn bound(home: &Path) -> StoredBound {
+    StoredBound::in_dir(&home.join("data"))
 }
 
 #[tokio::test]
-async fn whatever_is_told_is_on_the_disk_by_then_and_not_much_more() {
+async fn reported_leases_are_on_the_disk_and_little_more() {
     let home = TempDir::new().unwrap();
-    let mut started = start(home.path());
+    let server = start(home.path());
     assert_eq!(bound(home.path()).ends, Moment::ORIGIN);
     let mut needed = Moment::ORIGIN;
     for (resource, seconds) in [
@@ -61,14 +81,10 @@ async fn whatever_is_told_is_on_the_disk_by_then_and_not_much_more() {
         ("long", 3600.0),
         ("db", 60.0),
     ] {
-        let now = clock::now();
-        let granted = ask(&mut started, resource, now);
-        let told = started.bound.cover(granted, now).await.remove(0);
-        assert_eq!(
-            (told.lease_length.get(), told.capacity.get()),
-            (seconds, 5.0)
-        );
-        needed = needed.max(told.booked_until);
+        let lease = lease(&server, resource).await;
+        let reported = (lease.lease_length.get(), lease.capacity.get());
+        assert_eq!(reported, (seconds, 5.0));
+        needed = needed.max(lease.booked_until);
         let ends = bound(home.path()).ends;
         assert!(needed <= ends, "{ends:?} does not cover {needed:?}");
         assert!(ends.seconds_since(needed) <= 5.0, "{ends:?} for {needed:?}");
@@ -76,42 +92,37 @@ async fn whatever_is_told_is_on_the_disk_by_then_and_not_much_more() {
 }
 
 #[tokio::test]
-async fn starts_that_grant_nothing_leave_the_bound_where_it_is() {
+async fn starts_without_grants_leave_the_bound_unchanged() {
     let home = TempDir::new().unwrap();
-    let mut started = start(home.path());
-    let now = clock::now();
-    let granted = ask(&mut started, "db", now);
-    drop(started.bound.cover(granted, now).await);
-    drop(started);
+    let server = start(home.path());
+    lease(&server, "db").await;
+    drop(server);
     let first = bound(home.path());
     for _ in 0..3 {
-        let mut started = start(home.path());
+        let server = start(home.path());
         let now = clock::now();
         assert_eq!(bound(home.path()), first);
-        // What a holder says it has of the server before is kept for it until then.
-        let kept = ask(&mut started, "db", now).remove(0);
+        // A holder keeps what it claims of the last server until the bound.
+        let kept = book(&server, "db", now).remove(0);
         assert_eq!((kept.capacity.get(), kept.reason), (5.0, Reason::Granted));
-        let view = started.core.resource(&db(), now).unwrap();
-        assert!(view.in_learning_mode);
-        let view = started.core.resource(&db(), first.ends).unwrap();
-        assert!(!view.in_learning_mode);
+        assert!(is_learning(&server, now) && !is_learning(&server, first.ends));
     }
 }
 
 #[tokio::test]
-async fn after_another_boot_the_longest_lease_counts_from_the_start() {
+async fn longest_lease_counts_from_the_start_after_another_boot() {
     let home = TempDir::new().unwrap();
     drop(start(home.path()));
     let (mut file, _) = BoundFile::open(&home.path().join("data")).unwrap();
-    let elsewhere = Bound {
+    let elsewhere = StoredBound {
         ends: Moment::NEVER,
         longest: 63_000_000_000,
         boot: Boot(1),
     };
     file.write(&elsewhere).unwrap();
     let before = clock::now();
-    let _started = start(home.path());
-    let Bound {
+    let _server = start(home.path());
+    let StoredBound {
         ends,
         longest,
         boot,
@@ -122,49 +133,43 @@ async fn after_another_boot_the_longest_lease_counts_from_the_start() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_while_it_learns_leaves_the_rest_of_it_to_the_next() {
+async fn stop_while_learning_leaves_the_rest_to_the_next_start() {
     let home = TempDir::new().unwrap();
-    let mut started = start(home.path());
-    let now = clock::now();
-    let granted = ask(&mut started, "db", now);
-    drop(started.bound.cover(granted, now).await);
-    drop(started);
+    let server = start(home.path());
+    lease(&server, "db").await;
+    drop(server);
     let ends = bound(home.path()).ends;
 
-    let mut second = start(home.path());
-    ask(&mut second, "db", clock::now());
-    second.held.leave(&second.core, clock::now());
+    let second = start(home.path());
+    book(&second, "db", clock::now());
+    let written = second
+        .ledger
+        .with(|ledger, _| second.guard.write_ledger(ledger, clock::now()));
+    written.unwrap();
     drop(second);
     let third = start(home.path());
-    assert_eq!(third.core.stats().leases, 1);
-    let learns = |at| third.core.resource(&db(), at).unwrap().in_learning_mode;
-    assert!(learns(clock::now()) && !learns(ends));
+    let stats = third.ledger.with(|ledger, _| ledger.stats());
+    assert_eq!(stats.unwrap().leases, 1);
+    assert!(is_learning(&third, clock::now()) && !is_learning(&third, ends));
     assert_eq!(bound(home.path()).ends, ends);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_disk_takes_and_what_it_does_not_is_counted() {
+async fn successful_and_failed_writes_are_counted() {
     let home = TempDir::new().unwrap();
-    let mut started = start(home.path());
-    let now = clock::now();
-    let granted = ask(&mut started, "db", now);
-    let told = started.bound.cover(granted.clone(), now).await.remove(0);
-    assert_eq!(told.lease_length.get(), 60.0);
-    let BoundWrites { written, failed } = started.bound.writes();
+    let server = start(home.path());
+    assert_eq!(lease(&server, "db").await.lease_length.get(), 60.0);
+    let BoundWrites { written, failed } = server.ledger.bound().writes();
     assert!(written > 0 && failed == 0, "{written} {failed}");
 
-    let horizon = Arc::new(DurableBound::new(Moment::ORIGIN, 0));
-    let file = BoundFile::that_takes_nothing(&home.path().join("data"));
-    let lock = Arc::new(Lock::take(home.path()).unwrap());
-    let mut keeper = JoinSet::new();
-    keeper.spawn(keeper::run(
-        Arc::clone(&horizon),
-        file,
-        Boot(1),
-        Arc::downgrade(&lock),
-    ));
-    let told = horizon.cover(granted, now).await.remove(0);
-    assert_eq!(told.lease_length.get(), 0.0);
-    let BoundWrites { written, failed } = horizon.writes();
+    let bound = Arc::new(DurableBound::new(Moment::ORIGIN, 0));
+    let file = BoundFile::read_only(&home.path().join("data"));
+    let lock = Arc::new(Lock::acquire(home.path()).unwrap());
+    let mut writer = JoinSet::new();
+    writer.spawn(file.keep_ahead(Arc::clone(&bound), Boot(1), Arc::downgrade(&lock)));
+    let now = clock::now();
+    let lease = bound.cover(book(&server, "db", now), now).await.remove(0);
+    assert_eq!(lease.lease_length.get(), 0.0);
+    let BoundWrites { written, failed } = bound.writes();
     assert!(written == 0 && failed > 0, "{written} {failed}");
 }

@@ -8,7 +8,7 @@ use tokio::{sync::oneshot, time::sleep};
 use tower::ServiceExt;
 
 use super::*;
-use crate::{net::tls, settings::EmptyDirectory, util::clock};
+use crate::{durability::EmptyDirectory, net::tls, util::clock};
 
 fn settings(home: &Path) -> Settings {
     Settings {
@@ -28,7 +28,7 @@ async fn get(router: &Router, path: &str) -> Value {
     send(router, Request::get(path).body(Body::empty()).unwrap()).await
 }
 
-/// What a newcomer is told.
+/// The reason in the response to a new client.
 async fn reason(server: &Server) -> String {
     let request = Request::post("/v1/capacity").header("content-type", "application/json");
     let body = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":5}]}"#;
@@ -39,7 +39,7 @@ async fn reason(server: &Server) -> String {
         .to_owned()
 }
 
-/// How often it took an empty data directory for that of a first start, by its metrics.
+/// The metric of empty data directories that were treated as a first start.
 async fn first_starts(server: &Server) -> u32 {
     let request = Request::get("/metrics").body(Body::empty()).unwrap();
     let response = server.router().oneshot(request).await.unwrap();
@@ -51,7 +51,7 @@ async fn first_starts(server: &Server) -> u32 {
 }
 
 #[tokio::test]
-async fn without_authentication_it_listens_on_loopback_only() {
+async fn unauthenticated_server_listens_on_loopback_only() {
     let home = TempDir::new().unwrap();
     for (listen, is_loopback) in [
         ("0.0.0.0:0", false),
@@ -66,8 +66,8 @@ async fn without_authentication_it_listens_on_loopback_only() {
             ..settings(home.path())
         })
         .await;
-        let refused = matches!(bound, Err(StartError::NeedsAuthentication(_)));
-        assert_eq!(refused, !is_loopback, "{listen}: {bound:?}");
+        let rejected = matches!(bound, Err(StartError::NeedsAuthentication(_)));
+        assert_eq!(rejected, !is_loopback, "{listen}: {bound:?}");
     }
     let open = Settings {
         listen: ([0, 0, 0, 0], 0).into(),
@@ -78,7 +78,7 @@ async fn without_authentication_it_listens_on_loopback_only() {
 }
 
 #[tokio::test]
-async fn a_start_on_a_port_in_use_fails_and_uses_up_no_epoch() {
+async fn port_in_use_fails_the_start_without_a_new_epoch() {
     let home = TempDir::new().unwrap();
     let first = Server::bind(settings(home.path())).await.unwrap();
     let listen = first.local_addr();
@@ -98,7 +98,7 @@ async fn a_start_on_a_port_in_use_fails_and_uses_up_no_epoch() {
 }
 
 #[tokio::test]
-async fn one_server_at_a_time_runs_on_a_data_directory() {
+async fn data_directory_is_locked_by_one_server() {
     let home = TempDir::new().unwrap();
     let first = Server::bind(settings(home.path())).await.unwrap();
     let error = Server::bind(settings(home.path())).await.unwrap_err();
@@ -108,7 +108,7 @@ async fn one_server_at_a_time_runs_on_a_data_directory() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_cut_off_leaves_something_to_learn() {
+async fn crash_makes_the_next_start_learn() {
     let home = TempDir::new().unwrap();
     let fresh = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(reason(&fresh).await, "granted");
@@ -121,7 +121,7 @@ async fn a_server_that_was_cut_off_leaves_something_to_learn() {
 }
 
 #[tokio::test]
-async fn a_server_that_granted_nothing_leaves_nothing_to_learn() {
+async fn crash_without_grants_leaves_nothing_to_learn() {
     let home = TempDir::new().unwrap();
     for _ in 0..2 {
         drop(Server::bind(settings(home.path())).await.unwrap());
@@ -131,7 +131,7 @@ async fn a_server_that_granted_nothing_leaves_nothing_to_learn() {
 }
 
 #[tokio::test]
-async fn a_clean_stop_leaves_the_books_to_the_next_start_and_to_no_other() {
+async fn clean_stop_hands_the_ledger_to_the_next_start_only() {
     let home = TempDir::new().unwrap();
     let server = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(reason(&server).await, "granted");
@@ -145,7 +145,7 @@ async fn a_clean_stop_leaves_the_books_to_the_next_start_and_to_no_other() {
         "{view}"
     );
     drop(next);
-    // It was cut off, so the books before it are old.
+    // The second server crashed, so the ledger of the first is stale.
     let third = Server::bind(settings(home.path())).await.unwrap();
     let status = get(&third.router(), "/v1/status").await;
     assert_eq!(status["leases"], 0, "{status}");
@@ -153,21 +153,20 @@ async fn a_clean_stop_leaves_the_books_to_the_next_start_and_to_no_other() {
 }
 
 #[tokio::test]
-async fn damaged_books_are_not_taken_over_and_the_server_learns() {
+async fn corrupted_ledger_file_makes_the_server_learn() {
     let home = TempDir::new().unwrap();
     let server = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(reason(&server).await, "granted");
     assert_eq!(server.run(async {}).await, Stopped { cut_off: 0 });
-    let books = home.path().join("data/books.json");
-    let text = std::fs::read_to_string(&books).unwrap();
-    std::fs::write(&books, text.replace("\"c\"", "\"d\"")).unwrap();
+    let file = home.path().join("data/ledger.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("\"c\"", "\"d\"")).unwrap();
     let next = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(reason(&next).await, "pending");
 }
 
 #[tokio::test]
-async fn a_fresh_data_directory_may_be_a_lost_one_unless_nobody_else_was_served_or_the_operator_knows()
- {
+async fn empty_data_directory_makes_the_server_learn_unless_declared_or_loopback() {
     let exposed = |home: &TempDir, empty_directory| Settings {
         listen: ([0, 0, 0, 0], 0).into(),
         exposure: Exposure::Anybody,
@@ -186,21 +185,21 @@ async fn a_fresh_data_directory_may_be_a_lost_one_unless_nobody_else_was_served_
             u32::from(expected == "granted")
         );
         drop(server);
-        // The second start has a directory that is used, whatever the operator says.
+        // The second start finds a used directory, whatever the operator declares.
         let server = Server::bind(exposed(&home, EmptyDirectory::FirstStart))
             .await
             .unwrap();
         assert_eq!(reason(&server).await, "pending");
         assert_eq!(first_starts(&server).await, 0);
     }
-    // On loopback nobody says so, and it may be a lost one all the same.
+    // Nobody declared it on loopback, so it is counted.
     let home = TempDir::new().unwrap();
     let server = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(first_starts(&server).await, 1);
 }
 
 #[tokio::test]
-async fn it_names_an_address_at_which_it_is_reached() {
+async fn advertised_url_is_reachable() {
     let home = TempDir::new().unwrap();
     let server = Server::bind(settings(home.path())).await.unwrap();
     let discovery = get(&server.router(), "/v1/discovery").await;
@@ -241,7 +240,7 @@ async fn it_names_an_address_at_which_it_is_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_run_out_is_freed_though_nobody_asks() {
+async fn expired_lease_is_swept_without_requests() {
     let home = TempDir::new().unwrap();
     let server = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(reason(&server).await, "granted");
@@ -254,7 +253,7 @@ async fn what_has_run_out_is_freed_though_nobody_asks() {
         (&status["resources"], &status["leases"]),
         (&1.into(), &1.into())
     );
-    // The longest that the books keep a lease of a minute, and the sweeper's sleep.
+    // A booking of a lease of a minute, and the sweeper's longest sleep.
     sleep(Duration::from_secs(65)).await;
     let status = get(&router, "/v1/status").await;
     assert_eq!(
@@ -267,7 +266,7 @@ async fn what_has_run_out_is_freed_though_nobody_asks() {
 }
 
 #[tokio::test]
-async fn with_tls_it_is_reached_by_https_and_says_no_other_address() {
+async fn tls_server_advertises_https_only() {
     let home = TempDir::new().unwrap();
     tls::testing::Authority::new().issue().write(home.path());
     let encrypted = || Settings {

@@ -1,0 +1,137 @@
+//! Files of the data directory: lock, atomic replacement, errors.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataDirError {
+    /// A file or directory cannot be read or written.
+    #[error("cannot {action} {} in the data directory", path.display())]
+    Io {
+        /// The failed action, a verb.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another server uses it.
+    #[error("data directory {} is in use by another server: give each its own with --data-dir", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file is invalid.
+    #[error(
+        "{} is corrupted ({reason}): restore it from a backup; or delete it once all leases of \
+         this server have expired, and the server starts as a new node",
+        path.display()
+    )]
+    Corrupted {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Locks a data directory until it is dropped or the process ends.
+#[derive(Debug)]
+pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
+
+impl Lock {
+    pub(super) fn acquire(directory: &Path) -> Result<Self, DataDirError> {
+        let path = directory.join("lock");
+        // The file is never removed: a new file of the same name would be another lock.
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(io_error("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(DataDirError::InUse {
+                path: directory.to_owned(),
+            }),
+            Err(TryLockError::Error(error)) => Err(io_error("lock", &path)(error)),
+        }
+    }
+}
+
+/// Creates a directory and its parents unless they exist.
+pub(crate) fn create_dir(path: &Path) -> Result<(), DataDirError> {
+    fs::create_dir_all(path).map_err(io_error("create", path))
+}
+
+/// Replaces a file atomically; the content is on the disk when this returns.
+pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), DataDirError> {
+    let new = path.with_extension("new");
+    let written = File::create(&new).and_then(|mut file| {
+        file.write_all(content)?;
+        file.sync_all()
+    });
+    written.map_err(io_error("write", &new))?;
+    fs::rename(&new, path).map_err(io_error("replace", path))?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    sync_dir(directory).map_err(io_error("sync", directory))
+}
+
+/// Writes the names in a directory to the disk: syncing a file does not.
+pub(super) fn sync_dir(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Adds the failed action to an IO error.
+pub(super) fn io_error(
+    action: &'static str,
+    path: &Path,
+) -> impl FnOnce(io::Error) -> DataDirError {
+    move |source| DataDirError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The boot that a clock reading belongs to: each boot starts the clock anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Boot(pub(super) u128);
+
+impl Boot {
+    /// The current boot; a random one where the system does not name it, so that no reading of an
+    /// earlier start is compared with this clock.
+    pub(super) fn current() -> Self {
+        fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .ok()
+            .and_then(|text| Self::parse(&text))
+            .unwrap_or_else(|| Self(fastrand::u128(..)))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let digits = text.trim().replace('-', "");
+        u128::from_str_radix(&digits, 16).ok().map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_id_is_parsed() {
+        assert_eq!(
+            Boot::parse("e576988e-cf3b-4712-8d52-65abc43a6ed4\n"),
+            Some(Boot(0xe576_988e_cf3b_4712_8d52_65ab_c43a_6ed4))
+        );
+        assert_eq!(Boot::parse("none"), None);
+        if cfg!(target_os = "linux") {
+            assert_eq!(Boot::current(), Boot::current());
+        }
+    }
+}

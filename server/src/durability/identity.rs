@@ -1,0 +1,165 @@
+//! The node's name and the last epoch, in `identity.json`.
+//!
+//! Clients ignore responses of a lower epoch of the same node. So the epoch grows with every start,
+//! and is on the disk before the first response that carries it.
+
+use std::{fs, io, path::Path};
+
+use doorman_openapi::{Epoch, NodeId};
+use serde::{Deserialize, Serialize};
+
+use super::data_dir::{self, DataDirError, io_error};
+
+const FILE: &str = "identity.json";
+
+/// The identity of one start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) node: NodeId,
+    pub(super) epoch: Epoch,
+    /// The epoch of the start before; `None` in a new data directory.
+    pub(super) last_epoch: Option<Epoch>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    node: NodeId,
+    epoch: Epoch,
+}
+
+/// Begins a new epoch in a data directory. `node` overrides the stored name.
+pub(super) fn open(
+    directory: &Path,
+    node: Option<NodeId>,
+    unix_now: u64,
+) -> Result<Identity, DataDirError> {
+    let path = directory.join(FILE);
+    let corrupted = |reason: String| DataDirError::Corrupted {
+        path: path.clone(),
+        reason,
+    };
+    let stored: Option<Stored> = match fs::read(&path) {
+        Ok(text) => {
+            Some(serde_json::from_slice(&text).map_err(|error| corrupted(error.to_string()))?)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(io_error("read", &path)(error)),
+    };
+    let last_epoch = stored.as_ref().map(|stored| stored.epoch);
+    let next = last_epoch.map_or(0, |last| last.get().saturating_add(1));
+    let epoch =
+        Epoch::new(next.max(unix_now)).map_err(|rule| corrupted(format!("epoch {rule}")))?;
+    let node = match node.or(stored.map(|stored| stored.node)) {
+        Some(node) => node,
+        None => NodeId::new(format!("node-{:016x}", fastrand::u64(..)))
+            .map_err(|rule| corrupted(format!("node {rule}")))?,
+    };
+    let stored = Stored { node, epoch };
+    let mut text =
+        serde_json::to_vec_pretty(&stored).map_err(|error| corrupted(error.to_string()))?;
+    text.push(b'\n');
+    data_dir::replace(&path, &text)?;
+    Ok(Identity {
+        node: stored.node,
+        epoch,
+        last_epoch,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_795_000_000;
+
+    fn open(path: &Path, node: Option<NodeId>, unix_now: u64) -> Result<Identity, DataDirError> {
+        data_dir::create_dir(path)?;
+        super::open(path, node, unix_now)
+    }
+
+    fn directory() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn first_start_creates_directory_name_and_epoch() {
+        let parent = directory();
+        let path = parent.path().join("a/b");
+        let first = open(&path, None, NOW).unwrap();
+        assert_eq!(first.last_epoch, None);
+        assert_eq!(first.epoch.get(), NOW);
+        assert!(first.node.as_str().starts_with("node-"), "{}", first.node);
+
+        let elsewhere = open(&parent.path().join("c"), None, NOW).unwrap();
+        assert_ne!(elsewhere.node, first.node);
+    }
+
+    #[test]
+    fn name_stays_and_epoch_grows_with_every_start() {
+        let directory = directory();
+        let first = open(directory.path(), None, NOW).unwrap();
+        let second = open(directory.path(), None, NOW).unwrap();
+        assert_eq!(second.last_epoch, Some(first.epoch));
+        assert_eq!(second.node, first.node);
+        assert_eq!(second.epoch.get(), NOW + 1);
+        // Even when the wall clock goes back.
+        let epoch = |unix_now| open(directory.path(), None, unix_now).unwrap().epoch.get();
+        assert_eq!(epoch(5), NOW + 2);
+        assert_eq!(epoch(NOW + 100), NOW + 100);
+    }
+
+    #[test]
+    fn given_name_is_stored() {
+        let directory = directory();
+        let given = NodeId::new("eu-west").unwrap();
+        let first = open(directory.path(), Some(given.clone()), NOW).unwrap();
+        assert_eq!(first.node, given);
+        let second = open(directory.path(), None, NOW).unwrap();
+        assert_eq!(second.node, given);
+        let renamed = NodeId::new("eu-east").unwrap();
+        let third = open(directory.path(), Some(renamed.clone()), NOW).unwrap();
+        assert_eq!((third.node, third.epoch.get()), (renamed, NOW + 2));
+    }
+
+    #[test]
+    fn corrupted_file_is_named_and_left_untouched() {
+        for text in [
+            &b""[..],
+            b"{",
+            b"null",
+            b"{\"node\":\"a\"}",
+            b"{\"node\":\"\",\"epoch\":1}",
+            b"{\"node\":\"a\",\"epoch\":-1}",
+            b"{\"node\":\"a\",\"epoch\":9007199254740991}",
+            b"\xff\xfe",
+        ] {
+            let directory = directory();
+            let file = directory.path().join(FILE);
+            fs::write(&file, text).unwrap();
+            let error = open(directory.path(), None, NOW).unwrap_err();
+            assert!(matches!(error, DataDirError::Corrupted { .. }), "{error}");
+            let name = file.to_string_lossy();
+            assert!(error.to_string().contains(&*name), "{error}");
+            assert_eq!(fs::read(&file).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn file_in_place_of_the_directory_is_named() {
+        let directory = directory();
+        let file = directory.path().join("data");
+        fs::write(&file, "").unwrap();
+        let error = open(&file, None, NOW).unwrap_err();
+        let name = file.to_string_lossy();
+        assert!(error.to_string().contains(&*name), "{error}");
+    }
+
+    #[test]
+    fn half_written_new_file_is_ignored() {
+        let directory = directory();
+        let first = open(directory.path(), None, NOW).unwrap();
+        fs::write(directory.path().join("identity.new"), "{\"nod").unwrap();
+        let second = open(directory.path(), None, NOW).unwrap();
+        assert_eq!(second.node, first.node);
+    }
+}
