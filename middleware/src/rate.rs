@@ -1,21 +1,22 @@
-//! A limit used directly, without a layer.
+//! A limit used without a layer.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
     Cost, Fallback, Refusal, RefusalReason, clock,
     key::constant,
-    limiter::{Limiter, LimiterSettings, Patience, Refused, Registry, Reservation},
+    limiter::{Limiter, LimiterSettings, Registry, Rejected, Reservation, WaitPolicy},
     meter::{LimitMeter, Visit},
 };
 
-/// Between tries that are left to chance: a timer is no finer.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// The shortest pause between two tries under suppression: the resolution of timers.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// The rate of one resource, for code that asks before it acts: made by [`Doorman::rate`](crate::Doorman::rate). Cheap to clone.
+/// The rate of one resource, for code that asks before it acts: made by
+/// [`Doorman::rate`](crate::Doorman::rate). Cheap to clone.
 ///
-/// Without a lease nothing is admitted ([`Fallback::Pessimistic`]), unless a limit on the same resource came first and says
-/// otherwise.
+/// Without a lease it admits nothing ([`Fallback::Pessimistic`]), unless an earlier limit on the
+/// same resource has another fallback.
 #[derive(Debug, Clone)]
 pub struct Rate {
     registry: Arc<Registry>,
@@ -40,79 +41,76 @@ impl Rate {
         }
     }
 
-    /// Waits until so much may be used, as long as it takes; without a lease, until there is one. Those who wait go in the order in
-    /// which they came.
+    /// Waits until the tokens are available, without a timeout; without a lease, until one comes.
+    /// Waiting callers are served in order.
     ///
     /// # Errors
-    /// [`Refusal`] when there is no lease and none will come, because the worker is gone; or when the resource is blocked for good, as
-    /// those are that [`Doorman::fixed`](crate::Doorman::fixed) does not name.
+    /// [`Refusal`] when no lease can come because the worker has ended, or when the resource is
+    /// blocked for good, as one that [`Doorman::fixed`](crate::Doorman::fixed) does not name.
     ///
     /// # Panics
-    /// When it has to wait, and there is no tokio runtime with a timer.
+    /// When it has to wait and there is no tokio runtime with a timer.
     ///
     /// # Cancel safety
-    /// Safe: dropping the future gives its place back.
+    /// Safe: dropping the future leaves the queue and returns the tokens.
     pub async fn wait(&self, cost: Cost) -> Result<(), Refusal> {
         let mut visit = Visit::new(&self.meter);
-        let mut place = loop {
-            match self.take(cost, Patience::Forever) {
-                Ok(place) => break place,
-                // Chance may favour the next try.
+        let mut reservation = loop {
+            match self.reserve(cost, WaitPolicy::Forever) {
+                Ok(reservation) => break reservation,
+                // The next try may be admitted by chance.
                 Err(refusal) if refusal.reason() == RefusalReason::Suppressed => {
                     visit.waits();
-                    tokio::time::sleep(refusal.retry_after().max(SHORTEST_PAUSE)).await;
+                    tokio::time::sleep(refusal.retry_after().max(MIN_PAUSE)).await;
                 }
                 Err(refusal) => return Err(visit.refused(refusal)),
             }
         };
-        if place.is_queued() {
+        if reservation.is_delayed() {
             visit.waits();
         }
-        if let Err(refused) = place.turn(self.registry.orphaned()).await {
-            return Err(visit.refused(self.refusal(refused)));
+        let turn = reservation.wait_turn(self.registry.no_lease_can_come());
+        if let Err(rejected) = turn.await {
+            return Err(visit.refused(self.refusal(rejected)));
         }
-        self.keep(&mut place, visit);
+        self.commit(&mut reservation, visit);
         Ok(())
     }
 
-    /// Uses so much if it may be used now.
+    /// Takes the tokens if they are available now.
     ///
     /// # Errors
-    /// [`Refusal`] when it may not; nothing is used then.
+    /// [`Refusal`] when they are not. Nothing is spent then.
     pub fn try_acquire(&self, cost: Cost) -> Result<(), Refusal> {
         let visit = Visit::new(&self.meter);
-        match self.take(cost, Patience::Never) {
-            Ok(mut place) => {
-                self.keep(&mut place, visit);
+        match self.reserve(cost, WaitPolicy::Never) {
+            Ok(mut reservation) => {
+                self.commit(&mut reservation, visit);
                 Ok(())
             }
             Err(refusal) => Err(visit.refused(refusal)),
         }
     }
 
-    fn take(&self, cost: Cost, patience: Patience) -> Result<Reservation, Refusal> {
-        let mut place = Reservation::new(Arc::clone(&self.limiter), cost);
+    fn reserve(&self, cost: Cost, policy: WaitPolicy) -> Result<Reservation, Refusal> {
+        let mut reservation = Reservation::new(Arc::clone(&self.limiter), cost);
         let now = clock::now();
-        let taken = place.take(patience, now);
+        let reserved = reservation.reserve(policy, now);
         self.registry
-            .record_attempt(place.limiter(), place.need(), now);
-        taken.map_err(|refused| self.refusal(refused))?;
-        Ok(place)
+            .record_attempt(reservation.limiter(), reservation.shortage(), now);
+        reserved.map_err(|rejected| self.refusal(rejected))?;
+        Ok(reservation)
     }
 
-    fn keep(&self, place: &mut Reservation, visit: Visit<'_>) {
-        place.keep();
+    fn commit(&self, reservation: &mut Reservation, visit: Visit<'_>) {
+        reservation.commit();
         visit.admitted(|| self.limiter.fallback_at(clock::now()));
     }
 
-    fn refusal(&self, refused: Refused) -> Refusal {
-        Refusal::new(
-            &self.name,
-            self.limiter.resource(),
-            refused.reason,
-            refused.until,
-            clock::now(),
-        )
+    fn refusal(&self, rejected: Rejected) -> Refusal {
+        let Rejected { reason, retry_at } = rejected;
+        let resource = self.limiter.resource();
+        Refusal::new(&self.name, resource, reason, retry_at, clock::now())
     }
 }
 

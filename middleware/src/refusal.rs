@@ -1,10 +1,10 @@
-//! Why a request was refused, as a type for programs and as a response for callers.
+//! Why a limit refused a request.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use doorman_openapi::{Moment, ResourceId};
 
-/// Why a limit refused a request. Refused responses of the layer carry it in their extensions.
+/// A refusal by a limit. Responses of the layer carry it in their extensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     limit: Arc<str>,
@@ -13,38 +13,41 @@ pub struct Refusal {
     retry_after: Duration,
 }
 
-/// Why a limit refuses, and the status that says so; in gRPC 429 is 8 (`RESOURCE_EXHAUSTED`), 503 is 14 (`UNAVAILABLE`), 400 is 3
-/// (`INVALID_ARGUMENT`) and 401 is 16 (`UNAUTHENTICATED`).
+/// Why a limit refused a request, and the HTTP status.
+///
+/// In gRPC 429 is `RESOURCE_EXHAUSTED` (8), 503 is `UNAVAILABLE` (14), 400 is `INVALID_ARGUMENT`
+/// (3) and 401 is `UNAUTHENTICATED` (16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// The limit is spent: 429.
+    /// The limit is exceeded: 429.
     Spent,
-    /// The limit is zero: 429.
+    /// The capacity of the resource is zero: 429.
     Blocked,
-    /// There is no lease, or one on nothing; and what passes all the same, if anything, is spent: 503.
+    /// There is no lease, or one of zero, and the fallback admits no more: 503.
     NoLease,
-    /// The lease is spent, and small because little was wanted until now. There may be more as soon as it has been asked for: 503.
+    /// A small lease, requested at low demand, is spent. A larger one may come soon: 503.
     WarmingUp,
-    /// There was no room for another key, and what the keys without room share is spent: 503.
+    /// The bound on keys is reached, and the limit shared by the other keys is exceeded: 503.
     Overflow,
-    /// Too many wait already: 503.
+    /// The queue of waiting requests is full: 503.
     QueueFull,
-    /// The limit is spent over the whole fleet, and chance has chosen this request among those that must go: 429. The next may pass.
+    /// The limit is exceeded over all holders, and chance refused this request: 429. A retry may
+    /// succeed.
     Suppressed,
-    /// The request lacks what its key is made of: 400.
+    /// No key can be made of the request: 400.
     MissingKey,
-    /// The request lacks the token that its key is made of: 401.
+    /// The request has no token to make its key of: 401.
     MissingToken,
-    /// The token that the request's key would be made of does not count: 401.
+    /// The token for the request's key is invalid: 401.
     InvalidToken,
 }
 
-/// When to come back if nothing is known of when it makes sense.
+/// When to retry if nothing is known.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(60);
 
-fn wait(until: Option<Moment>, now: Moment) -> Duration {
-    until.map_or(UNKNOWN_WAIT, |moment| moment.since(now))
+fn wait(retry_at: Option<Moment>, now: Moment) -> Duration {
+    retry_at.map_or(UNKNOWN_WAIT, |moment| moment.since(now))
 }
 
 impl Refusal {
@@ -52,14 +55,14 @@ impl Refusal {
         limit: &Arc<str>,
         resource: &ResourceId,
         reason: RefusalReason,
-        until: Option<Moment>,
+        retry_at: Option<Moment>,
         now: Moment,
     ) -> Self {
         Self {
             limit: Arc::clone(limit),
             resource: Some(resource.clone()),
             reason,
-            retry_after: wait(until, now),
+            retry_after: wait(retry_at, now),
         }
     }
 
@@ -73,37 +76,39 @@ impl Refusal {
         }
     }
 
-    /// Coming back makes no sense before `moment` either, for another limit of the same request; `None` when nothing is known of it.
-    pub(crate) fn wait_until(&mut self, moment: Option<Moment>, now: Moment) {
-        self.retry_after = self.retry_after.max(wait(moment, now));
+    /// Another limit of the request does not admit it earlier; `None` when unknown.
+    pub(crate) fn extend_to(&mut self, retry_at: Option<Moment>, now: Moment) {
+        self.retry_after = self.retry_after.max(wait(retry_at, now));
     }
 
-    /// The name of the limit that refused.
+    /// The name of the limit.
     #[must_use]
     pub fn limit(&self) -> &str {
         &self.limit
     }
 
-    /// The resource that the request would have spent; `None` when its key could not be made.
+    /// The resource of the request; `None` when no key could be made.
     #[must_use]
     pub fn resource(&self) -> Option<&ResourceId> {
         self.resource.as_ref()
     }
 
-    /// Why.
+    /// The reason.
     #[must_use]
     pub fn reason(&self) -> RefusalReason {
         self.reason
     }
 
-    /// How long to wait before coming back makes sense, by all the limits of the request. Exact where the [reason](Self::reason) is
-    /// that the limit is spent: if the leases stay and nobody else comes, the request is admitted then, and not before.
+    /// How long to wait before a retry can succeed at all limits of the request.
+    ///
+    /// Exact for [`Spent`](RefusalReason::Spent): if the leases do not change and no other request
+    /// comes, a retry is admitted then and not before.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after
     }
 
-    /// The same in whole seconds, rounded up, and at least one: what `Retry-After` says.
+    /// The same in whole seconds, rounded up, at least 1: the value of `Retry-After`.
     #[must_use]
     pub fn retry_after_seconds(&self) -> u64 {
         let whole = self.retry_after.as_secs();
@@ -119,44 +124,22 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limit = &self.limit;
         match self.reason {
-            RefusalReason::Spent => write!(f, "the limit `{limit}` is spent"),
-            RefusalReason::Blocked => write!(f, "the limit `{limit}` is zero"),
-            RefusalReason::NoLease => {
-                write!(f, "the limit `{limit}` has no capacity at present")
-            }
+            RefusalReason::Spent => write!(f, "limit `{limit}` exceeded"),
+            RefusalReason::Blocked => write!(f, "capacity of limit `{limit}` is zero"),
+            RefusalReason::NoLease => write!(f, "no capacity leased for limit `{limit}`"),
             RefusalReason::WarmingUp => {
-                write!(
-                    f,
-                    "the limit `{limit}` has little capacity at present, and asks for more"
-                )
+                write!(f, "limit `{limit}` exceeded; more capacity was requested")
             }
-            RefusalReason::Overflow => {
-                write!(f, "the limit `{limit}` has no room for another key")
-            }
+            RefusalReason::Overflow => write!(f, "too many keys for limit `{limit}`"),
             RefusalReason::QueueFull => {
-                write!(f, "too many requests wait for the limit `{limit}`")
+                write!(f, "too many requests queued for limit `{limit}`")
             }
             RefusalReason::Suppressed => {
-                write!(
-                    f,
-                    "the limit `{limit}` is spent, and lets only some requests pass"
-                )
+                write!(f, "limit `{limit}` exceeded; some requests are admitted")
             }
-            RefusalReason::MissingKey => {
-                write!(f, "the request lacks what the limit `{limit}` is kept by")
-            }
-            RefusalReason::MissingToken => {
-                write!(
-                    f,
-                    "the request lacks the token that the limit `{limit}` is kept by"
-                )
-            }
-            RefusalReason::InvalidToken => {
-                write!(
-                    f,
-                    "the request's token does not count for the limit `{limit}`"
-                )
-            }
+            RefusalReason::MissingKey => write!(f, "request has no key for limit `{limit}`"),
+            RefusalReason::MissingToken => write!(f, "request has no token for limit `{limit}`"),
+            RefusalReason::InvalidToken => write!(f, "invalid token for limit `{limit}`"),
         }
     }
 }

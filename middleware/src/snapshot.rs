@@ -86,17 +86,18 @@ pub struct LeaseSnapshot {
 
 impl LimitSnapshot {
     pub(crate) fn new(limiter: &Limiter, local: bool, now: Moment) -> Self {
-        let view = limiter.view_at(now);
-        let lease = view.held.map(|held| LeaseSnapshot {
-            capacity: held.rate.map(|rate| rate * view.per),
-            expires_in: (held.ends < Moment::NEVER).then(|| held.ends.seconds_since(now)),
+        let view = limiter.snapshot(now);
+        let per = view.policy.map_or(1.0, |policy| policy.per);
+        let lease = view.lease.map(|lease| LeaseSnapshot {
+            capacity: lease.rate.map(|rate| rate * per),
+            expires_in: (lease.ends < Moment::NEVER).then(|| lease.ends.seconds_since(now)),
         });
         Self {
             resource: limiter.resource().clone(),
             local,
             lease,
-            limit: view.limit,
-            per: view.per,
+            limit: view.policy.map(|policy| policy.limit),
+            per,
             wants: view.wants,
             admitted: view.tally.admitted,
             refused: view.tally.refused,

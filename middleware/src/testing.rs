@@ -1,4 +1,4 @@
-//! What tests of the request path share: a service that answers at once, behind limits.
+//! Test helpers: a limited service, and captured logs.
 
 use std::{
     convert::Infallible,
@@ -24,9 +24,9 @@ use tracing::{
 
 use crate::{Callers, Limit, LimitBody, LimitLayer, LimitService, limiter::Registry};
 
-pub(crate) type Answer = Response<LimitBody<Full<Bytes>>>;
+pub(crate) type TestResponse = Response<LimitBody<Full<Bytes>>>;
 
-/// Answers every request with 200 and `ok`.
+/// Responds to every request with 200 and `ok`.
 #[derive(Debug, Clone)]
 pub(crate) struct Inner;
 
@@ -44,7 +44,6 @@ impl<B> Service<Request<B>> for Inner {
     }
 }
 
-/// The service behind limits.
 pub(crate) fn limited(
     registry: &Arc<Registry>,
     limits: impl IntoIterator<Item = Limit>,
@@ -56,21 +55,20 @@ pub(crate) fn limited(
     ))
 }
 
-/// The service behind a layer.
 pub(crate) fn inner(layer: &LimitLayer) -> LimitService<Inner> {
     layer.layer(Inner)
 }
 
-pub(crate) async fn send<B>(service: &LimitService<Inner>, request: Request<B>) -> Answer {
+pub(crate) async fn send<B>(service: &LimitService<Inner>, request: Request<B>) -> TestResponse {
     service.clone().oneshot(request).await.unwrap()
 }
 
-/// The status of a request without anything in it.
+/// The status of an empty request.
 pub(crate) async fn status(service: &LimitService<Inner>) -> u16 {
     send(service, Request::new(())).await.status().as_u16()
 }
 
-/// How many of so many requests are admitted at once.
+/// How many of `requests` are admitted immediately.
 pub(crate) async fn admitted(service: &LimitService<Inner>, requests: usize) -> usize {
     let mut admitted = 0;
     for _ in 0..requests {
@@ -79,9 +77,9 @@ pub(crate) async fn admitted(service: &LimitService<Inner>, requests: usize) -> 
     admitted
 }
 
-/// A header of a response; several lines are joined.
-pub(crate) fn header(answer: &Answer, name: &str) -> String {
-    let lines: Vec<_> = answer
+/// A header of a response, with its lines joined.
+pub(crate) fn header(response: &TestResponse, name: &str) -> String {
+    let lines: Vec<_> = response
         .headers()
         .get_all(name)
         .iter()
@@ -90,25 +88,25 @@ pub(crate) fn header(answer: &Answer, name: &str) -> String {
     lines.join(", ")
 }
 
-pub(crate) async fn body(answer: Answer) -> Bytes {
-    answer.into_body().collect().await.unwrap().to_bytes()
+pub(crate) async fn body(response: TestResponse) -> Bytes {
+    response.into_body().collect().await.unwrap().to_bytes()
 }
 
-/// Keeps what the thread logs at one level.
+/// Captures the events of one level on this thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Logged {
-    /// `None`: nothing is kept.
+    /// `None` captures nothing.
     level: Option<tracing::Level>,
     lines: Arc<Mutex<Vec<Line>>>,
 }
 
 impl Logged {
-    /// Listens as long as the guard is kept.
+    /// Captures until the guard is dropped.
     pub(crate) fn at(level: tracing::Level) -> (Self, DefaultGuard) {
-        // Who wants to hear of an event is found out once. While there is no second subscriber, the thread is asked that meets the event
-        // first: where that is a test beside this one, which has no subscriber, nobody would ever hear of it.
-        static BESIDE: Once = Once::new();
-        BESIDE.call_once(|| set_global_default(Self::default()).unwrap());
+        // Tracing caches interest in an event by the first thread that emits it. A second, global
+        // subscriber disables that cache when another test without a subscriber is first.
+        static GLOBAL: Once = Once::new();
+        GLOBAL.call_once(|| set_global_default(Self::default()).unwrap());
         let logged = Self {
             level: Some(level),
             lines: Arc::default(),
@@ -121,7 +119,7 @@ impl Logged {
         self.lines.lock().unwrap().len()
     }
 
-    /// The fields of every event, as `name=value` with spaces between them.
+    /// The fields of every event, as `name=value` separated by spaces.
     pub(crate) fn lines(&self) -> Vec<String> {
         let lines = self.lines.lock().unwrap();
         lines.iter().map(|Line(text)| text.clone()).collect()
@@ -165,11 +163,12 @@ impl Subscriber for Logged {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Polls a future so many times, with a while and whatever `happens` after each, and drops it. What it came to, if it did.
+/// Polls a future at most `polls` times, advances time and calls `happens` after each, and drops
+/// it. Returns its output if it completed.
 pub(crate) async fn poll_and_drop<F: Future>(
     future: F,
     polls: u32,
-    a_while: Duration,
+    pause: Duration,
     happens: impl Fn(u32),
 ) -> Option<F::Output> {
     let mut future = pin!(future);
@@ -178,7 +177,7 @@ pub(crate) async fn poll_and_drop<F: Future>(
         if let Poll::Ready(output) = polled {
             return Some(output);
         }
-        tokio::time::advance(a_while).await;
+        tokio::time::advance(pause).await;
         happens(poll);
     }
     None

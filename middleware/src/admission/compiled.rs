@@ -1,4 +1,4 @@
-//! One limit of a layer, ready to decide: whom it asks on behalf of a request, how long, and what it says when it refuses.
+//! A limit with its limiter, or with what finds its limiter.
 
 use std::{
     cell::Cell,
@@ -11,73 +11,66 @@ use std::{
 
 use doorman_openapi::{Moment, ResourceId};
 
-use super::{
-    RequestScope,
-    check::{Demand, Look, Question, Room},
-};
+use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
-    Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
-    admission::headers::FieldName,
+    Cost, Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
     key::{Absent, Made},
-    limiter::{Limiter, LimiterSettings, Refused, Registry},
+    limiter::{
+        FirstLease, Limiter, LimiterSettings, Registry, RegistryLookup, Rejected, WaitPolicy,
+    },
     meter::{LimitMeter, Outcome},
 };
 
-/// A limit with its limiter, or what it takes to find it.
 #[derive(Debug)]
 pub(crate) struct CompiledLimit {
     limit: Limit,
-    /// Where its limiters are, when they are this process's alone.
-    own: Option<Arc<Registry>>,
-    /// Which requests it is for; `None`: all.
+    /// The registry of a local limit.
+    local: Option<Arc<Registry>>,
+    /// `None`: every request.
     scope: Option<RequestScope>,
-    /// Its name, as the response fields spell it.
-    pub(super) field: FieldName,
+    /// The name in the response headers.
+    pub(super) item: LimitItem,
     pub(super) meter: LimitMeter,
-    /// Kept for the sake of its priority, where its limiters live by those of another limit.
+    /// Other limits on the resource refer to their priority.
     settings: Arc<LimiterSettings>,
     target: Target,
 }
 
 #[derive(Debug)]
 enum Target {
-    /// The key is constant.
-    Fixed(Arc<Limiter>),
-    /// The key is made of the request.
+    Constant(Arc<Limiter>),
     Keyed {
-        /// The resource of the keys for which there is no room.
+        /// The resource of the keys without a slot.
         overflow: ResourceId,
-        /// Whether it has been said that the settings of an earlier limit count.
-        warned: AtomicBool,
-        /// Whether it has been said that nobody verifies the tokens that it is kept by.
-        unverified: AtomicBool,
+        warned_conflict: AtomicBool,
+        warned_unverified: AtomicBool,
     },
 }
 
 thread_local! {
-    /// Where ids are written, so that a known key costs no allocation.
+    /// The buffer for resource ids: a known key allocates nothing.
     static ID: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl CompiledLimit {
     pub(super) fn new(registry: &Registry, limit: Limit) -> Self {
         let settings = Arc::new(limit.settings.clone());
-        let own = limit.quota.map(|quota| registry.local(quota));
-        let home = own.as_deref().unwrap_or(registry);
-        let staying = |resource: &_| home.permanent(resource, &settings);
-        let armed = Self::with(registry, limit, &settings, None, staying);
-        Self { own, ..armed }
+        let local = limit.quota.map(|quota| registry.local(quota));
+        let home = local.as_deref().unwrap_or(registry);
+        let permanent = |resource: &_| home.permanent(resource, &settings);
+        let compiled = Self::with(registry, limit, &settings, None, permanent);
+        Self { local, ..compiled }
     }
 
-    /// The limit of a rule, by settings that outlive it where the next rules say the same.
+    /// The limit of a rule. `settings` outlive it if the next rules limit the same resource.
     pub(crate) fn for_rule(
         registry: &Registry,
         limit: Limit,
         settings: &Arc<LimiterSettings>,
         scope: RequestScope,
     ) -> Self {
-        let staying = |resource: &_| registry.pin_for_rule(resource, settings);
-        Self::with(registry, limit, settings, Some(scope), staying)
+        let pinned = |resource: &_| registry.pin_for_rule(resource, settings);
+        Self::with(registry, limit, settings, Some(scope), pinned)
     }
 
     fn with(
@@ -85,58 +78,65 @@ impl CompiledLimit {
         limit: Limit,
         settings: &Arc<LimiterSettings>,
         scope: Option<RequestScope>,
-        staying: impl FnOnce(&ResourceId) -> Arc<Limiter>,
+        find: impl FnOnce(&ResourceId) -> Arc<Limiter>,
     ) -> Self {
         let target = match limit.key.as_constant() {
             Some(resource) => {
-                let limiter = staying(&resource);
+                let limiter = find(&resource);
                 if limiter.attach(settings).is_err() {
-                    warn_of_other_settings(&limit.name, &limiter);
+                    warn_conflict(&limit.name, &limiter);
                 }
-                Target::Fixed(limiter)
+                Target::Constant(limiter)
             }
             None => Target::Keyed {
                 overflow: limit.key.overflow(),
-                warned: AtomicBool::new(false),
-                unverified: AtomicBool::new(false),
+                warned_conflict: AtomicBool::new(false),
+                warned_unverified: AtomicBool::new(false),
             },
         };
         Self {
-            field: FieldName::new(&limit.name),
+            item: LimitItem::new(&limit.name),
             meter: registry.meter(&limit.name),
             limit,
-            own: None,
+            local: None,
             scope,
             settings: Arc::clone(settings),
             target,
         }
     }
 
-    /// The name, when the key is made of a token's claims.
+    /// The name, if the key is made of token claims.
     pub(super) fn by_claims(&self) -> Option<&str> {
         self.limit.key.needs_claims().then_some(&*self.limit.name)
     }
 
-    /// The limiter that stays, when the key is constant.
+    /// The limiter, if the key is constant.
     pub(crate) fn constant_limiter(&self) -> Option<&Arc<Limiter>> {
         match &self.target {
-            Target::Fixed(limiter) => Some(limiter),
+            Target::Constant(limiter) => Some(limiter),
             Target::Keyed { .. } => None,
         }
     }
 
-    /// Where its limiters are; `common` is where they are unless they are this process's alone.
-    pub(super) fn registry<'a>(&'a self, common: &'a Registry) -> &'a Registry {
-        self.own.as_deref().unwrap_or(common)
+    pub(super) fn registry<'a>(&'a self, shared: &'a Registry) -> &'a Registry {
+        self.local.as_deref().unwrap_or(shared)
     }
 
-    /// What a request asks of this limit; `None` when the limit does not apply to it.
+    pub(super) fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
+    pub(super) fn is_shadow(&self) -> bool {
+        matches!(self.limit.on_limit, OnLimit::Shadow)
+    }
+
+    /// The limiter for a request; `None` when the limit does not apply to it.
     #[inline]
-    pub(super) fn ask<'r: 'f, 'f>(
-        self: &'r Arc<Self>,
-        look: &'f Look<'r>,
+    pub(super) fn find<'r: 'f, 'f>(
+        &'r self,
+        lookup: &'f RegistryLookup<'r>,
         head: &RequestHead<'_>,
-    ) -> Result<Option<Question<'f>>, Box<Refusal>> {
+    ) -> Result<Option<&'f Arc<Limiter>>, Box<Refusal>> {
         if self
             .scope
             .as_ref()
@@ -148,30 +148,30 @@ impl CompiledLimit {
             self.meter.count(Outcome::Skipped);
             return Ok(None);
         }
-        let (limiter, room) = match &self.target {
-            Target::Fixed(limiter) => (limiter, Room::Own),
+        match &self.target {
+            Target::Constant(limiter) => Ok(Some(limiter)),
             Target::Keyed {
                 overflow,
-                warned,
-                unverified,
+                warned_conflict,
+                warned_unverified,
             } => {
-                // Taken out and put back, for a closure of a key may itself come through here.
+                // The buffer is taken, as a closure of the key may decide another request.
                 let settings = &self.settings;
                 let mut id = ID.take();
                 let made = self.limit.key.write(head, &mut id);
-                // Of rules it is said when they come.
+                // Rules are checked when they arrive.
                 if made == Made::Missing(Absent::Token)
                     && self.scope.is_none()
                     && !head.verifies_tokens()
-                    && !unverified.swap(true, Ordering::Relaxed)
+                    && !warned_unverified.swap(true, Ordering::Relaxed)
                 {
-                    warn_of_unverified_tokens(&self.limit.name);
+                    warn_unverified(&self.limit.name);
                 }
-                let target = match (made, self.limit.on_missing_key) {
+                let found = match (made, self.limit.on_missing_key) {
                     (Made::Whole, _) | (Made::Missing(_), MissingKey::Shared) => {
-                        Ok(Some(match look.keyed(&id, settings) {
-                            Some(limiter) => (limiter, Room::Own),
-                            None => (look.overflow(overflow, settings), Room::Overflow),
+                        Ok(Some(match lookup.keyed(&id, settings) {
+                            Some(limiter) => limiter,
+                            None => lookup.overflow(overflow, settings),
                         }))
                     }
                     (Made::Missing(_), MissingKey::Skip) => {
@@ -183,39 +183,32 @@ impl CompiledLimit {
                         Ok(None)
                     }
                     (Made::Missing(absent), MissingKey::Reject) => {
-                        let refusal = Refusal::without_key(&self.limit.name, absence(absent));
-                        self.meter.count(Outcome::Refused(refusal.reason()));
-                        Err(Box::new(refusal))
+                        Err(Box::new(self.refuse_without_key(absent)))
                     }
                 };
                 ID.set(id);
-                let Some((limiter, room)) = target? else {
+                let Some(limiter) = found? else {
                     return Ok(None);
                 };
-                if limiter.attach(settings).is_err() && !warned.swap(true, Ordering::Relaxed) {
-                    warn_of_other_settings(&self.limit.name, limiter);
+                if limiter.attach(settings).is_err()
+                    && !warned_conflict.swap(true, Ordering::Relaxed)
+                {
+                    warn_conflict(&self.limit.name, limiter);
                 }
-                (limiter, room)
+                Ok(Some(limiter))
             }
-        };
-        Ok(Some(Question {
-            armed: self,
-            limiter,
-            room,
-            demand: Some(self.demand(head)),
-        }))
+        }
     }
 
-    /// What the limit asks for on behalf of a request.
-    fn demand(&self, head: &RequestHead<'_>) -> Demand {
+    pub(super) fn token_request(&self, head: &RequestHead<'_>) -> TokenRequest {
         let limit = &self.limit;
-        Demand {
+        TokenRequest {
             cost: limit.cost.of(head),
             wait_for_lease: match limit.on_limit {
                 OnLimit::Reject | OnLimit::Delay { .. } => limit.wait_for_lease,
                 OnLimit::Shadow => Duration::ZERO,
             },
-            at_most: match limit.on_limit {
+            max_delay: match limit.on_limit {
                 OnLimit::Reject | OnLimit::Shadow => None,
                 OnLimit::Delay { at_most } => Some(at_most),
             },
@@ -223,61 +216,76 @@ impl CompiledLimit {
         }
     }
 
-    /// Whether its limiters are this process's alone.
-    pub(super) fn is_local(&self) -> bool {
-        self.own.is_some()
+    /// Counts and describes a rejection by the limiter.
+    pub(super) fn refuse(&self, limiter: &Limiter, rejected: Rejected, now: Moment) -> Refusal {
+        let Rejected { reason, retry_at } = rejected;
+        self.meter.count(Outcome::Refused(reason));
+        Refusal::new(&self.limit.name, limiter.resource(), reason, retry_at, now)
     }
 
-    /// Whether it only counts what it would refuse.
-    pub(super) fn is_shadow(&self) -> bool {
-        matches!(self.limit.on_limit, OnLimit::Shadow)
-    }
-
-    /// What it says to a request that one of its limiters refuses. It is counted.
-    pub(super) fn refuses(
-        &self,
-        limiter: &Limiter,
-        room: Room,
-        refused: Refused,
-        now: Moment,
-    ) -> Refusal {
-        let refused = match room {
-            Room::Own => refused,
-            Room::Overflow => refused.because(RefusalReason::Overflow),
+    fn refuse_without_key(&self, absent: Absent) -> Refusal {
+        let reason = match absent {
+            Absent::Value => RefusalReason::MissingKey,
+            Absent::Token => RefusalReason::MissingToken,
+            Absent::GoodToken => RefusalReason::InvalidToken,
         };
-        let refusal = Refusal::new(
-            &self.limit.name,
-            limiter.resource(),
-            refused.reason,
-            refused.until,
-            now,
-        );
-        self.meter.count(Outcome::Refused(refusal.reason()));
-        refusal
+        self.meter.count(Outcome::Refused(reason));
+        Refusal::without_key(&self.limit.name, reason)
     }
 }
 
-fn absence(absent: Absent) -> RefusalReason {
-    match absent {
-        Absent::Value => RefusalReason::MissingKey,
-        Absent::Token => RefusalReason::MissingToken,
-        Absent::GoodToken => RefusalReason::InvalidToken,
+/// The tokens that a request takes from one limiter.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TokenRequest {
+    pub(super) cost: Cost,
+    pub(super) wait_for_lease: Duration,
+    /// `None`: the request does not wait.
+    pub(super) max_delay: Option<Duration>,
+    /// How many requests may wait.
+    pub(super) queue: u32,
+}
+
+impl TokenRequest {
+    /// The tokens of two limits together, with the stricter wait.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            cost: self.cost.plus(other.cost),
+            wait_for_lease: self.wait_for_lease.max(other.wait_for_lease),
+            // `None` is less than any delay.
+            max_delay: self.max_delay.min(other.max_delay),
+            queue: self.queue.min(other.queue),
+        }
+    }
+
+    pub(super) fn first_lease(&self) -> FirstLease {
+        if self.wait_for_lease.is_zero() {
+            FirstLease::Optional
+        } else {
+            FirstLease::Required
+        }
+    }
+
+    pub(super) fn wait_policy(&self, now: Moment) -> WaitPolicy {
+        self.max_delay
+            .map_or(WaitPolicy::Never, |max_delay| WaitPolicy::Until {
+                deadline: now.after(max_delay),
+                queue: self.queue,
+            })
     }
 }
 
-/// Says that nobody tells callers apart: all would share what is meant for each.
-fn warn_of_unverified_tokens(limit: &str) {
+fn warn_unverified(limit: &str) {
     tracing::warn!(
         limit,
-        "a limit is by claims of tokens, and meets a request of which none are known: give `Callers` a `JwtVerifier`, or put `VerifiedClaims` \
-         into each request's extensions"
+        "limit by token claims, but the request has no verified claims; all such requests share \
+         one key; give `Callers` a `JwtVerifier`, or add `VerifiedClaims` to request extensions"
     );
 }
 
-fn warn_of_other_settings(limit: &str, limiter: &Limiter) {
+fn warn_conflict(limit: &str, limiter: &Limiter) {
     tracing::warn!(
         limit,
         resource = %limiter.resource(),
-        "another limit on this resource came first: its burst, fallback and wants count"
+        "limits on one resource differ; the burst, fallback and wants of the first apply"
     );
 }

@@ -1,72 +1,115 @@
-//! The decision on a request: every limit of a layer, all or nothing.
+//! The decision on a request by all limits of a layer: all of them admit it, or none is spent.
 
 mod check;
 mod compiled;
-mod dynamic;
 mod headers;
 mod pending;
 mod scope;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::{future::Future, iter::zip, pin::Pin, sync::Arc};
 
+use arc_swap::ArcSwap;
 use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
 use self::{
-    check::{Look, Question, Questions, demands},
-    pending::{Asked, AskedOfAll, at_leisure, keep, take},
-    turns::Turns,
+    check::{LimitCheck, LimitChecks, add_check, with_tokens},
+    compiled::TokenRequest,
+    pending::PendingChecks,
 };
 pub(crate) use self::{
     compiled::CompiledLimit,
-    dynamic::DynamicAdmission,
-    headers::{Fields, Telling},
+    headers::{HeaderPolicy, RateLimitHeaders},
     scope::{RequestPattern, RequestScope},
 };
 use crate::{
     Callers, Limit, Refusal, RequestHead, clock,
-    limiter::{Patience, Registry, Taken},
+    limiter::{Acquired, Registry, RegistryLookup, WaitPolicy},
 };
 
-/// The limits of a layer, ready to decide. Every clone of the layer and every connection decides by the same.
+/// The compiled limits of a layer, shared by its clones and connections.
 #[derive(Debug)]
 pub(crate) struct Admission {
     registry: Arc<Registry>,
     callers: Callers,
     limits: Box<[Arc<CompiledLimit>]>,
-    /// Whether any of them is this process's alone.
     has_local: bool,
 }
 
-/// What becomes of a request.
-pub(crate) enum Verdict {
-    /// It goes, and its response says this, unless it is to say nothing.
-    Admitted(Fields),
-    Refused(Box<Denial>),
-    /// It waits; dropping it gives back what it has taken.
-    Waits(Waiting),
+/// The decision on a request.
+pub(crate) enum Decision {
+    /// The headers are empty under [`HeaderPolicy::Omit`].
+    Admitted(RateLimitHeaders),
+    Refused(Box<Refusal>, RateLimitHeaders),
+    /// The request waits. Dropping the future returns what it has taken.
+    Pending(PendingDecision),
 }
 
-pub(crate) type Waiting = Pin<Box<dyn Future<Output = Result<Fields, Box<Denial>>> + Send>>;
+pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Decision> + Send>>;
 
-/// A refusal, and what the response says of all limits of the request.
+/// The limits of a layer: those in code, with or without rules.
+#[derive(Debug, Clone)]
+pub(crate) enum AdmissionSource {
+    Code(Arc<Admission>),
+    WithRules(Arc<DynamicAdmission>),
+}
+
+impl AdmissionSource {
+    pub(crate) fn decide(&self, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
+        match self {
+            Self::Code(admission) => admission.decide(head, headers),
+            Self::WithRules(dynamic) => dynamic.current.load().decide(head, headers),
+        }
+    }
+
+    pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
+        match self {
+            Self::Code(admission) => admission.decide_now(head),
+            Self::WithRules(dynamic) => dynamic.current.load().decide_now(head),
+        }
+    }
+}
+
+/// The limits in code, followed by those of the current rules.
+///
+/// New rules replace the whole [`Admission`], so that one set decides a request to its end.
 #[derive(Debug)]
-pub(crate) struct Denial {
-    pub(crate) refusal: Refusal,
-    pub(crate) fields: Fields,
+pub(crate) struct DynamicAdmission {
+    in_code: Arc<Admission>,
+    current: ArcSwap<Admission>,
 }
 
-/// Where the limiters of a request are looked up: most limits share one registry.
-struct Looks<'r> {
-    common: Look<'r>,
+impl DynamicAdmission {
+    /// Without rules.
+    pub(crate) fn new(in_code: Arc<Admission>) -> Arc<Self> {
+        Arc::new(Self {
+            current: ArcSwap::new(Arc::clone(&in_code)),
+            in_code,
+        })
+    }
+
+    pub(crate) fn set_rules(&self, rules: &[Arc<CompiledLimit>]) {
+        if !self.in_code.callers.verify_tokens() {
+            for rule in rules.iter().filter_map(|rule| rule.by_claims()) {
+                tracing::warn!(
+                    rule,
+                    "rule by token claims, but this process verifies no tokens; \
+                     requests lack its key unless an outer layer verifies them"
+                );
+            }
+        }
+        self.current.store(Arc::new(self.in_code.with(rules)));
+    }
+}
+
+/// Where the limiters of one request are looked up.
+struct Lookups<'r> {
+    shared: RegistryLookup<'r>,
     /// One for each local limit.
-    own: SmallVec<[Look<'r>; 1]>,
+    local: SmallVec<[RegistryLookup<'r>; 1]>,
 }
-
-type AllTaken = SmallVec<[Taken; 2]>;
 
 impl Admission {
     pub(crate) fn new(
@@ -83,174 +126,167 @@ impl Admission {
 
     fn of(registry: Arc<Registry>, callers: Callers, limits: Box<[Arc<CompiledLimit>]>) -> Self {
         Self {
-            has_local: limits.iter().any(|armed| armed.is_local()),
+            has_local: limits.iter().any(|limit| limit.is_local()),
             registry,
             callers,
             limits,
         }
     }
 
-    /// These limits, and behind them others.
+    /// These limits, followed by others.
     fn with(&self, others: &[Arc<CompiledLimit>]) -> Self {
         let limits = self.limits.iter().chain(others).cloned().collect();
         Self::of(Arc::clone(&self.registry), self.callers.clone(), limits)
     }
 
-    /// Decides on a request. A refusal leaves nothing spent.
-    pub(crate) fn decide(self: &Arc<Self>, head: &RequestHead<'_>, telling: Telling) -> Verdict {
-        let looks = self.looks();
-        let mut questions = Questions::new();
-        if let Err(refusal) = self.ask(&looks, head, &mut questions) {
-            return Verdict::Refused(Box::new((*refusal).into()));
+    /// Decides on a request. A refusal spends nothing.
+    fn decide(self: &Arc<Self>, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
+        let lookups = self.lookups();
+        let mut checks = LimitChecks::new();
+        if let Err(refusal) = self.check(&lookups, head, &mut checks) {
+            return Decision::Refused(refusal, RateLimitHeaders::default());
         }
         let recent = clock::recent();
-        if self.goes_at_once(&questions, recent) {
-            return Verdict::Admitted(match telling {
-                Telling::Limits => fields(&questions, recent),
-                Telling::Nothing => Fields::default(),
+        if self.try_admit_fast(&checks, recent) {
+            return Decision::Admitted(match headers {
+                HeaderPolicy::Send => admitted_headers(&checks, recent),
+                HeaderPolicy::Omit => RateLimitHeaders::default(),
             });
         }
-        self.decide_at_leisure(&questions)
+        self.decide_slow(&checks)
     }
 
     #[inline(never)]
-    fn decide_at_leisure(self: &Arc<Self>, questions: &Questions<'_>) -> Verdict {
-        let mut asked = at_leisure(questions);
+    fn decide_slow(self: &Arc<Self>, checks: &LimitChecks<'_>) -> Decision {
+        let mut pending = PendingChecks::new(checks);
         let now = clock::now();
-        if asked.iter().any(|one| one.awaits_lease(now)) {
-            return Verdict::Waits(Box::pin(Arc::clone(self).after_leases(asked)));
+        if pending.awaits_first_lease(now) {
+            return Decision::Pending(Box::pin(Arc::clone(self).after_first_leases(pending)));
         }
-        if let Err(denial) = self.take(&mut asked, now) {
-            return Verdict::Refused(denial);
+        let policy = |request: &TokenRequest| request.wait_policy(now);
+        if let Err((refusal, headers)) = pending.reserve(&self.registry, policy, now) {
+            return Decision::Refused(refusal, headers);
         }
-        if asked.iter().any(Asked::is_queued) {
-            return Verdict::Waits(Box::pin(Turns::of(asked).come()));
+        if pending.is_delayed() {
+            return Decision::Pending(Box::pin(pending.wait_turns()));
         }
-        Verdict::Admitted(keep(asked, now))
+        Decision::Admitted(pending.commit(now))
     }
 
-    /// Decides on a request that cannot wait. A refusal leaves nothing spent.
-    pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
-        let looks = self.looks();
-        let mut questions = Questions::new();
-        self.ask(&looks, head, &mut questions)
-            .map_err(|refusal| *refusal)?;
-        if self.goes_at_once(&questions, clock::recent()) {
+    async fn after_first_leases(self: Arc<Self>, mut pending: PendingChecks) -> Decision {
+        pending.wait_first_leases().await;
+        let now = clock::now();
+        let policy = |request: &TokenRequest| request.wait_policy(now);
+        match pending.reserve(&self.registry, policy, now) {
+            Ok(()) => pending.wait_turns().await,
+            Err((refusal, headers)) => Decision::Refused(refusal, headers),
+        }
+    }
+
+    /// Decides on a request that cannot wait. A refusal spends nothing.
+    fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
+        let lookups = self.lookups();
+        let mut checks = LimitChecks::new();
+        self.check(&lookups, head, &mut checks)?;
+        if self.try_admit_fast(&checks, clock::recent()) {
             return Ok(());
         }
-        let mut asked = at_leisure(&questions);
+        let mut pending = PendingChecks::new(&checks);
         let now = clock::now();
-        take(&mut asked, &self.registry, |_| Patience::Never, now)
-            .map_err(|denial| denial.refusal)?;
-        keep(asked, now);
+        pending
+            .reserve(&self.registry, |_| WaitPolicy::Never, now)
+            .map_err(|(refusal, _)| refusal)?;
+        pending.commit(now);
         Ok(())
     }
 
-    fn looks(&self) -> Looks<'_> {
-        let mut looks = Looks {
-            common: Look::into(&self.registry),
-            own: SmallVec::new(),
+    fn lookups(&self) -> Lookups<'_> {
+        let mut lookups = Lookups {
+            shared: self.registry.lookup(),
+            local: SmallVec::new(),
         };
         if self.has_local {
-            let local = self.limits.iter().filter(|armed| armed.is_local());
-            looks
-                .own
-                .extend(local.map(|armed| Look::into(armed.registry(&self.registry))));
+            let local = self.limits.iter().filter(|limit| limit.is_local());
+            lookups
+                .local
+                .extend(local.map(|limit| limit.registry(&self.registry).lookup()));
         }
-        looks
+        lookups
     }
 
-    /// What a request asks of the limits that apply to it. (Written where it is to be: a decision is so short that moving it would show.)
-    fn ask<'r: 'f, 'f>(
+    /// Finds the limiters of the limits that apply to a request. Writes into `checks`, as moving
+    /// them would be measurable.
+    fn check<'r: 'f, 'f>(
         &'r self,
-        looks: &'f Looks<'r>,
+        lookups: &'f Lookups<'r>,
         head: &RequestHead<'_>,
-        questions: &mut Questions<'f>,
+        checks: &mut LimitChecks<'f>,
     ) -> Result<(), Box<Refusal>> {
         let head = head.seen_by(&self.callers);
-        let mut own = looks.own.iter();
-        for armed in &self.limits {
-            let look = if armed.is_local() { own.next() } else { None };
-            if let Some(question) = armed.ask(look.unwrap_or(&looks.common), &head)? {
-                check::ask(questions, question);
+        let mut local = lookups.local.iter();
+        for limit in &self.limits {
+            let lookup = if limit.is_local() { local.next() } else { None };
+            if let Some(limiter) = limit.find(lookup.unwrap_or(&lookups.shared), &head)? {
+                let request = Some(limit.token_request(&head));
+                let check = LimitCheck {
+                    limit,
+                    limiter,
+                    request,
+                };
+                add_check(checks, check);
             }
         }
         Ok(())
     }
 
-    /// Takes what is asked of every limit, and counts the request as admitted, if it may go at once; else takes nothing.
-    fn goes_at_once(&self, questions: &Questions<'_>, recent: Moment) -> bool {
-        if let [question] = questions.as_slice()
-            && let Some(demand) = &question.demand
+    /// Admits a request whose tokens are all available. Otherwise takes nothing.
+    fn try_admit_fast(&self, checks: &LimitChecks<'_>, recent: Moment) -> bool {
+        if let [check] = checks.as_slice()
+            && let Some(request) = &check.request
         {
-            // One limit, as most layers have it, has nobody to give anything back for.
-            let limiter = question.limiter;
-            let Some(taken) = limiter.take_at_once(demand.cost, demand.first_lease(), recent)
+            // One limit, as in most layers, has nothing to undo.
+            let limiter = check.limiter;
+            let Some(acquired) = limiter.try_acquire(request.cost, request.first_lease(), recent)
             else {
                 return false;
             };
-            self.goes(question, &taken, recent);
+            self.commit(check, &acquired, recent);
             return true;
         }
-        let mut all = AllTaken::new();
-        for (Question { limiter, .. }, demand) in demands(questions) {
-            let Some(taken) = limiter.take_at_once(demand.cost, demand.first_lease(), recent)
+        let mut all = SmallVec::<[Acquired; 2]>::new();
+        for (LimitCheck { limiter, .. }, request) in with_tokens(checks) {
+            let Some(acquired) = limiter.try_acquire(request.cost, request.first_lease(), recent)
             else {
-                for ((question, _), taken) in zip(demands(questions), &all) {
-                    question.limiter.undo(taken, recent);
+                for ((check, _), acquired) in zip(with_tokens(checks), &all) {
+                    check.limiter.undo(acquired, recent);
                 }
                 return false;
             };
-            all.push(taken);
+            all.push(acquired);
         }
-        for ((question, _), taken) in zip(demands(questions), &all) {
-            self.goes(question, taken, recent);
+        for ((check, _), acquired) in zip(with_tokens(checks), &all) {
+            self.commit(check, acquired, recent);
         }
-        for question in questions.iter().filter(|it| it.demand.is_none()) {
-            question.counts_as_admitted(recent);
+        for check in checks.iter().filter(|it| it.request.is_none()) {
+            check.count_admitted(recent);
         }
         true
     }
 
-    /// What one limit gave stays taken: the request goes.
-    fn goes(&self, question: &Question<'_>, taken: &Taken, recent: Moment) {
-        question.limiter.keep(taken);
-        let registry = question.armed.registry(&self.registry);
-        registry.record_attempt(question.limiter, taken.need(), recent);
-        question.counts_as_admitted(recent);
-    }
-
-    /// Takes a place of every limit, or of none.
-    fn take(&self, asked: &mut AskedOfAll, now: Moment) -> Result<(), Box<Denial>> {
-        take(asked, &self.registry, |demand| demand.patience(now), now)
-    }
-
-    async fn after_leases(self: Arc<Self>, mut asked: AskedOfAll) -> Result<Fields, Box<Denial>> {
-        asked.iter_mut().for_each(Asked::is_undecided);
-        for one in &asked {
-            one.lease().await;
-        }
-        self.take(&mut asked, clock::now())?;
-        Turns::of(asked).come().await
+    fn commit(&self, check: &LimitCheck<'_>, acquired: &Acquired, recent: Moment) {
+        check.limiter.commit(acquired);
+        let registry = check.limit.registry(&self.registry);
+        registry.record_attempt(check.limiter, acquired.shortage(), recent);
+        check.count_admitted(recent);
     }
 }
 
-/// What the response to a request that goes at once says.
-fn fields(questions: &Questions<'_>, recent: Moment) -> Fields {
-    let mut fields = Fields::default();
-    for Question { armed, limiter, .. } in questions {
-        if !armed.is_shadow() {
-            fields.add(&armed.field, &limiter.reading(recent), recent);
+fn admitted_headers(checks: &LimitChecks<'_>, recent: Moment) -> RateLimitHeaders {
+    let mut headers = RateLimitHeaders::default();
+    for LimitCheck { limit, limiter, .. } in checks {
+        if !limit.is_shadow() {
+            headers.add(&limit.item, &limiter.reading(recent), recent);
         }
     }
-    fields
-}
-
-impl From<Refusal> for Denial {
-    fn from(refusal: Refusal) -> Self {
-        Self {
-            refusal,
-            fields: Fields::default(),
-        }
-    }
+    headers
 }

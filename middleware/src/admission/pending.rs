@@ -1,4 +1,4 @@
-//! What a request asks of the limits that apply to it, when that takes longer than a moment: who is asked is held meanwhile.
+//! A request that the fast path did not admit: reservations at all of its limits, or at none.
 
 use std::{future::pending, sync::Arc};
 
@@ -6,245 +6,272 @@ use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
 use super::{
-    CompiledLimit, Denial, Fields,
-    check::{Demand, Question, Questions, Room},
+    CompiledLimit, Decision, RateLimitHeaders,
+    check::{LimitCheck, LimitChecks},
+    compiled::TokenRequest,
 };
 use crate::{
-    Refusal,
-    limiter::{Limiter, Patience, Refused, Registry, Reservation},
+    Refusal, clock,
+    limiter::{Limiter, Registry, Rejected, Reservation, WaitPolicy},
     meter::Outcome,
 };
 
-/// One entry for each limit that has a say.
-pub(super) type AskedOfAll = SmallVec<[Asked; 2]>;
-
-/// What is asked of one limit.
+/// The limits of one request. If it is dropped while the request waits, the caller is gone: its
+/// reservations are released.
 #[derive(Debug)]
-pub(super) struct Asked {
-    armed: Arc<CompiledLimit>,
-    room: Room,
-    part: Part,
+pub(super) struct PendingChecks(SmallVec<[PendingCheck; 2]>);
+
+#[derive(Debug)]
+struct PendingCheck {
+    limit: Arc<CompiledLimit>,
+    tokens: Tokens,
 }
 
-/// The part that a limit has in what is taken of its limiter.
 #[derive(Debug)]
-enum Part {
-    /// It takes for itself, and for those that ride.
-    Takes { place: Reservation, demand: Demand },
-    /// It goes as another limit of the request goes, which takes of the same limiter.
-    Rides(Arc<Limiter>),
+enum Tokens {
+    Reserved {
+        reservation: Reservation,
+        request: TokenRequest,
+    },
+    /// Another check of the request reserves at the same limiter.
+    Shared(Arc<Limiter>),
 }
 
-impl From<Question<'_>> for Asked {
-    fn from(question: Question<'_>) -> Self {
-        let Question {
-            armed,
+type Refused = (Box<Refusal>, RateLimitHeaders);
+
+impl PendingChecks {
+    pub(super) fn new(checks: &LimitChecks<'_>) -> Self {
+        Self(checks.iter().map(PendingCheck::new).collect())
+    }
+
+    /// Whether the request waits for the first lease of a resource before it is decided.
+    pub(super) fn awaits_first_lease(&self, now: Moment) -> bool {
+        self.0.iter().any(|check| check.awaits_first_lease(now))
+    }
+
+    pub(super) async fn wait_first_leases(&mut self) {
+        for check in &mut self.0 {
+            check.mark_pending();
+        }
+        for check in &self.0 {
+            check.wait_first_lease().await;
+        }
+    }
+
+    /// Reserves tokens of every limit, or of none.
+    pub(super) fn reserve(
+        &mut self,
+        registry: &Registry,
+        policy: impl Fn(&TokenRequest) -> WaitPolicy,
+        now: Moment,
+    ) -> Result<(), Refused> {
+        // Limiters that rejected a shadow limit.
+        let mut exceeded: SmallVec<[Arc<Limiter>; 1]> = SmallVec::new();
+        let mut index = 0;
+        while let Some(check) = self.0.get_mut(index) {
+            match check.reserve(registry, &policy, now) {
+                Ok(()) if !exceeded.iter().any(|it| Arc::ptr_eq(it, check.limiter())) => {
+                    index = index.saturating_add(1);
+                    continue;
+                }
+                // Another shadow limit reserves for this one, as enforcing limits reserve first.
+                Ok(()) => {}
+                Err(_) if check.limit.is_shadow() => exceeded.push(Arc::clone(check.limiter())),
+                Err(rejected) => {
+                    let (limiter, refusal) = check.refuse(rejected, now);
+                    return Err(self.refuse(&limiter, refusal, now));
+                }
+            }
+            check.limit.meter.count(Outcome::Shadow);
+            self.0.remove(index);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_delayed(&self) -> bool {
+        self.0.iter().any(PendingCheck::is_delayed)
+    }
+
+    pub(super) async fn wait_turns(mut self) -> Decision {
+        let mut rejection = None;
+        for check in &mut self.0 {
+            if let Err(rejected) = check.wait_turn().await {
+                rejection = Some(check.refuse(rejected, clock::now()));
+                break;
+            }
+        }
+        let now = clock::now();
+        match rejection {
+            Some((limiter, refusal)) => {
+                let (refusal, headers) = self.refuse(&limiter, refusal, now);
+                Decision::Refused(refusal, headers)
+            }
+            None => Decision::Admitted(self.commit(now)),
+        }
+    }
+
+    /// Admits the request.
+    pub(super) fn commit(mut self, now: Moment) -> RateLimitHeaders {
+        for check in &self.0 {
+            let limiter = check.limiter();
+            let delayed = self.is_delayed_at(limiter);
+            let meter = &check.limit.meter;
+            meter.admitted(delayed, || limiter.fallback_at(now));
+        }
+        let mut headers = RateLimitHeaders::default();
+        for check in &mut self.0 {
+            if let Tokens::Reserved { reservation, .. } = &mut check.tokens {
+                reservation.commit();
+            }
+            if !check.limit.is_shadow() {
+                headers.add(&check.limit.item, &check.limiter().reading(now), now);
+            }
+        }
+        headers
+    }
+
+    /// Releases all reservations. The refusal waits for all limits, not only for the rejecting one.
+    fn refuse(&mut self, limiter: &Arc<Limiter>, mut refusal: Refusal, now: Moment) -> Refused {
+        for check in &mut self.0 {
+            if let Tokens::Reserved { reservation, .. } = &mut check.tokens {
+                reservation.release(now);
+            }
+        }
+        let own_wait = refusal.retry_after_seconds();
+        let mut headers = RateLimitHeaders::default();
+        for check in self.0.iter().filter(|check| !check.limit.is_shadow()) {
+            let item = &check.limit.item;
+            let reading = check.limiter().reading(now);
+            if Arc::ptr_eq(check.limiter(), limiter) {
+                headers.add_exceeded(item, &reading, own_wait);
+                continue;
+            }
+            if let Tokens::Reserved { reservation, .. } = &check.tokens {
+                refusal.extend_to(reservation.retry_at(now), now);
+            }
+            headers.add(item, &reading, now);
+        }
+        (Box::new(refusal), headers)
+    }
+
+    /// Whether the request waits for tokens of a limiter.
+    fn is_delayed_at(&self, limiter: &Arc<Limiter>) -> bool {
+        let mut there = self
+            .0
+            .iter()
+            .filter(|check| Arc::ptr_eq(check.limiter(), limiter));
+        there.any(PendingCheck::is_delayed)
+    }
+}
+
+impl Drop for PendingChecks {
+    fn drop(&mut self) {
+        for check in &self.0 {
+            if self.is_delayed_at(check.limiter()) {
+                check.limit.meter.count(Outcome::Gone);
+            }
+        }
+    }
+}
+
+impl PendingCheck {
+    fn new(check: &LimitCheck<'_>) -> Self {
+        let LimitCheck {
+            limit,
             limiter,
-            room,
-            demand,
-        } = question;
+            request,
+        } = *check;
         Self {
-            armed: Arc::clone(armed),
-            room,
-            part: match demand {
-                Some(demand) => Part::Takes {
-                    place: Reservation::new(Arc::clone(limiter), demand.cost),
-                    demand,
+            limit: Arc::clone(limit),
+            tokens: match request {
+                Some(request) => Tokens::Reserved {
+                    reservation: Reservation::new(Arc::clone(limiter), request.cost),
+                    request,
                 },
-                None => Part::Rides(Arc::clone(limiter)),
+                None => Tokens::Shared(Arc::clone(limiter)),
             },
         }
     }
-}
 
-impl Asked {
     fn limiter(&self) -> &Arc<Limiter> {
-        match &self.part {
-            Part::Takes { place, .. } => place.limiter(),
-            Part::Rides(limiter) => limiter,
+        match &self.tokens {
+            Tokens::Reserved { reservation, .. } => reservation.limiter(),
+            Tokens::Shared(limiter) => limiter,
         }
     }
 
-    /// Whether the request waits for the first lease of the resource before anything is decided.
-    pub(super) fn awaits_lease(&self, now: Moment) -> bool {
-        let Part::Takes { place, demand } = &self.part else {
+    fn is_delayed(&self) -> bool {
+        matches!(&self.tokens, Tokens::Reserved { reservation, .. } if reservation.is_delayed())
+    }
+
+    fn awaits_first_lease(&self, now: Moment) -> bool {
+        let Tokens::Reserved {
+            reservation,
+            request,
+        } = &self.tokens
+        else {
             return false;
         };
-        let at_most = demand.wait_for_lease;
-        !at_most.is_zero()
-            && place
-                .lease_deadline(at_most)
+        let timeout = request.wait_for_lease;
+        !timeout.is_zero()
+            && reservation
+                .first_lease_deadline(timeout)
                 .is_some_and(|deadline| now < deadline)
     }
 
-    /// Begins to wait for the first lease, if the limit says so.
-    pub(super) fn is_undecided(&mut self) {
-        if let Part::Takes { place, demand } = &mut self.part
-            && !demand.wait_for_lease.is_zero()
+    fn mark_pending(&mut self) {
+        if let Tokens::Reserved {
+            reservation,
+            request,
+        } = &mut self.tokens
+            && !request.wait_for_lease.is_zero()
         {
-            place.is_undecided();
+            reservation.mark_pending();
         }
     }
 
-    /// Waits for the first lease, if the limit says so.
-    pub(super) async fn lease(&self) {
-        if let Part::Takes { place, demand } = &self.part
-            && !demand.wait_for_lease.is_zero()
+    async fn wait_first_lease(&self) {
+        if let Tokens::Reserved {
+            reservation,
+            request,
+        } = &self.tokens
+            && !request.wait_for_lease.is_zero()
         {
-            place.first_lease(demand.wait_for_lease, demand.queue).await;
+            let timeout = request.wait_for_lease;
+            reservation.wait_first_lease(timeout, request.queue).await;
         }
     }
 
-    /// Waits for its turn. A delay ends at its deadline: no other end is needed.
-    pub(super) async fn turn(&mut self) -> Result<(), Refused> {
-        match &mut self.part {
-            Part::Takes { place, .. } => place.turn(pending()).await,
-            Part::Rides(_) => Ok(()),
-        }
-    }
-
-    pub(super) fn is_queued(&self) -> bool {
-        matches!(&self.part, Part::Takes { place, .. } if place.is_queued())
-    }
-
-    fn take(
+    fn reserve(
         &mut self,
-        common: &Registry,
-        patience: impl Fn(&Demand) -> Patience,
+        shared: &Registry,
+        policy: impl Fn(&TokenRequest) -> WaitPolicy,
         now: Moment,
-    ) -> Result<(), Refused> {
-        let Part::Takes { place, demand } = &mut self.part else {
+    ) -> Result<(), Rejected> {
+        let Tokens::Reserved {
+            reservation,
+            request,
+        } = &mut self.tokens
+        else {
             return Ok(());
         };
-        let taken = place.take(patience(demand), now);
-        let registry = self.armed.registry(common);
-        registry.record_attempt(place.limiter(), place.need(), now);
-        taken
+        let reserved = reservation.reserve(policy(request), now);
+        let registry = self.limit.registry(shared);
+        registry.record_attempt(reservation.limiter(), reservation.shortage(), now);
+        reserved
     }
 
-    /// Refuses the request.
-    pub(super) fn refuses(&self, refused: Refused, now: Moment) -> Refusing {
+    fn refuse(&self, rejected: Rejected, now: Moment) -> (Arc<Limiter>, Refusal) {
         let limiter = self.limiter();
-        Refusing {
-            limiter: Arc::clone(limiter),
-            refusal: self.armed.refuses(limiter, self.room, refused, now),
+        let refusal = self.limit.refuse(limiter, rejected, now);
+        (Arc::clone(limiter), refusal)
+    }
+
+    /// A delay has a deadline, so it needs no other end.
+    async fn wait_turn(&mut self) -> Result<(), Rejected> {
+        match &mut self.tokens {
+            Tokens::Reserved { reservation, .. } => reservation.wait_turn(pending()).await,
+            Tokens::Shared(_) => Ok(()),
         }
     }
-}
-
-/// Who refuses a request, and how.
-pub(super) struct Refusing {
-    limiter: Arc<Limiter>,
-    refusal: Refusal,
-}
-
-pub(super) fn at_leisure(questions: &Questions<'_>) -> AskedOfAll {
-    questions.iter().copied().map(Asked::from).collect()
-}
-
-/// Takes a place of every limit, or of none.
-pub(super) fn take(
-    asked: &mut AskedOfAll,
-    common: &Registry,
-    patience: impl Fn(&Demand) -> Patience,
-    now: Moment,
-) -> Result<(), Box<Denial>> {
-    let mut refusing = None;
-    // Whom shadows have asked in vain.
-    let mut in_vain: SmallVec<[Arc<Limiter>; 1]> = SmallVec::new();
-    asked.retain(|one| {
-        if refusing.is_some() {
-            return true;
-        }
-        match one.take(common, &patience, now) {
-            Ok(()) if !in_vain.iter().any(|it| Arc::ptr_eq(it, one.limiter())) => true,
-            Err(_) if one.armed.is_shadow() => {
-                // It has no more say.
-                one.armed.meter.count(Outcome::Shadow);
-                in_vain.push(Arc::clone(one.limiter()));
-                false
-            }
-            // A shadow that rides on one of them. Nothing in earnest does: it takes for the shadows.
-            Ok(()) => {
-                one.armed.meter.count(Outcome::Shadow);
-                false
-            }
-            Err(refused) => {
-                refusing = Some(one.refuses(refused, now));
-                true
-            }
-        }
-    });
-    match refusing {
-        Some(refusing) => Err(deny(asked, refusing, now)),
-        None => Ok(()),
-    }
-}
-
-/// Whether the request waits for its turn at a limiter.
-fn waits(asked: &[Asked], limiter: &Arc<Limiter>) -> bool {
-    let mut there = asked
-        .iter()
-        .filter(|one| Arc::ptr_eq(one.limiter(), limiter));
-    there.any(Asked::is_queued)
-}
-
-/// The caller has gone away. Where it waited, that is counted.
-pub(super) fn leave(asked: &[Asked]) {
-    for one in asked {
-        if waits(asked, one.limiter()) {
-            one.armed.meter.count(Outcome::Gone);
-        }
-    }
-}
-
-/// The request goes: everything stays taken.
-pub(super) fn keep(mut asked: AskedOfAll, now: Moment) -> Fields {
-    for one in &asked {
-        let limiter = one.limiter();
-        let waited = waits(&asked, limiter);
-        one.armed
-            .meter
-            .admitted(waited, || limiter.fallback_at(now));
-    }
-    let mut fields = Fields::default();
-    for one in &mut asked {
-        if let Part::Takes { place, .. } = &mut one.part {
-            place.keep();
-        }
-        let limiter = one.limiter();
-        if !one.armed.is_shadow() {
-            fields.add(&one.armed.field, &limiter.reading(now), now);
-        }
-    }
-    fields
-}
-
-/// The request does not go: everything is given back. It may come back when every limit would let it pass, not only the one that
-/// was the first to refuse.
-pub(super) fn deny(asked: &mut AskedOfAll, refusing: Refusing, now: Moment) -> Box<Denial> {
-    let Refusing {
-        limiter,
-        mut refusal,
-    } = refusing;
-    for one in asked.iter_mut() {
-        if let Part::Takes { place, .. } = &mut one.part {
-            place.give_back(now);
-        }
-    }
-    let own_wait = refusal.retry_after_seconds();
-    let mut fields = Fields::default();
-    for one in asked.iter().filter(|one| !one.armed.is_shadow()) {
-        let field = &one.armed.field;
-        let reading = one.limiter().reading(now);
-        if Arc::ptr_eq(one.limiter(), &limiter) {
-            fields.add_refusing(field, &reading, own_wait);
-            continue;
-        }
-        if let Part::Takes { place, .. } = &one.part {
-            refusal.wait_until(place.possible_at(now), now);
-        }
-        fields.add(field, &reading, now);
-    }
-    Box::new(Denial { refusal, fields })
 }

@@ -1,4 +1,4 @@
-//! The body of a response: the inner service's, or that of a refusal.
+//! The response body: the inner service's, or that of a refusal.
 
 use std::{
     pin::Pin,
@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a response that passed a [`LimitLayer`](crate::LimitLayer).
+    /// The response body of a [`LimitService`](crate::LimitService).
     #[derive(Debug)]
     pub struct LimitBody<B> {
         #[pin]
@@ -28,16 +28,16 @@ pin_project! {
 }
 
 impl<B> LimitBody<B> {
-    pub(crate) fn inner(body: B) -> Self {
+    pub(super) fn inner(body: B) -> Self {
         Self {
             source: Source::Inner { body },
         }
     }
 
-    pub(crate) fn refused(problem: Bytes) -> Self {
+    pub(super) fn refused(problem: Bytes) -> Self {
         Self {
             source: Source::Refused {
-                // Nothing at all has ended before it begins, which HTTP/2 tells in the frame of the headers.
+                // An empty body has ended, so that HTTP/2 ends the stream with the headers.
                 problem: Some(problem).filter(|problem| !problem.is_empty()),
             },
         }
@@ -89,14 +89,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_refusal_has_ended_before_it_begins() {
+    fn empty_refusal_has_ended() {
         let empty = LimitBody::<Full<Bytes>>::refused(Bytes::new());
         assert!(empty.is_end_stream());
         assert_eq!(empty.size_hint().exact(), Some(0));
     }
 
     #[test]
-    fn says_how_long_it_is_and_when_it_has_ended() {
+    fn reports_size_and_end() {
         let inner = LimitBody::inner(Full::new(Bytes::from("ok")));
         assert_eq!(inner.size_hint().exact(), Some(2));
         assert!(!inner.is_end_stream());

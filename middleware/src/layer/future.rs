@@ -1,4 +1,4 @@
-//! The future of a response.
+//! The response future of [`LimitService`](crate::LimitService).
 
 use std::{
     fmt,
@@ -13,14 +13,15 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{LimitBody, response_policy::Manner};
+use super::{LimitBody, response::ResponsePolicy};
 use crate::{
     RequestHead,
-    admission::{Fields, Waiting},
+    admission::{Decision, PendingDecision, RateLimitHeaders},
 };
 
 pin_project! {
-    /// The future of a [`LimitService`](crate::LimitService)'s response. Dropping it while the request waits gives its place back.
+    /// The future of a [`LimitService`](crate::LimitService)'s response. Dropping it while the
+    /// request waits returns the tokens that it reserved.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, B>
     where
@@ -32,12 +33,16 @@ pin_project! {
 }
 
 pin_project! {
-    /// `Waiting` → `Forwarded` | `Refused`; `Forwarded` and `Refused` answer.
+    /// `Waiting` → `Forwarded` | `Refused`.
     #[project = StateProjection]
     enum State<S, B, F> {
-        // Boxed: a request that waits does not mind, and the others' future stays small.
-        Waiting { waiting: Waiting, held: Option<Box<(S, Request<B>)>>, manner: Arc<Manner> },
-        Forwarded { #[pin] response: F, fields: Option<Fields> },
+        // Boxed, so that the future of other requests stays small.
+        Waiting {
+            decision: PendingDecision,
+            call: Option<Box<(S, Request<B>)>>,
+            responses: Arc<ResponsePolicy>,
+        },
+        Forwarded { #[pin] response: F, headers: Option<RateLimitHeaders> },
         Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
@@ -46,16 +51,16 @@ impl<S, B> ResponseFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(crate) fn forward(response: S::Future, fields: Fields) -> Self {
+    pub(super) fn forward(response: S::Future, headers: RateLimitHeaders) -> Self {
         Self {
             state: State::Forwarded {
                 response,
-                fields: Some(fields),
+                headers: Some(headers),
             },
         }
     }
 
-    pub(crate) fn refuse(response: Response<Bytes>) -> Self {
+    pub(super) fn refuse(response: Response<Bytes>) -> Self {
         Self {
             state: State::Refused {
                 response: Some(Box::new(response)),
@@ -63,17 +68,17 @@ where
         }
     }
 
-    pub(crate) fn wait(
-        waiting: Waiting,
+    pub(super) fn wait(
+        decision: PendingDecision,
         ready: S,
         request: Request<B>,
-        manner: Arc<Manner>,
+        responses: Arc<ResponsePolicy>,
     ) -> Self {
         Self {
             state: State::Waiting {
-                waiting,
-                held: Some(Box::new((ready, request))),
-                manner,
+                decision,
+                call: Some(Box::new((ready, request))),
+                responses,
             },
         }
     }
@@ -90,38 +95,46 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProjection::Waiting {
-                    waiting,
-                    held,
-                    manner,
+                    decision,
+                    call,
+                    responses,
                 } => {
-                    match (ready!(waiting.as_mut().poll(cx)), held.take()) {
-                        (Ok(fields), Some(held)) => {
+                    let decided = ready!(decision.as_mut().poll(cx));
+                    // Empty only if polled after completion.
+                    let Some(held) = call.take() else {
+                        return Poll::Pending;
+                    };
+                    match decided {
+                        Decision::Admitted(headers) => {
                             let (mut service, request) = *held;
                             State::Forwarded {
                                 response: service.call(request),
-                                fields: Some(manner.of_admitted(fields)),
+                                headers: Some(responses.filter(headers)),
                             }
                         }
-                        (Err(denial), Some(held)) => {
+                        Decision::Refused(refusal, headers) => {
                             let head = RequestHead::of(&held.1);
-                            let response = manner.of_refused(*denial, &head);
+                            let response = responses.refuse(*refusal, headers, &head);
                             State::Refused {
                                 response: Some(Box::new(response)),
                             }
                         }
-                        // Only a future that is polled after its end comes here.
-                        (Ok(_) | Err(_), None) => return Poll::Pending,
+                        Decision::Pending(next) => {
+                            *decision = next;
+                            *call = Some(held);
+                            continue;
+                        }
                     }
                 }
-                StateProjection::Forwarded { response, fields } => {
+                StateProjection::Forwarded { response, headers } => {
                     let mut response = ready!(response.poll(cx))?.map(LimitBody::inner);
-                    if let Some(fields) = fields.take() {
-                        fields.append_to(response.headers_mut());
+                    if let Some(headers) = headers.take() {
+                        headers.append_to(response.headers_mut());
                     }
                     return Poll::Ready(Ok(response));
                 }
                 StateProjection::Refused { response } => {
-                    // Nothing is left only when it is polled after its end.
+                    // Empty only if polled after completion.
                     let Some(response) = response.take() else {
                         return Poll::Pending;
                     };

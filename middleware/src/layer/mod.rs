@@ -1,11 +1,9 @@
-//! The layer.
+//! The tower layer.
 
 mod body;
 mod future;
 mod grpc;
-mod refusal_log;
 mod response;
-mod response_policy;
 mod service;
 
 use std::sync::Arc;
@@ -14,33 +12,25 @@ use bytes::Bytes;
 use http::Response;
 use tower_layer::Layer;
 
-use self::response_policy::Manner;
+use self::response::ResponsePolicy;
 pub use self::{body::LimitBody, future::ResponseFuture, service::LimitService};
-
 use crate::{
     Callers, Limit, Refusal, RequestHead,
-    admission::{Admission, DynamicAdmission, Telling, Verdict},
+    admission::{Admission, AdmissionSource, DynamicAdmission, HeaderPolicy},
     limiter::Registry,
     rules::Rules,
 };
 
-/// Holds a service to limits: made by [`Doorman::layer`](crate::Doorman::layer).
+/// Applies limits to a service: made by [`Doorman::layer`](crate::Doorman::layer).
 ///
-/// Every clone of the layer, every service it makes and every clone of those share one state; and limits on one resource, in
-/// whatever layer of the process, share one limiter.
+/// Clones of the layer and of its services share one state. Limits on the same resource share one
+/// limiter, in all layers of the process.
 #[derive(Debug, Clone)]
-#[must_use = "a layer does nothing until a service wears it"]
+#[must_use = "a layer does nothing until it wraps a service"]
 pub struct LimitLayer {
-    decider: Decider,
+    admission: AdmissionSource,
     rules: Arc<Rules>,
-    manner: Arc<Manner>,
-}
-
-/// By what a layer decides.
-#[derive(Debug, Clone)]
-pub(crate) enum Decider {
-    InCode(Arc<Admission>),
-    DynamicAdmission(Arc<DynamicAdmission>),
+    responses: Arc<ResponsePolicy>,
 }
 
 impl LimitLayer {
@@ -49,65 +39,66 @@ impl LimitLayer {
         callers: Callers,
         limits: impl IntoIterator<Item = Limit>,
     ) -> Self {
-        let manner = Arc::new(Manner::new(callers.clone()));
+        let responses = Arc::new(ResponsePolicy::new(callers.clone()));
         let admission = Admission::new(registry, callers, limits);
         Self {
-            decider: Decider::InCode(Arc::new(admission)),
+            admission: AdmissionSource::Code(Arc::new(admission)),
             rules: Arc::default(),
-            manner,
+            responses,
         }
     }
 
-    /// The same layer; these are the rules that it may follow.
+    /// Sets the rules that the layer may follow.
     pub(crate) fn with_rules(self, rules: Arc<Rules>) -> Self {
         Self { rules, ..self }
     }
 
-    /// The same layer, which also follows the rules that the control plane has for this [service](crate::Builder::service): they are
-    /// fetched in the background from now on, and followed as they change.
+    /// Also follows the rules of the control plane for this [service](crate::Builder::service),
+    /// fetched and updated in the background.
     ///
-    /// Every rule that matches a request applies, behind the limits in code and in the order of the document, all or nothing with
-    /// them. A rule that exempts spares what it matches the rules behind it, but neither those before it nor the limits in code. Where a
-    /// rule and a limit in code, or two rules, have one resource, they share its tokens: the burst and fallback of the first of them
-    /// count, and the highest priority. A rule's path is compared with that of the whole request, also where the layer is worn by
-    /// a nested router. A rule by claims of tokens finds them where the process [verifies](crate::Callers) tokens or a layer further out
-    /// does; elsewhere every request lacks its key, and the log says so.
+    /// Every matching rule applies, after the limits in code and in the order of the document, all
+    /// or nothing with them. A rule that exempts affects only the rules after it. Limits and rules
+    /// on one resource share its tokens: the burst and fallback of the first apply, and the
+    /// highest priority. A rule's path matches the path of the whole request, also in a nested
+    /// router. A rule by token claims needs a process that [verifies](crate::Callers) tokens, or
+    /// an outer layer that does. Otherwise all requests lack its key, which is logged.
     ///
-    /// Until the first rules are known there are none; [`ready`](crate::Doorman::ready) waits for them. The last good rules stay while the
-    /// control plane is away, or tells what is not understood whole. A rule that is understood, but that this layer cannot follow, as it
-    /// limits no gauges, is not applied: it limits nothing here, and the log and the [snapshot](crate::Doorman::snapshot) say so.
+    /// There are no rules until the first are fetched; [`ready`](crate::Doorman::ready) waits for
+    /// them. The last valid rules stay while the control plane is unreachable or sends invalid
+    /// ones. A valid rule that this layer does not support, such as a gauge, is not applied, which
+    /// is logged and shown in the [snapshot](crate::Doorman::snapshot).
     ///
-    /// Let one layer follow the rules on the way of a request: it would spend twice at two of them.
-    /// [`Doorman::unlimited`](crate::Doorman::unlimited) and [`Doorman::fixed`](crate::Doorman::fixed) have no rules.
+    /// Only one layer on the path of a request should follow the rules: each of them spends.
+    /// [`Doorman::unlimited`](crate::Doorman::unlimited) and
+    /// [`Doorman::fixed`](crate::Doorman::fixed) have no rules.
     pub fn and_rules(self) -> Self {
-        let Self {
-            decider,
-            rules,
-            manner,
-        } = self;
-        let following = match decider {
-            Decider::InCode(admission) => DynamicAdmission::new(admission),
-            Decider::DynamicAdmission(following) => following,
+        let dynamic = match self.admission {
+            AdmissionSource::Code(admission) => DynamicAdmission::new(admission),
+            AdmissionSource::WithRules(dynamic) => dynamic,
         };
-        rules.follow(&following);
+        self.rules.follow(&dynamic);
         Self {
-            decider: Decider::DynamicAdmission(following),
-            rules,
-            manner,
+            admission: AdmissionSource::WithRules(dynamic),
+            ..self
         }
     }
 
-    /// The same layer, which tells its limits in the fields `RateLimit` and `RateLimit-Policy` of every response, or does not: it does
-    /// unless it is told otherwise. A refusal still says when to come back, and which limit refused.
-    pub fn headers(mut self, tell: bool) -> Self {
-        Arc::make_mut(&mut self.manner).tell_limits(tell);
+    /// Whether responses have the headers `RateLimit` and `RateLimit-Policy`: true by default.
+    /// Refusals have `Retry-After` and the name of the limit in any case.
+    pub fn headers(mut self, send: bool) -> Self {
+        let policy = if send {
+            HeaderPolicy::Send
+        } else {
+            HeaderPolicy::Omit
+        };
+        Arc::make_mut(&mut self.responses).set_headers(policy);
         self
     }
 
-    /// The same layer, which answers what it refuses by a closure: it sees why, and the head of the request, and gives the whole response,
-    /// to requests of gRPC, too. The layer adds the [fields](Self::headers) of its limits, and [`Refusal`] to the extensions.
+    /// Builds the responses to refused requests, including those of gRPC, with a closure.
     ///
-    /// [`Refusal::to_response`] is what the layer would answer, to begin with.
+    /// The layer adds its [headers](Self::headers), and the [`Refusal`] to the extensions.
+    /// [`Refusal::to_response`] is the default response.
     ///
     /// ```
     /// use http::{Response, StatusCode, header::RETRY_AFTER};
@@ -123,36 +114,27 @@ impl LimitLayer {
     ///     response
     /// });
     /// ```
-    pub fn on_refusal<F, T>(mut self, answer: F) -> Self
+    pub fn on_refusal<F, T>(mut self, respond: F) -> Self
     where
         F: for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<T> + Send + Sync + 'static,
         T: Into<Bytes>,
     {
-        Arc::make_mut(&mut self.manner).answer_by(answer);
+        Arc::make_mut(&mut self.responses).set_refusal(respond);
         self
     }
 
-    /// Decides on a request at once, for code that has requests but no tower service. What is admitted is spent, of every limit.
+    /// Decides on a request immediately, for code without a tower service. An admitted request is
+    /// spent at every limit.
     ///
-    /// Nothing waits here: a request that would have to, for its turn or for a first lease, is decided by what there is now.
+    /// A request that would wait, for its turn or a first lease, is decided by the present state.
     ///
     /// # Errors
-    /// [`Refusal`] when one of the limits does not let it pass; then nothing is spent.
+    /// [`Refusal`] when a limit does not admit the request. Nothing is spent then.
     pub fn try_admit(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
-        let decided = match &self.decider {
-            Decider::InCode(admission) => admission.decide_now(head),
-            Decider::DynamicAdmission(following) => following.decide_now(head),
-        };
-        decided.inspect_err(|refusal| refusal.log(head))
-    }
-}
-
-impl Decider {
-    pub(crate) fn decide(&self, head: &RequestHead<'_>, telling: Telling) -> Verdict {
-        match self {
-            Self::InCode(admission) => admission.decide(head, telling),
-            Self::DynamicAdmission(following) => following.decide(head, telling),
-        }
+        self.admission.decide_now(head).map_err(|refusal| {
+            response::log(&refusal, head);
+            *refusal
+        })
     }
 }
 
@@ -160,6 +142,6 @@ impl<S> Layer<S> for LimitLayer {
     type Service = LimitService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LimitService::new(inner, self.decider.clone(), Arc::clone(&self.manner))
+        LimitService::new(inner, self.admission.clone(), Arc::clone(&self.responses))
     }
 }

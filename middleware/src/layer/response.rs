@@ -1,54 +1,155 @@
-//! What the caller is told of a refusal.
+//! Responses to refused requests: HTTP problem details or gRPC status, headers and log.
+
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use doorman_openapi::Problem;
+use doorman_openapi::{Problem, ResourceId, TraceContext, headers::TRACEPARENT};
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::grpc::{self, Code};
-use crate::{Refusal, RefusalReason, RequestHead};
+use crate::{
+    Callers, Refusal, RefusalReason, RequestHead,
+    admission::{HeaderPolicy, RateLimitHeaders},
+};
 
 const REGISTRY: &str = "https://iana.org/assignments/http-problem-types";
 
+type RefusalHandler = dyn for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<Bytes> + Send + Sync;
+
+/// How a layer responds.
+#[derive(Clone)]
+pub(super) struct ResponsePolicy {
+    callers: Callers,
+    headers: HeaderPolicy,
+    /// `None`: [`Refusal::to_response`].
+    on_refusal: Option<Arc<RefusalHandler>>,
+}
+
+impl ResponsePolicy {
+    pub(super) fn new(callers: Callers) -> Self {
+        Self {
+            callers,
+            headers: HeaderPolicy::Send,
+            on_refusal: None,
+        }
+    }
+
+    pub(super) fn headers(&self) -> HeaderPolicy {
+        self.headers
+    }
+
+    pub(super) fn set_headers(&mut self, policy: HeaderPolicy) {
+        self.headers = policy;
+    }
+
+    pub(super) fn set_refusal<F, T>(&mut self, respond: F)
+    where
+        F: for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<T> + Send + Sync + 'static,
+        T: Into<Bytes>,
+    {
+        self.on_refusal = Some(Arc::new(move |refusal, head| {
+            respond(refusal, head).map(Into::into)
+        }));
+    }
+
+    /// Applies the header policy.
+    pub(super) fn filter(&self, headers: RateLimitHeaders) -> RateLimitHeaders {
+        match self.headers {
+            HeaderPolicy::Send => headers,
+            HeaderPolicy::Omit => RateLimitHeaders::default(),
+        }
+    }
+
+    /// Logs a refusal and builds its response.
+    pub(super) fn refuse(
+        &self,
+        refusal: Refusal,
+        headers: RateLimitHeaders,
+        head: &RequestHead<'_>,
+    ) -> Response<Bytes> {
+        log(&refusal, head);
+        let mut response = match &self.on_refusal {
+            Some(respond) => respond(&refusal, &head.seen_by(&self.callers)),
+            None => refusal.to_response(head),
+        };
+        self.filter(headers).append_to(response.headers_mut());
+        response.extensions_mut().insert(refusal);
+        response
+    }
+}
+
+impl fmt::Debug for ResponsePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponsePolicy")
+            .field("headers", &self.headers)
+            .field("has_refusal_handler", &self.on_refusal.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Logs at debug level, as clients can cause any number of refusals.
+pub(super) fn log(refusal: &Refusal, head: &RequestHead<'_>) {
+    tracing::debug!(
+        limit = refusal.limit(),
+        resource = refusal.resource().map(ResourceId::as_str),
+        reason = ?refusal.reason(),
+        retry_after = refusal.retry_after_seconds(),
+        trace_id = trace(head).map(|it| display(it.trace_id)),
+        "request refused by limit"
+    );
+}
+
+/// The trace of a request; `None` if its header is missing, malformed or duplicate.
+fn trace(head: &RequestHead<'_>) -> Option<TraceContext> {
+    let mut values = head.headers().get_all(TRACEPARENT).into_iter();
+    let value = values.next()?;
+    if values.next().is_some() {
+        return None;
+    }
+    TraceContext::parse(value.as_bytes())
+}
+
 impl Refusal {
-    /// The response that a layer gives, unless it is told [another](crate::LimitLayer::on_refusal).
+    /// The response of a layer without [`on_refusal`](crate::LimitLayer::on_refusal).
     ///
-    /// To requests of gRPC, which are a `POST` of its content type, it is of status 200 without a body, and has `grpc-status`, `grpc-message` and
-    /// `grpc-retry-pushback-ms` among its headers; to all others it has the reason's status, and a problem (RFC 9457) as its body. Both say
-    /// when to come back in `Retry-After`, unless coming back makes no sense, and that no cache may keep them.
+    /// A gRPC request (a `POST` with its content type) gets status 200 without a body, and the
+    /// headers `grpc-status`, `grpc-message` and `grpc-retry-pushback-ms`. Any other request gets
+    /// the status of the reason and a problem (RFC 9457) as body. Both have
+    /// `Cache-Control: no-store`, and `Retry-After` if a retry can succeed.
     #[must_use]
     pub fn to_response(&self, head: &RequestHead<'_>) -> Response<Bytes> {
-        let answer = self.reason().answer();
-        let mut response = match grpc::answers(head) {
-            Some(content_type) => self.status_of_call(&answer, content_type),
-            None => self.problem(&answer),
+        let kind = self.reason().kind();
+        let mut response = match grpc::response_content_type(head) {
+            Some(content_type) => self.grpc_response(&kind, content_type),
+            None => self.problem(&kind),
         };
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if answer.kind.is_some() {
+        if kind.problem.is_some() {
             let seconds = HeaderValue::from(self.retry_after_seconds());
             headers.insert(header::RETRY_AFTER, seconds);
         }
         response
     }
 
-    fn problem(&self, answer: &Answer) -> Response<Bytes> {
+    fn problem(&self, kind: &Kind) -> Response<Bytes> {
         let problem = Problem {
-            kind: answer.kind.map_or_else(
+            kind: kind.problem.map_or_else(
                 || "about:blank".to_owned(),
-                |kind| format!("{REGISTRY}#{kind}"),
+                |problem| format!("{REGISTRY}#{problem}"),
             ),
-            title: answer.title.to_owned(),
-            status: answer.status.as_u16(),
-            detail: self.detail(answer),
+            title: kind.title.to_owned(),
+            status: kind.status.as_u16(),
+            detail: self.detail(kind),
             errors: Vec::new(),
             mastership: None,
             violated_policies: vec![self.limit().to_owned()],
         };
-        // A problem of plain texts and numbers can always be written.
+        // Texts and numbers always serialize.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
 
         let mut response = Response::new(Bytes::from(body));
-        *response.status_mut() = answer.status;
+        *response.status_mut() = kind.status;
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
@@ -60,37 +161,36 @@ impl Refusal {
         response
     }
 
-    fn status_of_call(&self, answer: &Answer, content_type: HeaderValue) -> Response<Bytes> {
+    fn grpc_response(&self, kind: &Kind, content_type: HeaderValue) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, content_type);
-        grpc::tell(headers, answer.code, &self.detail(answer));
-        if answer.kind.is_some() {
-            grpc::push_back(headers, self.retry_after());
+        grpc::insert_status(headers, kind.code, &self.detail(kind));
+        if kind.problem.is_some() {
+            grpc::insert_pushback(headers, self.retry_after());
         }
         response
     }
 
-    fn detail(&self, answer: &Answer) -> String {
-        match answer.kind {
-            Some(_) => format!("{self}; try again in {} s", self.retry_after_seconds()),
+    fn detail(&self, kind: &Kind) -> String {
+        match kind.problem {
+            Some(_) => format!("{self}; retry in {} s", self.retry_after_seconds()),
             None => self.to_string(),
         }
     }
 }
 
-/// What a caller is told, apart from the details.
-struct Answer {
+/// The parts of a response that depend on the reason only.
+struct Kind {
     status: StatusCode,
-    /// The same for gRPC.
     code: Code,
-    /// A problem type of the registry, of those that time mends; `None` when the status says it all.
-    kind: Option<&'static str>,
+    /// A registered problem type, for reasons that end with time; `None` otherwise.
+    problem: Option<&'static str>,
     title: &'static str,
 }
 
 impl RefusalReason {
-    /// What a response of status 401 must ask for, and why if the request had it: RFC 6750 section 3.
+    /// The challenge of a response of status 401 (RFC 6750 section 3).
     fn challenge(self) -> Option<HeaderValue> {
         match self {
             Self::MissingToken => Some(HeaderValue::from_static("Bearer")),
@@ -106,32 +206,35 @@ impl RefusalReason {
         }
     }
 
-    fn answer(self) -> Answer {
+    fn kind(self) -> Kind {
         match self {
-            Self::Spent | Self::Blocked | Self::Suppressed => Answer {
+            Self::Spent | Self::Blocked | Self::Suppressed => Kind {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 code: Code::ResourceExhausted,
-                kind: Some("quota-exceeded"),
+                problem: Some("quota-exceeded"),
                 title: "Request cannot be satisfied as assigned quota has been exceeded",
             },
-            Self::NoLease | Self::WarmingUp | Self::Overflow | Self::QueueFull => Answer {
+            Self::NoLease | Self::WarmingUp | Self::Overflow | Self::QueueFull => Kind {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 code: Code::Unavailable,
-                kind: Some("temporary-reduced-capacity"),
+                problem: Some("temporary-reduced-capacity"),
                 title: "Request cannot be satisfied due to temporary server capacity constraints",
             },
-            Self::MissingKey => Answer {
+            Self::MissingKey => Kind {
                 status: StatusCode::BAD_REQUEST,
                 code: Code::InvalidArgument,
-                kind: None,
+                problem: None,
                 title: "Bad Request",
             },
-            Self::MissingToken | Self::InvalidToken => Answer {
+            Self::MissingToken | Self::InvalidToken => Kind {
                 status: StatusCode::UNAUTHORIZED,
                 code: Code::Unauthenticated,
-                kind: None,
+                problem: None,
                 title: "Unauthorized",
             },
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
-//! The service that a layer puts around another.
+//! The service that [`LimitLayer`](crate::LimitLayer) puts around another.
 
 use std::{
+    mem,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -8,25 +9,33 @@ use std::{
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::{Decider, LimitBody, ResponseFuture, response_policy::Manner};
-use crate::{RequestHead, admission::Verdict};
+use super::{LimitBody, ResponseFuture, response::ResponsePolicy};
+use crate::{
+    RequestHead,
+    admission::{AdmissionSource, Decision},
+};
 
-/// A service held to limits. It answers what it refuses itself; the inner service's error type stays.
+/// A service behind limits. Refusals are responses; the error type is the inner service's.
 ///
-/// Readiness is the inner service's. Nothing is reserved there, because which limits apply is known only when the request is.
+/// [`poll_ready`](Service::poll_ready) is the inner service's and reserves nothing: which limits
+/// apply depends on the request.
 #[derive(Debug, Clone)]
 pub struct LimitService<S> {
     inner: S,
-    decider: Decider,
-    manner: Arc<Manner>,
+    admission: AdmissionSource,
+    responses: Arc<ResponsePolicy>,
 }
 
 impl<S> LimitService<S> {
-    pub(crate) fn new(inner: S, decider: Decider, manner: Arc<Manner>) -> Self {
+    pub(super) fn new(
+        inner: S,
+        admission: AdmissionSource,
+        responses: Arc<ResponsePolicy>,
+    ) -> Self {
         Self {
             inner,
-            decider,
-            manner,
+            admission,
+            responses,
         }
     }
 }
@@ -45,16 +54,18 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let head = RequestHead::of(&request);
-        match self.decider.decide(&head, self.manner.telling()) {
-            Verdict::Admitted(fields) => ResponseFuture::forward(self.inner.call(request), fields),
-            Verdict::Refused(denial) => {
-                ResponseFuture::refuse(self.manner.of_refused(*denial, &head))
+        match self.admission.decide(&head, self.responses.headers()) {
+            Decision::Admitted(headers) => {
+                ResponseFuture::forward(self.inner.call(request), headers)
             }
-            Verdict::Waits(waiting) => {
-                // The request waits with the service that is ready for it; the next one finds a clone, and makes that ready.
+            Decision::Refused(refusal, headers) => {
+                ResponseFuture::refuse(self.responses.refuse(*refusal, headers, &head))
+            }
+            Decision::Pending(decision) => {
+                // The waiting request keeps the ready service; the next one gets a clone.
                 let clone = self.inner.clone();
-                let ready = std::mem::replace(&mut self.inner, clone);
-                ResponseFuture::wait(waiting, ready, request, Arc::clone(&self.manner))
+                let ready = mem::replace(&mut self.inner, clone);
+                ResponseFuture::wait(decision, ready, request, Arc::clone(&self.responses))
             }
         }
     }

@@ -172,7 +172,7 @@ impl Tracked {
         } else if report_interval.is_some() {
             self.reports = Some(Box::new(Reports {
                 // Nothing was reported of it before.
-                since_last: SinceReport::new(self.limiter.made_at()),
+                since_last: SinceReport::new(self.limiter.created_at()),
                 interval: report_interval,
             }));
         }

@@ -1,8 +1,7 @@
-//! Numbers that many threads share without a lock.
+//! Lock-free values shared between the request path and the leasing worker.
 
-use super::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
+use super::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence, spin_loop};
 
-/// A float that is changed in place.
 #[derive(Debug, Default)]
 pub(super) struct AtomicF64(AtomicU64);
 
@@ -12,7 +11,7 @@ impl AtomicF64 {
         f64::from_bits(self.0.load(Ordering::Acquire))
     }
 
-    /// Replaces `current`; else says what is there instead.
+    /// Replaces `current`, or returns the actual value. May fail spuriously.
     #[inline]
     pub(super) fn replace(&self, current: f64, new: f64) -> Result<(), f64> {
         self.0
@@ -26,7 +25,6 @@ impl AtomicF64 {
             .map_err(f64::from_bits)
     }
 
-    /// Changes the number by a pure function.
     pub(super) fn update(&self, change: impl Fn(f64) -> f64) {
         let mut current = self.load();
         while let Err(actual) = self.replace(current, change(current)) {
@@ -35,12 +33,12 @@ impl AtomicF64 {
     }
 }
 
-/// Some words that are read together and written together, seldom: a sequence lock.
+/// A sequence lock: words that are read together often and written together seldom.
 ///
-/// A reader never waits for another reader and takes no lock; it reads again when a writer was at work meanwhile.
+/// Readers take no lock. A reader that overlaps with a writer reads again.
 #[derive(Debug)]
 pub(super) struct SeqLock<const N: usize> {
-    /// Odd while a writer is at work.
+    /// Odd while a writer is active.
     sequence: AtomicU32,
     words: [AtomicU64; N],
 }
@@ -61,7 +59,7 @@ impl<const N: usize> SeqLock<N> {
                 .words
                 .each_ref()
                 .map(|word| word.load(Ordering::Relaxed));
-            // The words must have been read before the sequence is looked at again.
+            // Orders the reads of the words before the second read of the sequence.
             fence(Ordering::Acquire);
             if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
                 return words;
@@ -70,8 +68,8 @@ impl<const N: usize> SeqLock<N> {
         }
     }
 
-    /// Replaces the words by a pure function of what they are; writers go one after the other.
-    pub(super) fn update<T>(&self, change: impl FnOnce([u64; N]) -> ([u64; N], T)) -> T {
+    /// Replaces the words by a function of the current ones. Writers are serialized.
+    pub(super) fn update(&self, change: impl FnOnce([u64; N]) -> [u64; N]) {
         let mut even = self.sequence.load(Ordering::Relaxed) & !1;
         while let Err(actual) = self.sequence.compare_exchange_weak(
             even,
@@ -82,9 +80,9 @@ impl<const N: usize> SeqLock<N> {
             even = actual & !1;
             spin_loop();
         }
-        // Whoever sees one of the new words must also see the odd sequence.
+        // A reader that sees one of the new words also sees the odd sequence.
         fence(Ordering::Release);
-        let (new, result) = change(
+        let new = change(
             self.words
                 .each_ref()
                 .map(|word| word.load(Ordering::Relaxed)),
@@ -93,6 +91,30 @@ impl<const N: usize> SeqLock<N> {
             word.store(new, Ordering::Relaxed);
         }
         self.sequence.store(even.wrapping_add(2), Ordering::Release);
-        result
+    }
+}
+
+/// Why a limiter needs more capacity, by increasing urgency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Shortage {
+    /// Less than half of the bucket is left.
+    RunningLow = 1,
+    /// A request was rejected, or waits.
+    Denied = 2,
+}
+
+/// The most urgent [`Shortage`] reported to the worker since it last looked; 0 is none.
+#[derive(Debug, Default)]
+pub(super) struct DemandSignal(AtomicU8);
+
+impl DemandSignal {
+    /// Raises the signal. Returns whether the worker must be notified: once for each increase.
+    pub(super) fn raise(&self, shortage: Shortage) -> bool {
+        let level = shortage as u8;
+        self.0.load(Ordering::Relaxed) < level && self.0.fetch_max(level, Ordering::AcqRel) < level
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.store(0, Ordering::Release);
     }
 }

@@ -1,298 +1,327 @@
-//! The arithmetic of a token bucket whose rate is a lease. Pure: time is an argument, nothing is stored.
+//! Arithmetic of a token bucket whose rate is a lease. Pure: time is an argument.
 //!
-//! Two running totals are all there is. *Issued* is how many tokens have ever been put in: a function of time, piecewise linear,
-//! that the [`Terms`] describe ahead, the end of the lease included. *Spent* is how many have ever been taken out. What is left is
-//! their difference, at most one burst; what was not taken in time to stay within the burst is lost, which is a floor under
-//! *spent* that rises with *issued*.
+//! The state is two running totals. *Issued* counts the tokens ever added: a piecewise linear
+//! function of time that a [`RefillSchedule`] describes ahead, past the end of the lease. *Spent*
+//! counts the tokens ever taken. Their difference is what is left, at most one burst. Tokens that
+//! overflow are lost, which is a floor under *spent* that rises with *issued*.
 //!
-//! A new rate bends the line of *issued* and changes neither total. So no switch, whether of leases or between a lease and a
-//! fallback, gives anybody a second burst.
+//! A new rate bends the line of *issued* and changes neither total, so that no switch between
+//! leases, or between a lease and a fallback, adds a second burst.
 
 use doorman_openapi::Moment;
 
 use super::settings::Burst;
 
-/// The most tokens a second that a bucket is filled at; a higher rate counts as this. So the totals, which grow with the rate whether
-/// or not anything is spent, stay where one token makes a difference: below 2^53, for more than a hundred days at this rate.
-const FASTEST: f64 = 1e9;
+/// The highest rate. It keeps the totals below 2^53, where one token makes a difference, for more
+/// than a hundred days.
+const MAX_RATE: f64 = 1e9;
 
-/// When a lease ended that came and did not count: before anything that happens here.
+/// The end of a lease that came and was not applied.
 const LONG_AGO: Moment = Moment::from_nanos(1);
 
-/// How a bucket is filled.
+/// How tokens are added to a bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Flow {
-    /// Not at all, and nothing may be taken.
-    Shut,
-    /// At so many tokens a second. At 0 none come, but what is left may be taken: a burst is never less than one token.
-    At(f64),
-    /// Everything passes. What is taken is remembered, and charged when there is a rate again.
-    Open,
+pub(crate) enum Refill {
+    /// None are added, and none may be taken.
+    Blocked,
+    /// Tokens a second. At 0 none are added, but those left may be taken: a burst holds at least
+    /// one.
+    PerSecond(f64),
+    /// Every request is admitted. Its cost is charged when there is a rate again.
+    Unlimited,
 }
 
-impl Flow {
-    /// The flow at a rate; no rate at all is shut.
+impl Refill {
+    /// A rate of 0 is blocked.
     pub(crate) fn at(rate: f64) -> Self {
         if rate > 0.0 {
-            Self::At(rate.min(FASTEST))
+            Self::PerSecond(rate.min(MAX_RATE))
         } else {
-            Self::Shut
+            Self::Blocked
         }
     }
 
-    /// The flow of a lease. One of nothing, to a holder that wanted nothing, leaves what is left; only a capacity of nothing is shut.
+    /// A lease of 0 leaves the tokens that are left; a capacity of 0 (`None`) is blocked.
     pub(crate) fn leased(rate: Option<f64>) -> Self {
-        rate.map_or(Self::Shut, |rate| Self::At(rate.clamp(0.0, FASTEST)))
+        rate.map_or(Self::Blocked, |rate| {
+            Self::PerSecond(rate.clamp(0.0, MAX_RATE))
+        })
     }
 
     #[inline]
     fn tokens(self, seconds: f64) -> f64 {
         match self {
-            Self::At(rate) => rate * seconds,
-            Self::Shut | Self::Open => 0.0,
+            Self::PerSecond(rate) => rate * seconds,
+            Self::Blocked | Self::Unlimited => 0.0,
         }
     }
 
-    /// The least that counts as spent when so much was issued: the rest overflowed. A bucket that is not being filled does not
-    /// overflow.
+    /// The minimum of *spent*: tokens beyond the burst overflowed. Only a rate overflows.
     #[inline]
     fn floor(self, issued: f64, burst: Burst) -> f64 {
         match self {
-            Self::At(rate) => issued - burst.tokens(rate),
-            Self::Shut | Self::Open => f64::NEG_INFINITY,
+            Self::PerSecond(rate) => issued - burst.tokens(rate),
+            Self::Blocked | Self::Unlimited => f64::NEG_INFINITY,
         }
     }
 }
 
-/// How a bucket is filled, from `since` for ever.
+/// How a bucket is refilled from `since` on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Terms {
-    /// The tokens issued by `since`.
+pub(crate) struct RefillSchedule {
+    /// Tokens issued by `since`.
     pub(crate) issued: f64,
-    /// The least that counts as spent, for what overflowed before `since` stays lost.
+    /// The minimum of *spent*, by what overflowed before `since`.
     pub(crate) lost: f64,
     pub(crate) since: Moment,
-    /// How it is filled until `ends`, under a lease.
-    pub(crate) flow: Flow,
+    /// The refill under a lease, until `ends`.
+    pub(crate) refill: Refill,
     /// The end of the lease; [`Moment::ORIGIN`] when there never was one.
     pub(crate) ends: Moment,
-    /// How it is filled from `ends` on, without a lease.
-    pub(crate) lapse: Flow,
-    /// Whether some of what was spent passed on credit, and no rate has come yet that it could be charged to.
-    pub(crate) credit: bool,
+    /// The refill without a lease, from `ends` on.
+    pub(crate) lapsed: Refill,
+    /// Some of *spent* was admitted without a rate and is not yet charged to one.
+    pub(crate) on_credit: bool,
 }
 
-/// What new terms are made of.
+/// The input of a new [`RefillSchedule`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Supply {
     Lease {
-        flow: Flow,
+        refill: Refill,
         ends: Moment,
-        lapse: Flow,
-        /// What is left from now on, whatever was before; `None`: what there was.
+        lapsed: Refill,
+        /// Sets the tokens left; `None` keeps them.
         left: Option<f64>,
     },
     NoLease {
-        lapse: Flow,
-        /// Whether one has come that does not count.
+        lapsed: Refill,
+        /// A lease came but does not apply.
         answered: bool,
     },
 }
 
-/// New terms, and the bounds that *spent* is taken to when they come into force.
+/// A new schedule, and the bounds to which *spent* is clamped when it starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Change {
-    pub(crate) terms: Terms,
-    /// What overflowed under the old terms stays lost.
-    pub(crate) at_least: f64,
-    /// The debt that is left of what passed on credit: at most one burst.
-    pub(crate) at_most: f64,
+pub(crate) struct Transition {
+    pub(crate) schedule: RefillSchedule,
+    /// Keeps lost what overflowed before.
+    pub(crate) min_spent: f64,
+    /// Limits the debt from credit to one burst.
+    pub(crate) max_spent: f64,
 }
 
-impl Terms {
-    /// Those of a resource that has never been leased. Its first rate adds a full bucket.
-    pub(crate) fn new(lapse: Flow, now: Moment) -> Self {
+impl RefillSchedule {
+    /// A resource without a lease so far. Its first rate adds a full bucket.
+    pub(crate) fn new(lapsed: Refill, now: Moment) -> Self {
         Self {
             issued: 0.0,
             lost: f64::NEG_INFINITY,
             since: now,
-            flow: Flow::Shut,
+            refill: Refill::Blocked,
             ends: Moment::ORIGIN,
-            lapse,
-            credit: false,
+            lapsed,
+            on_credit: false,
         }
     }
 
-    /// Whether there has been a lease.
     pub(crate) fn ever_leased(&self) -> bool {
         self.ends > Moment::ORIGIN
     }
 
-    /// What the terms come to at one moment.
     #[inline]
-    pub(crate) fn at(&self, now: Moment, burst: Burst) -> View {
+    pub(crate) fn at(&self, now: Moment, burst: Burst) -> BucketView {
         if now < self.ends {
-            let issued = self.issued + self.flow.tokens(now.seconds_since(self.since));
-            return View {
+            let issued = self.issued + self.refill.tokens(now.seconds_since(self.since));
+            return BucketView {
                 from: self.since,
-                flow: self.flow,
+                refill: self.refill,
                 leased: true,
                 issued,
-                floor: self.flow.floor(issued, burst).max(self.lost),
+                floor: self.refill.floor(issued, burst).max(self.lost),
                 burst,
             };
         }
         let (issued, floor) = self.at_end(burst);
         let from = self.since.max(self.ends);
-        let issued = issued + self.lapse.tokens(now.seconds_since(from));
-        View {
+        let issued = issued + self.lapsed.tokens(now.seconds_since(from));
+        BucketView {
             from,
-            flow: self.lapse,
+            refill: self.lapsed,
             leased: false,
             issued,
-            floor: self.lapse.floor(issued, burst).max(floor),
+            floor: self.lapsed.floor(issued, burst).max(floor),
             burst,
         }
     }
 
-    /// What is issued, and the floor under *spent*, when the lease ends.
+    /// *Issued* and the minimum of *spent* at the end of the lease.
     fn at_end(&self, burst: Burst) -> (f64, f64) {
         if self.since < self.ends {
-            let issued = self.issued + self.flow.tokens(self.ends.seconds_since(self.since));
-            (issued, self.flow.floor(issued, burst).max(self.lost))
+            let issued = self.issued + self.refill.tokens(self.ends.seconds_since(self.since));
+            (issued, self.refill.floor(issued, burst).max(self.lost))
         } else {
             (self.issued, self.lost)
         }
     }
 
-    /// The terms that follow these at `now`, when so much has been taken by those who went.
-    pub(crate) fn succeed(&self, supply: Supply, taken: f64, now: Moment, burst: Burst) -> Change {
-        let (flow, ends, lapse, left) = match supply {
+    /// The schedule from `now` on. `taken` is what admitted requests have spent.
+    pub(crate) fn succeed(
+        &self,
+        supply: Supply,
+        taken: f64,
+        now: Moment,
+        burst: Burst,
+    ) -> Transition {
+        let (refill, ends, lapsed, left) = match supply {
             Supply::Lease {
-                flow,
+                refill,
                 ends,
-                lapse,
+                lapsed,
                 left,
-            } if now < ends => (flow, ends, lapse, left),
+            } if now < ends => (refill, ends, lapsed, left),
             Supply::NoLease {
-                lapse,
+                lapsed,
                 answered: true,
-            } => (Flow::Shut, self.ends.min(now).max(LONG_AGO), lapse, None),
-            Supply::Lease { lapse, .. }
+            } => (
+                Refill::Blocked,
+                self.ends.min(now).max(LONG_AGO),
+                lapsed,
+                None,
+            ),
+            Supply::Lease { lapsed, .. }
             | Supply::NoLease {
-                lapse,
+                lapsed,
                 answered: false,
-            } => (Flow::Shut, self.ends.min(now), lapse, None),
+            } => (Refill::Blocked, self.ends.min(now), lapsed, None),
         };
-        let next = if now < ends { flow } else { lapse };
+        let next = if now < ends { refill } else { lapsed };
 
         let view = self.at(now, burst);
         let (mut issued, mut since) = (view.issued, now);
-        match (view.flow, next) {
-            // The gap goes on: it is charged as a whole, from its beginning.
-            (Flow::Open, Flow::Open) => since = view.from,
-            // Charge what passed against what the rate would have issued meanwhile.
-            (Flow::Open, Flow::At(rate)) => {
+        match (view.refill, next) {
+            // Unlimited refill continues: it is charged as a whole, from its beginning.
+            (Refill::Unlimited, Refill::Unlimited) => since = view.from,
+            // What was admitted is charged against what the rate would have issued meanwhile.
+            (Refill::Unlimited, Refill::PerSecond(rate)) => {
                 issued += rate * now.seconds_since(view.from);
             }
-            (Flow::Open, Flow::Shut) | (Flow::At(_) | Flow::Shut, _) => {}
+            (Refill::Unlimited, Refill::Blocked) | (Refill::PerSecond(_) | Refill::Blocked, _) => {}
         }
-        if let Flow::At(rate) = next
+        if let Refill::PerSecond(rate) = next
             && view.issued == 0.0
         {
             issued += burst.tokens(rate);
         }
-        // What passed on credit is owed until there is a rate, but never more than the burst of that rate.
-        let owed = match view.flow {
-            Flow::Open => true,
-            Flow::Shut => self.credit,
-            Flow::At(_) => false,
+        let owed = match view.refill {
+            Refill::Unlimited => true,
+            Refill::Blocked => self.on_credit,
+            Refill::PerSecond(_) => false,
         };
-        let left = left.filter(|_| matches!(next, Flow::At(_)));
+        let left = left.filter(|_| matches!(next, Refill::PerSecond(_)));
         if let Some(left) = left {
             issued = taken.max(view.floor) + left;
         }
-        let charged_to = match (next, lapse) {
-            // What is left counts all that was taken.
+        // Credit is charged to the first rate, at most one burst of it.
+        let charged_to = match (next, lapsed) {
+            // `left` already includes everything taken.
             _ if left.is_some() => None,
-            (Flow::At(rate), _) | (Flow::Shut, Flow::At(rate)) => Some(rate).filter(|_| owed),
-            (Flow::Shut | Flow::Open, _) => None,
+            (Refill::PerSecond(rate), _) | (Refill::Blocked, Refill::PerSecond(rate)) => {
+                Some(rate).filter(|_| owed)
+            }
+            (Refill::Blocked | Refill::Unlimited, _) => None,
         };
-        Change {
-            terms: Self {
+        Transition {
+            schedule: Self {
                 issued,
                 lost: view.floor,
                 since,
-                flow,
+                refill,
                 ends,
-                lapse,
-                credit: owed && next == Flow::Shut,
+                lapsed,
+                on_credit: owed && next == Refill::Blocked,
             },
-            at_least: view.floor,
-            at_most: charged_to.map_or(f64::INFINITY, |rate| issued + burst.tokens(rate)),
+            min_spent: view.floor,
+            max_spent: charged_to.map_or(f64::INFINITY, |rate| issued + burst.tokens(rate)),
         }
     }
 
-    /// The earliest moment, not before `now`, at which `take` may go, if these terms stay; `None` if they never let it.
-    pub(crate) fn reach(&self, take: Take, now: Moment, burst: Burst) -> Option<Moment> {
+    /// The earliest moment from `now` on at which `range` is available under this schedule; `None`
+    /// if never.
+    pub(crate) fn reach(&self, range: TokenRange, now: Moment, burst: Burst) -> Option<Moment> {
         if now < self.ends {
-            let moment = self.meet(self.flow, self.issued, self.since, take, now, burst);
+            let line = IssueLine {
+                refill: self.refill,
+                issued: self.issued,
+                from: self.since,
+            };
+            let moment = line.reach(range, now, burst);
             if let Some(moment) = moment.filter(|&moment| moment < self.ends) {
                 return Some(moment);
             }
         }
         let (issued, _) = self.at_end(burst);
         let from = self.since.max(self.ends);
-        self.meet(self.lapse, issued, from, take, now.max(from), burst)
+        let line = IssueLine {
+            refill: self.lapsed,
+            issued,
+            from,
+        };
+        line.reach(range, now.max(from), burst)
     }
+}
 
-    /// When a line that begins at (`from`, `issued`) meets what `take` needs, not before `now`.
-    fn meet(
-        &self,
-        flow: Flow,
-        issued: f64,
-        from: Moment,
-        take: Take,
-        now: Moment,
-        burst: Burst,
-    ) -> Option<Moment> {
-        match flow {
-            Flow::Shut => None,
-            Flow::Open => Some(now),
-            Flow::At(rate) => {
+/// *Issued* as a line that starts at (`from`, `issued`).
+struct IssueLine {
+    refill: Refill,
+    issued: f64,
+    from: Moment,
+}
+
+impl IssueLine {
+    fn reach(&self, range: TokenRange, now: Moment, burst: Burst) -> Option<Moment> {
+        let Self {
+            refill,
+            issued,
+            from,
+        } = *self;
+        match refill {
+            Refill::Blocked => None,
+            Refill::Unlimited => Some(now),
+            Refill::PerSecond(rate) => {
                 let bucket = burst.tokens(rate);
                 if rate == 0.0 {
-                    return take.fits(issued, bucket).then_some(now);
+                    return range.is_available(issued, bucket).then_some(now);
                 }
-                let missing = take.start + take.cost.min(bucket) - issued;
+                let missing = range.start + range.cost.min(bucket) - issued;
                 let about = from.after_seconds(missing / rate).max(now);
-                Some(first_from(about, |moment| {
-                    take.fits(issued + rate * moment.seconds_since(from), bucket)
+                Some(first_moment(about, |moment| {
+                    range.is_available(issued + rate * moment.seconds_since(from), bucket)
                 }))
             }
         }
     }
 }
 
-/// The first moment from `about` on that fits, if all fit that come after one that does; [`Moment::NEVER`] if none does.
+/// The first moment from `about` on that satisfies a monotonic predicate; [`Moment::NEVER`] if none
+/// does.
 ///
-/// Seconds become whole nanoseconds by rounding down, and a quotient is rounded too. This is the moment at which the sum itself agrees:
-/// who comes back then is admitted, and nobody before.
-fn first_from(about: Moment, fits: impl Fn(Moment) -> bool) -> Moment {
+/// Division and conversion to whole nanoseconds round. The search finds the moment at which the
+/// comparison itself succeeds, so a client that retries then is admitted, and none before.
+fn first_moment(about: Moment, holds: impl Fn(Moment) -> bool) -> Moment {
     let (mut too_early, mut moment) = (None, about);
     let mut step = 1_u64;
-    while !fits(moment) && moment < Moment::NEVER {
+    while !holds(moment) && moment < Moment::NEVER {
         too_early = Some(moment);
         moment = Moment::from_nanos(moment.as_nanos().saturating_add(step));
         step = step.saturating_mul(2);
     }
-    // It lies between the last two.
     while let Some(early) = too_early {
         let middle = Moment::from_nanos(early.as_nanos().midpoint(moment.as_nanos()));
         if middle == early {
             break;
         }
-        if fits(middle) {
+        if holds(middle) {
             moment = middle;
         } else {
             too_early = Some(middle);
@@ -301,103 +330,100 @@ fn first_from(about: Moment, fits: impl Fn(Moment) -> bool) -> Moment {
     moment
 }
 
-/// The terms at one moment.
+/// A bucket at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct View {
-    /// Since when the flow has been as it is.
+pub(crate) struct BucketView {
+    /// When the current refill started.
     pub(crate) from: Moment,
-    pub(crate) flow: Flow,
-    /// Whether there is a lease.
+    pub(crate) refill: Refill,
     pub(crate) leased: bool,
     pub(crate) issued: f64,
-    /// The least that counts as spent.
+    /// The minimum of *spent*.
     pub(crate) floor: f64,
     burst: Burst,
 }
 
-/// A place in the order of tokens: `cost` of them, after the first `start`.
+/// The tokens of one request: `cost` of them, after the first `start` ever spent.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Take {
+pub(crate) struct TokenRange {
     pub(crate) start: f64,
     pub(crate) cost: f64,
 }
 
-impl Take {
-    /// The total spent once it is taken.
+impl TokenRange {
+    /// *Spent* after the range is taken.
     pub(crate) fn end(self) -> f64 {
         self.start + self.cost
     }
 
-    /// Whether its turn has come when so much has been issued. What costs more than a full bucket goes when the bucket is full, and
-    /// leaves debt.
+    /// Whether the range has been issued. A cost above a full bucket is available when the bucket
+    /// is full, and leaves debt.
     #[inline]
-    fn fits(self, issued: f64, burst: f64) -> bool {
+    fn is_available(self, issued: f64, burst: f64) -> bool {
         if self.cost < burst {
             self.end() <= issued
         } else {
-            // Full is as the floor has it, to the last bit: added to it again, the burst may come to a little more than was issued.
+            // The same expression as the floor: adding the burst back could round above `issued`.
             self.start <= issued - burst
         }
     }
 
-    /// How much of it can be given back: what has not overflowed meanwhile.
-    pub(crate) fn returnable(self, view: &View) -> f64 {
+    /// The tokens that a release returns: those that have not overflowed meanwhile.
+    pub(crate) fn returnable(self, view: &BucketView) -> f64 {
         (self.end() - view.floor).clamp(0.0, self.cost)
     }
 }
 
-impl View {
-    /// The next place in the order.
+impl BucketView {
+    /// The next range in the order of tokens.
     #[inline]
-    pub(crate) fn next(&self, spent: f64, cost: f64) -> Take {
-        Take {
+    pub(crate) fn next(&self, spent: f64, cost: f64) -> TokenRange {
+        TokenRange {
             start: spent.max(self.floor),
             cost,
         }
     }
 
-    /// Whether a place's turn has come.
     #[inline]
-    pub(crate) fn admits(&self, take: Take) -> bool {
-        match self.flow {
-            Flow::Shut => false,
-            Flow::Open => true,
-            Flow::At(rate) => take.fits(self.issued, self.burst.tokens(rate)),
+    pub(crate) fn admits(&self, range: TokenRange) -> bool {
+        match self.refill {
+            Refill::Blocked => false,
+            Refill::Unlimited => true,
+            Refill::PerSecond(rate) => range.is_available(self.issued, self.burst.tokens(rate)),
         }
     }
 
-    /// The tokens left; negative when some are owed or promised. Infinite when everything passes.
+    /// The tokens left: negative when in debt or reserved ahead, infinite when unlimited.
     #[inline]
     pub(crate) fn left(&self, spent: f64) -> f64 {
-        match self.flow {
-            Flow::Shut => 0.0,
-            Flow::Open => f64::INFINITY,
-            Flow::At(_) => self.issued - spent.max(self.floor),
+        match self.refill {
+            Refill::Blocked => 0.0,
+            Refill::Unlimited => f64::INFINITY,
+            Refill::PerSecond(_) => self.issued - spent.max(self.floor),
         }
     }
 
-    /// Tokens a second; `None` when none come, or everything passes.
     pub(crate) fn rate(&self) -> Option<f64> {
-        match self.flow {
-            Flow::At(rate) => Some(rate),
-            Flow::Shut | Flow::Open => None,
+        match self.refill {
+            Refill::PerSecond(rate) => Some(rate),
+            Refill::Blocked | Refill::Unlimited => None,
         }
     }
 
-    /// Whether nothing is lost on anybody by beginning anew with a full bucket: it is full, or where it is not being filled, nothing is owed.
+    /// Whether a new full bucket could replace this one: it is full, or has no rate and no debt.
     pub(crate) fn is_full(&self, spent: f64) -> bool {
-        match self.flow {
-            Flow::At(_) => spent <= self.floor,
-            Flow::Shut | Flow::Open => spent <= self.issued,
+        match self.refill {
+            Refill::PerSecond(_) => spent <= self.floor,
+            Refill::Blocked | Refill::Unlimited => spent <= self.issued,
         }
     }
 
     /// Whether less than half a bucket is left.
     #[inline]
     pub(crate) fn runs_low(&self, spent: f64) -> bool {
-        match self.flow {
-            Flow::At(rate) => self.left(spent) < self.burst.tokens(rate) / 2.0,
-            Flow::Shut | Flow::Open => false,
+        match self.refill {
+            Refill::PerSecond(rate) => self.left(spent) < self.burst.tokens(rate) / 2.0,
+            Refill::Blocked | Refill::Unlimited => false,
         }
     }
 }

@@ -1,63 +1,62 @@
-//! The short way, which nearly every request goes: it may go at once, and nobody has to wait, to refuse or to remember.
+//! Admission without waiting, rejecting or locking: the path of nearly every request.
 
 use doorman_openapi::Moment;
 
-use super::{Limiter, bucket::Take, demand_signal::Shortage};
+use super::{Limiter, Shortage, bucket::TokenRange};
 use crate::{Cost, clock::SLACK_NANOS};
 
-/// What was taken at once, until it is [kept](Limiter::keep) or [given back](Limiter::undo).
+/// Tokens taken on the fast path, until [committed](Limiter::commit) or [undone](Limiter::undo).
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Taken {
-    take: Take,
+pub(crate) struct Acquired {
+    range: TokenRange,
     runs_low: bool,
 }
 
-impl Taken {
-    /// Why more should be leased.
-    pub(crate) fn need(&self) -> Option<Shortage> {
+impl Acquired {
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
         self.runs_low.then_some(Shortage::RunningLow)
     }
 }
 
-/// Whether a request waits for the first lease of its resource before anything is decided.
+/// Whether a request waits for the first lease of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FirstLease {
-    /// What counts without one may admit it.
-    NotNeeded,
-    /// Where there has never been one, it is not decided here.
-    Awaited,
+    /// The fallback may admit it.
+    Optional,
+    /// The slow path decides as long as there never was a lease.
+    Required,
 }
 
 impl Limiter {
-    /// Takes so much if a request may go at once as of a [recent](crate::clock::recent) time. `None` says that it is not decided: the
-    /// precise time may admit it, and if that does not, there is more to say than no.
+    /// Takes tokens that are available at a [recent](crate::clock::recent) time. `None` leaves the
+    /// decision to the slow path, which reads the precise clock.
     #[inline]
-    pub(crate) fn take_at_once(
+    pub(crate) fn try_acquire(
         &self,
         cost: Cost,
         first_lease: FirstLease,
         recent: Moment,
-    ) -> Option<Taken> {
+    ) -> Option<Acquired> {
         let published = self.read();
-        let terms = &published.terms;
-        let left = terms.ends.as_nanos().saturating_sub(recent.as_nanos());
+        let schedule = &published.schedule;
+        let left = schedule.ends.as_nanos().saturating_sub(recent.as_nanos());
         let about_to_end = left > 0 && left <= SLACK_NANOS;
-        let awaits = first_lease == FirstLease::Awaited && !terms.ever_leased();
-        if about_to_end || awaits || published.is_suppressed() {
+        let awaits_lease = first_lease == FirstLease::Required && !schedule.ever_leased();
+        if about_to_end || awaits_lease || published.is_suppressed() {
             return None;
         }
         let view = self.view(&published, recent);
         let mut spent = self.spent.load();
         loop {
-            let take = view.next(spent, cost.get());
-            if !view.admits(take) {
+            let range = view.next(spent, cost.get());
+            if !view.admits(range) {
                 return None;
             }
-            match self.spent.replace(spent, take.end()) {
+            match self.spent.replace(spent, range.end()) {
                 Ok(()) => {
-                    return Some(Taken {
-                        take,
-                        runs_low: view.runs_low(take.end()),
+                    return Some(Acquired {
+                        range,
+                        runs_low: view.runs_low(range.end()),
                     });
                 }
                 Err(actual) => spent = actual,
@@ -65,15 +64,15 @@ impl Limiter {
         }
     }
 
-    /// The request goes: what it took stays taken, and counts as admitted.
+    /// Counts the tokens as admitted.
     #[inline]
-    pub(crate) fn keep(&self, taken: &Taken) {
-        self.admitted.update(|total| total + taken.take.cost);
+    pub(crate) fn commit(&self, acquired: &Acquired) {
+        self.admitted.update(|total| total + acquired.range.cost);
     }
 
-    /// The request does not go, or not yet.
-    pub(crate) fn undo(&self, taken: &Taken, now: Moment) {
-        // When its turn had come, all who wait were behind it, or may go already.
-        self.take_back(taken.take, self.line(), None, now);
+    /// Returns the tokens.
+    pub(crate) fn undo(&self, acquired: &Acquired, now: Moment) {
+        // Available ranges come before all queued ones, so all of the queue is behind.
+        self.take_back(acquired.range, self.queue(), None, now);
     }
 }

@@ -1,59 +1,54 @@
-//! What the leasing side knows of a resource, in the units of the request path: tokens and tokens a second.
+//! What the leasing worker publishes about a resource, in tokens and tokens a second.
 
 use doorman_openapi::{Balance, Capacity, Moment, Probability};
 
-use crate::Quota;
+use super::bucket::{Refill, Supply};
+use crate::{Fallback, Quota};
 
-/// What holds for a resource from now on.
+/// The lease on a resource, as the worker knows it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum LeaseState {
-    /// There is no lease: none has come yet, or it is lost. The limiter's fallback decides.
+    /// No lease yet, or it is lost. The limiter applies its fallback.
     NoLease {
-        /// The safe capacity last told for the resource or its template.
+        /// The safe capacity last sent for the resource or its template.
         safe: Option<SafeRate>,
-        /// When the leasing side asks next.
         refresh_at: Moment,
-        /// The whole limit, as far as it is known.
         policy: Option<Policy>,
-        /// Whether a lease has come all the same, on so little that it does not count: then none is waited for any more.
+        /// A lease came but is too small to apply. Requests stop waiting for the first lease.
         answered: bool,
     },
-    /// There is a lease; the limiter sees by itself when it ends.
+    /// A lease. The limiter notices its end by itself.
     Leased {
-        /// Tokens a second; `None` when the whole capacity is nothing.
+        /// Tokens a second; `None` when the capacity of the resource is 0.
         rate: Option<f64>,
-        /// When the lease ends.
         ends: Moment,
-        /// The safe capacity that counts once it has ended.
+        /// The safe capacity that applies after `ends`.
         safe: Option<SafeRate>,
-        /// When the leasing side asks next.
         refresh_at: Moment,
-        /// The whole limit, of which the lease is a part; `None` when no template matched.
         policy: Option<Policy>,
-        /// What all holders were told alike, where the capacity is not divided.
         sharing: Sharing,
-        /// Whether the lease is as small as it is because no more was asked for.
+        /// The lease covers all that was requested, so a larger one may be granted.
         may_grow: bool,
     },
-    /// No limit at all, and never will be.
+    /// Every request is admitted.
     Unlimited,
-    /// A limit of this process alone: tokens a second that need no lease.
+    /// A fixed rate that needs no lease.
     Fixed {
         /// Tokens a second; 0 blocks.
         rate: f64,
     },
-    /// The same, as the program states it.
+    /// A limit of this process only.
     Local(Quota),
 }
 
-/// The whole limit of a resource: so much in so many seconds.
+/// The limit of a resource over all holders: so much in so many seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Policy {
     pub(crate) limit: f64,
     pub(crate) per: f64,
 }
 
-/// What may be used without a lease.
+/// The rate allowed without a lease.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum SafeRate {
     Unlimited,
@@ -82,4 +77,111 @@ pub struct SharedBalance {
     pub used: Capacity,
     /// When the response arrived. The balance is valid at this moment only.
     pub received_at: Moment,
+}
+
+/// The probability of a resource without suppression.
+pub(super) const ALWAYS: f64 = 1.0;
+
+/// A [`LeaseState`] translated for one limiter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct LimiterUpdate {
+    pub(super) supply: Supply,
+    pub(super) refresh_at: Moment,
+    pub(super) policy: Option<Policy>,
+    pub(super) admit_probability: f64,
+    pub(super) may_grow: bool,
+}
+
+impl LimiterUpdate {
+    /// `admitted` is the total cost that the limiter has admitted.
+    pub(super) fn new(state: LeaseState, fallback: Fallback, admitted: f64, now: Moment) -> Self {
+        match state {
+            LeaseState::NoLease {
+                safe,
+                refresh_at,
+                policy,
+                answered,
+            } => Self {
+                supply: Supply::NoLease {
+                    lapsed: lapsed_refill(fallback, safe),
+                    answered,
+                },
+                refresh_at,
+                policy,
+                admit_probability: ALWAYS,
+                may_grow: false,
+            },
+            LeaseState::Leased {
+                rate,
+                ends,
+                safe,
+                refresh_at,
+                policy,
+                sharing,
+                may_grow,
+            } => Self {
+                supply: Supply::Lease {
+                    refill: Refill::leased(rate),
+                    ends,
+                    lapsed: lapsed_refill(fallback, safe),
+                    left: match sharing {
+                        // An older balance was applied before; the bucket has changed since.
+                        Sharing::Bucket(balance) if balance.received_at == now => {
+                            let since = (admitted - balance.used.get()).max(0.0);
+                            Some(balance.tokens.get() - since)
+                        }
+                        Sharing::Bucket(_) | Sharing::Suppressed(_) | Sharing::Divided => None,
+                    },
+                },
+                refresh_at,
+                policy,
+                admit_probability: match sharing {
+                    Sharing::Suppressed(probability) => probability.get(),
+                    Sharing::Bucket(_) | Sharing::Divided => ALWAYS,
+                },
+                may_grow,
+            },
+            LeaseState::Unlimited => Self::permanent(Refill::Unlimited, None),
+            LeaseState::Fixed { rate } => {
+                let policy = Policy {
+                    limit: rate,
+                    per: 1.0,
+                };
+                Self::permanent(Refill::at(rate), Some(policy))
+            }
+            LeaseState::Local(quota) => {
+                let policy = Policy {
+                    limit: quota.amount(),
+                    per: quota.per(),
+                };
+                Self::permanent(Refill::at(quota.rate()), Some(policy))
+            }
+        }
+    }
+
+    fn permanent(refill: Refill, policy: Option<Policy>) -> Self {
+        Self {
+            supply: Supply::Lease {
+                refill,
+                ends: Moment::NEVER,
+                lapsed: refill,
+                left: None,
+            },
+            refresh_at: Moment::NEVER,
+            policy,
+            admit_probability: ALWAYS,
+            may_grow: false,
+        }
+    }
+}
+
+/// The refill without a lease.
+pub(super) fn lapsed_refill(fallback: Fallback, safe: Option<SafeRate>) -> Refill {
+    match (fallback, safe) {
+        (Fallback::Optimistic, _) | (Fallback::Safe, None | Some(SafeRate::Unlimited)) => {
+            Refill::Unlimited
+        }
+        (Fallback::Safe, Some(SafeRate::PerSecond(rate))) => Refill::at(rate),
+        (Fallback::Pessimistic, _) => Refill::Blocked,
+    }
 }

@@ -1,14 +1,12 @@
-//! The limiter of one resource: decides on the request path, alone, from what the leasing side last published.
+//! Token bucket of one resource, refilled by its lease and shared by the whole process.
 
 mod atomics;
 mod bucket;
-mod demand_signal;
 mod fast_path;
 mod lease_state;
-mod live;
-mod priority;
 mod published;
 mod registry;
+mod rejection;
 mod reservation;
 mod retention;
 mod settings;
@@ -17,8 +15,6 @@ mod sync;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-mod view;
-mod wait;
 mod wait_queue;
 
 use std::sync::{
@@ -29,50 +25,50 @@ use std::sync::{
 use doorman_openapi::{Moment, ResourceId};
 
 pub use self::lease_state::{SharedBalance, Sharing};
-use self::{
-    atomics::{AtomicF64, SeqLock},
-    bucket::View,
-    demand_signal::DemandSignal,
-    published::{News, Published, WORDS},
-    retention::Retention,
-    wait_queue::{WaitQueue, ring},
-};
 pub(crate) use self::{
-    demand_signal::Shortage,
-    fast_path::{FirstLease, Taken},
+    atomics::Shortage,
+    fast_path::{Acquired, FirstLease},
     lease_state::{LeaseState, Policy, SafeRate},
-    registry::{Found, Nudge, Registry, Source, WorkerWatchdog},
-    reservation::{Patience, Reservation},
+    registry::{Nudge, Registry, RegistryLookup, Source, WorkerWatchdog},
+    rejection::Rejected,
+    reservation::{Reservation, WaitPolicy},
     settings::{Burst, LimiterSettings, SettingsConflict},
 };
+use self::{
+    atomics::{AtomicF64, DemandSignal, SeqLock},
+    bucket::{BucketView, Refill},
+    lease_state::LimiterUpdate,
+    published::{Published, WORDS},
+    retention::{Purpose, Retention},
+    wait_queue::{WaitQueue, unlock_and_wake},
+};
+use crate::Fallback;
 
-use crate::{Fallback, RefusalReason};
-
-/// The limiter of one resource, shared by everything in the process that spends it.
+/// The limiter of one resource.
 ///
-/// What a decision needs comes first, and in this order: with very many keys each of the fewer cache lines is fetched from the memory.
+/// The fields of the fast path come first, in this order, so that a decision on one of very many
+/// keys loads few cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Limiter {
-    /// The tokens ever taken, those of waiting requests included.
+    /// All tokens ever taken, including those of waiting requests.
     spent: AtomicF64,
     published: SeqLock<WORDS>,
     admitted: AtomicF64,
     settings: Arc<LimiterSettings>,
-    refused: AtomicF64,
-    /// The cost of who waits, and of who went away while waiting.
-    undecided: AtomicF64,
-    /// The demand that the leasing side last saw, in the resource's own unit.
+    rejected: AtomicF64,
+    /// The cost of requests that wait, and of those that were canceled while waiting.
+    pending: AtomicF64,
+    /// The demand last measured by the worker, in the resource's own unit.
     wants: AtomicF64,
     resource: ResourceId,
-    /// When it was made: the wait for a first lease is counted from here, whatever is published meanwhile.
-    made_at: Moment,
-    /// Those who wait for their turn, and what wakes them.
-    line: Mutex<WaitQueue>,
+    /// The wait for a first lease starts here.
+    created_at: Moment,
+    queue: Mutex<WaitQueue>,
     waiting: AtomicU32,
-    hunger: DemandSignal,
-    tenure: Retention,
-    /// Whether the resource turned out to be no rate.
+    demand: DemandSignal,
+    retention: Retention,
+    /// The resource is a gauge, not a rate.
     unit_mismatch: AtomicBool,
 }
 
@@ -83,45 +79,44 @@ pub(crate) struct Tally {
     pub(crate) refused: f64,
 }
 
-/// Why, and until when, a limiter admits nothing.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Refused {
-    pub(crate) reason: RefusalReason,
-    /// The earliest moment at which coming back makes sense; `None` when nothing is known of it.
-    pub(crate) until: Option<Moment>,
-    /// When the leasing side asks next; `None` when it never does.
-    pub(crate) refresh_at: Option<Moment>,
-}
-
-impl Refused {
-    /// The same, but for a reason that is none of the caller's doing: the next refresh may mend it.
-    pub(crate) fn because(self, reason: RefusalReason) -> Self {
-        Self {
-            reason,
-            until: self.refresh_at.or(self.until),
-            ..self
-        }
-    }
-}
-
-/// What the response fields say of a limiter.
+/// The values of the response headers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Reading {
-    /// The whole limit, as last told.
     pub(crate) policy: Option<Policy>,
-    /// The tokens left; negative when some are owed or promised, infinite when everything passes.
+    /// Tokens left: negative when in debt or reserved ahead, infinite when unlimited.
     pub(crate) left: f64,
-    /// Tokens a second; `None` when none come, or everything passes.
+    /// Tokens a second; `None` when blocked or unlimited.
     pub(crate) rate: Option<f64>,
-    /// When this may change at the latest: the end of the lease, or the next refresh.
+    /// When the rate changes at the latest: the end of the lease, or the next refresh.
     pub(crate) changes_at: Moment,
 }
 
+/// The state of a limiter for debugging.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LimiterSnapshot {
+    pub(crate) tally: Tally,
+    pub(crate) waiting: u32,
+    /// In the resource's own unit.
+    pub(crate) wants: f64,
+    /// `None` when the fallback applies.
+    pub(crate) lease: Option<LeasedRate>,
+    pub(crate) policy: Option<Policy>,
+    pub(crate) unit_mismatch: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LeasedRate {
+    /// Tokens a second; `None` when unlimited.
+    pub(crate) rate: Option<f64>,
+    /// [`Moment::NEVER`] when no lease is needed.
+    pub(crate) ends: Moment,
+}
+
 impl Limiter {
-    pub(crate) fn new(
+    fn new(
         resource: ResourceId,
         settings: Arc<LimiterSettings>,
-        tenure: u8,
+        purpose: Purpose,
         now: Moment,
     ) -> Self {
         let published = Published::new(settings.fallback.get(), now);
@@ -129,16 +124,16 @@ impl Limiter {
             spent: AtomicF64::default(),
             published: SeqLock::new(published.into_words()),
             admitted: AtomicF64::default(),
-            refused: AtomicF64::default(),
-            undecided: AtomicF64::default(),
+            rejected: AtomicF64::default(),
+            pending: AtomicF64::default(),
             wants: AtomicF64::default(),
             resource,
             settings,
-            made_at: now,
-            line: Mutex::default(),
+            created_at: now,
+            queue: Mutex::default(),
             waiting: AtomicU32::new(0),
-            hunger: DemandSignal::default(),
-            tenure: Retention::new(tenure),
+            demand: DemandSignal::default(),
+            retention: Retention::new(purpose),
             unit_mismatch: AtomicBool::new(false),
         }
     }
@@ -147,9 +142,8 @@ impl Limiter {
         &self.resource
     }
 
-    /// When it was made.
-    pub(crate) fn made_at(&self) -> Moment {
-        self.made_at
+    pub(crate) fn created_at(&self) -> Moment {
+        self.created_at
     }
 
     pub(crate) fn settings(&self) -> &Arc<LimiterSettings> {
@@ -159,7 +153,7 @@ impl Limiter {
     /// Makes another limit on the same resource share this limiter.
     ///
     /// # Errors
-    /// [`SettingsConflict`] when the settings differ: those of the first limit apply.
+    /// [`SettingsConflict`] when the settings differ. Those of the first limit apply.
     pub(crate) fn attach(&self, settings: &Arc<LimiterSettings>) -> Result<(), SettingsConflict> {
         if Arc::ptr_eq(&self.settings, settings) {
             return Ok(());
@@ -167,28 +161,21 @@ impl Limiter {
         self.settings.attach(settings)
     }
 
-    /// How important what is leased for it is.
     pub(crate) fn priority(&self) -> i32 {
         self.settings.priority.highest()
     }
 
-    /// What has been admitted and refused so far.
     pub(crate) fn tally(&self) -> Tally {
         Tally {
             admitted: self.admitted.load(),
-            refused: self.refused.load(),
+            refused: self.rejected.load(),
         }
     }
 
-    /// The running total of cost attempted, whatever came of it. This is the demand: who waits wants a token as much as who was admitted
-    /// or refused, and would wait for ever if nobody asked for it.
+    /// The running total of cost attempted: the demand. It includes waiting requests, since no
+    /// lease would come for them otherwise.
     pub(crate) fn attempted(&self) -> f64 {
-        self.admitted.load() + self.refused.load() + self.undecided.load()
-    }
-
-    /// Keeps whether the resource counts what is in use at one time, and so is no rate.
-    pub(crate) fn set_unit_mismatch(&self, unit_mismatch: bool) {
-        self.unit_mismatch.store(unit_mismatch, Ordering::Relaxed);
+        self.admitted.load() + self.rejected.load() + self.pending.load()
     }
 
     /// How many requests wait.
@@ -196,60 +183,69 @@ impl Limiter {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Says what holds from `now` on, and wakes who waits.
-    pub(crate) fn publish(&self, standing: LeaseState, now: Moment) {
-        // Before the words are being written: who holds the line reads them.
-        let mut line = self.line();
+    /// Whether code or a rule names the resource, so that the limiter is never idle.
+    pub(crate) fn is_permanent(&self) -> bool {
+        self.retention.is_permanent()
+    }
+
+    /// Records that the resource is a gauge, not a rate.
+    pub(crate) fn set_unit_mismatch(&self, mismatch: bool) {
+        self.unit_mismatch.store(mismatch, Ordering::Relaxed);
+    }
+
+    /// Records the measured demand, for snapshots.
+    pub(crate) fn record_wants(&self, wants: f64) {
+        self.wants.update(|_| wants);
+    }
+
+    /// Lets the limiter signal a shortage again, after the worker has looked at it.
+    pub(crate) fn clear_demand_signal(&self) {
+        self.demand.clear();
+    }
+
+    /// Applies a lease, or its loss, from `now` on, and wakes waiting requests.
+    pub(crate) fn publish(&self, state: LeaseState, now: Moment) {
+        // Locked before the words: a waiting request reads them while it holds the queue.
+        let mut queue = self.queue();
         self.published.update(|words| {
             let old = Published::from_words(words);
-            // Who takes a token is counted as admitted later: read in this order, nobody is admitted who has not taken any.
+            // A request takes tokens before it counts as admitted. Read in this order, `admitted`
+            // never exceeds `taken`.
             let admitted = self.admitted.load();
-            let taken = self.spent.load() - line.cost();
-            let News {
+            let taken = self.spent.load() - queue.cost();
+            let LimiterUpdate {
                 supply,
                 refresh_at,
                 policy,
-                admission,
+                admit_probability,
                 may_grow,
-            } = published::news(standing, self.settings.fallback.get(), admitted, now);
-            let change = old
-                .terms
-                .succeed(supply, taken, now, self.settings.burst.get());
-            let at_most = line.forgive(change.at_most);
+            } = LimiterUpdate::new(state, self.settings.fallback.get(), admitted, now);
+            let burst = self.settings.burst.get();
+            let transition = old.schedule.succeed(supply, taken, now, burst);
+            let max_spent = queue.forgive(transition.max_spent);
             self.spent
-                .update(|spent| spent.max(change.at_least).min(at_most));
+                .update(|spent| spent.max(transition.min_spent).min(max_spent));
             let new = Published {
-                terms: change.terms,
+                schedule: transition.schedule,
                 refresh_at,
                 policy,
-                admission,
+                admit_probability,
                 may_grow,
             };
-            (new.into_words(), ())
+            new.into_words()
         });
-        ring(line);
+        unlock_and_wake(queue);
     }
 
-    fn line(&self) -> MutexGuard<'_, WaitQueue> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, WaitQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the limiter report once more that it runs low. Called when the leasing side has looked.
-    pub(crate) fn clear_demand_signal(&self) {
-        self.hunger.clear();
-    }
-
-    /// Whether the leasing side must be told of a need: at most once until it has [`heard`](Self::heard).
-    fn becomes_hungry(&self, need: Shortage) -> bool {
-        self.hunger.tell(need)
-    }
-
-    /// Whether it may be forgotten: one made anew has a full bucket, and knows of no debt.
+    /// Whether it may be forgotten: a new limiter would start with a full bucket and no debt.
     pub(crate) fn is_full(&self, now: Moment) -> bool {
         self.view(&self.read(), now).is_full(self.spent.load())
     }
 
-    /// What the response fields may say.
     pub(crate) fn reading(&self, now: Moment) -> Reading {
         let published = self.read();
         let view = self.view(&published, now);
@@ -258,16 +254,36 @@ impl Limiter {
             left: view.left(self.spent.load()),
             rate: view.rate(),
             changes_at: if view.leased {
-                published.terms.ends
+                published.schedule.ends
             } else {
                 published.refresh_at
             },
         }
     }
 
-    /// What decides for want of a lease; `None` while there is one.
+    /// The fallback that decides at `now`; `None` while there is a lease.
     pub(crate) fn fallback_at(&self, now: Moment) -> Option<Fallback> {
-        (now >= self.read().terms.ends).then(|| self.settings.fallback.get())
+        (now >= self.read().schedule.ends).then(|| self.settings.fallback.get())
+    }
+
+    pub(crate) fn snapshot(&self, now: Moment) -> LimiterSnapshot {
+        let published = self.read();
+        let schedule = published.schedule;
+        LimiterSnapshot {
+            tally: self.tally(),
+            waiting: self.waiting(),
+            wants: self.wants.load(),
+            lease: (now < schedule.ends).then_some(LeasedRate {
+                rate: match schedule.refill {
+                    Refill::Blocked => Some(0.0),
+                    Refill::PerSecond(rate) => Some(rate),
+                    Refill::Unlimited => None,
+                },
+                ends: schedule.ends,
+            }),
+            policy: published.policy,
+            unit_mismatch: self.unit_mismatch.load(Ordering::Relaxed),
+        }
     }
 
     #[inline]
@@ -276,7 +292,7 @@ impl Limiter {
     }
 
     #[inline]
-    fn view(&self, published: &Published, now: Moment) -> View {
-        published.terms.at(now, self.settings.burst.get())
+    fn view(&self, published: &Published, now: Moment) -> BucketView {
+        published.schedule.at(now, self.settings.burst.get())
     }
 }

@@ -1,96 +1,90 @@
-//! What the leasing side publishes to the request path, and how it is kept in plain words.
+//! The state that the worker publishes to the request path, packed into words.
 
 use std::time::Duration;
 
 use doorman_openapi::Moment;
 
-use super::lease_state::Sharing;
 use super::{
-    bucket::{Flow, Supply, Terms},
-    lease_state::{LeaseState, Policy, SafeRate},
+    bucket::{Refill, RefillSchedule},
+    lease_state::{ALWAYS, Policy, lapsed_refill},
 };
 use crate::Fallback;
 
-/// All that a decision, a refusal and the response fields need to know of a resource.
+/// Everything that a decision, a rejection and the response headers need.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Published {
-    pub(super) terms: Terms,
-    /// When the leasing side asks next.
+    pub(super) schedule: RefillSchedule,
+    /// When the worker next asks the control plane.
     pub(super) refresh_at: Moment,
-    /// The whole limit, as last told.
     pub(super) policy: Option<Policy>,
-    /// With which probability a request is admitted under the lease, if its turn has come.
-    pub(super) admission: f64,
-    /// Whether the lease is as small as it is because no more was asked for.
+    /// The probability that a request with available tokens is admitted.
+    pub(super) admit_probability: f64,
+    /// A larger lease may be granted on request.
     pub(super) may_grow: bool,
 }
 
 pub(super) const WORDS: usize = 10;
 
-/// After how long a refresh that was to be has not come to anything.
+/// A refresh later than this is overdue.
 pub(super) const OVERDUE: Duration = Duration::from_secs(1);
 
-/// The probability of what is not left to chance.
-const ALWAYS: f64 = 1.0;
-
 impl Published {
-    /// What holds before anything was published.
+    /// Before the worker has published.
     pub(super) fn new(fallback: Fallback, now: Moment) -> Self {
         Self {
-            terms: Terms::new(lapse(fallback, None), now),
+            schedule: RefillSchedule::new(lapsed_refill(fallback, None), now),
             refresh_at: now,
             policy: None,
-            admission: ALWAYS,
+            admit_probability: ALWAYS,
             may_grow: false,
         }
     }
 
-    /// When the leasing side asks next; `None` when it never does.
+    /// `None` when the resource needs no lease.
     pub(super) fn next_refresh(&self) -> Option<Moment> {
         Some(self.refresh_at).filter(|&moment| moment < Moment::NEVER)
     }
 
-    /// Until when a larger lease may be hoped for at `now`: as long as there is one, and no answer is overdue; `None`: not at all.
+    /// Until when a larger lease may come: while there is a lease and its refresh is not overdue.
     pub(super) fn may_grow_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.refresh_at.after(OVERDUE).min(self.terms.ends);
+        let until = self.refresh_at.after(OVERDUE).min(self.schedule.ends);
         (self.may_grow && now < until).then_some(until)
     }
 
-    /// Whether the lease may be larger before this moment, since more will have been asked for by then; `None` is never.
-    pub(super) fn grows_before(&self, moment: Option<Moment>, now: Moment) -> bool {
+    /// Whether the next refresh, before this moment (`None`: never), may bring a larger lease.
+    pub(super) fn may_grow_before(&self, moment: Option<Moment>, now: Moment) -> bool {
         self.may_grow_until(now)
             .and(self.next_refresh())
             .is_some_and(|refresh| moment.is_none_or(|it| refresh < it))
     }
 
-    /// Whether some of what asks under the lease is refused by chance.
     pub(super) fn is_suppressed(&self) -> bool {
-        self.admission < ALWAYS
+        self.admit_probability < ALWAYS
     }
 
-    /// Whether chance lets a request pass that asks under the lease. For all that is not suppressed it does.
+    /// Draws whether a request is admitted by chance.
     pub(super) fn draw(&self) -> bool {
-        !self.is_suppressed() || fastrand::f64() < self.admission
+        !self.is_suppressed() || fastrand::f64() < self.admit_probability
     }
 
     pub(super) fn into_words(self) -> [u64; WORDS] {
         let Self {
-            terms:
-                Terms {
+            schedule:
+                RefillSchedule {
                     issued,
                     lost,
                     since,
-                    flow,
+                    refill,
                     ends,
-                    lapse,
-                    credit,
+                    lapsed,
+                    on_credit,
                 },
             refresh_at,
             policy,
-            admission,
+            admit_probability,
             may_grow,
         } = self;
-        // No policy counts over no time.
+        // `per` is 0 without a policy.
         let Policy { limit, per } = policy.unwrap_or(Policy {
             limit: 0.0,
             per: 0.0,
@@ -98,16 +92,21 @@ impl Published {
         [
             issued.to_bits(),
             since.as_nanos(),
-            flow_to_bits(flow),
+            refill_to_bits(refill),
             ends.as_nanos(),
-            flow_to_bits(lapse),
+            refill_to_bits(lapsed),
             refresh_at.as_nanos(),
             limit.to_bits(),
-            // No time is negative, so that its sign is free.
-            if credit { -per } else { per }.to_bits(),
+            // The sign is free.
+            if on_credit { -per } else { per }.to_bits(),
             lost.to_bits(),
-            // Nor is any probability.
-            if may_grow { -admission } else { admission }.to_bits(),
+            // The sign is free.
+            if may_grow {
+                -admit_probability
+            } else {
+                admit_probability
+            }
+            .to_bits(),
         ]
     }
 
@@ -116,161 +115,54 @@ impl Published {
         let [
             issued,
             since,
-            flow,
+            refill,
             ends,
-            lapse,
+            lapsed,
             refresh_at,
             limit,
             per,
             lost,
-            admission,
+            admit_probability,
         ] = words;
         let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
-        let (per, credit) = (per.abs(), per.is_sign_negative());
-        let admission = f64::from_bits(admission);
+        let (per, on_credit) = (per.abs(), per.is_sign_negative());
+        let admit_probability = f64::from_bits(admit_probability);
         Self {
-            terms: Terms {
+            schedule: RefillSchedule {
                 issued: f64::from_bits(issued),
                 lost: f64::from_bits(lost),
                 since: Moment::from_nanos(since),
-                flow: flow_from_bits(flow),
+                refill: refill_from_bits(refill),
                 ends: Moment::from_nanos(ends),
-                lapse: flow_from_bits(lapse),
-                credit,
+                lapsed: refill_from_bits(lapsed),
+                on_credit,
             },
             refresh_at: Moment::from_nanos(refresh_at),
             policy: (per > 0.0).then_some(Policy { limit, per }),
-            admission: admission.abs(),
-            may_grow: admission.is_sign_negative(),
+            admit_probability: admit_probability.abs(),
+            may_grow: admit_probability.is_sign_negative(),
         }
     }
 }
 
-/// No rate is negative.
-const SHUT: f64 = -1.0;
+/// [`Refill::Blocked`] as a rate.
+const BLOCKED: f64 = -1.0;
 
-fn flow_to_bits(flow: Flow) -> u64 {
-    match flow {
-        Flow::Shut => SHUT,
-        Flow::At(rate) => rate,
-        Flow::Open => f64::INFINITY,
+fn refill_to_bits(refill: Refill) -> u64 {
+    match refill {
+        Refill::Blocked => BLOCKED,
+        Refill::PerSecond(rate) => rate,
+        Refill::Unlimited => f64::INFINITY,
     }
     .to_bits()
 }
 
 #[inline]
-fn flow_from_bits(bits: u64) -> Flow {
+fn refill_from_bits(bits: u64) -> Refill {
     let rate = f64::from_bits(bits);
     if rate.is_infinite() {
-        Flow::Open
+        Refill::Unlimited
     } else {
-        Flow::leased((rate != SHUT).then_some(rate))
-    }
-}
-
-/// What counts without a lease.
-fn lapse(fallback: Fallback, safe: Option<SafeRate>) -> Flow {
-    match (fallback, safe) {
-        (Fallback::Optimistic, _) | (Fallback::Safe, None | Some(SafeRate::Unlimited)) => {
-            Flow::Open
-        }
-        (Fallback::Safe, Some(SafeRate::PerSecond(rate))) => Flow::at(rate),
-        (Fallback::Pessimistic, _) => Flow::Shut,
-    }
-}
-
-/// What a standing comes to.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct News {
-    /// How the bucket is filled.
-    pub(super) supply: Supply,
-    /// When the leasing side asks next.
-    pub(super) refresh_at: Moment,
-    /// The whole limit, where it is told.
-    pub(super) policy: Option<Policy>,
-    /// With which probability a request is admitted under the lease, if its turn has come.
-    pub(super) admission: f64,
-    /// Whether the lease is as small as it is because no more was asked for.
-    pub(super) may_grow: bool,
-}
-
-/// What a standing comes to at `now` under a fallback, for a limiter that has admitted so much.
-pub(super) fn news(standing: LeaseState, fallback: Fallback, admitted: f64, now: Moment) -> News {
-    match standing {
-        LeaseState::NoLease {
-            safe,
-            refresh_at,
-            policy,
-            answered,
-        } => News {
-            supply: Supply::NoLease {
-                lapse: lapse(fallback, safe),
-                answered,
-            },
-            refresh_at,
-            policy,
-            admission: ALWAYS,
-            may_grow: false,
-        },
-        LeaseState::Leased {
-            rate,
-            ends,
-            safe,
-            refresh_at,
-            policy,
-            sharing,
-            may_grow,
-        } => News {
-            supply: Supply::Lease {
-                flow: Flow::leased(rate),
-                ends,
-                lapse: lapse(fallback, safe),
-                left: match sharing {
-                    // What was heard before counts no more than once: since then the bucket has been filled, and spent from.
-                    Sharing::Bucket(balance) if balance.received_at == now => {
-                        let since = (admitted - balance.used.get()).max(0.0);
-                        Some(balance.tokens.get() - since)
-                    }
-                    Sharing::Bucket(_) | Sharing::Suppressed(_) | Sharing::Divided => None,
-                },
-            },
-            refresh_at,
-            policy,
-            admission: match sharing {
-                Sharing::Suppressed(probability) => probability.get(),
-                Sharing::Bucket(_) | Sharing::Divided => ALWAYS,
-            },
-            may_grow,
-        },
-        LeaseState::Unlimited => for_ever(Flow::Open, None),
-        LeaseState::Fixed { rate } => {
-            let policy = Policy {
-                limit: rate,
-                per: 1.0,
-            };
-            for_ever(Flow::at(rate), Some(policy))
-        }
-        LeaseState::Local(quota) => {
-            let policy = Policy {
-                limit: quota.amount(),
-                per: quota.per(),
-            };
-            for_ever(Flow::at(quota.rate()), Some(policy))
-        }
-    }
-}
-
-fn for_ever(flow: Flow, policy: Option<Policy>) -> News {
-    News {
-        supply: Supply::Lease {
-            flow,
-            ends: Moment::NEVER,
-            lapse: flow,
-            left: None,
-        },
-        refresh_at: Moment::NEVER,
-        policy,
-        admission: ALWAYS,
-        may_grow: false,
+        Refill::leased((rate != BLOCKED).then_some(rate))
     }
 }

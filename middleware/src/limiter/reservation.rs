@@ -1,41 +1,53 @@
-//! A place in the order of a limiter's tokens: asked for, taken at once or waited for, and given back unless it is kept.
+//! A reservation of tokens for one request: taken immediately, queued, or waiting for a larger
+//! lease.
 
-use std::sync::{Arc, MutexGuard};
+use std::{
+    future::Future,
+    mem,
+    pin::pin,
+    sync::{Arc, MutexGuard, atomic::Ordering},
+    time::Duration,
+};
 
 use doorman_openapi::Moment;
 
 use super::{
-    Limiter, Refused,
-    bucket::{Flow, Take, View},
-    demand_signal::Shortage,
-    published::{OVERDUE, Published},
-    wait::Waits,
-    wait_queue::{Ticket, WaitQueue, ring},
+    Limiter, Rejected, Shortage,
+    bucket::TokenRange,
+    wait_queue::{Ticket, WaitQueue, unlock_and_wake},
 };
 use crate::{Cost, RefusalReason, clock};
 
 /// How long a request may wait for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Not at all.
+pub(crate) enum WaitPolicy {
     Never,
-    /// Until then, unless so many wait already.
-    Until { deadline: Moment, queue: u32 },
-    /// As long as it takes.
+    /// Until the deadline, unless `queue` requests wait already.
+    Until {
+        deadline: Moment,
+        queue: u32,
+    },
     Forever,
 }
 
-impl Patience {
-    /// What a request waits for whose turn comes at `reach`, or perhaps sooner, as the lease may grow until `hope` ends; `None` when it
-    /// does not wait.
-    fn wait(self, reach: Option<Moment>, hope: Option<Moment>, now: Moment) -> Option<Wait> {
+impl WaitPolicy {
+    /// What to wait for when the turn comes at `reach`, and a larger lease may come before
+    /// `may_grow_until`; `None` when the request does not wait.
+    fn wait(
+        self,
+        reach: Option<Moment>,
+        may_grow_until: Option<Moment>,
+        now: Moment,
+    ) -> Option<Wait> {
         match self {
             Self::Never => None,
             Self::Until { deadline, .. } => {
                 let in_time = reach.is_some_and(|moment| moment <= deadline);
-                let until = hope.map(|end| end.min(deadline)).filter(|&end| now < end);
-                let hopes = until.map(|until| Wait::LargerLease { until });
-                in_time.then_some(Wait::Turn { deadline }).or(hopes)
+                let until = may_grow_until
+                    .map(|end| end.min(deadline))
+                    .filter(|&end| now < end);
+                let larger_lease = until.map(|until| Wait::LargerLease { until });
+                in_time.then_some(Wait::Turn { deadline }).or(larger_lease)
             }
             Self::Forever => Some(Wait::Turn {
                 deadline: Moment::NEVER,
@@ -43,7 +55,6 @@ impl Patience {
         }
     }
 
-    /// How many may wait already.
     fn queue(self) -> u32 {
         match self {
             Self::Never => 0,
@@ -53,50 +64,50 @@ impl Patience {
     }
 }
 
-/// What a request waits for.
 enum Wait {
-    /// Its turn, which comes before the deadline.
+    /// The turn comes before the deadline.
     Turn { deadline: Moment },
-    /// A larger lease: under this one its turn comes too late.
+    /// The turn comes too late under the current lease.
     LargerLease { until: Moment },
 }
 
-/// What one request asks of one limiter. Dropping it gives back what it took, unless it is [kept](Self::keep).
+/// The tokens of one request at one limiter. Dropping it releases them unless it is
+/// [committed](Self::commit).
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    pub(super) limiter: Arc<Limiter>,
+    limiter: Arc<Limiter>,
     cost: Cost,
-    /// Whether it counts among those that are not decided.
-    undecided: bool,
-    pub(super) state: State,
+    /// Whether the cost is part of [`Limiter::pending`].
+    pending: bool,
+    state: State,
 }
 
-/// `Asked` → `Taken` | `Queued` | `Hopes`; `Hopes` → `Taken` | `Queued` | `Asked`; `Taken`, `Queued` → `Kept` | `Asked`.
+/// `Idle` → `Taken` | `Queued` | `AwaitingLargerLease`;
+/// `AwaitingLargerLease` → `Taken` | `Queued` | `Idle`;
+/// `Taken`, `Queued` → `Committed` | `Idle`.
 #[derive(Debug)]
-pub(super) enum State {
-    /// Nothing is taken.
-    Asked,
-    /// Taken, and its turn had come, perhaps after it hoped.
+enum State {
+    Idle,
     Taken {
-        take: Take,
+        range: TokenRange,
         runs_low: bool,
-        hoped: bool,
+        /// It waited for a larger lease.
+        delayed: bool,
     },
-    /// Taken ahead of its turn.
+    /// Tokens are taken ahead of their turn.
     Queued {
         ticket: Ticket,
         deadline: Moment,
-        _waits: Waits,
+        _slot: WaitSlot,
     },
-    /// Waits for a larger lease, and tries again when one is published. It has no place meanwhile: nobody has to wait behind one that will
-    /// hardly be used, nor to be moved up when it is given back.
-    Hopes {
-        patience: Patience,
+    /// Retries when a lease is published. It holds no queue position: other requests would wait
+    /// behind tokens that are seldom used.
+    AwaitingLargerLease {
+        policy: WaitPolicy,
         until: Moment,
-        waits: Waits,
+        slot: WaitSlot,
     },
-    /// The request goes.
-    Kept,
+    Committed,
 }
 
 impl Reservation {
@@ -104,8 +115,8 @@ impl Reservation {
         Self {
             limiter,
             cost,
-            undecided: false,
-            state: State::Asked,
+            pending: false,
+            state: State::Idle,
         }
     }
 
@@ -113,27 +124,22 @@ impl Reservation {
         &self.limiter
     }
 
-    /// Takes the next place in the order of tokens: one whose turn has come, or, with patience, one to wait for.
+    /// Takes the next tokens, or starts to wait for them.
     ///
     /// # Errors
-    /// [`Refused`], and counted so, when its turn has not come and will not within the patience.
-    pub(crate) fn take(&mut self, patience: Patience, now: Moment) -> Result<(), Refused> {
-        self.give_back(now);
-        self.try_to_take(patience, None, now)
-            .inspect_err(|_| self.decided())
+    /// [`Rejected`] when they do not become available within the wait policy.
+    pub(crate) fn reserve(&mut self, policy: WaitPolicy, now: Moment) -> Result<(), Rejected> {
+        self.release(now);
+        self.try_reserve(policy, None, now)
+            .inspect_err(|_| self.clear_pending())
     }
 
-    /// Takes a place if it has none and hopes for one; what it waits for may have come.
-    ///
-    /// # Errors
-    /// [`Refused`], and counted so, when there is nothing to hope for any more.
-    pub(super) fn take_if_hoping(&mut self, now: Moment) -> Result<(), Refused> {
-        match std::mem::replace(&mut self.state, State::Asked) {
-            State::Hopes {
-                patience, waits, ..
-            } => self
-                .try_to_take(patience, Some(waits), now)
-                .inspect_err(|_| self.decided()),
+    /// Retries after a change of the lease, if it waits for a larger one.
+    fn retry(&mut self, now: Moment) -> Result<(), Rejected> {
+        match mem::replace(&mut self.state, State::Idle) {
+            State::AwaitingLargerLease { policy, slot, .. } => self
+                .try_reserve(policy, Some(slot), now)
+                .inspect_err(|_| self.clear_pending()),
             other => {
                 self.state = other;
                 Ok(())
@@ -141,57 +147,61 @@ impl Reservation {
         }
     }
 
-    /// Who has hoped until now waits already.
-    fn try_to_take(
+    /// `slot` is that of a request that already waits.
+    fn try_reserve(
         &mut self,
-        patience: Patience,
-        mut waits: Option<Waits>,
+        policy: WaitPolicy,
+        mut slot: Option<WaitSlot>,
         now: Moment,
-    ) -> Result<(), Refused> {
-        let hoped = waits.is_some();
+    ) -> Result<(), Rejected> {
+        let delayed = slot.is_some();
         let limiter = &self.limiter;
         let mut published = limiter.read();
         let mut view = limiter.view(&published, now);
         let mut spent = limiter.spent.load();
         if view.leased && !published.draw() {
-            let take = view.next(spent, self.cost.get());
-            return Err(limiter.suppress(take, &published, &view, now));
+            let range = view.next(spent, self.cost.get());
+            return Err(limiter.suppress(range, &published, &view, now));
         }
-        // Held by who queues, so that the line is in the order of the tokens.
-        let mut line = None;
+        // Locked before tokens are taken ahead, so that the queue has the order of the tokens.
+        let mut queue = None;
         loop {
-            let take = view.next(spent, self.cost.get());
-            let deadline = if view.admits(take) {
+            let range = view.next(spent, self.cost.get());
+            let deadline = if view.admits(range) {
                 None
             } else {
-                let reach = limiter.reach(take, &published, now);
-                let Some(wait) = patience.wait(reach, published.may_grow_until(now), now) else {
-                    return Err(limiter.refuse(take, &published, &view, now));
+                let reach = limiter.reach(range, &published, now);
+                let Some(wait) = policy.wait(reach, published.may_grow_until(now), now) else {
+                    return Err(limiter.reject(range, &published, &view, now));
                 };
-                let room = waits
+                let Some(joined) = slot
                     .take()
-                    .or_else(|| Waits::join(limiter, patience.queue()));
-                let Some(joined) = room else {
-                    let refused = limiter.refuse(take, &published, &view, now);
-                    return Err(refused.because(RefusalReason::QueueFull));
+                    .or_else(|| WaitSlot::acquire(limiter, policy.queue()))
+                else {
+                    let rejected = limiter.reject(range, &published, &view, now);
+                    return Err(limiter.rejection(
+                        RefusalReason::QueueFull,
+                        rejected.retry_at,
+                        &published,
+                    ));
                 };
                 let deadline = match wait {
                     Wait::Turn { deadline } => deadline,
                     Wait::LargerLease { until } => {
-                        self.state = State::Hopes {
-                            patience,
+                        self.state = State::AwaitingLargerLease {
+                            policy,
                             until,
-                            waits: joined,
+                            slot: joined,
                         };
-                        drop(line);
-                        self.is_undecided();
+                        drop(queue);
+                        self.mark_pending();
                         return Ok(());
                     }
                 };
-                waits = Some(joined);
-                if line.is_none() {
-                    line = Some(limiter.line());
-                    // What was read before may be replaced by now.
+                slot = Some(joined);
+                if queue.is_none() {
+                    queue = Some(limiter.queue());
+                    // A lease may have been published before the queue was locked.
                     published = limiter.read();
                     view = limiter.view(&published, now);
                     spent = limiter.spent.load();
@@ -199,190 +209,259 @@ impl Reservation {
                 }
                 Some(deadline)
             };
-            if let Err(actual) = limiter.spent.replace(spent, take.end()) {
+            if let Err(actual) = limiter.spent.replace(spent, range.end()) {
                 spent = actual;
                 continue;
             }
-            self.state = match (deadline, waits, line) {
-                (Some(deadline), Some(waits), Some(mut line)) => State::Queued {
-                    ticket: line.join(take),
+            self.state = match (deadline, slot, queue) {
+                (Some(deadline), Some(slot), Some(mut queue)) => State::Queued {
+                    ticket: queue.push(range),
                     deadline,
-                    _waits: waits,
+                    _slot: slot,
                 },
                 (Some(_) | None, _, _) => State::Taken {
-                    take,
-                    runs_low: view.runs_low(take.end()),
-                    hoped,
+                    range,
+                    runs_low: view.runs_low(range.end()),
+                    delayed,
                 },
             };
             if matches!(self.state, State::Queued { .. }) {
-                self.is_undecided();
+                self.mark_pending();
             }
             return Ok(());
         }
     }
 
-    /// Whether it waits, or has waited until it was taken.
-    pub(crate) fn is_queued(&self) -> bool {
+    /// Whether the request waits, or waited before its tokens were taken.
+    pub(crate) fn is_delayed(&self) -> bool {
         matches!(
             self.state,
-            State::Queued { .. } | State::Hopes { .. } | State::Taken { hoped: true, .. }
+            State::Queued { .. }
+                | State::AwaitingLargerLease { .. }
+                | State::Taken { delayed: true, .. }
         )
     }
 
-    /// Why more should be leased, once it was [taken](Self::take), or was not.
-    pub(crate) fn need(&self) -> Option<Shortage> {
+    /// The shortage that the last [`reserve`](Self::reserve) showed.
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
         match self.state {
             State::Taken { runs_low, .. } => runs_low.then_some(Shortage::RunningLow),
-            State::Queued { .. } | State::Hopes { .. } | State::Asked => Some(Shortage::Denied),
-            State::Kept => None,
+            State::Queued { .. } | State::AwaitingLargerLease { .. } | State::Idle => {
+                Some(Shortage::Denied)
+            }
+            State::Committed => None,
         }
     }
 
-    /// Goes: what it took stays taken, and counts as admitted.
-    pub(crate) fn keep(&mut self) {
-        if let State::Queued { ticket, .. } = std::mem::replace(&mut self.state, State::Kept) {
-            self.limiter.line().leave(ticket);
+    /// Counts the tokens as admitted.
+    pub(crate) fn commit(&mut self) {
+        if let State::Queued { ticket, .. } = mem::replace(&mut self.state, State::Committed) {
+            self.limiter.queue().remove(ticket);
         }
         self.limiter
             .admitted
             .update(|total| total + self.cost.get());
-        self.decided();
+        self.clear_pending();
     }
 
-    /// It waits, be it for a lease or for its turn, and is wanted meanwhile: else the leasing side would ask as if nobody came.
-    pub(crate) fn is_undecided(&mut self) {
-        if !std::mem::replace(&mut self.undecided, true) {
+    /// Adds the cost to the demand while the request waits.
+    pub(crate) fn mark_pending(&mut self) {
+        if !mem::replace(&mut self.pending, true) {
             let cost = self.cost.get();
-            self.limiter.undecided.update(|total| total + cost);
+            self.limiter.pending.update(|total| total + cost);
         }
     }
 
-    /// What has come of it is counted elsewhere.
-    pub(super) fn decided(&mut self) {
-        if std::mem::take(&mut self.undecided) {
+    /// The cost is counted as admitted or rejected.
+    fn clear_pending(&mut self) {
+        if mem::take(&mut self.pending) {
             let cost = self.cost.get();
-            self.limiter.undecided.update(|total| total - cost);
+            self.limiter.pending.update(|total| total - cost);
         }
     }
 
-    /// The earliest moment at which it could be taken if nobody else came: `now` when it could be at once, `None` when nothing is known
-    /// of it.
-    pub(crate) fn possible_at(&self, now: Moment) -> Option<Moment> {
+    /// The earliest moment at which a retry could succeed; `None` when unknown.
+    pub(crate) fn retry_at(&self, now: Moment) -> Option<Moment> {
         let limiter = &self.limiter;
         let published = limiter.read();
         let view = limiter.view(&published, now);
-        let take = view.next(limiter.spent.load(), self.cost.get());
-        let reach = limiter.reach(take, &published, now);
-        Limiter::admits_at(take, reach, &published, &view, now)
+        let range = view.next(limiter.spent.load(), self.cost.get());
+        let reach = limiter.reach(range, &published, now);
+        Limiter::retry_at(range, reach, &published, &view, now)
     }
 
-    /// Gives back what it took, to those who wait behind it first.
-    pub(crate) fn give_back(&mut self, now: Moment) {
-        match std::mem::replace(&mut self.state, State::Asked) {
-            State::Asked | State::Hopes { .. } => {}
-            State::Kept => self.state = State::Kept,
-            // When its turn had come, all who wait were behind it, or may go already.
-            State::Taken { take, .. } => {
-                let line = self.limiter.line();
-                self.limiter.take_back(take, line, None, now);
+    /// Returns the tokens, first to the requests queued behind.
+    pub(crate) fn release(&mut self, now: Moment) {
+        match mem::replace(&mut self.state, State::Idle) {
+            State::Idle | State::AwaitingLargerLease { .. } => {}
+            State::Committed => self.state = State::Committed,
+            State::Taken { range, .. } => {
+                // Available ranges come before all queued ones, so all of the queue is behind.
+                let queue = self.limiter.queue();
+                self.limiter.take_back(range, queue, None, now);
             }
             State::Queued { ticket, .. } => {
-                let mut line = self.limiter.line();
-                if let Some(take) = line.leave(ticket) {
-                    self.limiter.take_back(take, line, Some(ticket), now);
+                let mut queue = self.limiter.queue();
+                if let Some(range) = queue.remove(ticket) {
+                    self.limiter.take_back(range, queue, Some(ticket), now);
                 }
             }
         }
+    }
+
+    /// Waits for the turn of the tokens, and looks again whenever the lease changes.
+    ///
+    /// If it waits for a larger lease, it waits for that first. Without a deadline it gives up when
+    /// `no_lease_can_come` resolves and the turn is not known.
+    ///
+    /// # Errors
+    /// [`Rejected`] when the turn does not come in time.
+    ///
+    /// # Cancel safety
+    /// Safe: the reservation stays as it is.
+    pub(crate) async fn wait_turn(
+        &mut self,
+        no_lease_can_come: impl Future<Output = ()>,
+    ) -> Result<(), Rejected> {
+        self.wait_larger_lease().await?;
+        let State::Queued {
+            ticket, deadline, ..
+        } = self.state
+        else {
+            return Ok(());
+        };
+        let mut no_lease_can_come = pin!(no_lease_can_come);
+        let changes = self.limiter.queue().changes();
+        loop {
+            let mut changed = pin!(changes.notified());
+            // No publication after this is missed.
+            changed.as_mut().enable();
+            let now = clock::now();
+            // Requests ahead may have left and moved the range.
+            let Some(range) = self.limiter.queue().range(ticket) else {
+                return Ok(());
+            };
+            let published = self.limiter.read();
+            let view = self.limiter.view(&published, now);
+            if view.admits(range) {
+                return Ok(());
+            }
+            match self.limiter.reach(range, &published, now) {
+                Some(moment) if moment <= deadline => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = tokio::time::sleep(moment.since(now)) => {}
+                    }
+                    continue;
+                }
+                None if deadline == Moment::NEVER => {
+                    tokio::select! {
+                        biased;
+                        () = changed => continue,
+                        () = &mut no_lease_can_come => {}
+                    }
+                }
+                Some(_) | None => {}
+            }
+            let rejected = self.limiter.reject(range, &published, &view, now);
+            self.clear_pending();
+            return Err(rejected);
+        }
+    }
+
+    async fn wait_larger_lease(&mut self) -> Result<(), Rejected> {
+        if !matches!(self.state, State::AwaitingLargerLease { .. }) {
+            return Ok(());
+        }
+        let changes = self.limiter.queue().changes();
+        loop {
+            let mut changed = pin!(changes.notified());
+            changed.as_mut().enable();
+            let now = clock::now();
+            self.retry(now)?;
+            let State::AwaitingLargerLease { until, .. } = self.state else {
+                return Ok(());
+            };
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(until.since(now)) => {}
+            }
+        }
+    }
+
+    /// Waits for the first lease of the resource, until `timeout` after the limiter was created.
+    /// Does not wait when `queue` requests wait already.
+    ///
+    /// # Cancel safety
+    /// Safe: it takes nothing.
+    pub(crate) async fn wait_first_lease(&self, timeout: Duration, queue: u32) {
+        let Some(_slot) = WaitSlot::acquire(&self.limiter, queue) else {
+            return;
+        };
+        let changes = self.limiter.queue().changes();
+        loop {
+            let mut changed = pin!(changes.notified());
+            changed.as_mut().enable();
+            let now = clock::now();
+            let deadline = self.first_lease_deadline(timeout);
+            let Some(deadline) = deadline.filter(|&moment| now < moment) else {
+                return;
+            };
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(deadline.since(now)) => {}
+            }
+        }
+    }
+
+    /// Until when to wait for a first lease; `None` when the resource has had one.
+    pub(crate) fn first_lease_deadline(&self, timeout: Duration) -> Option<Moment> {
+        let schedule = self.limiter.read().schedule;
+        (!schedule.ever_leased()).then(|| self.limiter.created_at.after(timeout))
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         if matches!(self.state, State::Queued { .. } | State::Taken { .. }) {
-            self.give_back(clock::now());
+            self.release(clock::now());
         }
     }
 }
 
 impl Limiter {
-    /// Takes back what has not overflowed meanwhile, and lets those behind move up.
+    /// Returns the tokens of a range that have not overflowed, and moves the requests queued behind
+    /// it forward.
     pub(super) fn take_back(
         &self,
-        take: Take,
-        mut line: MutexGuard<'_, WaitQueue>,
-        left: Option<Ticket>,
+        range: TokenRange,
+        mut queue: MutexGuard<'_, WaitQueue>,
+        removed: Option<Ticket>,
         now: Moment,
     ) {
-        let returned = take.returnable(&self.view(&self.read(), now));
+        let returned = range.returnable(&self.view(&self.read(), now));
         self.spent.update(|spent| spent - returned);
-        if line.pull(left, returned) {
-            ring(line);
+        if queue.advance(removed, returned) {
+            unlock_and_wake(queue);
         }
     }
+}
 
-    /// The refusal of a place, counted.
-    pub(super) fn refuse(
-        &self,
-        take: Take,
-        published: &Published,
-        view: &View,
-        now: Moment,
-    ) -> Refused {
-        self.refused.update(|total| total + take.cost);
-        let reach = self.reach(take, published, now);
-        let refused = Refused {
-            reason: RefusalReason::Spent,
-            until: Self::admits_at(take, reach, published, view, now),
-            refresh_at: published.next_refresh(),
-        };
-        match (view.leased, view.flow) {
-            // Little was leased because little was wanted.
-            (true, Flow::At(_)) if published.grows_before(reach, now) => {
-                refused.because(RefusalReason::WarmingUp)
-            }
-            (true, Flow::At(0.0)) => refused.because(RefusalReason::NoLease),
-            (true, Flow::At(_) | Flow::Open) => refused,
-            (true, Flow::Shut) => refused.because(RefusalReason::Blocked),
-            (false, _) => refused.because(RefusalReason::NoLease),
-        }
+/// Counts one waiting request of a limiter.
+#[derive(Debug)]
+struct WaitSlot(Arc<Limiter>);
+
+impl WaitSlot {
+    /// `None` when `max` requests wait already.
+    fn acquire(limiter: &Arc<Limiter>, max: u32) -> Option<Self> {
+        let before = limiter.waiting.fetch_add(1, Ordering::Relaxed);
+        let slot = Self(Arc::clone(limiter));
+        (before < max).then_some(slot)
     }
+}
 
-    /// The refusal of a place by chance, counted: what is suppressed is wanted all the same. The next try is as good as this one, so
-    /// it makes sense when as much time has passed as one in so many takes, or when the chances may have changed.
-    fn suppress(&self, take: Take, published: &Published, view: &View, now: Moment) -> Refused {
-        self.refused.update(|total| total + take.cost);
-        let refresh_at = published.next_refresh();
-        let may_change = refresh_at
-            .filter(|&refresh| refresh > now)
-            .unwrap_or_else(|| now.after(OVERDUE));
-        let rate = view.rate().unwrap_or_default() * published.admission;
-        Refused {
-            reason: RefusalReason::Suppressed,
-            until: Some(now.after_seconds(1.0 / rate).min(may_change)),
-            refresh_at,
-        }
-    }
-
-    /// When the turn of a place comes, if nothing changes; `None` if it never does.
-    fn reach(&self, take: Take, published: &Published, now: Moment) -> Option<Moment> {
-        let burst = self.settings.burst.get();
-        published.terms.reach(take, now, burst)
-    }
-
-    /// The earliest moment at which coming back makes sense for a place whose turn comes at `reach`; `None` when nothing is known of it.
-    fn admits_at(
-        take: Take,
-        reach: Option<Moment>,
-        published: &Published,
-        view: &View,
-        now: Moment,
-    ) -> Option<Moment> {
-        match view.flow {
-            // Nothing comes before the leasing side has asked again.
-            Flow::At(0.0) if !view.admits(take) => published.next_refresh().or(reach),
-            Flow::At(_) if published.grows_before(reach, now) => published.next_refresh(),
-            Flow::At(_) | Flow::Shut | Flow::Open => reach.or(published.next_refresh()),
-        }
+impl Drop for WaitSlot {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }

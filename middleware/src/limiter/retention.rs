@@ -1,91 +1,132 @@
-//! How long a limiter stays, and how many there is room for.
+//! How long a limiter stays in the registry, and how many keys the registry holds.
 
 use super::sync::{AtomicU8, AtomicUsize, Ordering};
 
-/// It takes up the room of a key.
-pub(super) const KEYED: u8 = 1;
-/// Named in the program: it stays for good.
-pub(super) const FIXED: u8 = 2;
-/// Not in the registry any more.
-const FORGOTTEN: u8 = 4;
-/// Named in a rule: it stays as long as the rule does.
-pub(super) const HELD: u8 = 8;
-/// None of these: the limiter that all keys share for which there is no room.
-pub(super) const SPARE: u8 = 0;
+/// What a limiter exists for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A key of a request. It occupies a key slot and is removed when idle.
+    Key,
+    /// All keys without a slot. It is removed when idle.
+    Overflow,
+    /// A resource named in code. It stays for good.
+    Code,
+    /// A resource named in a rule. It stays as long as the rule.
+    Rule,
+}
 
-/// Some of these bits.
+impl Purpose {
+    fn bit(self) -> u8 {
+        match self {
+            Self::Key => KEY,
+            Self::Overflow => OVERFLOW,
+            Self::Code => CODE,
+            Self::Rule => RULE,
+        }
+    }
+}
+
+const KEY: u8 = 1;
+const OVERFLOW: u8 = 2;
+const CODE: u8 = 4;
+const RULE: u8 = 8;
+const FORGOTTEN: u8 = 16;
+
+/// Whether a limiter occupied a key slot, which is now free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Freed {
+    KeySlot,
+    Nothing,
+}
+
+impl Freed {
+    fn from_bits(bits: u8) -> Self {
+        if bits & KEY == 0 {
+            Self::Nothing
+        } else {
+            Self::KeySlot
+        }
+    }
+}
+
+/// The purposes of one limiter, as bits.
 #[derive(Debug)]
 pub(super) struct Retention(AtomicU8);
 
 impl Retention {
-    pub(super) fn new(bits: u8) -> Self {
-        Self(AtomicU8::new(bits))
+    pub(super) fn new(purpose: Purpose) -> Self {
+        Self(AtomicU8::new(purpose.bit()))
     }
 
-    /// Whether it stays, whoever asks for it: the program names it, or a rule.
-    pub(super) fn stays(&self) -> bool {
-        self.0.load(Ordering::Acquire) & (FIXED | HELD) != 0
+    /// Whether code or a rule names the resource.
+    pub(super) fn is_permanent(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (CODE | RULE) != 0
     }
 
-    /// Makes it stay for this reason, and says what it was; `None` when it has been forgotten already.
-    pub(super) fn fix(&self, reason: u8) -> Option<u8> {
+    pub(super) fn is_overflow(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & OVERFLOW != 0
+    }
+
+    /// Adds a purpose that keeps the limiter. `None` if it is already forgotten.
+    pub(super) fn pin(&self, purpose: Purpose) -> Option<Freed> {
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
-                (bits & FORGOTTEN == 0).then_some((bits & !KEYED) | reason)
+                (bits & FORGOTTEN == 0).then_some((bits & !KEY) | purpose.bit())
             })
             .ok()
+            .map(Freed::from_bits)
     }
 
-    /// No rule names it any more.
-    pub(super) fn let_go(&self) {
-        self.0.fetch_and(!HELD, Ordering::AcqRel);
+    /// Ends the purpose [`Rule`](Purpose::Rule).
+    pub(super) fn unpin(&self) {
+        self.0.fetch_and(!RULE, Ordering::AcqRel);
     }
 
-    /// Marks it as forgotten, and says what it was; `None` when it stays, or was forgotten before.
-    pub(super) fn retire(&self) -> Option<u8> {
+    /// Marks the limiter as forgotten. `None` if it must stay, or was forgotten before.
+    pub(super) fn forget(&self) -> Option<Freed> {
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
-                (bits & (FIXED | HELD | FORGOTTEN) == 0).then_some(FORGOTTEN)
+                let stays = bits & (CODE | RULE | FORGOTTEN) != 0;
+                (!stays).then_some((bits & OVERFLOW) | FORGOTTEN)
             })
             .ok()
+            .map(Freed::from_bits)
     }
 }
 
-/// The room for keys.
+/// A bounded number of slots for keys.
 #[derive(Debug)]
-pub(super) struct Room {
-    taken: AtomicUsize,
-    most: usize,
+pub(super) struct KeySlots {
+    used: AtomicUsize,
+    limit: usize,
 }
 
-impl Room {
-    pub(super) fn for_keys(most: usize) -> Self {
+impl KeySlots {
+    pub(super) fn new(limit: usize) -> Self {
         Self {
-            taken: AtomicUsize::new(0),
-            most,
+            used: AtomicUsize::new(0),
+            limit,
         }
     }
 
-    /// How many there is room for.
-    pub(super) fn most(&self) -> usize {
-        self.most
+    pub(super) fn limit(&self) -> usize {
+        self.limit
     }
 
-    /// Takes the room of one more key; false when there is none.
-    pub(super) fn take(&self) -> bool {
-        self.taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
-                (keys < self.most).then_some(keys.saturating_add(1))
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes a slot. Returns false if none is free.
+    pub(super) fn acquire(&self) -> bool {
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                (used < self.limit).then_some(used.saturating_add(1))
             })
             .is_ok()
     }
 
-    /// Gives back the room of one.
-    pub(super) fn give_back(&self) {
-        self.taken.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+    pub(super) fn release(&self) {
+        self.used.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,23 +1,27 @@
-//! What a limiter is told once, when its first user creates it.
+//! Settings of a limiter: burst, fallback, stated demand and priority.
 
-use std::time::Duration;
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
+use arc_swap::ArcSwap;
 use doorman_openapi::Capacity;
 
-use super::{
-    live::{Live, Word},
-    priority::Priority,
-};
 use crate::Fallback;
 
-/// The settings of a limiter: those of the limit that first used its resource, shared by all the limiters that it makes.
+/// The settings of the limit that first used a resource, shared by all limiters of that limit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LimiterSettings {
-    /// How much of the rate may be saved up.
-    pub(crate) burst: Live<Burst>,
-    /// What counts without a lease; a change counts from the next publication on.
-    pub(crate) fallback: Live<Fallback>,
-    /// The demand as stated; `None` when it is measured.
+    pub(crate) burst: AtomicSetting<Burst>,
+    /// A change applies from the next publication on.
+    pub(crate) fallback: AtomicSetting<Fallback>,
+    /// The stated demand; `None` when it is measured.
     pub(crate) wants: Option<Capacity>,
     pub(crate) priority: Priority,
 }
@@ -31,9 +35,9 @@ impl LimiterSettings {
     /// applies while `other` exists.
     ///
     /// # Errors
-    /// [`SettingsConflict`] when anything else differs.
+    /// [`SettingsConflict`] when anything but the priority differs.
     pub(crate) fn attach(&self, other: &Self) -> Result<(), SettingsConflict> {
-        self.priority.hear(&other.priority);
+        self.priority.attach(&other.priority);
         self.compare(other)
     }
 
@@ -57,12 +61,161 @@ impl LimiterSettings {
     pub(crate) fn update(&self, other: &Self) {
         self.burst.set(other.burst.get());
         self.fallback.set(other.fallback.get());
-        self.priority.become_like(&other.priority);
+        self.priority.update(&other.priority);
     }
 
-    /// The rule is gone, though limiters made for it may still be there: its priority counts no more.
+    /// The rule was removed; its limiters may live on. Its priority no longer applies.
     pub(crate) fn withdraw(&self) {
         self.priority.withdraw();
+    }
+}
+
+/// The size of a bucket, in seconds of its rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Burst(f64);
+
+impl Burst {
+    pub(crate) fn new(time: Duration) -> Self {
+        Self(time.as_secs_f64())
+    }
+
+    /// The tokens that a bucket of this rate holds: at least one.
+    #[inline]
+    pub(crate) fn tokens(self, rate: f64) -> f64 {
+        (rate * self.0).max(1.0)
+    }
+}
+
+impl Default for Burst {
+    /// One second.
+    fn default() -> Self {
+        Self(1.0)
+    }
+}
+
+/// The priority that one limit states, and those of the other limits on its resource.
+///
+/// Another limit's priority is read where that limit stores it, so it follows changes of its rule.
+#[derive(Debug, Default)]
+pub(crate) struct Priority(Arc<Stated>);
+
+#[derive(Debug, Default)]
+struct Stated {
+    own: AtomicSetting<i32>,
+    withdrawn: AtomicBool,
+    /// Limits that use the same resource and came later.
+    others: ArcSwap<Vec<Weak<Self>>>,
+}
+
+impl Priority {
+    fn attach(&self, Self(other): &Self) {
+        let known = |it: &Weak<Stated>| std::ptr::eq(it.as_ptr(), Arc::as_ptr(other));
+        if self.0.others.load().iter().any(known) {
+            return;
+        }
+        self.0.others.rcu(|others| {
+            let others = others
+                .iter()
+                .filter(|it| it.strong_count() > 0 && !known(it));
+            let mut others: Vec<_> = others.cloned().collect();
+            others.push(Arc::downgrade(other));
+            others
+        });
+    }
+
+    fn update(&self, Self(other): &Self) {
+        self.0.own.set(other.own.get());
+    }
+
+    fn raise(&self, Self(other): &Self) {
+        self.0.own.set(self.0.own.get().max(other.own.get()));
+    }
+
+    fn withdraw(&self) {
+        self.0.withdrawn.store(true, Ordering::Relaxed);
+    }
+
+    /// The highest priority that is not withdrawn, or the own one if all are.
+    pub(super) fn highest(&self) -> i32 {
+        let own = self.0.own.get();
+        let others = self.0.others.load();
+        let others = others.iter().filter_map(Weak::upgrade);
+        let in_force = others.filter(|it| !it.withdrawn.load(Ordering::Relaxed));
+        match in_force.map(|it| it.own.get()).max() {
+            Some(highest) if self.0.withdrawn.load(Ordering::Relaxed) => highest,
+            Some(highest) => highest.max(own),
+            None => own,
+        }
+    }
+}
+
+impl From<i32> for Priority {
+    fn from(stated: i32) -> Self {
+        Self(Arc::new(Stated {
+            own: stated.into(),
+            ..Stated::default()
+        }))
+    }
+}
+
+/// The clone belongs to another limit.
+impl Clone for Priority {
+    fn clone(&self) -> Self {
+        self.0.own.get().into()
+    }
+}
+
+/// A value of one word that is read per request and seldom changed. All limiters of a limit share
+/// it, so a change reaches every key.
+pub(crate) struct AtomicSetting<T>(AtomicU64, PhantomData<T>);
+
+pub(crate) trait Word: Copy {
+    fn into_word(self) -> u64;
+    fn from_word(word: u64) -> Self;
+}
+
+impl<T: Word> AtomicSetting<T> {
+    pub(crate) fn get(&self) -> T {
+        T::from_word(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, value: T) {
+        self.0.store(value.into_word(), Ordering::Relaxed);
+    }
+}
+
+impl<T: Word> From<T> for AtomicSetting<T> {
+    fn from(value: T) -> Self {
+        Self(AtomicU64::new(value.into_word()), PhantomData)
+    }
+}
+
+impl<T: Word + Default> Default for AtomicSetting<T> {
+    fn default() -> Self {
+        T::default().into()
+    }
+}
+
+/// The clone is independent.
+impl<T: Word> Clone for AtomicSetting<T> {
+    fn clone(&self) -> Self {
+        self.get().into()
+    }
+}
+
+impl<T: Word + fmt::Debug> fmt::Debug for AtomicSetting<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl Word for i32 {
+    fn into_word(self) -> u64 {
+        u64::from(self.cast_unsigned())
+    }
+
+    fn from_word(word: u64) -> Self {
+        u32::try_from(word).unwrap_or_default().cast_signed()
     }
 }
 
@@ -88,42 +241,19 @@ impl Word for Burst {
     }
 }
 
-/// The size of a bucket, in seconds of its rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Burst(f64);
-
-impl Burst {
-    pub(crate) fn new(time: Duration) -> Self {
-        Self(time.as_secs_f64())
-    }
-
-    /// The tokens that a bucket of this rate holds: at least one, so that a rate below one request a burst still admits.
-    #[inline]
-    pub(crate) fn tokens(self, rate: f64) -> f64 {
-        (rate * self.0).max(1.0)
-    }
-}
-
-impl Default for Burst {
-    /// One second.
-    fn default() -> Self {
-        Self(1.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_is_what_it_was_set_to() {
+    fn settings_survive_conversion_to_words() {
         for fallback in [Fallback::Safe, Fallback::Optimistic, Fallback::Pessimistic] {
-            assert_eq!(Live::from(fallback).get(), fallback);
+            assert_eq!(AtomicSetting::from(fallback).get(), fallback);
         }
         for priority in [0, -1, i32::MIN, i32::MAX] {
-            assert_eq!(Live::from(priority).get(), priority);
+            assert_eq!(AtomicSetting::from(priority).get(), priority);
         }
-        let burst = Live::from(Burst::default());
+        let burst = AtomicSetting::from(Burst::default());
         let half = Burst::new(Duration::from_millis(500));
         burst.set(half);
         assert_eq!(burst.get(), half);

@@ -1,5 +1,4 @@
-//! What the parts are made of that many threads share. A test runs the same files in every order that their steps can
-//! take (`tests/interleavings`): for it there is another module in the place of this one.
+//! The synchronization primitives of this folder. `tests/interleavings` replaces them by loom's.
 
 pub(super) use std::{
     hint::spin_loop,

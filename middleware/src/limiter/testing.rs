@@ -1,4 +1,4 @@
-//! A leasing side made by hand.
+//! Registries and lease states for tests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,11 +6,12 @@ use doorman_openapi::ResourceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{
-    LeaseState, Limiter, LimiterSettings, Nudge, Policy, Registry, SafeRate, Source, WorkerWatchdog,
+    LeaseState, Limiter, LimiterSettings, Nudge, Policy, Registry, SafeRate, Sharing, Source,
+    WorkerWatchdog,
 };
-use crate::{WorkerState, clock, lease::Sharing, status::Status};
+use crate::{WorkerState, clock, status::Status};
 
-/// A registry whose worker is the test.
+/// A registry for which the test is the worker.
 pub(crate) fn leased_registry(max_keys: usize) -> (Arc<Registry>, UnboundedReceiver<Nudge>) {
     let (nudges, received) = unbounded_channel();
     let registry = Registry::new(
@@ -23,30 +24,28 @@ pub(crate) fn leased_registry(max_keys: usize) -> (Arc<Registry>, UnboundedRecei
     (registry, received)
 }
 
-/// A registry that needs no worker.
 pub(crate) fn static_registry(
-    standing: impl Fn(&ResourceId) -> LeaseState + Send + Sync + 'static,
+    state: impl Fn(&ResourceId) -> LeaseState + Send + Sync + 'static,
 ) -> Arc<Registry> {
-    Registry::new(1_000, Source::Static(Box::new(standing)))
+    Registry::new(1_000, Source::Static(Box::new(state)))
 }
 
-/// A lease of so many tokens a second for so long, of a whole limit of 1,000 a second; the next refresh is in 2 s, and nothing is
-/// known of a safe capacity.
+/// A lease of tokens a second, out of a policy of 1,000 a second, with a refresh in 2 s.
 pub(crate) fn leased(rate: f64, length: Duration) -> LeaseState {
-    lease_of(Some(rate), length, false)
+    lease(Some(rate), length, false)
 }
 
-/// The same, on all that was asked for: there may be more.
+/// A lease on all that was requested, so that a larger one may come.
 pub(crate) fn leased_as_requested(rate: f64, length: Duration) -> LeaseState {
-    lease_of(Some(rate), length, true)
+    lease(Some(rate), length, true)
 }
 
-/// A lease on a resource of which there is nothing.
+/// A lease on a resource with a capacity of 0.
 pub(crate) fn blocked(length: Duration) -> LeaseState {
-    lease_of(None, length, false)
+    lease(None, length, false)
 }
 
-fn lease_of(rate: Option<f64>, length: Duration, may_grow: bool) -> LeaseState {
+fn lease(rate: Option<f64>, length: Duration, may_grow: bool) -> LeaseState {
     let now = clock::now();
     LeaseState::Leased {
         rate,
@@ -62,7 +61,7 @@ fn lease_of(rate: Option<f64>, length: Duration, may_grow: bool) -> LeaseState {
     }
 }
 
-/// No lease, of a whole limit of 1,000 a second; the next refresh is in 2 s.
+/// No lease, with a policy of 1,000 a second and a refresh in 2 s.
 pub(crate) fn no_lease(safe: Option<SafeRate>) -> LeaseState {
     LeaseState::NoLease {
         safe,
@@ -76,31 +75,27 @@ pub(crate) fn no_lease(safe: Option<SafeRate>) -> LeaseState {
 }
 
 impl Registry {
-    /// The limiter of a key, for longer than a decision takes.
     pub(crate) fn key(
         &self,
         resource: &str,
         settings: &Arc<LimiterSettings>,
     ) -> Option<Arc<Limiter>> {
-        self.keyed(&self.found(), resource.as_bytes(), settings)
-            .cloned()
+        self.lookup().keyed(resource.as_bytes(), settings).cloned()
     }
 
-    /// The limiter of the keys without room, for longer than a decision takes.
-    pub(crate) fn spare(
+    pub(crate) fn overflow(
         &self,
         resource: &ResourceId,
         settings: &Arc<LimiterSettings>,
     ) -> Arc<Limiter> {
-        Arc::clone(self.overflow(&self.found(), resource, settings))
+        Arc::clone(self.lookup().overflow(resource, settings))
     }
 
-    /// Publishes for a resource that is there.
-    pub(crate) fn publish(&self, resource: &str, standing: LeaseState) {
-        self.known(resource).publish(standing, clock::now());
+    pub(crate) fn publish(&self, resource: &str, state: LeaseState) {
+        self.known(resource).publish(state, clock::now());
     }
 
-    /// The limiter of a resource that is there.
+    /// The limiter of a resource that has one.
     pub(crate) fn known(&self, resource: &str) -> Arc<Limiter> {
         let limiters = self.limiters();
         limiters

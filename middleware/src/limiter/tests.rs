@@ -5,34 +5,49 @@ mod sharing;
 use std::{thread, time::Duration};
 
 use super::{testing::leased, *};
-use crate::{Cost, clock};
+use crate::{Cost, RefusalReason, clock};
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn limiter(fallback: Fallback) -> Arc<Limiter> {
     let settings = Arc::new(LimiterSettings {
         fallback: fallback.into(),
         ..LimiterSettings::default()
     });
-    let resource = ResourceId::new("db").unwrap();
-    Arc::new(Limiter::new(resource, settings, 0, clock::now()))
+    Arc::new(with_settings(settings))
 }
 
-fn take(limiter: &Arc<Limiter>, now: Moment) -> Result<Reservation, Refused> {
-    let mut place = Reservation::new(Arc::clone(limiter), Cost::ONE);
-    place.take(Patience::Never, now)?;
-    Ok(place)
+fn with_settings(settings: Arc<LimiterSettings>) -> Limiter {
+    let resource = ResourceId::new("db").unwrap();
+    Limiter::new(resource, settings, Purpose::Key, clock::now())
+}
+
+fn reserve(limiter: &Arc<Limiter>, now: Moment) -> Result<Reservation, Rejected> {
+    let mut reservation = Reservation::new(Arc::clone(limiter), Cost::ONE);
+    reservation.reserve(WaitPolicy::Never, now)?;
+    Ok(reservation)
+}
+
+/// A reservation that waits for its turn.
+fn queued(limiter: &Arc<Limiter>) -> Reservation {
+    let mut reservation = Reservation::new(Arc::clone(limiter), Cost::ONE);
+    reservation
+        .reserve(WaitPolicy::Forever, clock::now())
+        .unwrap();
+    reservation
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_threads_together_take_exactly_what_there_is() {
+async fn threads_admit_exactly_the_available_tokens() {
     let limiter = limiter(Fallback::Pessimistic);
-    limiter.publish(leased(1_000.0, Duration::from_secs(60)), clock::now());
+    limiter.publish(leased(1_000.0, MINUTE), clock::now());
     let now = clock::now();
     let admitted: usize = thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
-                    let taken = (0..1_000).filter_map(|_| take(&limiter, now).ok());
-                    taken.map(|mut place| place.keep()).count()
+                    let reserved = (0..1_000).filter_map(|_| reserve(&limiter, now).ok());
+                    reserved.map(|mut reservation| reservation.commit()).count()
                 })
             })
             .collect();
@@ -48,43 +63,39 @@ async fn many_threads_together_take_exactly_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_is_dropped_is_given_back_and_counts_nowhere() {
+async fn dropped_reservation_is_released_and_not_counted() {
     let limiter = limiter(Fallback::Pessimistic);
-    limiter.publish(leased(1.0, Duration::from_secs(60)), clock::now());
+    limiter.publish(leased(1.0, MINUTE), clock::now());
     let now = clock::now();
 
-    drop(take(&limiter, now).unwrap());
+    drop(reserve(&limiter, now).unwrap());
     assert_eq!(limiter.tally(), Tally::default());
-    take(&limiter, now).unwrap().keep();
-    assert!(take(&limiter, now).is_err());
+    reserve(&limiter, now).unwrap().commit();
+    assert!(reserve(&limiter, now).is_err());
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_one_attempt_whatever_comes_of_it() {
+async fn waiting_request_is_one_attempt() {
     let limiter = limiter(Fallback::Pessimistic);
-    limiter.publish(leased(1.0, Duration::from_secs(60)), clock::now());
-    take(&limiter, clock::now()).unwrap().keep();
-    let mut places = [(); 2].map(|()| Reservation::new(Arc::clone(&limiter), Cost::ONE));
-    for place in &mut places {
-        place.take(Patience::Forever, clock::now()).unwrap();
-    }
+    limiter.publish(leased(1.0, MINUTE), clock::now());
+    reserve(&limiter, clock::now()).unwrap().commit();
+    let [mut admitted, canceled] = [(); 2].map(|()| queued(&limiter));
     assert_eq!(limiter.attempted(), 3.0);
-    let [mut goes, leaves] = places;
-    goes.turn(std::future::pending()).await.unwrap();
-    goes.keep();
-    drop(leaves);
+    admitted.wait_turn(std::future::pending()).await.unwrap();
+    admitted.commit();
+    drop(canceled);
     assert_eq!(limiter.attempted(), 3.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewed_lease_brings_no_second_burst() {
+async fn renewed_lease_adds_no_second_burst() {
     let limiter = limiter(Fallback::Pessimistic);
     let now = clock::now();
     let mut admitted = 0;
     for _ in 0..100 {
-        limiter.publish(leased(10.0, Duration::from_secs(60)), now);
-        while let Ok(mut place) = take(&limiter, now) {
-            place.keep();
+        limiter.publish(leased(10.0, MINUTE), now);
+        while let Ok(mut reservation) = reserve(&limiter, now) {
+            reservation.commit();
             admitted += 1;
         }
     }
@@ -92,43 +103,43 @@ async fn a_renewed_lease_brings_no_second_burst() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credit_is_charged_when_the_lease_comes_but_at_most_a_burst() {
+async fn first_lease_charges_at_most_one_burst_of_credit() {
     let limiter = limiter(Fallback::Safe);
     for _ in 0..1_000 {
-        take(&limiter, clock::now()).unwrap().keep();
+        reserve(&limiter, clock::now()).unwrap().commit();
     }
-    limiter.publish(leased(10.0, Duration::from_secs(60)), clock::now());
+    limiter.publish(leased(10.0, MINUTE), clock::now());
 
-    // A full burst of debt: one second until nothing is owed, and a tenth for the first token.
-    let refused = take(&limiter, clock::now()).unwrap_err();
-    let wait = refused.until.unwrap().since(clock::now());
+    // One second pays the debt, and a tenth the first token.
+    let rejected = reserve(&limiter, clock::now()).unwrap_err();
+    let wait = rejected.retry_at.unwrap().since(clock::now());
     assert_eq!(
-        (refused.reason, wait),
+        (rejected.reason, wait),
         (RefusalReason::Spent, Duration::from_millis(1_100))
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_before_the_first_lease_are_charged_against_a_full_bucket() {
+async fn requests_before_the_first_lease_are_charged() {
     let limiter = limiter(Fallback::Safe);
     for _ in 0..4 {
-        take(&limiter, clock::now()).unwrap().keep();
+        reserve(&limiter, clock::now()).unwrap().commit();
     }
-    limiter.publish(leased(10.0, Duration::from_secs(60)), clock::now());
-    let admitted = std::iter::from_fn(|| take(&limiter, clock::now()).ok())
-        .map(|mut place| place.keep())
+    limiter.publish(leased(10.0, MINUTE), clock::now());
+    let admitted = std::iter::from_fn(|| reserve(&limiter, clock::now()).ok())
+        .map(|mut reservation| reservation.commit())
         .count();
     assert_eq!(admitted, 6);
 }
 
+/// A service may have a million limiters.
 #[test]
-fn is_small() {
-    // A service may keep a million of them.
+fn limiter_is_small() {
     assert!(size_of::<Limiter>() <= 224, "{}", size_of::<Limiter>());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_highest_priority_of_its_limits_counts() {
+async fn highest_priority_of_existing_limits_applies() {
     let of = |priority: i32| {
         Arc::new(LimiterSettings {
             priority: priority.into(),
@@ -136,17 +147,16 @@ async fn the_highest_priority_of_its_limits_counts() {
         })
     };
     let first = of(-2);
-    let resource = ResourceId::new("db").unwrap();
-    let limiter = Limiter::new(resource, Arc::clone(&first), 0, clock::now());
+    let limiter = with_settings(Arc::clone(&first));
     assert!(limiter.attach(&first).is_ok());
     assert_eq!(limiter.priority(), -2);
     let mut others = Vec::new();
-    for (other, counts) in [(-7, -2), (3, 3), (1, 3)] {
+    for (other, highest) in [(-7, -2), (3, 3), (1, 3)] {
         let other = of(other);
         assert!(limiter.attach(&other).is_ok(), "a priority is no conflict");
         others.push(other);
-        assert_eq!(limiter.priority(), counts);
+        assert_eq!(limiter.priority(), highest);
     }
     drop(others);
-    assert_eq!(limiter.priority(), -2, "of those that are there");
+    assert_eq!(limiter.priority(), -2);
 }

@@ -6,9 +6,8 @@ use tokio::time::{advance, timeout};
 use super::*;
 use crate::{
     RefusalReason,
-    lease::Sharing,
     limiter::{
-        LeaseState,
+        LeaseState, Sharing,
         testing::{leased, leased_registry, no_lease, static_registry},
     },
 };
@@ -19,7 +18,11 @@ fn cost(cost: f64) -> Cost {
     Cost::new(cost).unwrap()
 }
 
-/// Waits in a task of its own; its output is how many milliseconds it took.
+fn one_a_second() -> Rate {
+    Rate::new(static_registry(|_| LeaseState::Fixed { rate: 1.0 }), "db")
+}
+
+/// Waits in a task that returns the milliseconds waited.
 fn spawn(rate: &Rate, cost: Cost) -> tokio::task::JoinHandle<Result<u128, Refusal>> {
     let rate = rate.clone();
     let start = clock::now();
@@ -36,8 +39,8 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_go_in_the_order_in_which_they_came() {
-    let rate = Rate::new(static_registry(|_| LeaseState::Fixed { rate: 1.0 }), "db");
+async fn waiting_callers_are_served_in_order() {
+    let rate = one_a_second();
     let waiting: Vec<_> = [1.0, 1.0, 2.0, 0.5]
         .into_iter()
         .map(|tokens| spawn(&rate, cost(tokens)))
@@ -46,13 +49,13 @@ async fn those_who_wait_go_in_the_order_in_which_they_came() {
     for waiting in waiting {
         times.push(waiting.await.unwrap().unwrap());
     }
-    // What costs two of a bucket of one goes when the bucket is full, and leaves debt.
+    // Two tokens of a bucket of one are admitted when it is full, and leave debt.
     assert_eq!(times, [0, 1_000, 2_000, 3_500]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_wait_gives_its_place_back() {
-    let rate = Rate::new(static_registry(|_| LeaseState::Fixed { rate: 1.0 }), "db");
+async fn dropped_wait_leaves_the_queue() {
+    let rate = one_a_second();
     rate.try_acquire(Cost::ONE).unwrap();
     assert!(
         timeout(Duration::from_millis(500), rate.wait(cost(1.0)))
@@ -60,11 +63,11 @@ async fn a_dropped_wait_gives_its_place_back() {
             .is_err()
     );
     let waited = spawn(&rate, Cost::ONE).await.unwrap().unwrap();
-    assert_eq!(waited, 500, "as if the other had never come");
+    assert_eq!(waited, 500);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_lease_it_waits_for_one() {
+async fn wait_without_lease_ends_with_the_lease() {
     let (registry, _nudges) = leased_registry(10);
     let rate = Rate::new(Arc::clone(&registry), "db");
     let waiting = [spawn(&rate, Cost::ONE), spawn(&rate, Cost::ONE)];
@@ -83,7 +86,7 @@ async fn without_a_lease_it_waits_for_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_outlasts_the_end_of_a_lease() {
+async fn wait_outlasts_an_expired_lease() {
     let (registry, _nudges) = leased_registry(10);
     let rate = Rate::new(Arc::clone(&registry), "db");
     registry.publish("db", leased(0.1, Duration::from_secs(5)));
@@ -97,7 +100,7 @@ async fn it_outlasts_the_end_of_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_fails_when_no_lease_can_come_any_more() {
+async fn wait_fails_when_the_worker_ends() {
     let (registry, nudges) = leased_registry(10);
     let rate = Rate::new(Arc::clone(&registry), "db");
     let waiting = spawn(&rate, Cost::ONE);
@@ -109,7 +112,7 @@ async fn it_fails_when_no_lease_can_come_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_is_refused_with_the_reason_and_uses_nothing() {
+async fn refused_attempt_has_a_reason_and_spends_nothing() {
     let (registry, _nudges) = leased_registry(10);
     let rate = Rate::new(Arc::clone(&registry), "db");
     let refusal = rate.try_acquire(Cost::ONE).unwrap_err();
@@ -128,7 +131,7 @@ async fn an_attempt_is_refused_with_the_reason_and_uses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_a_resource_that_is_given_nothing() {
+async fn wait_fails_for_a_resource_without_fixed_rate() {
     let doorman = crate::Doorman::fixed([("db", 10.0)]);
     let refusal = timeout(MINUTE, doorman.rate("bd").wait(Cost::ONE)).await;
     let refusal = refusal.expect("does not wait").unwrap_err();
@@ -138,7 +141,7 @@ async fn nobody_waits_for_a_resource_that_is_given_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_under_suppression_looks_again_though_an_answer_is_overdue() {
+async fn suppressed_wait_retries_while_the_refresh_is_overdue() {
     let (registry, _nudges) = leased_registry(10);
     let rate = Rate::new(registry.clone(), "db");
     let by_chance = |probability| {

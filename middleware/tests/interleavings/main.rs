@@ -1,34 +1,31 @@
-//! The parts that threads share, in every order that their steps and their view of memory can take: loom runs each of these tests once
-//! for every one of them, up to so many preemptions.
+//! Loom tests of the types that threads share: each runs in every order of its steps, up to a bound
+//! on preemptions.
 //!
-//! They are the very files of the crate; only what they are made of is another, which loom can see into. What is written goes first, on
-//! the test's own thread, and what only reads on another: loom looks for another order at the last step that was made on a word, and
-//! a thread that reads it and then changes it hides by its own reading what others have read before. (So a reader that goes first is
-//! never run again behind the writer.)
+//! They include the source files of the crate, with [`sync`] replaced by loom's primitives. Writers
+//! run on the test's own thread and readers on another: loom explores other orders from the last
+//! access to a word, so a reader that runs first is never run again after the writer.
 
 #![cfg(test)]
 
 #[path = "../../src/limiter/atomics.rs"]
 mod atomics;
-#[path = "../../src/limiter/demand_signal.rs"]
-mod demand_signal;
-#[expect(dead_code, reason = "what is not looked at here")]
+#[expect(dead_code, reason = "not all of it is tested here")]
 #[path = "../../src/limiter/retention.rs"]
 mod retention;
 mod sync;
-#[expect(dead_code, reason = "what is not looked at here")]
+#[expect(dead_code, reason = "not all of it is tested here")]
 #[path = "../../src/limiter/wait_queue.rs"]
 mod wait_queue;
 
-/// All that the line knows of the tokens that somebody waits for.
+/// The part of the bucket that the queue uses.
 mod bucket {
     #[derive(Debug, Clone, Copy)]
-    pub(crate) struct Take {
+    pub(crate) struct TokenRange {
         pub(crate) start: f64,
         pub(crate) cost: f64,
     }
 
-    impl Take {
+    impl TokenRange {
         pub(crate) fn end(self) -> f64 {
             self.start + self.cost
         }
@@ -44,14 +41,13 @@ use loom::{
 };
 
 use self::{
-    atomics::{AtomicF64, SeqLock},
-    bucket::Take,
-    demand_signal::{DemandSignal, Shortage},
-    retention::{FIXED, KEYED, Retention, Room},
-    wait_queue::{WaitQueue, ring},
+    atomics::{AtomicF64, DemandSignal, SeqLock, Shortage},
+    bucket::TokenRange,
+    retention::{Freed, KeySlots, Purpose, Retention},
+    wait_queue::{WaitQueue, unlock_and_wake},
 };
 
-/// More than three in one run show hardly anything, and take for ever.
+/// More take too long and find hardly more.
 const PREEMPTIONS: usize = 3;
 
 fn in_every_order(run: impl Fn() + Sync + Send + 'static) {
@@ -65,11 +61,15 @@ fn in_every_order(run: impl Fn() + Sync + Send + 'static) {
     });
     let orders = orders.load(Ordering::Relaxed);
     println!("{orders} orders");
-    assert!(orders > 1, "one order shows nothing");
+    assert!(orders > 1, "only one order was run");
+}
+
+fn increment(old: [u64; 2]) -> [u64; 2] {
+    old.map(|word| word + 1)
 }
 
 #[test]
-fn words_are_read_as_they_were_written_together() {
+fn seq_lock_reads_are_consistent() {
     in_every_order(|| {
         let words = Arc::new(SeqLock::new([0; 2]));
         let reader = {
@@ -80,7 +80,7 @@ fn words_are_read_as_they_were_written_together() {
             })
         };
         for _ in 0..2 {
-            words.update(|old| (old.map(|word| word + 1), ()));
+            words.update(increment);
         }
         reader.join().unwrap();
         assert_eq!(words.read(), [2; 2]);
@@ -88,7 +88,7 @@ fn words_are_read_as_they_were_written_together() {
 }
 
 #[test]
-fn words_never_go_back_to_what_they_were() {
+fn seq_lock_reads_never_go_back() {
     in_every_order(|| {
         let words = Arc::new(SeqLock::new([0; 2]));
         let reader = {
@@ -98,18 +98,25 @@ fn words_never_go_back_to_what_they_were() {
                 assert!(second >= first, "{second:?} after {first:?}");
             })
         };
-        words.update(|old| (old.map(|word| word + 1), ()));
+        words.update(increment);
         reader.join().unwrap();
     });
 }
 
 #[test]
-fn writers_of_words_go_one_after_the_other() {
+fn seq_lock_writers_are_serialized() {
     in_every_order(|| {
         let words = Arc::new(SeqLock::new([0; 2]));
         let writer = || {
             let words = Arc::clone(&words);
-            thread::spawn(move || words.update(|old| (old.map(|word| word + 1), old[0])))
+            thread::spawn(move || {
+                let mut seen = 0;
+                words.update(|old| {
+                    seen = old[0];
+                    increment(old)
+                });
+                seen
+            })
         };
         let writers = [writer(), writer()];
         let mut seen = writers.map(|writer| writer.join().unwrap());
@@ -120,12 +127,11 @@ fn writers_of_words_go_one_after_the_other() {
 }
 
 #[test]
-fn no_token_is_taken_twice() {
+fn token_is_taken_once() {
     in_every_order(|| {
         let spent = Arc::new(AtomicF64::default());
         let taker = || {
             let spent = Arc::clone(&spent);
-            // As a place is taken: only where it was seen free.
             thread::spawn(move || {
                 let mut seen = spent.load();
                 loop {
@@ -145,124 +151,125 @@ fn no_token_is_taken_twice() {
 }
 
 #[test]
-fn hunger_is_told_by_one_until_it_is_heard() {
+fn demand_signal_is_raised_once_until_cleared() {
     in_every_order(|| {
-        let hunger = Arc::new(DemandSignal::default());
-        let hungry = || {
-            let hunger = Arc::clone(&hunger);
-            thread::spawn(move || u32::from(hunger.tell(Shortage::RunningLow)))
+        let signal = Arc::new(DemandSignal::default());
+        let request = || {
+            let signal = Arc::clone(&signal);
+            thread::spawn(move || u32::from(signal.raise(Shortage::RunningLow)))
         };
-        let requests = [hungry(), hungry()];
-        let told: u32 = requests.into_iter().map(|it| it.join().unwrap()).sum();
-        assert_eq!(told, 1);
-        assert!(hunger.tell(Shortage::Denied), "it is more than that");
-        assert!(!hunger.tell(Shortage::RunningLow), "and that is less");
-        hunger.clear();
-        assert!(hunger.tell(Shortage::RunningLow), "was heard meanwhile");
+        let requests = [request(), request()];
+        let raised: u32 = requests.into_iter().map(|it| it.join().unwrap()).sum();
+        assert_eq!(raised, 1);
+        assert!(signal.raise(Shortage::Denied), "more urgent");
+        assert!(!signal.raise(Shortage::RunningLow), "less urgent");
+        signal.clear();
+        assert!(signal.raise(Shortage::RunningLow));
     });
 }
 
 #[test]
-fn a_limiter_stays_or_is_forgotten_and_gives_its_room_back_once() {
+fn limiter_is_pinned_or_forgotten_and_frees_its_slot_once() {
     in_every_order(|| {
-        let (tenure, room) = (Arc::new(Retention::new(KEYED)), Arc::new(Room::for_keys(1)));
-        assert!(room.take());
-        let ends = |end: fn(&Retention) -> Option<u8>| {
-            let (tenure, room) = (Arc::clone(&tenure), Arc::clone(&room));
+        let retention = Arc::new(Retention::new(Purpose::Key));
+        let slots = Arc::new(KeySlots::new(1));
+        assert!(slots.acquire());
+        let forget = || {
+            let (retention, slots) = (Arc::clone(&retention), Arc::clone(&slots));
             thread::spawn(move || {
-                let before = end(&tenure);
-                if before.is_some_and(|bits| bits & KEYED != 0) {
-                    room.give_back();
+                let freed = retention.forget();
+                if freed == Some(Freed::KeySlot) {
+                    slots.release();
                 }
-                before.is_some()
+                freed.is_some()
             })
         };
-        let forgotten = [ends(Retention::retire), ends(Retention::retire)];
-        let stays = tenure.fix(FIXED);
-        if stays.is_some_and(|bits| bits & KEYED != 0) {
-            room.give_back();
+        let forgotten = [forget(), forget()];
+        let pinned = retention.pin(Purpose::Code);
+        if pinned == Some(Freed::KeySlot) {
+            slots.release();
         }
         let forgotten: usize = forgotten
             .into_iter()
             .map(|it| usize::from(it.join().unwrap()))
             .sum();
-        assert_eq!(forgotten + usize::from(stays.is_some()), 1);
-        assert_eq!(tenure.stays(), stays.is_some());
-        assert_eq!(room.taken(), 0);
+        assert_eq!(forgotten + usize::from(pinned.is_some()), 1);
+        assert_eq!(retention.is_permanent(), pinned.is_some());
+        assert_eq!(slots.used(), 0);
     });
 }
 
 #[test]
-fn there_is_never_more_taken_than_there_is_room_for() {
+fn key_slots_never_exceed_their_limit() {
     in_every_order(|| {
-        let room = Arc::new(Room::for_keys(1));
+        let slots = Arc::new(KeySlots::new(1));
         let key = || {
-            let room = Arc::clone(&room);
+            let slots = Arc::clone(&slots);
             thread::spawn(move || {
-                let taken = room.take();
-                assert!(room.taken() <= 1);
-                taken
+                let acquired = slots.acquire();
+                assert!(slots.used() <= 1);
+                acquired
             })
         };
         let keys = [key(), key()];
-        let taken = keys.map(|key| key.join().unwrap());
-        assert_ne!(taken[0], taken[1]);
-        room.give_back();
-        assert!(room.take());
+        let acquired = keys.map(|key| key.join().unwrap());
+        assert_ne!(acquired[0], acquired[1]);
+        slots.release();
+        assert!(slots.acquire());
     });
 }
 
-/// Listens and looks as `wait.rs` does, but for the timers.
-fn wait(line: &Mutex<WaitQueue>, come: impl Fn() -> bool) {
-    let bell = line.lock().unwrap().bell();
+/// Waits as `reservation.rs` does, without timers.
+fn wait(queue: &Mutex<WaitQueue>, done: impl Fn() -> bool) {
+    let changes = queue.lock().unwrap().changes();
     loop {
-        let changed = bell.notified();
-        if come() {
+        let changed = changes.notified();
+        if done() {
             return;
         }
-        changed.come();
+        changed.wait();
     }
 }
 
 #[test]
-fn who_waits_misses_no_publication() {
+fn waiting_request_misses_no_publication() {
     in_every_order(|| {
         let shared = Arc::new((Mutex::new(WaitQueue::default()), SeqLock::new([0; 2])));
-        let waits = {
+        let waiting = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                let (line, published) = &*shared;
-                wait(line, || published.read() == [1; 2]);
+                let (queue, published) = &*shared;
+                wait(queue, || published.read() == [1; 2]);
             })
         };
-        let (line, published) = &*shared;
-        let line = line.lock().unwrap();
-        published.update(|_| ([1; 2], ()));
-        ring(line);
-        // Were it missed, nobody would ever wake who waits.
-        waits.join().unwrap();
+        let (queue, published) = &*shared;
+        let queue = queue.lock().unwrap();
+        published.update(|_| [1; 2]);
+        unlock_and_wake(queue);
+        // A missed wake-up would deadlock.
+        waiting.join().unwrap();
     });
 }
 
 #[test]
-fn who_waits_moves_up_when_one_before_it_leaves() {
+fn waiting_request_advances_when_one_ahead_leaves() {
     in_every_order(|| {
-        let mut line = WaitQueue::default();
-        let take = |start| Take { start, cost: 1.0 };
-        let [first, second] = [line.join(take(0.0)), line.join(take(1.0))];
-        let line = Arc::new(Mutex::new(line));
-        let waits = {
-            let line = Arc::clone(&line);
+        let mut queue = WaitQueue::default();
+        let range = |start| TokenRange { start, cost: 1.0 };
+        let [first, second] = [queue.push(range(0.0)), queue.push(range(1.0))];
+        let queue = Arc::new(Mutex::new(queue));
+        let waiting = {
+            let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                let place = || line.lock().unwrap().place(second);
-                wait(&line, || place().is_some_and(|take| take.start <= 0.0));
+                let range = || queue.lock().unwrap().range(second);
+                wait(&queue, || range().is_some_and(|range| range.start <= 0.0));
             })
         };
-        let mut line = line.lock().unwrap();
-        let left = line.leave(first).unwrap();
-        if line.pull(Some(first), left.cost) {
-            ring(line);
+        let mut queue = queue.lock().unwrap();
+        let removed = queue.remove(first).unwrap();
+        if queue.advance(Some(first), removed.cost) {
+            unlock_and_wake(queue);
         }
-        waits.join().unwrap();
+        waiting.join().unwrap();
     });
 }

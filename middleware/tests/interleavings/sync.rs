@@ -1,4 +1,4 @@
-//! Loom's atomics and locks, and a bell that is made of them.
+//! Loom's primitives, and tokio's `Notify` built from them.
 
 pub(super) use loom::{
     hint::spin_loop,
@@ -10,37 +10,35 @@ pub(super) use loom::{
 
 use loom::sync::Condvar;
 
-/// As much of tokio's as is made use of: who listens hears of everything from then on, and of nothing before.
+/// A listener is notified of every call after it subscribed, and of none before.
 #[derive(Debug, Default)]
 pub(super) struct Notify {
-    rung: Mutex<u32>,
-    ringing: Condvar,
+    calls: Mutex<u32>,
+    called: Condvar,
 }
 
-/// One who listens.
-pub(super) struct Notified<'b> {
-    bell: &'b Notify,
-    heard: u32,
+pub(super) struct Notified<'n> {
+    notify: &'n Notify,
+    seen: u32,
 }
 
 impl Notify {
     pub(super) fn notify_waiters(&self) {
-        *self.rung.lock().unwrap() += 1;
-        self.ringing.notify_all();
+        *self.calls.lock().unwrap() += 1;
+        self.called.notify_all();
     }
 
     pub(super) fn notified(&self) -> Notified<'_> {
-        let heard = *self.rung.lock().unwrap();
-        Notified { bell: self, heard }
+        let seen = *self.calls.lock().unwrap();
+        Notified { notify: self, seen }
     }
 }
 
 impl Notified<'_> {
-    /// Waits until it rings.
-    pub(super) fn come(self) {
-        let mut rung = self.bell.rung.lock().unwrap();
-        while *rung == self.heard {
-            rung = self.bell.ringing.wait(rung).unwrap();
+    pub(super) fn wait(self) {
+        let mut calls = self.notify.calls.lock().unwrap();
+        while *calls == self.seen {
+            calls = self.notify.called.wait(calls).unwrap();
         }
     }
 }

@@ -2,7 +2,7 @@ use doorman_openapi::Moment;
 
 use super::*;
 
-fn fields(name: &str, policy: Option<(f64, f64)>, left: f64, rate: Option<f64>) -> [String; 2] {
+fn headers(name: &str, policy: Option<(f64, f64)>, left: f64, rate: Option<f64>) -> [String; 2] {
     let now = Moment::ORIGIN.after_seconds(3_600.0);
     let reading = Reading {
         policy: policy.map(|(limit, per)| Policy { limit, per }),
@@ -10,18 +10,18 @@ fn fields(name: &str, policy: Option<(f64, f64)>, left: f64, rate: Option<f64>) 
         rate,
         changes_at: now.after_seconds(30.0),
     };
-    let mut fields = Fields::default();
-    fields.add(&FieldName::new(name), &reading, now);
-    [fields.policy, fields.limit].map(|line| String::from_utf8(line).unwrap())
+    let mut headers = RateLimitHeaders::default();
+    headers.add(&LimitItem::new(name), &reading, now);
+    [headers.policy, headers.limit].map(|list| String::from_utf8(list).unwrap())
 }
 
 fn policy(limit: f64, per: f64) -> String {
-    let [policy, _] = fields("x", Some((limit, per)), 1.0, None);
+    let [policy, _] = headers("x", Some((limit, per)), 1.0, None);
     policy.trim_start_matches(r#""x";"#).to_owned()
 }
 
 #[test]
-fn a_policy_is_told_in_whole_units_and_seconds() {
+fn policy_is_in_whole_units_and_seconds() {
     for (limit, per, expected) in [
         (1_000.0, 1.0, "q=1000;w=1"),
         (600.0, 3_600.0, "q=600;w=3600"),
@@ -38,50 +38,50 @@ fn a_policy_is_told_in_whole_units_and_seconds() {
 }
 
 #[test]
-fn what_is_left_is_rounded_down_and_the_time_up() {
+fn tokens_round_down_and_time_rounds_up() {
     for (left, rate, expected) in [
         (10.0, 10.0, "r=10;t=1"),
         (9.9, 10.0, "r=9;t=1"),
         (0.5, 0.1, "r=0;t=5"),
         (0.0, 0.3, "r=0;t=4"),
-        // Owed or promised; and never beyond the end of the lease.
+        // Debt, and the end of the lease.
         (-2.0, 1.0, "r=0;t=3"),
         (-500.0, 1.0, "r=0;t=30"),
     ] {
-        let [_, limit] = fields("x", None, left, Some(rate));
+        let [_, limit] = headers("x", None, left, Some(rate));
         assert_eq!(limit, format!(r#""x";{expected}"#), "{left} at {rate}");
     }
 }
 
 #[test]
-fn nothing_is_said_of_what_is_not_known() {
-    assert_eq!(fields("x", None, f64::INFINITY, None), ["", ""]);
+fn unlimited_resource_has_no_headers() {
+    assert_eq!(headers("x", None, f64::INFINITY, None), ["", ""]);
     let mut headers = HeaderMap::new();
-    Fields::default().append_to(&mut headers);
+    RateLimitHeaders::default().append_to(&mut headers);
     assert!(headers.is_empty());
 }
 
 #[test]
-fn a_name_is_a_string_of_printable_ascii() {
+fn name_is_quoted_printable_ascii() {
     for (name, quoted) in [
         ("per-tenant", r#""per-tenant""#),
         ("tenant/{header:x}", r#""tenant/{header:x}""#),
         (r#"a"b\c"#, r#""a\"b\\c""#),
         ("ü\n", r#""??""#),
     ] {
-        assert_eq!(FieldName::new(name).policy, format!("{quoted};q="));
+        assert_eq!(LimitItem::new(name).policy, format!("{quoted};q="));
     }
 }
 
 #[test]
-fn fields_of_another_layer_stay() {
+fn headers_of_inner_layer_are_kept() {
     let mut headers = HeaderMap::new();
     headers.insert(LIMIT, HeaderValue::from_static(r#""inner";r=1;t=1"#));
-    let fields = Fields {
-        policy: Line::new(),
+    let outer = RateLimitHeaders {
+        policy: List::new(),
         limit: br#""outer";r=2;t=1"#.to_vec(),
     };
-    fields.append_to(&mut headers);
+    outer.append_to(&mut headers);
     let lines: Vec<_> = headers.get_all(LIMIT).iter().collect();
     assert_eq!(lines, [r#""inner";r=1;t=1"#, r#""outer";r=2;t=1"#]);
 }

@@ -1,14 +1,13 @@
-//! A caller may go away at any moment. Whatever it waits for then, it is as if it had never come: beside each world in which one comes
-//! and goes there is one in which none came.
+//! A request canceled at any moment leaves no trace: its world equals one in which it never came.
 
 use tower::Service as _;
 
 use super::*;
 use crate::{Rate, testing::poll_and_drop};
 
-const A_WHILE: Duration = Duration::from_millis(70);
+const PAUSE: Duration = Duration::from_millis(70);
 
-/// Some limits, and who leases for them.
+/// A service behind limits, and the receiver of its nudges.
 struct World {
     registry: Arc<Registry>,
     service: LimitService<Inner>,
@@ -25,14 +24,14 @@ impl World {
         }
     }
 
-    /// What is left of every limit, who waits for it, and what has come of those who asked.
+    /// Tokens left, waiting requests and totals of every limiter.
     fn state(&self) -> Vec<(String, i64, u32, Tally)> {
         let now = clock::now();
         let mut limiters = self.registry.limiters();
         limiters.sort_by(|one, other| one.resource().cmp(other.resource()));
         let state = limiters.iter().map(|limiter| {
             let left = limiter.reading(now).left;
-            // What is given back may differ in the last bit from what was taken.
+            // A release may differ in the last bit.
             let left = (left * 1e6).round() as i64;
             (
                 limiter.resource().to_string(),
@@ -45,9 +44,9 @@ impl World {
     }
 }
 
-/// Begins something in one of two equal worlds and drops it when it has been polled so many times, for all numbers until it comes to its
-/// end, with what that is; `happens` between the polls, in both worlds. How many times it was polled then.
-async fn gives_back<F: Future>(
+/// Starts a future in one of two equal worlds and drops it after 0, 1, 2 … polls, until it
+/// completes. `happens` runs between the polls, in both worlds. Returns the number of polls.
+async fn leaves_no_trace<F: Future>(
     limits: &[Limit],
     happens: impl Fn(&World, u32),
     begin: impl Fn(&World) -> F,
@@ -57,19 +56,19 @@ async fn gives_back<F: Future>(
         let worlds = [(); 2].map(|()| World::new(limits));
         let happens = |poll| worlds.iter().for_each(|world| happens(world, poll));
         happens(0);
-        if let Some(output) = poll_and_drop(begin(&worlds[0]), polls, A_WHILE, happens).await {
+        if let Some(output) = poll_and_drop(begin(&worlds[0]), polls, PAUSE, happens).await {
             end(output);
             return polls;
         }
         assert_eq!(worlds[0].state(), worlds[1].state(), "after {polls} polls");
     }
-    unreachable!("it comes to an end");
+    unreachable!("the future completes");
 }
 
 fn request(world: &World) -> impl Future<Output = u16> + use<> {
-    // Decided on when it is called, before anybody waits for it.
-    let answer = world.service.clone().call(Request::new(()));
-    async move { answer.await.unwrap().status().as_u16() }
+    // Decided before the first poll.
+    let response = world.service.clone().call(Request::new(()));
+    async move { response.await.unwrap().status().as_u16() }
 }
 
 fn delayed(name: &'static str) -> Limit {
@@ -80,21 +79,20 @@ fn delayed(name: &'static str) -> Limit {
         })
 }
 
-/// Spends what is left of a resource.
 fn drain(world: &World, resource: &str) {
     let rate = Rate::new(Arc::clone(&world.registry), resource);
     while rate.try_acquire(Cost::ONE).is_ok() {}
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_while_it_is_delayed_gives_its_place_back() {
+async fn canceled_delay_is_released() {
     let happens = |world: &World, poll| {
         if poll == 0 {
             world.registry.publish("api", leased(2.0, MINUTE));
             drain(world, "api");
         }
     };
-    let polls = gives_back(&[delayed("api")], happens, request, |status| {
+    let polls = leaves_no_trace(&[delayed("api")], happens, request, |status| {
         assert_eq!(status, 200);
     })
     .await;
@@ -102,7 +100,7 @@ async fn who_goes_away_while_it_is_delayed_gives_its_place_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_between_several_limits_gives_all_of_them_back() {
+async fn canceled_request_releases_all_limits() {
     let limits = [
         Limit::rate("fleet").cost(Cost::new(4.0).unwrap()),
         delayed("first"),
@@ -118,19 +116,19 @@ async fn who_goes_away_between_several_limits_gives_all_of_them_back() {
             drain(world, "second");
         }
         3 => world.registry.publish("late", leased(5.0, MINUTE)),
-        // What it waits for changes under its feet.
+        // Changes while the request waits.
         6 => world.registry.publish("first", leased(1.0, MINUTE)),
         8 => world
             .registry
             .publish("second", no_lease(Some(SafeRate::PerSecond(3.0)))),
         _ => {}
     };
-    let polls = gives_back(&limits, happens, request, |status| assert_eq!(status, 200)).await;
+    let polls = leaves_no_trace(&limits, happens, request, |status| assert_eq!(status, 200)).await;
     assert!(polls > 9);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_before_its_refusal_was_told_gives_back_what_else_it_took() {
+async fn canceled_refusal_releases_other_limits() {
     let limits = [Limit::rate("fleet"), delayed("api")];
     let happens = |world: &World, poll| match poll {
         0 => {
@@ -141,7 +139,7 @@ async fn who_goes_away_before_its_refusal_was_told_gives_back_what_else_it_took(
         4 => world.registry.publish("api", leased(0.01, MINUTE)),
         _ => {}
     };
-    let polls = gives_back(&limits, happens, request, |status| assert_eq!(status, 429)).await;
+    let polls = leaves_no_trace(&limits, happens, request, |status| assert_eq!(status, 429)).await;
     assert!(polls > 4);
 }
 
@@ -151,14 +149,14 @@ fn wait(world: &World) -> impl Future<Output = Result<(), Refusal>> + use<> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_a_wait_gives_its_place_back() {
+async fn canceled_wait_is_released() {
     let happens = |world: &World, poll| match poll {
-        // Nothing is leased at first.
+        // Without a lease at first.
         0 => drop(Rate::new(Arc::clone(&world.registry), "db")),
         3 => world.registry.publish("db", leased(2.0, MINUTE)),
         _ => {}
     };
-    let polls = gives_back(&[], happens, wait, |outcome| outcome.unwrap()).await;
+    let polls = leaves_no_trace(&[], happens, wait, |outcome| outcome.unwrap()).await;
     assert!(polls > 3);
 
     let happens = |world: &World, poll| {
@@ -168,6 +166,6 @@ async fn who_gives_up_a_wait_gives_its_place_back() {
             drain(world, "db");
         }
     };
-    let polls = gives_back(&[], happens, wait, |outcome| outcome.unwrap()).await;
+    let polls = leaves_no_trace(&[], happens, wait, |outcome| outcome.unwrap()).await;
     assert!(polls > 5);
 }

@@ -1,4 +1,4 @@
-//! Requests that wait for their turn.
+//! Requests delayed by `OnLimit::Delay`.
 
 use std::{
     future::poll_fn,
@@ -16,7 +16,7 @@ fn at_most(at_most: Duration) -> Limit {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_go_one_by_one_as_tokens_come() {
+async fn delayed_requests_are_admitted_in_order() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
     registry.publish("api", leased(10.0, MINUTE));
@@ -35,7 +35,7 @@ async fn requests_go_one_by_one_as_tokens_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_not_come_in_time_is_refused_at_once() {
+async fn hopeless_delay_is_refused_immediately() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(millis(99))]);
     registry.publish("api", leased(10.0, MINUTE));
@@ -46,7 +46,7 @@ async fn what_would_not_come_in_time_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_goes_away_gives_its_place_back() {
+async fn canceled_request_frees_its_queue_position() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(millis(100))]);
     registry.publish("api", leased(10.0, MINUTE));
@@ -54,7 +54,7 @@ async fn a_caller_that_goes_away_gives_its_place_back() {
     for _ in 0..5 {
         let waiting = spawn(&service);
         settle().await;
-        assert_eq!(status(&service).await, 429, "the one place is taken");
+        assert_eq!(status(&service).await, 429, "the queue is full");
         waiting.abort();
         settle().await;
     }
@@ -73,26 +73,26 @@ async fn a_caller_that_goes_away_gives_its_place_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_refuses_with_503() {
+async fn full_queue_refuses_with_503() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(MINUTE).queue(2)]);
     registry.publish("api", leased(1.0, MINUTE));
     assert_eq!(status(&service).await, 200);
     let waiting = [spawn(&service), spawn(&service)];
     settle().await;
-    let answer = send(&service, Request::new(())).await;
+    let response = send(&service, Request::new(())).await;
     assert_eq!(
-        (answer.status().as_u16(), reason(&answer)),
+        (response.status().as_u16(), reason(&response)),
         (503, RefusalReason::QueueFull)
     );
-    assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
+    assert_eq!(header(&response, "retry-after"), "2", "the next refresh");
     for waiting in waiting {
         assert_eq!(waiting.await.unwrap(), 200);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_larger_lease_lets_them_go_earlier() {
+async fn larger_lease_shortens_the_delay() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(20 * SECOND)]);
     registry.publish("api", leased(0.1, MINUTE));
@@ -106,7 +106,7 @@ async fn a_larger_lease_lets_them_go_earlier() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_smaller_lease_refuses_those_who_would_come_too_late_and_frees_their_places() {
+async fn smaller_lease_refuses_late_requests() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
     registry.publish("api", leased(10.0, MINUTE));
@@ -118,11 +118,11 @@ async fn a_smaller_lease_refuses_those_who_would_come_too_late_and_frees_their_p
     assert_eq!(waiting.await.unwrap(), 429);
     assert_eq!(clock::now(), start);
     advance(2 * SECOND).await;
-    assert_eq!(status(&service).await, 200, "its token was not used up");
+    assert_eq!(status(&service).await, 200, "its token was released");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_given_back_goes_to_those_behind_and_to_nobody_twice() {
+async fn released_position_goes_to_requests_behind() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(30 * SECOND)]);
     registry.publish("api", leased(10.0, 10 * MINUTE));
@@ -152,7 +152,7 @@ async fn a_place_given_back_goes_to_those_behind_and_to_nobody_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gap_that_nobody_saw_gives_no_place_to_newcomers() {
+async fn short_lease_gap_keeps_the_queue_order() {
     let (registry, _nudges) = leased_registry(10);
     let limit = at_most(30 * SECOND).fallback(Fallback::Optimistic);
     let service = limited(&registry, [limit]);
@@ -170,7 +170,7 @@ async fn a_gap_that_nobody_saw_gives_no_place_to_newcomers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_given_back_without_a_lease_returns_nothing_that_had_overflowed() {
+async fn release_without_lease_returns_no_overflowed_tokens() {
     let (registry, _nudges) = leased_registry(10);
     let fleet = Limit::rate("fleet")
         .cost(Cost::new(4.0).unwrap())
@@ -191,7 +191,7 @@ async fn a_place_given_back_without_a_lease_returns_nothing_that_had_overflowed(
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_wait_for_a_larger_lease_where_the_one_there_is_was_all_that_was_asked_for() {
+async fn delayed_requests_wait_for_a_larger_lease() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
     registry.publish("api", leased_as_requested(0.1, MINUTE));
@@ -209,7 +209,7 @@ async fn requests_wait_for_a_larger_lease_where_the_one_there_is_was_all_that_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_longer_than_their_delay_and_not_once_it_is_known_that_there_is_no_more() {
+async fn wait_for_larger_lease_ends_in_time() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
     registry.publish("api", leased_as_requested(0.1, MINUTE));
@@ -226,18 +226,18 @@ async fn no_longer_than_their_delay_and_not_once_it_is_known_that_there_is_no_mo
     assert_eq!(clock::now(), told);
 }
 
-/// How often a request was polled that waits, all of them together.
+/// Counts the polls of a request.
 async fn count_polls(service: LimitService<Inner>, polls: Arc<AtomicUsize>) -> u16 {
-    let mut answer = pin!(status(&service));
+    let mut response = pin!(status(&service));
     poll_fn(|context| {
         polls.fetch_add(1, Ordering::Relaxed);
-        answer.as_mut().poll(context)
+        response.as_mut().poll(context)
     })
     .await
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_larger_lease_wakes_nobody_when_it_goes() {
+async fn waiting_for_larger_lease_wakes_no_other_request() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
     registry.publish("api", leased_as_requested(0.1, MINUTE));
@@ -258,7 +258,7 @@ async fn who_waits_for_a_larger_lease_wakes_nobody_when_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_larger_lease_is_in_nobodys_way() {
+async fn waiting_for_larger_lease_holds_no_position() {
     let (registry, _nudges) = leased_registry(10);
     let limit = || Limit::rate("api").burst(10 * SECOND);
     let delay = OnLimit::Delay { at_most: SECOND };
@@ -270,10 +270,10 @@ async fn who_waits_for_a_larger_lease_is_in_nobodys_way() {
     assert_eq!(admitted(&service, 8).await, 8);
     let waiting: Vec<_> = (0..1_000).map(|_| spawn(&patient)).collect();
     settle().await;
-    assert!(rate.try_acquire(Cost::ONE).is_ok(), "there are two");
+    assert!(rate.try_acquire(Cost::ONE).is_ok(), "two tokens are left");
     assert_eq!(status(&service).await, 200);
-    let answer = send(&service, Request::new(())).await;
-    let refusal = answer.extensions().get::<Refusal>().unwrap();
+    let response = send(&service, Request::new(())).await;
+    let refusal = response.extensions().get::<Refusal>().unwrap();
     assert_eq!(
         (refusal.reason(), refusal.retry_after()),
         (RefusalReason::Spent, SECOND)
@@ -282,7 +282,7 @@ async fn who_waits_for_a_larger_lease_is_in_nobodys_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_waited_for_a_larger_lease_goes_in_turn_and_counts_once() {
+async fn wait_for_larger_lease_counts_one_attempt() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [at_most(SECOND)]);
     registry.publish("api", leased_as_requested(0.1, MINUTE));

@@ -1,4 +1,4 @@
-//! The short wait for the first lease of a resource.
+//! `Limit::wait_for_lease`: the wait for the first lease of a resource.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn patient() -> Limit {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_goes_as_soon_as_it_comes() {
+async fn first_lease_admits_the_waiting_request() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let waiting = spawn(&service);
@@ -22,7 +22,7 @@ async fn a_request_goes_as_soon_as_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_a_lease_does_not_end_it() {
+async fn response_without_lease_continues_the_wait() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let waiting = spawn(&service);
@@ -35,7 +35,7 @@ async fn an_answer_without_a_lease_does_not_end_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fallback_decides_in_the_end_and_nobody_waits_again() {
+async fn fallback_decides_after_the_wait_once() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let before = clock::now();
@@ -46,7 +46,7 @@ async fn the_fallback_decides_in_the_end_and_nobody_waits_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_does_not_prolong_it_however_often_the_control_plane_is_asked() {
+async fn outage_does_not_extend_the_wait() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let before = clock::now();
@@ -61,17 +61,17 @@ async fn an_outage_does_not_prolong_it_however_often_the_control_plane_is_asked(
     assert_eq!(waiting.await.unwrap(), 503);
     let late = clock::now();
     assert_eq!(status(&service).await, 503);
-    assert_eq!(clock::now(), late, "the resource was delayed once");
+    assert_eq!(clock::now(), late, "a resource waits once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_it_is_wanted_once() {
+async fn waiting_request_is_one_attempt() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [patient()]);
     let waiting: Vec<_> = (0..5).map(|_| spawn(&service)).collect();
     settle().await;
     let limiter = registry.known("api");
-    assert_eq!(limiter.attempted(), 5.0, "before anything is decided");
+    assert_eq!(limiter.attempted(), 5.0, "while waiting");
     registry.publish("api", leased(3.0, MINUTE));
     let mut outcomes = Vec::new();
     for waiting in waiting {
@@ -79,11 +79,11 @@ async fn who_waits_for_it_is_wanted_once() {
     }
     outcomes.sort_unstable();
     assert_eq!(outcomes, [200, 200, 200, 429, 429]);
-    assert_eq!(limiter.attempted(), 5.0, "and after it");
+    assert_eq!(limiter.attempted(), 5.0, "after the decision");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_does_not_count_yet_ends_it_too() {
+async fn too_small_lease_ends_the_wait() {
     let (registry, _nudges) = leased_registry(10);
     let limit = patient().fallback(Fallback::Safe);
     let service = limited(&registry, [limit]);
@@ -97,7 +97,7 @@ async fn a_lease_that_does_not_count_yet_ends_it_too() {
         ..
     } = no_lease(Some(SafeRate::PerSecond(100.0)))
     else {
-        unreachable!("that is what it makes");
+        unreachable!();
     };
     let answered = LeaseState::NoLease {
         safe,

@@ -4,11 +4,11 @@ use super::*;
 use crate::VerifiedClaims;
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_by_tokens_that_nobody_verifies_says_so_once() {
+async fn unverified_claims_are_warned_about_once() {
     let (warnings, _guard) = Logged::at(tracing::Level::WARN);
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate(Key::jwt("sub").unwrap())]);
-    // Somebody further out has verified it, and the claim is not there: it is the caller's doing.
+    // An outer layer verified the token; only the claim is missing.
     let mut known = Request::new(());
     let claims = VerifiedClaims::new(&std::collections::HashMap::from([("aud", "x")])).unwrap();
     known.extensions_mut().insert(claims);
@@ -21,7 +21,7 @@ async fn a_limit_by_tokens_that_nobody_verifies_says_so_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_the_bound_new_ones_share_one_whose_refusals_are_503() {
+async fn keys_beyond_the_bound_share_a_limiter() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let service = limited(&registry, [per_tenant()]);
     let names: Vec<&'static str> = (0..1_000)
@@ -31,25 +31,25 @@ async fn past_the_bound_new_ones_share_one_whose_refusals_are_503() {
         assert_eq!(send(&service, tenant(name)).await.status(), 200);
     }
     assert_eq!(send(&service, tenant("new")).await.status(), 200);
-    let answer = send(&service, tenant("newer")).await;
+    let response = send(&service, tenant("newer")).await;
     assert_eq!(
-        (answer.status().as_u16(), reason(&answer)),
+        (response.status().as_u16(), reason(&response)),
         (503, RefusalReason::Overflow)
     );
-    let refusal: &Refusal = answer.extensions().get().unwrap();
+    let refusal: &Refusal = response.extensions().get().unwrap();
     assert_eq!(refusal.resource().unwrap().as_str(), "tenant/(overflow)");
 
-    // A known key is still its own, and its refusals are its own fault.
-    let answer = send(&service, tenant("t7")).await;
+    // A known key keeps its own limiter.
+    let response = send(&service, tenant("t7")).await;
     assert_eq!(
-        (answer.status().as_u16(), reason(&answer)),
+        (response.status().as_u16(), reason(&response)),
         (429, RefusalReason::Spent)
     );
     assert_eq!(registry.limiters().len(), 1_001);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_one_is_shared_skipped_or_refused() {
+async fn missing_key_is_shared_skipped_or_refused() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let service = |missing| limited(&registry, [per_tenant().on_missing_key(missing)]);
 
@@ -58,13 +58,13 @@ async fn a_missing_one_is_shared_skipped_or_refused() {
     assert_eq!(registry.known("tenant/(missing)").tally().refused, 2.0);
     assert_eq!(admitted(&service(MissingKey::Skip), 3).await, 3);
 
-    let answer = send(&service(MissingKey::Reject), Request::new(())).await;
+    let response = send(&service(MissingKey::Reject), Request::new(())).await;
     assert_eq!(
-        (answer.status().as_u16(), reason(&answer)),
+        (response.status().as_u16(), reason(&response)),
         (400, RefusalReason::MissingKey)
     );
-    assert_eq!(header(&answer, "retry-after"), "");
-    let problem = crate::testing::body(answer).await;
+    assert_eq!(header(&response, "retry-after"), "");
+    let problem = crate::testing::body(response).await;
     let problem: doorman_openapi::Problem = serde_json::from_slice(&problem).unwrap();
     assert_eq!(
         (problem.kind.as_str(), problem.status),
@@ -73,21 +73,21 @@ async fn a_missing_one_is_shared_skipped_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_shows_no_token_is_asked_for_one() {
+async fn missing_token_gets_401() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(MissingKey::Reject);
-    let answer = send(&limited(&registry, [limit]), Request::new(())).await;
+    let response = send(&limited(&registry, [limit]), Request::new(())).await;
     assert_eq!(
-        (answer.status().as_u16(), reason(&answer)),
+        (response.status().as_u16(), reason(&response)),
         (401, RefusalReason::MissingToken)
     );
-    assert_eq!(header(&answer, "www-authenticate"), "Bearer");
-    assert_eq!(header(&answer, "retry-after"), "");
+    assert_eq!(header(&response, "www-authenticate"), "Bearer");
+    assert_eq!(header(&response, "retry-after"), "");
 }
 
 #[cfg(feature = "jwt")]
 #[tokio::test(start_paused = true)]
-async fn who_shows_a_bad_token_is_told_so() {
+async fn invalid_token_gets_401() {
     use tower_layer::Layer as _;
 
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
@@ -96,17 +96,17 @@ async fn who_shows_a_bad_token_is_told_so() {
     let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(MissingKey::Reject);
     let layer = crate::LimitLayer::new(registry, Callers::new().jwt(verifier), [limit]);
     let request = Request::builder().header("authorization", "Bearer bad");
-    let answer = send(&layer.layer(Inner), request.body(()).unwrap()).await;
+    let response = send(&layer.layer(Inner), request.body(()).unwrap()).await;
     assert_eq!(
-        (answer.status().as_u16(), reason(&answer)),
+        (response.status().as_u16(), reason(&response)),
         (401, RefusalReason::InvalidToken)
     );
-    let challenge = header(&answer, "www-authenticate");
+    let challenge = header(&response, "www-authenticate");
     assert_eq!(challenge, "Bearer error=\"invalid_token\"");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closure_may_itself_use_a_limited_service() {
+async fn key_closure_may_call_a_limited_service() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let inner = limited(&registry, [per_tenant()]);
     let key = Key::from_fn("outer", move |_| {
@@ -121,7 +121,7 @@ async fn a_closure_may_itself_use_a_limited_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_service_a_decision_is_the_same_but_that_nothing_waits() {
+async fn try_admit_decides_without_waiting() {
     let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "all" { 2.0 } else { 1.0 },
     });
@@ -135,6 +135,6 @@ async fn without_a_service_a_decision_is_the_same_but_that_nothing_waits() {
     assert_eq!(refusal.limit(), "per-tenant");
     assert_eq!(refusal.retry_after(), SECOND);
     assert_eq!(registry.known("tenant/a").tally().refused, 1.0);
-    assert_eq!(admit("b"), Ok(()), "the refusal has left nothing spent");
+    assert_eq!(admit("b"), Ok(()), "the refusal spent nothing");
     assert_eq!(admit("c").unwrap_err().limit(), "all");
 }

@@ -1,17 +1,17 @@
-//! Limits of this process alone, and what they do not apply to.
+//! Local limits, skipped requests, and a missing worker.
 
 use super::*;
 use crate::{Doorman, LimitLayer, Quota, Worker, lease::Transport, per_minute, per_second};
 
-/// A handle whose worker is there, and is not run.
-fn unserved(max_keys: usize) -> (Doorman, Worker<impl Transport>) {
+/// A handle whose worker is not spawned.
+fn without_worker(max_keys: usize) -> (Doorman, Worker<impl Transport>) {
     let (nobody, _) =
         tower_test::mock::pair::<Request<bytes::Bytes>, http::Response<bytes::Bytes>>();
     let builder = Doorman::builder("http://a").max_keys(max_keys);
     builder.build_with(nobody).unwrap()
 }
 
-fn per_tenant_alone(quota: Quota) -> Limit {
+fn local_per_tenant(quota: Quota) -> Limit {
     Limit::local_per(Key::template("tenant/{header:x-tenant}").unwrap(), quota)
 }
 
@@ -21,18 +21,21 @@ fn keys(doorman: &Doorman) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_limit_needs_no_lease_and_says_its_own_policy() {
+async fn local_limit_needs_no_lease() {
     let limits = || [Limit::local(per_minute(600)).burst(6 * SECOND)];
-    let (unserved, _worker) = unserved(10);
-    for doorman in [Doorman::unlimited(), unserved] {
+    let (not_served, _worker) = without_worker(10);
+    for doorman in [Doorman::unlimited(), not_served] {
         let service = inner(&doorman.layer(limits()));
-        let answer = send(&service, Request::new(())).await;
-        assert_eq!(header(&answer, "ratelimit-policy"), r#""local";q=600;w=60"#);
-        assert_eq!(header(&answer, "ratelimit"), r#""local";r=59;t=1"#);
-        assert_eq!(admitted(&service, 100).await, 59);
-        let answer = send(&service, Request::new(())).await;
+        let response = send(&service, Request::new(())).await;
         assert_eq!(
-            (answer.status().as_u16(), reason(&answer)),
+            header(&response, "ratelimit-policy"),
+            r#""local";q=600;w=60"#
+        );
+        assert_eq!(header(&response, "ratelimit"), r#""local";r=59;t=1"#);
+        assert_eq!(admitted(&service, 100).await, 59);
+        let response = send(&service, Request::new(())).await;
+        assert_eq!(
+            (response.status().as_u16(), reason(&response)),
             (429, RefusalReason::Spent)
         );
         advance(SECOND).await;
@@ -41,7 +44,7 @@ async fn a_local_limit_needs_no_lease_and_says_its_own_policy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clones_of_a_layer_count_together_and_each_layer_by_itself() {
+async fn local_limit_is_shared_by_clones_only() {
     let doorman = Doorman::unlimited();
     let limit = Limit::local(per_second(5));
     let layer = doorman.layer([limit.clone()]);
@@ -52,7 +55,7 @@ async fn clones_of_a_layer_count_together_and_each_layer_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_limit_and_a_resource_of_the_same_name_are_two() {
+async fn local_limit_and_resource_of_one_name_differ() {
     let doorman = Doorman::fixed([("api", 3.0)]);
     let local = Limit::local(per_second(2)).named("api");
     let service = inner(&doorman.layer([Limit::rate("api"), local]));
@@ -69,7 +72,7 @@ async fn a_local_limit_and_a_resource_of_the_same_name_are_two() {
             )
         })
         .collect();
-    // What one of them refuses spends nothing of the other.
+    // A refusal by one spends nothing of the other.
     let expected = [
         ("api", false, 2.0, Some(3.0)),
         ("api", true, 2.0, Some(2.0)),
@@ -82,7 +85,7 @@ async fn a_local_limit_and_a_resource_of_the_same_name_are_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_limit_may_delay() {
+async fn local_limit_can_delay() {
     let delay = OnLimit::Delay { at_most: SECOND };
     let limit = Limit::local(per_second(1)).on_limit(delay);
     let service = inner(&Doorman::unlimited().layer([limit]));
@@ -93,7 +96,7 @@ async fn a_local_limit_may_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_has_room_for_one_at_least_and_a_burst_is_a_day_at_most() {
+async fn queue_and_burst_are_clamped() {
     let delay = OnLimit::Delay { at_most: SECOND };
     let limit = Limit::local(per_second(1)).on_limit(delay).queue(0);
     let service = inner(&Doorman::unlimited().layer([limit]));
@@ -105,9 +108,9 @@ async fn a_queue_has_room_for_one_at_least_and_a_burst_is_a_day_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_key_has_a_local_limit_of_its_own() {
+async fn each_key_has_its_own_local_limit() {
     let doorman = Doorman::unlimited();
-    let service = inner(&doorman.layer([per_tenant_alone(per_second(1))]));
+    let service = inner(&doorman.layer([local_per_tenant(per_second(1))]));
     for (name, expected) in [("a", 200), ("b", 200), ("a", 429), ("b", 429)] {
         assert_eq!(
             send(&service, tenant(name)).await.status(),
@@ -119,14 +122,14 @@ async fn each_key_has_a_local_limit_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_keys_make_room_for_new_ones_and_nobody_is_forgotten_who_has_spent_something() {
-    let (doorman, _worker) = unserved(3);
-    let service = inner(&doorman.layer([per_tenant_alone(per_minute(60)).burst(MINUTE)]));
+async fn new_keys_replace_idle_keys_only() {
+    let (doorman, _worker) = without_worker(3);
+    let service = inner(&doorman.layer([local_per_tenant(per_minute(60)).burst(MINUTE)]));
     let spend = async || send(&service, tenant("a")).await.status();
     for _ in 0..60 {
         assert_eq!(spend().await, 200);
     }
-    // One a second comes back to `a`: begun anew, it would have sixty.
+    // `a` gets one token a second; a new limiter would have sixty.
     for _ in 0..30 {
         advance(SECOND).await;
         assert_eq!([spend().await, spend().await], [200, 429]);
@@ -134,13 +137,10 @@ async fn idle_keys_make_room_for_new_ones_and_nobody_is_forgotten_who_has_spent_
             send(&service, tenant(name)).await;
         }
         let kept = keys(&doorman);
-        assert!(
-            kept.len() <= 4,
-            "three, and the one for all others: {kept:?}"
-        );
+        assert!(kept.len() <= 4, "three and the overflow: {kept:?}");
         assert!(kept.contains(&"tenant/a".to_owned()), "{kept:?}");
     }
-    // Once all of them are full again, keys that come take the places of those that went.
+    // When all buckets are full again, new keys replace them.
     advance(10 * MINUTE).await;
     for name in ["x", "y", "z", "x", "y", "z"] {
         send(&service, tenant(name)).await;
@@ -152,24 +152,24 @@ async fn idle_keys_make_room_for_new_ones_and_nobody_is_forgotten_who_has_spent_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_skipped_is_neither_limited_nor_charged_nor_told() {
-    let limit = per_tenant_alone(per_second(1))
+async fn skipped_request_is_not_limited() {
+    let limit = local_per_tenant(per_second(1))
         .on_missing_key(MissingKey::Reject)
         .skip(|head| head.uri().path() == "/healthz")
         .skip(|head| head.method() == "OPTIONS");
     let service = inner(&Doorman::unlimited().layer([limit]));
     let requests = [Request::get("/healthz"), Request::options("/")];
     for request in requests {
-        let answer = send(&service, request.body(()).unwrap()).await;
-        assert_eq!(answer.status(), 200);
-        assert_eq!(header(&answer, "ratelimit"), "");
+        let response = send(&service, request.body(()).unwrap()).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(header(&response, "ratelimit"), "");
     }
     assert_eq!(status(&service).await, 400, "no tenant");
     assert_eq!(send(&service, tenant("a")).await.status(), 200);
     assert_eq!(send(&service, tenant("a")).await.status(), 429);
 }
 
-async fn ask(layer: &LimitLayer, seconds: u64) {
+async fn send_one_a_second(layer: &LimitLayer, seconds: u64) {
     for _ in 0..seconds {
         assert_eq!(status(&inner(layer)).await, 200);
         advance(SECOND).await;
@@ -177,27 +177,27 @@ async fn ask(layer: &LimitLayer, seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_is_not_run_is_an_error_in_the_log_once_requests_have_needed_it_for_long() {
+async fn missing_worker_is_logged_once() {
     let (errors, _guard) = Logged::at(tracing::Level::ERROR);
-    let (doorman, worker) = unserved(10);
+    let (doorman, worker) = without_worker(10);
     let layer = doorman.layer([Limit::rate("api")]);
     let local = doorman.layer([Limit::local(per_second(50))]);
     advance(MINUTE).await;
-    ask(&local, 60).await;
-    ask(&layer, 3).await;
-    assert_eq!(errors.count(), 0, "it may still come");
-    ask(&layer, 60).await;
+    send_one_a_second(&local, 60).await;
+    send_one_a_second(&layer, 3).await;
+    assert_eq!(errors.count(), 0, "within the grace period");
+    send_one_a_second(&layer, 60).await;
     assert_eq!(errors.count(), 1);
     assert_eq!(doorman.snapshot().worker, crate::WorkerState::NotStarted);
     drop((doorman, layer, local, worker));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_lease_that_nobody_asks_for_is_told_in_the_log() {
+async fn missing_worker_is_logged_for_a_wait() {
     let (errors, _guard) = Logged::at(tracing::Level::ERROR);
-    let (doorman, _worker) = unserved(10);
+    let (doorman, _worker) = without_worker(10);
     let rate = doorman.rate("db");
     let waiting = tokio::time::timeout(MINUTE, rate.wait(Cost::ONE)).await;
-    assert!(waiting.is_err(), "nothing comes");
+    assert!(waiting.is_err(), "no lease comes");
     assert_eq!(errors.count(), 1);
 }

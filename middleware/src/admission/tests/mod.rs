@@ -3,10 +3,10 @@ mod delayed;
 mod first_lease;
 mod keys;
 mod local;
-mod one_resource;
-mod promises;
+mod retry_after;
 mod several_limits;
 mod shadow;
+mod shared_limiter;
 mod without_a_lease;
 
 use std::{borrow::Cow, time::Duration};
@@ -21,7 +21,7 @@ use crate::{
         LeaseState, Nudge, SafeRate, Shortage, Tally,
         testing::{leased, leased_as_requested, leased_registry, no_lease, static_registry},
     },
-    testing::{Answer, Inner, Logged, admitted, header, inner, limited, send, status},
+    testing::{Inner, Logged, TestResponse, admitted, header, inner, limited, send, status},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -43,17 +43,17 @@ fn per_tenant() -> Limit {
     Limit::rate(Key::template("tenant/{header:x-tenant}").unwrap()).named("per-tenant")
 }
 
-fn reason(answer: &Answer) -> RefusalReason {
-    answer.extensions().get::<Refusal>().unwrap().reason()
+fn reason(response: &TestResponse) -> RefusalReason {
+    response.extensions().get::<Refusal>().unwrap().reason()
 }
 
-/// Sends a request that another task waits for.
+/// Sends a request in a task.
 fn spawn(service: &LimitService<Inner>) -> tokio::task::JoinHandle<u16> {
     let service = service.clone();
     tokio::spawn(async move { status(&service).await })
 }
 
-/// Lets every task run that can.
+/// Runs all tasks that are ready.
 async fn settle() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
@@ -61,7 +61,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cost_is_fixed_or_computed_and_a_dear_request_passes_a_full_bucket() {
+async fn cost_above_the_burst_passes_a_full_bucket() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 10.0 });
     let limit = Limit::rate("api").cost_by(|head| match head.uri().path() {
         "/report" => Cost::new(30.0).unwrap(),
@@ -71,21 +71,21 @@ async fn a_cost_is_fixed_or_computed_and_a_dear_request_passes_a_full_bucket() {
     let report = || Request::builder().uri("/report").body(()).unwrap();
 
     assert_eq!(send(&service, report()).await.status(), 200);
-    // Thirty of ten: twenty are owed.
-    let answer = send(&service, Request::new(())).await;
-    let wait = answer.extensions().get::<Refusal>().unwrap().retry_after();
+    // Thirty of ten leave a debt of twenty.
+    let response = send(&service, Request::new(())).await;
+    let wait = response
+        .extensions()
+        .get::<Refusal>()
+        .unwrap()
+        .retry_after();
     assert_eq!(wait, millis(2_100));
     advance(millis(2_100)).await;
     assert_eq!(status(&service).await, 200);
-    assert_eq!(
-        send(&service, report()).await.status(),
-        429,
-        "not while any is missing"
-    );
+    assert_eq!(send(&service, report()).await.status(), 429, "not in debt");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_worker_hears_of_demand_beyond_the_lease() {
+async fn worker_is_notified_of_shortages() {
     let (registry, mut nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", leased(10.0, MINUTE));
@@ -98,16 +98,16 @@ async fn the_worker_hears_of_demand_beyond_the_lease() {
     assert!(nudges.try_recv().is_ok());
     limiter.clear_demand_signal();
     assert_eq!(admitted(&service, 10).await, 4);
-    let needs = [(); 2].map(|()| match nudges.try_recv() {
-        Ok(Nudge::Shortage(_, need)) => need,
+    let shortages = [(); 2].map(|()| match nudges.try_recv() {
+        Ok(Nudge::Shortage(_, shortage)) => shortage,
         other => panic!("{other:?}"),
     });
-    assert_eq!(needs, [Shortage::RunningLow, Shortage::Denied]);
-    assert!(nudges.try_recv().is_err(), "once is enough");
+    assert_eq!(shortages, [Shortage::RunningLow, Shortage::Denied]);
+    assert!(nudges.try_recv().is_err(), "one message each");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_worker_hears_of_requests_that_wait() {
+async fn worker_is_notified_of_waiting_requests() {
     let (registry, mut nudges) = leased_registry(10);
     let delay = OnLimit::Delay { at_most: SECOND };
     let service = limited(&registry, [Limit::rate("api").on_limit(delay)]);

@@ -4,7 +4,7 @@ use super::*;
 use crate::LimitLayer;
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_spends_nothing_of_the_others() {
+async fn refusal_spends_nothing_of_other_limits() {
     let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "fleet" {
             10.0
@@ -16,7 +16,7 @@ async fn a_refusal_spends_nothing_of_the_others() {
     for _ in 0..20 {
         send(&service, tenant("greedy")).await;
     }
-    // One of the greedy tenant went, and nineteen took nothing of the fleet's ten.
+    // Nineteen refusals took nothing of the fleet's ten tokens.
     let tally = registry.known("fleet").tally();
     assert_eq!(
         tally,
@@ -28,15 +28,15 @@ async fn a_refusal_spends_nothing_of_the_others() {
     for name in ["b", "c", "d", "e", "f", "g", "h", "i", "j"] {
         assert_eq!(send(&service, tenant(name)).await.status(), 200, "{name}");
     }
-    let answer = send(&service, tenant("k")).await;
+    let response = send(&service, tenant("k")).await;
     assert_eq!(
-        answer.extensions().get::<Refusal>().unwrap().limit(),
+        response.extensions().get::<Refusal>().unwrap().limit(),
         "fleet"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_is_told_to_come_back_when_all_of_them_let_it_pass() {
+async fn retry_after_covers_all_limits() {
     let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "quick" {
             1.0
@@ -46,21 +46,25 @@ async fn a_refused_request_is_told_to_come_back_when_all_of_them_let_it_pass() {
     });
     let service = limited(&registry, [Limit::rate("quick"), Limit::rate("slow")]);
     assert_eq!(status(&service).await, 200);
-    let answer = send(&service, Request::new(())).await;
-    let wait = answer.extensions().get::<Refusal>().unwrap().retry_after();
+    let response = send(&service, Request::new(())).await;
+    let wait = response
+        .extensions()
+        .get::<Refusal>()
+        .unwrap()
+        .retry_after();
     assert_eq!(wait, 10 * SECOND);
-    assert_eq!(header(&answer, "retry-after"), "10");
+    assert_eq!(header(&response, "retry-after"), "10");
     assert_eq!(
-        header(&answer, "ratelimit"),
+        header(&response, "ratelimit"),
         r#""quick";r=0;t=1, "slow";r=0;t=10"#,
-        "each says its own"
+        "each limit has its own wait"
     );
     advance(wait).await;
     assert_eq!(status(&service).await, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_is_one_that_is_decided_without_a_service() {
+async fn try_admit_retry_after_covers_all_limits() {
     let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "quick" {
             1.0
@@ -80,7 +84,7 @@ async fn so_is_one_that_is_decided_without_a_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_has_its_item_in_the_fields() {
+async fn headers_have_one_item_per_limit() {
     let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "fleet" {
             10.0
@@ -89,25 +93,25 @@ async fn each_has_its_item_in_the_fields() {
         },
     });
     let service = limited(&registry, [Limit::rate("fleet"), per_tenant()]);
-    let answer = send(&service, tenant("acme")).await;
+    let response = send(&service, tenant("acme")).await;
     assert_eq!(
-        header(&answer, "ratelimit"),
+        header(&response, "ratelimit"),
         r#""fleet";r=9;t=1, "per-tenant";r=0;t=1"#
     );
-    let answer = send(&service, tenant("acme")).await;
-    assert_eq!(answer.status(), 429);
+    let response = send(&service, tenant("acme")).await;
+    assert_eq!(response.status(), 429);
     assert_eq!(
-        header(&answer, "ratelimit"),
+        header(&response, "ratelimit"),
         r#""fleet";r=9;t=1, "per-tenant";r=0;t=1"#
     );
     assert_eq!(
-        header(&answer, "ratelimit-policy"),
+        header(&response, "ratelimit-policy"),
         r#""fleet";q=10;w=1, "per-tenant";q=1;w=1"#
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_fails_gives_back_what_was_taken_before() {
+async fn failed_delay_releases_earlier_limits() {
     let (registry, _nudges) = leased_registry(10);
     let delay = OnLimit::Delay { at_most: SECOND };
     let service = limited(
@@ -126,7 +130,7 @@ async fn a_delay_that_fails_gives_back_what_was_taken_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_on_one_resource_share_one_limiter_with_the_settings_of_the_first() {
+async fn limits_on_one_resource_share_the_first_settings() {
     let (registry, _nudges) = leased_registry(10);
     let first = limited(
         &registry,
@@ -144,7 +148,7 @@ async fn two_on_one_resource_share_one_limiter_with_the_settings_of_the_first() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_differs_from_an_earlier_one_on_its_resource_is_warned_about_once() {
+async fn conflicting_settings_are_warned_about_once() {
     let (warnings, _guard) = Logged::at(tracing::Level::WARN);
     let (registry, _nudges) = leased_registry(10);
     let first = limited(&registry, [per_tenant()]);

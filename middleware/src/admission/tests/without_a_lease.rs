@@ -1,21 +1,21 @@
-//! What the fallbacks let pass.
+//! Fallbacks, and leases that are blocked, zero or small.
 
 use super::*;
-use crate::{lease::Sharing, limiter::testing::blocked};
+use crate::limiter::{Sharing, testing::blocked};
 
-async fn admitted_of_10(fallback: Fallback, standing: Option<LeaseState>) -> usize {
+async fn admitted_of_10(fallback: Fallback, state: Option<LeaseState>) -> usize {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
-    if let Some(standing) = standing {
-        registry.publish("api", standing);
+    if let Some(state) = state {
+        registry.publish("api", state);
     }
     admitted(&service, 10).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fallback_decides() {
+async fn fallback_decides_without_lease() {
     let safe = |rate| Some(no_lease(Some(SafeRate::PerSecond(rate))));
-    for (fallback, standing, expected) in [
+    for (fallback, state, expected) in [
         (Fallback::Safe, None, 10),
         (Fallback::Safe, Some(no_lease(None)), 10),
         (
@@ -31,13 +31,13 @@ async fn the_fallback_decides() {
         (Fallback::Pessimistic, None, 0),
         (Fallback::Pessimistic, safe(3.0), 0),
     ] {
-        let count = admitted_of_10(fallback, standing).await;
-        assert_eq!(count, expected, "{fallback:?} {standing:?}");
+        let count = admitted_of_10(fallback, state).await;
+        assert_eq!(count, expected, "{fallback:?} {state:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
+async fn expired_lease_switches_to_the_fallback() {
     for (fallback, expected) in [
         (Fallback::Safe, 2),
         (Fallback::Optimistic, 30),
@@ -59,10 +59,10 @@ async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
         advance(5 * SECOND - millis(1)).await;
         assert_eq!(admitted(&service, 30).await, 20, "{fallback:?}");
         advance(millis(1)).await;
-        // The bucket was emptied just before: what comes now is the fallback's alone.
-        let at_once = admitted(&service, 30).await;
+        // The bucket is empty: only the fallback adds tokens.
+        let immediately = admitted(&service, 30).await;
         assert!(
-            at_once == 0 || fallback == Fallback::Optimistic,
+            immediately == 0 || fallback == Fallback::Optimistic,
             "{fallback:?}"
         );
         advance(SECOND).await;
@@ -71,19 +71,19 @@ async fn the_end_of_a_lease_is_seen_without_anybody_saying_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_say_that_it_is_not_the_callers_fault() {
+async fn missing_lease_gets_503() {
     let (registry, _nudges) = leased_registry(10);
     let limit = Limit::rate("api").fallback(Fallback::Pessimistic);
     let service = limited(&registry, [limit]);
     registry.publish("api", no_lease(None));
 
-    let answer = send(&service, Request::new(())).await;
+    let response = send(&service, Request::new(())).await;
     assert_eq!(
-        (answer.status().as_u16(), reason(&answer)),
+        (response.status().as_u16(), reason(&response)),
         (503, RefusalReason::NoLease)
     );
-    assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
-    let problem = crate::testing::body(answer).await;
+    assert_eq!(header(&response, "retry-after"), "2", "the next refresh");
+    let problem = crate::testing::body(response).await;
     let problem: doorman_openapi::Problem = serde_json::from_slice(&problem).unwrap();
     assert_eq!(problem.status, 503);
     assert_eq!(
@@ -93,65 +93,65 @@ async fn refusals_say_that_it_is_not_the_callers_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_capacity_of_nothing_blocks_under_every_fallback() {
+async fn zero_capacity_blocks_under_every_fallback() {
     for fallback in [Fallback::Safe, Fallback::Optimistic, Fallback::Pessimistic] {
         let (registry, _nudges) = leased_registry(10);
         let service = limited(&registry, [Limit::rate("api").fallback(fallback)]);
         registry.publish("api", blocked(MINUTE));
-        let answer = send(&service, Request::new(())).await;
+        let response = send(&service, Request::new(())).await;
         assert_eq!(
-            (answer.status().as_u16(), reason(&answer)),
+            (response.status().as_u16(), reason(&response)),
             (429, RefusalReason::Blocked)
         );
-        assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
+        assert_eq!(header(&response, "retry-after"), "2", "the next refresh");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_nothing_that_wanted_nothing_lets_the_next_request_pass_and_asks_for_more() {
+async fn idle_lease_of_zero_admits_one_request() {
     let (registry, mut nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", leased(0.0, MINUTE));
     while nudges.try_recv().is_ok() {}
     assert_eq!(admitted(&service, 1).await, 1);
     assert!(matches!(nudges.try_recv(), Ok(Nudge::Shortage(..))));
-    let answer = send(&service, Request::new(())).await;
+    let response = send(&service, Request::new(())).await;
     assert_eq!(
-        (answer.status().as_u16(), reason(&answer)),
+        (response.status().as_u16(), reason(&response)),
         (503, RefusalReason::NoLease)
     );
-    assert_eq!(header(&answer, "retry-after"), "2", "the next refresh");
+    assert_eq!(header(&response, "retry-after"), "2", "the next refresh");
     advance(10 * SECOND).await;
-    assert_eq!(admitted(&service, 1).await, 0, "nothing comes by itself");
+    assert_eq!(admitted(&service, 1).await, 0, "no tokens are issued");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_refused_before_anything_is_known_comes_back_in_a_second() {
+async fn refusal_before_first_response_retries_in_a_second() {
     let (registry, _nudges) = leased_registry(10);
     let limit = Limit::rate("api").fallback(Fallback::Pessimistic);
     let service = limited(&registry, [limit]);
-    let answer = send(&service, Request::new(())).await;
-    assert_eq!(header(&answer, "retry-after"), "1");
+    let response = send(&service, Request::new(())).await;
+    assert_eq!(header(&response, "retry-after"), "1");
     assert_eq!(
-        header(&answer, "ratelimit-policy"),
+        header(&response, "ratelimit-policy"),
         "",
-        "nobody has told it"
+        "the policy is unknown"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_whole_limit_is_still_told_when_the_lease_is_lost() {
+async fn policy_header_survives_a_lost_lease() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", leased(10.0, MINUTE));
     registry.publish("api", no_lease(Some(SafeRate::PerSecond(5.0))));
-    let answer = send(&service, Request::new(())).await;
-    assert_eq!(header(&answer, "ratelimit-policy"), r#""api";q=1000;w=1"#);
-    assert_eq!(header(&answer, "ratelimit"), r#""api";r=4;t=1"#);
+    let response = send(&service, Request::new(())).await;
+    assert_eq!(header(&response, "ratelimit-policy"), r#""api";q=1000;w=1"#);
+    assert_eq!(header(&response, "ratelimit"), r#""api";r=4;t=1"#);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_passed_on_credit_is_charged_whatever_comes_before_the_lease() {
+async fn credit_is_charged_to_the_next_lease() {
     let nothing_is_safe = no_lease(Some(SafeRate::PerSecond(0.0)));
     let ways: [&[LeaseState]; 4] = [
         &[],
@@ -163,8 +163,8 @@ async fn what_passed_on_credit_is_charged_whatever_comes_before_the_lease() {
         let (registry, _nudges) = leased_registry(10);
         let service = limited(&registry, [Limit::rate("api")]);
         assert_eq!(admitted(&service, 500).await, 500);
-        for standing in way {
-            registry.publish("api", *standing);
+        for state in way {
+            registry.publish("api", *state);
         }
         registry.publish("api", leased(10.0, MINUTE));
         assert_eq!(
@@ -179,9 +179,8 @@ async fn what_passed_on_credit_is_charged_whatever_comes_before_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by_the_next_refresh()
-{
-    for (standing, status, reason_of_it, wait) in [
+async fn small_requested_lease_is_warming_up() {
+    for (state, status, reason_of_it, wait) in [
         (
             leased_as_requested(0.1, MINUTE),
             503,
@@ -194,9 +193,9 @@ async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by
             RefusalReason::WarmingUp,
             2 * SECOND,
         ),
-        // There is no more for it.
+        // No larger lease will come.
         (leased(0.1, MINUTE), 429, RefusalReason::Spent, 10 * SECOND),
-        // Its turn comes before the refresh.
+        // Its tokens come before the refresh.
         (
             leased_as_requested(1.0, MINUTE),
             429,
@@ -206,11 +205,11 @@ async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by
     ] {
         let (registry, _nudges) = leased_registry(10);
         let service = limited(&registry, [Limit::rate("api")]);
-        registry.publish("api", standing);
+        registry.publish("api", state);
         assert_eq!(admitted(&service, 1).await, 1);
-        let answer = send(&service, Request::new(())).await;
-        let refusal = answer.extensions().get::<Refusal>().unwrap();
-        assert_eq!(answer.status(), status);
+        let response = send(&service, Request::new(())).await;
+        let refusal = response.extensions().get::<Refusal>().unwrap();
+        assert_eq!(response.status(), status);
         assert_eq!(
             (refusal.reason(), refusal.retry_after()),
             (reason_of_it, wait)
@@ -219,7 +218,7 @@ async fn little_because_little_was_wanted_is_not_the_callers_fault_and_mended_by
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_refresh_is_overdue_is_not_believed_to_grow() {
+async fn overdue_refresh_ends_warming_up() {
     let (registry, _nudges) = leased_registry(10);
     let limit = || Limit::rate("api").fallback(Fallback::Pessimistic);
     let service = limited(&registry, [limit()]);
@@ -227,25 +226,25 @@ async fn a_lease_whose_refresh_is_overdue_is_not_believed_to_grow() {
     let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { at_most })]);
     registry.publish("api", leased_as_requested(0.01, 2 * MINUTE));
     assert_eq!(admitted(&service, 1).await, 1);
-    let hoping = spawn(&patient);
+    let waiting = spawn(&patient);
     settle().await;
 
-    // The refresh was to be after two seconds.
+    // The refresh was due after two seconds.
     advance(3 * SECOND).await;
     let refusing = clock::now();
-    let answer = send(&service, Request::new(())).await;
-    let refusal = answer.extensions().get::<Refusal>().unwrap();
+    let response = send(&service, Request::new(())).await;
+    let refusal = response.extensions().get::<Refusal>().unwrap();
     assert_eq!(
         (refusal.reason(), refusal.retry_after()),
         (RefusalReason::Spent, 97 * SECOND)
     );
-    assert_eq!(status(&patient).await, 429, "there is nothing to wait for");
-    assert_eq!(hoping.await.unwrap(), 429, "any more");
+    assert_eq!(status(&patient).await, 429, "no larger lease will come");
+    assert_eq!(waiting.await.unwrap(), 429);
     assert_eq!(clock::now(), refusing);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nor_is_one_that_ends_while_somebody_waits_for_more() {
+async fn expiring_lease_ends_warming_up() {
     let (registry, _nudges) = leased_registry(10);
     let safe = Some(SafeRate::PerSecond(0.01));
     let limit = || Limit::rate("api").fallback(Fallback::Safe);
@@ -277,6 +276,6 @@ async fn nor_is_one_that_ends_while_somebody_waits_for_more() {
     assert_eq!(admitted(&service, 1).await, 1);
     assert_eq!(status(&patient).await, 503);
     assert_eq!(clock::now().since(start), SECOND);
-    let answer = send(&service, Request::new(())).await;
-    assert_eq!(reason(&answer), RefusalReason::NoLease);
+    let response = send(&service, Request::new(())).await;
+    assert_eq!(reason(&response), RefusalReason::NoLease);
 }

@@ -18,68 +18,75 @@ fn fixed(rate: f64) -> Arc<Registry> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_admitted_request_gets_the_inner_answer_and_learns_what_is_left() {
+async fn admitted_request_gets_inner_response_and_headers() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api").named("per-fleet")]);
     registry.publish("api", leased(10.0, Duration::from_secs(60)));
 
-    let answer = send(&service, Request::new(())).await;
-    assert_eq!(answer.status(), 200);
+    let response = send(&service, Request::new(())).await;
+    assert_eq!(response.status(), 200);
     assert_eq!(
-        header(&answer, "ratelimit-policy"),
+        header(&response, "ratelimit-policy"),
         r#""per-fleet";q=1000;w=1"#
     );
-    assert_eq!(header(&answer, "ratelimit"), r#""per-fleet";r=9;t=1"#);
-    assert_eq!(body(answer).await, "ok");
+    assert_eq!(header(&response, "ratelimit"), r#""per-fleet";r=9;t=1"#);
+    assert_eq!(body(response).await, "ok");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_is_told_why_and_when_to_come_back() {
+async fn refused_request_gets_problem_and_retry_after() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api").named("per-fleet")]);
     registry.publish("api", leased(0.4, Duration::from_secs(60)));
     assert_eq!(status(&service).await, 200);
 
-    let answer = send(&service, Request::new(())).await;
-    assert_eq!(answer.status(), 429);
-    assert_eq!(header(&answer, "retry-after"), "3");
+    let response = send(&service, Request::new(())).await;
+    assert_eq!(response.status(), 429);
+    assert_eq!(header(&response, "retry-after"), "3");
     assert_eq!(
-        header(&answer, "ratelimit-policy"),
+        header(&response, "ratelimit-policy"),
         r#""per-fleet";q=1000;w=1"#
     );
-    assert_eq!(header(&answer, "ratelimit"), r#""per-fleet";r=0;t=3"#);
-    assert_eq!(header(&answer, "content-type"), "application/problem+json");
-    assert_eq!(header(&answer, "cache-control"), "no-store");
+    assert_eq!(header(&response, "ratelimit"), r#""per-fleet";r=0;t=3"#);
+    assert_eq!(
+        header(&response, "content-type"),
+        "application/problem+json"
+    );
+    assert_eq!(header(&response, "cache-control"), "no-store");
 
-    let refusal: &Refusal = answer.extensions().get().unwrap();
+    let refusal: &Refusal = response.extensions().get().unwrap();
     assert_eq!(refusal.reason(), RefusalReason::Spent);
     assert_eq!(refusal.retry_after(), Duration::from_millis(2_500));
     assert_eq!(refusal.limit(), "per-fleet");
     assert_eq!(refusal.resource().unwrap().as_str(), "api");
 
-    let body: serde_json::Value = serde_json::from_slice(&body(answer).await).unwrap();
+    let body: serde_json::Value = serde_json::from_slice(&body(response).await).unwrap();
     assert_eq!(
         body,
         serde_json::json!({
             "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "title": "Request cannot be satisfied as assigned quota has been exceeded",
             "status": 429,
-            "detail": "the limit `per-fleet` is spent; try again in 3 s",
+            "detail": "limit `per-fleet` exceeded; retry in 3 s",
             "violated-policies": ["per-fleet"],
         })
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_back_when_told_is_admitted() {
+async fn retry_after_the_stated_wait_is_admitted() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", leased(3.0, Duration::from_secs(60)));
     assert_eq!(admitted(&service, 10).await, 3);
 
-    let answer = send(&service, Request::new(())).await;
-    let wait = answer.extensions().get::<Refusal>().unwrap().retry_after();
-    // Tokio's clock counts whole milliseconds.
+    let response = send(&service, Request::new(())).await;
+    let wait = response
+        .extensions()
+        .get::<Refusal>()
+        .unwrap()
+        .retry_after();
+    // Tokio's clock has a resolution of milliseconds.
     tokio::time::advance(wait.saturating_sub(Duration::from_millis(1))).await;
     assert_eq!(status(&service).await, 429);
     tokio::time::advance(Duration::from_millis(1)).await;
@@ -87,7 +94,7 @@ async fn whoever_comes_back_when_told_is_admitted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_clones_and_connections_and_layers_share_one_state() {
+async fn clones_connections_and_layers_share_one_limiter() {
     let registry = fixed(50.0);
     let layer = LimitLayer::new(Arc::clone(&registry), Callers::new(), [Limit::rate("api")]);
     let other = LimitLayer::new(registry, Callers::new(), [Limit::rate("api")]);
@@ -106,7 +113,7 @@ async fn all_clones_and_connections_and_layers_share_one_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readiness_is_the_inner_services_and_reserves_nothing() {
+async fn poll_ready_is_forwarded_and_reserves_nothing() {
     let layer = LimitLayer::new(fixed(1.0), Callers::new(), [Limit::rate("api")]);
     let (inner, mut handle) = tower_test::mock::pair::<Request<()>, Response<Empty<Bytes>>>();
     let mut service = tower_test::mock::Spawn::new(layer.layer(inner));
@@ -118,12 +125,12 @@ async fn readiness_is_the_inner_services_and_reserves_nothing() {
         assert!(service.poll_ready().is_ready());
     }
     let response = tokio::spawn(service.call(Request::new(())));
-    let (_, answer) = handle.next_request().await.unwrap();
-    answer.send_response(Response::new(Empty::new()));
+    let (_, send) = handle.next_request().await.unwrap();
+    send.send_response(Response::new(Empty::new()));
     assert_eq!(response.await.unwrap().unwrap().status(), 200);
 }
 
-/// Must be polled ready before each call, as the contract of services says; a clone is not ready.
+/// Fails unless polled ready before each call; a clone is not ready.
 #[derive(Debug, Default)]
 struct Strict {
     ready: bool,
@@ -146,7 +153,7 @@ impl Service<Request<()>> for Strict {
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
-        std::future::ready(match std::mem::take(&mut self.ready) {
+        std::future::ready(match mem::take(&mut self.ready) {
             true => Ok(Response::new(Empty::new())),
             false => Err("was not ready"),
         })
@@ -154,7 +161,7 @@ impl Service<Request<()>> for Strict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_service_that_was_ready_is_the_one_called_also_after_a_wait() {
+async fn ready_service_is_called_after_a_wait() {
     let at_most = Duration::from_secs(10);
     let limit = Limit::rate("api").on_limit(OnLimit::Delay { at_most });
     let mut service = LimitLayer::new(fixed(1.0), Callers::new(), [limit]).layer(Strict::default());
@@ -171,14 +178,14 @@ async fn the_service_that_was_ready_is_the_one_called_also_after_a_wait() {
 }
 
 #[tokio::test]
-async fn the_inner_services_error_stays_what_it_is() {
+async fn inner_error_is_unchanged() {
     let inner = service_fn(|_: Request<()>| async { Err::<Response<Empty<Bytes>>, _>("broken") });
     let service = LimitLayer::new(fixed(1.0), Callers::new(), [Limit::rate("api")]).layer(inner);
     let error: Result<_, &'static str> = service.oneshot(Request::new(())).await;
     assert_eq!(error.unwrap_err(), "broken");
 }
 
-/// The data of a body that is not `Bytes`.
+/// Body data other than `Bytes`.
 struct Chunk(Bytes);
 
 impl From<Bytes> for Chunk {
@@ -202,7 +209,7 @@ impl Buf for Chunk {
 }
 
 #[tokio::test]
-async fn bodies_pass_whatever_they_are() {
+async fn any_body_type_is_supported() {
     struct Upload(&'static [u8]);
     let inner = service_fn(|request: Request<Upload>| async {
         let body = Full::new(Chunk(Bytes::from_static(request.into_body().0)));
@@ -211,9 +218,9 @@ async fn bodies_pass_whatever_they_are() {
     let service = LimitLayer::new(fixed(1.0), Callers::new(), [Limit::rate("api")]).layer(inner);
     let request = || Request::new(Upload(b"abc"));
 
-    let answer = service.clone().oneshot(request()).await.unwrap();
+    let response = service.clone().oneshot(request()).await.unwrap();
     assert_eq!(
-        answer.into_body().collect().await.unwrap().to_bytes(),
+        response.into_body().collect().await.unwrap().to_bytes(),
         "abc"
     );
     let refused = service.oneshot(request()).await.unwrap();
@@ -230,7 +237,7 @@ async fn bodies_pass_whatever_they_are() {
 
 #[cfg(feature = "axum")]
 #[tokio::test]
-async fn in_a_router_the_key_knows_the_route() {
+async fn key_contains_the_axum_route() {
     use axum::{Router, body::Body, routing::get};
 
     let registry = fixed(1.0);

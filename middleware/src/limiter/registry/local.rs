@@ -1,5 +1,6 @@
-//! Limiters of limits that are this process's alone. Each such limit has a registry of its own, so that its keys meet nobody else's;
-//! and as no worker looks after them, new keys do.
+//! Registries of limits of this process only.
+//!
+//! Each local limit has its own registry, and no worker removes its idle keys: new keys do.
 
 use std::{
     collections::VecDeque,
@@ -11,18 +12,18 @@ use doorman_openapi::Moment;
 use super::{Limiter, Registry, Source};
 use crate::Quota;
 
-/// How many known keys are looked at for each new one: more than one, so that those that are idle become fewer.
-const LOOKS: usize = 2;
+/// Keys checked for each new key. More than one, so that idle keys get fewer.
+const CHECKS: usize = 2;
 
-/// The registries of the local limits, for whoever wants to see every limiter.
+/// The registries of all local limits, for snapshots.
 #[derive(Debug, Default)]
-pub(super) struct Locals(Mutex<Vec<Weak<Registry>>>);
+pub(super) struct LocalRegistries(Mutex<Vec<Weak<Registry>>>);
 
-/// The keys of a local limit, that not looked at for longest first, each with what had been attempted of it then.
+/// The keys of a local limit, least recently checked first, with the attempts seen then.
 #[derive(Debug, Default)]
-pub(crate) struct Ages(Mutex<VecDeque<(Arc<Limiter>, f64)>>);
+pub(crate) struct IdleScan(Mutex<VecDeque<(Arc<Limiter>, f64)>>);
 
-impl Locals {
+impl LocalRegistries {
     pub(super) fn all(&self) -> Vec<Arc<Registry>> {
         let mut locals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         locals.retain(|local| local.strong_count() > 0);
@@ -36,44 +37,41 @@ impl Locals {
     }
 }
 
+impl IdleScan {
+    pub(super) fn add(&self, limiter: &Arc<Limiter>) {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Never equal to the attempts, so that the first check keeps the key.
+        keys.push_back((Arc::clone(limiter), -1.0));
+    }
+}
+
 impl Registry {
-    /// The registry of one more local limit, with as much room for keys as this one.
+    /// A registry for one more local limit, with the same bound on keys.
     pub(crate) fn local(&self, quota: Quota) -> Arc<Self> {
         let source = Source::Local {
             quota,
-            ages: Ages::default(),
+            idle: IdleScan::default(),
         };
-        let local = Self::new(self.room.most(), source);
+        let local = Self::new(self.slots.limit(), source);
         self.locals.add(&local);
         local
     }
 
-    /// Before there is a new key: forgets a few of the others that are of no more use. So as long as keys come, those that are idle
-    /// go, and nobody waits for all of them to be looked at.
+    /// Checks a few keys and removes those that are idle, before a new key is added.
     pub(super) fn forget_idle(&self, now: Moment) {
-        let Source::Local { ages, .. } = &self.source else {
+        let Source::Local { idle, .. } = &self.source else {
             return;
         };
-        let mut ages = ages.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for _ in 0..LOOKS.min(ages.len()) {
-            let Some((limiter, before)) = ages.pop_front() else {
+        let mut keys = idle.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..CHECKS.min(keys.len()) {
+            let Some((limiter, before)) = keys.pop_front() else {
                 return;
             };
             let attempted = limiter.attempted();
-            // One that was used since may be in somebody's hands; one that is not full knows of something that it must not forget.
-            let idle = attempted == before && limiter.is_full(now);
-            if !(idle && self.forget(&limiter)) {
-                ages.push_back((limiter, attempted));
+            let is_idle = attempted == before && limiter.is_full(now);
+            if !(is_idle && self.forget(&limiter)) {
+                keys.push_back((limiter, attempted));
             }
-        }
-    }
-
-    /// There is a new key.
-    pub(super) fn remember(&self, limiter: &Arc<Limiter>) {
-        if let Source::Local { ages, .. } = &self.source {
-            let mut ages = ages.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // Not 0: the first look is never the one that forgets.
-            ages.push_back((Arc::clone(limiter), -1.0));
         }
     }
 }

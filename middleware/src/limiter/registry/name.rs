@@ -1,4 +1,4 @@
-//! The name of a resource, where limiters are looked up by it.
+//! The key of the limiter map: a resource name, inline when short.
 
 use std::{
     borrow::Borrow,
@@ -7,26 +7,25 @@ use std::{
 
 use doorman_openapi::ResourceId;
 
-/// The longest name that is kept in place; with it a name is 40 bytes.
-const SHORT: usize = 38;
+/// The longest inline name. It makes a [`Name`] 40 bytes.
+const INLINE: usize = 38;
 
-/// A short one lies in the entry of the map itself: to compare it, nothing else is fetched from the memory.
 #[derive(Clone)]
 pub(super) enum Name {
-    Short { length: u8, bytes: [u8; SHORT] },
-    Long(ResourceId),
+    Inline { length: u8, bytes: [u8; INLINE] },
+    Shared(ResourceId),
 }
 
 impl From<&ResourceId> for Name {
     fn from(id: &ResourceId) -> Self {
         let text = id.as_str().as_bytes();
-        let mut bytes = [0; SHORT];
+        let mut bytes = [0; INLINE];
         match (u8::try_from(text.len()), bytes.get_mut(..text.len())) {
-            (Ok(length), Some(place)) => {
-                place.copy_from_slice(text);
-                Self::Short { length, bytes }
+            (Ok(length), Some(inline)) => {
+                inline.copy_from_slice(text);
+                Self::Inline { length, bytes }
             }
-            _ => Self::Long(id.clone()),
+            _ => Self::Shared(id.clone()),
         }
     }
 }
@@ -34,13 +33,12 @@ impl From<&ResourceId> for Name {
 impl Borrow<[u8]> for Name {
     fn borrow(&self) -> &[u8] {
         match self {
-            Self::Short { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
-            Self::Long(id) => id.as_str().as_bytes(),
+            Self::Inline { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Self::Shared(id) => id.as_str().as_bytes(),
         }
     }
 }
 
-/// As its bytes, by which it is looked for.
 impl Hash for Name {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let bytes: &[u8] = self.borrow();
@@ -62,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_its_text_however_long_and_no_other() {
+    fn names_of_any_length_compare_by_text() {
         let texts: Vec<String> = (1..=60).map(|length| "a".repeat(length)).collect();
         let name = |text: &String| Name::from(&ResourceId::new(text).unwrap());
         assert_eq!(size_of::<Name>(), 40);

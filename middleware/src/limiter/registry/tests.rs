@@ -2,8 +2,8 @@ use std::thread;
 
 use super::{super::testing::leased_registry, *};
 use crate::{
-    Cost,
-    limiter::{Fallback, Patience, Reservation},
+    Cost, Fallback,
+    limiter::{Reservation, WaitPolicy},
 };
 
 fn settings() -> Arc<LimiterSettings> {
@@ -15,7 +15,7 @@ fn id(text: &str) -> ResourceId {
 }
 
 #[test]
-fn a_resource_has_one_limiter_and_the_worker_hears_of_it_once() {
+fn resource_has_one_limiter_and_one_nudge() {
     let (registry, mut nudges) = leased_registry(10);
     let limiters: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
@@ -27,55 +27,53 @@ fn a_resource_has_one_limiter_and_the_worker_hears_of_it_once() {
             .collect()
     });
 
-    let fixed = registry.permanent(&id("tenant/acme"), &settings());
-    assert!(limiters.iter().all(|limiter| Arc::ptr_eq(limiter, &fixed)));
-    assert!(matches!(nudges.try_recv(), Ok(Nudge::New(limiter)) if Arc::ptr_eq(&limiter, &fixed)));
+    let permanent = registry.permanent(&id("tenant/acme"), &settings());
+    assert!(limiters.iter().all(|it| Arc::ptr_eq(it, &permanent)));
+    assert!(
+        matches!(nudges.try_recv(), Ok(Nudge::New(limiter)) if Arc::ptr_eq(&limiter, &permanent))
+    );
     assert!(nudges.try_recv().is_err());
 }
 
 #[test]
-fn past_the_bound_there_is_room_for_known_keys_and_what_the_program_names() {
+fn full_registry_keeps_known_keys_and_permanent_resources() {
     let (registry, _nudges) = leased_registry(2);
     assert!(registry.key("a", &settings()).is_some());
     assert!(registry.key("b", &settings()).is_some());
     assert!(registry.key("c", &settings()).is_none());
     assert!(registry.key("a", &settings()).is_some());
-    registry.spare(&id("(overflow)"), &settings());
+    registry.overflow(&id("(overflow)"), &settings());
     registry.permanent(&id("db"), &settings());
     assert_eq!(registry.limiters().len(), 4);
 }
 
 #[test]
-fn only_keys_take_up_their_room() {
+fn only_keys_occupy_slots() {
     let (registry, _nudges) = leased_registry(1);
     registry.permanent(&id("api"), &settings());
-    registry.spare(&id("(overflow)"), &settings());
-    let first = registry.key("a", &settings());
-    assert!(first.is_some(), "what the program names takes no room");
+    registry.overflow(&id("(overflow)"), &settings());
+    assert!(registry.key("a", &settings()).is_some());
     assert!(registry.key("b", &settings()).is_none());
 
     registry.permanent(&id("a"), &settings());
     assert!(
         registry.key("b", &settings()).is_some(),
-        "`a` is no key any more"
+        "`a` is permanent now"
     );
     assert!(registry.key("c", &settings()).is_none());
 }
 
 #[test]
-fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
+fn forgotten_key_frees_its_slot() {
     let (registry, mut nudges) = leased_registry(1);
     let first = registry.key("a", &settings()).unwrap();
     assert!(registry.forget(&first));
     assert!(!registry.forget(&first), "was forgotten before");
-    assert!(first.tenure.fix(FIXED).is_none(), "is not the one to stay");
+    assert!(first.retention.pin(Purpose::Code).is_none());
 
     let second = registry.key("a", &settings()).unwrap();
     assert!(!Arc::ptr_eq(&first, &second));
-    assert!(
-        !registry.forget(&first),
-        "must not take its successor along"
-    );
+    assert!(!registry.forget(&first), "must not remove its successor");
     assert!(Arc::ptr_eq(
         &second,
         &registry.key("a", &settings()).unwrap()
@@ -85,7 +83,7 @@ fn a_forgotten_key_makes_room_and_comes_back_as_a_new_one() {
 }
 
 #[test]
-fn what_the_program_names_is_never_forgotten_even_if_a_request_named_it_first() {
+fn key_named_in_code_later_is_never_forgotten() {
     let (registry, _nudges) = leased_registry(10);
     let limiter = registry.key("db", &settings()).unwrap();
     assert!(!limiter.is_permanent());
@@ -95,28 +93,31 @@ fn what_the_program_names_is_never_forgotten_even_if_a_request_named_it_first() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_not_forgotten_while_somebody_waits_for_it() {
+async fn key_with_waiting_request_is_not_forgotten() {
     let (registry, _nudges) = leased_registry(10);
     let pessimistic = Arc::new(LimiterSettings {
         fallback: Fallback::Pessimistic.into(),
         ..LimiterSettings::default()
     });
     let limiter = registry.key("db", &pessimistic).unwrap();
-    let mut place = Reservation::new(Arc::clone(&limiter), Cost::ONE);
-    place.take(Patience::Forever, clock::now()).unwrap();
+    let mut reservation = Reservation::new(Arc::clone(&limiter), Cost::ONE);
+    reservation
+        .reserve(WaitPolicy::Forever, clock::now())
+        .unwrap();
     assert!(!registry.forget(&limiter));
-    drop(place);
+    drop(reservation);
     assert!(registry.forget(&limiter));
 }
 
-#[test]
-fn hunger_is_told_once_until_it_is_heard() {
+#[tokio::test(start_paused = true)]
+async fn shortage_is_sent_once_until_cleared() {
     let (registry, mut nudges) = leased_registry(10);
     let limiter = registry.key("db", &settings()).unwrap();
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     for _ in 0..2 {
-        registry.hungry(&limiter, Shortage::RunningLow);
-        registry.hungry(&limiter, Shortage::RunningLow);
+        for _ in 0..2 {
+            registry.record_attempt(&limiter, Some(Shortage::RunningLow), clock::now());
+        }
         assert!(matches!(nudges.try_recv(), Ok(Nudge::Shortage(..))));
         assert!(nudges.try_recv().is_err());
         limiter.clear_demand_signal();
@@ -124,7 +125,7 @@ fn hunger_is_told_once_until_it_is_heard() {
 }
 
 #[test]
-fn the_worker_sees_when_nobody_admits_requests_any_more() {
+fn channel_closes_when_the_registry_is_dropped() {
     let (registry, mut nudges) = leased_registry(10);
     let limiter = registry.key("db", &settings()).unwrap();
     drop(registry);

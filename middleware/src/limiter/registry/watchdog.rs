@@ -1,4 +1,4 @@
-//! Whether there is anybody who leases. A worker that is built and never run is silent by itself: the requests that need it notice.
+//! Detects a leasing worker that was built but never spawned.
 
 use std::{
     sync::{
@@ -12,16 +12,16 @@ use doorman_openapi::Moment;
 
 use crate::{WorkerState, status::Status};
 
-/// A service may take its first requests a little before it runs its worker.
+/// A service may receive requests shortly before it spawns its worker.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
 
-/// Sees, and says once, that the worker is missing.
+/// Logs once that the worker is missing.
 #[derive(Debug)]
 pub(crate) struct WorkerWatchdog {
     status: Arc<Status>,
-    /// When it was missed first, in the nanoseconds of a [`Moment`]; 0 until then.
+    /// When it was first missed, in nanoseconds; 0 until then.
     missed_since: AtomicU64,
-    said: AtomicBool,
+    logged: AtomicBool,
 }
 
 impl WorkerWatchdog {
@@ -29,12 +29,12 @@ impl WorkerWatchdog {
         Self {
             status,
             missed_since: AtomicU64::new(0),
-            said: AtomicBool::new(false),
+            logged: AtomicBool::new(false),
         }
     }
 
-    /// Somebody needs a lease. Where the worker has been run this is one look at a word that hardly ever changes.
-    pub(super) fn needed(&self, now: Moment) {
+    /// A request needs a lease. Costs one load while the worker runs.
+    pub(super) fn check(&self, now: Moment) {
         if self.status.get() == WorkerState::NotStarted {
             self.missed(now);
         }
@@ -49,11 +49,10 @@ impl WorkerWatchdog {
             Ordering::Relaxed,
         );
         let Err(since) = first else { return };
-        if Moment::from_nanos(since).after(GRACE) <= now && !self.said.swap(true, Ordering::Relaxed)
+        if Moment::from_nanos(since).after(GRACE) <= now
+            && !self.logged.swap(true, Ordering::Relaxed)
         {
-            tracing::error!(
-                "requests need leases, and the leasing worker is not run: no lease comes, and the fallbacks count; `Worker::run` is a future to be spawned"
-            );
+            tracing::error!("leasing worker is not running; fallbacks apply; spawn `Worker::run`");
         }
     }
 }

@@ -3,14 +3,14 @@ use std::thread;
 use crate::limiter::atomics::{AtomicF64, SeqLock};
 
 #[test]
-fn words_are_never_read_half_written() {
+fn seq_lock_reads_are_consistent() {
     let words = SeqLock::new([0; 8]);
     const WRITES: u64 = 100_000;
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..WRITES {
-                    words.update(|old| (old.map(|word| word + 1), ()));
+                    words.update(|old| old.map(|word| word + 1));
                 }
             });
         }
@@ -19,7 +19,7 @@ fn words_are_never_read_half_written() {
             while last < 2 * WRITES {
                 let [first, rest @ ..] = words.read();
                 assert!(rest.iter().all(|&word| word == first), "{first}: {rest:?}");
-                assert!(first >= last, "went back in time");
+                assert!(first >= last, "{first} after {last}");
                 last = first;
             }
         });
@@ -27,7 +27,7 @@ fn words_are_never_read_half_written() {
 }
 
 #[test]
-fn no_addition_is_lost() {
+fn concurrent_updates_are_not_lost() {
     let total = AtomicF64::default();
     thread::scope(|scope| {
         for _ in 0..4 {

@@ -20,7 +20,7 @@ use crate::{
         LeaseState,
         testing::{leased_registry, static_registry},
     },
-    testing::{Answer, Inner, send},
+    testing::{Inner, TestResponse, send},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ impl Followed {
             .to_string()
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> TestResponse {
         send(&self.service, Request::get(path).body(()).unwrap()).await
     }
 
@@ -80,6 +80,6 @@ impl Followed {
     }
 }
 
-fn limit_of(answer: &Answer) -> &str {
+fn limit_of(answer: &TestResponse) -> &str {
     answer.extensions().get::<Refusal>().unwrap().limit()
 }

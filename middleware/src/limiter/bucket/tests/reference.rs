@@ -1,7 +1,7 @@
-//! A bucket as one would explain it, in whole numbers, and the arithmetic under test behind the same calls.
+//! A naive bucket in integers, and the arithmetic under test behind the same calls.
 //!
-//! A tick is 1/512 s and an amount is counted in 1/512 tokens, so that a rate of so many tokens a second is the same number a tick,
-//! and every quantity is exact in either notation.
+//! A tick is 1/512 s and amounts are in 1/512 tokens. A rate has the same value per second and per
+//! tick, and all quantities are exact as integers and as floats.
 
 use std::time::Duration;
 
@@ -16,48 +16,47 @@ pub(super) fn moment(tick: i64) -> Moment {
     Moment::from_nanos(3_600_000_000_000 + u64::try_from(tick).unwrap() * NANOS_PER_TICK)
 }
 
-pub(super) fn flow(rate: Rate) -> Flow {
+pub(super) fn refill(rate: Rate) -> Refill {
     match rate {
-        Rate::Shut => Flow::Shut,
-        Rate::At(rate) => Flow::leased(Some(rate as f64)),
-        Rate::Open => Flow::Open,
+        Rate::Blocked => Refill::Blocked,
+        Rate::At(rate) => Refill::leased(Some(rate as f64)),
+        Rate::Unlimited => Refill::Unlimited,
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Rate {
-    Shut,
-    /// Whole tokens a second, maybe none.
+    Blocked,
+    /// Tokens a second; may be 0.
     At(i64),
-    Open,
+    Unlimited,
 }
 
-/// A bucket as one would explain it: a level, filled tick by tick.
+/// A level that is filled tick by tick.
 #[derive(Debug, Clone)]
 pub(super) struct Naive {
     pub(super) tick: i64,
     level: i64,
     burst_ticks: i64,
     lease: Option<(Rate, i64)>,
-    lapse: Rate,
-    /// When everything began to pass.
-    open_since: Option<i64>,
-    /// Whether there is debt of when everything passed that has met no rate yet.
-    credit: bool,
-    /// Whether no token has ever been issued.
+    lapsed: Rate,
+    unlimited_since: Option<i64>,
+    /// Debt from unlimited refill is not yet charged to a rate.
+    on_credit: bool,
+    /// No token has been issued yet.
     fresh: bool,
 }
 
 impl Naive {
-    pub(super) fn new(burst_ticks: i64, lapse: Rate) -> Self {
+    pub(super) fn new(burst_ticks: i64, lapsed: Rate) -> Self {
         Self {
             tick: 0,
             level: 0,
             burst_ticks,
             lease: None,
-            lapse,
-            open_since: (lapse == Rate::Open).then_some(0),
-            credit: false,
+            lapsed,
+            unlimited_since: (lapsed == Rate::Unlimited).then_some(0),
+            on_credit: false,
             fresh: true,
         }
     }
@@ -65,7 +64,7 @@ impl Naive {
     pub(super) fn rate(&self) -> Rate {
         match self.lease {
             Some((rate, ends)) if self.tick < ends => rate,
-            _ => self.lapse,
+            _ => self.lapsed,
         }
     }
 
@@ -73,56 +72,56 @@ impl Naive {
         (rate * self.burst_ticks).max(TICKS)
     }
 
-    /// What a full bucket holds now; without a rate, nothing in particular.
+    /// 0 without a rate.
     pub(super) fn bucket_size(&self) -> i64 {
         match self.rate() {
             Rate::At(rate) => self.burst(rate),
-            Rate::Shut | Rate::Open => 0,
+            Rate::Blocked | Rate::Unlimited => 0,
         }
     }
 
     pub(super) fn pass_one_tick(&mut self) {
         if let Rate::At(rate) = self.rate() {
             self.level = (self.level + rate).min(self.burst(rate));
-            (self.fresh, self.credit) = (false, false);
+            (self.fresh, self.on_credit) = (false, false);
         }
         let before = self.rate();
         self.tick += 1;
         match self.rate() {
             Rate::At(rate) => self.level = self.level.min(self.burst(rate)),
-            Rate::Open if before != Rate::Open => self.open_since = Some(self.tick),
-            Rate::Shut | Rate::Open => {}
+            Rate::Unlimited if before != Rate::Unlimited => self.unlimited_since = Some(self.tick),
+            Rate::Blocked | Rate::Unlimited => {}
         }
     }
 
-    pub(super) fn switch(&mut self, lease: Option<(Rate, i64)>, lapse: Rate) {
+    pub(super) fn switch(&mut self, lease: Option<(Rate, i64)>, lapsed: Rate) {
         let before = self.rate();
-        (self.lease, self.lapse) = (lease, lapse);
+        (self.lease, self.lapsed) = (lease, lapsed);
         match (before, self.rate()) {
-            (Rate::Open, Rate::Open) => {}
-            (_, Rate::Open) => self.open_since = Some(self.tick),
-            (before, Rate::Shut) => {
-                self.credit |= before == Rate::Open;
-                if self.credit
-                    && let Rate::At(rate) = lapse
+            (Rate::Unlimited, Rate::Unlimited) => {}
+            (_, Rate::Unlimited) => self.unlimited_since = Some(self.tick),
+            (before, Rate::Blocked) => {
+                self.on_credit |= before == Rate::Unlimited;
+                if self.on_credit
+                    && let Rate::At(rate) = lapsed
                 {
                     self.level = self.level.max(-self.burst(rate));
                 }
             }
             (before, Rate::At(rate)) => {
                 let burst = self.burst(rate);
-                if before == Rate::Open {
-                    self.level += rate * (self.tick - self.open_since.unwrap());
+                if before == Rate::Unlimited {
+                    self.level += rate * (self.tick - self.unlimited_since.unwrap());
                 }
                 if self.fresh {
                     self.level += burst;
                     self.fresh = false;
                 }
                 self.level = self.level.min(burst);
-                if before == Rate::Open || self.credit {
+                if before == Rate::Unlimited || self.on_credit {
                     self.level = self.level.max(-burst);
                 }
-                self.credit = false;
+                self.on_credit = false;
             }
         }
     }
@@ -131,16 +130,16 @@ impl Naive {
         self.missing(cost).is_some_and(|missing| missing <= 0)
     }
 
-    /// How much is missing until a request may go; `None` when none may.
+    /// The amount missing to admit a request; `None` when blocked.
     fn missing(&self, cost: i64) -> Option<i64> {
         match self.rate() {
-            Rate::Open => Some(0),
-            Rate::Shut => None,
+            Rate::Unlimited => Some(0),
+            Rate::Blocked => None,
             Rate::At(rate) => Some(cost.min(self.burst(rate)) - self.level),
         }
     }
 
-    pub(super) fn ask(&mut self, cost: i64) -> bool {
+    pub(super) fn request(&mut self, cost: i64) -> bool {
         let admitted = self.admits(cost);
         if admitted {
             self.level -= cost;
@@ -148,7 +147,7 @@ impl Naive {
         admitted
     }
 
-    /// The first nanosecond from now on at which a request would be admitted, if it comes within so many ticks.
+    /// The first nanosecond at which a request would be admitted, within `horizon` ticks.
     pub(super) fn first_admission(&self, cost: i64, horizon: i64) -> Option<Moment> {
         let mut later = self.clone();
         while later.tick <= self.tick + horizon {
@@ -157,7 +156,7 @@ impl Naive {
                 return Some(now);
             }
             if let (Some(missing), Rate::At(rate @ 1..)) = (later.missing(cost), later.rate()) {
-                // It may come within the tick, and be gone at its end, when that is the end of a lease.
+                // Within the tick, as a lease may end with the tick.
                 let nanos = missing.unsigned_abs() * NANOS_PER_TICK;
                 let nanos = nanos.div_ceil(rate.unsigned_abs());
                 if nanos < NANOS_PER_TICK {
@@ -170,17 +169,17 @@ impl Naive {
     }
 }
 
-/// The arithmetic under test, with the two numbers that a limiter keeps for it.
+/// The arithmetic under test, with the state of a limiter.
 pub(super) struct Bucket {
-    pub(super) terms: Terms,
+    pub(super) schedule: RefillSchedule,
     pub(super) spent: f64,
     pub(super) burst: Burst,
 }
 
 impl Bucket {
-    pub(super) fn new(burst_ticks: i64, lapse: Rate) -> Self {
+    pub(super) fn new(burst_ticks: i64, lapsed: Rate) -> Self {
         Self {
-            terms: Terms::new(flow(lapse), moment(0)),
+            schedule: RefillSchedule::new(refill(lapsed), moment(0)),
             spent: 0.0,
             burst: Burst::new(Duration::from_nanos(
                 u64::try_from(burst_ticks).unwrap() * NANOS_PER_TICK,
@@ -189,17 +188,20 @@ impl Bucket {
     }
 
     pub(super) fn switch(&mut self, supply: Supply, now: Moment) {
-        let change = self.terms.succeed(supply, self.spent, now, self.burst);
-        self.spent = self.spent.max(change.at_least).min(change.at_most);
-        self.terms = change.terms;
+        let transition = self.schedule.succeed(supply, self.spent, now, self.burst);
+        self.spent = self
+            .spent
+            .max(transition.min_spent)
+            .min(transition.max_spent);
+        self.schedule = transition.schedule;
     }
 
-    pub(super) fn next(&self, cost: i64, now: Moment) -> Take {
-        let view = self.terms.at(now, self.burst);
+    pub(super) fn next(&self, cost: i64, now: Moment) -> TokenRange {
+        let view = self.schedule.at(now, self.burst);
         view.next(self.spent, cost as f64 / TICKS as f64)
     }
 
-    pub(super) fn admits(&self, take: Take, now: Moment) -> bool {
-        self.terms.at(now, self.burst).admits(take)
+    pub(super) fn admits(&self, range: TokenRange, now: Moment) -> bool {
+        self.schedule.at(now, self.burst).admits(range)
     }
 }

@@ -1,17 +1,17 @@
-//! The bucket and its reference under one schedule.
+//! The bucket and its reference, driven by the same steps.
 
 use doorman_openapi::Moment;
 
 use super::{
-    super::{Supply, Take},
-    reference::{Bucket, Naive, Rate, flow, moment},
+    super::{Supply, TokenRange},
+    reference::{Bucket, Naive, Rate, moment, refill},
     windows::Windows,
 };
 
-/// For so many ticks the reference looks for the moment that is promised.
+/// How many ticks ahead the reference searches for the retry time.
 const HORIZON: i64 = 5_000;
 
-/// Both, and what they have admitted. Every step asserts that they agree.
+/// Asserts after every step that both agree.
 pub(super) struct SideBySide {
     naive: Naive,
     bucket: Bucket,
@@ -20,18 +20,17 @@ pub(super) struct SideBySide {
 }
 
 impl SideBySide {
-    pub(super) fn new(burst_ticks: i64, lapse: Rate) -> Self {
+    pub(super) fn new(burst_ticks: i64, lapsed: Rate) -> Self {
         let mut windows = Windows::default();
-        windows.switched(lapse);
+        windows.switched(lapsed);
         Self {
-            naive: Naive::new(burst_ticks, lapse),
-            bucket: Bucket::new(burst_ticks, lapse),
+            naive: Naive::new(burst_ticks, lapsed),
+            bucket: Bucket::new(burst_ticks, lapsed),
             windows,
             horizon: HORIZON,
         }
     }
 
-    /// The same, looking less far for what is promised.
     pub(super) fn with_horizon(self, horizon: i64) -> Self {
         Self { horizon, ..self }
     }
@@ -43,38 +42,36 @@ impl SideBySide {
         }
     }
 
-    /// A lease of a rate for so many ticks, and what counts after it.
-    pub(super) fn lease(&mut self, rate: Rate, ticks: i64, lapse: Rate) {
+    pub(super) fn lease(&mut self, rate: Rate, ticks: i64, lapsed: Rate) {
         let ends = self.naive.tick + ticks;
         let supply = Supply::Lease {
-            flow: flow(rate),
+            refill: refill(rate),
             ends: moment(ends),
-            lapse: flow(lapse),
+            lapsed: refill(lapsed),
             left: None,
         };
-        self.switch(Some((rate, ends)), lapse, supply);
+        self.switch(Some((rate, ends)), lapsed, supply);
     }
 
-    /// The lease is lost, or known to have ended.
-    pub(super) fn lose(&mut self, lapse: Rate) {
+    pub(super) fn lose_lease(&mut self, lapsed: Rate) {
         let supply = Supply::NoLease {
-            lapse: flow(lapse),
+            lapsed: refill(lapsed),
             answered: false,
         };
-        self.switch(None, lapse, supply);
+        self.switch(None, lapsed, supply);
     }
 
-    fn switch(&mut self, lease: Option<(Rate, i64)>, lapse: Rate, supply: Supply) {
-        self.naive.switch(lease, lapse);
+    fn switch(&mut self, lease: Option<(Rate, i64)>, lapsed: Rate, supply: Supply) {
+        self.naive.switch(lease, lapsed);
         self.bucket.switch(supply, self.now());
         self.windows.switched(self.naive.rate());
     }
 
-    /// Whether a request is admitted; one that is not is promised the exact moment.
-    pub(super) fn ask(&mut self, cost: i64) -> bool {
+    /// Returns whether a request is admitted. Checks the retry time of a rejected one.
+    pub(super) fn request(&mut self, cost: i64) -> bool {
         let now = self.now();
-        let take = self.bucket.next(cost, now);
-        let admitted = self.bucket.admits(take, now);
+        let range = self.bucket.next(cost, now);
+        let admitted = self.bucket.admits(range, now);
         assert_eq!(
             admitted,
             self.naive.admits(cost),
@@ -83,43 +80,42 @@ impl SideBySide {
         );
         if admitted {
             self.windows.admitted(cost, self.naive.bucket_size());
-            self.naive.ask(cost);
-            self.bucket.spent = take.end();
+            self.naive.request(cost);
+            self.bucket.spent = range.end();
         } else {
-            self.is_promised_the_exact_moment(cost, take, now);
+            self.check_retry_time(cost, range, now);
         }
         admitted
     }
 
-    fn is_promised_the_exact_moment(&self, cost: i64, take: Take, now: Moment) {
-        let promise = self.bucket.terms.reach(take, now, self.bucket.burst);
+    fn check_retry_time(&self, cost: i64, range: TokenRange, now: Moment) {
+        let retry_at = self.bucket.schedule.reach(range, now, self.bucket.burst);
         let first = self.naive.first_admission(cost, self.horizon);
         match first {
-            // The sum of two floats may come out too low by its last bit, which is less than the nanosecond that it is late then.
+            // Rounding of floats may delay it by less than a nanosecond.
             Some(first) => assert!(
-                promise.is_some_and(|it| it >= first && it.as_nanos() - first.as_nanos() <= 1),
-                "{cost} at tick {}: {promise:?} instead of {first:?}",
+                retry_at.is_some_and(|it| it >= first && it.as_nanos() - first.as_nanos() <= 1),
+                "{cost} at tick {}: {retry_at:?} instead of {first:?}",
                 self.naive.tick
             ),
-            // The reference may not have looked far enough.
+            // It may be beyond the horizon.
             None => {
                 let end = moment(self.naive.tick + self.horizon);
-                assert!(promise.is_none_or(|promise| promise > end), "{promise:?}");
+                assert!(retry_at.is_none_or(|moment| moment > end), "{retry_at:?}");
             }
         }
-        if let Some(promise) = promise.filter(|&promise| promise < Moment::NEVER) {
-            assert!(self.bucket.admits(take, promise), "refused when promised");
-            let just_before = Moment::from_nanos(promise.as_nanos() - 1);
+        if let Some(moment) = retry_at.filter(|&moment| moment < Moment::NEVER) {
+            assert!(self.bucket.admits(range, moment), "retry rejected");
+            let just_before = Moment::from_nanos(moment.as_nanos() - 1);
             assert!(
-                !self.bucket.admits(take, just_before),
-                "admitted before promised"
+                !self.bucket.admits(range, just_before),
+                "admitted before the retry time"
             );
         }
     }
 
-    /// Nothing that was admitted in any window was too much.
-    pub(super) fn end(self) {
-        self.windows.are_within_the_limit();
+    pub(super) fn check_windows(self) {
+        self.windows.check();
     }
 
     fn now(&self) -> Moment {

@@ -1,13 +1,13 @@
-//! What a refused caller is told, for every rate that a limit is likely to have.
+//! `Retry-After` is exact for every likely rate.
 
 use std::ops::RangeInclusive;
 
 use super::*;
-use crate::{LimitService, lease::Sharing};
+use crate::{LimitService, limiter::Sharing};
 
 const RATES: RangeInclusive<u32> = 1..=2_000;
 
-/// Requests that cost what their path says.
+/// The path of a request is its cost.
 fn service(registry: &Arc<Registry>, burst: Duration) -> LimitService<Inner> {
     let cost = |head: &RequestHead<'_>| {
         let cost = head.uri().path().trim_start_matches('/').parse().ok();
@@ -17,7 +17,7 @@ fn service(registry: &Arc<Registry>, burst: Duration) -> LimitService<Inner> {
     limited(registry, [Limit::rate("api").burst(burst).cost_by(cost)])
 }
 
-async fn ask(service: &LimitService<Inner>, cost: f64) -> Answer {
+async fn send_cost(service: &LimitService<Inner>, cost: f64) -> TestResponse {
     send(
         service,
         Request::builder().uri(format!("/{cost}")).body(()).unwrap(),
@@ -25,7 +25,7 @@ async fn ask(service: &LimitService<Inner>, cost: f64) -> Answer {
     .await
 }
 
-/// A lease that is followed by a safe capacity.
+/// A lease with a safe capacity after it.
 fn lease(rate: u32, length: Duration, safe: u32) -> LeaseState {
     let now = clock::now();
     LeaseState::Leased {
@@ -39,48 +39,60 @@ fn lease(rate: u32, length: Duration, safe: u32) -> LeaseState {
     }
 }
 
-/// Asks until it is refused, then comes back a nanosecond too early, and when it was told to.
-async fn is_told_the_truth(service: &LimitService<Inner>, cost: f64, what: &str) {
-    let mut answer = ask(service, cost).await;
-    while answer.status() == 200 {
-        answer = ask(service, cost).await;
+/// Sends until refused, then retries a nanosecond early and on time.
+async fn check_retry_after(service: &LimitService<Inner>, cost: f64, what: &str) {
+    let mut response = send_cost(service, cost).await;
+    while response.status() == 200 {
+        response = send_cost(service, cost).await;
     }
-    assert_eq!(reason(&answer), RefusalReason::Spent, "{what}");
-    let wait = answer.extensions().get::<Refusal>().unwrap().retry_after();
+    assert_eq!(reason(&response), RefusalReason::Spent, "{what}");
+    let wait = response
+        .extensions()
+        .get::<Refusal>()
+        .unwrap()
+        .retry_after();
     let whole_seconds = wait.as_nanos().div_ceil(1_000_000_000);
     assert_eq!(
-        header(&answer, "retry-after"),
+        header(&response, "retry-after"),
         whole_seconds.to_string(),
         "{what}"
     );
 
     let nanosecond = Duration::from_nanos(1);
     advance(wait - nanosecond).await;
-    assert_ne!(ask(service, cost).await.status(), 200, "{what}: early");
+    assert_ne!(
+        send_cost(service, cost).await.status(),
+        200,
+        "{what}: early"
+    );
     advance(nanosecond).await;
-    assert_eq!(ask(service, cost).await.status(), 200, "{what}: in time");
+    assert_eq!(
+        send_cost(service, cost).await.status(),
+        200,
+        "{what}: in time"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn for_every_whole_rate_who_comes_back_when_told_is_admitted_and_nobody_before() {
+async fn retry_after_is_exact_for_every_rate() {
     let chance = &mut fastrand::Rng::with_seed(0);
     for rate in RATES {
         let (registry, _nudges) = leased_registry(10);
         let service = service(&registry, millis(chance.u64(0..2_000)));
-        // As dear as a part of what there is in a second, so that few requests spend it.
+        // A part of a second's tokens, so that few requests spend the burst.
         let cost = f64::max(1.0, (f64::from(rate) * chance.f64()).round());
         let other = chance.u32(RATES);
 
         registry.publish("api", lease(rate, MINUTE, other));
-        is_told_the_truth(&service, cost, "leased").await;
+        check_retry_after(&service, cost, "leased").await;
         advance(Duration::from_nanos(chance.u64(0..2_000_000_000))).await;
         registry.publish("api", lease(rate, MINUTE, other));
-        is_told_the_truth(&service, cost, "renewed").await;
+        check_retry_after(&service, cost, "renewed").await;
         registry.publish("api", lease(other, MINUTE, rate));
-        is_told_the_truth(&service, cost, "changed").await;
-        // Most of these promises reach beyond the end of the lease.
+        check_retry_after(&service, cost, "changed").await;
+        // Most of these retries are after the end of the lease.
         let rest = Duration::from_nanos(chance.u64(1..500_000_000 / u64::from(rate)));
         registry.publish("api", lease(rate, rest, other));
-        is_told_the_truth(&service, cost, "about to end").await;
+        check_retry_after(&service, cost, "about to end").await;
     }
 }

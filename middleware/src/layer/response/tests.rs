@@ -6,10 +6,10 @@ use http_body::Body as _;
 use crate::{
     Callers, Doorman, ForwardedHeader, Key, Limit, MissingKey, OnLimit, Refusal, RefusalReason,
     RequestHead, TrustedProxies, per_second,
-    testing::{Answer, Logged, body, header, inner, send, status},
+    testing::{Logged, TestResponse, body, header, inner, send, status},
 };
 
-fn one_a_second() -> Limit {
+fn one_per_second() -> Limit {
     Limit::local(per_second(1)).named("mine")
 }
 
@@ -18,34 +18,36 @@ fn grpc() -> Request<()> {
     request.body(()).unwrap()
 }
 
-fn refusal(answer: &Answer) -> RefusalReason {
-    answer.extensions().get::<Refusal>().unwrap().reason()
+fn refusal(response: &TestResponse) -> RefusalReason {
+    response.extensions().get::<Refusal>().unwrap().reason()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_layer_that_does_not_tell_its_limits_still_says_when_to_come_back() {
-    let layer = Doorman::unlimited().layer([one_a_second()]).headers(false);
+async fn omitted_headers_keep_retry_after() {
+    let layer = Doorman::unlimited()
+        .layer([one_per_second()])
+        .headers(false);
     let service = inner(&layer);
     for expected in [200, 429] {
-        let answer = send(&service, Request::new(())).await;
-        assert_eq!(answer.status(), expected);
-        assert_eq!(header(&answer, "ratelimit"), "");
-        assert_eq!(header(&answer, "ratelimit-policy"), "");
+        let response = send(&service, Request::new(())).await;
+        assert_eq!(response.status(), expected);
+        assert_eq!(header(&response, "ratelimit"), "");
+        assert_eq!(header(&response, "ratelimit-policy"), "");
         let again = if expected == 429 { "1" } else { "" };
-        assert_eq!(header(&answer, "retry-after"), again);
+        assert_eq!(header(&response, "retry-after"), again);
     }
     let telling = inner(&layer.headers(true));
-    let answer = send(&telling, Request::new(())).await;
-    assert_eq!(header(&answer, "ratelimit-policy"), r#""mine";q=1;w=1"#);
+    let response = send(&telling, Request::new(())).await;
+    assert_eq!(header(&response, "ratelimit-policy"), r#""mine";q=1;w=1"#);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closure_answers_instead_and_knows_why_and_whom() {
+async fn refusal_closure_gets_refusal_and_caller() {
     let callers =
         Callers::new().trusted_proxies(TrustedProxies::hops(1, ForwardedHeader::XForwardedFor));
     let layer = Doorman::unlimited()
         .with_callers(callers)
-        .layer([one_a_second()])
+        .layer([one_per_second()])
         .on_refusal(|refusal, head| {
             let text = format!(
                 "{} {:?} {:?}",
@@ -60,16 +62,16 @@ async fn a_closure_answers_instead_and_knows_why_and_whom() {
     let service = inner(&layer);
     assert_eq!(status(&service).await, 200);
     let request = Request::get("/a").header("x-forwarded-for", "192.0.2.1");
-    let answer = send(&service, request.body(()).unwrap()).await;
-    assert_eq!(answer.status(), 418);
-    assert_eq!(header(&answer, "content-type"), "");
-    assert_eq!(header(&answer, "ratelimit"), r#""mine";r=0;t=1"#);
-    assert_eq!(refusal(&answer), RefusalReason::Spent);
-    assert_eq!(body(answer).await, "mine /a Some(192.0.2.1)");
+    let response = send(&service, request.body(()).unwrap()).await;
+    assert_eq!(response.status(), 418);
+    assert_eq!(header(&response, "content-type"), "");
+    assert_eq!(header(&response, "ratelimit"), r#""mine";r=0;t=1"#);
+    assert_eq!(refusal(&response), RefusalReason::Spent);
+    assert_eq!(body(response).await, "mine /a Some(192.0.2.1)");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_waited_in_vain_is_answered_by_the_closure_too() {
+async fn refusal_closure_applies_after_a_wait() {
     let delay = OnLimit::Delay {
         at_most: Duration::from_secs(5),
     };
@@ -84,74 +86,71 @@ async fn who_has_waited_in_vain_is_answered_by_the_closure_too() {
     let layer = doorman
         .layer([pessimistic])
         .on_refusal(|_, head| http::Response::new(head.uri().path().to_owned()));
-    let answer = send(&inner(&layer), Request::get("/late").body(()).unwrap()).await;
-    assert_eq!(refusal(&answer), RefusalReason::NoLease);
-    assert_eq!(body(answer).await, "/late");
+    let response = send(&inner(&layer), Request::get("/late").body(()).unwrap()).await;
+    assert_eq!(refusal(&response), RefusalReason::NoLease);
+    assert_eq!(body(response).await, "/late");
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_grpc_a_spent_limit_is_resource_exhausted_and_nothing_but_headers() {
+async fn grpc_refusal_is_headers_only() {
     let limit = Limit::local(per_second(1)).named("käse");
     let service = inner(&Doorman::unlimited().layer([limit]));
     assert_eq!(body(send(&service, grpc()).await).await, "ok");
     tokio::time::advance(Duration::from_millis(700)).await;
 
-    let answer = send(&service, grpc()).await;
-    assert_eq!(answer.status(), 200);
+    let response = send(&service, grpc()).await;
+    assert_eq!(response.status(), 200);
     for (name, expected) in [
         ("content-type", "application/grpc"),
         ("grpc-status", "8"),
-        (
-            "grpc-message",
-            "the limit `k%C3%A4se` is spent; try again in 1 s",
-        ),
+        ("grpc-message", "limit `k%C3%A4se` exceeded; retry in 1 s"),
         ("grpc-retry-pushback-ms", "300"),
         ("retry-after", "1"),
         ("cache-control", "no-store"),
         ("ratelimit", r#""k?se";r=0;t=1"#),
     ] {
-        assert_eq!(header(&answer, name), expected, "{name}");
+        assert_eq!(header(&response, name), expected, "{name}");
     }
-    assert_eq!(refusal(&answer), RefusalReason::Spent);
-    // What HTTP/2 sends as one frame of headers that ends the stream.
-    assert!(answer.body().is_end_stream());
-    assert_eq!(body(answer).await, "");
+    assert_eq!(refusal(&response), RefusalReason::Spent);
+    // HTTP/2 sends one frame of headers that ends the stream.
+    assert!(response.body().is_end_stream());
+    assert_eq!(body(response).await, "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_caller_chooses_to_be_refused_with_what_a_cache_may_keep() {
-    let service = inner(&Doorman::unlimited().layer([one_a_second()]));
+async fn get_with_grpc_content_type_is_not_grpc() {
+    let service = inner(&Doorman::unlimited().layer([one_per_second()]));
     assert_eq!(status(&service).await, 200);
     let disguised = Request::get("/").header("content-type", "application/grpc");
-    let answer = send(&service, disguised.body(()).unwrap()).await;
-    assert_eq!(answer.status(), 429);
-    assert_eq!(header(&answer, "cache-control"), "no-store");
-    assert_eq!(header(&answer, "grpc-status"), "");
+    let response = send(&service, disguised.body(()).unwrap()).await;
+    assert_eq!(response.status(), 429);
+    assert_eq!(header(&response, "cache-control"), "no-store");
+    assert_eq!(header(&response, "grpc-status"), "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_grpc_what_is_not_the_callers_doing_is_unavailable_and_a_missing_key_is_invalid() {
+async fn grpc_status_depends_on_the_reason() {
     let pessimistic = Limit::rate("db").fallback(crate::Fallback::Pessimistic);
     let keyed = Key::template("{header:x-tenant}").unwrap();
     let strict = Limit::local_per(keyed, per_second(1)).on_missing_key(MissingKey::Reject);
     let (nobody, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();
     let (doorman, _worker) = Doorman::builder("http://a").build_with(nobody).unwrap();
     for (limit, code, comes_back) in [(pessimistic, "14", true), (strict, "3", false)] {
-        let answer = send(&inner(&doorman.layer([limit])), grpc()).await;
-        assert_eq!(answer.status(), 200);
-        assert_eq!(header(&answer, "grpc-status"), code);
+        let response = send(&inner(&doorman.layer([limit])), grpc()).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(header(&response, "grpc-status"), code);
         for name in ["grpc-retry-pushback-ms", "retry-after"] {
-            assert_eq!(header(&answer, name).is_empty(), !comes_back, "{name}");
+            assert_eq!(header(&response, name).is_empty(), !comes_back, "{name}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_logged_with_the_trace_of_its_request() {
+async fn refusal_is_logged_with_trace_id() {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
     let (logged, _guard) = Logged::at(tracing::Level::DEBUG);
-    let layer = Doorman::unlimited().layer([one_a_second()]);
+    let layer = Doorman::unlimited().layer([one_per_second()]);
     let service = inner(&layer);
     let traced = |trace: &str| {
         let header = format!("00-{trace}-b7ad6b7169203331-01");

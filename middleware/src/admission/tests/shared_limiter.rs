@@ -1,4 +1,4 @@
-//! Several limits of one request on one resource.
+//! Several limits on one resource and request.
 
 use super::*;
 use crate::LimitLayer;
@@ -13,30 +13,37 @@ fn costing(name: &str, cost: f64) -> Limit {
         .cost(Cost::new(cost).unwrap())
 }
 
-fn wait(answer: &Answer) -> Duration {
-    answer.extensions().get::<Refusal>().unwrap().retry_after()
+fn wait(response: &TestResponse) -> Duration {
+    response
+        .extensions()
+        .get::<Refusal>()
+        .unwrap()
+        .retry_after()
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_pass_together_through_a_bucket_that_holds_one_token() {
+async fn two_limits_share_a_bucket_of_one_token() {
     let service = limited(&by_name(1.0), [costing("a", 1.0), costing("b", 1.0)]);
     assert_eq!(status(&service).await, 200);
-    let answer = send(&service, Request::new(())).await;
-    assert_eq!(wait(&answer), 2 * SECOND, "one is owed");
-    let refusal = answer.extensions().get::<Refusal>().unwrap();
+    let response = send(&service, Request::new(())).await;
+    assert_eq!(wait(&response), 2 * SECOND, "one token of debt");
+    let refusal = response.extensions().get::<Refusal>().unwrap();
     assert_eq!(refusal.limit(), "a");
-    assert_eq!(header(&answer, "ratelimit"), r#""a";r=0;t=2, "b";r=0;t=2"#);
-    advance(2 * SECOND).await;
-    let answer = send(&service, Request::new(())).await;
-    assert_eq!(answer.status(), 200);
     assert_eq!(
-        header(&answer, "ratelimit-policy"),
+        header(&response, "ratelimit"),
+        r#""a";r=0;t=2, "b";r=0;t=2"#
+    );
+    advance(2 * SECOND).await;
+    let response = send(&service, Request::new(())).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(
+        header(&response, "ratelimit-policy"),
         r#""a";q=1;w=1, "b";q=1;w=1"#
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_when_told_is_admitted_and_nobody_before() {
+async fn retry_after_is_exact_for_shared_limiter() {
     for (rate, first, second) in [
         (1.0, 1.0, 1.0),
         (10.0, 3.0, 4.0),
@@ -51,14 +58,14 @@ async fn who_comes_back_when_told_is_admitted_and_nobody_before() {
             [costing("a", first), costing("b", second)],
         );
         let request = Request::new(());
-        let mut answer = send(&service, Request::new(())).await;
-        while answer.status() == 200 {
-            answer = send(&service, Request::new(())).await;
+        let mut response = send(&service, Request::new(())).await;
+        while response.status() == 200 {
+            response = send(&service, Request::new(())).await;
         }
         let refusal = layer.try_admit(&RequestHead::of(&request)).unwrap_err();
-        assert_eq!(refusal.retry_after(), wait(&answer));
+        assert_eq!(refusal.retry_after(), wait(&response));
         let nanosecond = Duration::from_nanos(1);
-        advance(wait(&answer) - nanosecond).await;
+        advance(wait(&response) - nanosecond).await;
         assert_eq!(status(&service).await, 429, "{rate}, {first}, {second}");
         advance(nanosecond).await;
         assert_eq!(status(&service).await, 200, "{rate}, {first}, {second}");
@@ -66,7 +73,7 @@ async fn who_comes_back_when_told_is_admitted_and_nobody_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_spent_is_what_both_cost_and_is_counted_once() {
+async fn shared_limiter_spends_the_sum_of_costs() {
     let registry = by_name(10.0);
     let service = limited(&registry, [costing("a", 1.0), costing("b", 2.0)]);
     assert_eq!(admitted(&service, 9).await, 3);
@@ -76,7 +83,7 @@ async fn what_is_spent_is_what_both_cost_and_is_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn they_wait_together_as_long_as_the_less_patient_does() {
+async fn shared_limiter_uses_the_shorter_delay() {
     let delay = |limit: Limit, at_most| limit.on_limit(OnLimit::Delay { at_most });
     let both = |patience| {
         let limits = [
@@ -96,7 +103,7 @@ async fn they_wait_together_as_long_as_the_less_patient_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_only_tried_out_spends_nothing_of_what_is_spent_in_earnest() {
+async fn shadow_limit_is_free_beside_enforcing_limit() {
     let shadow = || costing("tried", 1.0).on_limit(OnLimit::Shadow);
     for limits in [
         [shadow(), costing("real", 1.0)],
@@ -104,7 +111,7 @@ async fn what_is_only_tried_out_spends_nothing_of_what_is_spent_in_earnest() {
     ] {
         let service = limited(&by_name(10.0), limits);
         assert_eq!(admitted(&service, 20).await, 10);
-        let answer = send(&service, Request::new(())).await;
-        assert_eq!(header(&answer, "ratelimit"), r#""real";r=0;t=1"#);
+        let response = send(&service, Request::new(())).await;
+        assert_eq!(header(&response, "ratelimit"), r#""real";r=0;t=1"#);
     }
 }
