@@ -13,11 +13,12 @@ import schemathesis
 BEYOND_SCHEMAS = [
     # Between elements: schemas tell equal elements, not unequal ones with equal names, and they do not add.
     r"must stand only once",
+    r"duplicate (resource|priority)",
     r"must be unique; the same (glob|name) stands at",
     r"must be left out: \w+ stands only once",
     r"must be the last template, since it matches everything",
     r"is missing; must be here",
-    r"must want no more than 1e15 together",
+    r"must sum to at most 1e15",
     # Between fields, and between a field and the path.
     r"must be that of the path",
     r"(is missing; )?must be shorter than the lease_length",
@@ -40,7 +41,7 @@ IN_BYTES = r".*\b(1 to 256|1 to 1024|at most 1024) bytes"
 
 
 # The server takes whole numbers written with a point up to 2 ** 49, where none is taken for another.
-TOO_LARGE_FOR_A_POINT = r"must be an integer from [01] to"
+TOO_LARGE_FOR_A_POINT = r"must be an integer from [01] to|invalid type: floating point"
 
 
 def _reasons(response):
@@ -75,7 +76,7 @@ def _is_beyond_schemas(case, response):
         rules.append(TOO_LARGE_FOR_A_POINT)
     if response.status_code == 400:
         # A cursor is opaque, and only those that the server has given out are good.
-        rules.append(r"`cursor` in the query (must be the `next_cursor`|does not go with)|nobody held .* since the page that `cursor`")
+        rules.append(r"(invalid )?query parameters? `cursor`")
     known = re.compile("|".join(f"(?:{rule})" for rule in rules), re.DOTALL)
     return all(map(known.match, _reasons(response)))
 

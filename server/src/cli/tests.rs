@@ -138,7 +138,7 @@ async fn a_refusal_and_no_answer_are_told_apart() {
         let refused = ask(&address, "show nothing").await.unwrap_err();
         // The request is named, so that it is found in the server's log.
         let said = refused.to_string();
-        let words = "doorman: nobody holds `nothing` or waits for it (request ";
+        let words = "doorman: resource `nothing` is not live (request ";
         assert!(said.starts_with(words), "{said}");
         assert_eq!(refused.code(), 1);
     })

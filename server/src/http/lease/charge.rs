@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The account of a lease call, and its cost so far. `guard` puts it into the request after
-/// charging for the body; it is absent where nobody pays.
+/// charging for the body; it is absent without a quota.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuotaCharge {
     key: Option<QuotaKey>,

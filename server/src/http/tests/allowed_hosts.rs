@@ -1,4 +1,4 @@
-//! By which names a server answers that asks nobody who they are, and that no other site is let in.
+//! Requests by other host names and from other sites, without authentication.
 
 use axum::http::Method;
 
@@ -20,7 +20,7 @@ async fn call(router: &Router, method: Method, path: &str, headers: &[(&str, &st
 }
 
 #[tokio::test]
-async fn who_reaches_a_loopback_server_by_a_foreign_name_gets_nothing_of_it() {
+async fn foreign_host_is_rejected_on_every_route() {
     let router = on_loopback();
     let host = [("host", "attacker.example:7300")];
     for (method, path) in routes() {
@@ -41,7 +41,7 @@ async fn who_reaches_a_loopback_server_by_a_foreign_name_gets_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn the_metrics_router_go_by_names_on_loopback_only() {
+async fn metrics_listener_checks_hosts_on_loopback_only() {
     for (loopback, expected) in [(true, 421), (false, 200)] {
         let router = crate::http::metrics_router(app(), loopback);
         let foreign = [("host", "attacker.example:9090")];
@@ -54,7 +54,7 @@ async fn the_metrics_router_go_by_names_on_loopback_only() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_site_changes_nothing_and_reads_nothing() {
+async fn cross_origin_pages_can_neither_change_nor_read() {
     let stored = Stored::new();
     let evil = ("origin", "http://attacker.example");
     let host = ("host", "127.0.0.1:7300");
@@ -65,7 +65,7 @@ async fn a_page_of_another_site_changes_nothing_and_reads_nothing() {
             .await
             .problem(403);
     }
-    // What a form sends is read by no call, wherever it comes from.
+    // No route reads the content types of forms.
     for media in [
         "text/plain",
         "application/x-www-form-urlencoded",
@@ -76,7 +76,7 @@ async fn a_page_of_another_site_changes_nothing_and_reads_nothing() {
             .await
             .problem(415);
     }
-    // Nobody is told that a page may read what is answered, or send more than a form.
+    // No CORS header allows another site anything.
     let asks = ("access-control-request-method", "PUT");
     let preflight = call(&stored.router, Method::OPTIONS, glob, &[host, evil, asks]).await;
     let read = call(&stored.router, Method::GET, "/v1/templates", &[host, evil]).await;

@@ -1,4 +1,4 @@
-//! Who gets in: all routes, against all that may come with a request.
+//! Access to all routes, by tokens and scopes.
 
 use axum::http::{Method, header};
 use doorman_openapi::{Scope, paths};
@@ -15,7 +15,7 @@ fn access(method: &Method, path: &str) -> Option<Access> {
     policy::of(method, path).map(|policy| policy.access)
 }
 
-/// Routes that are for people, and no part of the API.
+/// Routes of the documentation page, which are not part of the API.
 const PAGES: [&str; 4] = ["/", "/docs", "/docs/", "/docs/{file}"];
 
 /// Every route with its method.
@@ -26,7 +26,7 @@ pub(super) fn routes() -> Vec<(Method, String)> {
     documented.chain(pages).collect()
 }
 
-/// Every route that asks who calls, with what it needs.
+/// Every route that needs a token, with its scopes.
 pub(super) fn guarded() -> Vec<(Method, String, &'static [Scope])> {
     routes()
         .into_iter()
@@ -37,8 +37,8 @@ pub(super) fn guarded() -> Vec<(Method, String, &'static [Scope])> {
         .collect()
 }
 
-/// A server that takes tokens by a key of the issuer and by a secret, with its files.
-pub(super) fn asking() -> (Router, Home) {
+/// A server that trusts keys of an issuer and a shared secret, with its files.
+pub(super) fn authenticating() -> (Router, Home) {
     let home = Home::new().secret(SECRET).jwks(&[
         Issuer::rs256().naming("rsa").jwk(),
         Issuer::es256().naming("ec").jwk(),
@@ -48,7 +48,7 @@ pub(super) fn asking() -> (Router, Home) {
     (crate::http::router(app), home)
 }
 
-/// Calls a route with these `Authorization` headers, and with nothing else that is right.
+/// Calls a route with these `Authorization` headers; nothing else of the request is valid.
 pub(super) async fn call(
     router: &Router,
     method: &Method,
@@ -72,7 +72,7 @@ pub(super) fn bearer(token: &str) -> String {
 }
 
 #[test]
-fn every_route_says_who_may_call_it() {
+fn every_route_has_a_policy() {
     for (method, path) in routes() {
         assert!(
             access(&method, &path).is_some(),
@@ -94,9 +94,9 @@ fn every_route_says_who_may_call_it() {
     }
 }
 
-/// What is open to everybody is few, and named here once more: opening a route is never a slip.
+/// Listed again, so that no route becomes public by accident.
 #[test]
-fn few_routes_are_open() {
+fn public_routes_are_these() {
     let open = routes()
         .into_iter()
         .filter(|(method, path)| access(method, path) == Some(Access::Public));
@@ -116,8 +116,8 @@ fn few_routes_are_open() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_token_gets_into_open_routes_alone_by_any_method() {
-    let (router, _home) = asking();
+async fn only_public_routes_work_without_a_token() {
+    let (router, _home) = authenticating();
     let methods = [
         "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW",
     ];
@@ -136,8 +136,8 @@ async fn whoever_has_no_token_gets_into_open_routes_alone_by_any_method() {
 }
 
 #[tokio::test]
-async fn a_route_that_nobody_has_thought_of_is_closed() {
-    let (_, home) = asking();
+async fn route_without_a_policy_is_closed() {
+    let (_, home) = authenticating();
     let auth = Arc::new(home.load().unwrap());
     let app = app().with_auth(Some(auth));
     let router = Router::new()
@@ -156,7 +156,7 @@ async fn a_route_that_nobody_has_thought_of_is_closed() {
 
 #[tokio::test]
 async fn each_route_needs_one_of_its_scopes() {
-    let (router, _home) = asking();
+    let (router, _home) = authenticating();
     for (method, path, needs) in guarded() {
         for scope in Scope::ALL {
             let token = Issuer::rs256().sign(&claims(&json!({"scope": scope.name()})));
@@ -193,13 +193,13 @@ async fn each_route_needs_one_of_its_scopes() {
 }
 
 #[tokio::test]
-async fn what_a_challenge_says_is_what_is_wrong() {
-    let (router, _home) = asking();
+async fn challenge_names_the_error() {
+    let (router, _home) = authenticating();
     let challenge = async |authorization: &[&str]| {
         let reply = call(&router, &Method::GET, paths::STATUS, authorization).await;
         reply.header("www-authenticate").to_owned()
     };
-    // RFC 6750, section 3.1: who has shown no token is told of no error.
+    // RFC 6750, section 3.1: without a token there is no error attribute.
     assert_eq!(challenge(&[]).await, r#"Bearer realm="doorman""#);
     assert!(
         challenge(&["Bearer a", "Bearer a"])
@@ -216,8 +216,8 @@ async fn what_a_challenge_says_is_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn the_metrics_and_the_probes_are_served_without_a_token_and_nothing_else_with_them() {
-    let (_, home) = asking();
+async fn metrics_listener_serves_only_metrics_and_probes_without_tokens() {
+    let (_, home) = authenticating();
     let auth = Arc::new(home.load().unwrap());
     let app = app().with_auth(Some(auth));
     let router = crate::http::metrics_router(app, false);

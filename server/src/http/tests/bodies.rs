@@ -1,4 +1,4 @@
-//! Bodies that are refused before or while they are read. What may stand in them is told by the tests of the reader.
+//! Limits of request bodies. `lease::request` tests their content.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -18,13 +18,13 @@ const CALLS: [(&str, &str); 4] = [
     ("/v1/server-capacity/release", r#"{"node_id":"n"}"#),
 ];
 
-/// A body that comes in pieces, without a declared length.
+/// A chunked body without a declared length.
 fn pieces(pieces: Vec<Bytes>) -> Body {
     Body::from_stream(stream::iter(pieces).map(Ok::<_, std::convert::Infallible>))
 }
 
 #[tokio::test]
-async fn right_bodies_are_taken_and_wrong_ones_are_problems_on_every_call() {
+async fn invalid_bodies_are_problems_on_every_call() {
     let router = router();
     for (path, right) in CALLS {
         assert_eq!(post(&router, path, right).await.status, 200, "{path}");
@@ -41,7 +41,7 @@ async fn right_bodies_are_taken_and_wrong_ones_are_problems_on_every_call() {
 }
 
 #[tokio::test]
-async fn only_json_is_read() {
+async fn other_media_types_are_unsupported() {
     let router = router();
     let request = || Request::post("/v1/capacity");
     let body = || Body::from(CALLS[0].1);
@@ -71,7 +71,7 @@ async fn only_json_is_read() {
 }
 
 #[tokio::test]
-async fn bodies_of_four_mebibytes_are_read_and_larger_ones_are_not() {
+async fn bodies_over_four_mebibytes_are_rejected() {
     let router = router();
     let (path, right) = CALLS[0];
     let padded = |len: usize| format!("{right}{}", " ".repeat(len - right.len()));
@@ -100,7 +100,7 @@ async fn bodies_of_four_mebibytes_are_read_and_larger_ones_are_not() {
         200
     );
 
-    // It says that it is short, and is not.
+    // The declared length is wrong.
     let lying = Request::post(path)
         .header("content-type", "application/json")
         .header("content-length", "10");
@@ -110,7 +110,7 @@ async fn bodies_of_four_mebibytes_are_read_and_larger_ones_are_not() {
 }
 
 #[tokio::test]
-async fn who_asks_first_is_told_before_sending_a_body_that_is_too_large() {
+async fn oversized_body_with_expect_is_rejected_before_it_is_sent() {
     let request = Request::post("/v1/capacity")
         .header("content-type", "application/json")
         .header("expect", "100-continue")
@@ -122,7 +122,7 @@ async fn who_asks_first_is_told_before_sending_a_body_that_is_too_large() {
 }
 
 #[tokio::test]
-async fn who_says_that_a_gibibyte_comes_is_told_at_once() {
+async fn huge_declared_length_is_rejected_immediately() {
     let request = Request::post("/v1/capacity")
         .header("content-type", "application/json")
         .header("content-length", (1_u64 << 30).to_string());
@@ -133,7 +133,7 @@ async fn who_says_that_a_gibibyte_comes_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_without_end_is_refused_without_reading_it_all() {
+async fn endless_body_is_rejected() {
     let piece = Bytes::from(vec![b' '; 1 << 20]);
     let endless = stream::repeat(piece).map(Ok::<_, std::convert::Infallible>);
     post(&router(), "/v1/capacity", Body::from_stream(endless))
@@ -142,8 +142,8 @@ async fn a_body_without_end_is_refused_without_reading_it_all() {
 }
 
 #[tokio::test]
-async fn others_have_their_turn_while_a_large_body_is_read() {
-    // On a fast connection there is always more: nothing ever waits.
+async fn other_tasks_run_while_a_large_body_is_read() {
+    // The next chunk is always ready, as on a fast connection.
     let piece = Bytes::from(vec![b' '; 64 * 1024]);
     let endless = stream::repeat(piece).map(Ok::<_, std::convert::Infallible>);
     let turns = Arc::new(AtomicUsize::new(0));
@@ -158,13 +158,13 @@ async fn others_have_their_turn_while_a_large_body_is_read() {
         .await
         .problem(413);
     others.abort();
-    // 4 MiB that might have been a request, and 16 MiB that are thrown away.
+    // 4 MiB of body, then 16 MiB that are drained.
     let turns = turns.load(Relaxed);
     assert!(turns >= 40, "{turns}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_must_arrive_in_time() {
+async fn slow_body_times_out() {
     let start = clock::now();
     let slowly = stream::unfold((), async |()| {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -178,7 +178,7 @@ async fn a_body_must_arrive_in_time() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_malformed() {
+async fn incomplete_body_is_malformed() {
     let broken = stream::iter([
         Ok(Bytes::from(r#"{"client_id":"#)),
         Err(std::io::Error::other("reset")),
@@ -190,14 +190,14 @@ async fn a_body_that_breaks_off_is_malformed() {
 }
 
 #[tokio::test]
-async fn all_bodies_that_are_still_arriving_have_32_mebibytes_together() {
+async fn partial_bodies_share_32_mebibytes() {
     let router = router();
     let (path, right) = CALLS[0];
     let in_pieces = || pieces(vec![Bytes::from(right), Bytes::from(" ")]);
 
-    // Each holds back its last byte.
+    // Each lacks its last byte.
     let (came, mut coming) = tokio::sync::mpsc::unbounded_channel();
-    let held_back: Vec<_> = (0..32 * 1024 * 1024 / MAX_BODY_BYTES)
+    let pending: Vec<_> = (0..32 * 1024 * 1024 / MAX_BODY_BYTES)
         .map(|_| {
             let (router, came) = (router.clone(), came.clone());
             let piece = Bytes::from(vec![b' '; MAX_BODY_BYTES - 1]);
@@ -210,7 +210,7 @@ async fn all_bodies_that_are_still_arriving_have_32_mebibytes_together() {
             tokio::spawn(async move { post(&router, path, body).await })
         })
         .collect();
-    for _ in &held_back {
+    for _ in &pending {
         coming.recv().await.unwrap();
     }
 
@@ -219,11 +219,11 @@ async fn all_bodies_that_are_still_arriving_have_32_mebibytes_together() {
     assert_eq!(problem.kind, "/problems/unavailable");
     assert!(problem.detail.contains("33554432"), "{}", problem.detail);
     assert_eq!(refused.header("retry-after"), "1");
-    // Small bodies come in one piece, and find room.
+    // A body in one piece needs no buffer.
     assert_eq!(post(&router, path, right).await.status, 200);
 
-    // Who gives up makes room again.
-    for request in held_back {
+    // An aborted request frees its buffer.
+    for request in pending {
         request.abort();
         assert!(request.await.unwrap_err().is_cancelled());
     }
@@ -231,8 +231,8 @@ async fn all_bodies_that_are_still_arriving_have_32_mebibytes_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_piece_is_let_go_before_the_next_is_waited_for() {
-    // It is a part of a buffer that may be much larger.
+async fn chunk_is_dropped_before_waiting_for_the_next() {
+    // A chunk is part of a buffer that may be much larger.
     struct Piece(tokio::sync::mpsc::UnboundedSender<()>);
     impl AsRef<[u8]> for Piece {
         fn as_ref(&self) -> &[u8] {
@@ -249,9 +249,9 @@ async fn a_piece_is_let_go_before_the_next_is_waited_for() {
         let piece = Bytes::from_owner(Piece(gone.clone()));
         Some((Ok::<_, std::convert::Infallible>(piece), gone))
     });
-    let held_back = body.take(2).chain(stream::pending());
+    let pending = body.take(2).chain(stream::pending());
     let router = router();
-    let request = post(&router, "/v1/capacity", Body::from_stream(held_back));
+    let request = post(&router, "/v1/capacity", Body::from_stream(pending));
     let both = async {
         pieces.recv().await.unwrap();
         pieces.recv().await.unwrap();

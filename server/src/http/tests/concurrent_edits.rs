@@ -1,4 +1,4 @@
-//! Many changes of the document, and what else is asked of it, at one time.
+//! Concurrent changes of the document.
 
 use super::{
     documents::{globs, stored},
@@ -6,7 +6,7 @@ use super::{
 };
 
 #[tokio::test]
-async fn of_very_many_changes_at_one_time_some_are_refused_and_told_to_come_again() {
+async fn excess_concurrent_changes_are_rejected_with_retry_after() {
     let stored = stored();
     let puts = (0..100).map(|n| {
         let router = stored.router.clone();
@@ -34,7 +34,7 @@ async fn of_very_many_changes_at_one_time_some_are_refused_and_told_to_come_agai
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_at_one_time_are_made_one_after_the_other() {
+async fn concurrent_changes_are_serialized() {
     let stored = stored();
     let puts = (0..12).map(|n| {
         let router = stored.router.clone();
@@ -57,9 +57,9 @@ async fn changes_at_one_time_are_made_one_after_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dry_runs_and_looks_at_the_past_do_not_keep_changes_waiting() {
+async fn dry_runs_and_history_do_not_block_changes() {
     let stored = Stored::new();
-    // While somebody holds the books, no dry run comes to an end.
+    // While the ledger is locked, no dry run completes.
     let (holds, held) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let ledger = Arc::clone(&stored.app.ledger);
@@ -78,7 +78,7 @@ async fn dry_runs_and_looks_at_the_past_do_not_keep_changes_waiting() {
             put(&router, uri, r#"{"capacity": 1}"#).await.status
         });
     }
-    // There is room for so many, and one has found none.
+    // One more than the limit.
     assert_eq!(trials.join_next().await.unwrap().unwrap(), 503);
 
     let all = get(&stored.router, "/v1/templates/%2A").await.body;

@@ -1,4 +1,4 @@
-//! Lists that change while they are read, a page at a time.
+//! Lists that change between two pages.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What happens between two pages: who comes, or goes.
+/// Arrivals and departures between two pages.
 type Change = (u32, bool);
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
@@ -34,7 +34,7 @@ async fn release(router: &Router, client: &str, resource: &str) {
     assert_eq!(reply.status, 200);
 }
 
-/// How often each element of a list was met, from its first page to the last, while after each page something `happens`.
+/// How often each element appeared from the first page to the last; `happens` runs after each page.
 async fn met(
     router: &Router,
     uri: &str,
@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn resources_that_stay_are_met_once_whatever_comes_and_goes(
+    fn resources_that_stay_appear_exactly_once(
         stay in prop::collection::btree_set(0u32..60, 1..20), changes in changes(), limit in 1usize..9
     ) {
         let name = |number: u32| format!("t/{number}");
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn holders_that_stay_are_met_once_whoever_comes_and_goes(
+    fn holders_that_stay_appear_exactly_once(
         stay in prop::collection::btree_set(0u32..60, 1..20), before in changes(), changes in changes(), limit in 1usize..9
     ) {
         let name = |number: u32| format!("c{number}");
@@ -131,7 +131,7 @@ async fn first_cursor(router: &Router, uri: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_cursor_of_holders_ends_with_the_resource_and_with_the_start_and_says_so() {
+async fn lease_cursor_expires_with_the_resource_and_the_process() {
     const LEASES: &str = "/v1/resources/db/leases?limit=1";
     let (server, next_start) = (router(), router());
     for router in [&server, &next_start] {
@@ -161,7 +161,7 @@ async fn a_cursor_of_holders_ends_with_the_resource_and_with_the_start_and_says_
 }
 
 #[tokio::test]
-async fn a_cursor_of_resources_outlives_them_and_the_start() {
+async fn resource_cursor_survives_the_resource_and_a_restart() {
     let (server, next_start) = (router(), router());
     for resource in ["a", "b", "c"] {
         ask(&server, "c", resource).await;
@@ -176,7 +176,7 @@ async fn a_cursor_of_resources_outlives_them_and_the_start() {
 }
 
 #[tokio::test]
-async fn a_cursor_does_not_tell_where_in_the_books_a_holder_is() {
+async fn lease_cursor_hides_the_position() {
     let router = router();
     for client in ["a", "b"] {
         ask(&router, client, "db").await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn the_page_is_found_from_the_root() {
+async fn root_redirects_to_the_page() {
     let router = router();
     for path in ["/", "/docs"] {
         let reply = get(&router, path).await;
@@ -20,7 +20,7 @@ async fn the_page_is_found_from_the_root() {
 }
 
 #[tokio::test]
-async fn the_page_and_what_it_loads_come_from_the_server_alone() {
+async fn page_loads_nothing_from_elsewhere() {
     let router = router();
     let page = get(&router, "/docs/").await;
     assert!(
@@ -51,7 +51,7 @@ async fn the_page_and_what_it_loads_come_from_the_server_alone() {
 }
 
 #[tokio::test]
-async fn who_has_the_document_of_the_api_is_told_so() {
+async fn known_openapi_document_is_not_modified() {
     let router = router();
     let document = get(&router, "/openapi.json").await;
     assert_eq!(document.header("cache-control"), "no-cache");
@@ -66,7 +66,7 @@ async fn who_has_the_document_of_the_api_is_told_so() {
 }
 
 #[tokio::test]
-async fn what_anybody_may_read_takes_no_room_from_the_answers_of_those_who_lease() {
+async fn public_files_need_no_response_buffer() {
     let router = router();
     let mut unread = Vec::new();
     for path in ["/docs/swagger-ui-bundle.js", "/openapi.json"] {

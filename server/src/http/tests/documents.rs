@@ -1,4 +1,4 @@
-//! The document, looked at and changed.
+//! Reading and changing the document.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ rules:
 - {name: first, service: shop, resource: db}
 ";
 
-/// A server with a store, in which this document is.
+/// A server with a store that has this document.
 pub(super) fn stored() -> Stored {
     Stored::with(&Document::parse(DOCUMENT).unwrap())
 }
@@ -40,7 +40,7 @@ pub(super) async fn globs(router: &Router) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_document_is_read_with_its_version_and_put_back_as_it_is() {
+async fn document_can_be_put_back_unchanged() {
     let stored = stored();
     let reply = get(&stored.router, "/v1/templates").await;
     let tag = reply.header("etag").to_owned();
@@ -68,7 +68,7 @@ async fn the_document_is_read_with_its_version_and_put_back_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_new_document_counts_at_once() {
+async fn new_document_is_active_immediately() {
     let stored = stored();
     let text = r#"{"resources": [{"identifier_glob": "*", "capacity": 7, "algorithm": {"kind": "STATIC"}}]}"#;
     let reply = put(&stored.router, "/v1/templates", text).await;
@@ -88,7 +88,26 @@ async fn a_new_document_counts_at_once() {
 }
 
 #[tokio::test]
-async fn a_template_is_made_replaced_and_deleted_under_its_encoded_glob() {
+async fn put_response_has_the_warnings() {
+    let stored = stored();
+    let short = r#"{"capacity": 1, "algorithm": {"kind": "STATIC", "learning_mode_duration": 1}}"#;
+    let reply = put(&stored.router, "/v1/templates/short", short).await;
+    assert_eq!(reply.status, 201);
+    let document = get(&stored.router, "/v1/templates").await.body;
+    let whole = put(&stored.router, "/v1/templates", document).await;
+    for reply in [reply, whole] {
+        let warnings = &reply.json()["warnings"];
+        let first = warnings[0].as_str().unwrap();
+        assert!(first.contains("learning_mode_duration"), "{warnings}");
+    }
+    delete(&stored.router, "/v1/templates/short").await;
+    let document = get(&stored.router, "/v1/templates").await.body;
+    let reply = put(&stored.router, "/v1/templates", document).await;
+    assert!(reply.json().get("warnings").is_none());
+}
+
+#[tokio::test]
+async fn template_is_created_replaced_and_deleted() {
     let stored = stored();
     let path = "/v1/templates/a%2F%3F%5B%C3%BC%5D*";
     get(&stored.router, path).await.problem(404);
@@ -121,7 +140,7 @@ async fn a_template_is_made_replaced_and_deleted_under_its_encoded_glob() {
 }
 
 #[tokio::test]
-async fn a_change_of_what_was_changed_meanwhile_is_refused() {
+async fn stale_etag_is_a_failed_precondition() {
     let stored = stored();
     let router = &stored.router;
     let db = "/v1/templates/db";
@@ -164,7 +183,7 @@ async fn a_change_of_what_was_changed_meanwhile_is_refused() {
 }
 
 #[tokio::test]
-async fn every_fault_is_named_and_nothing_changes() {
+async fn invalid_document_changes_nothing() {
     let stored = stored();
     let before = get(&stored.router, "/v1/templates").await.body;
     let pointers = |reply: Reply| {
@@ -226,7 +245,7 @@ async fn every_fault_is_named_and_nothing_changes() {
 }
 
 #[tokio::test]
-async fn what_others_take_their_algorithm_from_stays() {
+async fn template_in_use_cannot_be_deleted() {
     let stored = stored();
     let problem = delete(&stored.router, "/v1/templates/*").await.problem(409);
     assert!(problem.detail.contains("tenant/*"), "{problem:?}");
@@ -234,7 +253,7 @@ async fn what_others_take_their_algorithm_from_stays() {
 }
 
 #[tokio::test]
-async fn rules_are_made_replaced_and_deleted() {
+async fn rule_is_created_replaced_and_deleted() {
     let stored = stored();
     let router = &stored.router;
     let path = "/v1/rules/per-tenant";
@@ -252,7 +271,7 @@ async fn rules_are_made_replaced_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_dry_run_says_what_would_change_for_whom_and_changes_nothing() {
+async fn dry_run_describes_the_change_and_makes_none() {
     let stored = stored();
     let router = &stored.router;
     let ask = r#"{"client_id": "c", "resources": [{"resource_id": "tenant/a", "wants": 8}, {"resource_id": "db", "wants": 1}]}"#;
@@ -305,7 +324,7 @@ async fn a_dry_run_says_what_would_change_for_whom_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_history_names_who_changed_what() {
+async fn history_names_author_and_change() {
     let stored = stored();
     let router = &stored.router;
     put(router, "/v1/templates/a", r#"{"capacity": 1}"#).await;
@@ -350,7 +369,7 @@ async fn the_history_names_who_changed_what() {
 }
 
 #[tokio::test]
-async fn a_document_from_a_file_is_not_changed_here_but_tried_out() {
+async fn file_document_is_read_only_but_dry_runs_work() {
     let router = router();
     let text = r#"{"capacity": 1, "algorithm": {"kind": "STATIC"}}"#;
     for path in ["/v1/templates/a", "/v1/templates", "/v1/rules/a"] {
@@ -367,7 +386,7 @@ async fn a_document_from_a_file_is_not_changed_here_but_tried_out() {
 }
 
 #[tokio::test]
-async fn a_change_that_cannot_be_written_is_refused_and_counted_and_leases_go_on() {
+async fn failed_write_is_rejected_and_leases_continue() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("doorman.db");
     let opened = Store::open(&path, &Document::built_in(), 0).unwrap();

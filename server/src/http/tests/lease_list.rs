@@ -1,4 +1,4 @@
-//! Who holds what, and why no more, as operators read it.
+//! The lease list, and the reasons in it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn server(kind: &str, capacity: f64) -> Router {
     crate::http::router(app_with(document(kind, capacity)))
 }
 
-/// A client asks for `db`; what it is answered.
+/// A client requests `db`; returns the response for it.
 async fn ask(router: &Router, client: &str, asked: Value) -> Value {
     let mut resource = json!({"resource_id": "db"});
     let members = asked.as_object().unwrap().clone();
@@ -31,13 +31,13 @@ async fn ask(router: &Router, client: &str, asked: Value) -> Value {
     reply.json()["resources"][0].clone()
 }
 
-/// What is said of a holder.
+/// The view of a holder.
 async fn holder(router: &Router, client: &str) -> Value {
     let page = get(router, &format!("{LEASES}?client_id={client}")).await;
     page.json()["leases"][0].clone()
 }
 
-/// Asserts what keeps a holder from what it wants, and that the sentence has these words.
+/// Asserts what keeps a holder from what it wants, and words of its explanation.
 async fn check(router: &Router, client: &str, held_back_by: &str, words: &str) {
     let shown = holder(router, client).await;
     let why = shown["why"].as_str().unwrap();
@@ -50,12 +50,12 @@ async fn wait(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_a_client_gets_only_twelve_can_be_read() {
+async fn share_is_explained() {
     let router = server("FAIR_SHARE", 100.0);
     for number in 0..8 {
         ask(&router, &format!("orders-{number}"), json!({"wants": 40})).await;
     }
-    // The first have it all, until they hear of the others.
+    // The first holders have everything until they refresh.
     let late = holder(&router, "orders-7").await;
     assert_eq!(
         (&late["share"], &late["has"]),
@@ -78,7 +78,7 @@ async fn why_a_client_gets_only_twelve_can_be_read() {
             let answer = ask(&router, &client, asked).await;
             if round == 0 && number == 0 {
                 assert_eq!(answer["reason"], "share");
-                // What it gives up is theirs once it has said that it has.
+                // Capacity moves when its holder has refreshed.
                 check(
                     &router,
                     "orders-0",
@@ -110,7 +110,7 @@ async fn why_a_client_gets_only_twelve_can_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_not_come_back_is_told_from_who_has_its_share() {
+async fn overdue_refresh_is_explained() {
     let router = server("FAIR_SHARE", 100.0);
     ask(&router, "a", json!({"wants": 100})).await;
     ask(&router, "b", json!({"wants": 100})).await;
@@ -138,7 +138,7 @@ async fn who_has_not_come_back_is_told_from_who_has_its_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_all_are_told_alike_is_named() {
+async fn shared_feedback_is_explained() {
     let router = server("SHARED_BUCKET", 4.0);
     ask(&router, "a", json!({"wants": 4, "used": 0})).await;
     let answer = ask(&router, "a", json!({"wants": 4, "used": 12})).await;
@@ -163,7 +163,7 @@ async fn what_all_are_told_alike_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_learns_says_so_of_its_holders() {
+async fn learning_mode_is_explained() {
     let settings = ledger::Settings {
         predecessor: Predecessor::Until(clock::now().after_seconds(21.0)),
         ..SETTINGS
@@ -186,7 +186,7 @@ async fn a_server_that_learns_says_so_of_its_holders() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_not_safe_on_the_disk_is_shown_as_such() {
+async fn lease_beyond_the_durable_bound_is_capped() {
     let app = app_of(document("FAIR_SHARE", 100.0), SETTINGS, Moment::ORIGIN);
     let router = crate::http::router(app);
     let answer = ask(&router, "a", json!({"wants": 50})).await;
@@ -195,7 +195,7 @@ async fn a_lease_that_is_not_safe_on_the_disk_is_shown_as_such() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_finds_no_room_is_in_no_list_but_the_status_tells() {
+async fn holder_beyond_max_leases_is_not_listed() {
     let settings = ledger::Settings {
         max_leases: 1,
         ..SETTINGS
@@ -215,7 +215,7 @@ async fn who_finds_no_room_is_in_no_list_but_the_status_tells() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_holder_can_have_and_a_cursor_beside_one_are_refused() {
+async fn invalid_client_id_is_malformed() {
     let router = server("FAIR_SHARE", 100.0);
     for client in ["a", "b"] {
         ask(&router, client, json!({"wants": 1})).await;

@@ -1,4 +1,4 @@
-//! The lease calls, as far as the shell has a part in them. What is granted is told by the tests of the core.
+//! Lease calls over HTTP. `ledger` tests what is granted.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn ids(reply: &Reply) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn answers_carry_node_and_epoch_in_the_order_of_the_request() {
+async fn responses_have_node_epoch_and_request_order() {
     let router = router();
     let body = json!({"client_id": "c", "resources": [
         {"resource_id": "z", "wants": 1}, {"resource_id": "a", "wants": 2}, {"resource_id": "m/ü", "wants": 3}
@@ -53,7 +53,7 @@ async fn answers_carry_node_and_epoch_in_the_order_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_malformed_request_is_refused_whole() {
+async fn invalid_request_has_no_effect() {
     let router = router();
     let body = r#"{"client_id":"c","resources":[{"resource_id":"a","wants":1},{"resource_id":"b","wants":-1}]}"#;
     post(&router, "/v1/capacity", body).await.problem(422);
@@ -64,7 +64,7 @@ async fn a_malformed_request_is_refused_whole() {
 }
 
 #[tokio::test]
-async fn releases_give_back_what_they_name_or_all_and_may_be_repeated() {
+async fn release_is_idempotent() {
     let router = router();
     let live = async || {
         let page = get(&router, "/v1/resources").await.json();
@@ -85,7 +85,7 @@ async fn releases_give_back_what_they_name_or_all_and_may_be_repeated() {
         assert_eq!((reply.status.as_u16(), reply.json()), (200, json!({})));
         assert_eq!(live().await, ["a", "d"]);
     }
-    // None is not all.
+    // An empty list is not all.
     post(
         &router,
         "/v1/capacity/release",
@@ -101,7 +101,7 @@ async fn ids_of_all(router: &Router) -> Vec<String> {
     ids(&get(router, "/v1/resources").await)
 }
 
-/// Which of the two calls is answered first, when the long one comes first.
+/// Which of two calls completes first if the long one starts first.
 async fn first_answered(router: &Router, long: (&str, String), short: (&str, String)) -> String {
     let order = std::sync::Mutex::new(Vec::new());
     let call = async |(path, body): (&str, String), name: &str| {
@@ -114,7 +114,7 @@ async fn first_answered(router: &Router, long: (&str, String), short: (&str, Str
 }
 
 #[tokio::test]
-async fn a_long_request_does_not_keep_the_books_from_others() {
+async fn long_request_does_not_block_others() {
     let router = router();
     let ids = || (0..10_000).map(|n| format!("r/{n}"));
     let clients: Vec<_> = ids()
@@ -148,6 +148,6 @@ async fn a_long_request_does_not_keep_the_books_from_others() {
             "{path}"
         );
     }
-    // All is back.
+    // All leases are released.
     assert_eq!(ids_of_all(&router).await, ["s"]);
 }

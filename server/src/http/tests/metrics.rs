@@ -1,4 +1,4 @@
-//! The metrics, as Prometheus reads them.
+//! Metrics, as Prometheus parses them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use axum::http::Method;
 
 use super::*;
 
-/// The samples of a scrape by name and labels, after a look at every line's form.
+/// The samples of a scrape by name and labels; checks the format of every line.
 async fn scrape(router: &Router) -> BTreeMap<String, f64> {
     let reply = get(router, "/metrics").await;
     assert_eq!(reply.status, 200);
@@ -67,7 +67,7 @@ async fn ask(router: &Router, resource: &str, wants: f64) {
 }
 
 #[tokio::test]
-async fn say_what_the_server_did_and_what_it_holds() {
+async fn scrape_has_requests_and_leases() {
     let router = router();
     ask(&router, "db", 50.0).await;
     ask(&router, "say \"hi\"\\", 5.0).await;
@@ -123,7 +123,7 @@ async fn say_what_the_server_did_and_what_it_holds() {
 }
 
 #[tokio::test]
-async fn tell_every_call_of_the_api_apart() {
+async fn every_operation_has_its_own_label() {
     let router = router();
     let document = get(&router, "/openapi.json").await.json();
     let calls = document["paths"].as_object().unwrap();
@@ -142,7 +142,7 @@ async fn tell_every_call_of_the_api_apart() {
 }
 
 #[tokio::test]
-async fn count_every_exception_from_the_promise() {
+async fn every_safety_exception_is_counted() {
     let app = app();
     let router = crate::http::router(app.clone());
     let exceptions = async || {
@@ -199,7 +199,7 @@ async fn count_every_exception_from_the_promise() {
 }
 
 #[tokio::test]
-async fn stay_few_however_many_resources_clients_and_paths_there_are() {
+async fn number_of_series_is_bounded() {
     let router = router();
     for hundred in 0..100 {
         let resources: Vec<Value> = (0..100)

@@ -1,4 +1,4 @@
-//! All routes, called without a connection.
+//! Tests of the router without connections.
 
 mod allowed_hosts;
 mod authentication;
@@ -50,7 +50,7 @@ use crate::{
     util::clock,
 };
 
-/// A fresh server with the built-in document.
+/// A new server with the built-in document.
 fn app() -> AppState {
     app_with(Document::built_in())
 }
@@ -61,13 +61,13 @@ const SETTINGS: ledger::Settings = ledger::Settings {
     predecessor: Predecessor::None,
 };
 
-/// A fresh server with this document.
+/// A new server with this document.
 fn app_with(document: Document) -> AppState {
-    // All leases are covered, as if a disk had taken everything.
+    // The bound covers all leases.
     app_of(document, SETTINGS, Moment::NEVER)
 }
 
-/// A fresh server that has written down that leases last until `bound`, and writes no more.
+/// A new server with a durable bound that never moves.
 fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppState {
     let document = Arc::new(document);
     let core = Ledger::new(Arc::clone(&document), settings, clock::now());
@@ -121,7 +121,7 @@ impl AppState {
     }
 }
 
-/// A server with a store, in a folder that is gone after the test; a fresh one has this document.
+/// A server with a store in a temporary directory.
 struct Stored {
     _home: TempDir,
     app: AppState,
@@ -134,11 +134,10 @@ impl Stored {
     }
 
     fn with(document: &Document) -> Self {
-        Self::asking(document, None)
+        Self::authenticating(document, None)
     }
 
-    /// The same, that asks who calls.
-    fn asking(document: &Document, auth: Option<Arc<Auth>>) -> Self {
+    fn authenticating(document: &Document, auth: Option<Arc<Auth>>) -> Self {
         let home = TempDir::new().unwrap();
         let opened = Store::open(&home.path().join("doorman.db"), document, 1000).unwrap();
         let app = app_with(opened.document)
@@ -156,7 +155,6 @@ fn router() -> Router {
     super::router(app())
 }
 
-/// What came back.
 #[derive(Debug)]
 struct Reply {
     status: StatusCode,
@@ -176,7 +174,6 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// The problem, which every failure is.
     #[track_caller]
     fn problem(&self, status: u16) -> Problem {
         assert_eq!(self.status.as_u16(), status, "{self:?}");

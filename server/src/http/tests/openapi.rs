@@ -1,4 +1,4 @@
-//! The document: committed, readable by others, true.
+//! The OpenAPI document is committed, valid and true.
 
 use std::{collections::BTreeSet, env, fs};
 
@@ -36,7 +36,7 @@ pub(super) fn operations() -> Vec<Operation> {
 }
 
 #[test]
-fn the_committed_openapi_document_is_that_of_the_routes() {
+fn committed_openapi_document_matches_the_routes() {
     let generated = crate::openapi_json();
     if env::var_os("DOORMAN_UPDATE").is_some() {
         fs::write(COMMITTED, &generated).unwrap();
@@ -44,21 +44,21 @@ fn the_committed_openapi_document_is_that_of_the_routes() {
     let committed = fs::read_to_string(COMMITTED).unwrap();
     assert!(
         committed == generated,
-        "openapi/openapi.json is not what the routes say: `DOORMAN_UPDATE=1 cargo test -p doorman-server openapi` rewrites it"
+        "openapi/openapi.json is outdated: `DOORMAN_UPDATE=1 cargo test -p doorman-server openapi` rewrites it"
     );
 }
 
 #[tokio::test]
-async fn the_openapi_document_that_is_served_is_the_committed_one() {
+async fn served_openapi_document_is_the_committed_one() {
     let auth = Arc::new(Home::new().secret(SECRET).load().unwrap());
-    let server = Stored::asking(&Document::built_in(), Some(auth));
+    let server = Stored::authenticating(&Document::built_in(), Some(auth));
     let reply = get(&server.router, "/openapi.json").await;
     assert_eq!(reply.header("content-type"), "application/json");
     assert_eq!(reply.body, OPENAPI_JSON.as_bytes());
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_no_tokens_says_so_in_its_openapi_document() {
+async fn openapi_document_without_authentication_has_no_security() {
     let open = get(&router(), "/openapi.json").await.json();
     assert!(open["components"].get("securitySchemes").is_none());
     let committed: Value = serde_json::from_str(OPENAPI_JSON).unwrap();
@@ -79,7 +79,7 @@ async fn a_server_that_asks_for_no_tokens_says_so_in_its_openapi_document() {
 }
 
 #[test]
-fn others_can_read_the_openapi_document() {
+fn another_parser_reads_the_openapi_document() {
     let document = oas3::from_json(crate::openapi_json()).unwrap();
     assert!(
         document
@@ -121,7 +121,7 @@ fn others_can_read_the_openapi_document() {
 }
 
 #[test]
-fn the_openapi_document_refers_only_to_what_it_has() {
+fn openapi_references_resolve() {
     fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
         match value {
             Value::Object(members) => {
@@ -144,7 +144,7 @@ fn the_openapi_document_refers_only_to_what_it_has() {
 }
 
 #[test]
-fn every_openapi_operation_says_how_it_fails_and_shows_how_it_succeeds() {
+fn every_operation_documents_success_and_errors() {
     for Operation { path, method, spec } in operations() {
         let responses = spec["responses"].as_object().unwrap();
         assert!(
@@ -164,7 +164,7 @@ fn every_openapi_operation_says_how_it_fails_and_shows_how_it_succeeds() {
         }
         let changes = [Method::PUT, Method::DELETE].contains(&method);
         assert_eq!(has("409") && has("412") && has("507"), changes, "{path}");
-        // What is not there yet is put there.
+        // A PUT creates what does not exist.
         assert_eq!(
             has("404"),
             path.contains('{') && method != Method::PUT,
@@ -183,10 +183,9 @@ fn every_openapi_operation_says_how_it_fails_and_shows_how_it_succeeds() {
     );
 }
 
-/// Every example of the document, sent to a fresh server (that of a live resource, after the first lease; that of a rule, after it was
-/// put), succeeds as documented.
+/// Sends every example to a new server, after those that it depends on.
 #[tokio::test]
-async fn every_example_of_the_openapi_document_works_when_sent() {
+async fn every_openapi_example_works() {
     let lease = operations()
         .into_iter()
         .find(|operation| operation.spec["operationId"] == "lease_capacity")
@@ -253,7 +252,7 @@ fn bodies(spec: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// The address of an operation, made of the examples of its parameters.
+/// The URI of an operation, from the examples of its parameters.
 fn uri(path: &str, spec: &Value) -> String {
     let mut uri = path.to_owned();
     let mut query = Vec::new();
@@ -275,11 +274,11 @@ fn uri(path: &str, spec: &Value) -> String {
     format!("{uri}?{}", query.join("&"))
 }
 
-/// Asserts that an answer is made of the same members as the example; of lists, that the first elements are.
+/// Asserts that a response has the members of the example; of lists, the first elements.
 fn assert_alike(reply: &Value, example: &Value) {
     match (reply, example) {
         (Value::Object(members), Value::Object(expected)) => {
-            // Where a list ends, no cursor follows.
+            // The last page has no cursor.
             let names = |of: &serde_json::Map<String, Value>| -> BTreeSet<_> {
                 of.keys()
                     .filter(|name| *name != "next_cursor")

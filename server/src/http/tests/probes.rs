@@ -1,16 +1,16 @@
-//! Probes.
+//! Liveness and readiness.
 
 use super::*;
 
 #[tokio::test]
-async fn a_server_that_drains_lives_but_is_not_ready() {
+async fn draining_server_is_alive_but_not_ready() {
     let app = app();
     let router = crate::http::router(app.clone());
-    // Probes are asked with all sorts of queries.
+    // Orchestrators may add a query.
     for path in ["/livez", "/readyz", "/livez?verbose", "/readyz?verbose"] {
         let reply = get(&router, path).await;
         assert_eq!(reply.status, 200);
-        // No proxy answers in the place of the server.
+        // No proxy may cache a probe.
         assert_eq!(reply.header("cache-control"), "no-store");
     }
     app.draining.begin();
@@ -21,7 +21,7 @@ async fn a_server_that_drains_lives_but_is_not_ready() {
 }
 
 #[tokio::test]
-async fn what_still_comes_in_while_the_server_drains_is_answered() {
+async fn draining_server_still_serves_requests() {
     let app = app();
     let router = crate::http::router(app.clone());
     app.draining.begin();

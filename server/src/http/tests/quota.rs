@@ -1,4 +1,4 @@
-//! How much one caller may ask for, and what is served when the server has too much to do.
+//! Rate limits of callers, and overload.
 
 use std::{pin::pin, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     util::peer::PeerAddr,
 };
 
-/// A second gives a tenth of a burst.
+/// A limit whose rate is a tenth of the burst.
 fn limit(burst: u32) -> CallerLimit {
     CallerLimit::Of {
         rate: (burst / 10).max(1).try_into().unwrap(),
@@ -54,7 +54,7 @@ async fn look(router: &Router, peer: &str, path: &str) -> Reply {
 const ONE: &str = "192.0.2.1";
 const OTHER: &str = "192.0.2.2";
 
-/// Spends what there is for new leases.
+/// Spends the quota for new leases.
 async fn flood(router: &Router, peer: &str) -> Reply {
     for number in 0..1_000 {
         let reply = lease(router, peer, "flood", &[&format!("flood/{number}")]).await;
@@ -66,14 +66,14 @@ async fn flood(router: &Router, peer: &str) -> Reply {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_asks_for_too_much_is_told_when_to_come_again() {
+async fn rate_limited_caller_gets_retry_after() {
     let (_, router) = limited(1_000);
     let refused = flood(&router, ONE).await;
     let problem = refused.problem(429);
     assert_eq!(problem.kind, "/problems/too-many-requests");
     let wait: u64 = refused.header("retry-after").parse().unwrap();
     assert!((1..=2).contains(&wait), "{wait}");
-    // Others have nothing to do with it.
+    // Other callers are not affected.
     assert_eq!(lease(&router, OTHER, "a", &["db"]).await.status, 200);
 
     advance(Duration::from_secs(wait)).await;
@@ -81,18 +81,18 @@ async fn a_caller_that_asks_for_too_much_is_told_when_to_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_books_know_is_renewed_where_nothing_new_is_leased() {
+async fn renewals_pass_when_new_leases_are_rate_limited() {
     let (_, router) = limited(1_000);
     assert_eq!(lease(&router, ONE, "a", &["db", "cache"]).await.status, 200);
     flood(&router, ONE).await.problem(429);
 
     assert_eq!(lease(&router, ONE, "a", &["db", "cache"]).await.status, 200);
-    // All of these claim to have something.
+    // All of these claim a lease.
     lease(&router, ONE, "b", &["db"]).await.problem(429);
     lease(&router, ONE, "a", &["other"]).await.problem(429);
     let mixed = lease(&router, ONE, "a", &["db", "new"]).await.problem(429);
     assert!(mixed.detail.contains("only renew"));
-    // Refused whole.
+    // The whole request is rejected.
     look(&router, OTHER, "/v1/resources/new").await.problem(404);
 
     let release = json!({"client_id": "a", "resource_ids": ["db"]});
@@ -102,7 +102,7 @@ async fn what_the_books_know_is_renewed_where_nothing_new_is_leased() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_renews_too_where_nothing_new_is_leased() {
+async fn node_renewals_pass_when_new_leases_are_rate_limited() {
     let (_, router) = limited(1_000);
     let body = |id: &str| {
         let wants = json!([{"priority": 0, "num_clients": 1, "wants": 5}]);
@@ -117,7 +117,7 @@ async fn a_node_renews_too_where_nothing_new_is_leased() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_and_operators_do_not_lock_each_other_out() {
+async fn lease_and_operator_quotas_are_separate() {
     let (_, router) = limited(20_000);
     let ids: Vec<_> = (0..2_000).map(|it| it.to_string()).collect();
     let ids: Vec<_> = ids.iter().map(String::as_str).collect();
@@ -130,9 +130,9 @@ async fn leases_and_operators_do_not_lock_each_other_out() {
         looked += 1;
         assert!(looked < 10_000, "nothing limits it");
     }
-    // As many as are usual, however little is left to others.
+    // The default quota, however small the configured one.
     assert_eq!(looked, 800);
-    // Rules are asked for by services, with their leases.
+    // Rules count as lease requests.
     look(&router, ONE, "/v1/rules?service=a").await;
     look(&router, ONE, "/v1/rules?service=a").await.problem(429);
 
@@ -149,7 +149,7 @@ async fn leases_and_operators_do_not_lock_each_other_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_route_has_a_limit_but_for_the_probes() {
+async fn every_route_but_the_probes_is_rate_limited() {
     let (_, router) = limited(1);
     for (number, (method, path)) in routes().into_iter().enumerate() {
         let peer = format!("192.0.2.{number}");
@@ -161,7 +161,7 @@ async fn every_route_has_a_limit_but_for_the_probes() {
             let request = request.body(body.to_string().into()).unwrap();
             send(&router, from(&peer, request)).await
         };
-        // Those of operators have what is usual, and more comes back while who looks at the books is made to rest.
+        // Operators have the default quota, which refills while the read throttle delays them.
         for _ in 0..1_000 {
             if call().await.status == 429 {
                 break;
@@ -174,7 +174,7 @@ async fn every_route_has_a_limit_but_for_the_probes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_with_too_much_to_do_renews_and_leases_nothing_new() {
+async fn overloaded_server_only_renews() {
     let app = app();
     let router = crate::http::router(app.clone());
     assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
@@ -198,14 +198,14 @@ async fn a_server_with_too_much_to_do_renews_and_leases_nothing_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_looked_for_in_the_books_is_under_way_meanwhile() {
+async fn renewal_check_counts_as_in_flight() {
     let app = app();
     let router = crate::http::router(app.clone());
-    // More than one look at the books goes through.
+    // More than one lock of the ledger checks.
     let many: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     assert_eq!(lease(&router, ONE, "a", &many).await.status, 200);
-    // One more, and nobody is served.
+    // One more, and nothing is served.
     let _under_way = app.limits.begin_decisions(999_999, LeaseKind::Renewal);
     let release = async || {
         let nothing = json!({"client_id": "b", "resource_ids": ["db"]});
@@ -221,7 +221,7 @@ async fn what_is_looked_for_in_the_books_is_under_way_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn anonymous_scrapes_are_limited_per_address_and_probes_are_not() {
+async fn anonymous_scrapes_are_rate_limited_per_address() {
     let app = app().with_limit(limit(1));
     let router = crate::http::metrics_router(app, false);
     let mut scrapes = 0;
@@ -257,7 +257,7 @@ async fn with_token(router: &Router, peer: &str, token: &str) -> Reply {
     send(router, from(peer, request.body(Body::empty()).unwrap())).await
 }
 
-fn asking(burst: u32) -> (Router, Home) {
+fn authenticating(burst: u32) -> (Router, Home) {
     let home = Home::new().jwks(&[Issuer::rs256().jwk()]);
     let auth = Arc::new(home.load().unwrap());
     let app = app();
@@ -266,8 +266,8 @@ fn asking(burst: u32) -> (Router, Home) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_a_token_is_told_apart_by_it_and_not_by_the_address() {
-    let (router, _home) = asking(4_000);
+async fn callers_are_limited_by_token_not_address() {
+    let (router, _home) = authenticating(4_000);
     let (one, other) = (token("one"), token("other"));
     for number in 0..800 {
         let peer = [ONE, OTHER][number % 2];
@@ -278,8 +278,8 @@ async fn who_has_a_token_is_told_apart_by_it_and_not_by_the_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_false_tokens_is_not_verified_without_end_and_keeps_nobody_out_who_is_known() {
-    let (router, _home) = asking(10_000);
+async fn invalid_tokens_do_not_lock_out_known_callers() {
+    let (router, _home) = authenticating(10_000);
     let good = token("one");
     assert_eq!(with_token(&router, ONE, &good).await.status, 200);
     let mut refused = 0;
@@ -291,9 +291,9 @@ async fn a_flood_of_false_tokens_is_not_verified_without_end_and_keeps_nobody_ou
         }
         refused += 1;
     }
-    // The good one has cost nothing.
+    // The valid token was refunded.
     assert_eq!(refused, 100);
-    // None at all costs as much, of what is put by for that.
+    // A request without a token has a separate quota.
     for _ in 0..100 {
         look(&router, ONE, paths::STATUS).await.problem(401);
     }
@@ -303,7 +303,7 @@ async fn a_flood_of_false_tokens_is_not_verified_without_end_and_keeps_nobody_ou
     assert_eq!(look(&router, OTHER, paths::STATUS).await.status, 401);
 
     assert_eq!(with_token(&router, ONE, &good).await.status, 200);
-    // Also when it is to be verified again.
+    // Also when it must be verified again.
     for _ in 0..301 {
         advance(Duration::from_secs(1)).await;
         for number in 0..11 {
@@ -315,7 +315,7 @@ async fn a_flood_of_false_tokens_is_not_verified_without_end_and_keeps_nobody_ou
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_fault_makes_a_call_for_leases_free() {
+async fn invalid_lease_calls_are_charged() {
     let nonsense = "x".repeat(1_000_000);
     let calls = [
         ("POST", "application/json", "{}"),
@@ -351,8 +351,8 @@ async fn no_fault_makes_a_call_for_leases_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_without_the_scope_pays_for_what_it_may_not() {
-    let (router, _home) = asking(1_000);
+async fn missing_scope_is_charged() {
+    let (router, _home) = authenticating(1_000);
     let scope = json!({"scope": "status:read", "sub": "one"});
     let token = Issuer::rs256().sign(&claims(&scope));
     let call = async || {
@@ -367,7 +367,7 @@ async fn a_token_without_the_scope_pays_for_what_it_may_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newcomers_that_are_refused_without_end_do_not_keep_renewals_out() {
+async fn rejected_new_leases_leave_quota_for_renewals() {
     let (_, router) = limited(10_000);
     let many: Vec<_> = (0..500).map(|it| format!("new/{it}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
@@ -382,7 +382,7 @@ async fn newcomers_that_are_refused_without_end_do_not_keep_renewals_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_request_is_served_when_it_was_told_to_come() {
+async fn large_request_passes_after_retry_after() {
     let limit = CallerLimit::Of {
         rate: 1_000.try_into().unwrap(),
         burst: 20_000.try_into().unwrap(),
@@ -401,14 +401,14 @@ async fn a_large_request_is_served_when_it_was_told_to_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_give_everything_back_costs_as_much_as_to_name_it() {
+async fn releasing_all_costs_as_much_as_by_name() {
     let (_, router) = limited(1_000);
     for number in 0..9 {
         let ids: Vec<_> = (0..92).map(|it| format!("{number}/{it}")).collect();
         let ids: Vec<_> = ids.iter().map(String::as_str).collect();
         assert_eq!(lease(&router, OTHER, "a", &ids).await.status, 200);
     }
-    // Another address gives them back, which has spent nothing else.
+    // Another address, with a full quota, releases them.
     let all = json!({"client_id": "a"});
     let released = ask(&router, ONE, paths::CAPACITY_RELEASE, all).await;
     assert_eq!(released.status, 200);
@@ -418,7 +418,7 @@ async fn to_give_everything_back_costs_as_much_as_to_name_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_counted_by_other_keys_is_not_kept_out_by_false_tokens() {
+async fn stale_token_is_verified_despite_invalid_tokens() {
     let (old, new) = (Issuer::rs256(), Issuer::es256());
     let home = Home::new().jwks(&[old.jwk()]);
     let auth = Arc::new(home.load().unwrap());

@@ -1,4 +1,4 @@
-//! What looking at the books takes from those who lease.
+//! The read throttle: views must not delay leases.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::quota::ReadKind;
 
 const LEASE_OF_DB: &str = r#"{"client_id": "a", "resources": [{"resource_id": "db", "wants": 1}]}"#;
 
-/// How long somebody who asks waits, on tokio's clock.
+/// How long a future takes, on tokio's clock.
 async fn waits(asks: impl Future) -> Duration {
     let began = clock::now();
     asks.await;
@@ -19,7 +19,7 @@ async fn waits(asks: impl Future) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_reads_on_and_on_rests_and_who_leases_does_not() {
+async fn sustained_reads_are_delayed_and_leases_are_not() {
     let router = router();
     let lease = || post(&router, paths::CAPACITY, LEASE_OF_DB);
     assert_eq!(lease().await.status, 200);
@@ -33,9 +33,9 @@ async fn who_reads_on_and_on_rests_and_who_leases_does_not() {
             assert_eq!(get(&router, path).await.status, 200);
         }
     };
-    // A burst is for everybody, also for who reads a page now and then.
+    // Occasional reads use the burst.
     assert_eq!(waits(reading(80)).await, Duration::ZERO);
-    // From then on 5,000 parts a second are read, by all together.
+    // Then 5,000 chunks per second for all readers together.
     let waited = waits(async { tokio::join!(reading(400), reading(400), reading(200)) }).await;
     let expected = Duration::from_millis(180)..Duration::from_millis(250);
     assert!(expected.contains(&waited), "{waited:?}");
@@ -46,7 +46,7 @@ async fn who_reads_on_and_on_rests_and_who_leases_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_of_readers_is_refused_what_would_take_long_and_stops_no_scrape() {
+async fn excess_readers_are_rejected_and_scrapes_continue() {
     let router = router();
     assert_eq!(
         post(&router, paths::CAPACITY, LEASE_OF_DB).await.status,
@@ -59,7 +59,7 @@ async fn a_crowd_of_readers_is_refused_what_would_take_long_and_stops_no_scrape(
     let (read, scraped) = tokio::join!(crowd, scrape);
     assert_eq!(scraped, Duration::ZERO);
     let (read, refused): (Vec<_>, Vec<_>) = read.into_iter().partition(|it| it.status == 200);
-    // What is read in a second, and what was saved up.
+    // The rate of a second and the burst.
     assert!((5_000..5_300).contains(&read.len()), "{}", read.len());
     for refused in refused {
         assert_eq!(refused.header("retry-after"), "1");
@@ -76,11 +76,11 @@ async fn a_crowd_of_readers_is_refused_what_would_take_long_and_stops_no_scrape(
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_looks_rests_while_others_wait_for_the_books() {
+async fn reader_yields_while_others_wait_for_the_ledger() {
     let app = app();
-    let looking = app.limits.begin_read(ReadKind::Page).await.unwrap();
+    let permit = app.limits.begin_read(ReadKind::Page).await.unwrap();
     assert_eq!(
-        waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await,
+        waits(app.ledger.yield_to_waiters(permit.rest(clock::now()))).await,
         Duration::ZERO
     );
 
@@ -97,19 +97,19 @@ async fn who_looks_rests_while_others_wait_for_the_books() {
     });
     taken.recv().unwrap();
     assert_eq!(
-        waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await,
+        waits(app.ledger.yield_to_waiters(permit.rest(clock::now()))).await,
         Duration::ZERO
     );
     let waiter = thread::spawn({
         let ledger = Arc::clone(&app.ledger);
         move || ledger.with(|_, _| ())
     });
-    // The other thread begins to wait at some moment.
+    // The other thread starts to wait at some moment.
     let mut rested = false;
     for _ in 0..1_000_000 {
-        // So that nobody rests for having looked often.
+        // Keeps the throttle itself from delaying.
         advance(Duration::from_millis(1)).await;
-        rested = waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await
+        rested = waits(app.ledger.yield_to_waiters(permit.rest(clock::now()))).await
             >= Duration::from_millis(1);
         if rested {
             break;
@@ -121,7 +121,7 @@ async fn who_looks_rests_while_others_wait_for_the_books() {
     holds.join().unwrap().unwrap();
     waiter.join().unwrap().unwrap();
     assert_eq!(
-        waits(app.ledger.yield_to_waiters(looking.rest(clock::now()))).await,
+        waits(app.ledger.yield_to_waiters(permit.rest(clock::now()))).await,
         Duration::ZERO
     );
 }

@@ -1,4 +1,4 @@
-//! Every answer says which request it is of.
+//! `X-Request-Id` of responses.
 
 use axum::routing::get as on_get;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -27,7 +27,7 @@ fn asked_for(uri: &str) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn the_name_that_a_caller_gives_its_request_comes_back_with_every_kind_of_answer() {
+async fn every_response_has_the_request_id() {
     const GOOD: &str = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":1}]}"#;
 
     let app = app();
@@ -57,9 +57,9 @@ async fn the_name_that_a_caller_gives_its_request_comes_back_with_every_kind_of_
     assert_eq!((reply.status.as_u16(), reply.header(ID)), (503, "mine"));
 
     let auth = Arc::new(Home::new().secret(SECRET).load().unwrap());
-    let asking = super::app().with_auth(Some(auth));
-    let asking = crate::http::router(asking);
-    let reply = named(&asking, lease(GOOD), "mine").await;
+    let authenticating = super::app().with_auth(Some(auth));
+    let authenticating = crate::http::router(authenticating);
+    let reply = named(&authenticating, lease(GOOD), "mine").await;
     assert_eq!((reply.status.as_u16(), reply.header(ID)), (401, "mine"));
 
     let alone = crate::http::metrics_router(app, false);
@@ -77,7 +77,7 @@ async fn the_name_that_a_caller_gives_its_request_comes_back_with_every_kind_of_
 }
 
 #[tokio::test]
-async fn any_visible_text_of_at_most_128_bytes_is_a_name() {
+async fn request_id_is_at_most_128_visible_bytes() {
     let router = router();
     for name in ["1", "a,b", "\"'\\{}%", "~", &"x".repeat(128)] {
         let reply = named(&router, asked_for("/livez"), name).await;
@@ -86,7 +86,7 @@ async fn any_visible_text_of_at_most_128_bytes_is_a_name() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_name_that_can_be_used_is_given_one_of_its_own() {
+async fn request_without_valid_id_gets_a_new_one() {
     let router = router();
     let mut given = std::collections::BTreeSet::new();
     let mut requests = vec![asked_for("/livez"), asked_for("/nowhere")];

@@ -1,4 +1,4 @@
-//! What operators look at.
+//! Views of resources, leases and status.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ async fn with_leases(resources: impl IntoIterator<Item = (String, String)>) -> R
     router
 }
 
-/// All pages of a list, from the first on: how long each is, and what they hold.
+/// All pages of a list: their lengths and elements.
 async fn pages(router: &Router, uri: &str, list: &str, name: &str) -> (Vec<usize>, Vec<String>) {
     let (mut lengths, mut names) = (Vec::new(), Vec::new());
     let mut cursor = String::new();
@@ -38,7 +38,7 @@ async fn pages(router: &Router, uri: &str, list: &str, name: &str) -> (Vec<usize
 }
 
 #[tokio::test]
-async fn resources_are_found_by_their_percent_encoded_name() {
+async fn resource_is_found_by_percent_encoded_name() {
     let ids = ["a/b", "a b", "ü", "..", "100%", "a?b#c", "x+y"];
     let router = with_leases(ids.map(|id| ("c".to_owned(), id.to_owned()))).await;
     for (encoded, id) in [
@@ -66,7 +66,7 @@ async fn resources_are_found_by_their_percent_encoded_name() {
 }
 
 #[tokio::test]
-async fn what_nobody_holds_is_not_found() {
+async fn resource_without_holders_is_not_found() {
     let router = router();
     for path in ["/v1/resources/db", "/v1/resources/db/leases"] {
         let problem = get(&router, path).await.problem(404);
@@ -75,7 +75,7 @@ async fn what_nobody_holds_is_not_found() {
 }
 
 #[tokio::test]
-async fn names_that_no_resource_has_are_malformed() {
+async fn invalid_resource_names_are_malformed() {
     let router = router();
     let long = "x".repeat(257);
     for name in ["%ff", "a%00", "%0A", &long] {
@@ -90,7 +90,7 @@ async fn names_that_no_resource_has_are_malformed() {
 }
 
 #[tokio::test]
-async fn resources_come_in_pages_by_name() {
+async fn resources_are_paged_by_name() {
     let ids = (0..120).map(|n| ("c".to_owned(), format!("tenant/{n:03}")));
     let others = ["db", "u"].map(|id| ("c".to_owned(), id.to_owned()));
     let router = with_leases(ids.chain(others)).await;
@@ -132,7 +132,7 @@ async fn resources_come_in_pages_by_name() {
 }
 
 #[tokio::test]
-async fn holders_come_in_pages() {
+async fn leases_are_paged() {
     let router = with_leases((0..7).map(|n| (format!("c{n}"), "db".to_owned()))).await;
     let (lengths, mut names) = pages(
         &router,
@@ -147,7 +147,7 @@ async fn holders_come_in_pages() {
 }
 
 #[tokio::test]
-async fn bad_queries_are_refused_and_name_what_is_bad() {
+async fn invalid_query_parameters_are_named() {
     let router = with_leases([("c".to_owned(), "db".to_owned())]).await;
     for (path, word) in [
         ("/v1/resources?prefx=a", "`prefx`"),
@@ -172,7 +172,7 @@ async fn bad_queries_are_refused_and_name_what_is_bad() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_tells_who_the_server_is_and_what_it_holds() {
+async fn status_has_identity_and_totals() {
     let router = with_leases([
         ("c".to_owned(), "db".to_owned()),
         ("d".to_owned(), "db".to_owned()),
@@ -200,7 +200,7 @@ async fn the_status_tells_who_the_server_is_and_what_it_holds() {
 }
 
 #[tokio::test]
-async fn a_server_without_election_is_its_own_master() {
+async fn server_without_election_is_its_own_master() {
     let discovery = get(&router(), "/v1/discovery").await.json();
     let expected = json!({
         "is_master": true,

@@ -1,4 +1,4 @@
-//! Tokens that are bound to a tenant: nothing of another one is seen, taken, given back or told.
+//! Tokens restricted to a tenant.
 
 mod document;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::*;
 use crate::auth::testing::{Home, Issuer, SECRET, claims};
 
-/// A server with something of tenant A, of tenant B, and of both.
+/// A server with resources of tenant A, of tenant B, and shared ones.
 struct Tenants {
     router: Router,
     _stored: Stored,
@@ -30,7 +30,7 @@ impl Tenants {
                 {name: above-a, service: a-web, resource: b/api}, {name: before-a, service: a-web, resource: a/api, priority: 2}]}",
         )
         .unwrap();
-        let stored = Stored::asking(&document, Some(auth));
+        let stored = Stored::authenticating(&document, Some(auth));
         let tenants = Self {
             router: stored.router.clone(),
             _stored: stored,
@@ -93,7 +93,7 @@ fn operator() -> String {
     token(&json!({"sub": "operator"}))
 }
 
-/// A token that is bound to tenant A in every way.
+/// A token restricted to tenant A in every way.
 fn tenant_a() -> String {
     token(&json!({
         "sub": "a", "client_id": "a-*", "resources": ["a/*", "shared"], "services": "a-*", "max_priority": 1
@@ -101,10 +101,10 @@ fn tenant_a() -> String {
 }
 
 #[tokio::test]
-async fn a_page_among_very_many_of_others_ends_and_its_cursor_names_none_of_them() {
+async fn cursor_hides_resources_of_other_tenants() {
     let tenants = Tenants::new().await;
     tenants.lease_of_b(0..2500).await;
-    // As many globs as a token may have: so many names cost the most.
+    // As many globs as a token may have: the most expensive case.
     let resources: Vec<_> = (0..63)
         .map(|number| format!("[x]/{number}"))
         .chain(["shared".to_owned()])
@@ -129,14 +129,14 @@ async fn a_page_among_very_many_of_others_ends_and_its_cursor_names_none_of_them
     }
     assert_eq!(lengths, [0, 0, 1]);
 
-    // Who may see them is given pages that are full, and cursors that name where they begin.
+    // The other tenant gets full pages and plain cursors.
     let page = tenants.get(&operator(), "/v1/resources?limit=1000").await;
     let page = page.json();
     assert_eq!(page["resources"].as_array().unwrap().len(), 1000);
 }
 
 #[tokio::test]
-async fn a_tenant_takes_only_in_its_name_and_of_its_own() {
+async fn tenant_leases_only_its_own_resources() {
     let tenants = Tenants::new().await;
     let ask = |client: &str, resources: Value| json!({"client_id": client, "resources": resources});
     let own = ask(
@@ -182,7 +182,7 @@ async fn a_tenant_takes_only_in_its_name_and_of_its_own() {
                 .contains("insufficient_scope")
         );
     }
-    // What is refused is refused whole.
+    // The whole request is rejected.
     assert_eq!(tenants.holders("b/db").await, ["b-1"]);
     assert_eq!(
         tenants.get(&operator(), "/v1/resources/b%2Fx").await.status,
@@ -210,7 +210,7 @@ async fn a_tenant_takes_only_in_its_name_and_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_tenant_gives_back_only_its_own() {
+async fn tenant_releases_only_its_own_leases() {
     let tenants = Tenants::new().await;
     for (path, who) in [
         (paths::CAPACITY_RELEASE, "client_id"),
@@ -228,7 +228,7 @@ async fn a_tenant_gives_back_only_its_own() {
     assert_eq!(tenants.holders("b/db").await, ["b-1"]);
     assert_eq!(tenants.holders("a/db").await, ["a-1"]);
 
-    // A token that is bound to resources alone gives back all of a client's on those, and on no others.
+    // A token restricted to resources releases all leases of a client on those only.
     let of_a = token(&json!({"resources": "a/*"}));
     let body = json!({"client_id": "a-1"});
     assert_eq!(
@@ -244,7 +244,7 @@ async fn a_tenant_gives_back_only_its_own() {
 }
 
 #[tokio::test]
-async fn a_tenant_sees_only_its_own() {
+async fn tenant_sees_only_its_own_resources() {
     let tenants = Tenants::new().await;
     let seen = async |token: &str, query: &str| {
         let page = tenants
@@ -263,12 +263,12 @@ async fn a_tenant_sees_only_its_own() {
     assert_eq!(seen(&operator(), "").await.0, ["a/db", "b/db", "shared"]);
     let (first, cursor) = seen(&tenant_a(), "?limit=1").await;
     assert_eq!(first, ["a/db"]);
-    // The cursor stands behind what was seen, not behind what was left out.
+    // The cursor names a resource that the tenant saw.
     let (second, end) = seen(&tenant_a(), &format!("?limit=1&cursor={}", cursor.unwrap())).await;
     assert_eq!((second, end), (vec!["shared".to_owned()], None));
     assert_eq!(seen(&tenant_a(), "?prefix=b").await, (vec![], None));
 
-    // Whether there is one makes no difference.
+    // The same whether it exists or not.
     for id in ["b%2Fdb", "b%2Fnothing"] {
         for view in ["", "/leases"] {
             tenants
@@ -293,7 +293,7 @@ async fn a_tenant_sees_only_its_own() {
         .map(|it| &it["client_id"])
         .collect();
     assert_eq!(holders, ["a-1"]);
-    // Nor does a name that may be asked for tell of one that may not; whether there is one makes no difference.
+    // The same for a client, whether it exists or not.
     let named = async |name: &str| {
         let uri = format!("{leases_of_shared}?client_id={name}");
         tenants.get(&tenant_a(), &uri).await
@@ -313,7 +313,7 @@ async fn a_tenant_sees_only_its_own() {
         .get(&tenant_a(), "/v1/rules?service=b-web")
         .await
         .problem(403);
-    // The metrics name the resources of all.
+    // The metrics name resources of all tenants.
     tenants.get(&tenant_a(), "/metrics").await.problem(403);
     assert_eq!(tenants.get(&operator(), "/metrics").await.status, 200);
     let status = tenants.get(&tenant_a(), "/v1/status").await.json();
@@ -321,7 +321,7 @@ async fn a_tenant_sees_only_its_own() {
 }
 
 #[tokio::test]
-async fn a_refusal_lists_only_so_many_places() {
+async fn listed_forbidden_fields_are_limited() {
     let tenants = Tenants::new().await;
     let ids: Vec<_> = (0..300).map(|it| format!("b/{it}")).collect();
     let asked = ids.iter().map(|id| json!({"resource_id": id, "wants": 1}));
@@ -363,13 +363,13 @@ async fn a_refusal_lists_only_so_many_places() {
 }
 
 #[tokio::test]
-async fn a_small_page_of_a_tenant_takes_the_books_in_large_parts() {
+async fn small_page_of_a_tenant_reads_large_chunks() {
     let tenants = Tenants::new().await;
     tenants.lease_of_b(0..4000).await;
-    // How they begin that it may see is not told by its glob: so all are looked at.
+    // The glob has no literal prefix, so all resources are scanned.
     let token = token(&json!({"sub": "a", "resources": ["[a]/*"]}));
     let mut page = pin!(tenants.get(&token, "/v1/resources?limit=1&prefix=b"));
-    // It makes way for others after each part.
+    // It yields after each chunk.
     let mut turns = 0;
     let page = poll_fn(|context| {
         turns += 1;

@@ -1,4 +1,4 @@
-//! What no handler answers.
+//! Unknown routes, wrong methods, panics.
 
 use axum::routing::get as on_get;
 
@@ -7,7 +7,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use super::*;
 
 #[tokio::test]
-async fn unknown_routes_are_problems() {
+async fn unknown_routes_are_not_found() {
     let router = router();
     for path in [
         "/nothing",
@@ -39,7 +39,7 @@ async fn unknown_routes_are_problems() {
 }
 
 #[tokio::test]
-async fn wrong_methods_are_problems_that_name_the_right_ones() {
+async fn wrong_methods_name_the_allowed_ones() {
     let router = router();
     let all = [
         "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW",
@@ -73,7 +73,7 @@ async fn wrong_methods_are_problems_that_name_the_right_ones() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_problem_that_tells_nothing_of_it() {
+async fn panic_is_an_opaque_internal_error() {
     let router = Router::new()
         .route("/panics", on_get(async || -> () { panic!("a secret") }))
         .layer(CatchPanicLayer::custom(crate::http::panicked));
@@ -84,7 +84,7 @@ async fn a_panic_is_a_problem_that_tells_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_granted_once_the_books_are_in_doubt() {
+async fn poisoned_ledger_grants_nothing() {
     let app = app();
     let router = crate::http::router(app.clone());
     let shared = Arc::clone(&app.ledger);

@@ -1,4 +1,4 @@
-//! What services are told of rules.
+//! The rules of a service.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ async fn get_unless(router: &Router, uri: &str, known: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn a_service_is_told_its_rules_in_order() {
+async fn service_gets_its_rules_in_order() {
     let router = with_rules(RULES);
     let reply = get(&router, "/v1/rules?service=orders-eu").await;
     let rules = reply.json()["rules"].clone();
@@ -60,7 +60,7 @@ async fn a_service_is_told_its_rules_in_order() {
 }
 
 #[tokio::test]
-async fn who_has_the_rules_already_is_told_so() {
+async fn known_rules_are_not_modified() {
     let router = with_rules(RULES);
     let reply = get(&router, "/v1/rules?service=orders").await;
     let tag = reply.header("etag");
@@ -82,7 +82,7 @@ async fn who_has_the_rules_already_is_told_so() {
             (tag, "no-cache")
         );
     }
-    // Of another service, or of other rules for this one, it is not the tag.
+    // The `ETag` is that of no other service, and of no other rules.
     let other = get_unless(&router, "/v1/rules?service=shop", tag).await;
     assert_eq!(other.status, 200);
     let changed = with_rules(&RULES.replace("0.5", "0.6"));
@@ -94,7 +94,7 @@ async fn who_has_the_rules_already_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_new_document_has_new_rules() {
+async fn new_document_has_new_rules() {
     let app = app_with(Document::parse(RULES).unwrap());
     let router = crate::http::router(app.clone());
     let tag = get(&router, "/v1/rules?service=shop")
@@ -109,7 +109,7 @@ async fn a_new_document_has_new_rules() {
 }
 
 #[tokio::test]
-async fn a_query_that_names_no_service_is_refused() {
+async fn service_parameter_is_required() {
     let router = with_rules(RULES);
     let long = format!("service={}", "x".repeat(257));
     for (query, word) in [

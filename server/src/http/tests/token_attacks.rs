@@ -1,4 +1,4 @@
-//! All routes, against all that may come with a request in place of a good token.
+//! Forged, stolen and malformed tokens against all routes.
 
 use axum::http::Method;
 use doorman_openapi::paths;
@@ -6,12 +6,12 @@ use jsonwebtoken::encode;
 use serde_json::json;
 
 use super::{
-    authentication::{asking, bearer, call, guarded},
+    authentication::{authenticating, bearer, call, guarded},
     *,
 };
 use crate::auth::testing::{EC_PUBLIC, ISSUER, Issuer, RSA_PUBLIC, SECRET, claims, now};
 
-/// Headers that must not let anybody in, by name. Each would be good but for the one thing that its name says.
+/// Invalid `Authorization` headers. Each is valid but for the one defect in its name.
 fn attacks() -> Vec<(&'static str, Vec<String>)> {
     let all = "capacity server templates:read templates:write status:read";
     let with = |other: Value| {
@@ -36,7 +36,7 @@ fn attacks() -> Vec<(&'static str, Vec<String>)> {
         use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
         URL_SAFE_NO_PAD.encode(text)
     };
-    // The issuer's own signature under text that no library would write.
+    // Signed by the issuer, but text that no library would write.
     let signed = |header: &str, payload: &str| {
         let message = format!("{}.{}", base64(header), base64(payload));
         let key = rsa().key;
@@ -47,7 +47,7 @@ fn attacks() -> Vec<(&'static str, Vec<String>)> {
     let rs256 = r#"{"alg":"RS256","kid":"rsa"}"#;
     let text = with(json!({})).to_string();
     let twice = |member: &str| signed(rs256, &text.replacen('{', &format!("{{{member},"), 1));
-    // Somebody else's key, which the token brings along or points at.
+    // A foreign key that the token contains or points at.
     let stranger = Issuer::eddsa();
     let bringing = |name: &str, value: Value| {
         let mut header = json!({"alg": "EdDSA", "kid": "rsa"});
@@ -302,8 +302,8 @@ fn attacks() -> Vec<(&'static str, Vec<String>)> {
 }
 
 #[tokio::test]
-async fn no_attack_gets_into_any_route() {
-    let (router, _home) = asking();
+async fn every_invalid_token_is_rejected_on_every_route() {
+    let (router, _home) = authenticating();
     let attacks = attacks();
     for (method, path, _) in guarded() {
         for (name, authorization) in &attacks {
@@ -320,7 +320,7 @@ async fn no_attack_gets_into_any_route() {
             }
         }
     }
-    // The same token without anything wrong is good, so that it is the one thing that counts.
+    // The same token without a defect is valid.
     let scope = json!({"scope": "status:read"});
     let good = bearer(&Issuer::rs256().naming("rsa").sign(&claims(&scope)));
     assert_eq!(

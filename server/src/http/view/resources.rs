@@ -1,6 +1,6 @@
 //! `GET /v1/resources`: the live resources.
 //!
-//! A resource is live while it has a holder or somebody waits for it. A resource that only matches a
+//! A resource is live while it has a holder, or a client waits for it. A resource that only matches a
 //! template is not found.
 
 use std::sync::Arc;
@@ -183,6 +183,6 @@ async fn get_resource(
 pub(super) fn not_live(id: &ResourceId) -> ApiError {
     ApiError::new(
         ProblemType::NotFound,
-        format!("resource `{id}` is not live: nobody holds it or waits for it"),
+        format!("resource `{id}` is not live"),
     )
 }

@@ -1,11 +1,11 @@
-//! What a tenant sees and changes of the document.
+//! Access of a tenant to the document.
 
 use doorman_openapi::DryRun;
 
 use super::*;
 
 #[tokio::test]
-async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others() {
+async fn tenant_accesses_only_its_own_templates_and_rules() {
     let tenants = Tenants::new().await;
     let call = async |method: &str, uri: &str, body: Value| {
         let request = Request::builder()
@@ -38,12 +38,12 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
         ("GET", "/v1/templates/b%2F%2A", Value::Null),
         ("PUT", "/v1/templates/b%2F%2A", template.clone()),
         ("PUT", "/v1/templates/b%2Fnew", template.clone()),
-        // More than its own.
+        // A glob that covers others, too.
         ("PUT", "/v1/templates/a%2A", template.clone()),
         ("PUT", "/v1/templates/%3F%2Fdb", template.clone()),
-        // Also for what is so named to the letter.
+        // Also if the name is literal.
         ("PUT", "/v1/templates/%5Ca%2Fdb", template.clone()),
-        // Nobody's lease has been so long: after a crash, all would wait for its end.
+        // Longer than any lease: after a crash, everybody would wait for its end.
         ("PUT", "/v1/templates/a%2F%2A", lasting(60.001)),
         (
             "PUT",
@@ -56,12 +56,12 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
         ("GET", "/v1/rules/none", Value::Null),
         ("DELETE", "/v1/rules/of-b", Value::Null),
         ("DELETE", "/v1/rules/none", Value::Null),
-        // Neither of others, nor to others, nor for all.
+        // Neither rules of others, nor for others, nor for all.
         ("PUT", "/v1/rules/of-b", rule_of("a-web")),
         ("PUT", "/v1/rules/of-a", rule_of("b-web")),
         ("PUT", "/v1/rules/new", rule_of("*")),
         ("PUT", "/v1/rules/new?dry_run=true", rule_of("b-web")),
-        // What its own services spend of others, or before others, is not its to say, either.
+        // Nor may its services spend resources of others, or with a higher priority.
         ("PUT", "/v1/rules/new", rule_on("b/api")),
         ("PUT", "/v1/rules/new?dry_run=true", rule_on("b/api")),
         ("PUT", "/v1/rules/new", rule_on("{header:x-tenant}/api")),
@@ -85,7 +85,7 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
         before
     );
 
-    // What is refused is told by its places.
+    // The forbidden fields are listed.
     let all = json!({"service": "*", "resource": "b/api", "priority": 2});
     let problem = call("PUT", "/v1/rules/new", all).await.problem(403);
     let pointers = problem.errors.iter().map(|it| it.pointer.as_str());
@@ -126,9 +126,9 @@ async fn a_tenant_changes_only_its_own_templates_and_rules_and_reads_no_others()
 }
 
 #[tokio::test]
-async fn a_dry_run_of_a_tenant_tells_nothing_of_others() {
+async fn dry_run_of_a_tenant_reveals_nothing_of_others() {
     let tenants = Tenants::new().await;
-    // So many that not all of them are looked at.
+    // More than a dry run scans.
     for part in 0..3 {
         tenants.lease_of_b(part * 3_500..(part + 1) * 3_500).await;
     }
@@ -150,7 +150,7 @@ async fn a_dry_run_of_a_tenant_tells_nothing_of_others() {
 }
 
 #[tokio::test]
-async fn a_tenant_fills_no_more_than_a_quarter_of_the_document() {
+async fn tenant_may_fill_a_quarter_of_the_document() {
     let tenants = Tenants::new().await;
     let put = async |token: &str, number: usize, length: usize| {
         let uri = format!("/v1/templates/a%2F{number}");
@@ -165,7 +165,7 @@ async fn a_tenant_fills_no_more_than_a_quarter_of_the_document() {
     }
     let problem = put(&tenant_a(), 2, 60_000).await.problem(422);
     assert!(problem.detail.contains("1048576"), "{problem:?}");
-    // The operator may, and who is beyond it may make it less, and no more.
+    // The operator may exceed it; the tenant may then only shrink it.
     assert_eq!(put(&operator(), 2, 600_000).await.status, 201);
     assert_eq!(put(&tenant_a(), 0, 400_000).await.status, 200);
     put(&tenant_a(), 0, 400_100).await.problem(422);
