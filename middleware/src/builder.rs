@@ -13,8 +13,8 @@ use crate::lease::Certificates;
 use crate::{
     Callers, Credentials, Doorman, WorkerState,
     lease::{
-        Address, Carrier, Holder, HolderSettings, InvalidAddress, Parts, Transport, TransportError,
-        Worker,
+        Address, ControlPlaneClient, Holder, HolderSettings, InvalidAddress, Transport,
+        TransportError, Worker, WorkerParts,
     },
     limiter::{Registry, Source, WorkerWatchdog},
     status::Status,
@@ -158,7 +158,7 @@ impl Builder {
         transport: T,
     ) -> Result<(Doorman, Worker<T>), BuildError> {
         if let Some(credentials) = &self.credentials {
-            credentials.check().map_err(BuildError::Credentials)?;
+            credentials.validate().map_err(BuildError::Credentials)?;
         }
         if self.max_keys == 0 {
             return Err(BuildError::NoKeys);
@@ -178,9 +178,9 @@ impl Builder {
         };
         let registry = Registry::new(self.max_keys, source);
         let rules = Arc::default();
-        let worker = Worker::new(Parts {
+        let worker = Worker::new(WorkerParts {
             holder,
-            carrier: Carrier {
+            client: ControlPlaneClient {
                 transport,
                 servers,
                 credentials: self.credentials,

@@ -1,15 +1,28 @@
-//! The one door to the time: everything else is told what time it is.
+//! Clocks of the layer. Everything else takes the time as an argument.
+//!
+//! [`now`] is precise. [`coarse_now`] is the time at the kernel's last tick and costs a few
+//! nanoseconds: reading a precise clock serialises the processor and is the most expensive part of a
+//! decision. The kernel's own coarse clock stands still during a suspend, so it only tells whether
+//! the tick has changed; the first decision in a tick reads the precise clock for all.
+//!
+//! - The coarse time is never ahead. An earlier time means fewer tokens, so whatever it admits would
+//!   be admitted now. Rejections and promises are made on the precise clock.
+//! - It is never from before a stop or a suspend, because the tick is another one afterwards.
+//! - It is late by up to a tick (1 to 10 ms, more on a busy virtual machine). Within
+//!   [`COARSE_SLACK_NANOS`] of the end of a lease the precise clock decides.
 
-mod recent;
+#[cfg(any(test, target_os = "linux"))]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use doorman_openapi::Moment;
 #[cfg(not(test))]
 use rustix::time::{ClockId, clock_gettime};
 
-pub(crate) use self::recent::{SLACK_NANOS, recent};
+/// More than the coarse time is ever late, in nanoseconds. Leases are renewed long before this.
+pub(crate) const COARSE_SLACK_NANOS: u64 = 1_000_000_000;
 
-/// Now, on the clock that runs through a suspend where the system has one (Linux): a process that slept past the end of its lease
-/// must find it ended.
+/// Now, on the clock that runs through a suspend where there is one (Linux): a process that slept
+/// past the end of its lease must find it expired.
 #[cfg(not(test))]
 pub(crate) fn now() -> Moment {
     #[cfg(target_os = "linux")]
@@ -23,14 +36,14 @@ pub(crate) fn now() -> Moment {
 #[cfg(not(test))]
 fn read(clock: ClockId) -> Moment {
     let time = clock_gettime(clock);
-    // Neither part is ever negative on these clocks; the cast of the parts cannot lose anything for 292 years.
+    // Neither part is negative on these clocks.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// Now, on tokio's clock, which tests pause and advance by hand. It begins about an hour after the origin, so that nothing under test
-/// sits at the edge of what can be told.
+/// Now, on tokio's clock, which tests pause and advance. It begins an hour after the origin, so that
+/// no test is at the edge of the range.
 #[cfg(test)]
 #[expect(
     clippy::disallowed_methods,
@@ -40,11 +53,88 @@ pub(crate) fn now() -> Moment {
     use std::{sync::OnceLock, time::Duration, time::Instant};
 
     const HOUR: Duration = Duration::from_secs(3600);
-    // The real clock, which no test advances: tests of one process have a runtime, and so a paused clock, each.
+    // The real clock: tests of one process each have a runtime with its own paused clock.
     static BASE: OnceLock<Instant> = OnceLock::new();
     let base = *BASE.get_or_init(Instant::now);
     let now = tokio::time::Instant::now().into_std();
     let ahead = now.saturating_duration_since(base);
     let behind = base.saturating_duration_since(now);
     Moment::ORIGIN.after((HOUR + ahead).saturating_sub(behind))
+}
+
+/// The time at the kernel's last tick, or a little later.
+#[cfg(all(target_os = "linux", not(test)))]
+pub(crate) fn coarse_now() -> Moment {
+    static TICK: Tick = Tick::new();
+    TICK.time(read(ClockId::MonotonicCoarse), now)
+}
+
+/// Now: this platform has no cheaper clock, and tests set the time.
+#[cfg(any(not(target_os = "linux"), test))]
+pub(crate) fn coarse_now() -> Moment {
+    now()
+}
+
+/// The newest tick, and a time in it.
+#[cfg(any(test, target_os = "linux"))]
+#[derive(Debug)]
+struct Tick {
+    tick: AtomicU64,
+    time: AtomicU64,
+}
+
+#[cfg(any(test, target_os = "linux"))]
+impl Tick {
+    const fn new() -> Self {
+        Self {
+            tick: AtomicU64::new(0),
+            time: AtomicU64::new(0),
+        }
+    }
+
+    /// The time recorded in this tick, or else `now`.
+    fn time(&self, tick: Moment, now: impl FnOnce() -> Moment) -> Moment {
+        // The time was stored before its tick, so the time loaded next is that one or a later one.
+        if self.tick.load(Ordering::Acquire) == tick.as_nanos() {
+            return Moment::from_nanos(self.time.load(Ordering::Relaxed));
+        }
+        let now = now();
+        // Both only grow: a thread that was stopped here cannot put an old time into a new tick.
+        self.time.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        self.tick.fetch_max(tick.as_nanos(), Ordering::Release);
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Moment {
+        Moment::from_nanos(nanos)
+    }
+
+    #[test]
+    fn precise_clock_is_read_once_per_tick() {
+        let tick = Tick::new();
+        assert_eq!(tick.time(at(4), || at(105)), at(105));
+        assert_eq!(tick.time(at(4), || unreachable!()), at(105));
+        assert_eq!(tick.time(at(8), || at(109)), at(109));
+        assert_eq!(tick.time(at(8), || unreachable!()), at(109));
+    }
+
+    #[test]
+    fn stopped_thread_leaves_no_old_time() {
+        let tick = Tick::new();
+        tick.time(at(4), || at(105));
+        // After a suspend the tick is hardly later, but the precise clock is far ahead.
+        assert_eq!(tick.time(at(5), || at(9_000)), at(9_000));
+        // A thread that was stopped between reading the clock and storing the time.
+        let late = tick.time(at(4), || {
+            tick.time(at(6), || at(9_100));
+            at(105)
+        });
+        assert_eq!(late, at(105));
+        assert_eq!(tick.time(at(6), || unreachable!()), at(9_100));
+    }
 }

@@ -1,4 +1,4 @@
-//! What the leasing side shows to the control plane.
+//! Credentials for the control plane.
 
 use std::{
     fmt,
@@ -10,13 +10,12 @@ use std::{
 use http::HeaderValue;
 use tokio::io::AsyncReadExt;
 
-/// An error of a closure that provides tokens.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// No token is longer than this; a file that is says nothing of use.
-const LONGEST_TOKEN: u64 = 64 * 1024;
+/// The most bytes read of a token file.
+const MAX_TOKEN_FILE: u64 = 64 * 1024;
 
-/// A bearer token for the control plane, or where to get one. It never shows in debug output or in logs.
+/// A bearer token for the control plane, or its source. It never appears in debug output or logs.
 ///
 /// ```
 /// use tower_doorman::Credentials;
@@ -43,15 +42,15 @@ impl Credentials {
         Self(Kind::Token(token.into().into()))
     }
 
-    /// A file that holds the token, white space around it ignored. It is read for every request, so that a token that is replaced in
-    /// place, as Kubernetes does, is the one that is sent.
+    /// A file with the token; surrounding white space is ignored. It is read for every request, so
+    /// that a token replaced in place, as by Kubernetes, is used.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self(Kind::File(Arc::new(path.into())))
     }
 
-    /// A closure that returns the token. It is called for every request, on the worker's task: it must not block.
-    /// One that panics has failed to provide a token, as one that returns an error: the request counts as failed, and there is another.
+    /// A closure that returns the token. It is called for every request on the worker's task, so it
+    /// must not block. If it fails or panics, the request fails and is retried.
     #[must_use]
     pub fn from_fn(
         token: impl Fn() -> Result<String, Box<dyn std::error::Error + Send + Sync>>
@@ -69,15 +68,15 @@ impl Credentials {
             Kind::File(path) => {
                 let mut text = String::new();
                 let file = tokio::fs::File::open(&**path).await?;
-                file.take(LONGEST_TOKEN).read_to_string(&mut text).await?;
+                file.take(MAX_TOKEN_FILE).read_to_string(&mut text).await?;
                 bearer(text.trim())
             }
-            Kind::Closure(token) => bearer(&call(&**token)?),
+            Kind::Closure(token) => bearer(&call_unwinding(&**token)?),
         }
     }
 
-    /// Whether it can be sent at all, as far as that can be told without asking for it.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Checks a constant token.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
         match &self.0 {
             Kind::Token(token) => bearer(token).map(drop),
             Kind::File(_) | Kind::Closure(_) => Ok(()),
@@ -85,10 +84,12 @@ impl Credentials {
     }
 }
 
-/// A bug in a closure costs a request, not the worker with all its leases. Whatever state the closure leaves behind is its own.
-fn call(token: &(dyn Fn() -> Result<String, Error> + Send + Sync)) -> Result<String, Error> {
+/// A panic in the closure fails a request, not the worker with all its leases.
+fn call_unwinding(
+    token: &(dyn Fn() -> Result<String, Error> + Send + Sync),
+) -> Result<String, Error> {
     catch_unwind(AssertUnwindSafe(token))
-        .unwrap_or_else(|_| Err("the closure that provides the token panicked".into()))
+        .unwrap_or_else(|_| Err("the token closure panicked".into()))
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, Error> {
@@ -96,7 +97,7 @@ fn bearer(token: &str) -> Result<HeaderValue, Error> {
         return Err("the token is empty".into());
     }
     let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-        .map_err(|_| "the token has characters that a header cannot carry")?;
+        .map_err(|_| "the token contains characters that are invalid in a header")?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -116,31 +117,31 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn refuses_what_a_header_cannot_carry_without_repeating_it() {
+    async fn invalid_token_is_rejected_without_showing_it() {
         for token in ["", "sec\nret"] {
             let credentials = Credentials::token(token);
             let error = credentials.header().await.unwrap_err().to_string();
             assert!(!error.contains("ret"), "{error}");
-            assert!(credentials.check().is_err());
+            assert!(credentials.validate().is_err());
         }
     }
 
     #[tokio::test]
-    async fn a_closure_that_panics_has_failed() {
+    async fn panicking_closure_is_an_error() {
         let credentials = Credentials::from_fn(|| panic!("a bug"));
         let error = credentials.header().await.unwrap_err().to_string();
         assert!(error.contains("panicked"), "{error}");
     }
 
     #[tokio::test]
-    async fn the_header_is_not_shown() {
+    async fn header_is_sensitive() {
         let header = Credentials::token("secret").header().await.unwrap();
         assert_eq!(header, "Bearer secret");
         assert!(!format!("{header:?}").contains("secret"));
     }
 
     #[tokio::test]
-    async fn a_file_is_read_anew_each_time() {
+    async fn token_file_is_read_for_every_request() {
         let path = std::env::temp_dir().join(format!("doorman-token-{}", fastrand::u64(..)));
         let credentials = Credentials::file(&path);
         assert!(credentials.header().await.is_err());

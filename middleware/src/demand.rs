@@ -1,53 +1,55 @@
-//! What a process wants of a resource, measured: attempts, admitted or not, over the last few seconds, with a little headroom.
+//! Demand of a process for a resource, measured: attempts, admitted or not, over the last few
+//! seconds, plus a little headroom.
 
 use doorman_openapi::{Capacity, Moment};
 
-/// A window is this many sub-intervals long.
+/// The sub-intervals in a window.
 const SUB_INTERVALS: f64 = 4.0;
-/// Looks come at any time, so that a window may be cut into a few more.
+/// Slots for sub-intervals. Samples come at any time, so a window may be cut into a few more.
 const SLOTS: usize = 6;
-/// While there are attempts, looks come so often in a window, so that a demand which outgrows its lease shows soon.
-const LOOKS: f64 = 8.0;
-/// Where nothing is attempted, less is enough: the limiter itself says when it runs low again.
-const LOOKS_WHILE_QUIET: f64 = 2.0;
-/// No mean is taken over less time than this, in seconds: one request after a pause is no rate of thousands.
-const SHORTEST: f64 = 1.0;
-const LONGEST: f64 = 10.0;
-/// No report stands for less time than this, in seconds.
-const SHORTEST_REPORT: f64 = 0.1;
-/// What came between two looks tells nothing of a rate when they lie closer together than this, in seconds; but for what is lost in
-/// counting them by single precision.
-const SHORTEST_STRETCH: f64 = 0.1;
-const ALMOST: f64 = 0.999;
-/// What is asked for beyond what was attempted, as a part of it.
+/// Samples per window while there are attempts, so that a demand that outgrows its lease shows soon.
+const SAMPLES: f64 = 8.0;
+/// Samples per window without attempts: the limiter itself signals when it runs low.
+const SAMPLES_WHILE_QUIET: f64 = 2.0;
+/// The shortest window in seconds: one request after a pause is no rate of thousands.
+const MIN_WINDOW: f64 = 1.0;
+const MAX_WINDOW: f64 = 10.0;
+/// The shortest time that a report covers, in seconds.
+const MIN_REPORT: f64 = 0.1;
+/// The shortest stretch between samples that tells of a rate, in seconds.
+const MIN_STRETCH: f64 = 0.1;
+/// Allowance for the single precision of stretches.
+const ROUNDING: f64 = 0.999;
+/// The headroom, as a part of the attempts.
 const HEADROOM: f64 = 0.1;
 
-/// How long a window is, in seconds: about two refresh intervals, so that what is asked for is neither stale nor jumpy.
+/// The length of a window in seconds: about two refresh intervals, so that the demand is neither
+/// stale nor jumpy.
 pub(crate) fn window_length(refresh_interval: f64) -> f64 {
-    (2.0 * refresh_interval).clamp(SHORTEST, LONGEST)
+    (2.0 * refresh_interval).clamp(MIN_WINDOW, MAX_WINDOW)
 }
 
-/// Attempts over the last few seconds, taken from their running total.
+/// Attempts over the last few seconds, sampled from their running total.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
-    /// `None` while nothing was attempted in the window, as with most of very many keys.
+    /// `None` without attempts in the window, as for most of very many keys.
     busy: Option<Box<Busy>>,
-    /// The running total at the last look, and when that was.
+    /// The running total at the last sample.
     total: f64,
-    at: Moment,
+    sampled_at: Moment,
 }
 
-/// What came in the window.
 #[derive(Debug, Clone, Default)]
 struct Busy {
-    /// The newest first.
+    /// Sub-intervals, newest first.
     slots: [Slot; SLOTS],
-    /// The last two stretches between looks, the newer first, before one that is still too short to count: what tells of a sudden rise.
+    /// The last two stretches between samples, newer first: they show a sudden rise.
     stretches: [Slot; 2],
-    begun: Slot,
+    /// The stretch that is still too short.
+    current: Slot,
 }
 
-/// Single precision is enough for a part of a second and what was attempted in it.
+/// Attempts over some time. Single precision is enough.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     seconds: f32,
@@ -55,24 +57,24 @@ struct Slot {
 }
 
 impl Window {
-    /// Begins at `now`; what was attempted before the total was first seen counts as attempted just now.
+    /// Attempts before the first sample count as made just before it.
     pub(crate) fn new(now: Moment) -> Self {
         Self {
             busy: None,
             total: 0.0,
-            at: now,
+            sampled_at: now,
         }
     }
 
-    /// Takes down the running total of attempts. Whether there were any since the last look.
-    pub(crate) fn look(&mut self, total: f64, length: f64, now: Moment) -> bool {
+    /// Records a sample of the running total and returns whether it grew.
+    pub(crate) fn record(&mut self, total: f64, length: f64, now: Moment) -> bool {
         let attempts = (total - self.total).max(0.0);
-        let mut seconds = now.seconds_since(self.at);
+        let mut seconds = now.seconds_since(self.sampled_at);
         self.total = self.total.max(total);
-        self.at = self.at.max(now);
+        self.sampled_at = self.sampled_at.max(now);
 
         if attempts > 0.0 && self.busy.is_none() {
-            // The time since the last look was quiet too: a limiter that has begun to run low is looked at at once.
+            // A limiter that begins to run low is sampled immediately: the time before was quiet.
             seconds = 0.0;
             self.busy = Some(Box::default());
         }
@@ -86,23 +88,18 @@ impl Window {
         attempts > 0.0
     }
 
-    /// How many seconds after a look the next one should come.
-    pub(crate) fn next_look(&self, length: f64) -> f64 {
-        let looks = if self.is_quiet() {
-            LOOKS_WHILE_QUIET
+    /// The seconds until the next sample.
+    pub(crate) fn next_sample(&self, length: f64) -> f64 {
+        let samples = if self.busy.is_none() {
+            SAMPLES_WHILE_QUIET
         } else {
-            LOOKS
+            SAMPLES
         };
-        length / looks
+        length / samples
     }
 
-    /// Whether nothing was attempted in the window.
-    fn is_quiet(&self) -> bool {
-        self.busy.is_none()
-    }
-
-    /// The demand, in attempts a second: finite, not negative, and 0 when nothing was attempted.
-    pub(crate) fn wants(&self) -> f64 {
+    /// The demand in attempts per second: finite, not negative, and 0 without attempts.
+    pub(crate) fn per_second(&self) -> f64 {
         let busy = self.busy.as_ref();
         busy.map_or(0.0, |busy| busy.mean().max(busy.rise()))
     }
@@ -113,43 +110,42 @@ impl Busy {
         let Self {
             slots,
             stretches,
-            begun,
+            current,
         } = self;
-        begin_anew(slots, seconds, length / SUB_INTERVALS);
-        let [newest, ..] = slots;
-        newest.add(attempts, seconds);
-        cut(slots, length);
+        if f64::from(slots[0].seconds) + seconds > length / SUB_INTERVALS {
+            slots.rotate_right(1);
+            slots[0] = Slot::default();
+        }
+        slots[0].add(attempts, seconds);
+        clear_before_window(slots, length);
 
-        begun.add(attempts, seconds);
-        if f64::from(begun.seconds) >= SHORTEST_STRETCH * ALMOST {
-            let [newer, older] = stretches;
-            *older = std::mem::replace(newer, std::mem::take(begun));
+        current.add(attempts, seconds);
+        if f64::from(current.seconds) >= MIN_STRETCH * ROUNDING {
+            stretches[1] = std::mem::replace(&mut stretches[0], std::mem::take(current));
         }
     }
 
-    /// What came in the window on the average, and a little more.
+    /// The mean over the window, plus headroom.
     fn mean(&self) -> f64 {
-        // A demand that has just begun is not watered down by the quiet before it.
+        // The quiet time before a demand began does not count.
         let active = self.slots.iter().rposition(|slot| slot.attempts > 0.0);
         let Some(oldest) = active else {
             return 0.0;
         };
-        let slots = self.slots.iter().take(oldest.saturating_add(1));
-        let (seconds, attempts) = slots.fold((0.0, 0.0), |(seconds, attempts), slot| {
-            (
-                seconds + f64::from(slot.seconds),
-                attempts + f64::from(slot.attempts),
-            )
-        });
+        let (mut seconds, mut attempts) = (0.0, 0.0);
+        for slot in self.slots.iter().take(oldest.saturating_add(1)) {
+            seconds += f64::from(slot.seconds);
+            attempts += f64::from(slot.attempts);
+        }
         let headroom = f64::max(HEADROOM * attempts, attempts.sqrt());
-        (attempts + headroom) / f64::max(seconds, SHORTEST)
+        (attempts + headroom) / f64::max(seconds, MIN_WINDOW)
     }
 
-    /// What both of the last two stretches bear out, however short they were. A mean over seconds would see only little by little that
-    /// many times as much is attempted as before; and a handful that come at one moment, and then no more, are no rate.
+    /// The rate that both of the last two stretches confirm, however short. A mean over seconds would
+    /// show a sudden rise only slowly, and a burst at one moment is no rate.
     fn rise(&self) -> f64 {
         let [newer, older] = self.stretches;
-        newer.at_least().min(older.at_least()) * (1.0 + HEADROOM)
+        newer.lower_bound().min(older.lower_bound()) * (1.0 + HEADROOM)
     }
 }
 
@@ -159,26 +155,14 @@ impl Slot {
         self.attempts += attempts as f32;
     }
 
-    /// The rate that is borne out, in attempts a second: less than what was counted by what chance adds to it, so that it is less than the
-    /// mean of a demand that stays the same.
-    fn at_least(self) -> f64 {
+    /// The rate less the noise of counting, so that it stays below the mean of a constant demand.
+    fn lower_bound(self) -> f64 {
         let (attempts, seconds) = (f64::from(self.attempts), f64::from(self.seconds));
-        (attempts - attempts.sqrt()).max(0.0) / seconds.max(SHORTEST_STRETCH)
+        (attempts - attempts.sqrt()).max(0.0) / seconds.max(MIN_STRETCH)
     }
 }
 
-/// Begins a new slot, if with so many seconds more the newest would be longer than `longest`.
-fn begin_anew(slots: &mut [Slot; SLOTS], seconds: f64, longest: f64) {
-    let [newest, ..] = slots;
-    if f64::from(newest.seconds) + seconds > longest {
-        slots.rotate_right(1);
-        let [newest, ..] = slots;
-        *newest = Slot::default();
-    }
-}
-
-/// Drops what lies before the window.
-fn cut(slots: &mut [Slot; SLOTS], length: f64) {
+fn clear_before_window(slots: &mut [Slot; SLOTS], length: f64) {
     let mut span = 0.0;
     for slot in slots {
         if span >= length {
@@ -188,48 +172,47 @@ fn cut(slots: &mut [Slot; SLOTS], length: f64) {
     }
 }
 
-/// The demand of a process that has been quiet for longer than a window, in attempts a second: one in as long as it has been quiet.
+/// The demand, in attempts per second, of a process that was quiet for longer than a window: one
+/// attempt in that time.
 ///
-/// It fades to nothing, and on its way brings back the token that the last request took. So the next request, whenever it comes,
-/// finds one and does not have to wait for a lease.
-pub(crate) fn fading(quiet_seconds: f64) -> f64 {
-    1.0 / quiet_seconds.max(SHORTEST)
+/// It fades to nothing and on its way restores the token that the last request took, so that the
+/// next request finds one without waiting for a lease.
+pub(crate) fn fading_demand(quiet_seconds: f64) -> f64 {
+    1.0 / quiet_seconds.max(MIN_WINDOW)
 }
 
-/// Attempts since they were last reported, where what all holders want is added up and decides how much of it may be done: each
-/// attempt counts in one report, at its time, without headroom. More than the truth would suppress who keeps to the limit.
+/// Attempts since the last report, for SUPPRESSION: each attempt counts in exactly one report and
+/// without headroom. More than the truth would suppress holders within the limit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SinceReport {
-    /// The running total at the last report, and when that was.
+pub(crate) struct ReportedDemand {
+    /// The running total at the last report.
     total: f64,
-    at: Moment,
+    reported_at: Moment,
 }
 
-impl SinceReport {
-    /// Nothing was attempted, or reported, before `now`.
+impl ReportedDemand {
+    /// Nothing was attempted or reported before `now`.
     pub(crate) fn new(now: Moment) -> Self {
+        Self::reported(0.0, now)
+    }
+
+    /// `total` was reported at `now`.
+    pub(crate) fn reported(total: f64, now: Moment) -> Self {
         Self {
-            total: 0.0,
-            at: now,
+            total,
+            reported_at: now,
         }
     }
 
-    /// The demand in attempts a second, for a report that stands for `interval` seconds: an early one counts for as long.
-    pub(crate) fn wants(&self, total: f64, interval: f64, now: Moment) -> f64 {
-        let seconds = now
-            .seconds_since(self.at)
-            .max(interval)
-            .max(SHORTEST_REPORT);
-        (total - self.total).max(0.0) / seconds
-    }
-
-    /// The total is reported.
-    pub(crate) fn reported(&mut self, total: f64, now: Moment) {
-        *self = Self { total, at: now };
+    /// The demand in attempts per second, for a report that covers `interval` seconds. An early
+    /// report covers as much.
+    pub(crate) fn per_second(&self, total: f64, interval: f64, now: Moment) -> f64 {
+        let elapsed = now.seconds_since(self.reported_at);
+        (total - self.total).max(0.0) / elapsed.max(interval).max(MIN_REPORT)
     }
 }
 
-/// A demand of so many tokens a second, in the unit of a resource that is counted over `per` seconds.
+/// Converts tokens per second to the unit of a resource with a period of `per` seconds.
 pub(crate) fn in_unit(per_second: f64, per: f64) -> Capacity {
     Capacity::saturating(per_second * per)
 }
@@ -240,32 +223,31 @@ mod tests {
 
     use super::*;
 
-    /// Looks eight times a window, and tells what was wanted after each look; attempts come as `rate` says.
-    fn watch(length: f64, seconds: f64, rate: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+    /// Samples a demand of `rate(time)` eight times a window and returns (time, measured demand).
+    fn measure(length: f64, seconds: f64, rate: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
         let step = length / 8.0;
         let start = Moment::ORIGIN;
         let mut window = Window::new(start);
         let mut total = 0.0;
         let mut wants = Vec::new();
-        let looks = (seconds / step) as u32;
-        for look in 1..=looks {
-            let time = f64::from(look) * step;
-            // Fine enough that a change of the rate between two looks counts in part.
+        let samples = (seconds / step) as u32;
+        for sample in 1..=samples {
+            let time = f64::from(sample) * step;
             for part in 0..100 {
                 total += rate(time - step * (1.0 - f64::from(part) / 100.0)) * step / 100.0;
             }
-            window.look(total, length, start.after_seconds(time));
-            wants.push((time, window.wants()));
+            window.record(total, length, start.after_seconds(time));
+            wants.push((time, window.per_second()));
         }
         wants
     }
 
     #[test]
-    fn asks_for_what_is_attempted_and_a_little_more() {
+    fn steady_demand_is_measured_with_headroom() {
         for rate in [1.0, 10.0, 45.0, 720.0, 1e6] {
-            for (time, wants) in watch(2.0, 10.0, |_| rate) {
+            for (time, wants) in measure(2.0, 10.0, |_| rate) {
                 assert!(time < 3.0 || wants >= rate, "{time} {rate} {wants}");
-                // In two seconds, the square root of what was attempted.
+                // The noise of two seconds.
                 let most = rate + f64::max(0.1 * rate, (rate / 2.0).sqrt());
                 assert!(time < 3.0 || wants <= most * 1.001, "{time} {rate} {wants}");
             }
@@ -273,10 +255,10 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_seen_within_two_refresh_intervals() {
+    fn step_is_measured_within_two_refresh_intervals() {
         for (before, after) in [(30.0, 2700.0), (2700.0, 30.0), (0.0, 100.0), (100.0, 0.0)] {
             let rate = |time| if time < 10.3 { before } else { after };
-            for (time, wants) in watch(2.0, 20.0, rate) {
+            for (time, wants) in measure(2.0, 20.0, rate) {
                 if time >= 10.3 + 2.5 {
                     assert!(wants >= after, "{before} {after}: {wants} at {time}");
                     assert!(wants <= after * 1.25, "{before} {after}: {wants} at {time}");
@@ -286,28 +268,28 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_is_not_watered_down_by_the_quiet_before_it() {
+    fn quiet_before_a_demand_does_not_count() {
         let rate = |time| if time < 5.0 { 0.0 } else { 100.0 };
-        let wants = watch(2.0, 6.1, rate);
+        let wants = measure(2.0, 6.1, rate);
         let (time, wants) = wants.last().unwrap();
         assert!(*wants >= 100.0, "{wants} at {time}");
     }
 
-    /// Looks at these seconds, each with so many attempts since the one before; what is wanted after the last.
-    fn wants_after(window: &mut Window, looks: &[(f64, f64)]) -> f64 {
-        let start = window.at;
-        for (seconds, attempts) in looks {
-            window.look(
+    /// Samples at these seconds, each with attempts since the one before; returns the last demand.
+    fn wants_after(window: &mut Window, samples: &[(f64, f64)]) -> f64 {
+        let start = window.sampled_at;
+        for (seconds, attempts) in samples {
+            window.record(
                 window.total + attempts,
-                LONGEST,
+                MAX_WINDOW,
                 start.after_seconds(*seconds),
             );
         }
-        window.wants()
+        window.per_second()
     }
 
     #[test]
-    fn a_sudden_rise_is_known_in_a_fraction_of_a_second() {
+    fn sudden_rise_is_measured_within_a_second() {
         for rate in [100.0, 1_000.0, 10_000.0] {
             let rise = [
                 (0.0, 1.0),
@@ -327,57 +309,57 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_at_one_moment_is_no_rate() {
+    fn burst_at_one_moment_is_no_rate() {
         let burst = [(0.0, 1.0), (0.1, 29.0), (0.3, 0.0), (0.7, 0.0)];
-        for looks in 1..=burst.len() {
+        for samples in 1..=burst.len() {
             let mut window = Window::new(Moment::ORIGIN);
-            let wants = wants_after(&mut window, &burst[..looks]);
-            assert!(wants <= 36.0, "{looks}: {wants}");
+            let wants = wants_after(&mut window, &burst[..samples]);
+            assert!(wants <= 36.0, "{samples}: {wants}");
         }
     }
 
     #[test]
-    fn looks_that_are_late_or_too_many_do_no_harm() {
+    fn late_or_frequent_samples_do_not_distort() {
         let mut window = Window::new(Moment::ORIGIN);
         let mut total = 0.0;
-        for look in 1..10_000 {
+        for sample in 1..10_000 {
             total += 0.1;
-            window.look(
+            window.record(
                 total,
                 2.0,
-                Moment::ORIGIN.after_seconds(f64::from(look) / 1000.0),
+                Moment::ORIGIN.after_seconds(f64::from(sample) / 1000.0),
             );
         }
-        assert!((100.0..=115.0).contains(&window.wants()), "{window:?}");
-        // An hour without a look is one long sub-interval.
+        assert!((100.0..=115.0).contains(&window.per_second()), "{window:?}");
+        // An hour without a sample is one long sub-interval.
         let much_later = Moment::ORIGIN.after_seconds(3610.0);
-        window.look(total + 7200.0, 2.0, much_later);
-        assert!((2.0..=2.3).contains(&window.wants()), "{window:?}");
+        window.record(total + 7200.0, 2.0, much_later);
+        assert!((2.0..=2.3).contains(&window.per_second()), "{window:?}");
     }
 
     proptest! {
         #[test]
-        fn is_finite_and_never_negative_and_an_idle_process_wants_nothing(
-            looks in prop::collection::vec((0.0..20.0_f64, -1e15..1e15_f64), 1..50),
+        fn demand_is_finite_and_zero_when_idle(
+            samples in prop::collection::vec((0.0..20.0_f64, -1e15..1e15_f64), 1..50),
             refresh in 0.0..1000.0_f64,
         ) {
             let length = window_length(refresh);
-            prop_assert!((SHORTEST..=LONGEST).contains(&length));
+            prop_assert!((MIN_WINDOW..=MAX_WINDOW).contains(&length));
             let mut window = Window::new(Moment::ORIGIN);
             let mut now = Moment::ORIGIN;
             let mut last = 0.0;
-            for (seconds, total) in looks {
+            for (seconds, total) in samples {
                 now = now.after_seconds(seconds);
-                window.look(total, length, now);
-                let wants = window.wants();
+                window.record(total, length, now);
+                let wants = window.per_second();
                 prop_assert!(wants.is_finite() && wants >= 0.0, "{}", wants);
                 last = total;
             }
             for _ in 0..=SLOTS {
                 now = now.after_seconds(length / SUB_INTERVALS);
-                window.look(last, length, now);
+                window.record(last, length, now);
             }
-            prop_assert_eq!(window.wants(), 0.0);
+            prop_assert_eq!(window.per_second(), 0.0);
         }
     }
 }

@@ -107,6 +107,7 @@ mod layer;
 pub mod lease;
 mod limit;
 mod limiter;
+mod log_throttle;
 mod meter;
 mod quota;
 mod rate;

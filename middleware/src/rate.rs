@@ -6,7 +6,7 @@ use crate::{
     Cost, Fallback, Refusal, RefusalReason, clock,
     key::constant,
     limiter::{Limiter, LimiterSettings, Registry, Rejected, Reservation, WaitPolicy},
-    meter::{LimitMeter, Visit},
+    meter::{LimitMeter, UseGuard},
 };
 
 /// The shortest pause between two tries under suppression: the resolution of timers.
@@ -54,26 +54,26 @@ impl Rate {
     /// # Cancel safety
     /// Safe: dropping the future leaves the queue and returns the tokens.
     pub async fn wait(&self, cost: Cost) -> Result<(), Refusal> {
-        let mut visit = Visit::new(&self.meter);
+        let mut guard = UseGuard::new(&self.meter);
         let mut reservation = loop {
             match self.reserve(cost, WaitPolicy::Forever) {
                 Ok(reservation) => break reservation,
                 // The next try may be admitted by chance.
                 Err(refusal) if refusal.reason() == RefusalReason::Suppressed => {
-                    visit.waits();
+                    guard.mark_waiting();
                     tokio::time::sleep(refusal.retry_after().max(MIN_PAUSE)).await;
                 }
-                Err(refusal) => return Err(visit.refused(refusal)),
+                Err(refusal) => return Err(guard.refused(refusal)),
             }
         };
         if reservation.is_delayed() {
-            visit.waits();
+            guard.mark_waiting();
         }
         let turn = reservation.wait_turn(self.registry.no_lease_can_come());
         if let Err(rejected) = turn.await {
-            return Err(visit.refused(self.refusal(rejected)));
+            return Err(guard.refused(self.refusal(rejected)));
         }
-        self.commit(&mut reservation, visit);
+        self.commit(&mut reservation, guard);
         Ok(())
     }
 
@@ -82,13 +82,13 @@ impl Rate {
     /// # Errors
     /// [`Refusal`] when they are not. Nothing is spent then.
     pub fn try_acquire(&self, cost: Cost) -> Result<(), Refusal> {
-        let visit = Visit::new(&self.meter);
+        let guard = UseGuard::new(&self.meter);
         match self.reserve(cost, WaitPolicy::Never) {
             Ok(mut reservation) => {
-                self.commit(&mut reservation, visit);
+                self.commit(&mut reservation, guard);
                 Ok(())
             }
-            Err(refusal) => Err(visit.refused(refusal)),
+            Err(refusal) => Err(guard.refused(refusal)),
         }
     }
 
@@ -102,9 +102,9 @@ impl Rate {
         Ok(reservation)
     }
 
-    fn commit(&self, reservation: &mut Reservation, visit: Visit<'_>) {
+    fn commit(&self, reservation: &mut Reservation, guard: UseGuard<'_>) {
         reservation.commit();
-        visit.admitted(|| self.limiter.fallback_at(clock::now()));
+        guard.admitted(|| self.limiter.fallback_at(clock::now()));
     }
 
     fn refusal(&self, rejected: Rejected) -> Refusal {

@@ -1,27 +1,27 @@
-//! Whether the worker is there: leases come only while it runs.
+//! State of the lease worker, shared between the worker and its handles.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde::Serialize;
 
-/// What became of the worker that a handle was built with.
+/// State of the worker of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerState {
-    /// None is needed: the limits are [unlimited](crate::Doorman::unlimited) or [fixed](crate::Doorman::fixed).
+    /// No worker is needed: the limits are [unlimited](crate::Doorman::unlimited) or
+    /// [fixed](crate::Doorman::fixed).
     NotNeeded,
-    /// It has not been run yet. Until it is, no lease comes, and the fallbacks count.
+    /// The worker has not run yet. Until it does there are no leases, and fallbacks apply.
     NotStarted,
-    /// It runs.
+    /// The worker runs.
     Running,
-    /// It gave its leases back and ended, as it was told.
+    /// The worker has released its leases and ended.
     Stopped,
-    /// It was dropped, or panicked, while it was needed. No lease comes any more, and the fallbacks count.
+    /// The worker was dropped or panicked before its end. Leases expire, then fallbacks apply.
     Died,
 }
 
-/// Shared between the worker and the handles.
 #[derive(Debug)]
 pub(crate) struct Status(AtomicU8);
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_what_was_set() {
+    fn every_state_round_trips() {
         for state in STATES {
             assert_eq!(Status::new(state).get(), state);
         }

@@ -146,7 +146,7 @@ impl Admission {
         if let Err(refusal) = self.check(&lookups, head, &mut checks) {
             return Decision::Refused(refusal, RateLimitHeaders::default());
         }
-        let recent = clock::recent();
+        let recent = clock::coarse_now();
         if self.try_admit_fast(&checks, recent) {
             return Decision::Admitted(match headers {
                 HeaderPolicy::Send => admitted_headers(&checks, recent),
@@ -188,7 +188,7 @@ impl Admission {
         let lookups = self.lookups();
         let mut checks = LimitChecks::new();
         self.check(&lookups, head, &mut checks)?;
-        if self.try_admit_fast(&checks, clock::recent()) {
+        if self.try_admit_fast(&checks, clock::coarse_now()) {
             return Ok(());
         }
         let mut pending = PendingChecks::new(&checks);

@@ -13,7 +13,7 @@ use crate::{
 impl Builder {
     /// The certificates in PEM that servers are trusted by, instead of those of the system.
     pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.certificates.authority = Some(Pem::Given(pem.into()));
+        self.certificates.authority = Some(Pem::Text(pem.into()));
         self
     }
 
@@ -29,7 +29,7 @@ impl Builder {
     /// A certificate with those that lead to its authority, and its key, all in PEM: what servers are shown that ask for one
     /// (`--tls-client-ca`). Besides [credentials](Self::credentials), which say what it is for.
     pub fn client_identity(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.certificates.identity = Some(Pem::Given(pem.into()));
+        self.certificates.identity = Some(Pem::Text(pem.into()));
         self
     }
 

@@ -1,66 +1,68 @@
-//! When to try again after everything has failed.
+//! Backoff between failed requests.
 
 use std::time::Duration;
 
 use doorman_openapi::Moment;
 
-const FIRST: Duration = Duration::from_millis(100);
-/// Nobody who lacks a lease waits longer than this for the next try, but where a server that serves refuses what is new, and says for how
-/// long: to come sooner would only lengthen that.
-pub(super) const LONGEST_WHILE_LAPSED: Duration = Duration::from_secs(4);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause while a lease is missing. A server that rate limits new leases may ask for
+/// more: retrying sooner would only prolong that.
+pub(super) const MAX_PAUSE_WITHOUT_LEASE: Duration = Duration::from_secs(4);
+/// The pause after a rate limited request without a `Retry-After`.
+pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The longest `Retry-After` that is honoured.
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// How long to wait when a server that has too much to do does not say.
-pub(super) const UNTOLD_WAIT: Duration = Duration::from_secs(1);
-/// However long such a server says.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// Failures that fall into one pause count as one: several requests may be under way, and fail together.
+/// Exponential backoff with jitter. Failures during a pause count as one, because several requests
+/// in flight fail together.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
-    /// When the request was sent that failed last.
+    /// When the last failed request was sent.
     sent: Moment,
     until: Moment,
 }
 
 impl Backoff {
-    /// Pauses: twice as long as the last time, half of it by chance so that a fleet does not come back as one, but no longer than
-    /// `longest` after the failed request was sent: a server that hangs has used up the time already. `asked` is what the server asked
-    /// for; it lengthens the pause within the same bound.
-    pub(super) fn fail(
+    /// Records a failure and begins a pause of twice the last length, half of it jitter.
+    ///
+    /// `retry_after` lengthens the pause. It ends at most `longest` after the request was sent, so
+    /// that the time spent waiting for a hanging server is part of it.
+    pub(super) fn record_failure(
         &mut self,
-        asked: Option<Duration>,
+        retry_after: Option<Duration>,
         longest: Duration,
         sent: Moment,
         now: Moment,
-        chance: &mut fastrand::Rng,
+        rng: &mut fastrand::Rng,
     ) {
         if now < self.until {
             return;
         }
-        let ceiling = FIRST
+        let longest = longest.max(FIRST_PAUSE);
+        let ceiling = FIRST_PAUSE
             .saturating_mul(1 << self.failures.min(16))
-            .max(asked.unwrap_or_default())
-            .min(longest.max(FIRST));
+            .max(retry_after.unwrap_or_default())
+            .min(longest);
         self.failures = self.failures.saturating_add(1);
         self.sent = sent;
-        let pause = ceiling.mul_f64(0.5 + 0.5 * chance.f64());
-        self.until = now.after(pause).min(sent.after(longest.max(FIRST)));
+        let pause = ceiling.mul_f64(0.5 + 0.5 * rng.f64());
+        self.until = now.after(pause).min(sent.after(longest));
     }
 
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether there has been no failure since the last success.
-    pub(super) fn is_over(&self) -> bool {
+    /// Whether the last request succeeded.
+    pub(super) fn is_idle(&self) -> bool {
         self.failures == 0
     }
 
-    /// Nothing is sent before this. What has lapsed since the pause was chosen shortens it.
-    pub(super) fn until(&self, anything_lapsed: bool) -> Moment {
-        if anything_lapsed {
-            self.until.min(self.sent.after(LONGEST_WHILE_LAPSED))
+    /// When the pause ends. A lease that expires during the pause shortens it.
+    pub(super) fn until(&self, lease_missing: bool) -> Moment {
+        if lease_missing {
+            self.until.min(self.sent.after(MAX_PAUSE_WITHOUT_LEASE))
         } else {
             self.until
         }
@@ -73,17 +75,21 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    fn fail(backoff: &mut Backoff, retry_after: Option<Duration>, longest: Duration, now: Moment) {
+        let mut rng = fastrand::Rng::with_seed(1);
+        backoff.record_failure(retry_after, longest, now, now, &mut rng);
+    }
+
     fn pause(backoff: &Backoff, now: Moment) -> f64 {
         backoff.until(false).seconds_since(now)
     }
 
     #[test]
-    fn doubles_up_to_the_longest_and_starts_anew_after_a_success() {
-        let mut chance = fastrand::Rng::with_seed(1);
+    fn pause_doubles_up_to_longest_and_resets_on_success() {
         let mut backoff = Backoff::default();
         let mut now = Moment::from_nanos(1);
         for ceiling in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 4.0, 4.0] {
-            backoff.fail(None, LONGEST_WHILE_LAPSED, now, now, &mut chance);
+            fail(&mut backoff, None, MAX_PAUSE_WITHOUT_LEASE, now);
             let pause = pause(&backoff, now);
             assert!(
                 (ceiling / 2.0..=ceiling).contains(&pause),
@@ -92,57 +98,53 @@ mod tests {
             now = backoff.until(false);
         }
         backoff.reset();
-        backoff.fail(None, LONG, now, now, &mut chance);
+        fail(&mut backoff, None, LONG, now);
         assert!(pause(&backoff, now) <= 0.1);
     }
 
     #[test]
-    fn counts_failures_of_one_pause_as_one() {
-        let mut chance = fastrand::Rng::with_seed(1);
+    fn failures_during_a_pause_count_once() {
         let mut backoff = Backoff::default();
         let now = Moment::from_nanos(1);
         for _ in 0..100 {
-            backoff.fail(None, LONG, now, now, &mut chance);
+            fail(&mut backoff, None, LONG, now);
         }
         assert!(pause(&backoff, now) <= 0.1);
     }
 
     #[test]
-    fn honours_what_the_server_asks_for_within_the_bound() {
-        let mut chance = fastrand::Rng::with_seed(1);
+    fn retry_after_is_honoured_within_longest() {
         let now = Moment::from_nanos(1);
         let mut backoff = Backoff::default();
-        backoff.fail(Some(Duration::from_secs(20)), LONG, now, now, &mut chance);
+        fail(&mut backoff, Some(Duration::from_secs(20)), LONG, now);
         assert!(pause(&backoff, now) >= 10.0);
         let mut backoff = Backoff::default();
-        backoff.fail(
+        fail(
+            &mut backoff,
             Some(Duration::MAX),
-            LONGEST_WHILE_LAPSED,
+            MAX_PAUSE_WITHOUT_LEASE,
             now,
-            now,
-            &mut chance,
         );
         assert!(pause(&backoff, now) <= 4.0);
     }
 
     #[test]
-    fn what_a_server_that_hangs_has_taken_is_part_of_the_pause() {
-        let mut chance = fastrand::Rng::with_seed(1);
+    fn time_waited_for_hanging_server_is_part_of_pause() {
+        let mut rng = fastrand::Rng::with_seed(1);
         let sent = Moment::from_nanos(1);
-        let now = sent.after(LONGEST_WHILE_LAPSED);
+        let now = sent.after(MAX_PAUSE_WITHOUT_LEASE);
         let mut backoff = Backoff::default();
-        backoff.fail(None, LONGEST_WHILE_LAPSED, sent, now, &mut chance);
+        backoff.record_failure(None, MAX_PAUSE_WITHOUT_LEASE, sent, now, &mut rng);
         assert_eq!(backoff.until(true), now);
-        assert!(!backoff.is_over());
+        assert!(!backoff.is_idle());
     }
 
     #[test]
-    fn comes_back_sooner_once_anything_has_lapsed() {
-        let mut chance = fastrand::Rng::with_seed(1);
+    fn missing_lease_shortens_pause() {
         let now = Moment::from_nanos(1);
         let mut backoff = Backoff::default();
-        backoff.fail(Some(LONG), LONG, now, now, &mut chance);
+        fail(&mut backoff, Some(LONG), LONG, now);
         assert!(backoff.until(false).seconds_since(now) >= 30.0);
-        assert_eq!(backoff.until(true), now.after(LONGEST_WHILE_LAPSED));
+        assert_eq!(backoff.until(true), now.after(MAX_PAUSE_WITHOUT_LEASE));
     }
 }

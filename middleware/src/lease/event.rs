@@ -1,4 +1,4 @@
-//! What the state machine is told, and what it answers.
+//! Events that the state machine takes and effects that it returns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,111 +9,112 @@ use doorman_openapi::{
 
 use crate::limiter::Sharing;
 
-/// What the process wants of a resource, and what it has used.
+/// The process's demand for a resource and its use so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Demand {
     /// The demand, in the resource's own unit.
     pub wants: Capacity,
-    /// The total cost admitted since the resource was first asked for: a running total, never a delta.
+    /// The total cost admitted since the resource was first requested: a running total, not a delta.
     pub used: Capacity,
-    /// How important it is: more is more important.
+    /// The priority: higher is more important.
     pub priority: i32,
 }
 
-/// What has happened.
+/// Input of the state machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// So much is wanted of a resource. The first time, it is taken up.
+    /// The demand for a resource. The first one adds the resource.
     Demand {
-        /// Of which resource.
+        /// The resource.
         resource: ResourceId,
-        /// How much.
+        /// Its demand.
         demand: Demand,
     },
-    /// The resource is no longer wanted: its lease is given back.
+    /// The resource is no longer needed: its lease is released.
     Forget {
-        /// Which resource.
+        /// The resource.
         resource: ResourceId,
     },
-    /// A request was answered.
+    /// A request was answered with leases.
     Answered {
-        /// Which request.
+        /// The request.
         seq: Seq,
-        /// With what.
+        /// The response.
         response: CapacityResponse,
     },
-    /// A request was not answered with leases.
+    /// A request failed.
     Failed {
-        /// Which request.
+        /// The request.
         seq: Seq,
-        /// Why.
+        /// The failure.
         failure: Failure,
     },
-    /// Time has passed. Only this sends, and it sends one request at most: come back while [`Holder::wake_at`](super::Holder::wake_at)
-    /// is not after now.
+    /// Time has passed. Only a tick sends, and it sends at most one request: tick again while
+    /// [`Holder::wake_at`](super::Holder::wake_at) is not after now.
     Tick,
-    /// Everything is given back, and nothing more is asked for. Told again, it gives back again: after a failure, to the next server.
+    /// Release everything and request nothing more. A second stop, after the release failed,
+    /// releases at the next server.
     Stop,
 }
 
-/// Why a request was not answered with leases.
+/// Why a request brought no leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The server could not be reached, did not answer in time, was not able to serve, or answered nonsense.
+    /// The server was unreachable, timed out, could not serve or sent an invalid response.
     Unavailable {
-        /// How long it asked to be left alone.
+        /// The wait that the server asked for.
         retry_after: Option<Duration>,
     },
     /// The server is not the master.
     Redirected {
-        /// The endpoint that it named; `None` when it named none, or none that was configured.
+        /// The position of the server that it named; `None` when it named no configured server.
         to: Option<usize>,
     },
-    /// The server does not serve the request as it is.
-    Refused {
-        /// The positions in the request of the resources at fault; empty when the server did not say.
+    /// The server rejected resources of the request.
+    Rejected {
+        /// Their positions in the request; empty when the server named none.
         positions: Vec<usize>,
     },
     /// The request was too large.
     TooLarge,
-    /// The server does not do so much for one caller, or for all together. It serves renewals before new leases.
-    Limited {
-        /// How long it asked to be left alone.
+    /// The server rate limits this caller or all callers. It serves renewals before new leases.
+    RateLimited {
+        /// The wait that the server asked for.
         retry_after: Option<Duration>,
     },
 }
 
-/// What is to be done, in this order.
+/// Output of the state machine, to be carried out in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Send this request now.
     Send {
-        /// Its number, by which to report what became of it.
+        /// Its sequence number, which names it in [`Event::Answered`] and [`Event::Failed`].
         seq: Seq,
-        /// The endpoint to send it to: a position in the list of servers.
+        /// The server to send it to: a position in the list of servers.
         endpoint: usize,
         /// The request.
         request: CapacityRequest,
-        /// How long to wait for an answer. Afterwards the answer is of no use.
+        /// The timeout. A later response is ignored.
         timeout: Duration,
     },
-    /// Send this release now. What becomes of it need not be reported, but for the one that [`Event::Stop`] asks for.
+    /// Send this release now. Only the outcome of a release caused by [`Event::Stop`] matters.
     SendRelease {
-        /// Its number.
+        /// Its sequence number.
         seq: Seq,
-        /// The endpoint to send it to.
+        /// The server to send it to.
         endpoint: usize,
         /// The release.
         request: ReleaseRequest,
     },
-    /// What is held of a resource has changed: obey it before anything else is sent.
+    /// What is held of a resource has changed: apply it before sending anything else.
     Changed {
-        /// Which resource.
+        /// The resource.
         resource: ResourceId,
         /// What is held of it from now on.
         holding: Holding,
     },
-    /// Somebody should be told.
+    /// Log this.
     Warn(Warning),
 }
 
@@ -121,79 +122,81 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Holding {
     /// The lease, if there is one.
-    pub lease: Option<Leased>,
-    /// What the control plane last told of the resource, whether or not a lease came with it. Until it has, what it told of others of
-    /// the same template; `None` when nothing is known.
-    pub told: Option<Arc<Told>>,
+    pub lease: Option<ActiveLease>,
+    /// The terms last reported for the resource, even without a lease. Until the first response
+    /// these are the terms of another resource of the same template; `None` when there are none.
+    pub terms: Option<Arc<ResourceTerms>>,
     /// Whether the control plane has answered for this resource.
     pub answered: bool,
-    /// How often the control plane wants the holder to come back.
+    /// How often the control plane wants the lease renewed.
     pub refresh_interval: Duration,
-    /// When it will next ask.
+    /// When the next request is due.
     pub refresh_at: Moment,
 }
 
-/// A lease as its holder counts it.
+/// A lease as its holder uses it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Leased {
+pub struct ActiveLease {
     /// How much may be used, in the resource's own unit.
     pub capacity: Capacity,
-    /// Until when: the moment the request was sent, and the length of the lease.
+    /// When the lease ends: its length counted from the moment the request was sent.
     pub ends: Moment,
-    /// The whole capacity is 0. A lease on nothing else is one that wanted nothing.
+    /// Whether the whole capacity is 0. Any other lease of 0 comes from a demand of 0.
     pub blocked: bool,
-    /// It is on all that was asked for: who asks for more may be granted more.
-    pub as_asked: bool,
-    /// What all holders were told alike, where the capacity is not divided.
+    /// Whether the whole demand was granted: a larger demand may be granted more.
+    pub granted_in_full: bool,
+    /// How holders share the capacity.
     pub sharing: Sharing,
 }
 
-/// What an answer says of the resource itself, apart from the lease.
+/// Terms of a resource, apart from any lease.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
-    /// The glob of the template that matched; `None` when none did.
+pub struct ResourceTerms {
+    /// The glob of the matching template; `None` when none matched.
     pub template: Option<String>,
     /// The whole capacity.
     pub limit: Option<Capacity>,
-    /// What it counts.
+    /// The unit of the capacity.
     pub unit: Unit,
-    /// The seconds a rate is counted over; more than 0.
+    /// The period of a rate, in seconds; greater than 0.
     pub per: Seconds,
-    /// What a holder may use by itself when it has no lease.
+    /// The capacity that a holder may use without a lease.
     pub safe: SafeCapacity,
-    /// Whether what all want decides with which probability each request is admitted (SUPPRESSION).
+    /// Whether the total demand decides the admission probability (SUPPRESSION).
     pub suppressed: bool,
 }
 
-/// What somebody should be told, rarely enough to be logged as it comes, but for what is said of each resource.
+/// A condition worth logging. Except for [`Rejected`](Self::Rejected), each comes at most once a
+/// minute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
-    /// No endpoint gives leases. At most once a minute.
+    /// No server grants leases.
     Unreachable,
-    /// Endpoints give leases again, after a warning that none did.
-    Reached,
-    /// The control plane refuses this resource; it is asked again now and then. Once until it is accepted.
-    Refused {
-        /// Which resource.
+    /// Servers grant leases again, after [`Unreachable`](Self::Unreachable).
+    Recovered,
+    /// The control plane rejects this resource. Reported once until it is accepted; the resource is
+    /// requested again now and then.
+    Rejected {
+        /// The resource.
         resource: ResourceId,
     },
-    /// An endpoint belongs to another node than the one that leases come from: two masters would be two capacities. Its answers are
-    /// refused. At most once a minute.
+    /// A server belongs to another node than the current leases. Two masters would mean twice the
+    /// capacity, so its responses are ignored.
     ForeignNode {
-        /// Which endpoint.
+        /// The server.
         endpoint: usize,
-        /// The node that leases come from.
+        /// The node of the current leases.
         known: NodeId,
-        /// The node of the endpoint.
-        heard: NodeId,
+        /// The node of the server.
+        received: NodeId,
     },
-    /// An endpoint answers for a reign that is over. Its answers are dropped. At most once a minute.
+    /// A server answered with an epoch that is over. Its responses are ignored.
     StaleEpoch {
-        /// Which endpoint.
+        /// The server.
         endpoint: usize,
-        /// The reign that is known.
+        /// The current epoch.
         known: Epoch,
-        /// The reign of the endpoint.
-        heard: Epoch,
+        /// The epoch of the server.
+        received: Epoch,
     },
 }

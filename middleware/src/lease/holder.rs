@@ -1,49 +1,64 @@
-//! The state machine: all the resources of one client, and the requests under way for them.
+//! State machine of one holder: its resources and the requests in flight for them.
 
-mod outcome;
+mod resource;
+mod resources;
+mod response;
+mod terms;
+
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, ResourceId, Seq};
 
+use self::{
+    resource::Resource,
+    resources::{BatchLimits, NewLeases, Resources},
+    terms::TemplateTerms,
+};
 use super::{
     Demand, Effect, Event, Failure, Holding,
-    backoff::{Backoff, LONGEST_WHILE_LAPSED},
-    batch::{self, Batch, Mixing},
-    endpoints::Endpoints,
-    entry::Entry,
-    rarely::Rarely,
-    reign::Reign,
-    resources::Resources,
-    roll::Named,
-    told::Templates,
+    backoff::{Backoff, MAX_PAUSE_WITHOUT_LEASE},
+    index::HasResource,
+    servers::{Endpoints, MasterTracker},
 };
+use crate::log_throttle::LogThrottle;
 
-/// The most releases that wait to be sent; what does not fit is freed when its lease ends.
-const MOST_RELEASES: usize = 10_000;
+/// The most resources in one request.
+const MAX_BATCH: usize = 1_000;
+/// The most rejected resources in one request. A server names only so many rejected positions, and
+/// resources beyond them would be requested again and again.
+const MAX_REJECTED_BATCH: usize = 100;
+/// The most requests in flight: a new resource need not wait for a slow response, and a dead server
+/// does not collect requests.
+const MAX_IN_FLIGHT: usize = 8;
+/// The most queued releases. Beyond it, capacity is freed when the lease expires.
+const MAX_RELEASES: usize = 10_000;
 
-/// Who holds leases, and from whom.
+/// Settings of a [`Holder`].
 #[derive(Debug, Clone)]
 pub struct HolderSettings {
-    /// The holder. Two processes never share one.
+    /// The holder's id. No two processes share one.
     pub client_id: ClientId,
-    /// How many servers there are to ask; at least one is taken for granted.
+    /// The number of servers to ask; at least one is assumed.
     pub endpoints: usize,
-    /// Where chance begins: the same events then have the same effects.
+    /// The seed of jitter: the same events then have the same effects.
     pub seed: u64,
 }
 
-/// The leasing side of one client: a pure state machine that is told what happened and answers what to do.
+/// The leasing side of one client, as a pure state machine from events to effects.
 ///
-/// It keeps these promises, whatever it is told:
-/// - a lease is counted from the moment its request was sent, and nothing lengthens it;
-/// - at most one request is under way for a resource; the answer to any other is ignored;
-/// - every transmission has a larger number than the one before;
-/// - a smaller lease is obeyed at once, and reported at once;
+/// For any sequence of events:
+/// - a lease ends its length after its request was sent, and nothing extends it;
+/// - at most one request is in flight for a resource, and any other response is ignored;
+/// - every transmission has a larger sequence number than the one before;
+/// - a smaller lease is applied and reported immediately;
 /// - a failure never drops a lease before its end.
 ///
 /// ```
@@ -67,79 +82,91 @@ pub struct HolderSettings {
 pub struct Holder {
     client_id: ClientId,
     resources: Resources,
-    under_way: BTreeMap<Seq, Batch>,
-    /// Forgotten, and not yet given back.
+    in_flight: BTreeMap<Seq, Request>,
+    /// Forgotten resources that are not released yet.
     releases: BTreeSet<ResourceId>,
     seq: Seq,
     endpoints: Endpoints,
     backoff: Backoff,
-    reign: Reign,
-    templates: Templates,
-    /// The most resources in the next request: less than usual after one was too large.
-    batch_limit: usize,
-    /// The same for those that have been refused.
-    refused_limit: usize,
-    /// Whether new leases are asked for along with renewals: not from when they are refused until one is served.
-    mixing: Mixing,
-    /// When what was refused last is asked for again.
-    refused_until: Moment,
-    chance: fastrand::Rng,
-    unreachable: Rarely,
-    foreign: Rarely,
-    stale: Rarely,
+    master: MasterTracker,
+    templates: TemplateTerms,
+    /// Smaller than usual after a request was too large or rejected.
+    batch_limits: BatchLimits,
+    new_leases: NewLeases,
+    /// When the resources that were rejected last are requested again.
+    rejected_until: Moment,
+    rng: fastrand::Rng,
+    unreachable: LogThrottle,
+    foreign_node: LogThrottle,
+    stale_epoch: LogThrottle,
     stopped: bool,
+    effects: Vec<Effect>,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+struct Request {
+    seq: Seq,
+    resources: Vec<ResourceId>,
+    endpoint: usize,
+    sent: Moment,
+    deadline: Moment,
+    /// Whether it contains a resource without a lease.
+    wants_new_lease: bool,
 }
 
 impl Holder {
-    /// A holder of nothing.
+    /// Creates a holder without resources.
     #[must_use]
     pub fn new(settings: HolderSettings) -> Self {
         Self {
             client_id: settings.client_id,
             resources: Resources::default(),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             releases: BTreeSet::new(),
             seq: Seq::ZERO,
             endpoints: Endpoints::new(settings.endpoints),
             backoff: Backoff::default(),
-            reign: Reign::default(),
-            templates: Templates::default(),
-            batch_limit: batch::MOST,
-            refused_limit: batch::MOST_REFUSED,
-            mixing: Mixing::Together,
-            refused_until: Moment::ORIGIN,
-            chance: fastrand::Rng::with_seed(settings.seed),
-            unreachable: Rarely::default(),
-            foreign: Rarely::default(),
-            stale: Rarely::default(),
+            master: MasterTracker::default(),
+            templates: TemplateTerms::default(),
+            batch_limits: BatchLimits {
+                normal: MAX_BATCH,
+                rejected: MAX_REJECTED_BATCH,
+            },
+            new_leases: NewLeases::WithRenewals,
+            rejected_until: Moment::ORIGIN,
+            rng: fastrand::Rng::with_seed(settings.seed),
+            unreachable: LogThrottle::default(),
+            foreign_node: LogThrottle::default(),
+            stale_epoch: LogThrottle::default(),
             stopped: false,
+            effects: Vec::new(),
         }
     }
 
-    /// Takes in what happened by `now`, and says what to do. `now` never goes back.
+    /// Handles an event at `now`, which never goes back, and returns the effects.
     #[must_use = "what is held may have changed"]
     pub fn handle(&mut self, event: Event, now: Moment) -> Vec<Effect> {
-        let mut effects = Vec::new();
         match event {
-            Event::Stop => self.stop(now, &mut effects),
+            Event::Stop => self.stop(now),
             Event::Demand { resource, demand } if !self.stopped => {
-                self.demanded(&resource, demand, now, &mut effects);
+                self.set_demand(&resource, demand, now);
             }
-            Event::Tick if !self.stopped => self.tick(now, &mut effects),
+            Event::Tick if !self.stopped => self.tick(now),
             Event::Demand { .. } | Event::Tick => {}
             Event::Forget { resource } => self.forget(resource),
             Event::Answered { seq, response } => {
-                if let Some(batch) = self.under_way.remove(&seq) {
-                    self.answered(seq, &batch, response, now, &mut effects);
+                if let Some(request) = self.in_flight.remove(&seq) {
+                    self.on_response(&request, response, now);
                 }
             }
             Event::Failed { seq, failure } => {
-                if let Some(batch) = self.under_way.remove(&seq) {
-                    self.failed(seq, &batch, failure, now, &mut effects);
+                if let Some(request) = self.in_flight.remove(&seq) {
+                    self.on_failure(&request, failure, now);
                 }
             }
         }
-        effects
+        std::mem::take(&mut self.effects)
     }
 
     /// When to [tick](Event::Tick) next; not after now while there is more to do.
@@ -148,17 +175,14 @@ impl Holder {
         if self.stopped {
             return Moment::NEVER;
         }
-        let not_before = self.not_before();
-        let due = self
-            .resources
-            .first_due(self.newcomers_from())
-            .map(|due| due.max(self.room_at()));
-        let release = self.releases.first().map(|_| Moment::ORIGIN);
-        let deadline = self.under_way.values().map(|batch| batch.deadline).min();
+        let backoff = self.backoff_until();
+        let due = self.resources.first_due(self.new_leases_from());
+        let release = self.releases.first().map(|_| backoff);
+        let deadline = self.in_flight.values().map(|it| it.deadline).min();
         [
-            due.map(|due| due.max(not_before)),
-            release.map(|release| release.max(not_before)),
-            self.resources.first_end(),
+            due.map(|due| due.max(self.next_send_at()).max(backoff)),
+            release,
+            self.resources.first_lease_end(),
             deadline,
         ]
         .into_iter()
@@ -167,138 +191,138 @@ impl Holder {
         .unwrap_or(Moment::NEVER)
     }
 
-    /// The resources that a tick at `now` would ask for: tell their demand first, so that what is sent is new.
+    /// The resources that a tick at `now` would request: report their demand first, so that the
+    /// request is up to date.
     #[must_use]
     pub fn due(&self, now: Moment) -> Vec<ResourceId> {
-        if self.stopped || now < self.room_at() || now < self.not_before() {
+        if self.stopped || now < self.next_send_at() || now < self.backoff_until() {
             return Vec::new();
         }
-        let mixing = match self.mixing {
-            Mixing::Together => Mixing::Together,
-            Mixing::Apart { .. } => Mixing::Apart {
-                newcomers_from: self.newcomers_from(),
+        let new_leases = match self.new_leases {
+            NewLeases::WithRenewals => NewLeases::WithRenewals,
+            NewLeases::Separately { .. } => NewLeases::Separately {
+                not_before: self.new_leases_from(),
             },
         };
-        let (limit, refused_limit) = (self.batch_limit, self.refused_limit);
-        batch::choose(&self.resources, limit, refused_limit, mixing, now)
+        self.resources
+            .next_batch(self.batch_limits, new_leases, now)
     }
 
-    /// When something new may be asked for. Where it was refused, one request finds out whether it still is.
-    fn newcomers_from(&self) -> Moment {
-        match self.mixing {
-            Mixing::Together => Moment::ORIGIN,
-            Mixing::Apart { .. } if self.under_way.values().any(|batch| batch.is_new) => {
+    /// What is held of a resource at `now`; `None` when it is not wanted.
+    #[must_use]
+    pub fn holding(&self, resource: &ResourceId, now: Moment) -> Option<Holding> {
+        let resource = self.resources.get(resource)?;
+        let backoff = self.backoff_until();
+        let not_before = match (resource.lease_end(), self.new_leases) {
+            (None, NewLeases::Separately { not_before }) => not_before.max(backoff),
+            (Some(_), _) | (None, NewLeases::WithRenewals) => backoff,
+        };
+        Some(resource.holding(not_before, now))
+    }
+
+    /// How many resources have no lease.
+    pub(super) fn without_lease(&self) -> usize {
+        self.resources.without_lease()
+    }
+
+    /// When new leases may be requested. While they are rate limited, one request probes.
+    fn new_leases_from(&self) -> Moment {
+        match self.new_leases {
+            NewLeases::WithRenewals => Moment::ORIGIN,
+            NewLeases::Separately { .. }
+                if self.in_flight.values().any(|it| it.wants_new_lease) =>
+            {
                 Moment::NEVER
             }
-            Mixing::Apart { newcomers_from } => newcomers_from,
+            NewLeases::Separately { not_before } => not_before,
         }
     }
 
-    /// When another request may be under way. After a failure one finds out whether it is over; but while anything is lapsed, one that
-    /// renews what lasts, and has time, does not hold up the rest.
-    fn room_at(&self) -> Moment {
-        if self.under_way.len() >= batch::MOST_UNDER_WAY {
+    /// When one more request may be in flight. After a failure a single request probes, unless a
+    /// lease is missing: then a slow renewal does not hold up the others.
+    fn next_send_at(&self) -> Moment {
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
             return Moment::NEVER;
         }
-        let newest = self.under_way.values().map(|batch| batch.sent).max();
-        match newest {
-            Some(_) if self.backoff.is_over() => Moment::ORIGIN,
-            Some(sent) if self.resources.anything_lapsed() => sent.after(LONGEST_WHILE_LAPSED),
-            Some(_) => Moment::NEVER,
+        match self.in_flight.values().map(|request| request.sent).max() {
             None => Moment::ORIGIN,
+            Some(_) if self.backoff.is_idle() => Moment::ORIGIN,
+            Some(sent) if self.without_lease() > 0 => sent.after(MAX_PAUSE_WITHOUT_LEASE),
+            Some(_) => Moment::NEVER,
         }
     }
 
-    fn not_before(&self) -> Moment {
-        self.backoff.until(self.resources.anything_lapsed())
+    fn backoff_until(&self) -> Moment {
+        self.backoff.until(self.without_lease() > 0)
     }
 
-    fn demanded(
-        &mut self,
-        id: &ResourceId,
-        demand: Demand,
-        now: Moment,
-        effects: &mut Vec<Effect>,
-    ) {
-        let known = self
+    fn set_demand(&mut self, id: &ResourceId, demand: Demand, now: Moment) {
+        let updated = self
             .resources
-            .update(id, |entry| entry.demanded(demand, now));
-        if known.is_none() {
+            .update(id, |resource| resource.set_demand(demand, now));
+        if updated.is_none() {
             self.releases.remove(id);
-            let told = self.templates.of(id);
-            self.resources
-                .insert(Entry::new(id.clone(), demand, told, now));
-            self.changed(id, now, effects);
+            let terms = self.templates.find(id);
+            let resource = Resource::new(id.clone(), demand, terms, now);
+            self.resources.insert(resource);
+            self.emit_changed(id, now);
         }
     }
 
     fn forget(&mut self, id: ResourceId) {
-        let entry = self.resources.remove(&id);
-        if entry.is_some_and(|entry| entry.was_sent()) && self.releases.len() < MOST_RELEASES {
+        let resource = self.resources.remove(&id);
+        if resource.is_some_and(|it| it.was_sent()) && self.releases.len() < MAX_RELEASES {
             self.releases.insert(id);
         }
     }
 
-    fn tick(&mut self, now: Moment, effects: &mut Vec<Effect>) {
-        self.lapse(now, effects);
-        let overdue: Vec<Seq> = self
-            .under_way
-            .iter()
-            .filter(|(_, batch)| batch.deadline <= now)
-            .map(|(seq, _)| *seq)
-            .collect();
-        for seq in overdue {
-            if let Some(batch) = self.under_way.remove(&seq) {
+    fn tick(&mut self, now: Moment) {
+        self.drop_leases(now, |end| end <= now);
+        let overdue = self.in_flight.values().filter(|it| it.deadline <= now);
+        for seq in overdue.map(|it| it.seq).collect::<Vec<_>>() {
+            if let Some(request) = self.in_flight.remove(&seq) {
                 let failure = Failure::Unavailable { retry_after: None };
-                self.failed(seq, &batch, failure, now, effects);
+                self.on_failure(&request, failure, now);
             }
         }
-        self.send_releases(now, effects);
-        let chosen = self.due(now);
-        if !chosen.is_empty() {
-            self.send(chosen, now, effects);
+        self.send_releases(now);
+        let batch = self.due(now);
+        if !batch.is_empty() {
+            self.send(batch, now);
         }
     }
 
-    fn lapse(&mut self, now: Moment, effects: &mut Vec<Effect>) {
-        let lapsed: Vec<ResourceId> = self
-            .resources
-            .leased()
-            .take_while(|(ends, _)| *ends <= now)
-            .map(|(_, entry)| entry.resource().clone())
-            .collect();
-        for id in lapsed {
-            self.resources.update(&id, Entry::lose);
-            self.changed(&id, now, effects);
+    fn drop_leases(&mut self, now: Moment, ends: impl Fn(Moment) -> bool) {
+        let leased = self.resources.leased().take_while(|(end, _)| ends(*end));
+        let dropped: Vec<ResourceId> = leased.map(|(_, it)| it.resource().clone()).collect();
+        for id in dropped {
+            self.resources.update(&id, Resource::drop_lease);
+            self.emit_changed(&id, now);
         }
     }
 
-    fn send(&mut self, chosen: Vec<ResourceId>, now: Moment, effects: &mut Vec<Effect>) {
+    fn send(&mut self, batch: Vec<ResourceId>, now: Moment) {
         let seq = self.next_seq();
         let endpoint = self.endpoints.current();
-        let mut timeout = batch::timeout(&self.resources, &chosen, now);
-        if !self.backoff.is_over() {
-            // The others wait for what comes of it.
-            timeout = timeout.min(LONGEST_WHILE_LAPSED);
-        }
-        let is_new = |id| {
-            let entry = self.resources.get(id);
-            entry.is_some_and(|entry| entry.ends().is_none())
-        };
-        let is_new = chosen.iter().any(is_new);
-        let resources = chosen
+        let timeout = self.timeout(&batch, now);
+        let wants_new_lease = batch.iter().any(|id| {
+            let resource = self.resources.get(id);
+            resource.is_some_and(|it| it.lease_end().is_none())
+        });
+        let resources = batch
             .iter()
-            .filter_map(|id| self.resources.update(id, |entry| entry.send(seq, now)))
+            .filter_map(|id| self.resources.update(id, |it| it.send(seq, now)))
             .collect();
-        let batch = Batch {
-            resources: chosen,
+        let request = Request {
+            seq,
+            resources: batch,
             endpoint,
             sent: now,
             deadline: now.after(timeout),
-            is_new,
+            wants_new_lease,
         };
-        self.under_way.insert(seq, batch);
-        effects.push(Effect::Send {
+        self.in_flight.insert(seq, request);
+        self.effects.push(Effect::Send {
             seq,
             endpoint,
             request: CapacityRequest {
@@ -310,22 +334,36 @@ impl Holder {
         });
     }
 
-    fn send_releases(&mut self, now: Moment, effects: &mut Vec<Effect>) {
-        if self.releases.is_empty() || now < self.not_before() {
+    /// The shortest timeout of the resources. A probe after a failure holds up the others, so its
+    /// timeout is bounded.
+    fn timeout(&self, batch: &[ResourceId], now: Moment) -> Duration {
+        let resources = batch.iter().filter_map(|id| self.resources.get(id));
+        let shortest = resources.map(|it| it.timeout(now)).min();
+        let timeout = shortest.unwrap_or_default();
+        if self.backoff.is_idle() {
+            timeout
+        } else {
+            timeout.min(MAX_PAUSE_WITHOUT_LEASE)
+        }
+    }
+
+    fn send_releases(&mut self, now: Moment) {
+        if self.releases.is_empty() || now < self.backoff_until() {
             return;
         }
         let mut ids = Vec::new();
-        while ids.len() < batch::MOST
+        while ids.len() < MAX_BATCH
             && let Some(id) = self.releases.pop_first()
         {
             ids.push(id);
         }
-        self.release(Some(ids), effects);
+        self.release(Some(ids));
     }
 
-    fn release(&mut self, resource_ids: Option<Vec<ResourceId>>, effects: &mut Vec<Effect>) {
+    /// Releases these resources; `None` releases all.
+    fn release(&mut self, resource_ids: Option<Vec<ResourceId>>) {
         let seq = self.next_seq();
-        effects.push(Effect::SendRelease {
+        self.effects.push(Effect::SendRelease {
             seq,
             endpoint: self.endpoints.current(),
             request: ReleaseRequest {
@@ -336,42 +374,24 @@ impl Holder {
         });
     }
 
-    fn stop(&mut self, now: Moment, effects: &mut Vec<Effect>) {
+    fn stop(&mut self, now: Moment) {
         if self.stopped {
-            // The last release came to nothing.
-            self.endpoints.skip();
+            // The last release failed.
+            self.endpoints.advance();
         }
         self.stopped = true;
-        self.under_way.clear();
-        let leased = self.resources.leased();
-        let leased: Vec<ResourceId> = leased.map(|(_, entry)| entry.resource().clone()).collect();
-        for id in leased {
-            self.resources.update(&id, Entry::lose);
-            self.changed(&id, now, effects);
-        }
+        self.in_flight.clear();
+        self.drop_leases(now, |_| true);
         if self.seq > Seq::ZERO {
-            self.release(None, effects);
+            self.release(None);
         }
     }
 
-    /// What is held of a resource at `now`; `None` when it is not wanted.
-    #[must_use]
-    pub fn holding(&self, resource: &ResourceId, now: Moment) -> Option<Holding> {
-        let entry = self.resources.get(resource)?;
-        let not_before = match (entry.ends(), self.mixing) {
-            (None, Mixing::Apart { newcomers_from }) => newcomers_from.max(self.not_before()),
-            (Some(_), _) | (None, Mixing::Together) => self.not_before(),
-        };
-        Some(entry.holding(not_before, now))
-    }
-
-    /// Says what is held of a resource from now on.
-    fn changed(&self, id: &ResourceId, now: Moment, effects: &mut Vec<Effect>) {
-        let holding = self.holding(id, now);
-        effects.extend(holding.map(|holding| Effect::Changed {
-            resource: id.clone(),
-            holding,
-        }));
+    fn emit_changed(&mut self, id: &ResourceId, now: Moment) {
+        if let Some(holding) = self.holding(id, now) {
+            let resource = id.clone();
+            self.effects.push(Effect::Changed { resource, holding });
+        }
     }
 
     fn next_seq(&mut self) -> Seq {

@@ -1,46 +1,36 @@
-//! The leasing side: what asks the control plane for capacity, and keeps it.
+//! Leasing: requests capacity from the control plane and renews it.
 //!
-//! [`Holder`] is the whole protocol as a pure state machine: it is told what happened and what time it is, and answers with what to
-//! do. It does no IO, so that it runs in a simulator as it runs in a service. The [`Worker`] around it keeps the time, carries the
-//! requests and tells the limiters.
+//! [`Holder`] is the protocol as a pure state machine: it does no IO, so that a simulator can run
+//! it. [`Worker`] is the task around it: it keeps the time, sends the requests and publishes leases
+//! to the limiters.
 
-mod address;
-mod agenda;
 mod backoff;
-mod batch;
-mod call;
-mod carrier;
-mod endpoints;
-mod entry;
+mod client;
 mod event;
 mod holder;
-mod publish;
-mod rarely;
-mod reign;
-mod reply;
-mod resources;
-mod roll;
-mod rules;
+mod index;
+mod servers;
 #[cfg(test)]
 pub(crate) mod testing;
-mod told;
-mod tracked;
 #[cfg(feature = "reqwest")]
 mod transport;
 mod worker;
 
-pub use address::InvalidAddress;
-pub use carrier::{Transport, TransportError};
-pub use event::{Demand, Effect, Event, Failure, Holding, Leased, Told, Warning};
-pub use holder::{Holder, HolderSettings};
 #[cfg(feature = "reqwest")]
-pub use transport::HttpTransport;
-pub use worker::Worker;
-
+pub use self::transport::HttpTransport;
+pub use self::{
+    client::{Transport, TransportError},
+    event::{ActiveLease, Demand, Effect, Event, Failure, Holding, ResourceTerms, Warning},
+    holder::{Holder, HolderSettings},
+    servers::InvalidAddress,
+    worker::Worker,
+};
 pub use crate::limiter::{SharedBalance, Sharing};
 
-pub(crate) use address::Address;
-pub(crate) use carrier::Carrier;
 #[cfg(feature = "reqwest")]
-pub(crate) use transport::{Certificates, Pem};
-pub(crate) use worker::{Command, Parts};
+pub(crate) use self::transport::{Certificates, Pem};
+pub(crate) use self::{
+    client::ControlPlaneClient,
+    servers::Address,
+    worker::{Command, WorkerParts},
+};

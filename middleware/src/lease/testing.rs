@@ -1,4 +1,4 @@
-//! Answers and requests for the tests of the leasing side.
+//! Responses for tests of leasing.
 
 use doorman_openapi::{
     Capacity, CapacityRequest, CapacityResponse, Epoch, Lease, NodeId, Reason, ResourceId,
@@ -9,7 +9,7 @@ pub(crate) fn id(text: &str) -> ResourceId {
     ResourceId::new(text).unwrap()
 }
 
-/// A lease of nothing for 20 s, refreshed every second, with this safe capacity.
+/// A lease of 0 for 20 s, refreshed every second, with this safe capacity.
 pub(crate) fn answer(resource: &str, template: Option<&str>, safe: Capacity) -> ResourceResponse {
     ResourceResponse {
         resource_id: id(resource),
@@ -30,7 +30,7 @@ pub(crate) fn answer(resource: &str, template: Option<&str>, safe: Capacity) -> 
     }
 }
 
-/// A lease of so much for 20 s, refreshed every second.
+/// A lease of `capacity` for 20 s, refreshed every second.
 pub(crate) fn grant(resource: &str, capacity: f64) -> ResourceResponse {
     let mut answer = answer(resource, Some("*"), Capacity::saturating(2.0));
     answer.gets.capacity = Capacity::new(capacity).unwrap();
@@ -46,7 +46,7 @@ pub(crate) fn response(resources: Vec<ResourceResponse>) -> CapacityResponse {
     }
 }
 
-/// What a server answers that grants everybody the same.
+/// Grants `capacity` of every requested resource.
 pub(crate) fn grant_all(request: &CapacityRequest, capacity: f64) -> CapacityResponse {
     response(
         request

@@ -1,39 +1,59 @@
-//! How requests travel in production: over reqwest.
+//! HTTP transport over reqwest, whose certificate files are reloaded while the process runs.
 
 mod certificates;
-mod connections;
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
+use doorman_openapi::Moment;
 use http::{Request, Response};
+use reqwest::{Certificate, Client, Identity, redirect};
+use tokio::{task::spawn_blocking, time::timeout};
 use tower_service::Service;
 
 pub(crate) use self::certificates::{Certificates, Pem};
-use self::connections::Connections;
+use self::certificates::{Fingerprint, PemTexts};
 use super::TransportError;
+use crate::{clock, log_throttle::LogThrottle};
 
-/// No answer is longer than this: a thousand leases are a third of a megabyte.
-const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// Carries requests to the control plane over HTTP: pooled connections, TLS with rustls, no redirects (the lease client follows a
-/// master's name itself, and only to configured servers), no proxies from the environment, no retries (every transmission has its own
-/// number).
+/// The longest response body in bytes. A thousand leases take a third of a megabyte.
+const MAX_BODY: usize = 16 * 1024 * 1024;
+/// The connect timeout. The request's own deadline may come first.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long reloading must fail before it is logged: certificate and key may be written one after
+/// the other.
+const RELOAD_GRACE: Duration = Duration::from_secs(10);
+/// How long a request waits for a reload. Then it uses the previous certificates, so that a hanging
+/// file system costs no lease.
+const RELOAD_WAIT: Duration = Duration::from_millis(500);
+/// The shortest time between reloads: there may be hundreds of requests a second.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Carries requests to the control plane over HTTP, with pooled connections and TLS by rustls.
+///
+/// It follows no redirects, because the holder does so itself and only to configured servers. It
+/// uses no proxies from the environment and retries nothing, because every transmission has its own
+/// sequence number.
 #[derive(Clone)]
 pub struct HttpTransport {
-    connections: Arc<Connections>,
+    client: Arc<ReloadingClient>,
 }
 
 impl HttpTransport {
-    /// `encrypted`: whether any server is asked by TLS.
+    /// `encrypted`: whether any server is reached by TLS. Otherwise no trust roots are loaded.
     pub(crate) fn new(certificates: Certificates, encrypted: bool) -> Result<Self, TransportError> {
         Ok(Self {
-            connections: Arc::new(Connections::new(certificates, encrypted)?),
+            client: Arc::new(ReloadingClient::new(certificates, encrypted)?),
         })
     }
 }
@@ -54,19 +74,19 @@ impl Service<Request<Bytes>> for HttpTransport {
     }
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        let connections = Arc::clone(&self.connections);
+        let client = Arc::clone(&self.client);
         Box::pin(async move {
-            let client = connections.client().await;
-            // Where it went is known to whoever sent it, and need not stand twice in a log.
+            let client = client.current().await;
             let sent = client.execute(request.try_into()?).await;
-            let mut answer = sent.map_err(reqwest::Error::without_url)?;
+            // The caller logs the address itself.
+            let mut received = sent.map_err(reqwest::Error::without_url)?;
             let mut response = Response::new(Bytes::new());
-            *response.status_mut() = answer.status();
-            *response.headers_mut() = std::mem::take(answer.headers_mut());
+            *response.status_mut() = received.status();
+            *response.headers_mut() = std::mem::take(received.headers_mut());
             let mut body = BytesMut::new();
-            while let Some(chunk) = answer.chunk().await? {
-                if body.len().saturating_add(chunk.len()) > LONGEST_ANSWER {
-                    return Err("the answer is too long".into());
+            while let Some(chunk) = received.chunk().await? {
+                if body.len().saturating_add(chunk.len()) > MAX_BODY {
+                    return Err(format!("response body exceeds {MAX_BODY} bytes").into());
                 }
                 body.extend_from_slice(&chunk);
             }
@@ -76,66 +96,155 @@ impl Service<Request<Bytes>> for HttpTransport {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpListener,
-    };
+/// An HTTP client that is replaced when its certificate files change. Requests in flight finish on
+/// the client that they began with.
+struct ReloadingClient {
+    certificates: Certificates,
+    encrypted: bool,
+    state: Mutex<ReloadState>,
+}
 
-    use super::*;
+struct ReloadState {
+    client: Client,
+    fingerprint: Fingerprint,
+    failing_since: Option<Moment>,
+    failure_log: LogThrottle,
+    reload: Reload,
+}
 
-    /// Answers one request on a real socket; what it was.
-    async fn answer_once(listener: TcpListener, answer: String) -> String {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut request = Vec::new();
-        while !request.ends_with(b"{}") {
-            let mut chunk = [0; 1024];
-            let length = stream.read(&mut chunk).await.unwrap();
-            assert!(length > 0, "{request:?}");
-            request.extend_from_slice(&chunk[..length]);
+/// `NotBefore → Running` when a request finds the files due; `Running → NotBefore` when the reload
+/// ends. Only one reload runs at a time: a hanging one blocks one thread, and none overwrites a newer
+/// result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reload {
+    NotBefore(Moment),
+    Running { since: Moment },
+}
+
+/// Ends the running reload when dropped, whatever became of it.
+struct ReloadGuard(Arc<ReloadingClient>);
+
+impl Drop for ReloadGuard {
+    fn drop(&mut self) {
+        self.0.state().reload = Reload::NotBefore(clock::now().after(RELOAD_INTERVAL));
+    }
+}
+
+impl ReloadingClient {
+    fn new(certificates: Certificates, encrypted: bool) -> Result<Self, TransportError> {
+        let texts = certificates.read()?;
+        let state = ReloadState {
+            client: build_client(&texts, encrypted)?,
+            fingerprint: texts.fingerprint(),
+            failing_since: None,
+            failure_log: LogThrottle::default(),
+            reload: Reload::NotBefore(Moment::ORIGIN),
+        };
+        Ok(Self {
+            certificates,
+            encrypted,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// The client to use now, after a reload if one is due. If reloading fails, the previous client
+    /// stays in use.
+    ///
+    /// # Cancel safety
+    /// A reload that has begun runs to its end.
+    async fn current(self: &Arc<Self>) -> Client {
+        if self.certificates.are_files()
+            && let Some(guard) = self.begin_reload(clock::now())
+        {
+            let reload = spawn_blocking(move || {
+                let loaded = guard.0.load();
+                guard.0.apply(loaded, clock::now());
+            });
+            drop(timeout(RELOAD_WAIT, reload).await);
         }
-        stream.write_all(answer.as_bytes()).await.unwrap();
-        String::from_utf8(request).unwrap()
+        self.state().client.clone()
     }
 
-    async fn exchange(answer: &str) -> (String, Result<Response<Bytes>, TransportError>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let uri = format!("http://{}/v1/capacity", listener.local_addr().unwrap());
-        let server = tokio::spawn(answer_once(listener, answer.to_owned()));
-        let mut transport = HttpTransport::new(Certificates::default(), false).unwrap();
-        let request = Request::post(uri).body(Bytes::from_static(b"{}")).unwrap();
-        let response = transport.call(request).await;
-        (server.await.unwrap(), response)
+    fn begin_reload(self: &Arc<Self>, now: Moment) -> Option<ReloadGuard> {
+        let mut state = self.state();
+        match state.reload {
+            Reload::NotBefore(time) if time <= now => {
+                state.reload = Reload::Running { since: now };
+                Some(ReloadGuard(Arc::clone(self)))
+            }
+            Reload::NotBefore(_) => None,
+            Reload::Running { since } => {
+                if since.after(RELOAD_GRACE) <= now && state.failure_log.try_log(now).is_some() {
+                    tracing::error!(
+                        "reading certificate files hangs; the previous certificates stay in use"
+                    );
+                }
+                None
+            }
+        }
     }
 
-    #[tokio::test]
-    async fn carries_a_request_and_its_answer() {
-        let (request, response) =
-            exchange("HTTP/1.1 200 OK\r\ncontent-length: 3\r\nx-a: b\r\n\r\nabc").await;
-        assert!(request.starts_with("POST /v1/capacity HTTP/1.1\r\n"));
-        let response = response.unwrap();
-        assert_eq!(response.headers()["x-a"], "b");
-        assert_eq!(response.body(), "abc");
+    /// A client for the files as they are now; `None` when they have not changed.
+    fn load(&self) -> Result<Option<(Client, Fingerprint)>, TransportError> {
+        let texts = self.certificates.read()?;
+        let fingerprint = texts.fingerprint();
+        if fingerprint == self.state().fingerprint {
+            return Ok(None);
+        }
+        Ok(Some((build_client(&texts, self.encrypted)?, fingerprint)))
     }
 
-    #[tokio::test]
-    async fn follows_no_redirect() {
-        let (_, response) = exchange(
-            "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
-        )
-        .await;
-        assert_eq!(response.unwrap().status(), 307);
+    fn apply(&self, loaded: Result<Option<(Client, Fingerprint)>, TransportError>, now: Moment) {
+        let mut state = self.state();
+        match loaded {
+            Ok(loaded) => {
+                state.failing_since = None;
+                if let Some((client, fingerprint)) = loaded {
+                    state.client = client;
+                    state.fingerprint = fingerprint;
+                    tracing::info!("certificates for the control plane reloaded");
+                }
+            }
+            Err(error) => {
+                let since = *state.failing_since.get_or_insert(now);
+                if since.after(RELOAD_GRACE) <= now && state.failure_log.try_log(now).is_some() {
+                    tracing::error!(
+                        error = &*error,
+                        "cannot reload certificates; the previous ones stay in use"
+                    );
+                }
+            }
+        }
     }
 
-    #[tokio::test]
-    async fn reads_no_endless_answer() {
-        let long = "x".repeat(LONGEST_ANSWER + 1);
-        let answer = format!(
-            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{long}",
-            long.len()
-        );
-        let (_, response) = exchange(&answer).await;
-        assert!(response.is_err());
+    fn state(&self) -> MutexGuard<'_, ReloadState> {
+        // Every statement leaves the state consistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn build_client(texts: &PemTexts, encrypted: bool) -> Result<Client, TransportError> {
+    let builder = Client::builder()
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .no_proxy()
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .user_agent(concat!("tower-doorman/", env!("CARGO_PKG_VERSION")));
+    let builder = match &texts.authority {
+        Some(pem) => {
+            let certificates = Certificate::from_pem_bundle(pem)?;
+            if certificates.is_empty() {
+                return Err("no certificate in the certificate authority's PEM".into());
+            }
+            builder.tls_certs_only(certificates)
+        }
+        None if encrypted => builder,
+        None => builder.tls_certs_only([]),
+    };
+    let builder = match &texts.identity {
+        Some(pem) => builder.identity(Identity::from_pem(pem)?),
+        None => builder,
+    };
+    Ok(builder.build()?)
 }

@@ -1,13 +1,13 @@
-//! The task around the state machine: it keeps the time, looks at the limiters, carries requests and tells the limiters what they have.
+//! The task around the state machine: it keeps the time, sends requests and updates the limiters.
 
-mod end;
-mod log;
-mod ready;
+mod leases;
+mod limiters;
 mod rules;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    collections::HashSet,
     fmt,
     future::Future,
     pin::Pin,
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{Moment, ResourceId};
+use doorman_openapi::{CapacityResponse, ResourceId, Seq};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{
@@ -23,331 +23,277 @@ use tokio::{
         oneshot,
     },
     task::yield_now,
-    time::sleep,
+    time::{sleep, timeout},
 };
 
-use self::{log::Unanswered, ready::Waiters};
+use self::{
+    leases::RequestFailure,
+    limiters::{Limiters, TrackedLimiter},
+    rules::RulesPoller,
+};
 use super::{
-    Effect, Event, Holder, Holding,
-    carrier::{Carrier, Outcome, RulesOutcome, Transport},
-    publish,
-    rarely::Counted,
-    rules::Polling,
-    tracked::Limiters,
+    Holder, Transport,
+    client::{ControlPlaneClient, FetchedRules, Outcome},
 };
 use crate::{
     clock,
     limiter::{Nudge, Registry},
+    log_throttle::LogThrottle,
     meter::LeaseMeter,
     rules::Rules,
     status::{Status, WorkerState},
 };
 
-/// The way that is taken unless another is given; without the feature `reqwest` there is none.
+/// The default transport; without the feature `reqwest` there is none.
 #[cfg(feature = "reqwest")]
-type Usual = super::HttpTransport;
+type DefaultTransport = super::HttpTransport;
 #[cfg(not(feature = "reqwest"))]
-type Usual = std::convert::Infallible;
+type DefaultTransport = std::convert::Infallible;
 
-/// How long the release of idle resources may take. Nobody waits for it.
-const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
-/// It wakes at least so often: a timer stands still while the machine is suspended, and leases do not.
-const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+/// The time to release all leases, so that a process that ends is not held up.
+const SHUTDOWN_TIME: Duration = Duration::from_millis(500);
+/// The longest sleep: timers stand still while the machine is suspended, but leases expire.
+const MAX_SLEEP: Duration = Duration::from_secs(5);
+/// The most samples or nudges between two polls, so that other tasks get their turn.
+const MAX_PER_ROUND: usize = 1_000;
 
-/// With very many keys it does not keep other tasks from their thread for longer than so many looks.
-const LOOKS_AT_A_TIME: usize = 1_000;
-/// Nor for longer than so many nudges.
-const NUDGES_AT_A_TIME: usize = 1_000;
-
-/// What a handle asks of the worker.
+/// Command from a handle.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Say when every fixed limiter that there is now has been answered for.
+    /// Reply when every permanent limiter that exists now has been answered.
     Ready(oneshot::Sender<()>),
-    /// Give the leases back and end.
+    /// Release the leases and end.
     Shutdown(oneshot::Sender<Result<(), String>>),
 }
 
-/// What the worker is made of.
-pub(crate) struct Parts<T> {
+/// Parts of a [`Worker`] that the builder provides.
+pub(crate) struct WorkerParts<T> {
     pub(crate) holder: Holder,
-    pub(crate) carrier: Carrier<T>,
+    pub(crate) client: ControlPlaneClient<T>,
     pub(crate) registry: Weak<Registry>,
     pub(crate) nudges: UnboundedReceiver<Nudge>,
     pub(crate) commands: UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
     pub(crate) idle_after: Duration,
-    /// The name of the service, and the rules for it.
+    /// The service whose rules are fetched.
     pub(crate) service: String,
     pub(crate) rules: Arc<Rules>,
 }
 
-/// The one task of a process that leases for all of its limits. It does nothing until it is [run](Self::run).
-#[must_use = "no lease comes unless the worker is run"]
-pub struct Worker<T = Usual> {
-    parts: Parts<T>,
+/// The task that leases for all limits of a process. It does nothing until it is [run](Self::run).
+#[must_use = "no lease is requested unless the worker runs"]
+pub struct Worker<T = DefaultTransport> {
+    parts: WorkerParts<T>,
     limiters: Limiters,
     waiters: Waiters,
-    asking: UnderWay<Outcome>,
-    releasing: UnderWay<Result<(), String>>,
-    fetching: UnderWay<RulesOutcome>,
-    polling: Polling,
-    /// The last request that failed, for the log.
-    last_failure: Option<Unanswered>,
-    refusals: Counted,
-    gauges: Counted,
+    lease_requests: InFlight<(Seq, Outcome<CapacityResponse>)>,
+    releases: InFlight<Outcome<()>>,
+    rules_requests: InFlight<Outcome<FetchedRules>>,
+    rules_poller: RulesPoller,
+    last_failure: Option<RequestFailure>,
+    rejection_log: LogThrottle,
+    gauge_log: LogThrottle,
     meter: LeaseMeter,
 }
 
-type UnderWay<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
+type InFlight<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// Why the worker ends.
 enum End {
-    Told(oneshot::Sender<Result<(), String>>),
-    HandlesGone,
+    Shutdown(oneshot::Sender<Result<(), String>>),
+    HandlesDropped,
 }
 
 impl<T: Transport> Worker<T> {
-    pub(crate) fn new(parts: Parts<T>) -> Self {
+    pub(crate) fn new(parts: WorkerParts<T>) -> Self {
         Self {
-            polling: Polling::new(parts.carrier.servers.len()),
-            fetching: FuturesUnordered::new(),
+            rules_poller: RulesPoller::new(parts.client.servers.len()),
             parts,
             limiters: Limiters::default(),
             waiters: Waiters::default(),
-            asking: FuturesUnordered::new(),
-            releasing: FuturesUnordered::new(),
+            lease_requests: FuturesUnordered::new(),
+            releases: FuturesUnordered::new(),
+            rules_requests: FuturesUnordered::new(),
             last_failure: None,
-            refusals: Counted::default(),
-            gauges: Counted::default(),
+            rejection_log: LogThrottle::default(),
+            gauge_log: LogThrottle::default(),
             meter: LeaseMeter::default(),
         }
     }
 
-    /// Leases until it is told to stop, or until every handle and everything made from one is dropped. Then it gives the leases back,
-    /// for at most half a second.
+    /// Leases until shutdown, or until every handle and everything made from one is dropped. Then it
+    /// releases the leases, within half a second.
     ///
     /// # Cancel safety
-    /// Dropped before it has ended, it gives nothing back: the leases end by themselves, and so does what the limits may spend of them.
+    /// Dropped before its end, it releases nothing: the leases expire, and with them what the limits
+    /// may spend.
     pub async fn run(mut self) {
         self.parts.status.set(WorkerState::Running);
-        let end = self.work().await;
-        let released = self.give_back().await;
+        let end = self.run_until_end().await;
+        let released = self.release_all().await;
         if let Err(reason) = &released {
-            tracing::info!(reason, "leases were not given back: they end by themselves");
+            tracing::info!(reason, "leases not released; they will expire");
         }
         self.parts.status.set(WorkerState::Stopped);
         match end {
-            // Whoever asked may have gone away meanwhile.
-            End::Told(reply) => drop(reply.send(released)),
-            End::HandlesGone => {}
+            // The caller may no longer wait.
+            End::Shutdown(reply) => drop(reply.send(released)),
+            End::HandlesDropped => {}
         }
     }
 
-    async fn work(&mut self) -> End {
-        let mut commanded = true;
+    async fn run_until_end(&mut self) -> End {
+        let mut has_handles = true;
         let rules = Arc::clone(&self.parts.rules);
         let mut nudges = Vec::new();
         loop {
-            let wake = self.catch_up();
-            let pause = wake.since(clock::now()).min(LONGEST_SLEEP);
+            let wake = self.process_due();
+            let pause = wake.since(clock::now()).min(MAX_SLEEP);
             if pause.is_zero() {
                 yield_now().await;
             }
             tokio::select! {
                 biased;
-                command = self.parts.commands.recv(), if commanded => match command {
-                    Some(Command::Shutdown(reply)) => return End::Told(reply),
+                command = self.parts.commands.recv(), if has_handles => match command {
+                    Some(Command::Shutdown(reply)) => return End::Shutdown(reply),
                     Some(Command::Ready(reply)) => {
                         if self.take_nudges().is_none() {
-                            return End::HandlesGone;
+                            return End::HandlesDropped;
                         }
-                        let rules = self.parts.rules.are_awaited();
+                        let rules = self.parts.rules.are_pending();
                         self.waiters.add(reply, &self.limiters, rules);
                     }
-                    // The handles are gone, but not yet what was made from them.
-                    None => commanded = false,
+                    // Layers and rates may still exist.
+                    None => has_handles = false,
                 },
-                // Answers are few, nudges may be many: no flood of new keys holds up a lease.
-                Some(outcome) = self.asking.next() => self.came_out(outcome),
-                Some(_) = self.releasing.next() => {}
-                Some(outcome) = self.fetching.next() => self.rules_came_out(outcome),
-                () = rules.wanted() => self.polling.begin(clock::now()),
-                // What they bring about goes together.
-                taken = self.parts.nudges.recv_many(&mut nudges, NUDGES_AT_A_TIME) => {
+                // Responses before nudges, so that no flood of new keys delays a lease.
+                Some((seq, outcome)) = self.lease_requests.next() => {
+                    self.on_lease_response(seq, outcome);
+                }
+                Some(outcome) = self.releases.next() => self.log_release(&outcome),
+                Some(outcome) = self.rules_requests.next() => self.on_rules_response(outcome),
+                () = rules.requested() => self.rules_poller.start(clock::now()),
+                taken = self.parts.nudges.recv_many(&mut nudges, MAX_PER_ROUND) => {
                     if taken == 0 {
-                        return End::HandlesGone;
+                        return End::HandlesDropped;
                     }
                     for nudge in nudges.drain(..) {
-                        self.nudged(nudge);
+                        self.on_nudge(nudge);
                     }
                 }
-                // What is due is done in every round.
                 () = sleep(pause) => {}
             }
         }
     }
 
-    /// Does all that is due now; when to come back.
-    fn catch_up(&mut self) -> Moment {
-        let now = clock::now();
-        // A limiter that is looked at can nudge anew: not while what it and others have said before is still to be heard.
-        let looks = if self.parts.nudges.is_empty() {
-            LOOKS_AT_A_TIME
-        } else {
-            0
-        };
-        for _ in 0..looks {
-            let Some(look) = self.limiters.look_next(self.parts.idle_after, now) else {
-                break;
-            };
-            if look.idle && self.forget(&look.id) {
-                self.handle(Event::Forget { resource: look.id }, now);
-            } else {
-                if look.learned
-                    && let Some(holding) = self.parts.holder.holding(&look.id, now)
-                {
-                    self.changed(&look.id, &holding, now);
-                }
-                self.demand(look.id, look.demand, now);
-            }
-        }
-        while self.parts.holder.wake_at() <= now {
-            for id in self.parts.holder.due(now) {
-                if let Some(demand) = self.limiters.report(&id, now) {
-                    self.demand(id, demand, now);
-                }
-            }
-            self.handle(Event::Tick, now);
-        }
-        self.fetch_rules(now);
-        let leases = self.parts.holder.wake_at().min(self.limiters.next_look());
-        leases.min(self.polling.wake_at())
-    }
-
-    /// Forgets an idle limiter, if nobody needs it.
-    fn forget(&mut self, id: &ResourceId) -> bool {
-        let Some(registry) = self.parts.registry.upgrade() else {
-            return false;
-        };
-        let forgotten = self
-            .limiters
-            .get_mut(id)
-            .is_some_and(|tracked| registry.forget(&tracked.limiter));
-        if forgotten {
-            self.limiters.remove(id);
-            self.meter.forget(id);
-        }
-        forgotten
-    }
-
-    /// Takes what nudges there are; `None` when there will be no more.
+    /// Processes the nudges in the channel; `None` when it is closed.
     fn take_nudges(&mut self) -> Option<()> {
         loop {
             match self.parts.nudges.try_recv() {
-                Ok(nudge) => self.nudged(nudge),
+                Ok(nudge) => self.on_nudge(nudge),
                 Err(TryRecvError::Empty) => return Some(()),
                 Err(TryRecvError::Disconnected) => return None,
             }
         }
     }
 
-    fn nudged(&mut self, nudge: Nudge) {
+    fn on_nudge(&mut self, nudge: Nudge) {
         let now = clock::now();
         match nudge {
-            // It is looked at at once.
             Nudge::New(limiter) => self.limiters.insert(limiter, now),
-            Nudge::Shortage(limiter, need) => {
+            Nudge::Shortage(limiter, shortage) => {
                 let id = limiter.resource();
-                if let Some(demand) = self.limiters.look_at_hungry(id, need, now) {
-                    self.demand(id.clone(), demand, now);
+                if let Some(demand) = self.limiters.on_shortage(id, shortage, now) {
+                    self.set_demand(id.clone(), demand, now);
                 }
             }
         }
     }
 
-    fn came_out(&mut self, outcome: Outcome) {
-        let Outcome {
-            seq,
-            endpoint,
-            called,
-            result,
-        } = outcome;
-        let event = match result {
-            Ok(response) => Event::Answered { seq, response },
-            Err(failed) => {
-                let server = self.parts.carrier.name(endpoint);
-                self.last_failure = Some(Unanswered {
-                    reason: format!("{server}: {}", failed.reason),
-                    called,
-                });
-                self.tell_failure();
-                let failure = failed.failure;
-                Event::Failed { seq, failure }
+    /// Releases every lease, at one server after the other. Each gets a part of the time.
+    async fn release_all(&mut self) -> Result<(), String> {
+        self.lease_requests.clear();
+        let mut failure = String::from("no response in time");
+        let servers = self.parts.client.servers.len();
+        let time = SHUTDOWN_TIME.div_f64(servers.max(1) as f64);
+        let release = async {
+            for _ in 0..servers {
+                let Some((endpoint, request)) = self.stop_holder(clock::now()) else {
+                    return Ok(());
+                };
+                let outcome = self.parts.client.release(endpoint, &request, time).await;
+                self.log_release(&outcome);
+                match outcome.result {
+                    Ok(()) => return Ok(()),
+                    Err(error) => {
+                        let server = self.parts.client.address(endpoint);
+                        failure = format!("{server}: {}", error.reason);
+                    }
+                }
             }
+            Err(())
         };
-        self.meter.came_out(&event);
-        self.handle(event, clock::now());
-    }
-
-    fn demand(&mut self, resource: ResourceId, demand: super::Demand, now: Moment) {
-        self.handle(Event::Demand { resource, demand }, now);
-    }
-
-    fn handle(&mut self, event: Event, now: Moment) {
-        for effect in self.parts.holder.handle(event, now) {
-            match effect {
-                Effect::Send {
-                    seq,
-                    endpoint,
-                    request,
-                    timeout,
-                } => {
-                    let asking = self.parts.carrier.ask(seq, endpoint, &request, timeout);
-                    self.asking.push(Box::pin(asking));
-                }
-                Effect::SendRelease {
-                    endpoint, request, ..
-                } => {
-                    let time = IDLE_RELEASE_TIME;
-                    let releasing = self.parts.carrier.give_back(endpoint, &request, time);
-                    self.releasing.push(Box::pin(releasing));
-                }
-                Effect::Changed { resource, holding } => self.changed(&resource, &holding, now),
-                Effect::Warn(warning) => self.warn(&warning, now),
-            }
+        match timeout(SHUTDOWN_TIME, release).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(())) | Err(_) => Err(failure),
         }
     }
+}
 
-    /// Tells a limiter what it has.
-    fn changed(&mut self, resource: &ResourceId, holding: &Holding, now: Moment) {
-        let Some(tracked) = self.limiters.get_mut(resource) else {
+/// Callers that wait for the first responses.
+#[derive(Debug, Default)]
+struct Waiters(Vec<Waiter>);
+
+#[derive(Debug)]
+struct Waiter {
+    unanswered: HashSet<ResourceId>,
+    /// Whether it waits for the first rules, and then for their limiters.
+    rules: bool,
+    reply: oneshot::Sender<()>,
+}
+
+impl Waiters {
+    fn add(&mut self, reply: oneshot::Sender<()>, limiters: &Limiters, rules: bool) {
+        self.0.push(Waiter {
+            unanswered: unanswered(limiters).collect(),
+            rules,
+            reply,
+        });
+        self.reply();
+    }
+
+    fn on_rules(&mut self, limiters: &Limiters) {
+        for waiter in self.0.iter_mut().filter(|waiter| waiter.rules) {
+            waiter.rules = false;
+            waiter.unanswered.extend(unanswered(limiters));
+        }
+        self.reply();
+    }
+
+    fn on_answered(&mut self, id: &ResourceId) {
+        if self.0.is_empty() {
             return;
-        };
-        let told = holding.told.as_deref();
-        tracked.measure(holding.refresh_interval, told);
-        let fallback = tracked.limiter.settings().fallback.get();
-        let standing = publish::standing(holding, tracked.knowledge(now), fallback);
-        let per = publish::per(told);
-        let in_use = publish::counts_in_use(told);
-        tracked.limiter.set_unit_mismatch(in_use);
-        tracked.limiter.publish(standing, now);
-        self.meter
-            .published(&mut tracked.lease_phase, &tracked.limiter, standing, per);
-        if in_use
-            && !std::mem::replace(&mut tracked.warned, true)
-            && let Some(left_out) = self.gauges.now(now)
-        {
-            tracing::error!(
-                %resource,
-                left_out,
-                "the resource counts what is in use at one time, and a limit wears it as a rate: the fallback counts"
-            );
         }
-        if holding.answered && !std::mem::replace(&mut tracked.answered, true) {
-            self.waiters.answered(resource);
+        for waiter in &mut self.0 {
+            waiter.unanswered.remove(id);
+        }
+        self.reply();
+    }
+
+    /// Replies to waiters that are done and drops those that were cancelled.
+    fn reply(&mut self) {
+        let is_done = |waiter: &mut Waiter| {
+            (waiter.unanswered.is_empty() && !waiter.rules) || waiter.reply.is_closed()
+        };
+        for waiter in self.0.extract_if(.., is_done) {
+            waiter.reply.send(()).ok();
         }
     }
+}
+
+fn unanswered(limiters: &Limiters) -> impl Iterator<Item = ResourceId> {
+    let awaited = |it: &&TrackedLimiter| it.limiter.is_permanent() && !it.answered;
+    let limiters = limiters.iter().filter(awaited);
+    limiters.map(|it| it.limiter.resource().clone())
 }
 
 impl<T> fmt::Debug for Worker<T> {
@@ -368,7 +314,7 @@ impl<T> Drop for Worker<T> {
         if self.parts.registry.strong_count() > 0 {
             tracing::error!(
                 ?state,
-                "the leasing worker was dropped while limits need it: no lease comes any more, and the fallbacks count"
+                "lease worker dropped while limits are in use; leases will expire, then fallbacks apply"
             );
         }
     }

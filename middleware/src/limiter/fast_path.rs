@@ -3,7 +3,7 @@
 use doorman_openapi::Moment;
 
 use super::{Limiter, Shortage, bucket::TokenRange};
-use crate::{Cost, clock::SLACK_NANOS};
+use crate::{Cost, clock::COARSE_SLACK_NANOS};
 
 /// Tokens taken on the fast path, until [committed](Limiter::commit) or [undone](Limiter::undo).
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ pub(crate) enum FirstLease {
 }
 
 impl Limiter {
-    /// Takes tokens that are available at a [recent](crate::clock::recent) time. `None` leaves the
+    /// Takes tokens that are available at a [recent](crate::clock::coarse_now) time. `None` leaves the
     /// decision to the slow path, which reads the precise clock.
     #[inline]
     pub(crate) fn try_acquire(
@@ -40,7 +40,7 @@ impl Limiter {
         let published = self.read();
         let schedule = &published.schedule;
         let left = schedule.ends.as_nanos().saturating_sub(recent.as_nanos());
-        let about_to_end = left > 0 && left <= SLACK_NANOS;
+        let about_to_end = left > 0 && left <= COARSE_SLACK_NANOS;
         let awaits_lease = first_lease == FirstLease::Required && !schedule.ever_leased();
         if about_to_end || awaits_lease || published.is_suppressed() {
             return None;

@@ -1,43 +1,106 @@
-//! What is counted for those who watch the process, through the `metrics` facade: see the crate's own page for the list.
+//! Metrics of the layer through the `metrics` facade. The crate's documentation lists them.
 //!
-//! Without the feature the same calls count nothing and hold nothing.
+//! Without the feature `metrics` the same calls do nothing.
 
-#[cfg(feature = "metrics")]
-mod decisions;
 #[cfg(feature = "metrics")]
 mod leases;
 #[cfg(feature = "metrics")]
-mod meters;
+mod limits;
 #[cfg(not(feature = "metrics"))]
-mod silent;
-#[cfg(feature = "metrics")]
-#[cfg(test)]
+mod noop;
+#[cfg(all(test, feature = "metrics"))]
 pub(crate) mod testing;
-#[cfg(feature = "metrics")]
-#[cfg(test)]
+#[cfg(all(test, feature = "metrics"))]
 mod tests;
-mod visit;
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use self::silent::{LeaseMeter, LeasePhase, LimitMeter, Meters};
-pub(crate) use self::visit::Visit;
+pub(crate) use self::noop::{LeaseMeter, LimitMeter, Meters};
 #[cfg(feature = "metrics")]
 pub(crate) use self::{
-    decisions::LimitMeter,
-    leases::{LeaseMeter, LeasePhase},
-    meters::Meters,
+    leases::LeaseMeter,
+    limits::{LimitMeter, Meters},
 };
-use crate::RefusalReason;
+use crate::{Fallback, Refusal, RefusalReason};
 
-/// What becomes of a request at one limit, unless it is admitted.
+/// Outcome of a request at a limit that did not admit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The limit refuses it.
     Refused(RefusalReason),
-    /// The limit does not apply to it: its key is missing, or the program says so.
+    /// The limit did not apply: the key was missing or the program skipped it.
     Skipped,
-    /// The limit is only tried out, and would have refused it.
+    /// A limit in shadow mode would have rejected the request.
     Shadow,
-    /// Its caller went away while it waited for its turn.
+    /// The caller went away while the request waited.
     Gone,
+}
+
+/// Outcome of a request to the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestOutcome {
+    Answered,
+    Unavailable,
+    Redirected,
+    Refused,
+    TooLarge,
+    Limited,
+}
+
+/// `None → Leased | Blocked`, from there to each other and to `Lost`, and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum LeasePhase {
+    #[default]
+    None,
+    Leased,
+    /// Leased a capacity of 0, because the whole capacity is 0.
+    Blocked,
+    Lost,
+}
+
+impl LeasePhase {
+    /// The phase of a resource that has no lease now.
+    pub(crate) fn without_lease(self) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Leased | Self::Blocked | Self::Lost => Self::Lost,
+        }
+    }
+}
+
+/// Counts the outcome of one direct use of a limit. Dropped while it waits, it counts as gone.
+pub(crate) struct UseGuard<'a> {
+    meter: &'a LimitMeter,
+    waiting: bool,
+}
+
+impl<'a> UseGuard<'a> {
+    pub(crate) fn new(meter: &'a LimitMeter) -> Self {
+        Self {
+            meter,
+            waiting: false,
+        }
+    }
+
+    pub(crate) fn mark_waiting(&mut self) {
+        self.waiting = true;
+    }
+
+    /// `fallback` is the fallback that admitted it, if there was no lease.
+    pub(crate) fn admitted(mut self, fallback: impl FnOnce() -> Option<Fallback>) {
+        let waited = std::mem::take(&mut self.waiting);
+        self.meter.admitted(waited, fallback);
+    }
+
+    pub(crate) fn refused(mut self, refusal: Refusal) -> Refusal {
+        self.waiting = false;
+        self.meter.count(Outcome::Refused(refusal.reason()));
+        refusal
+    }
+}
+
+impl Drop for UseGuard<'_> {
+    fn drop(&mut self) {
+        if self.waiting {
+            self.meter.count(Outcome::Gone);
+        }
+    }
 }

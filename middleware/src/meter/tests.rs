@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 use tower::Service as _;
 
 use super::{
-    meters::{MOST_NAMES, OTHERS},
+    limits::{MAX_NAMES, OTHERS},
     testing::Counts,
 };
 use crate::{
@@ -311,8 +311,8 @@ async fn direct_use_counts_by_resource_and_names_without_end_share_one() {
     }
     let limits = counts.of(DECISIONS).into_keys();
     let limits = limits.filter(|labels| labels.ends_with("outcome=blocked"));
-    assert_eq!(limits.count(), MOST_NAMES);
-    let others = u64::try_from(10_001 - MOST_NAMES).unwrap();
+    assert_eq!(limits.count(), MAX_NAMES);
+    let others = u64::try_from(10_001 - MAX_NAMES).unwrap();
     assert_outcomes(&counts, OTHERS, &[("blocked", others)]);
 }
 

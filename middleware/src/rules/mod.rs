@@ -1,8 +1,8 @@
-//! The rules that a process follows: fetched by the worker, kept in memory, and worn by layers beside the limits in code.
+//! Rules of the control plane: fetched by the worker and applied by layers beside the limits in code.
 //!
-//! An answer is understood whole or refused whole ([`compile`]), so that the last good rules stay. What is understood becomes a set of
-//! limits ([`set`]), each with the requests that it is for; every layer that follows the rules is handed the new set, and the
-//! requests that it decides from then on find it without a lock.
+//! A response is valid as a whole or invalid as a whole ([`compile`]), so that the last valid rules
+//! stay in force. Valid rules become a [`RuleSet`], which is handed to every layer that follows the
+//! rules. Requests read it without a lock.
 
 mod compile;
 mod set;
@@ -16,130 +16,131 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use doorman_openapi::RulesResponse;
 use tokio::sync::Notify;
 
-pub(crate) use self::compile::Malformed;
+pub(crate) use self::compile::InvalidRules;
 use self::{compile::compile, set::RuleSet};
 use crate::{NotApplied, RulesSnapshot, admission::DynamicAdmission, limiter::Registry};
 
-/// The rules of a process, shared by the worker, which brings them, and the layers, which follow them.
+/// The rules of a process, shared by the worker and the layers.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    wanted: Notify,
+    requested: Notify,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether there is, or was, a layer that follows them.
-    wanted: bool,
-    followed: Option<Followed>,
-    /// Why the last attempt to learn of them came to nothing.
+    /// Whether a layer has followed the rules.
+    requested: bool,
+    active: Option<ActiveRules>,
+    /// Why the last fetch failed.
     error: Option<String>,
     layers: Vec<Weak<DynamicAdmission>>,
 }
 
 #[derive(Debug)]
-struct Followed {
+struct ActiveRules {
     version: String,
     set: RuleSet,
 }
 
-/// What has changed, for the log.
+/// A change of the rules, for the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct RulesChange {
     pub(crate) version: String,
     pub(crate) applied: usize,
     pub(crate) not_applied: Vec<NotApplied>,
 }
 
 impl Rules {
-    /// Hands a layer the rules that there are, and from now on those that there will be.
+    /// Hands a layer the active rules and all later ones.
     pub(crate) fn follow(&self, layer: &Arc<DynamicAdmission>) {
         let mut state = self.state();
-        if let Some(followed) = &state.followed {
-            layer.set_rules(&followed.set.armed);
+        if let Some(active) = &state.active {
+            layer.set_rules(&active.set.limits);
         }
-        // Rules may stay the same for months, and layers come and go.
+        // Rules may stay the same for months while layers come and go.
         state.layers.retain(|layer| layer.strong_count() > 0);
         state.layers.push(Arc::downgrade(layer));
-        state.wanted = true;
+        state.requested = true;
         drop(state);
-        self.wanted.notify_one();
+        self.requested.notify_one();
     }
 
     /// Resolves when the first layer follows the rules.
     ///
     /// # Cancel safety
-    /// Safe: it can be asked again.
-    pub(crate) async fn wanted(&self) {
-        self.wanted.notified().await;
+    /// Cancel safe.
+    pub(crate) async fn requested(&self) {
+        self.requested.notified().await;
     }
 
-    /// Whether somebody waits for the first rules.
-    pub(crate) fn are_awaited(&self) -> bool {
+    /// Whether a layer waits for the first rules.
+    pub(crate) fn are_pending(&self) -> bool {
         let state = self.state();
-        state.wanted && state.followed.is_none()
+        state.requested && state.active.is_none()
     }
 
-    /// Takes up the rules of an answer, in place of those before; `None` when they are the same.
+    /// Applies the rules of a response; `None` when their version is active already.
     ///
     /// # Errors
-    /// [`Malformed`] when the answer is not understood whole. The rules of before stay.
-    pub(crate) fn take_up(
+    /// [`InvalidRules`] when any rule is invalid. The active rules stay.
+    pub(crate) fn apply(
         &self,
-        told: RulesResponse,
+        response: RulesResponse,
         registry: &Registry,
-    ) -> Result<Option<Change>, Malformed> {
-        let compiled = compile(&told.rules)?;
+    ) -> Result<Option<RulesChange>, InvalidRules> {
+        let compiled = compile(&response.rules)?;
         let mut state = self.state();
         let state = &mut *state;
         state.error = None;
-        let before = state.followed.as_ref();
-        if before.is_some_and(|before| before.version == told.version) {
+        let previous = state.active.as_ref();
+        if previous.is_some_and(|it| it.version == response.version) {
             return Ok(None);
         }
-        let set = RuleSet::arm(compiled, before.map(|it| &it.set), registry);
+        let set = RuleSet::new(compiled, previous.map(|it| &it.set), registry);
         state.layers.retain(|layer| {
             let layer = layer.upgrade();
-            layer.inspect(|layer| layer.set_rules(&set.armed)).is_some()
+            layer
+                .inspect(|layer| layer.set_rules(&set.limits))
+                .is_some()
         });
-        if let Some(before) = before {
-            before.set.let_go_all_but(&set, registry);
+        if let Some(previous) = previous {
+            previous.set.release_all_but(&set, registry);
         }
-        let change = Change {
-            version: told.version.clone(),
-            applied: set.armed.len(),
+        let change = RulesChange {
+            version: response.version.clone(),
+            applied: set.limits.len(),
             not_applied: set.not_applied.clone(),
         };
-        state.followed = Some(Followed {
-            version: told.version,
+        state.active = Some(ActiveRules {
+            version: response.version,
             set,
         });
         Ok(Some(change))
     }
 
-    /// The rules that are followed are those of the control plane.
-    pub(crate) fn are_current(&self) {
+    pub(crate) fn clear_error(&self) {
         self.state().error = None;
     }
 
-    /// The rules of the control plane are not known, or not understood.
-    pub(crate) fn are_missed(&self, reason: String) {
+    /// Records why the rules cannot be fetched or applied.
+    pub(crate) fn set_error(&self, reason: String) {
         self.state().error = Some(reason);
     }
 
-    /// What is followed; `None` when no layer wants any.
+    /// A snapshot; `None` when no layer follows the rules.
     pub(crate) fn snapshot(&self) -> Option<RulesSnapshot> {
         let state = self.state();
-        let followed = state.followed.as_ref();
-        state.wanted.then(|| RulesSnapshot {
-            version: followed.map(|it| it.version.clone()),
+        let active = state.active.as_ref();
+        state.requested.then(|| RulesSnapshot {
+            version: active.map(|it| it.version.clone()),
             error: state.error.clone(),
-            not_applied: followed.map_or_else(Vec::new, |it| it.set.not_applied.clone()),
+            not_applied: active.map_or_else(Vec::new, |it| it.set.not_applied.clone()),
         })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // It is whole after every statement that changes it.
+        // Every statement leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,11 @@
-//! A set of rules, ready to decide, and how it follows upon the one before.
+//! Compiled rules with their limiters, and the transition from one set to the next.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::Arc,
 };
 
-use super::compile::{Compiled, RuleLimit};
+use super::compile::{CompiledRules, RuleLimit};
 use crate::{
     NotApplied,
     admission::CompiledLimit,
@@ -15,25 +15,28 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct RuleSet {
     /// In the order in which they apply.
-    pub(super) armed: Vec<Arc<CompiledLimit>>,
-    /// By the text of the resource. The limiters live by them, so what a new rule says of the same resource reaches the limiters that
-    /// there are.
+    pub(super) limits: Vec<Arc<CompiledLimit>>,
+    /// By key template. The limiters share them, so that a changed rule reaches existing limiters.
     settings: HashMap<Arc<str>, Arc<LimiterSettings>>,
-    /// The limiters that stay, whoever asks for them, as long as this set does.
-    held: Vec<Arc<Limiter>>,
+    /// Limiters that are retained as long as this set is active.
+    retained: Vec<Arc<Limiter>>,
     pub(super) not_applied: Vec<NotApplied>,
 }
 
 impl RuleSet {
-    pub(super) fn arm(compiled: Compiled, before: Option<&Self>, registry: &Registry) -> Self {
-        let Compiled {
+    pub(super) fn new(
+        compiled: CompiledRules,
+        previous: Option<&Self>,
+        registry: &Registry,
+    ) -> Self {
+        let CompiledRules {
             limits,
             not_applied,
         } = compiled;
         let mut set = Self {
-            armed: Vec::with_capacity(limits.len()),
+            limits: Vec::with_capacity(limits.len()),
             settings: HashMap::new(),
-            held: Vec::new(),
+            retained: Vec::new(),
             not_applied,
         };
         for RuleLimit { scope, limit } in limits {
@@ -43,13 +46,13 @@ impl RuleSet {
                     if first.merge(&limit.settings).is_err() {
                         tracing::warn!(
                             rule = &*limit.name,
-                            "a rule before it has the same resource: the burst and fallback of that one count"
+                            "an earlier rule has the same resource; its burst and fallback apply"
                         );
                     }
                     first
                 }
                 Entry::Vacant(vacant) => {
-                    let known = before.and_then(|before| before.settings.get(vacant.key()));
+                    let known = previous.and_then(|it| it.settings.get(vacant.key()));
                     let settings = match known {
                         Some(known) => {
                             known.update(&limit.settings);
@@ -60,23 +63,23 @@ impl RuleSet {
                     Arc::clone(vacant.insert(settings))
                 }
             };
-            let armed = CompiledLimit::for_rule(registry, limit, &settings, scope);
-            set.held.extend(armed.constant_limiter().map(Arc::clone));
-            set.armed.push(Arc::new(armed));
+            let limit = CompiledLimit::for_rule(registry, limit, &settings, scope);
+            set.retained
+                .extend(limit.constant_limiter().map(Arc::clone));
+            set.limits.push(Arc::new(limit));
         }
         set
     }
 
-    /// Its limiters may be forgotten when nobody uses them, unless those of the next set stay; and what its rules state of resources that
-    /// others have, too, counts no more.
-    pub(super) fn let_go_all_but(&self, next: &Self, registry: &Registry) {
-        for limiter in &self.held {
-            if !next.held.iter().any(|held| Arc::ptr_eq(held, limiter)) {
+    /// Lets idle limiters be forgotten and withdraws settings, unless the next set has them too.
+    pub(super) fn release_all_but(&self, next: &Self, registry: &Registry) {
+        for limiter in &self.retained {
+            if !next.retained.iter().any(|it| Arc::ptr_eq(it, limiter)) {
                 registry.unpin(limiter);
             }
         }
-        for (text, settings) in &self.settings {
-            if !next.settings.contains_key(text) {
+        for (key, settings) in &self.settings {
+            if !next.settings.contains_key(key) {
                 settings.withdraw();
             }
         }

@@ -51,10 +51,10 @@ fn failure(answer: &[u8]) -> Failure {
         },
         Some(b'1') => Failure::Redirected { to: Some(position) },
         Some(b'2') => Failure::Redirected { to: None },
-        Some(b'3') => Failure::Refused {
+        Some(b'3') => Failure::Rejected {
             positions: vec![position, 0],
         },
-        Some(b'4') => Failure::Refused {
+        Some(b'4') => Failure::Rejected {
             positions: Vec::new(),
         },
         Some(b'5') => Failure::TooLarge,
@@ -165,7 +165,7 @@ fn is_sound(holding: &Holding) {
             .is_none_or(|lease| lease.capacity.get().is_finite()),
         "{holding:?}"
     );
-    let told = holding.told.as_ref();
+    let told = holding.terms.as_ref();
     assert!(
         told.is_none_or(|told| told.per > Seconds::ZERO),
         "{holding:?}"

@@ -1,4 +1,4 @@
-//! What the state machine never does, whatever it is told.
+//! Invariants of the state machine for any sequence of events.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,7 +21,7 @@ enum Step {
     Want(u8, f64),
     Forget(u8),
     Answer {
-        /// Which request, the newest first; old and dead ones too.
+        /// The request, newest first; ended ones too.
         request: usize,
         capacity: f64,
         length: f64,
@@ -40,13 +40,13 @@ fn failure() -> impl Strategy<Value = Failure> {
     prop_oneof![
         Just(Failure::Unavailable { retry_after: None }),
         Just(Failure::TooLarge),
-        prop::option::of(0..100_u64).prop_map(|seconds| Failure::Limited {
+        prop::option::of(0..100_u64).prop_map(|seconds| Failure::RateLimited {
             retry_after: seconds.map(Duration::from_secs)
         }),
         (0..3_usize).prop_map(|to| Failure::Redirected { to: Some(to) }),
         Just(Failure::Redirected { to: None }),
         prop::collection::vec(0..5_usize, 0..3)
-            .prop_map(|positions| Failure::Refused { positions }),
+            .prop_map(|positions| Failure::Rejected { positions }),
     ]
 }
 
@@ -103,15 +103,15 @@ struct Request {
     over: bool,
 }
 
-/// Plays the steps, and checks after each what may never be.
+/// Plays steps and checks the invariants after each.
 struct Referee {
     holder: Holder,
     now: Moment,
     last_seq: Option<Seq>,
     requests: Vec<Request>,
-    /// Requests that are dead for a resource, because it was forgotten after they were sent.
+    /// Requests that were sent before their resource was forgotten.
     forgotten: HashSet<(Seq, ResourceId)>,
-    /// The leases that were offered in answer to the newest request for the resource.
+    /// The leases in responses to the newest request for a resource.
     offered: HashMap<ResourceId, Vec<(Capacity, Moment)>>,
 }
 
@@ -134,7 +134,7 @@ impl Referee {
     fn play(&mut self, step: Step) {
         match step {
             Step::Pass(seconds) => self.pass(seconds),
-            Step::Want(resource, wants) => self.tell(Event::Demand {
+            Step::Want(resource, wants) => self.handle(Event::Demand {
                 resource: id(&resource.to_string()),
                 demand: Demand {
                     wants: Capacity::new(wants).unwrap(),
@@ -148,23 +148,23 @@ impl Referee {
                         .iter()
                         .map(|request| (request.seq, resource.clone())),
                 );
-                self.tell(Event::Forget { resource });
+                self.handle(Event::Forget { resource });
             }
             Step::Answer { .. } => self.answer(&step),
             Step::Fail(request, failure) => {
                 if let Some(seq) = self.end(request) {
-                    self.tell(Event::Failed { seq, failure });
+                    self.handle(Event::Failed { seq, failure });
                 }
             }
             Step::Stop => {
-                self.tell(Event::Stop);
+                self.handle(Event::Stop);
                 assert_eq!(self.holder.wake_at(), Moment::NEVER);
             }
         }
         self.tick();
     }
 
-    /// Lets time pass, with a tick whenever one is asked for.
+    /// Advances the time, ticking whenever the holder wants to.
     fn pass(&mut self, seconds: f64) {
         let end = self.now.after_seconds(seconds);
         while self.holder.wake_at() <= end {
@@ -179,12 +179,12 @@ impl Referee {
             if self.holder.wake_at() > self.now {
                 return;
             }
-            self.tell(Event::Tick);
+            self.handle(Event::Tick);
         }
-        panic!("it does not come to rest");
+        panic!("does not come to rest");
     }
 
-    /// The request counts as ended from now on.
+    /// Marks a request as ended.
     fn end(&mut self, newest: usize) -> Option<Seq> {
         let request = self.requests.iter_mut().rev().nth(newest)?;
         request.over = true;
@@ -239,8 +239,8 @@ impl Referee {
         if leave_out < answers.len() {
             answers.remove(leave_out);
         }
-        answers.push(grant("never asked for", 99.0));
-        self.tell(Event::Answered {
+        answers.push(grant("never requested", 99.0));
+        self.handle(Event::Answered {
             seq,
             response: CapacityResponse {
                 node: NodeId::new(if foreign { "other" } else { "root" }).unwrap(),
@@ -250,7 +250,7 @@ impl Referee {
         });
     }
 
-    fn tell(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         for effect in self.holder.handle(event, self.now) {
             match effect {
                 Effect::Send {
@@ -259,22 +259,22 @@ impl Referee {
                     timeout,
                     endpoint,
                 } => {
-                    self.numbered(seq, request.seq);
+                    self.check_seq(seq, request.seq);
                     assert!(endpoint < 3);
                     let resources = request.resources.into_iter();
                     let resources: Vec<_> = resources.map(|asked| asked.resource_id).collect();
                     self.sent(seq, resources, self.now.after(timeout));
                 }
-                Effect::SendRelease { seq, request, .. } => self.numbered(seq, request.seq),
+                Effect::SendRelease { seq, request, .. } => self.check_seq(seq, request.seq),
                 Effect::Changed { resource, holding } => {
                     let Some(lease) = holding.lease else {
                         continue;
                     };
-                    assert!(lease.ends > self.now, "it has ended");
+                    assert!(lease.ends > self.now, "expired");
                     let offered = &self.offered[&resource];
                     assert!(
                         offered.contains(&(lease.capacity, lease.ends)),
-                        "{resource}: {lease:?} was never offered"
+                        "{resource}: {lease:?} was never granted"
                     );
                 }
                 Effect::Warn(_) => {}
@@ -282,9 +282,9 @@ impl Referee {
         }
     }
 
-    fn numbered(&mut self, seq: Seq, stated: Option<Seq>) {
+    fn check_seq(&mut self, seq: Seq, stated: Option<Seq>) {
         assert_eq!(stated, Some(seq));
-        assert!(self.last_seq < Some(seq), "numbers grow");
+        assert!(self.last_seq < Some(seq), "sequence numbers grow");
         self.last_seq = Some(seq);
     }
 
@@ -296,12 +296,12 @@ impl Referee {
                 !resources[..position].contains(resource),
                 "{resource} twice"
             );
-            let mut under_way = self
+            let mut in_flight = self
                 .requests
                 .iter()
                 .filter(|request| !request.over && now < request.deadline)
                 .filter(|request| !self.forgotten.contains(&(request.seq, resource.clone())));
-            assert!(!under_way.any(|request| request.resources.contains(resource)));
+            assert!(!in_flight.any(|request| request.resources.contains(resource)));
         }
         self.requests.push(Request {
             seq,
@@ -315,7 +315,7 @@ impl Referee {
 
 proptest! {
     #[test]
-    fn keeps_its_promises_whatever_it_is_told(steps in steps()) {
+    fn invariants_hold_for_any_events(steps in steps()) {
         let mut referee = Referee::new();
         for step in steps {
             referee.play(step);

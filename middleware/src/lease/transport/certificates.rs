@@ -1,4 +1,4 @@
-//! The certificates that connections to the control plane go by, in PEM: given once, or in files that are read again.
+//! PEM certificates of a connection: given once, or read from files.
 
 use std::{
     fs::File,
@@ -8,86 +8,74 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use super::TransportError;
+use crate::lease::TransportError;
 
-/// No file is longer than this, in bytes; what follows is not read.
-const LONGEST_FILE: u64 = 4 * 1024 * 1024;
+/// The most bytes read of one file.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
 
-/// Certificates, or certificates and their key.
+/// Certificates in PEM, possibly with their key.
 pub(crate) enum Pem {
-    /// They do not change.
-    Given(Vec<u8>),
-    /// What these files hold together.
+    Text(Vec<u8>),
+    /// The concatenation of these files.
     Files(Vec<PathBuf>),
 }
 
-/// Whom to trust and what to show. `None`: those of the system, and nothing.
+/// The certificate authority to trust, by default that of the system, and the client's identity.
 #[derive(Default)]
 pub(crate) struct Certificates {
     pub(crate) authority: Option<Pem>,
-    /// A certificate with those that lead to its authority, and its key: secret.
+    /// A certificate chain and its private key.
     pub(crate) identity: Option<Pem>,
 }
 
-/// What they are at one moment.
-pub(super) struct Texts {
+/// [`Certificates`] as read at one moment.
+pub(super) struct PemTexts {
     pub(super) authority: Option<Vec<u8>>,
     pub(super) identity: Option<Vec<u8>>,
 }
 
-/// What tells texts from others, so that a key need not be kept for that.
+/// Hash of [`PemTexts`], so that no private key is retained for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint([u8; 32]);
 
 impl Pem {
     fn read(&self) -> Result<Vec<u8>, TransportError> {
         let files = match self {
-            Self::Given(text) => return Ok(text.clone()),
+            Self::Text(text) => return Ok(text.clone()),
             Self::Files(files) => files,
         };
         let mut all = Vec::new();
         for file in files {
-            read(file, &mut all)
-                .map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
-            // The last line of a file may lack its end.
+            append(file, &mut all)
+                .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+            // The file may lack its last line end.
             all.push(b'\n');
         }
         Ok(all)
     }
-
-    fn changes(&self) -> bool {
-        matches!(self, Self::Files(_))
-    }
 }
 
-fn read(file: &Path, all: &mut Vec<u8>) -> io::Result<()> {
-    File::open(file)?.take(LONGEST_FILE).read_to_end(all)?;
+fn append(file: &Path, all: &mut Vec<u8>) -> io::Result<()> {
+    File::open(file)?.take(MAX_FILE).read_to_end(all)?;
     Ok(())
 }
 
 impl Certificates {
-    /// Whether there is anything to read again.
-    pub(super) fn change(&self) -> bool {
-        let Self {
-            authority,
-            identity,
-        } = self;
-        [authority, identity]
-            .into_iter()
-            .flatten()
-            .any(Pem::changes)
+    pub(super) fn are_files(&self) -> bool {
+        let is_file = |pem: &Option<Pem>| matches!(pem, Some(Pem::Files(_)));
+        is_file(&self.authority) || is_file(&self.identity)
     }
 
-    /// Reads them. Blocks on the file system.
-    pub(super) fn read(&self) -> Result<Texts, TransportError> {
-        Ok(Texts {
+    /// Blocks on the file system.
+    pub(super) fn read(&self) -> Result<PemTexts, TransportError> {
+        Ok(PemTexts {
             authority: self.authority.as_ref().map(Pem::read).transpose()?,
             identity: self.identity.as_ref().map(Pem::read).transpose()?,
         })
     }
 }
 
-impl Texts {
+impl PemTexts {
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let Self {
             authority,

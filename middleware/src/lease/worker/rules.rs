@@ -1,115 +1,199 @@
-//! The worker fetches the rules, and says in the log what becomes of them.
+//! Polling of the rules: when and where to fetch them, and how to apply them.
+
+use std::time::Duration;
 
 use doorman_openapi::Moment;
+use http::HeaderValue;
 
-use super::Worker;
+use super::{Worker, WorkerParts};
 use crate::{
     clock,
     lease::{
         Failure, Transport,
-        call::Called,
-        carrier::RulesOutcome,
-        reply::Failed,
-        rules::{ANSWER_TIME, News},
+        backoff::{Backoff, DEFAULT_RETRY_AFTER, MAX_RETRY_AFTER},
+        client::{FetchedRules, Outcome, RequestError, RequestIds},
+        servers::{Endpoints, Retry},
     },
-    rules::Change,
+    log_throttle::LogThrottle,
+    rules::RulesChange,
 };
 
-impl<T: Transport> Worker<T> {
-    /// Asks for the rules, if it is time.
-    pub(super) fn fetch_rules(&mut self, now: Moment) {
-        if let Some((endpoint, tag)) = self.polling.ask(now) {
-            let service = &self.parts.service;
-            let fetching = self
-                .parts
-                .carrier
-                .rules(endpoint, service, tag, ANSWER_TIME);
-            self.fetching.push(Box::pin(fetching));
+/// The time between polls.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Jitter of the interval, so that a fleet does not poll in step.
+const JITTER: f64 = 0.1;
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// `Idle → Waiting` when a layer follows rules; `Waiting → InFlight` when the request is sent;
+/// `InFlight → Waiting` when it is answered or fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    Waiting { due: Moment },
+    InFlight { since: Moment },
+}
+
+/// Schedule of polling, as a state machine without IO.
+#[derive(Debug)]
+pub(super) struct RulesPoller {
+    endpoints: Endpoints,
+    backoff: Backoff,
+    state: State,
+    /// Of the rules that are applied.
+    etag: Option<HeaderValue>,
+    unreachable: LogThrottle,
+}
+
+impl RulesPoller {
+    pub(super) fn new(endpoints: usize) -> Self {
+        Self {
+            endpoints: Endpoints::new(endpoints),
+            backoff: Backoff::default(),
+            state: State::Idle,
+            etag: None,
+            unreachable: LogThrottle::default(),
         }
     }
 
-    /// An answer to the question for the rules, or none.
-    pub(super) fn rules_came_out(&mut self, outcome: RulesOutcome) {
-        let RulesOutcome {
+    pub(super) fn start(&mut self, now: Moment) {
+        if self.state == State::Idle {
+            self.state = State::Waiting { due: now };
+        }
+    }
+
+    pub(super) fn wake_at(&self) -> Moment {
+        match self.state {
+            State::Waiting { due } => due,
+            State::Idle | State::InFlight { .. } => Moment::NEVER,
+        }
+    }
+
+    /// The server to ask now and the `ETag` to send, if a poll is due.
+    fn poll(&mut self, now: Moment) -> Option<(usize, Option<HeaderValue>)> {
+        if self.wake_at() > now {
+            return None;
+        }
+        self.state = State::InFlight { since: now };
+        Some((self.endpoints.current(), self.etag.clone()))
+    }
+
+    fn on_success(&mut self, endpoint: usize, now: Moment) {
+        self.endpoints.on_success(endpoint);
+        self.backoff.reset();
+        let jitter = 1.0 - JITTER + 2.0 * JITTER * fastrand::f64();
+        self.state = State::Waiting {
+            due: now.after(INTERVAL.mul_f64(jitter)),
+        };
+    }
+
+    /// A rate limited poll is retried at the same server, a failed one at the next.
+    fn on_failure(&mut self, endpoint: usize, failure: &Failure, now: Moment) {
+        let since = match self.state {
+            State::InFlight { since } => since,
+            State::Idle | State::Waiting { .. } => now,
+        };
+        let due = if let Failure::RateLimited { retry_after } = failure {
+            let wait = retry_after
+                .unwrap_or(DEFAULT_RETRY_AFTER)
+                .min(MAX_RETRY_AFTER);
+            now.after(wait.mul_f64(1.0 + 0.5 * fastrand::f64()))
+        } else {
+            match self.endpoints.on_failure(endpoint) {
+                Retry::Now => now,
+                Retry::AfterPause => {
+                    let mut rng = fastrand::Rng::new();
+                    self.backoff
+                        .record_failure(None, INTERVAL, since, now, &mut rng);
+                    self.backoff.until(false)
+                }
+            }
+        };
+        self.state = State::Waiting { due };
+    }
+}
+
+impl<T: Transport> Worker<T> {
+    /// Fetches the rules if a poll is due.
+    pub(super) fn poll_rules(&mut self, now: Moment) {
+        if let Some((endpoint, etag)) = self.rules_poller.poll(now) {
+            let WorkerParts {
+                client, service, ..
+            } = &self.parts;
+            let fetch = client.fetch_rules(endpoint, service, etag, TIMEOUT);
+            self.rules_requests.push(Box::pin(fetch));
+        }
+    }
+
+    pub(super) fn on_rules_response(&mut self, outcome: Outcome<FetchedRules>) {
+        let Outcome {
             endpoint,
-            called,
+            ids,
             result,
         } = outcome;
         let now = clock::now();
-        let limited = match &result {
-            Err(Failed {
-                failure: Failure::Limited { retry_after },
-                ..
-            }) => Some(*retry_after),
-            Ok(_) | Err(_) => None,
-        };
-        let followed = match result {
-            Ok(News::Unchanged) => {
-                self.parts.rules.are_current();
-                Ok(None)
-            }
-            Ok(News::Rules(told, tag)) => match self.parts.registry.upgrade() {
-                None => return,
-                Some(registry) => match self.parts.rules.take_up(told, &registry) {
-                    Ok(change) => {
-                        if let Some(change) = change {
-                            say(&change);
-                        }
-                        Ok(Some(tag))
-                    }
-                    Err(why) => Err(format!("answers what is not understood as rules: {why}")),
-                },
-            },
-            Err(failed) => Err(failed.reason),
-        };
-        match followed {
-            Ok(news) => {
-                let first = news.is_some();
-                self.polling.followed(endpoint, news, now);
-                if self.polling.unreachable.over() {
-                    tracing::info!("the control plane tells the rules again");
-                }
-                // The limiters of the rules are to be waited for, too.
-                if first && self.take_nudges().is_some() {
-                    self.waiters.rules_came(&self.limiters);
+        match result.and_then(|fetched| self.apply_rules(fetched)) {
+            Ok(()) => {
+                self.rules_poller.on_success(endpoint, now);
+                if self.rules_poller.unreachable.resolve() {
+                    tracing::info!("rules can be fetched again");
                 }
             }
-            Err(reason) => {
-                match limited {
-                    Some(retry_after) => self.polling.limited(retry_after, now),
-                    None => self.polling.failed(endpoint, now),
-                }
-                let reason = format!("{}: {reason}", self.parts.carrier.name(endpoint));
-                if self.polling.unreachable.now(now) {
-                    let Called {
+            Err(RequestError { failure, reason }) => {
+                self.rules_poller.on_failure(endpoint, &failure, now);
+                let reason = format!("{}: {reason}", self.parts.client.address(endpoint));
+                if self.rules_poller.unreachable.try_log(now).is_some() {
+                    let RequestIds {
                         trace_id,
                         request_id,
-                    } = called;
+                    } = ids;
                     tracing::warn!(
                         reason,
                         %trace_id,
                         request_id,
-                        "the rules cannot be learned: the last good ones stay"
+                        "cannot fetch rules; the last valid rules stay in force"
                     );
                 }
-                self.parts.rules.are_missed(reason);
+                self.parts.rules.set_error(reason);
             }
         }
     }
+
+    fn apply_rules(&mut self, fetched: FetchedRules) -> Result<(), RequestError> {
+        let FetchedRules::Modified { rules, etag } = fetched else {
+            self.parts.rules.clear_error();
+            return Ok(());
+        };
+        // Without a registry the worker is about to end.
+        let Some(registry) = self.parts.registry.upgrade() else {
+            return Ok(());
+        };
+        let change = self.parts.rules.apply(rules, &registry).map_err(|error| {
+            RequestError::unavailable(format!("responded with invalid rules: {error}"))
+        })?;
+        if let Some(change) = change {
+            log_change(&change);
+        }
+        self.rules_poller.etag = etag;
+        // The limiters of the rules are awaited, too.
+        if self.take_nudges().is_some() {
+            self.waiters.on_rules(&self.limiters);
+        }
+        Ok(())
+    }
 }
 
-fn say(change: &Change) {
-    let Change {
+fn log_change(change: &RulesChange) {
+    let RulesChange {
         version,
         applied,
         not_applied,
     } = change;
-    tracing::info!(version, limits = applied, "new rules are followed");
-    for left_out in not_applied {
+    tracing::info!(version, limits = applied, "rules updated");
+    for rule in not_applied {
         tracing::error!(
-            rule = left_out.rule,
-            reason = left_out.reason,
-            "a rule cannot be followed by this process, and is not applied"
+            rule = rule.rule,
+            reason = rule.reason,
+            "rule not applied: this process does not support it"
         );
     }
 }

@@ -163,7 +163,7 @@ impl Registry {
     fn acquire_slot(&self) -> bool {
         let acquired = self.slots.acquire();
         if acquired {
-            self.meters.key_comes();
+            self.meters.add_key();
         }
         acquired
     }
@@ -171,7 +171,7 @@ impl Registry {
     fn release(&self, freed: Freed) {
         if freed == Freed::KeySlot {
             self.slots.release();
-            self.meters.keys_go(1);
+            self.meters.remove_keys(1);
         }
     }
 
@@ -201,7 +201,7 @@ impl Registry {
 
     /// The meter of the limits of this name.
     pub(crate) fn meter(&self, limit: &Arc<str>) -> LimitMeter {
-        self.meters.of(limit)
+        self.meters.limit(limit)
     }
 
     /// All limiters but those of local limits.
@@ -254,7 +254,7 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        self.meters.keys_go(self.slots.used());
+        self.meters.remove_keys(self.slots.used());
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const SLACK: Duration = Duration::from_nanos(clock::SLACK_NANOS);
+const SLACK: Duration = Duration::from_nanos(clock::COARSE_SLACK_NANOS);
 
 fn admits(limiter: &Limiter, first_lease: FirstLease, recent: Moment) -> bool {
     let acquired = limiter.try_acquire(Cost::ONE, first_lease, recent);

@@ -1,16 +1,18 @@
-//! Alerts and dashboard in `deploy/` name what is counted.
+//! Alerts and dashboard in `deploy/` use metrics that exist.
+
+use doorman_openapi::ResourceId;
 
 use super::*;
 use crate::meter::{LeaseMeter, LeasePhase};
 
-/// Every metric of the layer in a file, with the values of its labels that are named.
-fn asked(text: &str) -> Vec<(&str, Vec<String>)> {
-    let is_of_a_name = |it: char| it.is_ascii_lowercase() || it == '_';
+/// The layer's metrics in a file, each with the label values that it selects.
+fn selected(text: &str) -> Vec<(&str, Vec<String>)> {
+    let is_name = |it: char| it.is_ascii_lowercase() || it == '_';
     let starts = text.match_indices("doorman_layer_");
     starts
         .map(|(at, _)| {
             let text = &text[at..];
-            let end = text.find(|it| !is_of_a_name(it)).unwrap_or(text.len());
+            let end = text.find(|it| !is_name(it)).unwrap_or(text.len());
             let (metric, rest) = text.split_at(end);
             let matchers = rest.strip_prefix('{').and_then(|it| it.split_once('}'));
             let matchers = matchers.map_or("", |(it, _)| it).split(", ");
@@ -19,7 +21,8 @@ fn asked(text: &str) -> Vec<(&str, Vec<String>)> {
         .collect()
 }
 
-/// What a matcher asks for of a label that has few values: `outcome=~"spent|blocked"`.
+/// The label values that a matcher like `outcome=~"spent|blocked"` selects, for labels with fixed
+/// values.
 fn values(matcher: &str) -> Vec<String> {
     let (label, values) = matcher.split_once('=').unwrap_or_default();
     if !["outcome", "fallback", "to"].contains(&label) {
@@ -30,15 +33,15 @@ fn values(matcher: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_dashboard_and_the_alerts_name_what_is_counted() {
+async fn dashboard_and_alerts_use_existing_metrics() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(10);
     send(&limited(&registry, [per_tenant()]), tenant("a")).await;
     let _rate = Rate::new(Arc::clone(&registry), "db");
-    let limiters = registry.limiters();
-    let db = limiters.iter().find(|it| it.is_permanent()).unwrap();
-    LeaseMeter::default().published(&mut LeasePhase::default(), db, leased(1.0, MINUTE), 1.0);
+    let mut leases = LeaseMeter::default();
+    leases.on_lease_change(LeasePhase::Leased);
+    leases.set_capacity(&ResourceId::new("db").unwrap(), 1.0);
     let series = counts.series();
     for file in [
         "grafana/doorman.json",
@@ -47,15 +50,15 @@ async fn the_dashboard_and_the_alerts_name_what_is_counted() {
     ] {
         let path = format!("{}/../deploy/{file}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
-        let asked = asked(&text);
-        assert!(asked.len() >= 5, "{file}: {asked:?}");
-        for (metric, values) in asked {
+        let selected = selected(&text);
+        assert!(selected.len() >= 5, "{file}: {selected:?}");
+        for (metric, values) in selected {
             let of: Vec<Vec<_>> = series
                 .iter()
                 .map(|series| series.split(' ').collect())
                 .filter(|words: &Vec<_>| words.first() == Some(&metric))
                 .collect();
-            assert!(!of.is_empty(), "{file}: {metric} is none of {series:#?}");
+            assert!(!of.is_empty(), "{file}: {metric} is not in {series:#?}");
             for value in values {
                 let has = of.iter().any(|words| words.contains(&value.as_str()));
                 assert!(has, "{file}: {metric} has no {value}");

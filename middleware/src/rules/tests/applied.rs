@@ -1,16 +1,16 @@
-//! What rules do to requests.
+//! Effects of rules on requests.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn without_rules_only_the_limits_in_code_count() {
+async fn without_rules_only_code_limits_apply() {
     let it = Followed::new(10.0, [Limit::rate("api")]);
     assert_eq!(it.pass("/", 20).await, 10);
     assert_eq!(limit_of(&it.get("/").await), "api");
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_and_limits_in_code_are_all_or_nothing() {
+async fn rules_and_code_limits_are_all_or_nothing() {
     let registry = static_registry(|resource| LeaseState::Fixed {
         rate: match resource.as_str() {
             "narrow" => 1.0,
@@ -18,7 +18,7 @@ async fn rules_and_limits_in_code_are_all_or_nothing() {
         },
     });
     let it = Followed::of(registry, [Limit::rate("code")]);
-    it.told("1", [rule("wide", "wide"), rule("narrow", "narrow")]);
+    it.apply("1", [rule("wide", "wide"), rule("narrow", "narrow")]);
     assert_eq!(it.pass("/", 5).await, 1);
     assert_eq!(limit_of(&it.get("/").await), "narrow");
     for spared in ["code", "wide"] {
@@ -27,9 +27,9 @@ async fn rules_and_limits_in_code_are_all_or_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_rule_that_refuses_is_named_and_all_are_told_of() {
+async fn first_rejecting_rule_is_named() {
     let it = Followed::new(1.0, []);
-    it.told("1", [rule("first", "a"), rule("second", "b")]);
+    it.apply("1", [rule("first", "a"), rule("second", "b")]);
     it.get("/").await;
     let answer = it.get("/").await;
     assert_eq!(limit_of(&answer), "first");
@@ -38,15 +38,15 @@ async fn the_first_rule_that_refuses_is_named_and_all_are_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_exempt_is_spared_the_rules_behind_and_nothing_else() {
+async fn exemption_skips_only_later_rules() {
     let it = Followed::new(10.0, [Limit::rate("code")]);
     let exempt = Rule {
         path: Some("/healthz".to_owned()),
         resource: None,
-        on_limit: Told::Exempt,
+        on_limit: WireOnLimit::Exempt,
         ..rule("health", "-")
     };
-    it.told(
+    it.apply(
         "1",
         [rule("before", "before"), exempt, rule("behind", "behind")],
     );
@@ -62,30 +62,30 @@ async fn what_is_exempt_is_spared_the_rules_behind_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_says_what_a_request_costs_and_what_becomes_of_it() {
+async fn rule_sets_cost_and_action() {
     let it = Followed::new(10.0, []);
     let dear = Rule {
         cost: Capacity::new(5.0).unwrap(),
         ..rule("dear", "dear")
     };
-    it.told("1", [dear]);
+    it.apply("1", [dear]);
     assert_eq!(it.pass("/", 4).await, 2);
 
     let shadow = Rule {
-        on_limit: Told::Shadow,
+        on_limit: WireOnLimit::Shadow,
         ..rule("shadow", "shadow")
     };
-    it.told("2", [shadow]);
+    it.apply("2", [shadow]);
     assert_eq!(it.pass("/", 15).await, 15);
     assert_eq!(it.registry.known("shadow").tally().refused, 5.0);
 
     let delay = Rule {
-        on_limit: Told::Delay {
+        on_limit: WireOnLimit::Delay {
             max_delay: Seconds::new(0.25).unwrap(),
         },
         ..rule("delay", "delay")
     };
-    it.told("3", [delay]);
+    it.apply("3", [delay]);
     assert_eq!(it.pass("/", 10).await, 10);
     let before = clock::now();
     assert_eq!(it.pass("/", 1).await, 1);
@@ -93,13 +93,13 @@ async fn a_rule_says_what_a_request_costs_and_what_becomes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_are_told_apart_and_those_who_cannot_be_are_treated_as_the_rule_says() {
+async fn rule_keys_callers_and_handles_missing_keys() {
     let it = Followed::new(1.0, []);
     let per_tenant = |on_missing_key| Rule {
         on_missing_key,
         ..rule("per-tenant", "tenant/{header:x-tenant}")
     };
-    it.told("1", [per_tenant(OnMissingKey::Shared)]);
+    it.apply("1", [per_tenant(OnMissingKey::Shared)]);
     for (tenant, status) in [("a", 200), ("b", 200), ("a", 429)] {
         let mut request = Request::new(());
         let value = HeaderValue::from_static(tenant);
@@ -111,8 +111,8 @@ async fn callers_are_told_apart_and_those_who_cannot_be_are_treated_as_the_rule_
         );
     }
     assert_eq!(it.pass("/", 3).await, 1);
-    it.told("2", [per_tenant(OnMissingKey::Skip)]);
+    it.apply("2", [per_tenant(OnMissingKey::Skip)]);
     assert_eq!(it.pass("/", 3).await, 3);
-    it.told("3", [per_tenant(OnMissingKey::Reject)]);
+    it.apply("3", [per_tenant(OnMissingKey::Reject)]);
     assert_eq!(it.get("/").await.status(), 400);
 }

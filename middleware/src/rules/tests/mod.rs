@@ -2,17 +2,17 @@
 
 mod applied;
 mod changes;
+mod invalid;
 mod shared;
-mod understood;
 
 use std::time::Duration;
 
-use doorman_openapi::{Capacity, OnLimit as Told, OnMissingKey, Rule, Seconds};
+use doorman_openapi::{Capacity, OnLimit as WireOnLimit, OnMissingKey, Rule, Seconds};
 use http::{HeaderValue, Request};
 use tokio::time::advance;
 use tower_layer::Layer as _;
 
-use super::testing::{rule, told};
+use super::testing::{rule, rules_response};
 use super::*;
 use crate::{
     Callers, Fallback, Key, Limit, LimitLayer, LimitService, Refusal, clock,
@@ -25,7 +25,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A layer that follows the rules, of resources that admit so much a second each.
+/// A layer that follows rules, whose resources admit `rate` per second each.
 struct Followed {
     rules: Arc<Rules>,
     registry: Arc<Registry>,
@@ -53,15 +53,15 @@ impl Followed {
         }
     }
 
-    fn told(&self, version: &str, rules: impl Into<Vec<Rule>>) -> Option<Change> {
-        let told = told(version, rules);
-        self.rules.take_up(told, &self.registry).unwrap()
+    fn apply(&self, version: &str, rules: impl Into<Vec<Rule>>) -> Option<RulesChange> {
+        let rules = rules_response(version, rules);
+        self.rules.apply(rules, &self.registry).unwrap()
     }
 
-    fn refused(&self, version: &str, rules: impl Into<Vec<Rule>>) -> String {
-        let told = told(version, rules);
+    fn error(&self, version: &str, rules: impl Into<Vec<Rule>>) -> String {
+        let rules = rules_response(version, rules);
         self.rules
-            .take_up(told, &self.registry)
+            .apply(rules, &self.registry)
             .unwrap_err()
             .to_string()
     }
@@ -70,7 +70,7 @@ impl Followed {
         send(&self.service, Request::get(path).body(()).unwrap()).await
     }
 
-    /// How many of so many requests pass.
+    /// How many of the requests are admitted.
     async fn pass(&self, path: &str, requests: u32) -> u32 {
         let mut passed = 0;
         for _ in 0..requests {

@@ -1,9 +1,9 @@
-//! Resources that several rules have, or a rule and a limit in code.
+//! Resources shared by rules or with limits in code.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn two_rules_on_one_resource_share_its_tokens() {
+async fn rules_on_one_resource_share_its_tokens() {
     let it = Followed::new(10.0, []);
     let low = Rule {
         priority: -1,
@@ -14,10 +14,10 @@ async fn two_rules_on_one_resource_share_its_tokens() {
         path: Some("/a".to_owned()),
         ..rule("two", "api")
     };
-    it.told("1", [low.clone(), high]);
-    assert_eq!(it.pass("/a", 20).await, 5, "each takes one for each");
+    it.apply("1", [low.clone(), high]);
+    assert_eq!(it.pass("/a", 20).await, 5, "each request spends two");
     assert_eq!(it.registry.known("api").priority(), 3);
-    it.told("2", [low]);
+    it.apply("2", [low]);
     assert_eq!(it.registry.known("api").priority(), -1);
 }
 
@@ -26,7 +26,7 @@ fn priority(it: &Followed, resource: &str) -> i32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_priority_counts_beside_that_of_a_limit_in_code_as_long_as_its_rule_says_it() {
+async fn rule_priority_applies_while_its_rule_exists() {
     for (key, resource) in [("api", "api"), ("api/{method}", "api/GET")] {
         let in_code = Limit::rate(Key::template(key).unwrap()).priority(1);
         let it = Followed::new(10.0, [in_code]);
@@ -35,24 +35,24 @@ async fn a_priority_counts_beside_that_of_a_limit_in_code_as_long_as_its_rule_sa
                 priority: stated,
                 ..rule("all", key)
             };
-            it.told(version, [priority_of]);
+            it.apply(version, [priority_of]);
             it.pass("/", 1).await;
             assert_eq!(priority(&it, resource), expected, "{key} {version}");
         }
-        it.told("5", []);
+        it.apply("5", []);
         assert_eq!(priority(&it, resource), 1, "{key}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_priority_of_a_limit_in_code_outlasts_every_rule_before_it() {
+async fn code_limit_priority_outlasts_rules() {
     for (key, resource) in [("api", "api"), ("api/{method}", "api/GET")] {
         let it = Followed::new(10.0, []);
         let of = |priority| Rule {
             priority,
             ..rule("all", key)
         };
-        it.told("1", [of(2)]);
+        it.apply("1", [of(2)]);
         it.pass("/", 1).await;
         let in_code = Limit::rate(Key::template(key).unwrap()).priority(-1);
         let layer = LimitLayer::new(Arc::clone(&it.registry), Callers::new(), [in_code]);
@@ -65,7 +65,7 @@ async fn the_priority_of_a_limit_in_code_outlasts_every_rule_before_it() {
             ("5", vec![], -1),
             ("6", vec![of(6)], 6),
         ] {
-            it.told(version, rules);
+            it.apply(version, rules);
             it.pass("/", 1).await;
             assert_eq!(priority(&it, resource), expected, "{key} {version}");
         }
@@ -73,17 +73,13 @@ async fn the_priority_of_a_limit_in_code_outlasts_every_rule_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_in_code_has_the_say_over_a_resource_that_both_have() {
+async fn code_limit_settings_win_over_rules() {
     let in_code = Limit::rate(Key::template("api/{method}").unwrap())
         .burst(2 * SECOND)
         .fallback(Fallback::Optimistic);
     let it = Followed::new(10.0, [in_code]);
     assert_eq!(it.pass("/", 1).await, 1);
-    it.told("1", [rule("all", "api/{method}")]);
+    it.apply("1", [rule("all", "api/{method}")]);
     advance(10 * SECOND).await;
-    assert_eq!(
-        it.pass("/", 40).await,
-        10,
-        "twenty, and each takes one for each"
-    );
+    assert_eq!(it.pass("/", 40).await, 10, "twenty tokens, two per request");
 }

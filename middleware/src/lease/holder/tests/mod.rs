@@ -1,10 +1,10 @@
-//! The state machine by example: each test tells it what happens, moment by moment.
+//! The state machine by example.
 
-mod answers;
-mod asking;
 mod failures;
 mod holding;
-mod limited;
+mod rate_limited;
+mod requests;
+mod responses;
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ struct Sent {
     timeout: Duration,
 }
 
-/// A holder, its time, and what it has said so far.
-struct Table {
+/// A holder, its time and its effects so far.
+struct Script {
     holder: Holder,
     now: Moment,
     effects: Vec<Effect>,
 }
 
-impl Table {
+impl Script {
     fn new(endpoints: usize) -> Self {
         let settings = HolderSettings {
             client_id: ClientId::new("shop-1").unwrap(),
@@ -46,13 +46,13 @@ impl Table {
         }
     }
 
-    /// One that wants 10 of `db`, and has been granted 10 for 20 s.
+    /// Wants 10 of `db` and has been granted 10 for 20 s.
     fn leased(endpoints: usize) -> Self {
-        let mut table = Self::new(endpoints);
-        table.want("db", 10.0);
-        let sent = table.next_request();
-        table.answer(&sent, grant_all(&sent.request, 10.0));
-        table
+        let mut script = Self::new(endpoints);
+        script.want("db", 10.0);
+        let sent = script.next_request();
+        script.answer(&sent, grant_all(&sent.request, 10.0));
+        script
     }
 
     fn handle(&mut self, event: Event) {
@@ -93,7 +93,7 @@ impl Table {
         self.now = self.now.after_seconds(seconds);
     }
 
-    /// Ticks until there is no more to do now; the requests that were sent.
+    /// Ticks until there is nothing more to do now and returns the requests sent.
     fn requests(&mut self) -> Vec<Sent> {
         let before = self.effects.len();
         while self.holder.wake_at() <= self.now {
@@ -102,7 +102,7 @@ impl Table {
         self.effects[before..].iter().filter_map(sent).collect()
     }
 
-    /// Goes on in time until the next request is sent.
+    /// Advances the time until the next request is sent.
     fn next_request(&mut self) -> Sent {
         for _ in 0..1000 {
             if let Some(sent) = self.requests().pop() {
@@ -110,15 +110,13 @@ impl Table {
             }
             self.now = self.now.max(self.holder.wake_at());
         }
-        panic!("it sends no more");
+        panic!("no further request");
     }
 
-    /// How many requests are under way.
-    fn under_way(&self) -> usize {
-        self.holder.under_way.len()
+    fn in_flight(&self) -> usize {
+        self.holder.in_flight.len()
     }
 
-    /// How long until it wakes.
     fn pause(&self) -> f64 {
         self.holder.wake_at().seconds_since(self.now)
     }

@@ -1,4 +1,4 @@
-//! Who asks something of the worker may stop waiting for it at any moment.
+//! Cancelled waits for the worker.
 
 use super::*;
 use crate::testing::poll_and_drop;
@@ -6,31 +6,31 @@ use crate::testing::poll_and_drop;
 const A_WHILE: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_waiting_for_the_leases_changes_nothing() {
+async fn cancelled_ready_changes_nothing() {
     for polls in 0..10 {
-        let plane = Plane::new(|_| Reply::Hangs);
+        let plane = Plane::new(|_| Reply::Hang);
         let (doorman, _worker) = run(builder(), &plane);
         let rate = doorman.rate("db");
         let ready = doorman.ready(5 * SECOND);
         assert_eq!(poll_and_drop(ready, polls, A_WHILE, |_| {}).await, None);
-        plane.now(grants(10.0));
+        plane.set(grants(10.0));
         doorman.ready(10 * SECOND).await.unwrap();
         assert_eq!((held(&doorman, "db"), take(&rate, 20)), (Some(10.0), 10));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_waiting_for_the_end_has_the_leases_given_back_all_the_same() {
+async fn cancelled_shutdown_still_releases_leases() {
     for polls in 1.. {
         let plane = Plane::new(grants(10.0));
         let (doorman, worker) = run(builder(), &plane);
-        // So it is not for want of handles that the worker ends.
+        // The worker must not end for lack of handles.
         let _other = doorman.clone();
         drop(doorman.rate("db"));
         doorman.ready(SECOND).await.unwrap();
         let grants = plane.calls().len();
-        // Neither server ever says that it has taken them back.
-        plane.now(|_| Reply::Hangs);
+        // Neither server confirms the release.
+        plane.set(|_| Reply::Hang);
         let ended = poll_and_drop(doorman.shutdown(), polls, A_WHILE, |_| {}).await;
         worker.await.unwrap();
         let hosts: Vec<_> = plane.calls()[grants..]

@@ -1,4 +1,4 @@
-//! What is counted of the leasing side.
+//! Metrics of the worker.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use doorman_openapi::paths;
 use super::*;
 use crate::{
     meter::testing::Counts,
-    rules::testing::{rule, told},
+    rules::testing::{rule, rules_response},
 };
 
 const REQUESTS: &str = "doorman_layer_lease_requests_total";
@@ -21,7 +21,7 @@ fn counted<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_by_what_came_of_them_and_leases_that_come_and_go() {
+async fn requests_and_lease_changes_are_counted() {
     let counts = Counts::default();
     let _guard = counts.install();
     let plane = Plane::new(grants(10.0));
@@ -33,11 +33,11 @@ async fn requests_by_what_came_of_them_and_leases_that_come_and_go() {
     assert_eq!(counts.of(CHANGES), counted([("to=leased", 1)]));
     assert_eq!(counts.of(REQUESTS), counted([("outcome=answered", 1)]));
 
-    // Refreshes that change nothing are no changes.
+    // Refreshes are no changes.
     sleep(5 * SECOND).await;
     assert_eq!(counts.of(CHANGES), counted([("to=leased", 1)]));
 
-    plane.now(|_| Reply::Breaks);
+    plane.set(|_| Reply::Disconnect);
     sleep(25 * SECOND).await;
     assert_eq!(capacity(), Some(0.0));
     assert_eq!(
@@ -49,7 +49,7 @@ async fn requests_by_what_came_of_them_and_leases_that_come_and_go() {
     assert_eq!(sum, u64::try_from(plane.calls().len()).unwrap());
     assert!(requests["outcome=unavailable"] > 1, "{requests:?}");
 
-    plane.now(grants(4.0));
+    plane.set(grants(4.0));
     sleep(10 * SECOND).await;
     assert_eq!(capacity(), Some(4.0));
     doorman.shutdown().await.unwrap();
@@ -62,7 +62,7 @@ async fn requests_by_what_came_of_them_and_leases_that_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_failure_by_its_kind() {
+async fn failures_are_counted_by_kind() {
     let problem = Problem::new(ProblemType::Unavailable, "no");
     for (status, outcome) in [
         (503, "outcome=unavailable"),
@@ -84,7 +84,7 @@ async fn each_failure_by_its_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_on_nothing_at_all_is_its_own_change() {
+async fn blocked_lease_is_counted_as_blocked() {
     let counts = Counts::default();
     let _guard = counts.install();
     let plane = Plane::new(|call| {
@@ -99,7 +99,7 @@ async fn a_lease_on_nothing_at_all_is_its_own_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_dies_leaves_no_capacity_behind() {
+async fn dead_worker_leaves_no_leased_capacity() {
     let counts = Counts::default();
     let _guard = counts.install();
     let plane = Plane::new(grants(10.0));
@@ -112,37 +112,37 @@ async fn a_worker_that_dies_leaves_no_capacity_behind() {
     assert_eq!(capacity, Some(0.0));
 }
 
-/// Leases ten of everything, and tells rules for a hundred resources that begin so.
-fn tells(version: &'static str, start: &'static str) -> impl FnMut(&Call) -> Reply + Send {
+/// Leases 10 of every resource and serves rules for a hundred resources with this prefix.
+fn serves(version: &'static str, prefix: &'static str) -> impl FnMut(&Call) -> Reply + Send {
     let mut leases = grants(10.0);
-    let ids = (0..100).map(|number| format!("{start}{number}"));
+    let ids = (0..100).map(|number| format!("{prefix}{number}"));
     let rules: Vec<_> = ids.map(|id| rule(&id, &id)).collect();
     move |call| match call.path.as_str() {
-        paths::RULES => Reply::json(200, &told(version, rules.clone())),
+        paths::RULES => Reply::json(200, &rules_response(version, rules.clone())),
         _ => leases(call),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_capacity_of_a_rule_that_goes_is_0_and_makes_room_for_another() {
+async fn removed_rule_frees_its_capacity_gauge() {
     let counts = Counts::default();
     let _guard = counts.install();
-    let plane = Plane::new(tells("1", "old"));
-    // Nothing is idle for long enough to be forgotten.
+    let plane = Plane::new(serves("1", "old"));
+    // Nothing becomes idle.
     let (doorman, _worker) = run(builder().idle_after(3_600 * SECOND), &plane);
     let _layer = doorman.rules();
     doorman.ready(10 * SECOND).await.unwrap();
     let capacity = |name: &str| counts.gauge(&format!("{CAPACITY} resource={name}"));
     assert_eq!(capacity("old7"), Some(10.0));
 
-    plane.now(tells("2", "new"));
+    plane.set(serves("2", "new"));
     sleep(30 * SECOND).await;
     assert_eq!(capacity("old7"), Some(0.0));
     assert_eq!(capacity("new7"), Some(10.0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_and_names_without_end_make_no_series() {
+async fn keys_and_excess_names_have_no_series() {
     let counts = Counts::default();
     let _guard = counts.install();
     let plane = Plane::new(grants(10.0));
@@ -159,7 +159,7 @@ async fn keys_and_names_without_end_make_no_series() {
         let series = counts.series().into_iter();
         series.filter(|series| series.starts_with(CAPACITY)).count()
     };
-    assert_eq!(capacities(), 0, "a key is not named");
+    assert_eq!(capacities(), 0, "keys have none");
 
     let rates: Vec<_> = (0..1_000)
         .map(|name| doorman.rate(&name.to_string()))

@@ -1,9 +1,9 @@
-//! How leases and workers come to an end.
+//! Shutdown of workers and release of leases.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_gives_everything_back_and_the_limits_know() {
+async fn shutdown_releases_leases_and_stops_limits() {
     let plane = Plane::new(grants(10.0));
     let (doorman, worker) = run(builder(), &plane);
     let rate = doorman.rate("db");
@@ -15,7 +15,7 @@ async fn shutdown_gives_everything_back_and_the_limits_know() {
     assert_eq!(take(&rate, 1), 0);
     let releases = plane.releases();
     assert_eq!(releases.len(), 1);
-    assert_eq!(releases[0].resource_ids, None, "all of the client's");
+    assert_eq!(releases[0].resource_ids, None, "all leases of the client");
     assert!(releases[0].seq > plane.last_request().seq);
     assert_eq!(other.worker_state(), WorkerState::Stopped);
     assert_eq!(
@@ -25,26 +25,26 @@ async fn shutdown_gives_everything_back_and_the_limits_know() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_goes_on_to_a_server_that_takes_the_leases_back() {
+async fn shutdown_tries_the_next_server() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let _rate = doorman.rate("db");
     doorman.ready(SECOND).await.unwrap();
-    plane.now(|call| match &*call.host {
-        "a" => Reply::Breaks,
+    plane.set(|call| match &*call.host {
+        "a" => Reply::Disconnect,
         _ => grants(10.0)(call),
     });
     assert_eq!(doorman.shutdown().await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_does_not_spend_its_time_on_a_server_that_hangs() {
+async fn shutdown_does_not_wait_for_hanging_server() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let _rate = doorman.rate("db");
     doorman.ready(SECOND).await.unwrap();
-    plane.now(|call| match &*call.host {
-        "a" => Reply::Hangs,
+    plane.set(|call| match &*call.host {
+        "a" => Reply::Hang,
         _ => grants(10.0)(call),
     });
     assert_eq!(doorman.shutdown().await, Ok(()));
@@ -56,7 +56,7 @@ async fn shutdown_takes_half_a_second_at_most() {
     let (doorman, worker) = run(builder(), &plane);
     let _rate = doorman.rate("db");
     doorman.ready(SECOND).await.unwrap();
-    plane.now(|_| Reply::Hangs);
+    plane.set(|_| Reply::Hang);
     let start = clock::now();
     assert!(matches!(
         doorman.shutdown().await,
@@ -67,21 +67,21 @@ async fn shutdown_takes_half_a_second_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_handle_dropped_gives_everything_back() {
+async fn dropping_the_last_handle_releases_leases() {
     let plane = Plane::new(grants(10.0));
     let (doorman, worker) = run(builder(), &plane);
     let layer = doorman.layer([Limit::rate("api")]);
     doorman.ready(SECOND).await.unwrap();
     drop(doorman);
     sleep(5 * SECOND).await;
-    assert!(!worker.is_finished(), "the layer is still worn");
+    assert!(!worker.is_finished(), "the layer still exists");
     drop(layer);
     worker.await.unwrap();
     assert_eq!(plane.releases().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_without_leases_has_nothing_to_give_back() {
+async fn worker_without_leases_releases_nothing() {
     let plane = Plane::new(grants(10.0));
     let (doorman, worker) = run(builder(), &plane);
     assert_eq!(doorman.shutdown().await, Ok(()));
@@ -90,7 +90,7 @@ async fn a_worker_without_leases_has_nothing_to_give_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_key_is_given_back_and_forgotten() {
+async fn idle_key_is_released_and_forgotten() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder().idle_after(10 * SECOND), &plane);
     let key = Key::header("x-tenant").unwrap();
@@ -116,7 +116,7 @@ async fn an_idle_key_is_given_back_and_forgotten() {
     };
     assert_eq!(names(&doorman), ["api", "x-tenant/acme"]);
     sleep(2 * SECOND).await;
-    assert_eq!(names(&doorman), ["api"], "the fixed one stays");
+    assert_eq!(names(&doorman), ["api"], "the named resource stays");
     let releases = plane.releases();
     assert_eq!(
         releases[0].resource_ids.as_deref(),
@@ -127,7 +127,7 @@ async fn an_idle_key_is_given_back_and_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_slowly_does_not_find_a_full_bucket_every_time() {
+async fn slow_caller_does_not_find_a_full_bucket() {
     let plane = Plane::new(|call| {
         let Some(request) = call.capacity() else {
             return Reply::json(200, &serde_json::json!({}));
@@ -156,15 +156,18 @@ async fn who_comes_back_slowly_does_not_find_a_full_bucket_every_time() {
     }
     assert!((8..=12).contains(&admitted), "ten an hour: {admitted}");
     sleep(3600 * SECOND).await;
-    assert!(doorman.snapshot().limits.is_empty(), "it is full again");
+    assert!(
+        doorman.snapshot().limits.is_empty(),
+        "the bucket is full again"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handle_can_tell_that_nobody_leases() {
+async fn handle_reports_missing_worker() {
     let plane = Plane::new(grants(10.0));
     let (doorman, worker) = builder().build_with(plane.clone()).unwrap();
-    let nobody = NotReady::NoWorker(WorkerState::NotStarted);
-    assert_eq!(doorman.ready(SECOND).await, Err(nobody));
+    let not_started = NotReady::NoWorker(WorkerState::NotStarted);
+    assert_eq!(doorman.ready(SECOND).await, Err(not_started));
     assert_eq!(doorman.snapshot().worker, WorkerState::NotStarted);
     let task = tokio::spawn(worker.run());
     doorman.ready(SECOND).await.unwrap();
@@ -176,7 +179,7 @@ async fn a_handle_can_tell_that_nobody_leases() {
 }
 
 #[test]
-fn without_a_runtime_there_are_unlimited_and_fixed_limits() {
+fn unlimited_and_fixed_limits_need_no_runtime() {
     let doorman = Doorman::unlimited();
     assert_eq!(take(&doorman.rate("db"), 1000), 1000);
     let doorman = Doorman::fixed([("db", 10.0), ("broken", f64::NAN)]);

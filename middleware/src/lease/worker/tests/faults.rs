@@ -1,11 +1,11 @@
-//! What goes wrong between worker and control plane.
+//! Failures between worker and control plane.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn goes_to_the_next_server_and_stays_there() {
+async fn worker_stays_at_the_server_that_answers() {
     let plane = Plane::new(|call| match &*call.host {
-        "a" => Reply::Breaks,
+        "a" => Reply::Disconnect,
         _ => grants(10.0)(call),
     });
     let (doorman, _worker) = run(builder(), &plane);
@@ -18,9 +18,9 @@ async fn goes_to_the_next_server_and_stays_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn goes_on_when_a_server_hangs() {
+async fn hanging_server_is_skipped() {
     let plane = Plane::new(|call| match &*call.host {
-        "a" => Reply::Hangs,
+        "a" => Reply::Hang,
         _ => grants(10.0)(call),
     });
     let (doorman, _worker) = run(builder(), &plane);
@@ -30,7 +30,7 @@ async fn goes_on_when_a_server_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn follows_the_name_of_the_master_if_it_is_configured() {
+async fn redirect_is_followed_to_configured_servers_only() {
     let redirect = |address: &'static str| {
         move |call: &Call| {
             if call.host != "a" {
@@ -58,7 +58,7 @@ async fn follows_the_name_of_the_master_if_it_is_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renews_the_others_without_a_refused_resource() {
+async fn rejected_resource_does_not_affect_others() {
     let plane = Plane::new(
         |call| match call.names().iter().position(|name| name == "secret") {
             None => grants(10.0)(call),
@@ -87,12 +87,12 @@ async fn renews_the_others_without_a_refused_resource() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_of_another_node_or_an_older_reign_do_not_count() {
+async fn foreign_node_and_stale_epoch_are_ignored() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let _rate = doorman.rate("db");
     doorman.ready(SECOND).await.unwrap();
-    plane.now(|call| {
+    plane.set(|call| {
         let request = call.capacity().unwrap();
         let response = grant_all(&request, 99.0);
         let (node, epoch) = match &*call.host {
@@ -111,31 +111,35 @@ async fn answers_of_another_node_or_an_older_reign_do_not_count() {
         assert_eq!(held(&doorman, "db"), Some(10.0));
     }
     sleep(8 * SECOND).await;
-    assert_eq!(held(&doorman, "db"), Some(99.0), "nothing else is left");
+    assert_eq!(
+        held(&doorman, "db"),
+        Some(99.0),
+        "all earlier leases have expired"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_lasts_through_an_outage_to_its_end_and_no_longer() {
+async fn lease_lasts_through_outage_until_it_expires() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let rate = doorman.rate("db");
     doorman.ready(SECOND).await.unwrap();
     let sent = plane.calls()[0].at;
-    plane.now(|_| Reply::Breaks);
+    plane.set(|_| Reply::Disconnect);
     while clock::now() < sent.after_seconds(19.9) {
         sleep(SECOND / 10).await;
         assert_eq!(take(&rate, 1), 1);
     }
     sleep(SECOND / 10).await;
     assert_eq!(take(&rate, 1), 0);
-    plane.now(grants(10.0));
+    plane.set(grants(10.0));
     sleep(4 * SECOND).await;
-    assert_eq!(take(&rate, 1), 1, "it comes back within four seconds");
+    assert_eq!(take(&rate, 1), 1, "renewed within four seconds");
 }
 
 #[tokio::test(start_paused = true)]
-async fn needs_no_server_to_be_built_and_recovers_when_one_comes() {
-    let plane = Plane::new(|_| Reply::Breaks);
+async fn worker_starts_without_server_and_recovers() {
+    let plane = Plane::new(|_| Reply::Disconnect);
     let (doorman, _worker) = run(builder(), &plane);
     let rate = doorman.rate("db");
     assert_eq!(doorman.ready(60 * SECOND).await, Err(NotReady::TimedOut));
@@ -144,7 +148,7 @@ async fn needs_no_server_to_be_built_and_recovers_when_one_comes() {
         (30..=60).contains(&tries),
         "two servers, at most 4 s apart: {tries}"
     );
-    plane.now(grants(10.0));
+    plane.set(grants(10.0));
     sleep(4 * SECOND).await;
     assert_eq!(take(&rate, 1), 1);
 }

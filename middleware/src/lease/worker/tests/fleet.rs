@@ -1,4 +1,4 @@
-//! A fleet of three processes under one limit: what they admit together follows the limit, however the load is divided among them.
+//! Three processes under one limit, with shifting load.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,14 +13,14 @@ use crate::{
 
 const LIMIT: f64 = 1000.0;
 
-/// The books of one resource: the largest equal share that fits, and nothing granted that another may still be using.
+/// The ledger of one resource: equal shares, granting nothing that another process may still use.
 #[derive(Default)]
-struct Books {
+struct Ledger {
     wants: HashMap<ClientId, f64>,
     booked: HashMap<ClientId, f64>,
 }
 
-impl Books {
+impl Ledger {
     fn refresh(&mut self, client: &ClientId, wants: f64, has: f64) -> f64 {
         self.wants.insert(client.clone(), wants);
         self.booked.insert(client.clone(), has);
@@ -47,7 +47,7 @@ impl Books {
 }
 
 fn control_plane() -> Plane {
-    let mut books = Books::default();
+    let mut ledger = Ledger::default();
     Plane::new(move |call| {
         let Some(request) = call.capacity() else {
             return Reply::json(200, &serde_json::json!({}));
@@ -55,7 +55,7 @@ fn control_plane() -> Plane {
         let asked = &request.resources[0];
         let has = asked.has.map(|held| held.capacity).unwrap_or_default();
         let wants = asked.wants.get();
-        let granted = books.refresh(&request.client_id, wants, has.get());
+        let granted = ledger.refresh(&request.client_id, wants, has.get());
         let mut answer = grant("api", Capacity::saturating(granted).get());
         if granted < wants {
             answer.reason = Reason::Share;
@@ -67,7 +67,7 @@ fn control_plane() -> Plane {
 struct Fleet {
     rates: Vec<Rate>,
     _handles: Vec<Doorman>,
-    /// What each is offered but has not attempted yet.
+    /// The load of each process that is not attempted yet.
     due: [f64; 3],
     plane: Plane,
 }
@@ -94,7 +94,7 @@ impl Fleet {
         }
     }
 
-    /// Offers so much a second to each, evenly paced; admitted and refused in each tenth of a second.
+    /// Offers an evenly paced load per second and returns admitted and rejected per tenth of a second.
     async fn offer(&mut self, split: [f64; 3], seconds: u32) -> Vec<(u32, u32)> {
         let mut tenths = Vec::new();
         for _ in 0..seconds * 10 {
@@ -118,7 +118,7 @@ impl Fleet {
     }
 }
 
-/// What was admitted a second, on average over any ten seconds from five seconds on.
+/// Admitted requests per second, over every ten seconds after the first five.
 fn averages(tenths: &[(u32, u32)]) -> Vec<f64> {
     tenths[50..]
         .windows(100)
@@ -133,7 +133,7 @@ fn averages(tenths: &[(u32, u32)]) -> Vec<f64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn admits_the_limit_however_the_load_shifts() {
+async fn fleet_admits_the_limit_under_shifting_load() {
     let mut fleet = Fleet::start();
     let even = [1000.0, 1000.0, 1000.0];
     let uneven = [2700.0, 270.0, 30.0];
@@ -152,7 +152,7 @@ async fn admits_the_limit_however_the_load_shifts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refuses_nothing_while_the_limit_is_not_reached() {
+async fn fleet_rejects_almost_nothing_below_the_limit() {
     let mut fleet = Fleet::start();
     for split in [
         [720.0, 135.0, 45.0],

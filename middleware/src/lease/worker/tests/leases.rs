@@ -1,4 +1,4 @@
-//! What is leased, and when it is asked for.
+//! Leases of limits, and when they are requested.
 
 use doorman_openapi::Unit;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::LimitFault;
 
 #[tokio::test(start_paused = true)]
-async fn leases_for_what_the_program_names() {
+async fn named_resources_are_leased() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let rate = doorman.rate("db");
@@ -23,7 +23,7 @@ async fn leases_for_what_the_program_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_over_many_seconds_is_spent_by_the_second() {
+async fn rate_per_minute_is_spent_per_second() {
     let plane = Plane::new(|call| {
         let mut response = grant_all(&call.capacity().unwrap(), 600.0);
         response.resources[0].per = doorman_openapi::Seconds::new(60.0).ok();
@@ -34,32 +34,32 @@ async fn a_rate_over_many_seconds_is_spent_by_the_second() {
     doorman.ready(SECOND).await.unwrap();
     assert_eq!(take(&rate, 100), 10);
     assert_eq!(held(&doorman, "db"), Some(600.0));
-    // A hundred attempts within the second, and a tenth more, by the minute.
+    // A hundred attempts per second plus a tenth, per minute.
     sleep(SECOND).await;
     let wants = plane.last_request().resources[0].wants.get();
     assert!((6600.0..=6601.0).contains(&wants), "{wants}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn obeys_and_reports_a_smaller_lease_at_once() {
+async fn smaller_lease_is_applied_and_reported_immediately() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let _rate = doorman.rate("db");
     doorman.ready(SECOND).await.unwrap();
-    plane.now(grants(4.0));
+    plane.set(grants(4.0));
     sleep(SECOND * 11 / 10).await;
     assert_eq!(held(&doorman, "db"), Some(4.0));
     let calls = plane.calls();
-    let [.., told, reported] = &calls[..] else {
+    let [.., shrunk, reported] = &calls[..] else {
         panic!("{calls:?}")
     };
-    assert_eq!(reported.at, told.at);
+    assert_eq!(reported.at, shrunk.at);
     let has = |call: &Call| call.capacity().unwrap().resources[0].has.unwrap().capacity;
-    assert_eq!((has(told).get(), has(reported).get()), (10.0, 4.0));
+    assert_eq!((has(shrunk).get(), has(reported).get()), (10.0, 4.0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_demand_that_outgrows_the_lease_is_told_early() {
+async fn outgrown_lease_is_requested_early() {
     let plane = Plane::new(|call| {
         let request = call.capacity().unwrap();
         let wants = request.resources[0].wants.get();
@@ -69,7 +69,7 @@ async fn a_demand_that_outgrows_the_lease_is_told_early() {
     let rate = doorman.rate("db");
     doorman.ready(SECOND).await.unwrap();
     assert_eq!(held(&doorman, "db"), Some(0.0));
-    // 100 a second, from one moment to the next.
+    // From 0 to 100 per second.
     sleep(5 * SECOND + SECOND / 2).await;
     let start = clock::now();
     let mut refused_late = 0;
@@ -84,14 +84,14 @@ async fn a_demand_that_outgrows_the_lease_is_told_early() {
     let early = calls.iter().find(|call| call.at > start).unwrap();
     assert!(
         early.at.seconds_since(start) <= 0.12,
-        "a tenth of a second, and until the worker looks"
+        "a tenth of a second, plus one sample"
     );
     let calls = calls.iter().filter(|call| call.at > start).count();
     assert!(calls <= 13, "{calls}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_leased_for() {
+async fn waiting_requests_are_leased_for() {
     let plane = Plane::new(|call| {
         let request = call.capacity().unwrap();
         let wants = request.resources[0].wants.get();
@@ -109,11 +109,14 @@ async fn what_waits_is_leased_for() {
         waits.await.unwrap();
     }
     let seconds = clock::now().seconds_since(start);
-    assert!(seconds <= 4.0, "a thousand a second are free: {seconds} s");
+    assert!(
+        seconds <= 4.0,
+        "a thousand per second are free: {seconds} s"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_file_is_read_again() {
+async fn token_file_is_read_for_every_request() {
     let path = std::env::temp_dir().join(format!("doorman-worker-{}", fastrand::u64(..)));
     let write = |token: &str| std::fs::write(Path::new(&path), token).unwrap();
     write("one");
@@ -134,7 +137,7 @@ async fn a_token_file_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_for_has_the_priority_of_its_limits() {
+async fn request_has_the_highest_priority_of_its_limits() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let _layer = doorman.layer([
@@ -153,7 +156,7 @@ async fn what_is_asked_for_has_the_priority_of_its_limits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gauge_that_is_worn_as_a_rate_is_a_fault_in_the_snapshot_until_it_is_a_rate() {
+async fn snapshot_shows_gauge_used_as_rate() {
     let in_use = |unit| {
         move |call: &Call| match call.capacity() {
             Some(request) => {
@@ -179,7 +182,7 @@ async fn a_gauge_that_is_worn_as_a_rate_is_a_fault_in_the_snapshot_until_it_is_a
     let shown = serde_json::to_value(doorman.snapshot()).unwrap();
     assert_eq!(shown["limits"][0]["fault"], "not_a_rate");
 
-    plane.now(in_use(Unit::Rate));
+    plane.set(in_use(Unit::Rate));
     sleep(5 * SECOND).await;
     assert_eq!((fault(), held(&doorman, "db")), (None, Some(10.0)));
 }

@@ -1,4 +1,4 @@
-//! The worker against a control plane in this process, under a clock that stands still until everybody waits.
+//! The worker against a control plane in this process, under a paused clock.
 
 mod cancelled;
 #[cfg(feature = "metrics")]
@@ -8,7 +8,7 @@ mod faults;
 mod fleet;
 mod leases;
 mod plane;
-mod real_core;
+mod real_ledger;
 mod rules;
 mod scale_out;
 mod small_limits;
@@ -30,7 +30,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Grants everybody so much, for 20 s, to be refreshed every second.
+/// Grants `capacity` of every resource for 20 s, refreshed every second.
 fn grants(capacity: f64) -> impl FnMut(&Call) -> Reply + Send + 'static {
     move |call| match call.capacity() {
         Some(request) => grant_all(&request, capacity).into(),
@@ -49,7 +49,6 @@ fn run(builder: Builder, plane: &Plane) -> (Doorman, JoinHandle<()>) {
     (doorman, tokio::spawn(worker.run()))
 }
 
-/// How much of a resource is held.
 fn held(doorman: &Doorman, resource: &str) -> Option<f64> {
     let limits = doorman.snapshot().limits;
     let limit = limits.iter().find(|limit| limit.resource == id(resource));

@@ -1,4 +1,4 @@
-//! A control plane in this process, as a service that says what the test tells it to.
+//! Mock control plane, as a transport.
 
 use std::{
     future::{Future, pending},
@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use crate::{clock, lease::TransportError};
 
-/// What was asked, where and when.
+/// A request that was received.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) host: String,
@@ -39,7 +39,7 @@ impl Call {
         (self.path == paths::CAPACITY_RELEASE).then(|| serde_json::from_slice(&self.body).unwrap())
     }
 
-    /// The resources asked for.
+    /// The requested resources.
     pub(super) fn names(&self) -> Vec<String> {
         let resources = self.capacity().map(|request| request.resources);
         let resources = resources.unwrap_or_default().into_iter();
@@ -48,16 +48,16 @@ impl Call {
 }
 
 pub(super) enum Reply {
-    Is(Response<Bytes>),
-    /// No answer ever comes.
-    Hangs,
-    /// There is no connection.
-    Breaks,
+    Response(Response<Bytes>),
+    /// The server never responds.
+    Hang,
+    /// The connection fails.
+    Disconnect,
 }
 
 impl Reply {
     pub(super) fn json(status: u16, body: &impl Serialize) -> Self {
-        Self::Is(
+        Self::Response(
             Response::builder()
                 .status(status)
                 .header(header::CONTENT_TYPE, "application/json")
@@ -73,25 +73,25 @@ impl From<CapacityResponse> for Reply {
     }
 }
 
-type Rule = Box<dyn FnMut(&Call) -> Reply + Send>;
+type Handler = Box<dyn FnMut(&Call) -> Reply + Send>;
 
 #[derive(Clone)]
 pub(super) struct Plane {
-    rule: Arc<Mutex<Rule>>,
+    handler: Arc<Mutex<Handler>>,
     calls: Arc<Mutex<Vec<Call>>>,
 }
 
 impl Plane {
-    pub(super) fn new(rule: impl FnMut(&Call) -> Reply + Send + 'static) -> Self {
+    pub(super) fn new(handler: impl FnMut(&Call) -> Reply + Send + 'static) -> Self {
         Self {
-            rule: Arc::new(Mutex::new(Box::new(rule))),
+            handler: Arc::new(Mutex::new(Box::new(handler))),
             calls: Arc::default(),
         }
     }
 
-    /// From now on it answers so.
-    pub(super) fn now(&self, rule: impl FnMut(&Call) -> Reply + Send + 'static) {
-        *self.rule.lock().unwrap() = Box::new(rule);
+    /// Changes how it answers from now on.
+    pub(super) fn set(&self, handler: impl FnMut(&Call) -> Reply + Send + 'static) {
+        *self.handler.lock().unwrap() = Box::new(handler);
     }
 
     pub(super) fn calls(&self) -> Vec<Call> {
@@ -102,7 +102,7 @@ impl Plane {
         self.calls().iter().filter_map(Call::release).collect()
     }
 
-    /// The newest request for leases.
+    /// The newest lease request.
     pub(super) fn last_request(&self) -> CapacityRequest {
         let calls = self.calls();
         calls.iter().rev().find_map(Call::capacity).unwrap()
@@ -133,13 +133,13 @@ impl Service<Request<Bytes>> for Plane {
             body: request.into_body(),
             at: clock::now(),
         };
-        let reply = (self.rule.lock().unwrap())(&call);
+        let reply = (self.handler.lock().unwrap())(&call);
         self.calls.lock().unwrap().push(call);
         Box::pin(async {
             match reply {
-                Reply::Is(response) => Ok(response),
-                Reply::Hangs => pending().await,
-                Reply::Breaks => Err("connection refused".into()),
+                Reply::Response(response) => Ok(response),
+                Reply::Hang => pending().await,
+                Reply::Disconnect => Err("connection refused".into()),
             }
         })
     }

@@ -1,16 +1,16 @@
-//! A fleet that grows tenfold and is then restarted instance by instance, with the real core.
+//! A fleet that grows tenfold and then restarts instance by instance, with the real ledger.
 
 use http::Request;
 use tower_layer::Layer as _;
 
-use super::{real_core::control_plane, *};
+use super::{real_ledger::control_plane, *};
 use crate::{
     LimitService,
     testing::{Inner, send},
 };
 
 const LIMIT: f64 = 1_000.0;
-/// Four fifths of the limit, evenly over whatever instances there are.
+/// Four fifths of the limit, evenly over all instances.
 const LOAD: f64 = 0.8 * LIMIT;
 
 /// A timer is no finer than a millisecond.
@@ -46,15 +46,15 @@ impl Fleet {
         (doorman, service)
     }
 
-    /// An instance gives its leases back, and another takes its place.
+    /// Shuts an instance down and replaces it.
     async fn restart(&mut self, instance: usize) {
         let new = self.start();
         let (old, _) = std::mem::replace(&mut self.instances[instance], new);
         old.shutdown().await.unwrap();
     }
 
-    /// Offers the load for so long; how many were refused.
-    async fn refused(&mut self, seconds: f64) -> usize {
+    /// Offers the load and returns how many requests were rejected.
+    async fn rejected(&mut self, seconds: f64) -> usize {
         let mut refused = 0;
         for _ in 0..(seconds / STEP.as_secs_f64()) as usize {
             sleep(STEP).await;
@@ -68,7 +68,7 @@ impl Fleet {
         refused
     }
 
-    /// The least that an instance holds.
+    /// The smallest lease of an instance.
     fn least_held(&self) -> f64 {
         let held = self.instances.iter();
         held.map(|(doorman, _)| held_of(doorman))
@@ -81,22 +81,22 @@ fn held_of(doorman: &Doorman) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_refused_while_a_fleet_grows_tenfold_and_is_restarted() {
+async fn growth_and_restart_of_a_fleet_reject_nothing() {
     let mut fleet = Fleet::of(3);
-    assert_eq!(fleet.refused(10.0).await, 0, "three, from their start");
+    assert_eq!(fleet.rejected(10.0).await, 0, "three, from their start");
 
     fleet.grow(30);
-    assert_eq!(fleet.refused(3.2).await, 0, "while it grows");
+    assert_eq!(fleet.rejected(3.2).await, 0, "while it grows");
     let needed = LOAD / 30.0;
     let least = fleet.least_held();
     assert!(least >= needed, "{least} of {needed} after three refreshes");
-    assert_eq!(fleet.refused(10.0).await, 0, "thirty");
+    assert_eq!(fleet.rejected(10.0).await, 0, "thirty");
 
     for instance in 0..30 {
         fleet.restart(instance).await;
-        assert_eq!(fleet.refused(0.5).await, 0, "restart of {instance}");
+        assert_eq!(fleet.rejected(0.5).await, 0, "restart of {instance}");
     }
-    assert_eq!(fleet.refused(3.2).await, 0, "restarted");
+    assert_eq!(fleet.rejected(3.2).await, 0, "restarted");
     let least = fleet.least_held();
     assert!(least >= needed, "{least} of {needed} after a restart");
 }

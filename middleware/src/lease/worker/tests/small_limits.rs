@@ -1,15 +1,15 @@
-//! A small limit over a large fleet: four a second over a hundred instances, the real core and the real client in virtual time.
+//! A limit of four per second over a hundred instances, with the real ledger.
 
 use http::{Request, StatusCode};
 use tower_layer::Layer as _;
 
-use super::{real_core::control_plane, *};
+use super::{real_ledger::control_plane, *};
 use crate::{
     LimitService,
     testing::{Inner, send},
 };
 
-/// Instances that wear one limit by tenant.
+/// Instances with one limit by tenant.
 struct Fleet {
     instances: Vec<(Doorman, LimitService<Inner>)>,
     chance: fastrand::Rng,
@@ -30,7 +30,7 @@ impl Fleet {
         }
     }
 
-    /// A caller that sends so many requests a second, evenly, each to a random instance; how many were admitted.
+    /// Sends evenly paced requests, each to a random instance, and returns how many were admitted.
     async fn offer(&mut self, per_second: f64, seconds: f64) -> u32 {
         let mut admitted = 0;
         for _ in 0..(per_second * seconds) as u32 {
@@ -46,13 +46,13 @@ impl Fleet {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_within_a_shared_bucket_is_never_refused() {
+async fn caller_within_shared_bucket_is_never_rejected() {
     let mut fleet = Fleet::start("SHARED_BUCKET", 4.0, 100);
     assert_eq!(fleet.offer(3.0, 600.0).await, 1_800);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_beyond_a_shared_bucket_gets_what_it_holds() {
+async fn caller_beyond_shared_bucket_gets_its_rate() {
     let mut fleet = Fleet::start("SHARED_BUCKET", 4.0, 100);
     fleet.offer(40.0, 60.0).await;
     let admitted = fleet.offer(40.0, 240.0).await;
@@ -61,29 +61,29 @@ async fn a_caller_beyond_a_shared_bucket_gets_what_it_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_beyond_a_suppressed_limit_gets_what_there_is() {
+async fn caller_beyond_suppressed_limit_gets_its_rate() {
     let mut fleet = Fleet::start("SUPPRESSION", 4.0, 100);
     fleet.offer(40.0, 60.0).await;
     let admitted = fleet.offer(40.0, 240.0).await;
     let per_second = f64::from(admitted) / 240.0;
-    // A thousand draws: four times as far off as chance takes them.
+    // Four standard deviations of a thousand draws.
     assert!((3.5..=4.7).contains(&per_second), "{per_second}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_within_a_suppressed_limit_is_never_refused() {
+async fn caller_within_suppressed_limit_is_never_rejected() {
     let mut fleet = Fleet::start("SUPPRESSION", 4.0, 100);
     assert_eq!(fleet.offer(3.0, 600.0).await, 1_800);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deluge_is_brought_down_to_a_suppressed_limit_within_six_seconds_and_held_there() {
+async fn suppression_limits_a_flood_within_six_seconds() {
     let mut fleet = Fleet::start("SUPPRESSION", 100.0, 10);
     assert_eq!(fleet.offer(50.0, 30.0).await, 1_500, "within the limit");
     fleet.offer(1_000.0, 6.0).await;
     for _ in 0..8 {
         let per_second = f64::from(fleet.offer(1_000.0, 3.0).await) / 3.0;
-        // Chance decides on every request: a tenth of 3,000 is 300, give or take 16.
+        // A tenth of 3,000 draws is 300, give or take 16.
         assert!((80.0..=120.0).contains(&per_second), "{per_second}");
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to the control plane are found again in its log.
+//! Trace and request ids of requests to the control plane.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use super::*;
 use crate::testing::Logged;
 
 fn trace_id(call: &Call) -> String {
-    let header = call.traceparent.as_deref().expect("every request has one");
-    let trace = TraceContext::parse(header.as_bytes()).expect("it is one");
+    let header = call.traceparent.as_deref().expect("a header");
+    let trace = TraceContext::parse(header.as_bytes()).expect("a trace context");
     trace.trace_id.to_string()
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_request_begins_a_trace_of_its_own() {
+async fn every_request_begins_its_own_trace() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let _rate = doorman.rate("db");
@@ -32,32 +32,35 @@ async fn every_request_begins_a_trace_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_fails_is_logged_with_the_names_that_the_control_plane_logs_it_by() {
-    let refused = |_: &Call| {
+async fn failed_request_is_logged_with_its_ids() {
+    let unavailable = |_: &Call| {
         let problem = Problem::new(ProblemType::Unavailable, "not now");
-        let Reply::Is(mut response) = Reply::json(503, &problem) else {
+        let Reply::Response(mut response) = Reply::json(503, &problem) else {
             unreachable!()
         };
-        let name = "the-name".parse().unwrap();
-        response.headers_mut().insert("x-request-id", name);
-        Reply::Is(response)
+        let id = "the-id".parse().unwrap();
+        response.headers_mut().insert("x-request-id", id);
+        Reply::Response(response)
     };
     for level in [Level::DEBUG, Level::WARN] {
         let (logged, _guard) = Logged::at(level);
-        let plane = Plane::new(refused);
+        let plane = Plane::new(unavailable);
         let (doorman, _worker) = run(builder(), &plane);
         let _rate = doorman.rate("db");
         let _layer = doorman.layer([]).and_rules();
         sleep(5 * SECOND).await;
         let lines = logged.lines();
-        let told = |path| {
+        let is_logged = |path| {
             plane.calls().iter().any(|call| {
-                let names = format!("trace_id={} request_id=\"the-name\"", trace_id(call));
-                call.path == path && lines.iter().any(|line| line.contains(&names))
+                let ids = format!("trace_id={} request_id=\"the-id\"", trace_id(call));
+                call.path == path && lines.iter().any(|line| line.contains(&ids))
             })
         };
-        assert!(told(paths::CAPACITY), "{lines:#?}");
-        // The rules are told of at once, and then rarely.
-        assert!(level == Level::DEBUG || told(paths::RULES), "{lines:#?}");
+        assert!(is_logged(paths::CAPACITY), "{lines:#?}");
+        // A failed poll is logged immediately, then rarely.
+        assert!(
+            level == Level::DEBUG || is_logged(paths::RULES),
+            "{lines:#?}"
+        );
     }
 }

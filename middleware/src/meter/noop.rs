@@ -1,15 +1,11 @@
-//! Counts nothing, and costs nothing.
+//! Meters that do nothing.
 
 use std::sync::Arc;
 
-use super::Outcome;
 use doorman_openapi::ResourceId;
 
-use crate::{
-    Fallback,
-    lease::Event,
-    limiter::{LeaseState, Limiter},
-};
+use super::{LeasePhase, Outcome, RequestOutcome};
+use crate::Fallback;
 
 #[derive(Debug, Default)]
 pub(crate) struct Meters {}
@@ -20,17 +16,14 @@ pub(crate) struct LimitMeter;
 #[derive(Debug, Default)]
 pub(crate) struct LeaseMeter {}
 
-#[derive(Debug, Default)]
-pub(crate) struct LeasePhase {}
-
 impl Meters {
-    pub(crate) fn of(&self, _: &Arc<str>) -> LimitMeter {
+    pub(crate) fn limit(&self, _: &Arc<str>) -> LimitMeter {
         LimitMeter
     }
 
-    pub(crate) fn key_comes(&self) {}
+    pub(crate) fn add_key(&self) {}
 
-    pub(crate) fn keys_go(&self, _: usize) {}
+    pub(crate) fn remove_keys(&self, _: usize) {}
 }
 
 impl LimitMeter {
@@ -40,9 +33,11 @@ impl LimitMeter {
 }
 
 impl LeaseMeter {
-    pub(crate) fn came_out(&mut self, _: &Event) {}
+    pub(crate) fn on_response(&mut self, _: RequestOutcome) {}
 
-    pub(crate) fn published(&mut self, _: &mut LeasePhase, _: &Limiter, _: LeaseState, _: f64) {}
+    pub(crate) fn on_lease_change(&mut self, _: LeasePhase) {}
+
+    pub(crate) fn set_capacity(&mut self, _: &ResourceId, _: f64) {}
 
     pub(crate) fn forget(&mut self, _: &ResourceId) {}
 }

@@ -1,4 +1,4 @@
-//! A control plane in this process whose core is the real one.
+//! Mock control plane with the real ledger.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,12 +9,12 @@ use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 use super::plane::{Plane, Reply};
 use crate::clock;
 
-/// Divides so much of every resource; leases last 20 s and are refreshed every second.
+/// Leases last 20 s and are refreshed every second.
 pub(super) fn control_plane(kind: &str, capacity: f64) -> Plane {
     refreshed_every(1, kind, capacity)
 }
 
-/// The same with another interval, in seconds.
+/// Like [`control_plane`], with another refresh interval in seconds.
 pub(super) fn refreshed_every(interval: u32, kind: &str, capacity: f64) -> Plane {
     let length = 20 * interval;
     let document = format!(
@@ -27,17 +27,17 @@ pub(super) fn refreshed_every(interval: u32, kind: &str, capacity: f64) -> Plane
         predecessor: Predecessor::None,
     };
     let document = Arc::new(Document::parse(&document).unwrap());
-    let core = Mutex::new(Ledger::new(document, settings, clock::now()));
+    let ledger = Mutex::new(Ledger::new(document, settings, clock::now()));
     Plane::new(move |call| {
-        let mut core = core.lock().unwrap();
+        let mut ledger = ledger.lock().unwrap();
         if let Some(release) = call.release() {
-            core.release_client(&release, call.at);
+            ledger.release_client(&release, call.at);
             return Reply::json(200, &serde_json::json!({}));
         }
         let Some(request) = call.capacity() else {
             return Reply::json(404, &serde_json::json!({}));
         };
-        let granted = core.refresh_client(&request, call.at).into_iter();
+        let granted = ledger.refresh_client(&request, call.at).into_iter();
         CapacityResponse {
             node: NodeId::new("root").unwrap(),
             epoch: Epoch::new(1).unwrap(),

@@ -1,11 +1,11 @@
-//! What is not understood, and what cannot be followed.
+//! Invalid and unsupported rules.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_understood_never_replaces_good_rules() {
+async fn invalid_rules_never_replace_valid_ones() {
     let it = Followed::new(10.0, []);
-    it.told("1", [rule("all", "api")]);
+    it.apply("1", [rule("all", "api")]);
     let bad = [
         Rule {
             resource: None,
@@ -30,31 +30,31 @@ async fn what_is_not_understood_never_replaces_good_rules() {
     ];
     for bad in bad {
         let name = bad.name.clone();
-        let why = it.refused("2", [rule("all", "other"), bad]);
-        assert!(why.contains(&format!("the rule `{name}`")), "{why}");
+        let error = it.error("2", [rule("all", "other"), bad]);
+        assert!(error.contains(&format!("rule `{name}`")), "{error}");
         assert_eq!(it.rules.snapshot().unwrap().version.as_deref(), Some("1"));
     }
     let many: Vec<_> = (0..=doorman_openapi::MAX_RULES)
         .map(|index| rule(&index.to_string(), "x"))
         .collect();
-    assert!(it.refused("2", many).contains("more than 1000"));
+    assert!(it.error("2", many).contains("more than 1000"));
     assert_eq!(it.pass("/", 20).await, 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_this_process_cannot_follow_is_said_and_the_rest_is_followed() {
+async fn unsupported_rule_is_reported_and_the_rest_applied() {
     let it = Followed::new(10.0, []);
     let gauge = Rule {
         unit: doorman_openapi::Unit::Gauge,
         ..rule("in-flight", "db")
     };
-    let change = it.told("1", [gauge, rule("all", "api")]).unwrap();
+    let change = it.apply("1", [gauge, rule("all", "api")]).unwrap();
     assert_eq!((change.applied, change.not_applied.len()), (1, 1));
     let snapshot = it.rules.snapshot().unwrap();
-    let [left_out] = &snapshot.not_applied[..] else {
+    let [not_applied] = &snapshot.not_applied[..] else {
         panic!("{snapshot:?}");
     };
-    assert_eq!(left_out.rule, "in-flight");
-    assert!(left_out.reason.contains("no gauges"), "{left_out:?}");
+    assert_eq!(not_applied.rule, "in-flight");
+    assert!(not_applied.reason.contains("gauges"), "{not_applied:?}");
     assert_eq!(it.pass("/", 20).await, 10);
 }

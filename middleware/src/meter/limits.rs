@@ -1,14 +1,68 @@
-//! The decisions of the limits of one name.
+//! Metrics of limits: decisions by outcome, and the number of keys.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
-use metrics::{Counter, SharedString, counter, describe_counter};
+use metrics::{Counter, Gauge, SharedString, counter, describe_counter, describe_gauge, gauge};
 
 use super::Outcome;
 use crate::{Fallback, RefusalReason};
 
+/// The most names with series of their own. A program that derives names from data would otherwise
+/// create series without bound.
+pub(super) const MAX_NAMES: usize = 100;
+/// The name for all further limits.
+pub(super) const OTHERS: &str = "(others)";
+
 const DECISIONS: &str = "doorman_layer_decisions_total";
 const WITHOUT_LEASE: &str = "doorman_layer_admissions_without_lease_total";
+const KEYS: &str = "doorman_layer_keys";
+
+/// The meters of one registry.
+#[derive(Debug, Default)]
+pub(crate) struct Meters {
+    limits: Mutex<HashMap<Arc<str>, LimitMeter>>,
+    keys: OnceLock<Gauge>,
+}
+
+impl Meters {
+    /// The meter of all limits of this name.
+    pub(crate) fn limit(&self, name: &Arc<str>) -> LimitMeter {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(meter) = limits.get(name) {
+            return meter.clone();
+        }
+        let name = if limits.len() < MAX_NAMES {
+            Arc::clone(name)
+        } else {
+            OTHERS.into()
+        };
+        let meter = limits.entry(Arc::clone(&name));
+        meter.or_insert_with(|| LimitMeter::new(name)).clone()
+    }
+
+    pub(crate) fn add_key(&self) {
+        self.keys().increment(1.0);
+    }
+
+    pub(crate) fn remove_keys(&self, keys: usize) {
+        if keys > 0 {
+            self.keys().decrement(keys as f64);
+        }
+    }
+
+    fn keys(&self) -> &Gauge {
+        self.keys.get_or_init(|| {
+            describe_gauge!(
+                KEYS,
+                "Keys made of requests that have a limiter of their own"
+            );
+            gauge!(KEYS)
+        })
+    }
+}
 
 /// Counts the decisions of the limits of one name. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -17,12 +71,13 @@ pub(crate) struct LimitMeter(Arc<Series>);
 #[derive(Debug)]
 struct Series {
     limit: Arc<str>,
-    /// Got at the first decision and not before, so that a recorder may be installed after the layer was made; from then on a
-    /// decision looks up nothing.
+    /// Looked up at the first decision, so that a recorder may be installed after the layer was
+    /// made, and only once.
     counters: OnceLock<Counters>,
 }
 
-/// All of them are there from the first decision on, for the rate of a counter that begins above 0 is not seen.
+/// All counters exist from the first decision on: the rate of a counter that begins above 0 is
+/// wrong.
 #[derive(Debug)]
 struct Counters {
     admitted: Counter,
@@ -43,14 +98,14 @@ struct Counters {
 }
 
 impl LimitMeter {
-    pub(super) fn new(limit: Arc<str>) -> Self {
+    fn new(limit: Arc<str>) -> Self {
         Self(Arc::new(Series {
             limit,
             counters: OnceLock::new(),
         }))
     }
 
-    /// A request was admitted, perhaps after it waited for its turn; by the fallback that is given where there is no lease.
+    /// Counts an admission; `fallback` is the fallback that admitted it, if there was no lease.
     pub(crate) fn admitted(&self, waited: bool, fallback: impl FnOnce() -> Option<Fallback>) {
         let counters = self.counters();
         if waited {
@@ -61,12 +116,11 @@ impl LimitMeter {
         match fallback() {
             Some(Fallback::Safe) => counters.safe.increment(1),
             Some(Fallback::Optimistic) => counters.optimistic.increment(1),
-            // Admits nothing: the lease ended between the decision and the counting.
+            // The lease ended between the decision and this line.
             Some(Fallback::Pessimistic) | None => {}
         }
     }
 
-    /// A request was not admitted.
     pub(crate) fn count(&self, outcome: Outcome) {
         let counters = self.counters();
         match outcome {
@@ -97,10 +151,7 @@ impl LimitMeter {
 impl Counters {
     #[cold]
     fn new(limit: &Arc<str>) -> Self {
-        describe_counter!(
-            DECISIONS,
-            "Requests by the limit that decided and what became of them"
-        );
+        describe_counter!(DECISIONS, "Requests by limit and outcome");
         describe_counter!(
             WITHOUT_LEASE,
             "Requests admitted without a lease, by the fallback that admitted them"

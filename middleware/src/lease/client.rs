@@ -1,0 +1,473 @@
+//! Client of the control plane: sends requests over a [`Transport`] and reads the responses.
+//!
+//! Responses are untrusted: whatever a server sends becomes leases, rules or a failure.
+
+use std::{error::Error, future::Future, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use doorman_openapi::{
+    CapacityRequest, CapacityResponse, Problem, ReleaseRequest, RulesResponse, Seq, SpanId,
+    TraceContext, TraceId,
+    headers::{REQUEST_ID, TRACEPARENT},
+    paths::{CAPACITY, CAPACITY_RELEASE, RULES},
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde_json::from_slice;
+use tokio::time::timeout;
+use tower_service::Service;
+use tracing::Instrument;
+
+use super::{Failure, servers::Address};
+use crate::Credentials;
+
+/// The longest request id that is logged, in bytes.
+const MAX_REQUEST_ID: usize = 128;
+/// The longest text of a server that is logged, in characters.
+const MAX_DETAIL: usize = 200;
+
+/// Error of a transport.
+pub type TransportError = Box<dyn Error + Send + Sync>;
+
+/// A service that carries requests to the control plane: `HttpTransport` (feature `reqwest`) in
+/// production, a mock or an in-process router in tests.
+pub trait Transport:
+    Service<
+        Request<Bytes>,
+        Response = Response<Bytes>,
+        Error: Into<TransportError>,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<T> Transport for T where
+    T: Service<
+            Request<Bytes>,
+            Response = Response<Bytes>,
+            Error: Into<TransportError>,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + 'static
+{
+}
+
+#[derive(Debug)]
+pub(crate) struct ControlPlaneClient<T> {
+    pub(crate) transport: T,
+    pub(crate) servers: Arc<[Address]>,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+/// Ids by which the logs of both sides name a request.
+#[derive(Debug)]
+pub(super) struct RequestIds {
+    pub(super) trace_id: TraceId,
+    /// Set by the control plane; `None` without a response.
+    pub(super) request_id: Option<String>,
+}
+
+/// Outcome of a request.
+#[derive(Debug)]
+pub(super) struct Outcome<T> {
+    pub(super) endpoint: usize,
+    pub(super) ids: RequestIds,
+    pub(super) result: Result<T, RequestError>,
+}
+
+/// A failed request: what the state machine needs, and the reason for the log.
+#[derive(Debug)]
+pub(super) struct RequestError {
+    pub(super) failure: Failure,
+    pub(super) reason: String,
+}
+
+impl RequestError {
+    pub(super) fn unavailable(reason: String) -> Self {
+        Self {
+            failure: Failure::Unavailable { retry_after: None },
+            reason,
+        }
+    }
+}
+
+/// Response to a request for rules.
+#[derive(Debug)]
+pub(super) enum FetchedRules {
+    /// The rules still have the `ETag` that was sent.
+    NotModified,
+    Modified {
+        rules: RulesResponse,
+        etag: Option<HeaderValue>,
+    },
+}
+
+/// A request without what all requests have in common.
+struct Call {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Result<Vec<u8>, serde_json::Error>,
+}
+
+impl Call {
+    fn post(path: &str, body: &impl Serialize) -> Self {
+        let json = HeaderValue::from_static("application/json");
+        Self {
+            method: Method::POST,
+            path: path.to_owned(),
+            headers: HeaderMap::from_iter([(header::CONTENT_TYPE, json)]),
+            body: serde_json::to_vec(body),
+        }
+    }
+}
+
+impl<T: Transport> ControlPlaneClient<T> {
+    /// Requests leases. Resolves within `time`.
+    pub(super) fn request_leases(
+        &self,
+        seq: Seq,
+        endpoint: usize,
+        request: &CapacityRequest,
+        time: Duration,
+    ) -> impl Future<Output = (Seq, Outcome<CapacityResponse>)> + Send + use<T> {
+        let servers = Arc::clone(&self.servers);
+        let read = move |response: &Response<Bytes>| read_leases(response, &servers);
+        let outcome = self.request(endpoint, Call::post(CAPACITY, request), time, read);
+        async move { (seq, outcome.await) }
+    }
+
+    /// Releases leases. Resolves within `time`.
+    pub(super) fn release(
+        &self,
+        endpoint: usize,
+        request: &ReleaseRequest,
+        time: Duration,
+    ) -> impl Future<Output = Outcome<()>> + Send + use<T> {
+        let call = Call::post(CAPACITY_RELEASE, request);
+        self.request(endpoint, call, time, |response| match response.status() {
+            status if status.is_success() => Ok(()),
+            status => Err(RequestError::unavailable(format!("responded {status}"))),
+        })
+    }
+
+    /// Fetches the rules of a service unless they have this `ETag`. Resolves within `time`.
+    pub(super) fn fetch_rules(
+        &self,
+        endpoint: usize,
+        service: &str,
+        etag: Option<HeaderValue>,
+        time: Duration,
+    ) -> impl Future<Output = Outcome<FetchedRules>> + Send + use<T> {
+        let service = utf8_percent_encode(service, NON_ALPHANUMERIC);
+        let is_conditional = etag.is_some();
+        let call = Call {
+            method: Method::GET,
+            path: format!("{RULES}?service={service}"),
+            headers: etag
+                .map(|etag| (header::IF_NONE_MATCH, etag))
+                .into_iter()
+                .collect(),
+            body: Ok(Vec::new()),
+        };
+        self.request(endpoint, call, time, move |response| {
+            read_rules(response, is_conditional)
+        })
+    }
+
+    /// The address of a server, for the log.
+    pub(super) fn address(&self, endpoint: usize) -> String {
+        let server = self.servers.get(endpoint);
+        server.map_or_else(String::new, Address::to_string)
+    }
+
+    /// Sends a request, which begins a trace of its own, and reads the response.
+    fn request<R, F>(
+        &self,
+        endpoint: usize,
+        call: Call,
+        time: Duration,
+        read: F,
+    ) -> impl Future<Output = Outcome<R>> + Send + use<T, R, F>
+    where
+        F: FnOnce(&Response<Bytes>) -> Result<R, RequestError> + Send,
+    {
+        let uri = self.servers.get(endpoint).map(|it| it.uri(&call.path));
+        let transport = self.transport.clone();
+        let credentials = self.credentials.clone();
+        async move {
+            let trace = TraceContext::root(
+                TraceId::from_bits(fastrand::u128(..)),
+                SpanId::from_bits(fastrand::u64(..)),
+            );
+            let trace_id = trace.trace_id;
+            let span = tracing::info_span!("control_plane", %trace_id);
+            let response = send(transport, credentials, uri, call, trace).instrument(span);
+            let response = match timeout(time, response).await {
+                Ok(Ok(response)) => Ok(response),
+                Ok(Err(error)) => Err(error_chain(&*error)),
+                Err(_) => Err(format!("no response within {time:?}")),
+            };
+            let request_id = response.as_ref().ok().and_then(request_id);
+            let result = match response {
+                Ok(response) => read(&response),
+                Err(reason) => Err(RequestError::unavailable(reason)),
+            };
+            Outcome {
+                endpoint,
+                ids: RequestIds {
+                    trace_id,
+                    request_id,
+                },
+                result,
+            }
+        }
+    }
+}
+
+async fn send<T: Transport>(
+    mut transport: T,
+    credentials: Option<Credentials>,
+    uri: Option<String>,
+    call: Call,
+    trace: TraceContext,
+) -> Result<Response<Bytes>, TransportError> {
+    let uri = uri.ok_or("no such server")?;
+    let request = Request::builder().method(call.method).uri(uri);
+    let mut request = request.body(Bytes::from(call.body?))?;
+    let headers = request.headers_mut();
+    *headers = call.headers;
+    let trace = HeaderValue::try_from(trace.to_string())?;
+    headers.insert(HeaderName::from_static(TRACEPARENT), trace);
+    if let Some(credentials) = credentials {
+        headers.insert(header::AUTHORIZATION, credentials.header().await?);
+    }
+    std::future::poll_fn(|cx| transport.poll_ready(cx))
+        .await
+        .map_err(Into::into)?;
+    transport.call(request).await.map_err(Into::into)
+}
+
+/// An error with its sources in one line: reqwest's own text leaves them out.
+fn error_chain(error: &(dyn Error + 'static)) -> String {
+    let sources = std::iter::successors(Some(error), |&error| error.source());
+    let texts: Vec<String> = sources.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
+fn request_id(response: &Response<Bytes>) -> Option<String> {
+    let id = response.headers().get(REQUEST_ID)?;
+    (id.len() <= MAX_REQUEST_ID).then_some(())?;
+    id.to_str().ok().map(str::to_owned)
+}
+
+fn read_leases(
+    response: &Response<Bytes>,
+    servers: &[Address],
+) -> Result<CapacityResponse, RequestError> {
+    let status = response.status();
+    if status == StatusCode::OK {
+        return from_slice(response.body()).map_err(|error| {
+            RequestError::unavailable(format!("responded with invalid leases: {error}"))
+        });
+    }
+    let problem: Option<Problem> = from_slice(response.body()).ok();
+    let retry_after = retry_after(response);
+    let failure = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => Failure::TooLarge,
+        StatusCode::TOO_MANY_REQUESTS => Failure::RateLimited { retry_after },
+        StatusCode::FORBIDDEN | StatusCode::UNPROCESSABLE_ENTITY => Failure::Rejected {
+            positions: problem.as_ref().map_or_else(Vec::new, rejected_positions),
+        },
+        status if status.is_redirection() => Failure::Redirected {
+            to: named_master(response, problem.as_ref(), servers),
+        },
+        _ => Failure::Unavailable { retry_after },
+    };
+    let reason = match failure {
+        Failure::Redirected { to: None } => {
+            format!("responded {status} without naming a configured server as master")
+        }
+        _ => failure_reason(status, problem.as_ref()),
+    };
+    Err(RequestError { failure, reason })
+}
+
+fn read_rules(
+    response: &Response<Bytes>,
+    is_conditional: bool,
+) -> Result<FetchedRules, RequestError> {
+    match response.status() {
+        StatusCode::NOT_MODIFIED if is_conditional => Ok(FetchedRules::NotModified),
+        StatusCode::OK => {
+            let rules = from_slice(response.body()).map_err(|error| {
+                RequestError::unavailable(format!("responded with invalid rules: {error}"))
+            })?;
+            let etag = response.headers().get(header::ETAG).cloned();
+            Ok(FetchedRules::Modified { rules, etag })
+        }
+        status => {
+            let problem = from_slice(response.body()).ok();
+            let retry_after = retry_after(response);
+            Err(RequestError {
+                failure: match status {
+                    StatusCode::TOO_MANY_REQUESTS => Failure::RateLimited { retry_after },
+                    _ => Failure::Unavailable { retry_after },
+                },
+                reason: failure_reason(status, problem.as_ref()),
+            })
+        }
+    }
+}
+
+fn failure_reason(status: StatusCode, problem: Option<&Problem>) -> String {
+    match problem {
+        Some(problem) => format!("responded {status}: {}", sanitized(&problem.detail)),
+        None => format!("responded {status}"),
+    }
+}
+
+/// The configured server that a response names as master. No other server is ever asked, because it
+/// would receive our credentials.
+fn named_master(
+    response: &Response<Bytes>,
+    problem: Option<&Problem>,
+    servers: &[Address],
+) -> Option<usize> {
+    let master = problem
+        .and_then(|problem| problem.mastership.as_ref())
+        .and_then(|mastership| mastership.master_address.as_deref())
+        .or_else(|| header_text(response, &header::LOCATION))?;
+    servers.iter().position(|server| server.matches(master))
+}
+
+/// The positions in pointers like `/resources/3/wants`.
+fn rejected_positions(problem: &Problem) -> Vec<usize> {
+    problem
+        .errors
+        .iter()
+        .filter_map(|error| {
+            let rest = error.pointer.strip_prefix("/resources/")?;
+            rest.split('/').next()?.parse().ok()
+        })
+        .collect()
+}
+
+/// `Retry-After` in seconds. A date is ignored: no wait is computed from wall clocks.
+fn retry_after(response: &Response<Bytes>) -> Option<Duration> {
+    let seconds = header_text(response, &header::RETRY_AFTER)?;
+    Some(Duration::from_secs(seconds.trim().parse().ok()?))
+}
+
+fn header_text<'a>(response: &'a Response<Bytes>, name: &HeaderName) -> Option<&'a str> {
+    response.headers().get(name)?.to_str().ok()
+}
+
+/// Foreign text for the log: shortened and without control characters.
+fn sanitized(text: &str) -> String {
+    text.chars()
+        .take(MAX_DETAIL)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers() -> Vec<Address> {
+        ["http://a:7300", "http://b:7300"]
+            .into_iter()
+            .map(|address| Address::parse(address).unwrap())
+            .collect()
+    }
+
+    #[track_caller]
+    fn check(status: u16, headers: &[(HeaderName, &str)], body: &str, expected: &Failure) {
+        let mut response = Response::new(Bytes::copy_from_slice(body.as_bytes()));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        for (name, value) in headers {
+            response
+                .headers_mut()
+                .insert(name.clone(), value.parse().unwrap());
+        }
+        let error = read_leases(&response, &servers()).unwrap_err();
+        assert_eq!(&error.failure, expected, "{status} {body}");
+        assert!(error.reason.len() < 400);
+    }
+
+    fn problem(more: &str) -> String {
+        format!(r#"{{"type":"x","title":"x","status":1,"detail":"x"{more}}}"#)
+    }
+
+    #[test]
+    fn ok_response_has_leases() {
+        let body = r#"{"node":"n","epoch":1,"resources":[]}"#;
+        let response = Response::new(Bytes::from_static(body.as_bytes()));
+        let leases = read_leases(&response, &servers()).unwrap();
+        assert_eq!(leases.epoch.get(), 1);
+    }
+
+    #[test]
+    fn invalid_response_is_unavailable() {
+        let unavailable = Failure::Unavailable { retry_after: None };
+        for body in ["", "{}", "null", r#"{"node":"","epoch":-1,"resources":[]}"#] {
+            check(200, &[], body, &unavailable);
+        }
+        for status in [101, 204, 400, 401, 404, 500, 502, 599] {
+            check(status, &[], "\u{0}", &unavailable);
+        }
+    }
+
+    #[test]
+    fn redirect_leads_only_to_configured_servers() {
+        let location = |address| [(header::LOCATION, address)];
+        let master = |address| {
+            problem(&format!(
+                r#","mastership":{{"master_address":"{address}"}}"#
+            ))
+        };
+        let to = |to| Failure::Redirected { to };
+        check(307, &[], &master("http://b:7300"), &to(Some(1)));
+        let at_b = location("http://b:7300/v1/capacity");
+        check(307, &at_b, "", &to(Some(1)));
+        let elsewhere = location("http://evil:7300/v1/capacity");
+        check(307, &elsewhere, "", &to(None));
+        check(307, &[], &master("http://evil"), &to(None));
+        check(307, &location("/v1/capacity"), "", &to(None));
+        check(307, &[], "", &to(None));
+    }
+
+    #[test]
+    fn problem_pointers_name_rejected_positions() {
+        let errors = problem(
+            r#","errors":[{"pointer":"/resources/3/wants","detail":""},{"pointer":"/resources/x","detail":""},
+                {"pointer":"/client_id","detail":""},{"pointer":"/resources/4","detail":""}]"#,
+        );
+        let rejected = |positions| Failure::Rejected { positions };
+        check(422, &[], &errors, &rejected(vec![3, 4]));
+        check(403, &[], &errors, &rejected(vec![3, 4]));
+        check(403, &[], "", &rejected(vec![]));
+        check(413, &[], "", &Failure::TooLarge);
+    }
+
+    #[test]
+    fn retry_after_is_read_in_seconds_only() {
+        for (value, seconds) in [
+            ("3", Some(3)),
+            ("-1", None),
+            ("99999999999999999999", None),
+            ("Fri, 31 Dec 1999 23:59:59 GMT", None),
+        ] {
+            let retry_after = seconds.map(Duration::from_secs);
+            let unavailable = Failure::Unavailable { retry_after };
+            check(503, &[(header::RETRY_AFTER, value)], "", &unavailable);
+            let limited = Failure::RateLimited { retry_after };
+            check(429, &[(header::RETRY_AFTER, value)], "", &limited);
+        }
+    }
+}

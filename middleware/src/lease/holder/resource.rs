@@ -1,0 +1,377 @@
+//! One resource of a holder: its lease and when to request it again.
+
+use std::{sync::Arc, time::Duration};
+
+use doorman_openapi::{
+    Capacity, HeldLease, Moment, Reason, ResourceId, ResourceRequest, ResourceResponse, Seconds,
+    Seq,
+};
+
+use crate::{
+    lease::{
+        ActiveLease, Demand, Holding, ResourceTerms, backoff::MAX_PAUSE_WITHOUT_LEASE,
+        index::HasResource,
+    },
+    limiter::{SharedBalance, Sharing},
+};
+
+/// A new resource waits this long for others, so that a burst of new keys shares one request.
+pub(super) const GATHER_TIME: Duration = Duration::from_millis(3);
+/// The shortest time between requests for one resource, whatever a server says.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// The refresh interval before the first response.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest request timeout, unless the lease ends before.
+const MIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// A resource that is due within this part of its interval joins a request that is sent now.
+const JOIN_FRACTION: f64 = 0.1;
+/// Refreshes come early by up to this part of the interval, so that a fleet does not refresh in step.
+const JITTER: f64 = 0.05;
+/// Growth of a demand beyond the noise of a measured rate, as a factor.
+const GROWTH: f64 = 1.2;
+/// Growth of a demand that counts as a leap, as a factor. From almost nothing to the whole capacity
+/// there are so few leaps that each may be reported early.
+const LEAP: f64 = 2.0;
+/// A demand that has grown without a leap is reported after a quarter of the interval, and no later
+/// than this. Otherwise the remainder of a leap would be missing for a whole interval.
+const MAX_GROWTH_DELAY: Duration = Duration::from_millis(1250);
+/// Early requests leave at common moments this far apart, which bounds their number however many
+/// demands rise.
+const EARLY_REQUEST_GRID: Duration = Duration::from_millis(20);
+/// Capacities that differ by less than this part are equal: the server's sums are not exact.
+const TOLERANCE: f64 = 1e-9;
+
+/// `Waiting → InFlight` when the resource is sent. A grown demand moves `due` forward.
+///
+/// `InFlight → Waiting` when this very request is answered or fails. Any other response is stale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestState {
+    Waiting { due: Moment },
+    InFlight { seq: Seq },
+}
+
+/// A resource that the process wants.
+#[derive(Debug)]
+pub(super) struct Resource {
+    id: ResourceId,
+    demand: Demand,
+    /// The demand in the newest request.
+    requested: Capacity,
+    /// The use reported in the newest request.
+    reported: Capacity,
+    lease: Option<StoredLease>,
+    /// The resource's terms once it was answered, those of its template before.
+    terms: Option<Arc<ResourceTerms>>,
+    answered: bool,
+    interval: Seconds,
+    /// When the newest request was sent.
+    sent: Option<Moment>,
+    state: RequestState,
+    /// Whether the newest request claimed a lease.
+    claimed: bool,
+    /// Whether the newest request reports a smaller lease.
+    reporting_shrink: bool,
+    /// Whether the newest request was early because of a leap, which may have been a burst.
+    leapt: bool,
+    rejected: bool,
+}
+
+/// An [`ActiveLease`] that stores how it is shared only in the rare case that it is not divided.
+#[derive(Debug)]
+struct StoredLease {
+    capacity: Capacity,
+    ends: Moment,
+    blocked: bool,
+    granted_in_full: bool,
+    sharing: Option<Box<Sharing>>,
+}
+
+impl From<ActiveLease> for StoredLease {
+    fn from(lease: ActiveLease) -> Self {
+        let ActiveLease {
+            capacity,
+            ends,
+            blocked,
+            granted_in_full,
+            sharing,
+        } = lease;
+        Self {
+            capacity,
+            ends,
+            blocked,
+            granted_in_full,
+            sharing: (sharing != Sharing::Divided).then(|| Box::new(sharing)),
+        }
+    }
+}
+
+impl From<&StoredLease> for ActiveLease {
+    fn from(lease: &StoredLease) -> Self {
+        Self {
+            capacity: lease.capacity,
+            ends: lease.ends,
+            blocked: lease.blocked,
+            granted_in_full: lease.granted_in_full,
+            sharing: lease.sharing.as_deref().copied().unwrap_or_default(),
+        }
+    }
+}
+
+impl HasResource for Resource {
+    fn resource(&self) -> &ResourceId {
+        &self.id
+    }
+}
+
+impl Resource {
+    pub(super) fn new(
+        id: ResourceId,
+        demand: Demand,
+        terms: Option<Arc<ResourceTerms>>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            id,
+            demand,
+            requested: Capacity::ZERO,
+            reported: Capacity::ZERO,
+            lease: None,
+            terms,
+            answered: false,
+            interval: DEFAULT_INTERVAL.into(),
+            sent: None,
+            state: RequestState::Waiting {
+                due: now.after(GATHER_TIME),
+            },
+            claimed: false,
+            reporting_shrink: false,
+            leapt: false,
+            rejected: false,
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Moment> {
+        match self.state {
+            RequestState::Waiting { due } => Some(due),
+            RequestState::InFlight { .. } => None,
+        }
+    }
+
+    pub(super) fn lease_end(&self) -> Option<Moment> {
+        self.lease.as_ref().map(|lease| lease.ends)
+    }
+
+    pub(super) fn interval(&self) -> Duration {
+        self.interval.duration()
+    }
+
+    pub(super) fn is_in_flight(&self, seq: Seq) -> bool {
+        self.state == RequestState::InFlight { seq }
+    }
+
+    pub(super) fn was_sent(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    pub(super) fn is_rejected(&self) -> bool {
+        self.rejected
+    }
+
+    fn held(&self, now: Moment) -> Option<Capacity> {
+        let lease = self.lease.as_ref().filter(|lease| now < lease.ends);
+        lease.map(|lease| lease.capacity)
+    }
+
+    /// Whether it joins a request that is sent now.
+    pub(super) fn joins(&self, now: Moment) -> bool {
+        let RequestState::Waiting { due } = self.state else {
+            return false;
+        };
+        let ahead = due.since(now);
+        let interval = self.sent.map_or(Duration::ZERO, |sent| due.since(sent));
+        ahead <= GATHER_TIME || ahead <= interval.mul_f64(JOIN_FRACTION)
+    }
+
+    /// The timeout of a request sent now: long enough for a slow server, but not past the end of the
+    /// lease, and without a lease no longer than the longest pause between tries.
+    pub(super) fn timeout(&self, now: Moment) -> Duration {
+        let timeout = (self.interval() / 2).max(MIN_TIMEOUT);
+        match self.lease_end() {
+            Some(ends) if now < ends => timeout.min(ends.since(now)).max(MIN_INTERVAL),
+            Some(_) | None => timeout.min(MAX_PAUSE_WITHOUT_LEASE),
+        }
+    }
+
+    /// Puts the resource into the request `seq`.
+    pub(super) fn send(&mut self, seq: Seq, now: Moment) -> ResourceRequest {
+        self.leapt = self.sent.is_some() && self.demand.wants.get() > self.requested.get() * LEAP;
+        self.requested = self.demand.wants;
+        self.reported = self.demand.used;
+        self.sent = Some(now);
+        self.state = RequestState::InFlight { seq };
+        let has = self.held(now);
+        self.claimed = has.is_some();
+        ResourceRequest {
+            resource_id: self.id.clone(),
+            wants: self.demand.wants,
+            priority: self.demand.priority,
+            has: has.map(|capacity| HeldLease { capacity }),
+            outstanding: Capacity::ZERO,
+            used: Some(self.demand.used),
+        }
+    }
+
+    pub(super) fn set_demand(&mut self, demand: Demand, now: Moment) {
+        self.demand = demand;
+        self.advance_due(now);
+    }
+
+    /// Requests early when the demand has outgrown both the lease and the last request; almost
+    /// immediately after a leap. Also once when a leap turned out to be a burst, so that others do
+    /// not lack the capacity for a whole interval.
+    fn advance_due(&mut self, now: Moment) {
+        let (RequestState::Waiting { due }, Some(sent)) = (self.state, self.sent) else {
+            return;
+        };
+        let wants = self.demand.wants.get();
+        let held = self.held(now).unwrap_or_default().get();
+        let requested = self.requested.get();
+        let grown = wants > held && wants > requested * GROWTH;
+        // Under SUPPRESSION a demand is measured from report to report, so it falls with each.
+        let fallen =
+            self.leapt && !self.is_suppressed() && wants < held && wants * LEAP < requested;
+        if self.rejected || !(grown || fallen) {
+            return;
+        }
+        let pause = if wants > requested * LEAP {
+            MIN_INTERVAL
+        } else {
+            (self.interval() / 4).clamp(MIN_INTERVAL, MAX_GROWTH_DELAY)
+        };
+        let early = next_on_grid(sent.after(pause).max(now));
+        self.state = RequestState::Waiting {
+            due: due.min(early),
+        };
+    }
+
+    /// Takes over the response to the newest request.
+    pub(super) fn on_response(
+        &mut self,
+        response: &ResourceResponse,
+        terms: Arc<ResourceTerms>,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+    ) {
+        if self.claimed && self.held(now).is_none() {
+            // The claimed lease has expired meanwhile. A restarted server may only have repeated
+            // the claim, and others may hold the capacity by now: request it again without a claim.
+            self.retry_at(now);
+            return;
+        }
+        let sent = self.sent.unwrap_or(now);
+        let before = self.held(now).unwrap_or_default().get();
+        let was_suppressed = self.is_suppressed();
+        self.lease = granted_lease(response, sent, self.reported, now)
+            .filter(|lease| now < lease.ends)
+            .map(StoredLease::from);
+        self.terms = Some(terms);
+        self.answered = true;
+        self.rejected = false;
+        let interval = response.gets.refresh_interval.duration();
+        self.interval = interval.max(MIN_INTERVAL).into();
+
+        let after = self.held(now).unwrap_or_default().get();
+        let shrunk = after < before * (1.0 - TOLERANCE);
+        let due = match (
+            shrunk,
+            std::mem::replace(&mut self.reporting_shrink, shrunk),
+        ) {
+            (true, false) => now,
+            // A server may shrink the lease at every report: pace the reports.
+            (true, true) => now.after(MIN_INTERVAL),
+            // The demand was not yet measured as SUPPRESSION needs it: report it again.
+            (false, _) if self.is_suppressed() && !was_suppressed => now.after(MIN_INTERVAL),
+            (false, _) => self.next_refresh(sent, now, rng),
+        };
+        self.state = RequestState::Waiting { due };
+        self.advance_due(now);
+    }
+
+    fn is_suppressed(&self) -> bool {
+        self.terms.as_ref().is_some_and(|terms| terms.suppressed)
+    }
+
+    fn next_refresh(&self, sent: Moment, now: Moment, rng: &mut fastrand::Rng) -> Moment {
+        let refresh = sent.after(self.interval());
+        let latest = match &self.lease {
+            Some(lease) => refresh.min(now.after(lease.ends.since(now) / 2)),
+            None => refresh.min(sent.after(MAX_PAUSE_WITHOUT_LEASE)),
+        };
+        let wait = latest.since(now).mul_f64(1.0 - JITTER * rng.f64());
+        now.after(wait.max(MIN_INTERVAL))
+    }
+
+    /// The newest request failed: the lease stays and is requested again at `due`.
+    pub(super) fn retry_at(&mut self, due: Moment) {
+        self.state = RequestState::Waiting { due };
+    }
+
+    /// The control plane rejected the resource. Returns whether it was accepted before.
+    pub(super) fn reject_until(&mut self, due: Moment) -> bool {
+        self.retry_at(due);
+        !std::mem::replace(&mut self.rejected, true)
+    }
+
+    pub(super) fn drop_lease(&mut self) {
+        self.lease = None;
+    }
+
+    /// What is held now. No request is sent before `not_before`.
+    pub(super) fn holding(&self, not_before: Moment, now: Moment) -> Holding {
+        Holding {
+            lease: self
+                .lease
+                .as_ref()
+                .map(ActiveLease::from)
+                .filter(|lease| now < lease.ends),
+            terms: self.terms.clone(),
+            answered: self.answered,
+            refresh_interval: self.interval(),
+            refresh_at: self.due().unwrap_or(now).max(not_before),
+        }
+    }
+}
+
+fn next_on_grid(earliest: Moment) -> Moment {
+    let step = EARLY_REQUEST_GRID.as_nanos() as u64;
+    earliest
+        .as_nanos()
+        .checked_next_multiple_of(step)
+        .map_or(Moment::NEVER, Moment::from_nanos)
+}
+
+/// The lease in a response. A pending resource has no lease yet; a blocked one has a lease of 0.
+fn granted_lease(
+    response: &ResourceResponse,
+    sent: Moment,
+    reported: Capacity,
+    now: Moment,
+) -> Option<ActiveLease> {
+    let lease = response.gets;
+    let pending = response.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
+    (lease.lease_length > Seconds::ZERO && !pending).then(|| ActiveLease {
+        blocked: response.reason == Reason::Blocked,
+        granted_in_full: response.reason == Reason::Granted,
+        capacity: lease.capacity,
+        ends: sent.after(lease.lease_length.duration()),
+        sharing: match (response.balance, response.admission_probability) {
+            (Some(tokens), _) => Sharing::Bucket(SharedBalance {
+                tokens,
+                used: reported,
+                received_at: now,
+            }),
+            (None, Some(probability)) => Sharing::Suppressed(probability),
+            (None, None) => Sharing::Divided,
+        },
+    })
+}

@@ -1,0 +1,209 @@
+//! All resources of a holder, ordered by when to request them and when their leases end.
+
+use doorman_openapi::{Moment, ResourceId};
+
+use super::resource::Resource;
+use crate::lease::index::{HasResource, IndexedMap, ResourceIndex, Timer, TimerHeap};
+
+/// Whether new leases are requested together with renewals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NewLeases {
+    WithRenewals,
+    /// The server rate limits new leases, and a request with one would fail as a whole.
+    Separately {
+        not_before: Moment,
+    },
+}
+
+/// The most resources in one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchLimits {
+    pub(super) normal: usize,
+    pub(super) rejected: usize,
+}
+
+/// Resources that wait to be requested. A flood in one lane costs the others nothing.
+#[derive(Debug, Clone, Copy)]
+enum Lane {
+    Renewal,
+    New,
+    RejectedRenewal,
+    RejectedNew,
+}
+
+const LANES: usize = 4;
+/// The only lane of the lease ends.
+const ENDS: u8 = 0;
+
+/// Every change of a resource goes through here, so that the timers are always right.
+#[derive(Debug, Default)]
+pub(super) struct Resources {
+    resources: IndexedMap<Resource>,
+    due: TimerHeap<LANES>,
+    lease_ends: TimerHeap<1>,
+}
+
+impl Resources {
+    pub(super) fn get(&self, id: &ResourceId) -> Option<&Resource> {
+        self.resources.get(self.resources.index_of(id)?)
+    }
+
+    pub(super) fn insert(&mut self, resource: Resource) {
+        let (due, end) = timers(&resource);
+        if let Some(index) = self.resources.insert(resource) {
+            self.set_timers(index, due, end);
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: &ResourceId) -> Option<Box<Resource>> {
+        let index = self.resources.index_of(id)?;
+        self.set_timers(index, None, None);
+        self.resources.remove(index)
+    }
+
+    /// Changes a resource, if it exists.
+    pub(super) fn update<T>(
+        &mut self,
+        id: &ResourceId,
+        change: impl FnOnce(&mut Resource) -> T,
+    ) -> Option<T> {
+        let index = self.resources.index_of(id)?;
+        let resource = self.resources.get_mut(index)?;
+        let result = change(resource);
+        let (due, end) = timers(resource);
+        self.set_timers(index, due, end);
+        Some(result)
+    }
+
+    fn set_timers(&mut self, index: ResourceIndex, due: Option<Timer>, end: Option<Timer>) {
+        self.due.set(index, due);
+        self.lease_ends.set(index, end);
+    }
+
+    /// The resources of a request sent now: those that are due and those that are nearly due. Empty
+    /// when none is due.
+    ///
+    /// Rejected resources are requested apart and after the others, so that they cannot cause a
+    /// request for others to be rejected. Apart from new leases, renewals go first.
+    pub(super) fn next_batch(
+        &self,
+        limits: BatchLimits,
+        new_leases: NewLeases,
+        now: Moment,
+    ) -> Vec<ResourceId> {
+        let rejected = limits.normal.min(limits.rejected);
+        let lane = |lane, limit| take_due(self.lane(lane), limit, now);
+        let (renewals, new_leases_from) = match new_leases {
+            NewLeases::WithRenewals => {
+                let all = merge(self.lane(Lane::Renewal), self.lane(Lane::New));
+                (take_due(all, limits.normal, now), Moment::ORIGIN)
+            }
+            NewLeases::Separately { not_before } => {
+                (lane(Lane::Renewal, limits.normal), not_before)
+            }
+        };
+        let batch = or_else(renewals, || lane(Lane::RejectedRenewal, rejected));
+        if !batch.is_empty() || now < new_leases_from {
+            return batch;
+        }
+        let batch = lane(Lane::New, limits.normal);
+        or_else(batch, || lane(Lane::RejectedNew, rejected))
+    }
+
+    fn lane(&self, lane: Lane) -> impl Iterator<Item = (Moment, &Resource)> {
+        self.in_order(&self.due, lane as u8)
+    }
+
+    /// The accepted renewals, earliest first.
+    #[cfg(test)]
+    pub(super) fn renewals(&self) -> impl Iterator<Item = (Moment, &Resource)> {
+        self.lane(Lane::Renewal)
+    }
+
+    /// The resources with a lease, earliest end first.
+    pub(super) fn leased(&self) -> impl Iterator<Item = (Moment, &Resource)> {
+        self.in_order(&self.lease_ends, ENDS)
+    }
+
+    fn in_order<'a, const N: usize>(
+        &'a self,
+        timers: &'a TimerHeap<N>,
+        lane: u8,
+    ) -> impl Iterator<Item = (Moment, &'a Resource)> {
+        timers
+            .iter(lane)
+            .filter_map(|(time, index)| Some((time, self.resources.get(index)?)))
+    }
+
+    /// When the first resource is due, given that new leases wait until `new_leases_from`.
+    pub(super) fn first_due(&self, new_leases_from: Moment) -> Option<Moment> {
+        let first = |lane: Lane| Some(self.due.first(lane as u8)?.0);
+        let renewals = [first(Lane::Renewal), first(Lane::RejectedRenewal)];
+        let new = [first(Lane::New), first(Lane::RejectedNew)]
+            .map(|due| due.map(|due| due.max(new_leases_from)));
+        renewals.into_iter().chain(new).flatten().min()
+    }
+
+    pub(super) fn first_lease_end(&self) -> Option<Moment> {
+        self.lease_ends.first(ENDS).map(|(end, _)| end)
+    }
+
+    /// How many resources have no lease.
+    pub(super) fn without_lease(&self) -> usize {
+        self.resources
+            .len()
+            .saturating_sub(self.lease_ends.len(ENDS))
+    }
+}
+
+/// When a resource is due, unless it is in flight, and when its lease ends.
+fn timers(resource: &Resource) -> (Option<Timer>, Option<Timer>) {
+    let end = resource.lease_end();
+    let lane = match (end, resource.is_rejected()) {
+        (Some(_), false) => Lane::Renewal,
+        (Some(_), true) => Lane::RejectedRenewal,
+        (None, false) => Lane::New,
+        (None, true) => Lane::RejectedNew,
+    };
+    let due = resource.due().map(|due| (lane as u8, due));
+    (due, end.map(|end| (ENDS, end)))
+}
+
+fn or_else(batch: Vec<ResourceId>, other: impl FnOnce() -> Vec<ResourceId>) -> Vec<ResourceId> {
+    if batch.is_empty() { other() } else { batch }
+}
+
+/// Merges two ordered iterators.
+fn merge<T>(
+    one: impl Iterator<Item = (Moment, T)>,
+    other: impl Iterator<Item = (Moment, T)>,
+) -> impl Iterator<Item = (Moment, T)> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some((first, _)), Some((second, _))) if second < first => other.next(),
+        (Some(_), _) => one.next(),
+        (None, _) => other.next(),
+    })
+}
+
+/// The first `limit` resources to send now, if the first of them is due.
+fn take_due<'a>(
+    mut waiting: impl Iterator<Item = (Moment, &'a Resource)>,
+    limit: usize,
+    now: Moment,
+) -> Vec<ResourceId> {
+    let Some((due, first)) = waiting.next() else {
+        return Vec::new();
+    };
+    if due > now {
+        return Vec::new();
+    }
+    let mut batch = vec![first.resource().clone()];
+    // Bounded, because resources that do not join may come before others that do.
+    let more = waiting
+        .take(2 * limit)
+        .filter(|(_, resource)| resource.joins(now))
+        .map(|(_, resource)| resource.resource().clone());
+    batch.extend(more.take(limit.saturating_sub(1)));
+    batch
+}

@@ -1,0 +1,298 @@
+//! Responses and failures of lease requests.
+
+use std::time::Duration;
+
+use doorman_openapi::{CapacityResponse, Moment, ResourceId, ResourceResponse, Seconds};
+
+use super::{
+    Holder, MAX_BATCH, MAX_REJECTED_BATCH, Request, resource::Resource, resources::NewLeases,
+};
+use crate::lease::{
+    Effect, Failure, Warning,
+    backoff::{DEFAULT_RETRY_AFTER, MAX_PAUSE_WITHOUT_LEASE, MAX_RETRY_AFTER},
+    servers::{MasterCheck, Retry},
+};
+
+/// The longest pause while every lease lasts, unless the refresh interval is longer.
+const MAX_PAUSE_WITH_LEASES: Duration = Duration::from_secs(4);
+/// How often rejected resources are requested again, approximately.
+const REJECTED_INTERVAL: Duration = Duration::from_secs(60);
+/// The shortest pause between rate limited renewals, half of it jitter.
+const MIN_RATE_LIMITED_PAUSE: Duration = Duration::from_secs(2);
+
+impl Holder {
+    pub(super) fn on_response(
+        &mut self,
+        request: &Request,
+        response: CapacityResponse,
+        now: Moment,
+    ) {
+        let endpoint = request.endpoint;
+        let CapacityResponse {
+            node,
+            epoch,
+            resources,
+        } = response;
+        let warning = match self.master.check(&node, epoch, now) {
+            MasterCheck::Accepted => {
+                self.on_success(request);
+                let longest = self.take_leases(request, &resources, now);
+                self.master.record(node, epoch, now.after(longest));
+                // Resources that the response left out.
+                self.retry_at(request, now.after(MAX_PAUSE_WITHOUT_LEASE), now);
+                return;
+            }
+            MasterCheck::ForeignNode { known } => {
+                let log = self.foreign_node.try_log(now);
+                log.map(|_| Warning::ForeignNode {
+                    endpoint,
+                    known,
+                    received: node,
+                })
+            }
+            MasterCheck::StaleEpoch { known } => {
+                let log = self.stale_epoch.try_log(now);
+                log.map(|_| Warning::StaleEpoch {
+                    endpoint,
+                    known,
+                    received: epoch,
+                })
+            }
+        };
+        self.effects.extend(warning.map(Effect::Warn));
+        let retry = self.endpoints.on_failure(endpoint);
+        self.retry(request, retry, None, now);
+    }
+
+    fn on_success(&mut self, request: &Request) {
+        if self.wants_new_lease(request) {
+            self.new_leases = NewLeases::WithRenewals;
+        }
+        if self.is_all_rejected(request) {
+            self.batch_limits.rejected = MAX_REJECTED_BATCH;
+        }
+        self.endpoints.on_success(request.endpoint);
+        self.backoff.reset();
+        if self.unreachable.resolve() {
+            self.effects.push(Effect::Warn(Warning::Recovered));
+        }
+        let limit = &mut self.batch_limits.normal;
+        if request.resources.len() >= *limit {
+            *limit = limit.saturating_mul(2).min(MAX_BATCH);
+        }
+    }
+
+    /// Takes the leases, in any order, and returns the longest length. Resources that the request
+    /// did not contain, and second entries of one resource, are ignored.
+    fn take_leases(
+        &mut self,
+        request: &Request,
+        responses: &[ResourceResponse],
+        now: Moment,
+    ) -> Duration {
+        let mut longest = Seconds::ZERO;
+        for response in responses {
+            let id = &response.resource_id;
+            let resource = self.resources.get(id);
+            if !resource.is_some_and(|it| it.is_in_flight(request.seq)) {
+                continue;
+            }
+            let terms = self.templates.record(response);
+            let rng = &mut self.rng;
+            self.resources
+                .update(id, |it| it.on_response(response, terms, now, rng));
+            self.emit_changed(id, now);
+            if response.gets.lease_length > longest {
+                longest = response.gets.lease_length;
+            }
+        }
+        longest.duration()
+    }
+
+    pub(super) fn on_failure(&mut self, request: &Request, failure: Failure, now: Moment) {
+        match failure {
+            Failure::Unavailable { retry_after } => {
+                let retry = self.endpoints.on_failure(request.endpoint);
+                self.retry(request, retry, retry_after, now);
+            }
+            Failure::Redirected { to } => {
+                let retry = self.endpoints.on_redirect(request.endpoint, to);
+                self.retry(request, retry, None, now);
+            }
+            Failure::RateLimited { retry_after } => {
+                self.on_rate_limited(request, retry_after, now);
+                self.retry_at(request, now, now);
+            }
+            Failure::TooLarge => {
+                self.split(request, now);
+                self.retry_at(request, now, now);
+            }
+            Failure::Rejected { positions } => {
+                self.on_rejected(request, &positions, now);
+                self.retry_at(request, now, now);
+            }
+        }
+    }
+
+    /// Renewals go on without new leases, immediately if they were rate limited only because of
+    /// new leases in the same request. New leases wait. No other server is asked: this one serves.
+    fn on_rate_limited(&mut self, request: &Request, retry_after: Option<Duration>, now: Moment) {
+        let wait = retry_after
+            .unwrap_or(DEFAULT_RETRY_AFTER)
+            .min(MAX_RETRY_AFTER);
+        if self.wants_new_lease(request) {
+            // Not earlier than the server says, with jitter so that a fleet does not come back in step.
+            let until = now.after(wait.mul_f64(1.0 + 0.5 * self.rng.f64()));
+            let not_before = match self.new_leases {
+                NewLeases::WithRenewals => until,
+                NewLeases::Separately { not_before } => not_before.max(until),
+            };
+            self.new_leases = NewLeases::Separately { not_before };
+        } else if self.current_resources(request).next().is_some() {
+            // Twice, because half of a pause is jitter.
+            let wait = Some(wait.saturating_mul(2));
+            let longest = self.max_pause(request, now);
+            let longest = longest.max(self.min_rate_limited_pause(now));
+            self.backoff
+                .record_failure(wait, longest, request.sent, now, &mut self.rng);
+        }
+    }
+
+    fn on_rejected(&mut self, request: &Request, positions: &[usize], now: Moment) {
+        let named: Vec<&ResourceId> = positions
+            .iter()
+            .filter_map(|position| request.resources.get(*position))
+            .collect();
+        if !named.is_empty() {
+            for id in named {
+                self.reject(request, id, now);
+            }
+        } else if self.is_all_rejected(request) {
+            // It is unknown which resources are at fault, so all of them wait. The next batch has a
+            // random size, so that none is rejected for good because of another, and is not always
+            // one, because there may be many.
+            let halvings = self.rng.u32(0..=MAX_REJECTED_BATCH.ilog2());
+            self.batch_limits.rejected = MAX_REJECTED_BATCH >> halvings;
+            for id in &request.resources {
+                self.reject(request, id, now);
+            }
+        } else {
+            // Bisecting finds the resource at fault, with pauses, because it may be all of them.
+            self.split(request, now);
+            self.pause(request, None, now);
+        }
+    }
+
+    /// The resources for which this request is the newest.
+    fn current_resources(&self, request: &Request) -> impl Iterator<Item = &Resource> {
+        let resources = request.resources.iter();
+        let resources = resources.filter_map(|id| self.resources.get(id));
+        resources.filter(|it| it.is_in_flight(request.seq))
+    }
+
+    fn wants_new_lease(&self, request: &Request) -> bool {
+        self.current_resources(request)
+            .any(|resource| resource.lease_end().is_none())
+    }
+
+    /// Whether it contained only resources that had been rejected before.
+    fn is_all_rejected(&self, request: &Request) -> bool {
+        self.current_resources(request).all(Resource::is_rejected)
+    }
+
+    /// Halves the next requests; a resource that fails on its own is rejected.
+    fn split(&mut self, request: &Request, now: Moment) {
+        if let [only] = &request.resources[..] {
+            self.reject(request, only, now);
+        } else {
+            self.batch_limits.normal = (request.resources.len() / 2).max(1);
+        }
+    }
+
+    fn reject(&mut self, request: &Request, id: &ResourceId, now: Moment) {
+        let until = self.next_rejected_retry(now);
+        let newly_rejected = self.resources.update(id, |it| {
+            it.is_in_flight(request.seq) && it.reject_until(until)
+        });
+        if newly_rejected == Some(true) {
+            let resource = id.clone();
+            self.effects
+                .push(Effect::Warn(Warning::Rejected { resource }));
+        }
+        self.emit_changed(id, now);
+    }
+
+    /// When a resource rejected now is requested again: together with those rejected shortly before.
+    fn next_rejected_retry(&mut self, now: Moment) -> Moment {
+        let earliest = now.after(REJECTED_INTERVAL.mul_f64(0.75));
+        if self.rejected_until < earliest {
+            let jitter = 1.0 + 0.25 * self.rng.f64();
+            self.rejected_until = now.after(REJECTED_INTERVAL.mul_f64(jitter));
+        }
+        self.rejected_until
+    }
+
+    fn retry(
+        &mut self,
+        request: &Request,
+        retry: Retry,
+        retry_after: Option<Duration>,
+        now: Moment,
+    ) {
+        if retry == Retry::AfterPause {
+            self.pause(request, retry_after, now);
+            if self.unreachable.try_log(now).is_some() {
+                self.effects.push(Effect::Warn(Warning::Unreachable));
+            }
+        }
+        self.retry_at(request, now, now);
+    }
+
+    fn pause(&mut self, request: &Request, retry_after: Option<Duration>, now: Moment) {
+        let longest = self.max_pause(request, now);
+        self.backoff
+            .record_failure(retry_after, longest, request.sent, now, &mut self.rng);
+    }
+
+    /// Short enough that no lease expires for lack of trying.
+    fn max_pause(&self, request: &Request, now: Moment) -> Duration {
+        let end = self.resources.first_lease_end();
+        let Some(half_of_rest) = end.map(|end| end.since(now) / 2) else {
+            return MAX_PAUSE_WITHOUT_LEASE;
+        };
+        if self.without_lease() > 0 {
+            return MAX_PAUSE_WITHOUT_LEASE.min(half_of_rest);
+        }
+        let resources = request.resources.iter();
+        let resources = resources.filter_map(|id| self.resources.get(id));
+        let interval = resources.map(Resource::interval).min().unwrap_or_default();
+        interval.max(MAX_PAUSE_WITH_LEASES).min(half_of_rest)
+    }
+
+    /// Renewals at a busy server do not come faster and faster as a lease nears its end, until only
+    /// one more try fits in.
+    fn min_rate_limited_pause(&self, now: Moment) -> Duration {
+        let rest = self.resources.first_lease_end().map(|end| end.since(now));
+        match rest {
+            Some(rest) if rest < MIN_RATE_LIMITED_PAUSE.saturating_mul(3) / 2 => Duration::ZERO,
+            Some(_) | None => MIN_RATE_LIMITED_PAUSE,
+        }
+    }
+
+    /// Requests again at `due` the resources for which the request brought nothing.
+    fn retry_at(&mut self, request: &Request, due: Moment, now: Moment) {
+        for id in &request.resources {
+            let without_lease = self.resources.update(id, |resource| {
+                let in_flight = resource.is_in_flight(request.seq);
+                if in_flight {
+                    resource.retry_at(due);
+                }
+                in_flight && resource.lease_end().is_none()
+            });
+            if without_lease == Some(true) {
+                // The limiter tells callers when a lease may come.
+                self.emit_changed(id, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Servers of the control plane: their addresses, which of them to ask next, and whose responses
+//! are accepted.
+
+use std::fmt;
+
+use doorman_openapi::{Epoch, Moment, NodeId};
+use http::{
+    Uri,
+    uri::{Authority, Scheme},
+};
+
+/// A text that is not the address of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be like http://host:7300, without user, query or fragment")]
+pub struct InvalidAddress;
+
+/// Address of a server: scheme, host, port and an optional path prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    scheme: Scheme,
+    authority: Authority,
+    /// Without a trailing slash.
+    prefix: String,
+}
+
+impl Address {
+    pub(crate) fn parse(text: &str) -> Result<Self, InvalidAddress> {
+        let uri: Uri = text.parse().map_err(|_| InvalidAddress)?;
+        let parts = uri.into_parts();
+        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+            return Err(InvalidAddress);
+        };
+        let is_http = scheme == Scheme::HTTP || scheme == Scheme::HTTPS;
+        let path = parts.path_and_query;
+        let has_query = path.as_ref().is_some_and(|path| path.query().is_some());
+        if !is_http || has_query || authority.as_str().contains('@') || authority.host().is_empty()
+        {
+            return Err(InvalidAddress);
+        }
+        let prefix = path.map_or(String::new(), |path| {
+            path.path().trim_end_matches('/').to_owned()
+        });
+        Ok(Self {
+            scheme,
+            authority,
+            prefix,
+        })
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+
+    /// The URI of one of the API's paths.
+    pub(super) fn uri(&self, path: &str) -> String {
+        format!("{self}{path}")
+    }
+
+    /// Whether a URI, with whatever path, is at this server.
+    pub(super) fn matches(&self, uri: &str) -> bool {
+        Self::parse(uri.split(['?', '#']).next().unwrap_or_default()).is_ok_and(|other| {
+            self.scheme == other.scheme
+                && self.port() == other.port()
+                && self
+                    .authority
+                    .host()
+                    .eq_ignore_ascii_case(other.authority.host())
+        })
+    }
+
+    fn port(&self) -> u16 {
+        let default = if self.is_encrypted() { 443 } else { 80 };
+        self.authority.port_u16().unwrap_or(default)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme, self.authority, self.prefix)
+    }
+}
+
+/// When to send the next request after one that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    Now,
+    AfterPause,
+}
+
+/// Selection of the server to ask, by position in the list of servers.
+///
+/// Stays with a server that answers, goes to the next when it fails, and follows a redirect once.
+/// There is a pause after at most one try of each server and one redirect, so that servers that
+/// redirect to each other do not cause a loop.
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    count: usize,
+    current: usize,
+    failed: usize,
+    redirected: bool,
+}
+
+impl Endpoints {
+    pub(super) fn new(count: usize) -> Self {
+        Self {
+            count: count.max(1),
+            current: 0,
+            failed: 0,
+            redirected: false,
+        }
+    }
+
+    pub(super) fn current(&self) -> usize {
+        self.current
+    }
+
+    pub(super) fn advance(&mut self) {
+        self.current = (self.current + 1) % self.count;
+    }
+
+    pub(super) fn on_success(&mut self, endpoint: usize) {
+        self.current = endpoint;
+        self.failed = 0;
+        self.redirected = false;
+    }
+
+    pub(super) fn on_failure(&mut self, endpoint: usize) -> Retry {
+        if endpoint != self.current {
+            // Another request in flight has failed before.
+            return Retry::Now;
+        }
+        self.advance();
+        self.failed += 1;
+        if self.failed < self.count {
+            return Retry::Now;
+        }
+        self.failed = 0;
+        self.redirected = false;
+        Retry::AfterPause
+    }
+
+    pub(super) fn on_redirect(&mut self, endpoint: usize, to: Option<usize>) -> Retry {
+        let Some(to) = to.filter(|to| *to < self.count && *to != endpoint) else {
+            return self.on_failure(endpoint);
+        };
+        if endpoint != self.current {
+            return Retry::Now;
+        }
+        if self.redirected {
+            return self.on_failure(endpoint);
+        }
+        self.redirected = true;
+        self.current = to;
+        Retry::Now
+    }
+}
+
+/// Whether a response comes from the master that the current leases come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum MasterCheck {
+    Accepted,
+    ForeignNode { known: NodeId },
+    StaleEpoch { known: Epoch },
+}
+
+/// The node and epoch that leases come from.
+///
+/// Another node or a lower epoch is accepted only when every lease of the known master has expired:
+/// before that, two masters could hand out the same capacity.
+#[derive(Debug, Default)]
+pub(super) struct MasterTracker {
+    master: Option<Master>,
+}
+
+#[derive(Debug)]
+struct Master {
+    node: NodeId,
+    epoch: Epoch,
+    /// When the last of its leases expires.
+    leases_end: Moment,
+}
+
+impl MasterTracker {
+    pub(super) fn check(&self, node: &NodeId, epoch: Epoch, now: Moment) -> MasterCheck {
+        match self.master.as_ref().filter(|it| now < it.leases_end) {
+            Some(master) if master.node != *node => MasterCheck::ForeignNode {
+                known: master.node.clone(),
+            },
+            Some(master) if epoch < master.epoch => MasterCheck::StaleEpoch {
+                known: master.epoch,
+            },
+            Some(_) | None => MasterCheck::Accepted,
+        }
+    }
+
+    /// Records an accepted response whose longest lease expires at `leases_end`.
+    pub(super) fn record(&mut self, node: NodeId, epoch: Epoch, leases_end: Moment) {
+        let same = self
+            .master
+            .take()
+            .filter(|master| master.node == node && master.epoch <= epoch);
+        self.master = Some(Master {
+            node,
+            epoch,
+            leases_end: same.map_or(leases_end, |master| master.leases_end.max(leases_end)),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_parses_only_http_urls() {
+        for (text, uri) in [
+            ("http://a:7300", "http://a:7300/v1"),
+            ("http://a:7300/", "http://a:7300/v1"),
+            ("https://a/limits/", "https://a/limits/v1"),
+            ("http://[::1]:7300", "http://[::1]:7300/v1"),
+        ] {
+            assert_eq!(Address::parse(text).unwrap().uri("/v1"), uri);
+        }
+        for text in [
+            "",
+            "a",
+            "a:7300",
+            "/v1",
+            "ftp://a",
+            "http://",
+            "http://user:secret@a",
+            "http://a/?query",
+        ] {
+            assert_eq!(Address::parse(text), Err(InvalidAddress), "{text}");
+        }
+    }
+
+    #[test]
+    fn address_matches_by_scheme_host_and_port() {
+        let address = Address::parse("http://Host-A/limits").unwrap();
+        for (uri, expected) in [
+            ("http://host-a", true),
+            ("http://host-a:80/v1/capacity?x=1#y", true),
+            ("https://host-a", false),
+            ("http://host-a:81", false),
+            ("http://host-b", false),
+            ("http://host-a@host-b", false),
+            ("/v1/capacity", false),
+            ("", false),
+        ] {
+            assert_eq!(address.matches(uri), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn each_server_is_tried_once_before_a_pause() {
+        let mut endpoints = Endpoints::new(3);
+        assert_eq!(endpoints.on_failure(0), Retry::Now);
+        assert_eq!(endpoints.on_failure(1), Retry::Now);
+        assert_eq!(endpoints.on_failure(2), Retry::AfterPause);
+        assert_eq!(endpoints.current(), 0);
+        assert_eq!(Endpoints::new(1).on_failure(0), Retry::AfterPause);
+    }
+
+    #[test]
+    fn answering_server_stays_selected() {
+        let mut endpoints = Endpoints::new(3);
+        assert_eq!(endpoints.on_failure(0), Retry::Now);
+        endpoints.on_success(1);
+        assert_eq!(endpoints.current(), 1);
+        // A late failure of the previous server.
+        assert_eq!(endpoints.on_failure(0), Retry::Now);
+        assert_eq!(endpoints.current(), 1);
+    }
+
+    #[test]
+    fn redirect_is_followed_once_before_a_pause() {
+        let mut endpoints = Endpoints::new(2);
+        assert_eq!(endpoints.on_redirect(0, Some(1)), Retry::Now);
+        assert_eq!(endpoints.current(), 1);
+        // The servers redirect to each other.
+        assert_eq!(endpoints.on_redirect(1, Some(0)), Retry::Now);
+        assert_eq!(endpoints.on_redirect(0, Some(1)), Retry::AfterPause);
+        let current = endpoints.current();
+        assert_eq!(
+            endpoints.on_redirect(current, Some(1 - current)),
+            Retry::Now
+        );
+    }
+
+    #[test]
+    fn redirect_to_unknown_server_is_a_failure() {
+        for to in [None, Some(0), Some(9)] {
+            let retry = Endpoints::new(1).on_redirect(0, to);
+            assert_eq!(retry, Retry::AfterPause, "{to:?}");
+        }
+    }
+
+    #[test]
+    fn other_master_is_accepted_only_after_all_leases_expired() {
+        let node = |name: &str| NodeId::new(name).unwrap();
+        let epoch = |number: u64| Epoch::new(number).unwrap();
+        let at = |seconds| Moment::ORIGIN.after_seconds(seconds);
+        let mut tracker = MasterTracker::default();
+        let first = tracker.check(&node("a"), epoch(7), at(0.0));
+        assert_eq!(first, MasterCheck::Accepted);
+        tracker.record(node("a"), epoch(7), at(20.0));
+        tracker.record(node("a"), epoch(7), at(15.0));
+
+        let stale = MasterCheck::StaleEpoch { known: epoch(7) };
+        let foreign = MasterCheck::ForeignNode { known: node("a") };
+        for (number, name, now, expected) in [
+            (7, "a", 19.0, MasterCheck::Accepted),
+            (8, "a", 19.0, MasterCheck::Accepted),
+            (6, "a", 19.0, stale),
+            (9, "b", 19.0, foreign),
+            (6, "a", 20.0, MasterCheck::Accepted),
+            (6, "b", 20.0, MasterCheck::Accepted),
+        ] {
+            let check = tracker.check(&node(name), epoch(number), at(now));
+            assert_eq!(check, expected, "{number} {name} {now}");
+        }
+    }
+}

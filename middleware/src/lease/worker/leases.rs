@@ -1,0 +1,283 @@
+//! Lease requests: demand to the state machine, its effects to the network, limiters and log.
+
+use std::time::Duration;
+
+use doorman_openapi::{CapacityResponse, Moment, ReleaseRequest, ResourceId, Seq};
+use tracing::field::display;
+
+use super::{
+    MAX_PER_ROUND, Worker,
+    limiters::{is_gauge, lease_state, period},
+};
+use crate::{
+    clock,
+    lease::{
+        Demand, Effect, Event, Failure, Holding, Transport, Warning,
+        client::{Outcome, RequestIds},
+    },
+    limiter::LeaseState,
+    meter::{LeasePhase, RequestOutcome},
+};
+
+/// The timeout for releasing idle resources.
+const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
+
+/// The last failed lease request, for the log.
+#[derive(Debug)]
+pub(super) struct RequestFailure {
+    /// The server and the reason.
+    reason: String,
+    ids: RequestIds,
+}
+
+impl<T: Transport> Worker<T> {
+    /// Does everything that is due and returns when more will be.
+    pub(super) fn process_due(&mut self) -> Moment {
+        let now = clock::now();
+        // Sampling clears demand signals. While nudges are queued that would let them pile up.
+        let samples = if self.parts.nudges.is_empty() {
+            MAX_PER_ROUND
+        } else {
+            0
+        };
+        for _ in 0..samples {
+            let Some(sample) = self.limiters.sample_next(self.parts.idle_after, now) else {
+                break;
+            };
+            if sample.idle && self.forget(&sample.id) {
+                let resource = sample.id;
+                self.handle(Event::Forget { resource }, now);
+                continue;
+            }
+            if sample.basis_changed
+                && let Some(holding) = self.parts.holder.holding(&sample.id, now)
+            {
+                self.apply(&sample.id, &holding, now);
+            }
+            self.set_demand(sample.id, sample.demand, now);
+        }
+        while self.parts.holder.wake_at() <= now {
+            for id in self.parts.holder.due(now) {
+                if let Some(demand) = self.limiters.report(&id, now) {
+                    self.set_demand(id, demand, now);
+                }
+            }
+            self.handle(Event::Tick, now);
+        }
+        self.poll_rules(now);
+        self.parts
+            .holder
+            .wake_at()
+            .min(self.limiters.next_sample_at())
+            .min(self.rules_poller.wake_at())
+    }
+
+    /// Forgets an idle limiter unless it is in use, and returns whether it did.
+    fn forget(&mut self, id: &ResourceId) -> bool {
+        let Some(registry) = self.parts.registry.upgrade() else {
+            return false;
+        };
+        let tracked = self.limiters.get_mut(id);
+        let forgotten = tracked.is_some_and(|it| registry.forget(&it.limiter));
+        if forgotten {
+            self.limiters.remove(id);
+            self.meter.forget(id);
+        }
+        forgotten
+    }
+
+    pub(super) fn set_demand(&mut self, resource: ResourceId, demand: Demand, now: Moment) {
+        self.handle(Event::Demand { resource, demand }, now);
+    }
+
+    pub(super) fn on_lease_response(&mut self, seq: Seq, outcome: Outcome<CapacityResponse>) {
+        let Outcome {
+            endpoint,
+            ids,
+            result,
+        } = outcome;
+        let event = match result {
+            Ok(response) => {
+                self.meter.on_response(RequestOutcome::Answered);
+                Event::Answered { seq, response }
+            }
+            Err(error) => {
+                self.meter.on_response((&error.failure).into());
+                let reason = format!("{}: {}", self.parts.client.address(endpoint), error.reason);
+                let RequestIds {
+                    trace_id,
+                    request_id,
+                } = &ids;
+                tracing::debug!(reason, %trace_id, request_id, "lease request failed");
+                self.last_failure = Some(RequestFailure { reason, ids });
+                let failure = error.failure;
+                Event::Failed { seq, failure }
+            }
+        };
+        self.handle(event, clock::now());
+    }
+
+    fn handle(&mut self, event: Event, now: Moment) {
+        for effect in self.parts.holder.handle(event, now) {
+            match effect {
+                Effect::Send {
+                    seq,
+                    endpoint,
+                    request,
+                    timeout,
+                } => {
+                    let client = &self.parts.client;
+                    let response = client.request_leases(seq, endpoint, &request, timeout);
+                    self.lease_requests.push(Box::pin(response));
+                }
+                Effect::SendRelease {
+                    endpoint, request, ..
+                } => {
+                    let client = &self.parts.client;
+                    let release = client.release(endpoint, &request, IDLE_RELEASE_TIME);
+                    self.releases.push(Box::pin(release));
+                }
+                Effect::Changed { resource, holding } => self.apply(&resource, &holding, now),
+                Effect::Warn(warning) => self.log_warning(&warning, now),
+            }
+        }
+    }
+
+    /// Stops the state machine and returns the release that it asks for.
+    pub(super) fn stop_holder(&mut self, now: Moment) -> Option<(usize, ReleaseRequest)> {
+        let mut release = None;
+        for effect in self.parts.holder.handle(Event::Stop, now) {
+            match effect {
+                Effect::Changed { resource, holding } => self.apply(&resource, &holding, now),
+                Effect::SendRelease {
+                    endpoint, request, ..
+                } => release = Some((endpoint, request)),
+                Effect::Send { .. } | Effect::Warn(_) => {}
+            }
+        }
+        release
+    }
+
+    /// Publishes to the limiter of a resource what is held of it.
+    fn apply(&mut self, resource: &ResourceId, holding: &Holding, now: Moment) {
+        let Some(tracked) = self.limiters.get_mut(resource) else {
+            return;
+        };
+        let terms = holding.terms.as_deref();
+        tracked.apply_terms(holding.refresh_interval, terms);
+        let limiter = &tracked.limiter;
+        let fallback = limiter.settings().fallback.get();
+        let basis = tracked.update_basis(now);
+        let limiter = &tracked.limiter;
+        let state = lease_state(holding, basis, fallback);
+        let is_gauge = is_gauge(terms);
+        limiter.set_unit_mismatch(is_gauge);
+        limiter.publish(state, now);
+
+        let (phase, capacity) = match state {
+            LeaseState::Leased { rate, .. } => {
+                let phase = rate.map_or(LeasePhase::Blocked, |_| LeasePhase::Leased);
+                (phase, rate.unwrap_or_default() * period(terms))
+            }
+            LeaseState::NoLease { .. }
+            | LeaseState::Unlimited
+            | LeaseState::Fixed { .. }
+            | LeaseState::Local(_) => (tracked.lease_phase.without_lease(), 0.0),
+        };
+        if std::mem::replace(&mut tracked.lease_phase, phase) != phase {
+            self.meter.on_lease_change(phase);
+        }
+        if limiter.is_permanent() {
+            self.meter.set_capacity(resource, capacity);
+        } else {
+            self.meter.forget(resource);
+        }
+        if is_gauge
+            && !std::mem::replace(&mut tracked.unit_mismatch_logged, true)
+            && let Some(suppressed) = self.gauge_log.try_log(now)
+        {
+            tracing::error!(
+                %resource,
+                suppressed,
+                "resource is a gauge but is used as a rate limit; applying the fallback"
+            );
+        }
+        if holding.answered && !std::mem::replace(&mut tracked.answered, true) {
+            self.waiters.on_answered(resource);
+        }
+    }
+
+    fn log_warning(&mut self, warning: &Warning, now: Moment) {
+        let client = &self.parts.client;
+        let failure = self.last_failure.as_ref();
+        let reason = failure.map(|it| it.reason.as_str());
+        let trace_id = failure.map(|it| display(it.ids.trace_id));
+        let request_id = failure.and_then(|it| it.ids.request_id.as_deref());
+        match warning {
+            Warning::Unreachable => tracing::warn!(
+                reason,
+                trace_id,
+                request_id,
+                without_lease = self.parts.holder.without_lease(),
+                "control plane unreachable; leases will expire, then fallbacks apply"
+            ),
+            Warning::Recovered => tracing::info!("control plane reachable again"),
+            // There may be one for each key.
+            Warning::Rejected { resource } => {
+                if let Some(suppressed) = self.rejection_log.try_log(now) {
+                    tracing::warn!(
+                        %resource,
+                        suppressed,
+                        reason,
+                        trace_id,
+                        request_id,
+                        "control plane rejected a resource; applying the fallback"
+                    );
+                }
+            }
+            Warning::ForeignNode {
+                endpoint,
+                known,
+                received,
+            } => tracing::error!(
+                server = client.address(*endpoint),
+                %known,
+                %received,
+                "server belongs to another node; ignoring its responses"
+            ),
+            Warning::StaleEpoch {
+                endpoint,
+                known,
+                received,
+            } => tracing::warn!(
+                server = client.address(*endpoint),
+                %known,
+                %received,
+                "server has a stale epoch; ignoring its responses"
+            ),
+        }
+    }
+
+    pub(super) fn log_release(&self, outcome: &Outcome<()>) {
+        if let Err(error) = &outcome.result {
+            let RequestIds {
+                trace_id,
+                request_id,
+            } = &outcome.ids;
+            let reason = &error.reason;
+            tracing::debug!(reason, %trace_id, request_id, "lease release failed");
+        }
+    }
+}
+
+impl From<&Failure> for RequestOutcome {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Unavailable { .. } => Self::Unavailable,
+            Failure::Redirected { .. } => Self::Redirected,
+            Failure::Rejected { .. } => Self::Refused,
+            Failure::TooLarge => Self::TooLarge,
+            Failure::RateLimited { .. } => Self::Limited,
+        }
+    }
+}
