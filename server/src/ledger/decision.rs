@@ -69,8 +69,8 @@ impl GrantInput {
     }
 }
 
-/// Safety rule of learning mode: a holder keeps what it claims and new holders wait, while leases of
-/// a predecessor may be outstanding. Claims above the capacity are scaled down.
+/// Safety rule: in learning mode a holder keeps what it claims, and new holders wait until the
+/// leases of the predecessor have ended. Claims above the capacity are scaled down.
 pub(super) fn keep_while_learning(held: f64, others: f64, terms: &ResourceTerms) -> f64 {
     let claimed = held + others;
     if claimed > terms.capacity() {

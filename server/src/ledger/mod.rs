@@ -119,6 +119,58 @@ struct ReportedEvents {
     shares_below_one: bool,
 }
 
+impl LiveResource {
+    fn expire(
+        &mut self,
+        key: ResourceKey,
+        holders: &mut Holders,
+        stats: &mut LedgerStats,
+        now: Moment,
+    ) {
+        self.resource.expire(now, |holder| {
+            stats.leases = stats.leases.saturating_sub(1);
+            holders.remove_lease(holder, key);
+        });
+    }
+
+    /// Records the events that were not yet reported for this resource.
+    fn report_events<'a>(
+        &mut self,
+        grant: &Grant,
+        anomalies: Anomalies,
+        events: &mut LedgerEvents,
+        holder: impl FnOnce() -> Option<&'a HolderId>,
+    ) {
+        let Self {
+            id,
+            resource,
+            reported,
+            ..
+        } = self;
+        let shares_below_one = resource.terms.shares_are_below_one(resource.clients());
+        let is_first =
+            |event: bool, reported: &mut bool| event && !std::mem::replace(reported, true);
+        if is_first(shares_below_one, &mut reported.shares_below_one) {
+            events.push(LedgerEvent::SharesBelowOne(id.clone()));
+        }
+        if is_first(grant.template.is_none(), &mut reported.unmatched) {
+            events.push(LedgerEvent::Unmatched(id.clone()));
+        }
+        if is_first(anomalies.overused, &mut reported.overused) {
+            events.push(LedgerEvent::Overused(id.clone()));
+        }
+        if is_first(anomalies.excess_claim, &mut reported.excess_claim)
+            && let Some(holder) = holder()
+        {
+            let id = id.clone();
+            events.push(match holder {
+                HolderId::Client(client) => LedgerEvent::ExcessClaimOfClient(id, client.clone()),
+                HolderId::Node(node) => LedgerEvent::ExcessClaimOfNode(id, node.clone()),
+            });
+        }
+    }
+}
+
 impl Ledger {
     /// An empty ledger.
     #[must_use]
@@ -149,7 +201,7 @@ impl Ledger {
             let live = self.live.get_mut(key.index());
             if let Some(live) = live.filter(|live| live.deadline == at) {
                 live.deadline = Moment::NEVER;
-                self.expire(key, now);
+                live.expire(key, &mut self.holders, &mut self.stats, now);
                 self.schedule_expiry(key);
                 self.drop_if_empty(key, now);
             }
@@ -190,10 +242,10 @@ impl Ledger {
     fn refresh(&mut self, holder: HolderKey, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> Grant {
         let key = self.find_or_add(id, now);
         self.adopt_document(key, now);
-        self.expire(key, now);
         let Some(live) = self.live.get_mut(key.index()) else {
             return self.reject_as_full(id, 0.0);
         };
+        live.expire(key, &mut self.holders, &mut self.stats, now);
         if !live.resource.entries.contains(holder) {
             let tenant_leases = self.holders.leases_of_tenant(holder);
             if self.stats.leases >= self.settings.max_leases
@@ -218,45 +270,11 @@ impl Ledger {
             feedback,
         );
         self.stats.count(&grant, decision.anomalies);
-        self.report_events(key, holder, &grant, decision.anomalies);
+        live.report_events(&grant, decision.anomalies, &mut self.events, || {
+            self.holders.id(holder)
+        });
         self.schedule_expiry(key);
         grant
-    }
-
-    /// Records events that were not yet reported for the resource.
-    fn report_events(
-        &mut self,
-        key: ResourceKey,
-        holder: HolderKey,
-        grant: &Grant,
-        anomalies: Anomalies,
-    ) {
-        let Some(live) = self.live.get_mut(key.index()) else {
-            return;
-        };
-        let clients = live.resource.clients();
-        let shares_below_one = live.resource.terms.shares_are_below_one(clients);
-        let is_first =
-            |event: bool, reported: &mut bool| event && !std::mem::replace(reported, true);
-        let (id, reported) = (&live.id, &mut live.reported);
-        if is_first(shares_below_one, &mut reported.shares_below_one) {
-            self.events.push(LedgerEvent::SharesBelowOne(id.clone()));
-        }
-        if is_first(grant.template.is_none(), &mut reported.unmatched) {
-            self.events.push(LedgerEvent::Unmatched(id.clone()));
-        }
-        if is_first(anomalies.overused, &mut reported.overused) {
-            self.events.push(LedgerEvent::Overused(id.clone()));
-        }
-        if is_first(anomalies.excess_claim, &mut reported.excess_claim)
-            && let Some(holder) = self.holders.id(holder)
-        {
-            let id = id.clone();
-            self.events.push(match holder {
-                HolderId::Client(client) => LedgerEvent::ExcessClaimOfClient(id, client.clone()),
-                HolderId::Node(node) => LedgerEvent::ExcessClaimOfNode(id, node.clone()),
-            });
-        }
     }
 
     fn release(&mut self, holder: HolderKey, key: ResourceKey, order: RequestOrder, now: Moment) {
@@ -271,16 +289,6 @@ impl Ledger {
         }
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
-    }
-
-    fn expire(&mut self, key: ResourceKey, now: Moment) {
-        if let Some(live) = self.live.get_mut(key.index()) {
-            let (holders, stats) = (&mut self.holders, &mut self.stats);
-            live.resource.expire(now, |holder| {
-                stats.leases = stats.leases.saturating_sub(1);
-                holders.remove_lease(holder, key);
-            });
-        }
     }
 
     fn find_or_add(&mut self, id: &ResourceId, now: Moment) -> ResourceKey {

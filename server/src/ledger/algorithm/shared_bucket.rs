@@ -14,18 +14,18 @@ const MAX_DEBT: f64 = 3600.0;
 
 /// The balance at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::ledger) struct SharedBucket {
+pub(crate) struct SharedBucket {
     tokens: f64,
     at: Moment,
 }
 
 impl SharedBucket {
-    pub(in crate::ledger) fn full(rate: f64, now: Moment) -> Self {
+    pub(crate) fn full(rate: f64, now: Moment) -> Self {
         Self::with_balance(Self::burst(rate), rate, now)
     }
 
     /// Limits a debt to the largest of this rate.
-    pub(in crate::ledger) fn with_balance(tokens: f64, rate: f64, now: Moment) -> Self {
+    pub(crate) fn with_balance(tokens: f64, rate: f64, now: Moment) -> Self {
         Self {
             tokens: tokens.max(-rate * MAX_DEBT),
             at: now,
@@ -33,7 +33,7 @@ impl SharedBucket {
     }
 
     /// The size of the bucket.
-    pub(in crate::ledger) fn burst(rate: f64) -> f64 {
+    pub(crate) fn burst(rate: f64) -> f64 {
         if rate > 0.0 {
             (rate * BURST).max(1.0)
         } else {
@@ -41,18 +41,18 @@ impl SharedBucket {
         }
     }
 
-    pub(in crate::ledger) fn balance(&self, rate: f64, now: Moment) -> f64 {
+    pub(crate) fn balance(&self, rate: f64, now: Moment) -> f64 {
         (self.tokens + rate * now.seconds_since(self.at)).min(Self::burst(rate))
     }
 
     /// Takes reported usage, whether or not there are enough tokens.
-    pub(in crate::ledger) fn charge(&mut self, used: f64, rate: f64, now: Moment) {
+    pub(crate) fn charge(&mut self, used: f64, rate: f64, now: Moment) {
         *self = Self::with_balance(self.balance(rate, now) - used, rate, now);
     }
 
     /// When the bucket will be full if it is not used. A tiny rate is cut off at twice the largest
     /// debt, which gives away less than one token.
-    pub(in crate::ledger) fn full_at(&self, rate: f64) -> Moment {
+    pub(crate) fn full_at(&self, rate: f64) -> Moment {
         if rate > 0.0 {
             let seconds = (Self::burst(rate) - self.tokens) / rate;
             self.at.after_seconds(seconds.min(2.0 * MAX_DEBT))

@@ -19,7 +19,7 @@ const BURST_FACTOR: f64 = 1.25;
 
 /// The demand for a resource in the last 24 seconds.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::ledger) struct RecentDemand {
+pub(crate) struct RecentDemand {
     /// Demand × seconds per slot, newest first.
     slots: [f64; SLOTS],
     /// When the newest slot began.
@@ -30,7 +30,7 @@ pub(in crate::ledger) struct RecentDemand {
 }
 
 impl RecentDemand {
-    pub(in crate::ledger) fn new(now: Moment) -> Self {
+    pub(crate) fn new(now: Moment) -> Self {
         Self {
             slots: [0.0; SLOTS],
             began: now,
@@ -40,13 +40,13 @@ impl RecentDemand {
     }
 
     /// Sets the demand from `now` on.
-    pub(in crate::ledger) fn observe(&mut self, wants: f64, now: Moment) {
+    pub(crate) fn observe(&mut self, wants: f64, now: Moment) {
         self.advance(now);
         self.wants = wants;
     }
 
     /// Converts all demand to another unit.
-    pub(in crate::ledger) fn scale(&mut self, factor: f64, now: Moment) {
+    pub(crate) fn scale(&mut self, factor: f64, now: Moment) {
         self.advance(now);
         for slot in &mut self.slots {
             *slot *= factor;
@@ -55,14 +55,14 @@ impl RecentDemand {
     }
 
     /// The slots, newest first, and how many nanoseconds ago the newest began.
-    pub(in crate::ledger) fn into_slots(mut self, now: Moment) -> (Vec<f64>, u64) {
+    pub(crate) fn into_slots(mut self, now: Moment) -> (Vec<f64>, u64) {
         self.advance(now);
         let began_ago = now.as_nanos().saturating_sub(self.began.as_nanos());
         (self.slots.to_vec(), began_ago)
     }
 
     /// Restores [`Self::into_slots`]. The current demand follows from the restored holders.
-    pub(in crate::ledger) fn from_slots(slots: &[f64], began_ago: u64, stopped: Moment) -> Self {
+    pub(crate) fn from_slots(slots: &[f64], began_ago: u64, stopped: Moment) -> Self {
         let mut demand = Self::new(stopped);
         demand.began = Moment::from_nanos(stopped.as_nanos().saturating_sub(began_ago));
         for (slot, saved) in demand.slots.iter_mut().zip(slots) {
@@ -72,7 +72,7 @@ impl RecentDemand {
     }
 
     /// The probability of admitting a request that keeps all demand within the capacity.
-    pub(in crate::ledger) fn admission_probability(&self, capacity: f64, now: Moment) -> f64 {
+    pub(crate) fn admission_probability(&self, capacity: f64, now: Moment) -> f64 {
         let demand = self.clone().demand(capacity, now);
         if demand > capacity {
             capacity / demand

@@ -6,7 +6,7 @@ use super::*;
 
 fn lease() -> (Grant, Moment) {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    (world.ask("a", 60.0, None), world.now)
+    (world.refresh("a", 60.0, None), world.now)
 }
 
 #[test]
@@ -14,41 +14,44 @@ fn lease_within_the_bound_is_unchanged() {
     let (lease, now) = lease();
     // 20 s and the clock drift.
     assert_eq!(lease.booked_until, now.after_seconds(21.0));
-    let told = lease.clone().capped_at(lease.booked_until, now);
-    assert_eq!(told.lease_length, lease.lease_length);
+    let capped = lease.clone().capped_at(lease.booked_until, now);
+    assert_eq!(capped.lease_length, lease.lease_length);
 }
 
 #[test]
 fn lease_beyond_the_bound_is_shortened() {
     let (lease, now) = lease();
-    let told = lease.clone().capped_at(now.after_seconds(10.5), now);
-    close(told.lease_length.get(), 10.0);
-    assert_eq!((told.capacity, told.reason), (lease.capacity, lease.reason));
-    let told = lease.capped_at(now.after_seconds(2.1), now);
-    close(told.lease_length.get(), 2.0);
-    close(told.refresh_interval.get(), 1.0);
+    let capped = lease.clone().capped_at(now.after_seconds(10.5), now);
+    close(capped.lease_length.get(), 10.0);
+    assert_eq!(
+        (capped.capacity, capped.reason),
+        (lease.capacity, lease.reason)
+    );
+    let capped = lease.capped_at(now.after_seconds(2.1), now);
+    close(capped.lease_length.get(), 2.0);
+    close(capped.refresh_interval.get(), 1.0);
 }
 
 #[test]
 fn passed_bound_withholds_the_lease() {
     let (lease, now) = lease();
     for bound in [now, Moment::ORIGIN] {
-        let told = lease.clone().capped_at(bound, now);
+        let capped = lease.clone().capped_at(bound, now);
         assert_eq!(
-            (told.capacity, told.lease_length, told.reason),
+            (capped.capacity, capped.lease_length, capped.reason),
             (Capacity::ZERO, Seconds::ZERO, Reason::Pending)
         );
-        assert!(told.refresh_interval.get() <= 1.0);
+        assert!(capped.refresh_interval.get() <= 1.0);
     }
 }
 
 #[test]
 fn empty_grant_needs_no_bound() {
     let mut world = World::new(document("FAIR_SHARE", 0.0));
-    let nothing = world.ask("a", 60.0, None);
-    let told = nothing.clone().capped_at(Moment::ORIGIN, world.now);
+    let nothing = world.refresh("a", 60.0, None);
+    let capped = nothing.clone().capped_at(Moment::ORIGIN, world.now);
     assert_eq!(
-        (told.lease_length, told.reason),
+        (capped.lease_length, capped.reason),
         (nothing.lease_length, Reason::Blocked)
     );
 }

@@ -8,17 +8,17 @@ fn cut_shrinks_leases_and_never_raises_the_sum() {
     let names: Vec<String> = (0..10).map(|client| client.to_string()).collect();
     let mut has = vec![None; 10];
     for (name, has) in names.iter().zip(&mut has) {
-        *has = Some(world.ask(name, 50.0, None).capacity.get());
+        *has = Some(world.refresh(name, 50.0, None).capacity.get());
     }
     world.ledger.reconfigure(document("FAIR_SHARE", 50.0));
     assert_eq!(world.view().unwrap().sum_has, 500.0);
     let mut sum = 500.0;
     for _ in 0..2 {
         for (name, has) in names.iter().zip(&mut has) {
-            let granted = world.ask(name, 50.0, *has).capacity.get();
+            let granted = world.refresh(name, 50.0, *has).capacity.get();
             assert_eq!(granted, 5.0);
             *has = Some(granted);
-            world.ask(name, 50.0, *has);
+            world.refresh(name, 50.0, *has);
             let now = world.view().unwrap().sum_has;
             assert!(now <= sum, "{now} after {sum}");
             sum = now;
@@ -30,25 +30,25 @@ fn cut_shrinks_leases_and_never_raises_the_sum() {
 #[test]
 fn new_holder_waits_until_the_cut_is_reached() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    world.ask("a", 100.0, None);
+    world.refresh("a", 100.0, None);
     world.ledger.reconfigure(document("FAIR_SHARE", 10.0));
-    assert_eq!(world.ask("b", 10.0, None).capacity.get(), 0.0);
-    assert_eq!(world.ask("a", 100.0, Some(100.0)).capacity.get(), 5.0);
-    world.ask("a", 100.0, Some(5.0));
-    assert_eq!(world.ask("b", 10.0, None).capacity.get(), 5.0);
+    assert_eq!(world.refresh("b", 10.0, None).capacity.get(), 0.0);
+    assert_eq!(world.refresh("a", 100.0, Some(100.0)).capacity.get(), 5.0);
+    world.refresh("a", 100.0, Some(5.0));
+    assert_eq!(world.refresh("b", 10.0, None).capacity.get(), 5.0);
 }
 
 #[test]
 fn changed_algorithm_or_template_loses_no_lease() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    world.ask("a", 60.0, None);
+    world.refresh("a", 60.0, None);
     world.ledger.reconfigure(document("STATIC", 100.0));
-    assert_eq!(world.ask("a", 60.0, Some(60.0)).capacity.get(), 60.0);
+    assert_eq!(world.refresh("a", 60.0, Some(60.0)).capacity.get(), 60.0);
     world.ledger.reconfigure(parse("resources: []"));
-    assert_eq!(world.ask("a", 60.0, Some(60.0)).capacity.get(), 60.0);
+    assert_eq!(world.refresh("a", 60.0, Some(60.0)).capacity.get(), 60.0);
     world
         .ledger
         .reconfigure(document("PROPORTIONAL_SHARE", 100.0));
-    assert_eq!(world.ask("a", 60.0, Some(60.0)).capacity.get(), 60.0);
-    assert_eq!(world.ask("b", 60.0, None).capacity.get(), 40.0);
+    assert_eq!(world.refresh("a", 60.0, Some(60.0)).capacity.get(), 60.0);
+    assert_eq!(world.refresh("b", 60.0, None).capacity.get(), 40.0);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn ask_for(world: &mut World, resource: &str) {
+fn refresh_resource(world: &mut World, resource: &str) {
     let mut request = request("a", None, 1.0, None);
     request.resources[0].resource_id = ResourceId::new(resource).unwrap();
     world.send(&request);
@@ -16,7 +16,7 @@ fn rejected_holder_causes_no_event() {
     };
     let mut world = World::with(document("FAIR_SHARE", 100.0), settings);
     for resource in ["first", "second", "third", "first"] {
-        ask_for(&mut world, resource);
+        refresh_resource(&mut world, resource);
     }
     let first = ResourceId::new("first").unwrap();
     let expected = LedgerEvents {
@@ -30,10 +30,10 @@ fn rejected_holder_causes_no_event() {
 fn excess_events_are_counted() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     for n in 0..1000 {
-        ask_for(&mut world, &format!("r/{n}"));
+        refresh_resource(&mut world, &format!("r/{n}"));
     }
-    let notices = world.ledger.take_events();
-    assert_eq!((notices.events.len(), notices.dropped), (256, 744));
+    let events = world.ledger.take_events();
+    assert_eq!((events.events.len(), events.dropped), (256, 744));
     assert_eq!(world.ledger.take_events(), LedgerEvents::default());
 }
 
@@ -41,7 +41,7 @@ fn excess_events_are_counted() {
 fn shares_below_one_request_raise_a_warning() {
     let mut world = World::new(document("FAIR_SHARE", 1.0));
     for client in 0..6 {
-        world.ask(&client.to_string(), 1.0, None);
+        world.refresh(&client.to_string(), 1.0, None);
         let warned = world.view().unwrap().warning.is_some();
         assert_eq!(
             warned,
@@ -49,12 +49,12 @@ fn shares_below_one_request_raise_a_warning() {
             "five clients get one request per interval each"
         );
     }
-    world.ask("7", 1.0, None);
+    world.refresh("7", 1.0, None);
     assert_eq!(
         world.ledger.take_events().events,
         vec![LedgerEvent::SharesBelowOne(db())]
     );
     world.ledger.reconfigure(document("SHARED_BUCKET", 1.0));
-    world.ask("8", 1.0, None);
+    world.refresh("8", 1.0, None);
     assert_eq!(world.view().unwrap().warning, None);
 }

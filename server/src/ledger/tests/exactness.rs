@@ -32,7 +32,7 @@ proptest! {
         for _ in 0..3 {
             for _ in 0..2 {
                 for (client, wants) in wants.iter().enumerate() {
-                    has[client] = Some(world.ask(&client.to_string(), *wants, has[client]).capacity.get());
+                    has[client] = Some(world.refresh(&client.to_string(), *wants, has[client]).capacity.get());
                 }
             }
             world.wait(5.0);
@@ -46,7 +46,6 @@ proptest! {
 #[test]
 fn million_operations_leave_exact_sums() {
     let mut world = World::new(document("PROPORTIONAL_SHARE", 1e6));
-    // A holder of nothing keeps the resource live, so that its sums can be read.
     let mut random = fastrand::Rng::with_seed(7);
     let mut has = [None; 200];
     for _ in 0..1_000_000 {
@@ -60,12 +59,13 @@ fn million_operations_leave_exact_sums() {
             1 => world.wait(random.f64() * 0.1),
             _ => {
                 let wants = random.f64() * 10f64.powi(random.i32(-10..15));
-                has[client] = Some(world.ask(&name, wants, has[client]).capacity.get());
+                has[client] = Some(world.refresh(&name, wants, has[client]).capacity.get());
             }
         }
     }
     assert!(world.view().unwrap().sum_has > 0.0);
-    world.ask("watcher", 0.0, None);
+    // A holder of nothing keeps the resource live, so that its sums can be read.
+    world.refresh("watcher", 0.0, None);
     for client in 0..200 {
         world.release(&client.to_string(), None);
     }

@@ -62,7 +62,7 @@ proptest! {
         for _ in 0..3 {
             for _ in 0..2 {
                 for (client, wants) in wants.iter().enumerate() {
-                    let granted = world.ask(&client.to_string(), *wants, has[client]);
+                    let granted = world.refresh(&client.to_string(), *wants, has[client]);
                     suppressed = is_suppressed(&granted);
                     has[client] = Some(granted.capacity.get());
                 }
@@ -105,14 +105,14 @@ proptest! {
             let known = world.holders();
             let has = known.iter().find(|it| it.client_id == client).map(|it| it.has.get());
             // The last response may have been lost.
-            ask_with(&mut world, &client, wants, has.filter(|_| is_heard), outstanding);
+            refresh_with(&mut world, &client, wants, has.filter(|_| is_heard), outstanding);
             world.wait(f64::from(wait) / 4.0);
         }
         for shown in world.holders() {
             // The holders before have refreshed meanwhile.
             let shown = world.holder(&shown.client_id);
             let (wants, has) = (shown.wants.get(), shown.has.get());
-            let granted = ask_with(&mut world, &shown.client_id, wants, Some(has), shown.outstanding.get());
+            let granted = refresh_with(&mut world, &shown.client_id, wants, Some(has), shown.outstanding.get());
             let gets = granted.capacity.get();
             let agrees = match shown.held_back_by {
                 None => granted.reason == Reason::Granted
@@ -144,16 +144,16 @@ fn steps_down(granted: &Grant, has: f64) -> bool {
     gets < has && has < gets + step
 }
 
-fn ask_with(
+fn refresh_with(
     world: &mut World,
     client: &str,
     wants: f64,
     has: Option<f64>,
     outstanding: f64,
 ) -> Grant {
-    let mut asks = request(client, None, wants, has);
-    asks.resources[0].outstanding = Capacity::new(outstanding).unwrap();
-    world.send(&asks)
+    let mut body = request(client, None, wants, has);
+    body.resources[0].outstanding = Capacity::new(outstanding).unwrap();
+    world.send(&body)
 }
 
 /// All holders refresh until nothing changes.
@@ -164,7 +164,7 @@ fn settle(world: &mut World, wants: [(&str, f64); 3]) {
                 .holders()
                 .into_iter()
                 .find(|it| it.client_id == client);
-            world.ask(client, wants, known.map(|it| it.has.get()));
+            world.refresh(client, wants, known.map(|it| it.has.get()));
         }
         world.wait(5.0);
     }
@@ -183,14 +183,14 @@ fn check(world: &World, client: &str, expected: Option<HeldBackBy>, why: &str) {
 #[test]
 fn met_demand_has_no_reason() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    world.ask("a", 60.0, None);
-    world.ask("b", 0.0, None);
+    world.refresh("a", 60.0, None);
+    world.refresh("b", 0.0, None);
     check(&world, "a", None, "it has what it wants");
     check(&world, "b", None, "it wants nothing");
     let view = world.view().unwrap();
     assert_eq!((view.free, view.fill_level), (Some(40.0), None));
     // Another holder makes its share smaller.
-    world.ask("c", 60.0, None);
+    world.refresh("c", 60.0, None);
     check(
         &world,
         "a",
@@ -202,8 +202,8 @@ fn met_demand_has_no_reason() {
 #[test]
 fn others_then_share_then_not_refreshed() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    world.ask("a", 90.0, None);
-    world.ask("b", 90.0, None);
+    world.refresh("a", 90.0, None);
+    world.refresh("b", 90.0, None);
     let why = "its share is 50, of which 10 can be granted now: others still hold 90 of 100 until they refresh, \
                every 5 s, or their leases expire";
     check(&world, "b", Some(HeldBackBy::Others), why);
@@ -215,11 +215,11 @@ fn others_then_share_then_not_refreshed() {
     );
 
     world.wait(1.0);
-    world.ask("a", 90.0, Some(90.0));
+    world.refresh("a", 90.0, Some(90.0));
     let why = "its share is 50: clients want 180 of 100, so each gets at most 50";
     check(&world, "a", Some(HeldBackBy::Share), why);
     // What `a` gives up is free once it reports so.
-    world.ask("a", 90.0, Some(50.0));
+    world.refresh("a", 90.0, Some(50.0));
     let why = "its share, or what is free, has grown since its last decision: it gets 50 at its next refresh, due now";
     check(&world, "b", Some(HeldBackBy::NotRefreshed), why);
     assert_eq!(world.holder("b").refreshed_ago.unwrap().get(), 1.0);
@@ -240,7 +240,7 @@ fn share_is_explained_per_algorithm() {
     check(&world, "b", Some(HeldBackBy::Share), why);
 
     let mut world = World::new(document("STATIC", 120.0));
-    world.ask("a", 200.0, None);
+    world.refresh("a", 200.0, None);
     check(
         &world,
         "a",
@@ -257,13 +257,13 @@ fn rounding_to_steps_is_explained() {
     let share = Some(HeldBackBy::Share);
     for kind in ["FAIR_SHARE", "PROPORTIONAL_SHARE", "STATIC", "NO_ALGORITHM"] {
         let mut world = World::new(gauge(kind, 10.0));
-        let granted = world.ask("a", 2.5, None);
+        let granted = world.refresh("a", 2.5, None);
         assert_eq!(granted.reason, Reason::Share, "{kind}");
         check(&world, "a", share, "its share is 2, rounded to whole steps");
     }
     // Of 2.5 each holder gets 2, and none waits for the rest.
     let mut world = World::new(gauge("STATIC", 2.5));
-    let granted = world.ask("a", 10.0, None);
+    let granted = world.refresh("a", 10.0, None);
     assert_eq!(
         (granted.capacity.get(), granted.reason),
         (2.0, Reason::Share)
@@ -297,7 +297,7 @@ fn due_time_is_that_of_the_last_response() {
         ))
     };
     let mut world = World::new(every(60.0, 50.0));
-    world.ask("a", 80.0, None);
+    world.refresh("a", 80.0, None);
     world.ledger.reconfigure(every(5.0, 70.0));
     world.wait(20.0);
     let why = "its share, or what is free, has grown since its last decision: it gets 70 at its next refresh, \
@@ -308,7 +308,7 @@ fn due_time_is_that_of_the_last_response() {
     assert!(why.contains("its refresh is 6 s overdue"), "{why}");
 
     // The reverse: the last response asked for an early refresh.
-    world.ask("a", 80.0, Some(50.0));
+    world.refresh("a", 80.0, Some(50.0));
     world.ledger.reconfigure(every(60.0, 70.0));
     world.wait(5.0 + 61.0);
     let why = world.holder("a").why;
@@ -322,10 +322,10 @@ fn early_refresh_moves_the_due_time() {
          algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}]",
     );
     let mut world = World::new(document);
-    world.ask("a", 20.0, None);
+    world.refresh("a", 20.0, None);
     world.wait(3.0);
     // There is no new decision, and its demand has grown.
-    let restated = world.ask("a", 40.0, Some(20.0));
+    let restated = world.refresh("a", 40.0, Some(20.0));
     assert_eq!(
         (restated.capacity.get(), restated.refresh_interval.get()),
         (20.0, 5.0)
@@ -339,11 +339,11 @@ fn early_refresh_moves_the_due_time() {
 #[test]
 fn outstanding_counts_as_held_at_next_refresh() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    world.ask("b", 50.0, None);
-    ask_with(&mut world, "a", 90.0, None, 0.0);
+    world.refresh("b", 50.0, None);
+    refresh_with(&mut world, "a", 90.0, None, 0.0);
     world.ledger.reconfigure(document("FAIR_SHARE", 20.0));
     for has in [50.0, 10.0] {
-        let granted = ask_with(&mut world, "a", 90.0, Some(has), 40.0);
+        let granted = refresh_with(&mut world, "a", 90.0, Some(has), 40.0);
         assert_eq!(granted.capacity.get(), 10.0);
     }
     // `b` does not know of the cut and leaves 10 of 60, but `a` uses 40 itself.
@@ -354,7 +354,7 @@ fn outstanding_counts_as_held_at_next_refresh() {
         (30.0, 10.0, 40.0)
     );
     assert_eq!(shown.held_back_by, Some(HeldBackBy::NotRefreshed));
-    let granted = ask_with(&mut world, "a", 90.0, Some(10.0), 40.0);
+    let granted = refresh_with(&mut world, "a", 90.0, Some(10.0), 40.0);
     assert_eq!(granted.capacity.get(), 30.0);
 }
 #[test]
@@ -364,8 +364,8 @@ fn learning_and_zero_capacity_are_reasons() {
         ..SETTINGS
     };
     let mut world = World::with(document("FAIR_SHARE", 100.0), settings);
-    world.ask("a", 50.0, Some(30.0));
-    world.ask("b", 50.0, None);
+    world.refresh("a", 50.0, Some(30.0));
+    world.refresh("b", 50.0, None);
     world.wait(1.0);
     let why = "the server is in learning mode for 20 s: until then it keeps at most what it claims or has outstanding";
     check(&world, "a", Some(HeldBackBy::Learning), why);
@@ -386,7 +386,7 @@ fn learning_and_zero_capacity_are_reasons() {
         ..SETTINGS
     };
     let mut world = World::with(parse("resources: []"), settings);
-    world.ask("a", 1.0, None);
+    world.refresh("a", 1.0, None);
     let why = "no template matches, and the server rejects unmatched resources";
     check(&world, "a", Some(HeldBackBy::Blocked), why);
 }
@@ -395,9 +395,9 @@ fn learning_and_zero_capacity_are_reasons() {
 fn feedback_limits_a_met_demand() {
     let mut world = World::new(document("SHARED_BUCKET", 4.0));
     for used in [0.0, 12.0] {
-        let mut asks = request("a", None, 4.0, None);
-        asks.resources[0].used = Some(Capacity::new(used).unwrap());
-        world.send(&asks);
+        let mut body = request("a", None, 4.0, None);
+        body.resources[0].used = Some(Capacity::new(used).unwrap());
+        world.send(&body);
     }
     let why = "the shared bucket is empty (balance -8): requests are rejected until it refills";
     check(&world, "a", Some(HeldBackBy::Balance), why);
@@ -406,7 +406,7 @@ fn feedback_limits_a_met_demand() {
 
     let mut world = World::new(document("SUPPRESSION", 100.0));
     for _ in 0..30 {
-        world.ask("a", 400.0, None);
+        world.refresh("a", 400.0, None);
         world.wait(1.0);
     }
     let why = "demand exceeds 100: every holder admits requests with a probability of 0.25";
@@ -416,12 +416,12 @@ fn feedback_limits_a_met_demand() {
 #[test]
 fn new_document_is_shown_before_any_refresh() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    world.ask("a", 80.0, None);
+    world.refresh("a", 80.0, None);
     world.ledger.reconfigure(document("FAIR_SHARE", 12.0));
     let shown = world.holder("a");
     assert_eq!((shown.share.get(), shown.has.get()), (12.0, 80.0));
     assert_eq!(world.view().unwrap().free, Some(0.0));
-    world.ask("a", 80.0, Some(80.0));
+    world.refresh("a", 80.0, Some(80.0));
     let why = "its share is 12: clients want 80 of 12, so each gets at most 12";
     check(&world, "a", Some(HeldBackBy::Share), why);
     world.ledger.reconfigure(document("FAIR_SHARE", 40.0));
@@ -433,7 +433,7 @@ fn new_document_is_shown_before_any_refresh() {
 #[test]
 fn lease_beyond_the_bound_is_explained() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    let granted = world.ask("a", 80.0, None);
+    let granted = world.refresh("a", 80.0, None);
     let of = |bound| {
         let page = world
             .ledger

@@ -32,7 +32,7 @@ fn holder_page_scans_a_bounded_number_of_slots() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let names = || (0..HOLDERS).map(|client| format!("c{client}"));
     for client in names() {
-        world.ask(&client, 1.0, None);
+        world.refresh(&client, 1.0, None);
     }
     // Some released entries are retained for a while.
     for (at, client) in names().enumerate().skip(1).take(HOLDERS - 2) {
@@ -41,9 +41,9 @@ fn holder_page_scans_a_bounded_number_of_slots() {
     let (mut pages, mut from, mut found) = (0, None, Vec::new());
     loop {
         let (page, next) = world.page(from, 1000);
-        let slot = |place: Option<HolderCursor>, none| place.map_or(none, |it| it.slot as usize);
-        let places = slot(next, HOLDERS) - slot(from, 0);
-        assert!((1..2000).contains(&places), "{places}");
+        let slot = |cursor: Option<HolderCursor>, none| cursor.map_or(none, |it| it.slot as usize);
+        let scanned = slot(next, HOLDERS) - slot(from, 0);
+        assert!((1..2000).contains(&scanned), "{scanned}");
         found.extend(page);
         (pages, from) = (pages + 1, next);
         if from.is_none() {
@@ -66,7 +66,7 @@ proptest! {
         let mut world = World::new(document("FAIR_SHARE", 100.0));
         let name = |number: u32| format!("c{number}");
         for number in before.iter().chain(&stay) {
-            world.ask(&name(*number), 1.0, None);
+            world.refresh(&name(*number), 1.0, None);
         }
         let (mut met, mut from) = (Vec::new(), None);
         let mut changes = between.into_iter();
@@ -80,13 +80,13 @@ proptest! {
             }
             for (number, comes, with_seq) in changes.by_ref().take(5) {
                 if comes {
-                    world.ask(&name(number), 1.0, None);
+                    world.refresh(&name(number), 1.0, None);
                 } else if !stay.contains(&number) {
                     world.release(&name(number), with_seq.then_some(1));
                 }
             }
             for number in &stay {
-                world.ask(&name(*number), 1.0, Some(1.0));
+                world.refresh(&name(*number), 1.0, Some(1.0));
             }
             world.wait(7.0);
         }
@@ -100,7 +100,7 @@ proptest! {
 fn cursor_of_a_dropped_resource_is_stale() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     for client in ["a", "b", "c"] {
-        world.ask(client, 1.0, None);
+        world.refresh(client, 1.0, None);
     }
     let (_, next) = world.page(None, 2);
     let again = |world: &World| {
@@ -119,7 +119,7 @@ fn cursor_of_a_dropped_resource_is_stale() {
     }
     assert_eq!(again(&world), Err(ListError::NotLive));
     for client in ["c", "b", "a"] {
-        world.ask(client, 1.0, None);
+        world.refresh(client, 1.0, None);
     }
     assert_eq!(again(&world), Err(ListError::StaleCursor));
 }
@@ -128,7 +128,7 @@ fn cursor_of_a_dropped_resource_is_stale() {
 fn holders_are_found_by_name_and_glob() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     for client in ["a-1", "b-1", "a-2"] {
-        world.ask(client, 1.0, None);
+        world.refresh(client, 1.0, None);
     }
     let named = |name: &str| {
         let name = ClientId::new(name).unwrap();
@@ -143,11 +143,14 @@ fn holders_are_found_by_name_and_glob() {
     assert_eq!(named("b-1"), ["b-1"]);
     assert_eq!(named("b-2"), Vec::<String>::new());
     let of_a = GlobSet::new(["a-*"]).unwrap();
-    let look = PageQuery {
+    let query = PageQuery {
         limit: 10,
         allowed: Some(&of_a),
     };
-    let page = world.ledger.holders(&db(), &look, None, world.now).unwrap();
+    let page = world
+        .ledger
+        .holders(&db(), &query, None, world.now)
+        .unwrap();
     assert_eq!(names(page.holders), ["a-1", "a-2"]);
 }
 
@@ -155,10 +158,10 @@ fn holders_are_found_by_name_and_glob() {
 fn hidden_resources_take_no_page_space() {
     let mut world = World::new(parse("resources: []"));
     for number in 0..3000 {
-        let mut asks = request("a", None, 1.0, None);
+        let mut body = request("a", None, 1.0, None);
         let name = format!("{}/{number:04}", if number % 1000 == 7 { "a" } else { "b" });
-        asks.resources[0].resource_id = ResourceId::new(name).unwrap();
-        world.send(&asks);
+        body.resources[0].resource_id = ResourceId::new(name).unwrap();
+        world.send(&body);
     }
     // Globs without a literal prefix may match anything.
     let own = ["[a]/*".to_owned(), "[b]/2999".to_owned()];
@@ -172,13 +175,15 @@ fn hidden_resources_take_no_page_space() {
         (known.into(), 2..4),
     ] {
         let globs = GlobSet::new(globs).unwrap();
-        let look = PageQuery {
+        let query = PageQuery {
             limit: 2,
             allowed: Some(&globs),
         };
         let (mut found, mut after, mut parts) = (BTreeSet::new(), None, 0);
         loop {
-            let part = world.ledger.resources("", &look, after.as_ref(), world.now);
+            let part = world
+                .ledger
+                .resources("", &query, after.as_ref(), world.now);
             assert!(part.resources.len() <= 2);
             found.extend(
                 part.resources
@@ -198,12 +203,12 @@ fn hidden_resources_take_no_page_space() {
 #[test]
 fn reported_values_are_shown() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    let mut asks = request("a", None, 10.0, None);
-    asks.resources[0].used = Some(Capacity::new(7.0).unwrap());
-    world.send(&asks);
-    let mut asks = request("a", None, 10.0, Some(10.0));
-    asks.resources[0].outstanding = Capacity::new(3.0).unwrap();
-    world.send(&asks);
+    let mut body = request("a", None, 10.0, None);
+    body.resources[0].used = Some(Capacity::new(7.0).unwrap());
+    world.send(&body);
+    let mut body = request("a", None, 10.0, Some(10.0));
+    body.resources[0].outstanding = Capacity::new(3.0).unwrap();
+    world.send(&body);
     let holders = world.holders();
     let [holder] = &holders[..] else {
         panic!("{holders:?}")

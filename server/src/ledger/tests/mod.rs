@@ -10,7 +10,6 @@ mod leasing;
 mod listing;
 mod nodes;
 mod order;
-mod renewals;
 mod requests;
 mod safety;
 mod shared_bucket;
@@ -85,7 +84,7 @@ impl World {
     }
 
     /// A client's request for `db`, without a `seq`.
-    pub(super) fn ask(&mut self, client: &str, wants: f64, has: Option<f64>) -> Grant {
+    pub(super) fn refresh(&mut self, client: &str, wants: f64, has: Option<f64>) -> Grant {
         self.send(&request(client, None, wants, has))
     }
 

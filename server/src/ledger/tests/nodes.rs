@@ -7,7 +7,12 @@ use doorman_openapi::{
 
 use super::*;
 
-fn ask(epoch: u64, seq: u64, bands: &[(i32, u64, f64)], has: Option<f64>) -> ServerCapacityRequest {
+fn node_request(
+    epoch: u64,
+    seq: u64,
+    bands: &[(i32, u64, f64)],
+    has: Option<f64>,
+) -> ServerCapacityRequest {
     let bands = bands.iter().map(|(priority, clients, wants)| Band {
         priority: *priority,
         num_clients: ClientCount::new(*clients).unwrap(),
@@ -36,17 +41,23 @@ fn send(world: &mut World, request: &ServerCapacityRequest) -> Grant {
 #[test]
 fn node_weighs_as_much_as_its_clients() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    let node = send(&mut world, &ask(1, 1, &[(0, 3, 300.0)], Some(0.0)));
+    let node = send(&mut world, &node_request(1, 1, &[(0, 3, 300.0)], Some(0.0)));
     assert_eq!(node.capacity.get(), 100.0);
-    world.ask("a", 100.0, None);
+    world.refresh("a", 100.0, None);
     assert_eq!(
-        send(&mut world, &ask(1, 2, &[(0, 3, 300.0)], Some(100.0)))
-            .capacity
-            .get(),
+        send(
+            &mut world,
+            &node_request(1, 2, &[(0, 3, 300.0)], Some(100.0))
+        )
+        .capacity
+        .get(),
         75.0
     );
-    send(&mut world, &ask(1, 3, &[(0, 3, 300.0)], Some(75.0)));
-    let client = world.ask("a", 100.0, None);
+    send(
+        &mut world,
+        &node_request(1, 3, &[(0, 3, 300.0)], Some(75.0)),
+    );
+    let client = world.refresh("a", 100.0, None);
     assert_eq!(
         (client.capacity.get(), client.safe_capacity.get()),
         (25.0, 25.0)
@@ -56,15 +67,15 @@ fn node_weighs_as_much_as_its_clients() {
 #[test]
 fn new_master_gets_the_lease_of_its_node() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    send(&mut world, &ask(1, 7, &[(0, 1, 80.0)], Some(0.0)));
+    send(&mut world, &node_request(1, 7, &[(0, 1, 80.0)], Some(0.0)));
     world.wait(10.0);
-    let told = send(&mut world, &ask(2, 1, &[(0, 1, 5.0)], None));
-    assert_eq!(told.capacity.get(), 80.0);
-    close(told.lease_length.get(), 11.0 / 1.05);
+    let grant = send(&mut world, &node_request(2, 1, &[(0, 1, 5.0)], None));
+    assert_eq!(grant.capacity.get(), 80.0);
+    close(grant.lease_length.get(), 11.0 / 1.05);
     assert_eq!(world.view().unwrap().sum_has, 80.0);
     // Requests of the deposed master are stale.
     assert_eq!(
-        send(&mut world, &ask(1, 8, &[(0, 1, 99.0)], Some(80.0)))
+        send(&mut world, &node_request(1, 8, &[(0, 1, 99.0)], Some(80.0)))
             .capacity
             .get(),
         80.0
@@ -76,7 +87,7 @@ fn new_master_gets_the_lease_of_its_node() {
 fn new_node_without_has_gets_its_share() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     assert_eq!(
-        send(&mut world, &ask(1, 1, &[(0, 1, 80.0)], None))
+        send(&mut world, &node_request(1, 1, &[(0, 1, 80.0)], None))
             .capacity
             .get(),
         80.0
@@ -86,17 +97,17 @@ fn new_node_without_has_gets_its_share() {
 #[test]
 fn outstanding_leases_of_a_node_stay_booked() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    send(&mut world, &ask(1, 1, &[(0, 1, 100.0)], Some(0.0)));
-    world.ask("a", 100.0, None);
-    let mut asks = ask(1, 2, &[(0, 1, 100.0)], Some(50.0));
-    asks.resources[0].outstanding = Capacity::new(90.0).unwrap();
-    let granted = send(&mut world, &asks);
+    send(&mut world, &node_request(1, 1, &[(0, 1, 100.0)], Some(0.0)));
+    world.refresh("a", 100.0, None);
+    let mut body = node_request(1, 2, &[(0, 1, 100.0)], Some(50.0));
+    body.resources[0].outstanding = Capacity::new(90.0).unwrap();
+    let granted = send(&mut world, &body);
     assert_eq!(
         (granted.capacity.get(), granted.reason),
         (50.0, Reason::Share)
     );
     close(world.view().unwrap().sum_has, 90.0);
-    assert_eq!(world.ask("a", 100.0, None).capacity.get(), 10.0);
+    assert_eq!(world.refresh("a", 100.0, None).capacity.get(), 10.0);
 }
 
 #[test]
@@ -104,7 +115,7 @@ fn excess_bands_are_merged() {
     let mut world = World::new(document("FAIR_SHARE", 1e6));
     let bands: Vec<_> = (0..1000).map(|priority| (priority, 1, 1.0)).collect();
     assert_eq!(
-        send(&mut world, &ask(1, 1, &bands, Some(0.0)))
+        send(&mut world, &node_request(1, 1, &bands, Some(0.0)))
             .capacity
             .get(),
         1000.0
@@ -116,8 +127,8 @@ fn excess_bands_are_merged() {
 #[test]
 fn node_and_client_with_one_name_are_distinct() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    send(&mut world, &ask(1, 1, &[(0, 1, 10.0)], Some(0.0)));
-    world.ask("eu", 10.0, None);
+    send(&mut world, &node_request(1, 1, &[(0, 1, 10.0)], Some(0.0)));
+    world.refresh("eu", 10.0, None);
     assert_eq!(world.view().unwrap().sum_has, 20.0);
     let release = ServerReleaseRequest {
         node_id: NodeId::new("eu").unwrap(),
@@ -134,29 +145,32 @@ fn node_and_client_with_one_name_are_distinct() {
 #[test]
 fn outstanding_is_booked_without_has() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    let mut asks = ask(1, 1, &[(0, 1, 10.0)], None);
-    asks.resources[0].outstanding = Capacity::new(90.0).unwrap();
-    send(&mut world, &asks);
+    let mut body = node_request(1, 1, &[(0, 1, 10.0)], None);
+    body.resources[0].outstanding = Capacity::new(90.0).unwrap();
+    send(&mut world, &body);
     assert_eq!(world.view().unwrap().sum_has, 90.0);
-    assert_eq!(world.ask("a", 100.0, None).capacity.get(), 10.0);
+    assert_eq!(world.refresh("a", 100.0, None).capacity.get(), 10.0);
 }
 
 #[test]
 fn new_master_gets_the_older_and_larger_lease() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    send(&mut world, &ask(1, 1, &[(0, 1, 100.0)], Some(0.0)));
-    world.ask("a", 100.0, None);
-    let shrunk = send(&mut world, &ask(1, 2, &[(0, 1, 100.0)], Some(100.0)));
+    send(&mut world, &node_request(1, 1, &[(0, 1, 100.0)], Some(0.0)));
+    world.refresh("a", 100.0, None);
+    let shrunk = send(
+        &mut world,
+        &node_request(1, 2, &[(0, 1, 100.0)], Some(100.0)),
+    );
     assert_eq!(shrunk.capacity.get(), 50.0);
     // The node's clients may not know the smaller lease. A repeated request gets the same.
     for _ in 0..2 {
-        let told = send(&mut world, &ask(2, 1, &[(0, 1, 100.0)], None));
-        assert_eq!(told.capacity.get(), 100.0);
+        let grant = send(&mut world, &node_request(2, 1, &[(0, 1, 100.0)], None));
+        assert_eq!(grant.capacity.get(), 100.0);
     }
-    let mut asks = ask(2, 2, &[(0, 1, 100.0)], Some(100.0));
-    asks.resources[0].outstanding = Capacity::new(100.0).unwrap();
-    send(&mut world, &asks);
-    assert_eq!(world.ask("a", 100.0, None).capacity.get(), 0.0);
+    let mut body = node_request(2, 2, &[(0, 1, 100.0)], Some(100.0));
+    body.resources[0].outstanding = Capacity::new(100.0).unwrap();
+    send(&mut world, &body);
+    assert_eq!(world.refresh("a", 100.0, None).capacity.get(), 0.0);
 }
 
 #[test]
@@ -167,17 +181,20 @@ fn learning_server_reports_no_lease_to_new_master() {
     };
     let mut world = World::with(document("FAIR_SHARE", 100.0), settings);
     world.wait(10.0);
-    send(&mut world, &ask(1, 9, &[(0, 1, 100.0)], Some(80.0)));
-    let told = send(&mut world, &ask(2, 1, &[(0, 1, 100.0)], None));
+    send(
+        &mut world,
+        &node_request(1, 9, &[(0, 1, 100.0)], Some(80.0)),
+    );
+    let grant = send(&mut world, &node_request(2, 1, &[(0, 1, 100.0)], None));
     assert_eq!(
-        (told.capacity.get(), told.lease_length.get(), told.reason),
+        (grant.capacity.get(), grant.lease_length.get(), grant.reason),
         (0.0, 0.0, Reason::Pending)
     );
     // After learning mode.
     world.wait(11.5);
-    let told = send(&mut world, &ask(2, 2, &[(0, 1, 100.0)], None));
-    assert_eq!(told.capacity.get(), 80.0);
-    close(told.lease_length.get(), 9.5 / 1.05);
+    let grant = send(&mut world, &node_request(2, 2, &[(0, 1, 100.0)], None));
+    assert_eq!(grant.capacity.get(), 80.0);
+    close(grant.lease_length.get(), 9.5 / 1.05);
 }
 
 #[test]
@@ -187,8 +204,8 @@ fn node_gone_during_learning_is_dropped() {
         ..SETTINGS
     };
     let mut world = World::with(document("FAIR_SHARE", 100.0), learning);
-    let told = send(&mut world, &ask(1, 1, &[(0, 1, 10.0)], None));
-    assert_eq!(told.lease_length.get(), 0.0);
+    let grant = send(&mut world, &node_request(1, 1, &[(0, 1, 10.0)], None));
+    assert_eq!(grant.lease_length.get(), 0.0);
     world.wait(22.0);
     assert_eq!(world.ledger.stats().leases, 0);
 }

@@ -10,10 +10,13 @@ fn stale_request_gets_the_current_lease() {
     world.send(&request("a", Some(2), 40.0, None));
     world.wait(10.0);
     for seq in [1, 2] {
-        let late = world.send(&request("a", Some(seq), 90.0, None));
-        assert_eq!((late.capacity.get(), late.reason), (40.0, Reason::Granted));
+        let stale = world.send(&request("a", Some(seq), 90.0, None));
+        assert_eq!(
+            (stale.capacity.get(), stale.reason),
+            (40.0, Reason::Granted)
+        );
         // 11 of the booked 21 s are left: the response must not extend the lease.
-        close(late.lease_length.get(), 11.0 / 1.05);
+        close(stale.lease_length.get(), 11.0 / 1.05);
         assert_eq!(world.view().unwrap().sum_wants, 40.0);
     }
     assert_eq!(
@@ -40,8 +43,8 @@ fn request_after_its_release_is_stale() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.send(&request("a", Some(1), 40.0, None));
     world.release("a", Some(3));
-    let late = world.send(&request("a", Some(2), 40.0, Some(40.0)));
-    assert_eq!((late.capacity.get(), late.lease_length.get()), (0.0, 0.0));
+    let stale = world.send(&request("a", Some(2), 40.0, Some(40.0)));
+    assert_eq!((stale.capacity.get(), stale.lease_length.get()), (0.0, 0.0));
     assert_eq!(world.view().unwrap().sum_has, 0.0);
     // A newer number is accepted. The order is dropped one lease length later.
     assert_eq!(
@@ -63,15 +66,15 @@ fn early_request_keeps_the_lease_but_updates_demand() {
         "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 2, \
          algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]",
     ));
-    world.ask("a", 40.0, None);
+    world.refresh("a", 40.0, None);
     world.wait(1.0);
-    let early = world.ask("a", 60.0, Some(40.0));
+    let early = world.refresh("a", 60.0, Some(40.0));
     assert_eq!(early.capacity.get(), 40.0);
     close(early.lease_length.get(), 20.0 / 1.05);
     assert_eq!(world.view().unwrap().sum_wants, 60.0);
     // Early requests do not postpone the next decision.
     world.wait(1.0);
-    assert_eq!(world.ask("a", 60.0, Some(40.0)).capacity.get(), 60.0);
+    assert_eq!(world.refresh("a", 60.0, Some(40.0)).capacity.get(), 60.0);
 }
 
 #[test]
@@ -80,10 +83,10 @@ fn early_request_books_outstanding() {
         "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 2, \
          algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]",
     ));
-    world.ask("a", 40.0, None);
-    let mut asks = request("a", None, 40.0, Some(40.0));
-    asks.resources[0].outstanding = Capacity::new(90.0).unwrap();
-    let early = world.send(&asks);
+    world.refresh("a", 40.0, None);
+    let mut body = request("a", None, 40.0, Some(40.0));
+    body.resources[0].outstanding = Capacity::new(90.0).unwrap();
+    let early = world.send(&body);
     assert_eq!(early.capacity.get(), 40.0);
     assert_eq!(world.view().unwrap().sum_has, 90.0);
 }
@@ -94,11 +97,11 @@ fn pending_holder_is_never_early() {
         "resources: [{identifier_glob: db, capacity: 100, minimum_refresh_interval: 4, \
          algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]",
     ));
-    world.ask("a", 100.0, None);
-    assert_eq!(world.ask("b", 50.0, None).reason, Reason::Pending);
+    world.refresh("a", 100.0, None);
+    assert_eq!(world.refresh("b", 50.0, None).reason, Reason::Pending);
     world.release("a", None);
     world.wait(1.0);
-    assert_eq!(world.ask("b", 50.0, None).capacity.get(), 50.0);
+    assert_eq!(world.refresh("b", 50.0, None).capacity.get(), 50.0);
 }
 
 #[test]
@@ -106,10 +109,10 @@ fn restated_lease_is_refreshed_before_its_end() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     world.send(&request("a", Some(2), 40.0, None));
     world.wait(19.0);
-    let late = world.send(&request("a", Some(1), 40.0, None));
+    let stale = world.send(&request("a", Some(1), 40.0, None));
     assert!(
-        late.refresh_interval.get() < late.lease_length.get(),
-        "{late:?}"
+        stale.refresh_interval.get() < stale.lease_length.get(),
+        "{stale:?}"
     );
 }
 

@@ -54,7 +54,7 @@ enum Message {
         holder: usize,
         seq: u64,
     },
-    Answer {
+    Response {
         holder: usize,
         seq: u64,
         capacity: f64,
@@ -63,7 +63,7 @@ enum Message {
     },
 }
 
-/// A holder that follows the protocol, on a clock that runs up to 1.05 times slower than the server's.
+/// A holder that follows the protocol. Its clock runs up to 1.05 times slower than the server's.
 #[derive(Debug, Clone, Copy, Default)]
 struct Holder {
     seq: u64,
@@ -166,7 +166,7 @@ impl Fleet {
                     .world
                     .send(&request(&holder.to_string(), Some(seq), wants, has));
                 let (capacity, length) = (granted.capacity.get(), granted.lease_length.get());
-                self.wire.push(Message::Answer {
+                self.wire.push(Message::Response {
                     holder,
                     seq,
                     capacity,
@@ -175,7 +175,7 @@ impl Fleet {
                 });
             }
             Message::Release { holder, seq } => self.world.release(&holder.to_string(), Some(seq)),
-            Message::Answer {
+            Message::Response {
                 holder: index,
                 seq,
                 capacity,

@@ -26,7 +26,7 @@ impl World {
 fn overspent_bucket_refills_before_admitting() {
     let mut world = bucket();
     for host in ["a", "b", "c"] {
-        let granted = world.ask(host, 4.0, None);
+        let granted = world.refresh(host, 4.0, None);
         assert_eq!(
             granted.capacity.get(),
             4.0,
@@ -131,7 +131,7 @@ fn bucket_without_holders_is_dropped_when_full() {
         ..SETTINGS
     };
     let mut world = World::with(document("SHARED_BUCKET", 4.0), settings);
-    world.ask("a", 1.0, None);
+    world.refresh("a", 1.0, None);
     world.wait(2.0);
     assert!(world.view().is_none());
 }
@@ -159,7 +159,7 @@ fn first_total_is_the_baseline_after_a_loss() {
     let mut world = World::with(document("SHARED_BUCKET", 4.0), settings);
     close(world.balance("a", 3.0), 0.0);
     close(world.balance("a", 5.0), -2.0);
-    let granted = world.ask("b", 4.0, None);
+    let granted = world.refresh("b", 4.0, None);
     assert_eq!(granted.capacity.get(), 4.0, "no learning mode");
 }
 
@@ -194,14 +194,14 @@ fn new_rate_applies_from_its_adoption() {
 fn other_algorithms_have_no_balance() {
     let mut world = World::new(document("FAIR_SHARE", 4.0));
     assert_eq!(
-        world.ask("a", 1.0, None).feedback,
+        world.refresh("a", 1.0, None).feedback,
         crate::ledger::Feedback::None
     );
     world.ledger.reconfigure(document("SHARED_BUCKET", 4.0));
     close(world.balance("a", 0.0), 4.0);
     world.ledger.reconfigure(document("FAIR_SHARE", 4.0));
     assert_eq!(
-        world.ask("a", 1.0, None).feedback,
+        world.refresh("a", 1.0, None).feedback,
         crate::ledger::Feedback::None
     );
 }

@@ -39,7 +39,7 @@ fn successor(world: &World, kind: &str, now: Moment) -> World {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Ask {
+    Refresh {
         client: u8,
         seq: u64,
         wants: f64,
@@ -53,7 +53,7 @@ enum Step {
 fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (0..6u8, 0..40u64, 0.0..90.0f64, prop::option::of(0.0..60.0f64), prop::option::of(0.0..900.0f64))
-            .prop_map(|(client, seq, wants, has, used)| Step::Ask { client, seq, wants, has, used }),
+            .prop_map(|(client, seq, wants, has, used)| Step::Refresh { client, seq, wants, has, used }),
         1 => (0..6u8, 0..40u64).prop_map(|(client, seq)| Step::Release(client, seq)),
         3 => (0.0..9.0f64).prop_map(Step::Wait),
     ];
@@ -62,7 +62,7 @@ fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 
 fn take(world: &mut World, step: &Step) -> Option<Grant> {
     match step {
-        Step::Ask {
+        Step::Refresh {
             client,
             seq,
             wants,
@@ -85,23 +85,35 @@ fn take(world: &mut World, step: &Step) -> Option<Grant> {
 }
 
 /// Compares all but the time of day and the clock.
-fn assert_same_grant(old: &World, told: &Grant, new: &World, anew: &Grant) {
-    close(anew.capacity.get(), told.capacity.get());
-    let nearly =
-        |one: f64, other: f64| assert!((one - other).abs() < 1e-6, "{anew:?} is not {told:?}");
-    nearly(anew.lease_length.get(), told.lease_length.get());
-    let booked = |world: &World, told: &Grant| told.booked_until.seconds_since(world.now);
-    nearly(booked(new, anew), booked(old, told));
+fn assert_same_grant(old: &World, original: &Grant, new: &World, restored: &Grant) {
+    close(restored.capacity.get(), original.capacity.get());
+    let nearly = |one: f64, other: f64| {
+        assert!(
+            (one - other).abs() < 1e-6,
+            "{restored:?} is not {original:?}"
+        )
+    };
+    nearly(restored.lease_length.get(), original.lease_length.get());
+    let booked = |world: &World, original: &Grant| original.booked_until.seconds_since(world.now);
+    nearly(booked(new, restored), booked(old, original));
     assert_eq!(
-        (anew.reason, anew.refresh_interval, anew.safe_capacity),
-        (told.reason, told.refresh_interval, told.safe_capacity)
+        (
+            restored.reason,
+            restored.refresh_interval,
+            restored.safe_capacity
+        ),
+        (
+            original.reason,
+            original.refresh_interval,
+            original.safe_capacity
+        )
     );
-    let numbers = |told: &Grant| {
-        let balance = told.feedback.balance().map(Balance::get);
-        let probability = told.feedback.admission_probability();
+    let numbers = |original: &Grant| {
+        let balance = original.feedback.balance().map(Balance::get);
+        let probability = original.feedback.admission_probability();
         (balance, probability.map(Probability::get))
     };
-    match (numbers(anew), numbers(told)) {
+    match (numbers(restored), numbers(original)) {
         ((Some(one), None), (Some(other), None)) | ((None, Some(one)), (None, Some(other))) => {
             nearly(one, other);
         }
@@ -132,8 +144,8 @@ proptest! {
         prop_assert_eq!(old.ledger.stats().resources, new.ledger.stats().resources);
         for step in &after {
             match (take(&mut old, step), take(&mut new, step)) {
-                (Some(told), Some(anew)) => assert_same_grant(&old, &told, &new, &anew),
-                (told, anew) => prop_assert!(told.is_none() && anew.is_none()),
+                (Some(original), Some(restored)) => assert_same_grant(&old, &original, &new, &restored),
+                (original, restored) => prop_assert!(original.is_none() && restored.is_none()),
             }
         }
         for world in [&mut old, &mut new] {
@@ -147,20 +159,20 @@ proptest! {
 #[test]
 fn restored_leases_are_not_granted_again() {
     let mut old = World::new(document("FAIR_SHARE", 100.0));
-    old.ask("a", 80.0, None);
+    old.refresh("a", 80.0, None);
     old.wait(3.0);
     let mut new = successor(&old, "FAIR_SHARE", old.now);
     // The new holder gets what is free, and the other shrinks to its share.
-    let newcomer = new.ask("b", 80.0, None);
-    close(newcomer.capacity.get(), 20.0);
-    close(new.ask("a", 80.0, Some(80.0)).capacity.get(), 50.0);
+    let new_holder = new.refresh("b", 80.0, None);
+    close(new_holder.capacity.get(), 20.0);
+    close(new.refresh("a", 80.0, Some(80.0)).capacity.get(), 50.0);
 }
 
 #[test]
 fn many_holders_take_several_records() {
     let mut old = World::new(document("FAIR_SHARE", 5000.0));
     for client in 0..2500 {
-        old.ask(&client.to_string(), 1.0, None);
+        old.refresh(&client.to_string(), 1.0, None);
     }
     let parts: Vec<_> = old
         .ledger
@@ -176,7 +188,7 @@ fn many_holders_take_several_records() {
 #[test]
 fn lease_expired_while_stopped_is_free() {
     let mut old = World::new(document("FAIR_SHARE", 100.0));
-    old.ask("a", 80.0, None);
+    old.refresh("a", 80.0, None);
     let (_, text) = written(&old.ledger, old.now);
     let started = old.now.after_seconds(30.0);
     let mut ledger = Ledger::new(document("FAIR_SHARE", 100.0), SETTINGS, started);
@@ -189,13 +201,13 @@ fn lease_expired_while_stopped_is_free() {
     };
     new.wait(0.0);
     assert_eq!(new.ledger.stats().leases, 0);
-    assert_eq!(new.ask("b", 100.0, None).capacity.get(), 100.0);
+    assert_eq!(new.refresh("b", 100.0, None).capacity.get(), 100.0);
 }
 
 #[test]
 fn invalid_holder_id_is_an_error() {
     let mut old = World::new(document("FAIR_SHARE", 100.0));
-    old.ask("a", 80.0, None);
+    old.refresh("a", 80.0, None);
     let mut record = old.ledger.snapshot(old.now).next().unwrap();
     record.holders[0].id = String::new();
     assert!(
@@ -209,14 +221,14 @@ fn invalid_holder_id_is_an_error() {
 #[test]
 fn snapshot_keeps_due_times() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    world.ask("a", 10.0, None);
-    world.ask("b", 10.0, None);
+    world.refresh("a", 10.0, None);
+    world.refresh("b", 10.0, None);
     world.ledger.reconfigure(parse(
         "resources: [{identifier_glob: db, capacity: 100, \
          algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 9}}]",
     ));
     world.wait(4.0);
-    world.ask("a", 10.0, Some(10.0));
+    world.refresh("a", 10.0, Some(10.0));
     world.wait(8.0);
     let successor = successor(&world, "FAIR_SHARE", world.now);
     for world in [&world, &successor] {

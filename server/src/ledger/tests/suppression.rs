@@ -13,7 +13,7 @@ fn suppression() -> World {
 impl World {
     /// The probability in the response to a client with this demand.
     fn probability(&mut self, client: &str, wants: f64) -> f64 {
-        let granted = self.ask(client, wants, None);
+        let granted = self.refresh(client, wants, None);
         assert_eq!(granted.capacity.get(), 100.0, "the capacity is not divided");
         granted
             .feedback
@@ -118,12 +118,12 @@ fn changed_period_of_the_same_rate_changes_nothing() {
     };
     let mut world = World::new(per(6_000.0, 60.0));
     for _ in 0..30 {
-        world.ask("a", 3_000.0, None);
+        world.refresh("a", 3_000.0, None);
         world.wait(1.0);
     }
     world.ledger.reconfigure(per(100.0, 1.0));
-    let told = world.ask("a", 50.0, None).feedback;
-    assert_eq!(told.admission_probability(), Some(Probability::ONE));
+    let feedback = world.refresh("a", 50.0, None).feedback;
+    assert_eq!(feedback.admission_probability(), Some(Probability::ONE));
 }
 
 #[test]
