@@ -13,7 +13,7 @@
 //! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this. A decision
 //! takes O(log holders): sums are kept in trees and deadlines in heaps.
 //!
-//! To add an algorithm, extend `algorithm`; its matches on `AlgorithmKind` are exhaustive.
+//! To add an algorithm, extend `AlgorithmKind` and `algorithm`. The compiler names the other places.
 
 mod algorithm;
 mod booking;

@@ -39,6 +39,15 @@ pub(super) enum Has {
     Unknown,
 }
 
+impl Has {
+    fn amount(self) -> f64 {
+        match self {
+            Self::Amount(amount) => amount.get(),
+            Self::Unknown => 0.0,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) terms: ResourceTerms,
@@ -167,36 +176,24 @@ impl Resource {
         let booked_before = entry.booking.amount(now);
         let others = booked.total_except(entry.slot.index());
         let available = terms.available_beside(others);
-        let outstanding = ask.outstanding.get();
-        let mut anomalies = Anomalies {
-            // In learning mode the leases behind it are unknown.
-            overused: !learning && outstanding > booked_before * (1.0 + TOLERANCE),
-            ..Anomalies::default()
-        };
-
         // Safety rule: a claim counts up to what is booked for the holder, or else what the others
         // leave. In learning mode neither is known, so it counts up to the capacity.
-        let mut claim_limit = booked_before.max(available);
-        let mut claim_end = now.after_seconds(terms.lease_length() * CLOCK_DRIFT);
-        let held = match ask.has {
-            Has::Amount(has) => {
-                if learning {
-                    (claim_limit, claim_end) = (terms.capacity(), *learning_until);
-                }
-                anomalies.excess_claim = has.get() > claim_limit * (1.0 + TOLERANCE);
-                let claim = has.get().max(outstanding).min(claim_limit);
-                entry.booking.set_claim(claim, claim_end, now);
-                entry.booking.claim(now).map_or(0.0, |claim| claim.amount)
+        let claim_limit = if learning && ask.has != Has::Unknown {
+            Hold {
+                amount: terms.capacity(),
+                end: *learning_until,
             }
-            Has::Unknown => {
-                // The node has handed out more than it was granted.
-                if outstanding > booked_before {
-                    let claim = outstanding.min(claim_limit);
-                    entry.booking.set_claim(claim, claim_end, now);
-                }
-                booked_before
-            }
+        } else {
+            Hold::lease(booked_before.max(available), terms.lease_length(), now)
         };
+        let exceeds = |amount: f64, limit: f64| amount > limit * (1.0 + TOLERANCE);
+        let mut anomalies = Anomalies {
+            excess_claim: exceeds(ask.has.amount(), claim_limit.amount),
+            // In learning mode the leases behind it are unknown.
+            overused: !learning && exceeds(ask.outstanding.get(), booked_before),
+            over_capacity: false,
+        };
+        let held = book_claim(entry, ask, claim_limit, now);
 
         let asks_as_new_master = ask.has == Has::Unknown && (learning || booked_before > 0.0);
         // A pending holder may refresh early. In learning mode a lease may stem from a late
@@ -220,15 +217,11 @@ impl Resource {
                 (0.0, Reason::Blocked)
             } else if learning {
                 let kept = keep_while_learning(held, others, terms);
-                let is_met = reaches(kept, wants);
-                (
-                    kept,
-                    if is_met {
-                        Reason::Granted
-                    } else {
-                        Reason::Pending
-                    },
-                )
+                let reason = match reaches(kept, wants) {
+                    true => Reason::Granted,
+                    false => Reason::Pending,
+                };
+                (kept, reason)
             } else {
                 let input = GrantInput {
                     wants,
@@ -315,6 +308,27 @@ impl Resource {
             entry.remove_demand(&mut self.demands);
             self.feedback.set_demand(self.demands.total().wants, now);
             self.booked.set(entry.slot.index(), 0.0);
+        }
+    }
+}
+
+/// Books what a holder claims, up to a limit. Returns what it has.
+fn book_claim(entry: &mut Entry, ask: &Ask<'_>, limit: Hold, now: Moment) -> f64 {
+    let outstanding = ask.outstanding.get();
+    match ask.has {
+        Has::Amount(has) => {
+            let claim = has.get().max(outstanding).min(limit.amount);
+            entry.booking.set_claim(claim, limit.end, now);
+            entry.booking.claim(now).map_or(0.0, |claim| claim.amount)
+        }
+        Has::Unknown => {
+            let booked = entry.booking.amount(now);
+            // The node has handed out more than is booked for it.
+            if outstanding > booked {
+                let claim = outstanding.min(limit.amount);
+                entry.booking.set_claim(claim, limit.end, now);
+            }
+            booked
         }
     }
 }
