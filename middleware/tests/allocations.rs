@@ -1,4 +1,4 @@
-//! A key that is known costs no allocation, whatever it is made of.
+//! A request with a known key allocates nothing in the layer.
 
 use std::{borrow::Cow, convert::Infallible, future::ready, net::SocketAddr};
 
@@ -28,10 +28,10 @@ fn request() -> Request<()> {
     request
 }
 
-/// Admits the same request again and again.
+/// Admits the same request repeatedly and counts the allocations of the last.
 #[track_caller]
 fn check(callers: &Callers, key: Key, request: impl Fn() -> Request<()>) {
-    let what = format!("{key:?}");
+    let name = format!("{key:?}");
     let doorman = Doorman::unlimited().with_callers(callers.clone());
     let inner = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(()))));
     let mut service = doorman.layer([Limit::rate(key)]).layer(inner);
@@ -40,11 +40,11 @@ fn check(callers: &Callers, key: Key, request: impl Fn() -> Request<()>) {
     }
     let request = request();
     let counted = allocation_counter::measure(|| drop(service.call(request)));
-    assert_eq!(counted.count_total, 0, "{what}");
+    assert_eq!(counted.count_total, 0, "{name}");
     let limits = doorman.snapshot().limits.into_iter();
     let ids: Vec<_> = limits.map(|limit| limit.resource.to_string()).collect();
-    assert_eq!(ids.len(), 1, "{what}");
-    assert!(!ids.concat().contains("(missing)"), "{what}");
+    assert_eq!(ids.len(), 1, "{name}");
+    assert!(!ids.concat().contains("(missing)"), "{name}");
 }
 
 fn tenant<'a>(head: &RequestHead<'a>) -> Option<Cow<'a, str>> {
@@ -53,7 +53,7 @@ fn tenant<'a>(head: &RequestHead<'a>) -> Option<Cow<'a, str>> {
 }
 
 #[test]
-fn a_known_key_allocates_nothing() {
+fn known_key_allocates_nothing() {
     let counted = allocation_counter::measure(|| drop(request()));
     assert_ne!(counted.count_total, 0, "allocations are counted");
     for key in [
@@ -73,7 +73,7 @@ fn a_known_key_allocates_nothing() {
 }
 
 #[test]
-fn nor_does_that_of_a_known_client_behind_proxies() {
+fn known_client_behind_proxies_allocates_nothing() {
     let networks = ["10.0.0.0/8"];
     for header in [ForwardedHeader::Forwarded, ForwardedHeader::XForwardedFor] {
         for proxies in [
@@ -88,7 +88,7 @@ fn nor_does_that_of_a_known_client_behind_proxies() {
 }
 
 #[test]
-fn nor_does_that_of_a_known_claim() {
+fn known_claim_allocates_nothing() {
     let claims = serde_json::json!({"sub": "alice", "realm": {"tenant": 7}});
     let claims = VerifiedClaims::new(&claims).unwrap();
     for claim in ["sub", "/realm/tenant"] {
@@ -102,7 +102,7 @@ fn nor_does_that_of_a_known_claim() {
 
 #[cfg(feature = "jwt")]
 #[test]
-fn nor_does_that_of_a_known_token() {
+fn known_token_allocates_nothing() {
     use jsonwebtoken::{EncodingKey, Header, encode, get_current_timestamp};
     use tower_doorman::{JwtKey, JwtVerifier};
 
@@ -129,9 +129,9 @@ fn nor_does_that_of_a_known_token() {
     );
 }
 
-/// A service that follows many rules, of which one applies.
+/// One of a hundred rules applies.
 #[tokio::test]
-async fn rules_that_do_not_apply_cost_no_allocation() {
+async fn rules_that_do_not_match_allocate_nothing() {
     let rules = (0..100).map(|index| {
         serde_json::json!({
             "name": format!("rule-{index}"),
@@ -142,11 +142,11 @@ async fn rules_that_do_not_apply_cost_no_allocation() {
     });
     let rules = serde_json::json!({"version": "1", "rules": rules.collect::<Vec<_>>()}).to_string();
     let plane = service_fn(move |request: Request<Bytes>| {
-        let answer = match request.uri().path() {
+        let response = match request.uri().path() {
             "/v1/rules" => Ok(Response::new(Bytes::from(rules.clone()))),
             _ => Err("no leases today"),
         };
-        ready(answer)
+        ready(response)
     });
     let builder = Doorman::builder("http://127.0.0.1:7300");
     let (doorman, worker) = builder.build_with(plane).expect("it makes sense");

@@ -1,4 +1,4 @@
-//! The log of a process that wears the layer, with all that its libraries have to say: no secret is in it.
+//! The log of a process with the layer, at trace level, contains no secrets.
 #![cfg(all(feature = "axum", feature = "reqwest"))]
 
 use std::{
@@ -22,13 +22,13 @@ use tower_doorman::{
 use tower_layer::Layer as _;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Everything that is secret here begins so.
+/// The prefix of all secrets.
 const CANARY: &str = "canary";
 
-/// How many answers are waited for: of each kind one, at least.
-const ANSWERS: usize = 7;
+/// At least one response of each kind.
+const RESPONSES: usize = 7;
 
-/// All that is logged.
+/// Captured log output.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -56,12 +56,13 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// A control plane that answers everything that one can: refusals, nonsense, and at last leases. How often it was asked with the token.
-async fn answer(State(asked): State<watch::Sender<usize>>, request: Request) -> Response {
+/// A control plane that responds with errors, malformed bodies and leases in turn. Counts requests
+/// with the token.
+async fn respond(State(requests): State<watch::Sender<usize>>, request: Request) -> Response {
     let token = request.headers().get("authorization");
-    let shown = token.is_some_and(|it| it.as_bytes().starts_with(b"Bearer canary"));
-    asked.send_modify(|times| *times += usize::from(shown));
-    let times = *asked.borrow();
+    let authenticated = token.is_some_and(|it| it.as_bytes().starts_with(b"Bearer canary"));
+    requests.send_modify(|times| *times += usize::from(authenticated));
+    let times = *requests.borrow();
     let status = match times % 5 {
         1 => StatusCode::UNAUTHORIZED,
         2 => StatusCode::FORBIDDEN,
@@ -77,7 +78,7 @@ async fn answer(State(asked): State<watch::Sender<usize>>, request: Request) -> 
 }
 
 /// Sends a request full of secrets.
-async fn ask(limits: &LimitLayer, more: (&str, &str)) -> u16 {
+async fn send(limits: &LimitLayer, more: (&str, &str)) -> u16 {
     let inner = service_fn(async |_: Request| {
         Ok::<_, std::convert::Infallible>(Response::new(axum::body::Body::empty()))
     });
@@ -88,8 +89,8 @@ async fn ask(limits: &LimitLayer, more: (&str, &str)) -> u16 {
         .header(more.0, more.1)
         .body(axum::body::Body::from("canary-of-a-body"));
     let request = request.expect("a request");
-    let Ok(answer) = limits.layer(inner).oneshot(request).await;
-    answer.status().as_u16()
+    let Ok(response) = limits.layer(inner).oneshot(request).await;
+    response.status().as_u16()
 }
 
 #[cfg(feature = "jwt")]
@@ -117,8 +118,8 @@ async fn no_secret_is_ever_logged() {
         .with_writer(log.clone())
         .init();
 
-    let (asked, mut times) = watch::channel(0);
-    let plane = Router::new().fallback(any(answer)).with_state(asked);
+    let (requests, mut times) = watch::channel(0);
+    let plane = Router::new().fallback(any(respond)).with_state(requests);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("it has one"));
     tokio::spawn(axum::serve(listener, plane).into_future());
@@ -147,16 +148,16 @@ async fn no_secret_is_ever_logged() {
             ("x-more", "x"),
             ("authorization", "Basic canary-of-a-password"),
         ] {
-            let status = ask(&limits, more).await;
+            let status = send(&limits, more).await;
             assert_ne!(status, 500, "{more:?}");
         }
         drop(doorman.rate("api").try_acquire(Cost::ONE));
-        let enough = *times.borrow() + ANSWERS;
-        let answered = times.wait_for(|times| *times >= enough);
-        tokio::time::timeout(Duration::from_secs(60), answered)
+        let enough = *times.borrow() + RESPONSES;
+        let responded = times.wait_for(|times| *times >= enough);
+        tokio::time::timeout(Duration::from_secs(60), responded)
             .await
-            .expect("it asks again and again")
-            .expect("it is asked");
+            .expect("it retries")
+            .expect("the plane runs");
         let shown = serde_json::to_string(&doorman.snapshot()).expect("texts and numbers");
         assert!(!shown.contains(CANARY), "{shown}");
         drop(doorman.shutdown().await);
@@ -169,14 +170,14 @@ async fn no_secret_is_ever_logged() {
     std::fs::remove_file(&file).expect("it is there");
 
     let log = log.text();
-    // It says all that it can.
-    for said in [
-        "a request is refused",
+    // The log covers these events.
+    for event in [
+        "request refused by limit",
         "lease request failed",
         "cannot fetch rules",
         "hyper_util::",
     ] {
-        assert!(log.contains(said), "{said}");
+        assert!(log.contains(event), "{event}");
     }
     let line = log.lines().find(|line| line.contains(CANARY));
     assert_eq!(line, None);

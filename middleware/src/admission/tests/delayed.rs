@@ -220,10 +220,10 @@ async fn wait_for_larger_lease_ends_in_time() {
 
     let waiting = spawn(&service);
     settle().await;
-    let told = clock::now();
+    let published_at = clock::now();
     registry.publish("api", leased(0.1, MINUTE));
     assert_eq!(waiting.await.unwrap(), 429);
-    assert_eq!(clock::now(), told);
+    assert_eq!(clock::now(), published_at);
 }
 
 /// Counts the polls of a request.
@@ -262,8 +262,8 @@ async fn waiting_for_larger_lease_holds_no_position() {
     let (registry, _nudges) = leased_registry(10);
     let limit = || Limit::rate("api").burst(10 * SECOND);
     let delay = OnLimit::Delay { at_most: SECOND };
-    let dear = Cost::new(10.0).unwrap();
-    let patient = limited(&registry, [limit().cost(dear).on_limit(delay)]);
+    let expensive = Cost::new(10.0).unwrap();
+    let patient = limited(&registry, [limit().cost(expensive).on_limit(delay)]);
     let service = limited(&registry, [limit()]);
     let rate = Rate::new(Arc::clone(&registry), "api");
     registry.publish("api", leased_as_requested(1.0, MINUTE));

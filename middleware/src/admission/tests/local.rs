@@ -5,10 +5,10 @@ use crate::{Doorman, LimitLayer, Quota, Worker, lease::Transport, per_minute, pe
 
 /// A handle whose worker is not spawned.
 fn without_worker(max_keys: usize) -> (Doorman, Worker<impl Transport>) {
-    let (nobody, _) =
+    let (plane, _) =
         tower_test::mock::pair::<Request<bytes::Bytes>, http::Response<bytes::Bytes>>();
     let builder = Doorman::builder("http://a").max_keys(max_keys);
-    builder.build_with(nobody).unwrap()
+    builder.build_with(plane).unwrap()
 }
 
 fn local_per_tenant(quota: Quota) -> Limit {

@@ -76,8 +76,8 @@ async fn refusal_closure_applies_after_a_wait() {
         at_most: Duration::from_secs(5),
     };
     let (doorman, _worker) = {
-        let (nobody, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();
-        Doorman::builder("http://a").build_with(nobody).unwrap()
+        let (plane, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();
+        Doorman::builder("http://a").build_with(plane).unwrap()
     };
     let pessimistic = Limit::rate("db")
         .on_limit(delay)
@@ -133,8 +133,8 @@ async fn grpc_status_depends_on_the_reason() {
     let pessimistic = Limit::rate("db").fallback(crate::Fallback::Pessimistic);
     let keyed = Key::template("{header:x-tenant}").unwrap();
     let strict = Limit::local_per(keyed, per_second(1)).on_missing_key(MissingKey::Reject);
-    let (nobody, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();
-    let (doorman, _worker) = Doorman::builder("http://a").build_with(nobody).unwrap();
+    let (plane, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();
+    let (doorman, _worker) = Doorman::builder("http://a").build_with(plane).unwrap();
     for (limit, code, comes_back) in [(pessimistic, "14", true), (strict, "3", false)] {
         let response = send(&inner(&doorman.layer([limit])), grpc()).await;
         assert_eq!(response.status(), 200);
