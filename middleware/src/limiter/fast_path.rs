@@ -28,8 +28,8 @@ pub(crate) enum FirstLease {
 }
 
 impl Limiter {
-    /// Takes tokens that are available at a [recent](crate::clock::coarse_now) time. `None` leaves the
-    /// decision to the slow path, which reads the precise clock.
+    /// Takes tokens that are available by the [coarse clock](crate::clock::coarse_now). `None`
+    /// leaves the decision to the slow path, which reads the precise clock.
     #[inline]
     pub(crate) fn try_acquire(
         &self,
