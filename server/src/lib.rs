@@ -1,8 +1,8 @@
-//! The control plane of Doorman: leases parts of something with limited capacity to many processes, so that together they stay
-//! within it.
+//! The control plane of Doorman: leases a limited capacity to many processes, so that together they
+//! stay within it.
 //!
-//! A pure [`ledger`] keeps the books and takes the decisions; around it lies a thin shell: HTTP, the data directory, the
-//! listener. The binary `doorman` is a command line around [`Server`].
+//! The [`ledger`] decides on leases without IO. The other modules connect it to HTTP, the document
+//! and the data directory. The binary `doorman` is a command line around [`Server`].
 
 pub mod ledger;
 
@@ -31,10 +31,10 @@ pub use self::{
     util::rounded::rounded,
 };
 
-/// The OpenAPI document of all routes, as it must be committed: pretty-printed JSON that ends with a line break.
+/// The OpenAPI document of all routes, as it is committed: pretty-printed JSON.
 #[must_use]
 pub fn openapi_json() -> String {
-    // The document is built of text and numbers alone: writing it cannot fail.
+    // It holds text and numbers alone, so serializing it cannot fail.
     let mut text = http::openapi_document()
         .to_pretty_json()
         .unwrap_or_default();
