@@ -59,7 +59,7 @@ pub enum StartError {
     #[error(
         "without authentication the server listens on loopback only, not on {0}: pass \
          --auth-secret-file, --auth-key-file or --auth-jwks, or listen on 127.0.0.1, or pass \
-         --insecure-no-auth to let everybody who reaches the address do everything"
+         --insecure-no-auth to allow everything to everybody who can connect"
     )]
     NeedsAuthentication(SocketAddr),
     /// The address cannot be bound.
@@ -187,7 +187,7 @@ impl Server {
                 editor: Arc::new(DocumentEditor::new(Arc::clone(&document), opened.store)),
                 ledger,
                 document,
-                limits: Arc::new(Quotas::new(settings.callers)),
+                quotas: Arc::new(Quotas::new(settings.callers)),
                 server: Arc::new(server),
                 draining: Arc::default(),
                 cursor_key: Arc::default(),
@@ -262,12 +262,12 @@ impl Server {
         http::router(self.app.clone())
     }
 
-    /// Serves until `shutdown` is ready. Then it drains the connections for up to 8 s and writes the
-    /// ledger for the next start.
+    /// Serves until `shutdown` is ready. Then it drains the connections for up to 8 s and writes
+    /// the ledger for the next start.
     ///
     /// # Cancel safety
-    /// When it is dropped, all connections are closed, and the ledger is not written: the next start
-    /// learns the leases from their holders.
+    /// When it is dropped, all connections are closed, and the ledger is not written: the next
+    /// start learns the leases from their holders.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
         let router = self.router();
         let Self {

@@ -23,7 +23,7 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// The document; with a store, the first document of a new one.
     pub document: Arc<Document>,
-    /// Why `document` is not what its file says: the file is invalid, and an older one is used.
+    /// The error of the file when it is invalid, and `document` is an older version of it.
     pub document_error: Option<String>,
     /// The source that changes the document. `None`: it never changes.
     pub document_source: Option<Source>,
@@ -40,7 +40,7 @@ pub struct Settings {
     /// The most open connections; fewer when the process may not open so many files. Beyond it, the
     /// connections that have been idle for longest are closed.
     pub max_connections: NonZeroUsize,
-    /// What a resource without a template gets.
+    /// Treatment of resources without a template.
     pub unmatched: UnmatchedPolicy,
     /// Keys of the accepted tokens; `None`: callers are not authenticated.
     pub auth: Option<AuthSettings>,
@@ -48,7 +48,7 @@ pub struct Settings {
     pub tls: Option<TlsSettings>,
     /// Addresses on which an unauthenticated server may listen.
     pub exposure: Exposure,
-    /// What an empty data directory means.
+    /// Meaning of an empty data directory.
     pub empty_directory: EmptyDirectory,
     /// Rate limit of each caller.
     pub callers: CallerLimit,

@@ -12,7 +12,7 @@ use crate::{
     util::clock,
 };
 
-/// The most bytes of an error that are kept.
+/// The most bytes of a stored error.
 const MAX_ERROR_BYTES: usize = 4096;
 
 /// The document that leases are decided by, and the last error of its source.

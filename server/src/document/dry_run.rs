@@ -21,7 +21,7 @@ const MAX_MATCHES: usize = 10_000_000;
 /// Resources per turn under the ledger's lock.
 const PAGE: usize = 32;
 
-/// Describes what leads from one document to another, and its effect on live resources. A bounded
+/// Describes the difference of two documents and its effect on live resources. A restricted
 /// caller sees its own resources only, and no warnings.
 pub(super) fn describe(
     ledger: &SharedLedger,

@@ -104,7 +104,7 @@ impl DocumentEditor {
         }
     }
 
-    /// Replaces the active document by what `edit` makes of it. An edit that changes nothing is
+    /// Replaces the active document by the result of `edit`. An edit that changes nothing is
     /// not written.
     ///
     /// # Cancel safety
@@ -180,8 +180,8 @@ impl DocumentEditor {
         Ok(())
     }
 
-    /// Describes what an edit would change, as far as `restrictions` let the caller see it. `pause` says
-    /// how long to wait before each read of the ledger.
+    /// Describes the changes that an edit would make, as far as `restrictions` let the caller see
+    /// it. `pause` says how long to wait before each read of the ledger.
     pub(crate) async fn dry_run<E: Send + 'static>(
         self: &Arc<Self>,
         restrictions: Restrictions,

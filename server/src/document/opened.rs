@@ -11,7 +11,7 @@ use crate::{document::DocumentFile, util::clock};
 #[derive(Debug)]
 pub(crate) struct OpenedDocument {
     pub(crate) document: Arc<Document>,
-    /// Why `document` is not what its source says.
+    /// Why `document` is not the newest of its source.
     pub(crate) error: Option<String>,
     /// Where the document is changed over HTTP.
     pub(crate) store: Option<Store>,

@@ -21,7 +21,10 @@ pub enum DataDirError {
         source: io::Error,
     },
     /// Another server uses it.
-    #[error("data directory {} is in use by another server: give each its own with --data-dir", path.display())]
+    #[error(
+        "data directory {} is in use by another server: give each its own with --data-dir",
+        path.display()
+    )]
     InUse {
         /// The directory.
         path: PathBuf,
@@ -35,7 +38,7 @@ pub enum DataDirError {
     Corrupted {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
 }

@@ -74,7 +74,7 @@ pub(super) fn write(
     };
     let written = write_lines(&new, &header, ledger, now).and_then(|()| fs::rename(&new, &path));
     if written.is_err() {
-        // A partial file may be what fills the disk.
+        // The disk may be full because of the partial file.
         drop(fs::remove_file(&new));
     }
     written?;

@@ -1,7 +1,7 @@
-//! The data directory: what a server leaves there, and what the next start makes of it.
+//! The data directory: state that survives a restart or a crash.
 //!
-//! After a crash, `bound` says until when leases may be outstanding, so that the next start knows how
-//! long to learn. After a clean stop, `ledger.json` holds all leases, and the next start learns
+//! After a crash, `bound` says until when leases may be outstanding, so that the next start knows
+//! how long to learn. After a clean stop, `ledger.json` holds all leases, and the next start learns
 //! nothing.
 
 mod bound_file;
@@ -19,7 +19,7 @@ pub(crate) use self::{
     start::{DataDirGuard, Recovery, StartOptions},
 };
 
-/// What an empty data directory means. On a loopback address it always means a first start.
+/// Meaning of an empty data directory. On a loopback address it always means a first start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EmptyDirectory {
     /// Another data directory may be lost, with leases outstanding: new clients wait.

@@ -31,7 +31,7 @@ pub(crate) struct StartOptions {
     pub(crate) empty_directory: EmptyDirectory,
 }
 
-/// What a start recovered.
+/// The recovered state.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     pub(crate) node: NodeId,
@@ -66,7 +66,7 @@ impl DataDirGuard {
 }
 
 impl StartOptions {
-    /// Recovers what the last server left. When this returns, the next start would recover it, too.
+    /// Recovers the state of the last server. When this returns, a crash loses nothing of it.
     pub(crate) fn recover(self) -> Result<Recovery, DataDirError> {
         let data_dir = self.data_dir.as_path();
         data_dir::create_dir(data_dir)?;
@@ -88,7 +88,7 @@ impl StartOptions {
             }
         };
 
-        // The next start must learn for what this one found. A restored ledger has all outstanding
+        // The bound for a crash from now on. A restored ledger has all outstanding
         // leases, but a bound of the same clock is never lowered.
         let ends = match restored {
             Some(ends) if outstanding.reason != Reason::Bound => Some(ends),

@@ -64,7 +64,7 @@ fn check_anonymous(
     }
     hosts.check(request)?;
     let key = peer_key(request, app);
-    Ok(charge(cost, &app.limits, key, request)?)
+    Ok(charge(cost, &app.quotas, key, request)?)
 }
 
 async fn check_token(app: &AppParts, auth: &Auth, request: &mut Request) -> Result<(), ApiError> {
@@ -87,14 +87,14 @@ async fn check_token(app: &AppParts, auth: &Auth, request: &mut Request) -> Resu
     };
     let key = peer_key(request, app);
     let Some(scopes) = scopes else {
-        return Ok(app.limits.charge_open(key, clock::now())?);
+        return Ok(app.quotas.charge_open(key, clock::now())?);
     };
     let caller = authenticate(app, auth, key, request.headers()).await?;
     if let Some(identity) = caller.identity() {
         context::set_caller(&identity.issuer, &identity.subject);
     }
     let key = caller.identity_hash().map(QuotaKey::of_caller);
-    charge(cost, &app.limits, key, request)?;
+    charge(cost, &app.quotas, key, request)?;
     if !caller.may(scopes) {
         let subject = caller.identity().map(|it| &*it.subject);
         tracing::debug!(subject, path, "token lacks the scope");
@@ -142,7 +142,7 @@ fn body_cost(body: &Body) -> LeaseCost {
 /// The account of the peer's address.
 fn peer_key(request: &Request, app: &AppParts) -> Option<QuotaKey> {
     let peer = request.extensions().get::<PeerAddr>().copied();
-    app.limits.address_key(peer)
+    app.quotas.address_key(peer)
 }
 
 /// Verifies the token. An unknown token is charged to the peer's address, and refunded if it is
@@ -153,7 +153,7 @@ async fn authenticate(
     key: Option<QuotaKey>,
     headers: &HeaderMap,
 ) -> Result<Caller, ApiError> {
-    let (quotas, now) = (&app.limits, clock::now());
+    let (quotas, now) = (&app.quotas, clock::now());
     match auth.token_status(headers, now) {
         TokenStatus::Verified(caller) => Ok(caller),
         TokenStatus::Stale => Ok(auth.authenticate(headers).await?),

@@ -45,7 +45,7 @@ pub(crate) struct AppParts {
     pub(crate) ledger: Arc<SharedLedger>,
     pub(crate) document: Arc<ActiveDocument>,
     pub(crate) editor: Arc<DocumentEditor>,
-    pub(crate) limits: Arc<Quotas>,
+    pub(crate) quotas: Arc<Quotas>,
     pub(crate) server: Arc<ServerInfo>,
     pub(crate) draining: Arc<Draining>,
     pub(crate) cursor_key: Arc<CursorKey>,
@@ -75,14 +75,14 @@ part! {
     ledger: Arc<SharedLedger>,
     document: Arc<ActiveDocument>,
     editor: Arc<DocumentEditor>,
-    limits: Arc<Quotas>,
+    quotas: Arc<Quotas>,
     server: Arc<ServerInfo>,
     draining: Arc<Draining>,
     cursor_key: Arc<CursorKey>,
     auth: Option<Arc<Auth>>,
 }
 
-/// What a server knows of itself since its start.
+/// Facts about the server that never change while it runs.
 #[derive(Debug)]
 pub(crate) struct ServerInfo {
     pub(crate) server_id: ServerId,
@@ -91,7 +91,7 @@ pub(crate) struct ServerInfo {
     /// The base URL at which others reach it.
     pub(crate) advertise: String,
     pub(crate) config_source: String,
-    /// Its data directory was empty, and taken for that of a first start.
+    /// The data directory was empty, and treated as that of a first start.
     pub(crate) assumed_first_start: bool,
     pub(crate) started: Moment,
 }

@@ -1,4 +1,5 @@
-//! The time that the data directory covers: no holder is told of a lease that ends later.
+//! The time until which the data directory covers leases: a response never reports a lease beyond
+//! it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -52,8 +53,8 @@ impl DurableBound {
         }
     }
 
-    /// Returns leases granted at `handled` once the bound covers them, or shortened to the bound when
-    /// the disk takes longer than a second.
+    /// Returns leases granted at `handled` once the bound covers them, or shortened to the bound
+    /// when the disk takes longer than a second.
     ///
     /// Renewals are covered already. Only a lease that ends some seconds later than all before it,
     /// such as the first one, waits.

@@ -1,7 +1,7 @@
 //! The ledger behind one lock, shared by requests, readers and the sweeper.
 //!
 //! The lock is held for a bounded number of steps: long requests are decided in parts, and other
-//! threads may take it between two parts. A holder is told of a lease only as far as the
+//! threads may take it between two parts. Responses report a lease only as far as the
 //! [`DurableBound`] covers it.
 
 mod bound;
@@ -68,8 +68,8 @@ impl SharedLedger {
         Ok(decide(&mut ledger, clock::now()))
     }
 
-    /// Decides on `count` leases and returns what may be reported of them. `decide` handles the next
-    /// few from a position on.
+    /// Decides on `count` leases and returns the part of them that may be reported. `decide`
+    /// handles the next few from a position on.
     ///
     /// # Cancel safety
     /// Decided leases stay booked until they expire, as if the response had been lost.
@@ -127,9 +127,9 @@ impl SharedLedger {
         }
     }
 
-    /// Pauses a reader before it takes the lock again: for `pause`, or else while other threads wait
-    /// for the lock. A mutex is not fair: without this, a reader takes it again before a waiting
-    /// thread has woken up.
+    /// Pauses a reader before it takes the lock again: for `pause`, or else while other threads
+    /// wait for the lock. A mutex is not fair: without this, a reader takes it again before a
+    /// waiting thread has woken up.
     pub(crate) async fn yield_to_waiters(&self, pause: Duration) {
         if !pause.is_zero() {
             return tokio::time::sleep(pause).await;

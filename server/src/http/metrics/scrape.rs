@@ -38,7 +38,7 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
         "Log lines dropped because standard error accepted no more output",
         ConstCounter::new(log::dropped_lines()),
     );
-    let ledger = LedgerMetrics::read(&app.ledger, &app.limits).await?;
+    let ledger = LedgerMetrics::read(&app.ledger, &app.quotas).await?;
     app.requests.register(&mut registry);
     app.connections.register(&mut registry);
     ledger.register(&mut registry, app.server.assumed_first_start);
@@ -47,7 +47,7 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
         register_tls(&mut registry, tls);
     }
     register_bound(&mut registry, &app.ledger);
-    app.limits.register(&mut registry);
+    app.quotas.register(&mut registry);
     let mut text = String::new();
     text::encode(&mut text, &registry).map_err(|error| {
         tracing::error!(%error, "cannot encode metrics");

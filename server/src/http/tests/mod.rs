@@ -87,7 +87,7 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
         editor: Arc::new(DocumentEditor::new(Arc::clone(&document), None)),
         ledger,
         document,
-        limits: Arc::new(Quotas::new(CallerLimit::Usual)),
+        quotas: Arc::new(Quotas::new(CallerLimit::Usual)),
         allowed_hosts: AllowedHosts::any(&server.advertise),
         server: Arc::new(server),
         draining: Arc::default(),
@@ -106,7 +106,7 @@ impl AppState {
     }
 
     fn with_limit(self, limit: CallerLimit) -> Self {
-        self.with(|parts| parts.limits = Arc::new(Quotas::new(limit)))
+        self.with(|parts| parts.quotas = Arc::new(Quotas::new(limit)))
     }
 
     fn with_allowed_hosts(self, hosts: AllowedHosts) -> Self {

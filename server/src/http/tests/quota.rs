@@ -178,7 +178,7 @@ async fn overloaded_server_only_renews() {
     let app = app();
     let router = crate::http::router(app.clone());
     assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
-    let under_way = app.limits.begin_decisions(100_000, LeaseKind::Renewal);
+    let under_way = app.quotas.begin_decisions(100_000, LeaseKind::Renewal);
 
     let refused = lease(&router, ONE, "a", &["db", "new"]).await;
     assert_eq!(refused.header("retry-after"), "1");
@@ -206,7 +206,7 @@ async fn renewal_check_counts_as_in_flight() {
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     assert_eq!(lease(&router, ONE, "a", &many).await.status, 200);
     // One more, and nothing is served.
-    let _under_way = app.limits.begin_decisions(999_999, LeaseKind::Renewal);
+    let _under_way = app.quotas.begin_decisions(999_999, LeaseKind::Renewal);
     let release = async || {
         let nothing = json!({"client_id": "b", "resource_ids": ["db"]});
         ask(&router, OTHER, paths::CAPACITY_RELEASE, nothing).await

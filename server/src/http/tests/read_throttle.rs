@@ -78,7 +78,7 @@ async fn excess_readers_are_rejected_and_scrapes_continue() {
 #[tokio::test(start_paused = true)]
 async fn reader_yields_while_others_wait_for_the_ledger() {
     let app = app();
-    let permit = app.limits.begin_read(ReadKind::Page).await.unwrap();
+    let permit = app.quotas.begin_read(ReadKind::Page).await.unwrap();
     assert_eq!(
         waits(app.ledger.yield_to_waiters(permit.rest(clock::now()))).await,
         Duration::ZERO
