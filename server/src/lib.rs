@@ -20,7 +20,7 @@ mod util;
 
 pub use self::{
     auth::{
-        AuthError, AuthSettings, InvalidJwksSource, InvalidToken, JwksSource, KeyAlgorithm, Token,
+        AuthError, AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, SignError, Token,
         UnknownAlgorithm,
     },
     durability::{DataDirError, EmptyDirectory},

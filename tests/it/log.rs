@@ -206,9 +206,10 @@ fn no_secret_is_ever_logged() {
         }
         // A secret that is too short is complained of.
         fs::write(&file, "canary too short").expect("it is there");
-        server
-            .process
-            .wait_for(|line| line.contains("what was in force stays").then_some(()));
+        server.process.wait_for(|line| {
+            line.contains("previous keys and grants stay active")
+                .then_some(())
+        });
         server.process.terminate();
         server
             .process

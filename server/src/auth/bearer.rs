@@ -1,22 +1,23 @@
-//! The token in the headers of a request.
+//! The bearer token of a request.
 
 use axum::http::{HeaderMap, header};
 
-/// No token is longer, in bytes; nothing is looked at in one that is.
-pub(super) const LONGEST_TOKEN: usize = 8 * 1024;
+/// Size limit of a token in bytes.
+pub(super) const MAX_TOKEN: usize = 8 * 1024;
 
-/// Why there is no token to look at.
+/// A request has no usable token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoToken {
-    /// The request says nothing of who sends it, or says it in another way.
+    /// No `Authorization` header, or one of another scheme.
     Absent,
-    /// There are several `Authorization` headers, no token behind `Bearer`, or one that is too long or no token at all.
+    /// Several `Authorization` headers, or a token that is empty, too long or ill-formed.
     Malformed,
 }
 
-/// Finds the bearer token: RFC 6750, section 2.1. The scheme is written in either case (RFC 9110, section 11.1).
+/// Finds the bearer token (RFC 6750, section 2.1; the scheme is case-insensitive by RFC 9110,
+/// section 11.1).
 ///
-/// Of two headers another program on the way might take the other one; so neither counts.
+/// Two headers are rejected: another program on the way might use the other one.
 pub(super) fn token(headers: &HeaderMap) -> Result<&str, NoToken> {
     let mut lines = headers.get_all(header::AUTHORIZATION).into_iter();
     let value = lines.next().ok_or(NoToken::Absent)?;
@@ -29,7 +30,7 @@ pub(super) fn token(headers: &HeaderMap) -> Result<&str, NoToken> {
         return Err(NoToken::Absent);
     }
     let token = token.trim_start();
-    let is_token = (1..=LONGEST_TOKEN).contains(&token.len())
+    let is_token = (1..=MAX_TOKEN).contains(&token.len())
         && token
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte));
@@ -49,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_stands_behind_its_scheme_in_one_header() {
+    fn token_is_read_from_a_single_bearer_header() {
         for value in ["Bearer a.b.c", "bearer a.b.c", "BEARER   a.b.c "] {
             assert_eq!(found(&[value]).unwrap(), "a.b.c", "{value}");
         }
@@ -62,7 +63,7 @@ mod tests {
         ] {
             assert_eq!(found(absent), Err(NoToken::Absent), "{absent:?}");
         }
-        let long = format!("Bearer {}", "x".repeat(LONGEST_TOKEN + 1));
+        let long = format!("Bearer {}", "x".repeat(MAX_TOKEN + 1));
         for malformed in [
             &["Bearer a.b.c", "Bearer a.b.c"][..],
             &["Bearer a.b.c", "Basic YTpi"],

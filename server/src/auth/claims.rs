@@ -1,4 +1,4 @@
-//! What tokens say: their claims, and what those come to.
+//! Claims of a token, and the identity that they or a grant define.
 
 use std::sync::Arc;
 
@@ -9,71 +9,69 @@ use serde_json::Value;
 
 use super::caller::Identity;
 
-/// The most bytes of a subject, which stands in logs.
-const LONGEST_SUBJECT: usize = 512;
+/// Size limit of a subject in bytes: subjects appear in logs.
+const MAX_SUBJECT: usize = 512;
 
-/// The claims that are ours to read. A claim of these that stands twice makes the token unreadable. What a token may do is only looked
-/// at where no grant says it: claims of these names may mean something else to an issuer that knows nothing of us.
+/// The claims that matter. A duplicate makes the token invalid. Permissions stay raw values, because
+/// they are ignored where a grant applies: another issuer may use these names for something else.
 #[derive(Debug, Deserialize)]
 pub(super) struct Claims {
     iss: String,
     sub: String,
     /// Unix seconds.
     pub(super) exp: f64,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     scope: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     client_id: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     resources: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     services: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "present")]
     max_priority: Option<Value>,
 }
 
-/// A claim that is there, `null` included: a bound of `null` must not become no bound.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+/// A present claim, even if it is `null`: a restriction of `null` must not lift the restriction.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// A claim does not have the form it should have; the token does not count.
+/// A claim has the wrong type or size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mistyped;
+pub(super) struct MalformedClaim;
 
-/// What the tokens of an issuer come to that no grant speaks for.
+/// The permissions of tokens without a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WithoutGrant {
-    /// What they say.
-    Own,
-    /// Nothing: where grants bind an issuer's tokens, to take one away must not let its tokens say what they please.
-    Nothing,
+pub(super) enum UngrantedTokens {
+    /// Those that they claim.
+    UseClaims,
+    /// None. Where grants restrict an issuer's tokens, removing a grant must not free them.
+    Deny,
 }
 
-/// One text or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Texts {
+enum OneOrMany {
     One(String),
-    Several(Vec<String>),
+    Many(Vec<String>),
 }
 
 impl Claims {
-    /// Who the bearer is, and what it may do: what the first grant for it says, and nothing else; without one, what its issuer's tokens
-    /// come to by themselves.
-    pub(super) fn identity(
+    /// The identity by the first matching grant, or without one by the claims.
+    pub(super) fn into_identity(
         self,
         grants: &Grants,
-        without_grant: WithoutGrant,
-    ) -> Result<Identity, Mistyped> {
-        let named = (1..=LONGEST_SUBJECT).contains(&self.sub.len());
-        if !named || self.sub.chars().any(char::is_control) {
-            return Err(Mistyped);
+        ungranted: UngrantedTokens,
+    ) -> Result<Identity, MalformedClaim> {
+        let has_valid_length = (1..=MAX_SUBJECT).contains(&self.sub.len());
+        if !has_valid_length || self.sub.chars().any(char::is_control) {
+            return Err(MalformedClaim);
         }
-        let (scopes, restrictions) = match (grants.find(&self.iss, &self.sub), without_grant) {
+        let (scopes, restrictions) = match (grants.find(&self.iss, &self.sub), ungranted) {
             (Some(grant), _) => (grant.scopes, Arc::clone(&grant.restrictions)),
-            (None, WithoutGrant::Own) => (self.scopes()?, Arc::new(self.restrictions()?)),
-            (None, WithoutGrant::Nothing) => (Scopes::NONE, Arc::default()),
+            (None, UngrantedTokens::UseClaims) => (self.scopes()?, Arc::new(self.restrictions()?)),
+            (None, UngrantedTokens::Deny) => (Scopes::NONE, Arc::default()),
         };
         Ok(Identity {
             issuer: self.iss.into(),
@@ -83,15 +81,15 @@ impl Claims {
         })
     }
 
-    fn scopes(&self) -> Result<Scopes, Mistyped> {
+    fn scopes(&self) -> Result<Scopes, MalformedClaim> {
         Ok(match read(self.scope.as_ref())? {
             None => Scopes::NONE,
-            Some(Texts::One(text)) => Scopes::from_claim(&text),
-            Some(Texts::Several(names)) => Scopes::from_claim(&names.join(" ")),
+            Some(OneOrMany::One(text)) => Scopes::from_claim(&text),
+            Some(OneOrMany::Many(names)) => Scopes::from_claim(&names.join(" ")),
         })
     }
 
-    fn restrictions(&self) -> Result<Restrictions, Mistyped> {
+    fn restrictions(&self) -> Result<Restrictions, MalformedClaim> {
         Ok(Restrictions {
             clients: globs(self.client_id.as_ref())?,
             resources: globs(self.resources.as_ref())?,
@@ -101,19 +99,19 @@ impl Claims {
     }
 }
 
-fn read<T: for<'de> Deserialize<'de>>(claim: Option<&Value>) -> Result<Option<T>, Mistyped> {
+fn read<T: for<'de> Deserialize<'de>>(claim: Option<&Value>) -> Result<Option<T>, MalformedClaim> {
     claim
-        .map(|claim| T::deserialize(claim).map_err(|_| Mistyped))
+        .map(|claim| T::deserialize(claim).map_err(|_| MalformedClaim))
         .transpose()
 }
 
-fn globs(claim: Option<&Value>) -> Result<Option<GlobSet>, Mistyped> {
+fn globs(claim: Option<&Value>) -> Result<Option<GlobSet>, MalformedClaim> {
     let globs = match read(claim)? {
         None => return Ok(None),
-        Some(Texts::One(text)) => GlobSet::new([text]),
-        Some(Texts::Several(texts)) => GlobSet::new(texts),
+        Some(OneOrMany::One(text)) => GlobSet::new([text]),
+        Some(OneOrMany::Many(texts)) => GlobSet::new(texts),
     };
-    globs.map(Some).map_err(|_| Mistyped)
+    globs.map(Some).map_err(|_| MalformedClaim)
 }
 
 #[cfg(test)]
@@ -122,19 +120,19 @@ mod tests {
 
     use super::*;
 
-    fn identity(other: &Value, grants: &str) -> Result<Identity, Mistyped> {
+    fn identity(other: &Value, grants: &str) -> Result<Identity, MalformedClaim> {
         let mut claims = json!({"iss": "issuer", "sub": "web", "exp": 5});
         for (name, value) in other.as_object().unwrap() {
             claims[name] = value.clone();
         }
-        let claims: Claims = serde_json::from_value(claims).map_err(|_| Mistyped)?;
-        claims.identity(&Grants::parse(grants).unwrap(), WithoutGrant::Own)
+        let claims: Claims = serde_json::from_value(claims).map_err(|_| MalformedClaim)?;
+        claims.into_identity(&Grants::parse(grants).unwrap(), UngrantedTokens::UseClaims)
     }
 
     const NONE: &str = "grants: []";
 
     #[test]
-    fn claims_come_to_scopes_and_bounds() {
+    fn claims_define_scopes_and_restrictions() {
         let all = json!({
             "scope": "openid capacity", "client_id": "web-*", "resources": ["a", "b/*"], "services": [], "max_priority": -1
         });
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_scopes_is_as_good_and_none_is_none() {
+    fn scopes_may_be_a_list_or_absent() {
         let several = identity(&json!({"scope": ["capacity", "server"]}), NONE).unwrap();
         assert_eq!(several.scopes.to_string(), "capacity server");
         let none = identity(&json!({}), NONE).unwrap();
@@ -159,11 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_cannot_be_read_is_not_no_bound() {
+    fn malformed_claim_is_rejected() {
         for claim in ["scope", "client_id", "resources", "services"] {
             for wrong in [json!(null), json!(5), json!({}), json!([1]), json!([null])] {
-                let refused = identity(&json!({claim: wrong}), NONE);
-                assert_eq!(refused.unwrap_err(), Mistyped, "{claim}: {wrong}");
+                let rejected = identity(&json!({claim: wrong}), NONE);
+                assert_eq!(rejected.unwrap_err(), MalformedClaim, "{claim}: {wrong}");
             }
         }
         for wrong in [
@@ -180,12 +178,16 @@ mod tests {
             json!({"iss": ["issuer"]}),
             json!({"exp": "5"}),
         ] {
-            assert_eq!(identity(&wrong, NONE).unwrap_err(), Mistyped, "{wrong}");
+            assert_eq!(
+                identity(&wrong, NONE).unwrap_err(),
+                MalformedClaim,
+                "{wrong}"
+            );
         }
     }
 
     #[test]
-    fn a_claim_that_stands_twice_is_not_read() {
+    fn duplicate_claim_is_rejected() {
         for text in [
             r#"{"iss":"a","sub":"b","exp":5,"sub":"c"}"#,
             r#"{"iss":"a","sub":"b","exp":5,"scope":"capacity","scope":"server"}"#,
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_grant_speaks_the_token_does_not() {
+    fn grant_replaces_claims() {
         let grants = "grants: [{iss: issuer, sub: web, scope: [capacity], resources: db}]";
         let claims = json!({"scope": "templates:write", "client_id": {"not": "ours"}});
         let identity_of_web = identity(&claims, grants).unwrap();
@@ -208,13 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn all_whom_a_grant_speaks_for_share_its_bounds() {
+    fn identities_of_one_grant_share_its_restrictions() {
         let grants = "grants: [{iss: issuer, sub: '*', scope: [capacity], resources: db}]";
         let grants = Grants::parse(grants).unwrap();
         let [a, b] = ["a", "b"].map(|sub| {
             let claims = json!({"iss": "issuer", "sub": sub, "exp": 5});
             let claims: Claims = serde_json::from_value(claims).unwrap();
-            claims.identity(&grants, WithoutGrant::Nothing).unwrap()
+            claims
+                .into_identity(&grants, UngrantedTokens::Deny)
+                .unwrap()
         });
         assert!(Arc::ptr_eq(&a.restrictions, &b.restrictions));
     }

@@ -1,4 +1,4 @@
-//! Tokens that are signed with a secret, for those who have no issuer.
+//! Signing of tokens with a shared secret, for deployments without an issuer.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,52 +10,52 @@ use doorman_openapi::Scopes;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, crypto, encode, get_current_timestamp};
 use serde::Serialize;
 
-use super::key;
+use super::keys;
 use crate::util::small_file;
 
-/// What a token is to say. It does not show the secret, which it has not.
+/// Claims of a token to sign. It does not hold the secret.
 #[derive(Debug, Clone)]
 pub struct Token {
-    /// Who made it.
+    /// The issuer.
     pub issuer: String,
-    /// Whom it is for.
+    /// The audience.
     pub audience: String,
-    /// Whom it speaks of.
+    /// The subject.
     pub subject: String,
-    /// What its bearer may do.
+    /// The scopes of the bearer.
     pub scopes: Scopes,
-    /// GlobSet of the clients in whose name it leases; none: of any.
+    /// Globs of the clients that the bearer may lease for; empty: all.
     pub clients: Vec<String>,
-    /// GlobSet of the resources that it may touch; none: any.
+    /// Globs of the resources that the bearer may access; empty: all.
     pub resources: Vec<String>,
-    /// GlobSet of the services whose rules it may touch; none: any.
+    /// Globs of the services whose rules the bearer may access; empty: all.
     pub services: Vec<String>,
-    /// The highest priority that it may ask with; absent: any.
+    /// The highest priority that the bearer may use; absent: any.
     pub max_priority: Option<i32>,
-    /// How long it counts.
+    /// The time until the token expires.
     pub lifetime: Duration,
 }
 
-/// Why no token is made.
+/// A token cannot be signed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum InvalidToken {
+pub enum SignError {
     /// The secret cannot be read.
-    #[error("--secret-file {} cannot be read", path.display())]
+    #[error("--secret-file {}: cannot be read", path.display())]
     Unreadable {
-        /// The file that should have it.
+        /// The file of the secret.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The secret is none.
+    /// The secret is invalid.
     #[error("--secret-file: {0}")]
     Secret(String),
-    /// A bound is no glob.
+    /// A restriction is not a glob.
     #[error("{0}: {1}")]
-    Bound(&'static str, doorman_openapi::InvalidGlob),
-    /// It cannot be signed.
-    #[error("the token cannot be signed")]
+    Glob(&'static str, doorman_openapi::InvalidGlob),
+    /// The cryptographic library failed.
+    #[error("cannot sign the token")]
     Signing(#[source] jsonwebtoken::errors::Error),
 }
 
@@ -78,25 +78,24 @@ struct Claims<'a> {
 }
 
 impl Token {
-    /// Signs it with the secret in a file. Blocks on the file system.
+    /// Signs the token with the secret in a file. Blocks on the file system.
     ///
     /// # Errors
-    /// [`InvalidToken`] when the secret cannot be had or is too short, or a bound is no glob.
-    pub fn sign(&self, secret_file: &Path) -> Result<String, InvalidToken> {
+    /// The secret cannot be read or is too short, or a restriction is not a glob.
+    pub fn sign(&self, secret_file: &Path) -> Result<String, SignError> {
         crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
         for (flag, globs) in [
             ("--client-id", &self.clients),
             ("--resources", &self.resources),
             ("--services", &self.services),
         ] {
-            GlobSet::new(globs).map_err(|invalid| InvalidToken::Bound(flag, invalid))?;
+            GlobSet::new(globs).map_err(|invalid| SignError::Glob(flag, invalid))?;
         }
-        let bytes = small_file::read(secret_file).map_err(|source| InvalidToken::Unreadable {
+        let bytes = small_file::read(secret_file).map_err(|source| SignError::Unreadable {
             path: secret_file.to_owned(),
             source,
         })?;
-        let secret =
-            key::secret(&bytes).map_err(|error| InvalidToken::Secret(error.to_string()))?;
+        let secret = keys::secret(&bytes).map_err(|error| SignError::Secret(error.to_string()))?;
         let now = get_current_timestamp();
         let claims = Claims {
             iss: &self.issuer,
@@ -111,6 +110,6 @@ impl Token {
             max_priority: self.max_priority,
         };
         let header = Header::new(Algorithm::HS256);
-        encode(&header, &claims, &EncodingKey::from_secret(secret)).map_err(InvalidToken::Signing)
+        encode(&header, &claims, &EncodingKey::from_secret(secret)).map_err(SignError::Signing)
     }
 }

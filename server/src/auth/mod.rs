@@ -1,23 +1,21 @@
-//! Who sends a request, and what it may do.
+//! Authentication by bearer tokens (JWT).
 //!
-//! A request walks `bearer` (the token in its headers) → `verify` (does the token count, by one `key` of an issuer that is trusted) →
-//! `claims` (what it says, or a grant says for it) → `caller`. `known` spares the way to tokens that have walked it. Keys and grants
-//! come from `source`s, of which one may be `remote`; they are `follow`ed, and a change of any of them is `learn`ed: it makes another
-//! verifier, which verifies each token anew.
-//! What a caller may do is decided by its scopes and [restrictions](doorman_config::Restrictions), in `http`.
+//! `bearer` finds the token of a request. `verify` checks it by the keys of trusted issuers, and
+//! `claims` or a grant make a [`Caller`] of it, whose scopes and restrictions `http` enforces.
+//! `token_cache` remembers valid tokens.
+//!
+//! Keys and grants come from `sources`: files that are followed, and a URL that `jwks_client`
+//! fetches. A change of any source makes a new verifier, which verifies each token again.
 
 mod bearer;
 mod caller;
 mod claims;
-mod follow;
-mod jwks;
-mod key;
-mod known;
-mod learn;
+mod jwks_client;
+mod keys;
 mod mint;
-mod remote;
 mod settings;
-mod source;
+mod sources;
+mod token_cache;
 mod verify;
 
 #[cfg(test)]
@@ -26,145 +24,111 @@ pub(crate) mod testing;
 mod tests;
 
 use std::{
-    fmt,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
+    },
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use axum::http::HeaderMap;
-use doorman_config::Grants;
 use doorman_openapi::Moment;
+use futures_util::future::{join, join_all};
 use jsonwebtoken::crypto;
+use tokio::{
+    task,
+    time::{MissedTickBehavior, interval},
+};
 
 use self::{
     bearer::NoToken,
-    claims::WithoutGrant,
-    jwks::InvalidSet,
-    key::Key,
-    known::Known,
-    remote::Remote,
-    source::{Place, Purpose, Source},
-    verify::{Invalid, Trust, Verifier},
+    jwks_client::JwksClient,
+    sources::{Location, Source},
+    verify::{Verifier, VerifyError},
 };
 pub(crate) use self::{caller::Caller, verify::TokenStatus};
 pub use self::{
-    mint::{InvalidToken, Token},
-    settings::{AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, UnknownAlgorithm},
+    mint::{SignError, Token},
+    settings::{
+        AuthError, AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, UnknownAlgorithm,
+    },
 };
-use crate::util::{clock, small_file};
+use crate::util::{clock, follow::FileFollower, small_file};
 
-/// Whose tokens count cannot be made out. One line that names the flag.
-#[derive(Debug)]
-pub struct AuthError {
-    flag: &'static str,
-    place: Option<String>,
-    why: String,
-}
+/// How often the age of fetched keys is checked.
+const AGE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-impl AuthError {
-    fn new(flag: &'static str, place: Option<String>, why: impl Into<String>) -> Self {
-        Self {
-            flag,
-            place,
-            why: why.into(),
-        }
-    }
-}
-
-impl fmt::Display for AuthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.flag)?;
-        if let Some(place) = &self.place {
-            write!(f, " {place}")?;
-        }
-        write!(f, ": {}", self.why)
-    }
-}
-
-impl std::error::Error for AuthError {}
-
-/// Why it is not known who sends a request.
+/// A request is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unauthenticated {
-    /// It does not say.
     NoToken,
-    /// What it says is no token, or too long, or said twice.
+    /// The `Authorization` header is ill-formed, too long or not the only one.
     Malformed,
-    /// Its token does not count.
     Invalid,
-    /// Its token does not count yet.
     NotYetValid,
-    /// Its token counts no more.
     Expired,
-    /// The keys of the issuer have not come yet.
+    /// The issuer's keys have not been fetched yet.
     KeysUnavailable,
 }
 
-/// Tells who sends a request.
+/// Authenticates callers.
 #[derive(Debug)]
 pub(crate) struct Auth {
     settings: AuthSettings,
-    /// Locked for moments only. The verifier changes along with it.
-    sources: Mutex<Arc<Vec<Source>>>,
-    /// Whether each of them has been good once.
-    has_come: AtomicBool,
-    remote: Option<Remote>,
+    /// Locked during a change of the verifier.
+    sources: Mutex<Vec<Source>>,
+    /// Whether each source has had valid content.
+    is_loaded: AtomicBool,
+    jwks: Option<JwksClient>,
     verifier: ArcSwap<Verifier>,
 }
 
 impl Auth {
-    /// Reads all files. What is at an address comes later. Blocks on the file system.
+    /// Reads all files. A key set at a URL is fetched later. Blocks on the file system.
     ///
     /// # Errors
-    /// [`AuthError`] when a file cannot be read or used, or the settings do not go together.
+    /// A file cannot be read or is invalid, or the settings contradict each other.
     pub(crate) fn load(settings: AuthSettings) -> Result<Self, AuthError> {
-        // Without it, a build in which somebody else has switched on jsonwebtoken's other provider would panic at the first token. If
-        // the program has chosen one already, that stays.
+        // Otherwise jsonwebtoken panics at the first token if a dependency enables its other
+        // provider, too. A provider that the program has installed before stays.
         crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
-        check(&settings)?;
-        let mut sources = sources(&settings);
+        settings.validate()?;
+        let mut sources = sources::of_settings(&settings);
         for source in &mut sources {
-            if let Place::File(path) = &source.place {
-                let bytes = small_file::read(path).map_err(|error| {
-                    AuthError::new(
-                        source.purpose.flag(),
-                        Some(source.name()),
-                        error.to_string(),
-                    )
-                })?;
-                source.take(bytes);
+            if let Location::File(path) = &source.location {
+                let content = small_file::read(path).map_err(|error| source.error(error))?;
+                source.set_valid(content);
             }
         }
-        let remote = match &settings.jwks {
-            Some(JwksSource::Url(url)) => Some(Remote::new(
-                url.clone(),
-                authorities(&settings)?.as_deref(),
-                settings.jwks_token_file.clone(),
-            )?),
+        let jwks = match &settings.jwks {
+            Some(JwksSource::Url(url)) => Some(JwksClient::new(url.clone(), &settings)?),
             Some(JwksSource::File(_)) | None => None,
         };
-        let verifier = verifier(&settings, &sources)?;
+        let verifier = sources::verifier(&settings, &sources)?;
         Ok(Self {
             settings,
-            // What is in files has come by now.
-            has_come: AtomicBool::new(remote.is_none()),
-            sources: Mutex::new(Arc::new(sources)),
-            remote,
+            is_loaded: AtomicBool::new(jwks.is_none()),
+            sources: Mutex::new(sources),
+            jwks,
             verifier: ArcSwap::from_pointee(verifier),
         })
     }
 
-    /// Sends these headers along with each request for the issuer's keys.
+    /// Adds headers to each request for the issuer's keys.
     #[must_use]
     pub(crate) fn with_outgoing_headers(mut self, headers: fn() -> HeaderMap) -> Self {
-        if let Some(remote) = &mut self.remote {
-            remote.outgoing_headers = headers;
+        if let Some(jwks) = &mut self.jwks {
+            jwks.outgoing_headers = headers;
         }
         self
     }
 
-    /// What is known, without any work to speak of, of who sends a request with these headers.
+    /// What is known of a request's token without verifying it.
     pub(crate) fn token_status(&self, headers: &HeaderMap, now: Moment) -> TokenStatus {
         match bearer::token(headers) {
             Ok(token) => self.verifier.load().token_status(token, now),
@@ -172,195 +136,157 @@ impl Auth {
         }
     }
 
-    /// Who sends a request with these headers. A token by a key that is not known may wait until the issuer has been asked for it.
+    /// The caller of a request. A token with an unknown key may wait for a fetch of the keys.
     pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,
     ) -> Result<Caller, Unauthenticated> {
-        let token = bearer::token(headers).map_err(|why| match why {
+        let token = bearer::token(headers).map_err(|error| match error {
             NoToken::Absent => Unauthenticated::NoToken,
             NoToken::Malformed => Unauthenticated::Malformed,
         })?;
-        // Asked before each verifying: were it asked afterwards, keys that come in between would be taken for keys that were tried.
-        let has_come = self.has_come();
+        // Read before each verification: otherwise keys that arrive meanwhile would count as tried.
+        let was_loaded = self.is_loaded();
         let verified = self.verifier.load().verify(token, clock::now());
-        let may_help = match verified {
-            _ if self.remote.is_none() => false,
-            Err(Invalid::UnknownKey) => true,
-            Err(Invalid::Other) => !has_come,
-            Ok(_) | Err(Invalid::Early | Invalid::Expired) => false,
+        let may_fetch_help = match verified {
+            _ if self.jwks.is_none() => false,
+            Err(VerifyError::UnknownKey) => true,
+            Err(VerifyError::Invalid) => !was_loaded,
+            Ok(_) | Err(VerifyError::NotYetValid | VerifyError::Expired) => false,
         };
-        if !may_help {
+        if !may_fetch_help {
             return verified.map_err(Into::into);
         }
-        self.learn_keys().await;
-        let has_come = self.has_come();
+        self.fetch_keys().await;
+        let was_loaded = self.is_loaded();
         let verified = self.verifier.load().verify(token, clock::now());
-        verified.map_err(|invalid| {
-            if has_come {
-                invalid.into()
+        verified.map_err(|error| {
+            if was_loaded {
+                error.into()
             } else {
                 Unauthenticated::KeysUnavailable
             }
         })
     }
-}
 
-impl From<Invalid> for Unauthenticated {
-    fn from(invalid: Invalid) -> Self {
-        match invalid {
-            Invalid::Other | Invalid::UnknownKey => Self::Invalid,
-            Invalid::Early => Self::NotYetValid,
-            Invalid::Expired => Self::Expired,
-        }
+    /// Follows changes of the files and the key set.
+    ///
+    /// # Cancel safety
+    /// The last applied change stays active.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let files: Vec<_> = (self.sources().iter().enumerate())
+            .filter_map(|(index, source)| match &source.location {
+                Location::File(path) => Some((index, path.clone())),
+                Location::Url(_) => None,
+            })
+            .collect();
+        let files = files
+            .into_iter()
+            .map(|(index, path)| Arc::clone(&self).follow_file(index, path));
+        join(join_all(files), self.refresh_keys()).await;
     }
-}
 
-/// What does not depend on any file.
-fn check(settings: &AuthSettings) -> Result<(), AuthError> {
-    let public = !settings.key_files.is_empty() || settings.jwks.is_some();
-    let wrong = |flag, why: &str| Err(AuthError::new(flag, None, why));
-    if settings.secret_files.is_empty() && !public {
-        return wrong(
-            "--auth-secret-file, --auth-key-file or --auth-jwks",
-            "one of them must say whose tokens count",
-        );
-    }
-    if settings.audience.is_empty() {
-        return wrong("--auth-audience", "must not be empty");
-    }
-    if settings.leeway > Duration::from_secs(300) {
-        return wrong("--auth-leeway", "must be 300 seconds at most");
-    }
-    // Said without the address, so that it does not end up in a log after all.
-    if settings
-        .jwks
-        .as_ref()
-        .is_some_and(JwksSource::holds_credentials)
-    {
-        return wrong(
-            "--auth-jwks",
-            "must not hold a user or a password: addresses are written to logs",
-        );
-    }
-    if let (Some(JwksSource::File(_)), Some(_)) = (&settings.jwks, &settings.jwks_token_file) {
-        return wrong(
-            "--auth-jwks-token-file",
-            "is of use only where --auth-jwks is an address",
-        );
-    }
-    match &settings.issuer {
-        Some(issuer) if issuer.is_empty() => wrong("--auth-issuer", "must not be empty"),
-        None if public => wrong(
-            "--auth-issuer",
-            "is missing; must be what tokens that are signed with a key name as `iss`",
-        ),
-        Some(_) if !public => wrong(
-            "--auth-issuer",
-            "is of tokens that are signed with a key: give --auth-key-file or --auth-jwks, or --auth-secret-issuer instead",
-        ),
-        // A key of one issuer counts for no other, so they must be told apart.
-        Some(issuer) if !settings.secret_files.is_empty() && *issuer == settings.secret_issuer => {
-            wrong("--auth-issuer", "must not be that of --auth-secret-issuer")
-        }
-        Some(_) | None => Ok(()),
-    }
-}
-
-fn sources(settings: &AuthSettings) -> Vec<Source> {
-    let files = |purpose, paths: &[std::path::PathBuf]| -> Vec<Source> {
-        let places = paths.iter().cloned().map(Place::File);
-        places.map(|place| Source::new(purpose, place)).collect()
-    };
-    let mut sources = files(Purpose::Secret, &settings.secret_files);
-    sources.extend(files(Purpose::Key, &settings.key_files));
-    sources.extend(settings.jwks.iter().map(|it| {
-        let place = match it {
-            JwksSource::File(path) => Place::File(path.clone()),
-            JwksSource::Url(url) => Place::Remote(url.clone()),
+    async fn follow_file(self: Arc<Self>, index: usize, path: PathBuf) {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            Some(_) | None => Path::new(".").to_owned(),
         };
-        Source::new(Purpose::Jwks, place)
-    }));
-    sources.extend(files(Purpose::Grants, settings.grants.as_slice()));
-    sources
-}
+        // A file that cannot be read may be about to be replaced.
+        let read = move || small_file::read(&path).ok();
+        let mut follower = FileFollower::new([&*directory], read);
+        loop {
+            let content = follower
+                .next(|content| content.as_ref().is_none_or(|it| self.is_known(index, it)))
+                .await;
+            let Some(content) = content.filter(|it| !self.is_known(index, it)) else {
+                continue;
+            };
+            let auth = Arc::clone(&self);
+            let updated = task::spawn_blocking(move || auth.update(index, content)).await;
+            if let Err(error) = updated {
+                tracing::error!(%error, "applying changed keys or grants failed");
+            }
+        }
+    }
 
-fn authorities(settings: &AuthSettings) -> Result<Option<Vec<u8>>, AuthError> {
-    let read = |path: &std::path::PathBuf| {
-        small_file::read(path).map_err(|error| {
-            let place = Some(path.display().to_string());
-            AuthError::new("--auth-jwks-ca", place, error.to_string())
+    /// Fetches the keys until they are loaded, and whenever they are too old.
+    async fn refresh_keys(&self) {
+        let Some(jwks) = &self.jwks else { return };
+        let mut checks = interval(AGE_CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            checks.tick().await;
+            if !self.is_loaded() || jwks.is_stale(clock::now()).await {
+                self.fetch_keys().await;
+            }
+        }
+    }
+
+    async fn fetch_keys(&self) {
+        let Some(jwks) = &self.jwks else { return };
+        jwks.fetch(|content| {
+            let is_remote = |source: &Source| matches!(source.location, Location::Url(_));
+            let index = self.sources().iter().position(is_remote);
+            if let Some(index) = index {
+                self.update(index, content);
+            }
         })
-    };
-    settings.jwks_ca.as_ref().map(read).transpose()
-}
+        .await;
+    }
 
-/// What all sources come to.
-fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Verifier, AuthError> {
-    let allowed: Vec<_> = settings
-        .algorithms
-        .iter()
-        .map(|it| it.algorithm())
-        .collect();
-    let mut secrets = Vec::new();
-    let mut keys = Vec::new();
-    let mut grants = Grants::default();
-    for source in sources {
-        let Some(bytes) = &source.good else { continue };
-        let wrong = |why: String| AuthError::new(source.purpose.flag(), Some(source.name()), why);
-        match source.purpose {
-            Purpose::Secret => {
-                secrets.push(Key::of_secret(bytes).map_err(|it| wrong(it.to_string()))?);
+    /// Activates new content of a source, if it is valid.
+    fn update(&self, index: usize, content: Vec<u8>) {
+        let mut sources = self.sources();
+        let mut changed = sources.clone();
+        let Some(source) = changed.get_mut(index) else {
+            return;
+        };
+        if source.is_known(&content) {
+            return;
+        }
+        source.set_valid(content.clone());
+        let (flag, name) = (source.flag(), source.name());
+        match sources::verifier(&self.settings, &changed) {
+            Ok(mut verifier) => {
+                verifier.cache = self.verifier.load().cache.invalidated();
+                let is_loaded = changed.iter().all(Source::is_loaded);
+                *sources = changed;
+                self.verifier.store(Arc::new(verifier));
+                self.is_loaded.store(is_loaded, Release);
+                tracing::info!(from = name, "{flag} changed and is active");
             }
-            Purpose::Key => {
-                let key = Key::of_pem(bytes).map_err(|it| wrong(it.to_string()))?;
-                if !allowed.contains(&key.algorithm) {
-                    return Err(wrong(
-                        "is for an algorithm that --auth-algorithms leaves out".to_owned(),
-                    ));
+            Err(error) => {
+                if let Some(source) = sources.get_mut(index) {
+                    source.set_invalid(content);
                 }
-                keys.push(key);
-            }
-            Purpose::Jwks => match jwks::read(bytes, &allowed) {
-                Ok(set) => keys.extend(set),
-                // Were it refused, keys that the issuer has taken back would count on: those of before are not in it, whatever is.
-                Err(it @ (InvalidSet::Empty | InvalidSet::NoKey)) if source.may_take_back() => {
-                    tracing::error!("{}; nobody gets in by it", wrong(it.to_string()));
-                }
-                Err(it) => return Err(wrong(it.to_string())),
-            },
-            Purpose::Grants => {
-                let text = str::from_utf8(bytes).map_err(|_| wrong("must be UTF-8".to_owned()))?;
-                grants = Grants::parse(text).map_err(|faults| wrong(faults.to_string()))?;
+                tracing::error!("invalid change; previous keys and grants stay active: {error}");
             }
         }
     }
-    let mut trusted = Vec::new();
-    if !secrets.is_empty() {
-        let issuer = settings.secret_issuer.clone();
-        trusted.push(Trust {
-            issuer,
-            keys: secrets,
-            // Who has the secret is the operator, and could as well write the grant.
-            without_grant: WithoutGrant::Own,
-        });
+
+    fn is_known(&self, index: usize, content: &[u8]) -> bool {
+        self.sources()
+            .get(index)
+            .is_some_and(|source| source.is_known(content))
     }
-    if let Some(issuer) = settings.issuer.clone() {
-        let without_grant = match settings.grants {
-            Some(_) => WithoutGrant::Nothing,
-            None => WithoutGrant::Own,
-        };
-        trusted.push(Trust {
-            issuer,
-            keys,
-            without_grant,
-        });
+
+    fn sources(&self) -> MutexGuard<'_, Vec<Source>> {
+        // A panic leaves the sources and the verifier as they were.
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    Ok(Verifier {
-        trusted,
-        audience: settings.audience.clone(),
-        leeway: settings.leeway,
-        grants,
-        known: Known::new(),
-    })
+
+    /// Whether each source has had valid content. A verifier loaded afterwards has all keys.
+    fn is_loaded(&self) -> bool {
+        self.is_loaded.load(Acquire)
+    }
+}
+
+impl From<VerifyError> for Unauthenticated {
+    fn from(error: VerifyError) -> Self {
+        match error {
+            VerifyError::Invalid | VerifyError::UnknownKey => Self::Invalid,
+            VerifyError::NotYetValid => Self::NotYetValid,
+            VerifyError::Expired => Self::Expired,
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What an operator says of whom to believe.
+//! Settings of authentication.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -6,37 +6,87 @@ use axum::http::Uri;
 use jsonwebtoken::Algorithm;
 use reqwest::Url;
 
-/// Whose tokens count. At least one of the sources of keys must be given.
+const MAX_LEEWAY: Duration = Duration::from_secs(300);
+
+/// Settings of authentication. At least one source of keys is required.
 #[derive(Debug, Clone)]
 pub struct AuthSettings {
-    /// Files with secrets for HS256, each of which counts, so that one can be replaced by another.
+    /// Files with secrets for HS256. Each is valid, so that one can replace another.
     pub secret_files: Vec<PathBuf>,
-    /// The issuer of tokens that are signed with a secret.
+    /// The issuer of tokens signed with a secret.
     pub secret_issuer: String,
     /// Files with public keys in PEM: RSA for RS256, P-256 for ES256, Ed25519 for EdDSA.
     pub key_files: Vec<PathBuf>,
-    /// Where an issuer publishes its keys.
+    /// The key set of an issuer.
     pub jwks: Option<JwksSource>,
-    /// A file with certificates in PEM that the publisher of the keys is believed by, besides those of the system.
+    /// A file with certificate authorities in PEM for the key set's URL, in addition to those of
+    /// the system.
     pub jwks_ca: Option<PathBuf>,
-    /// A file with the bearer token that the keys at an address are asked for with, read anew each time. Absent: without one.
+    /// A file with the bearer token for the key set's URL, read before each request.
     pub jwks_token_file: Option<PathBuf>,
-    /// The issuer of tokens that are signed with a key; needed where there are keys.
+    /// The issuer of tokens signed with a key; required if there are keys.
     pub issuer: Option<String>,
-    /// Whom tokens must be for.
+    /// The audience that tokens must name.
     pub audience: String,
-    /// The algorithms of keys; a key of another one does not count.
+    /// Algorithms of valid keys.
     pub algorithms: Vec<KeyAlgorithm>,
-    /// How far the clocks of issuer and server may be apart, in whole seconds.
+    /// Accepted clock skew between issuer and server, in whole seconds.
     pub leeway: Duration,
-    /// A file that says what tokens let their bearers do. With it, a token that is signed with a key and that no grant speaks for lets its
-    /// bearer do nothing; one that is signed with a secret goes on speaking for itself.
+    /// A file with the permissions of tokens. With it, tokens signed with a key have no permission
+    /// without a grant. Those signed with a secret keep what they claim.
     pub grants: Option<PathBuf>,
 }
 
 impl AuthSettings {
-    /// What `doorman token` writes as issuer and as audience, and what is expected when nothing is said.
+    /// The default issuer and audience of `doorman token` and of the server.
     pub const NAME: &'static str = "doorman";
+
+    /// Checks what does not depend on any file.
+    pub(super) fn validate(&self) -> Result<(), AuthError> {
+        let has_keys = !self.key_files.is_empty() || self.jwks.is_some();
+        let invalid = |flag, reason: &str| Err(AuthError::new(flag, None, reason));
+        if self.secret_files.is_empty() && !has_keys {
+            return invalid(
+                "--auth-secret-file, --auth-key-file or --auth-jwks",
+                "one of them is required",
+            );
+        }
+        if self.audience.is_empty() {
+            return invalid("--auth-audience", "must not be empty");
+        }
+        if self.leeway > MAX_LEEWAY {
+            return invalid("--auth-leeway", "must be at most 300 seconds");
+        }
+        // The message omits the URL: it must not appear in a log either.
+        if self.jwks.as_ref().is_some_and(JwksSource::has_credentials) {
+            return invalid(
+                "--auth-jwks",
+                "must not hold a user or a password: URLs are written to logs",
+            );
+        }
+        if let (Some(JwksSource::File(_)), Some(_)) = (&self.jwks, &self.jwks_token_file) {
+            return invalid(
+                "--auth-jwks-token-file",
+                "requires an --auth-jwks that is an address",
+            );
+        }
+        match &self.issuer {
+            Some(issuer) if issuer.is_empty() => invalid("--auth-issuer", "must not be empty"),
+            None if has_keys => invalid(
+                "--auth-issuer",
+                "is missing; must be the `iss` of tokens signed with a key",
+            ),
+            Some(_) if !has_keys => invalid(
+                "--auth-issuer",
+                "requires --auth-key-file or --auth-jwks; for secrets use --auth-secret-issuer",
+            ),
+            // A key of one issuer is not valid for another, so their names must differ.
+            Some(issuer) if !self.secret_files.is_empty() && *issuer == self.secret_issuer => {
+                invalid("--auth-issuer", "must not be that of --auth-secret-issuer")
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
 }
 
 impl Default for AuthSettings {
@@ -57,7 +107,41 @@ impl Default for AuthSettings {
     }
 }
 
-/// An algorithm of public keys. There is no other: neither `none`, nor one by which a public key could be taken for a secret.
+/// Settings, keys or grants are invalid. A line that names the flag.
+#[derive(Debug)]
+pub struct AuthError {
+    flag: &'static str,
+    source: Option<String>,
+    reason: String,
+}
+
+impl AuthError {
+    pub(super) fn new(
+        flag: &'static str,
+        source: Option<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            flag,
+            source,
+            reason: reason.into(),
+        }
+    }
+}
+
+impl fmt::Display for AuthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.flag)?;
+        if let Some(source) = &self.source {
+            write!(f, " {source}")?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+impl std::error::Error for AuthError {}
+
+/// A signature algorithm of public keys. `none` is impossible, and so is a public key as a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyAlgorithm {
     /// RSA (PKCS #1 v1.5) with SHA-256.
@@ -91,7 +175,7 @@ impl KeyAlgorithm {
     }
 }
 
-/// A text names no algorithm of public keys.
+/// A text is not the name of an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be RS256, ES256 or EdDSA; HS256 comes with --auth-secret-file")]
 pub struct UnknownAlgorithm;
@@ -105,28 +189,28 @@ impl FromStr for KeyAlgorithm {
     }
 }
 
-/// Where an issuer publishes its keys (RFC 7517).
+/// Location of an issuer's key set (RFC 7517).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JwksSource {
-    /// In a file, followed as it changes.
+    /// A file whose changes are followed.
     File(PathBuf),
-    /// At an address, asked again every ten minutes, and for keys that are not known. It is named in logs, so that it must not hold a
-    /// user or a password.
+    /// A URL, fetched every ten minutes and when a token has an unknown key. It appears in logs,
+    /// so it must not hold a user or a password.
     Url(String),
 }
 
 impl JwksSource {
-    /// Whether it is an address with a user or a password, by the reading of the client that would send them.
-    pub(super) fn holds_credentials(&self) -> bool {
+    /// Whether the HTTP client would send a user or a password.
+    fn has_credentials(&self) -> bool {
         let Self::Url(url) = self else { return false };
         Url::parse(url).is_ok_and(|url| !url.username().is_empty() || url.password().is_some())
     }
 }
 
-/// Why a text does not say where keys are.
+/// A text is not the location of a key set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be the path of a file or an https:// address; http:// only on this machine, since who can change the answer makes tokens"
+    "must be the path of a file or an https:// address; http:// is allowed only on this machine"
 )]
 pub struct InvalidJwksSource;
 
@@ -166,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_from_files_and_from_where_nobody_can_change_them() {
+    fn jwks_source_is_a_file_or_a_secure_url() {
         let file = |path: &str| Ok(JwksSource::File(path.into()));
         assert_eq!("keys.json".parse(), file("keys.json"));
         assert_eq!("file:/etc/keys.json".parse(), file("/etc/keys.json"));

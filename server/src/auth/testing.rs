@@ -1,6 +1,6 @@
-//! Issuers to test with, and a server that trusts them.
+//! Test issuers, and settings that trust them.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use jsonwebtoken::{
     Algorithm, EncodingKey, Header, crypto, encode, get_current_timestamp, jwk::Jwk,
@@ -16,7 +16,7 @@ pub(crate) const RSA_PUBLIC: &str = include_str!("test_keys/rsa.pub.pem");
 pub(crate) const EC_PUBLIC: &str = include_str!("test_keys/ec.pub.pem");
 pub(crate) const ED_PUBLIC: &str = include_str!("test_keys/ed.pub.pem");
 
-/// What signs tokens.
+/// Signs tokens.
 pub(crate) struct Issuer {
     pub(crate) algorithm: Algorithm,
     pub(crate) key: EncodingKey,
@@ -52,8 +52,7 @@ impl Issuer {
         }
     }
 
-    /// The same, that names its key.
-    pub(crate) fn naming(self, kid: &str) -> Self {
+    pub(crate) fn with_kid(self, kid: &str) -> Self {
         Self {
             kid: Some(kid.to_owned()),
             ..self
@@ -70,7 +69,6 @@ impl Issuer {
         encode(&self.header(), claims, &self.key).unwrap()
     }
 
-    /// Its public key, as it would publish it.
     pub(crate) fn jwk(&self) -> Value {
         let mut jwk = Jwk::from_encoding_key(&self.key, self.algorithm).unwrap();
         jwk.common.key_id.clone_from(&self.kid);
@@ -78,12 +76,12 @@ impl Issuer {
     }
 }
 
-/// Seconds of the wall clock.
+/// Unix seconds.
 pub(crate) fn now() -> i64 {
     i64::try_from(get_current_timestamp()).unwrap()
 }
 
-/// Good claims of a token by a key, but for these.
+/// Valid claims of a token by a key, changed by `other`.
 pub(crate) fn claims(other: &Value) -> Value {
     let mut claims = json!({
         "iss": ISSUER, "aud": "doorman", "sub": "alice", "exp": now() + 600, "scope": "capacity"
@@ -94,7 +92,7 @@ pub(crate) fn claims(other: &Value) -> Value {
     claims
 }
 
-/// Files of a server, and settings that name them.
+/// A temporary directory with keys and grants, and settings that name them.
 pub(crate) struct Home {
     pub(crate) settings: AuthSettings,
     pub(crate) folder: TempDir,
@@ -143,4 +141,11 @@ impl Home {
     pub(crate) fn load(&self) -> Result<Auth, AuthError> {
         Auth::load(self.settings.clone())
     }
+}
+
+/// Lets `auth` notice changed files. Time must be paused.
+pub(crate) async fn follow_once(auth: &Arc<Auth>) {
+    let follow = Arc::clone(auth).follow();
+    let stopped = tokio::time::timeout(Duration::from_secs(1), follow).await;
+    assert!(stopped.is_err());
 }

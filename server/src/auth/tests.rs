@@ -1,7 +1,7 @@
-//! Which tokens count, and what for, whoever made them.
+//! Which tokens are valid, and for what.
 
 mod files;
-mod remote;
+mod jwks_client;
 
 use axum::http::{HeaderMap, header};
 use doorman_openapi::Scope;
@@ -16,12 +16,12 @@ async fn caller(auth: &Auth, token: &str) -> Result<Caller, Unauthenticated> {
     auth.authenticate(&headers).await
 }
 
-async fn counts(auth: &Auth, token: &str) -> bool {
+async fn is_valid(auth: &Auth, token: &str) -> bool {
     caller(auth, token).await.is_ok()
 }
 
 #[tokio::test]
-async fn a_token_counts_that_an_issuer_has_signed() {
+async fn token_of_a_trusted_issuer_is_valid() {
     for (issuer, pem) in [
         (Issuer::rs256(), RSA_PUBLIC),
         (Issuer::es256(), EC_PUBLIC),
@@ -37,8 +37,8 @@ async fn a_token_counts_that_an_issuer_has_signed() {
             json!({"exp": now() - 3}),
         ] {
             let token = issuer.sign(&claims(&good));
-            assert!(counts(&auth, &token).await, "{good}");
-            assert!(counts(&by_set, &token).await, "{good}");
+            assert!(is_valid(&auth, &token).await, "{good}");
+            assert!(is_valid(&by_set, &token).await, "{good}");
         }
     }
     let auth = Home::new().secret(&format!(" {SECRET}\n")).load().unwrap();
@@ -53,37 +53,40 @@ async fn a_token_counts_that_an_issuer_has_signed() {
 }
 
 #[tokio::test]
-async fn a_key_of_one_issuer_counts_for_no_other() {
+async fn key_of_one_issuer_is_invalid_for_another() {
     let auth = Home::new().secret(SECRET).key(RSA_PUBLIC).load().unwrap();
     let own = json!({"iss": "doorman"});
-    assert!(counts(&auth, &Issuer::of_secret(SECRET).sign(&claims(&own))).await);
-    assert!(counts(&auth, &Issuer::rs256().sign(&claims(&json!({})))).await);
-    assert!(!counts(&auth, &Issuer::rs256().sign(&claims(&own))).await);
-    assert!(!counts(&auth, &Issuer::of_secret(SECRET).sign(&claims(&json!({})))).await);
+    assert!(is_valid(&auth, &Issuer::of_secret(SECRET).sign(&claims(&own))).await);
+    assert!(is_valid(&auth, &Issuer::rs256().sign(&claims(&json!({})))).await);
+    assert!(!is_valid(&auth, &Issuer::rs256().sign(&claims(&own))).await);
+    assert!(!is_valid(&auth, &Issuer::of_secret(SECRET).sign(&claims(&json!({})))).await);
 }
 
 #[tokio::test]
-async fn only_tokens_of_ours_are_told_their_time() {
+async fn expiry_is_reported_only_for_signed_tokens() {
     let auth = Home::new().key(RSA_PUBLIC).load().unwrap();
     let late = claims(&json!({"exp": now() - 10}));
     let early = claims(&json!({"nbf": now() + 10}));
     let issuer = Issuer::rs256();
-    let why = |token: String| {
+    let error = |token: String| {
         let auth = &auth;
         async move { caller(auth, &token).await.unwrap_err() }
     };
-    assert_eq!(why(issuer.sign(&late)).await, Unauthenticated::Expired);
-    assert_eq!(why(issuer.sign(&early)).await, Unauthenticated::NotYetValid);
+    assert_eq!(error(issuer.sign(&late)).await, Unauthenticated::Expired);
+    assert_eq!(
+        error(issuer.sign(&early)).await,
+        Unauthenticated::NotYetValid
+    );
     let forged = issuer.sign(&late);
     let (signed, _) = forged.rsplit_once('.').unwrap();
     assert_eq!(
-        why(format!("{signed}.AAAA")).await,
+        error(format!("{signed}.AAAA")).await,
         Unauthenticated::Invalid
     );
 }
 
 #[tokio::test]
-async fn tokens_for_other_purposes_do_not_count() {
+async fn token_of_another_type_is_rejected() {
     let auth = Home::new().key(RSA_PUBLIC).load().unwrap();
     let issuer = Issuer::rs256();
     for (typ, good) in [
@@ -96,15 +99,15 @@ async fn tokens_for_other_purposes_do_not_count() {
         let mut header = issuer.header();
         header.typ = typ.map(str::to_owned);
         let token = jsonwebtoken::encode(&header, &claims(&json!({})), &issuer.key).unwrap();
-        assert_eq!(counts(&auth, &token).await, good, "{typ:?}");
+        assert_eq!(is_valid(&auth, &token).await, good, "{typ:?}");
     }
 }
 
 /// A token as Kubernetes projects it into a pod, and the keys of the cluster as `kubectl get --raw /openid/v1/jwks` prints them.
 #[tokio::test(start_paused = true)]
-async fn a_kubernetes_service_account_has_what_a_grant_says() {
+async fn kubernetes_service_account_has_its_grant() {
     let issuer = "https://kubernetes.default.svc.cluster.local";
-    let cluster = Issuer::rs256().naming("uyRf6hJbFbyDlDbGuqXzCKz3bNqTnKZtGxD3cJZkQvM");
+    let cluster = Issuer::rs256().with_kid("uyRf6hJbFbyDlDbGuqXzCKz3bNqTnKZtGxD3cJZkQvM");
     let mut jwk = cluster.jwk();
     jwk["use"] = "sig".into();
     jwk["alg"] = "RS256".into();
@@ -148,16 +151,16 @@ grants:
     assert!(
         web.restrictions().allows_client("shop-1") && !web.restrictions().allows_client("bank-1")
     );
-    // Somebody else of the cluster is known, and may do nothing.
+    // Another account of the cluster is authenticated without permissions.
     let other = caller(&auth, &token("bank", "web")).await.unwrap();
     assert!(!other.may(Scope::ALL));
 
-    // The grants change while it runs; a list with a fault changes nothing.
+    // Grants change while the server runs; an invalid list changes nothing.
     home.write(
         "grants.yaml",
         "grants: [{iss: '*', sub: '*', scope: [capacity], clients: x}]",
     );
-    auth.look().await;
+    follow_once(&auth).await;
     assert!(
         caller(&auth, &token("shop", "web"))
             .await
@@ -168,7 +171,7 @@ grants:
         "grants.yaml",
         "grants: [{iss: '*', sub: '*:bank:*', scope: [server]}]",
     );
-    auth.look().await;
+    follow_once(&auth).await;
     assert!(
         !caller(&auth, &token("shop", "web"))
             .await
@@ -184,10 +187,10 @@ grants:
 }
 
 #[tokio::test]
-async fn of_a_set_only_keys_for_signatures_count_each_by_its_own_name_and_algorithm() {
-    let rsa = Issuer::rs256().naming("rsa");
-    let ec = Issuer::es256().naming("ec");
-    let secret = Issuer::of_secret(SECRET).naming("secret");
+async fn set_keys_are_used_by_kid_and_algorithm() {
+    let rsa = Issuer::rs256().with_kid("rsa");
+    let ec = Issuer::es256().with_kid("ec");
+    let secret = Issuer::of_secret(SECRET).with_kid("secret");
     let with = |jwk: Value, name: &str, value: &str| {
         let mut jwk = jwk;
         jwk[name] = value.into();
@@ -202,20 +205,20 @@ async fn of_a_set_only_keys_for_signatures_count_each_by_its_own_name_and_algori
     ];
     let auth = Home::new().jwks(&good).load().unwrap();
     let alice = claims(&json!({}));
-    assert!(counts(&auth, &rsa.sign(&alice)).await && counts(&auth, &ec.sign(&alice)).await);
+    assert!(is_valid(&auth, &rsa.sign(&alice)).await && is_valid(&auth, &ec.sign(&alice)).await);
     assert!(
-        counts(&auth, &Issuer::rs256().sign(&alice)).await,
-        "without a name all are tried"
+        is_valid(&auth, &Issuer::rs256().sign(&alice)).await,
+        "without a kid all keys are tried"
     );
-    assert!(!counts(&auth, &Issuer::rs256().naming("ec").sign(&alice)).await);
+    assert!(!is_valid(&auth, &Issuer::rs256().with_kid("ec").sign(&alice)).await);
     for kid in ["", "../../dev/null", "file:///dev/null", &"x".repeat(4_000)] {
         assert!(
-            !counts(&auth, &Issuer::rs256().naming(kid).sign(&alice)).await,
+            !is_valid(&auth, &Issuer::rs256().with_kid(kid).sign(&alice)).await,
             "{kid}"
         );
     }
-    // A secret has no place in what is published.
-    assert!(!counts(&auth, &secret.sign(&alice)).await);
+    // A secret is never published.
+    assert!(!is_valid(&auth, &secret.sign(&alice)).await);
 
     for useless in [
         with(rsa.jwk(), "use", "enc"),
@@ -231,11 +234,13 @@ async fn of_a_set_only_keys_for_signatures_count_each_by_its_own_name_and_algori
     let mut home = Home::new().jwks(&[rsa.jwk(), ec.jwk()]);
     home.settings.algorithms = vec![KeyAlgorithm::Es256];
     let narrow = home.load().unwrap();
-    assert!(!counts(&narrow, &rsa.sign(&alice)).await && counts(&narrow, &ec.sign(&alice)).await);
+    assert!(
+        !is_valid(&narrow, &rsa.sign(&alice)).await && is_valid(&narrow, &ec.sign(&alice)).await
+    );
 }
 
 #[test]
-fn what_cannot_be_used_is_named_by_its_flag_at_the_start() {
+fn start_error_names_the_flag() {
     let message = |home: &Home| home.load().unwrap_err().to_string();
     let check = |home: &Home, expected: &[&str]| {
         let message = message(home);
@@ -250,16 +255,16 @@ fn what_cannot_be_used_is_named_by_its_flag_at_the_start() {
     );
     check(
         &Home::new().secret(RSA_PUBLIC),
-        &["--auth-secret-file ", "no secret"],
+        &["--auth-secret-file ", "must be a secret"],
     );
     check(
         &Home::new().key("nothing"),
-        &["--auth-key-file ", "no public key"],
+        &["--auth-key-file ", "must be a public key"],
     );
     let private = include_str!("test_keys/rsa.pem");
     check(
         &Home::new().key(private),
-        &["--auth-key-file ", "private key"],
+        &["--auth-key-file ", "a private key"],
     );
     check(&Home::new().jwks(&[]), &["--auth-jwks ", "no keys"]);
     check(
@@ -302,7 +307,7 @@ fn what_cannot_be_used_is_named_by_its_flag_at_the_start() {
 }
 
 #[test]
-fn an_address_of_keys_with_a_password_is_refused_and_not_shown() {
+fn jwks_url_with_password_is_rejected_and_hidden() {
     for url in [
         "https://user:hidden@issuer.example/jwks",
         "https://:hidden@issuer.example/jwks",
@@ -323,7 +328,7 @@ fn an_address_of_keys_with_a_password_is_refused_and_not_shown() {
 }
 
 #[test]
-fn no_secret_shows_in_debug_output() {
+fn debug_output_hides_secrets() {
     let home = Home::new().secret(SECRET).key(RSA_PUBLIC);
     let shown = format!("{:?}", home.load().unwrap());
     // The text, and the same as a list of bytes.
@@ -351,7 +356,7 @@ fn no_secret_shows_in_debug_output() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_made_says_what_it_was_told() {
+async fn signed_token_has_the_given_claims() {
     let home = Home::new().secret(SECRET);
     let auth = home.load().unwrap();
     let mut made = Token {

@@ -1,4 +1,4 @@
-//! Which tokens count. Following the best practices of RFC 8725.
+//! Token verification, following the best current practices of RFC 8725.
 
 use std::time::Duration;
 
@@ -10,145 +10,153 @@ use jsonwebtoken::{
 
 use super::{
     caller::Caller,
-    claims::{Claims, Mistyped, WithoutGrant},
-    key::Key,
-    known::Known,
+    claims::{Claims, MalformedClaim, UngrantedTokens},
+    keys::Key,
+    token_cache::{TokenCache, TokenDigest},
 };
 
-/// A token is verified again after so long, in case the wall clock was set meanwhile.
-const VERIFIED_FOR: Duration = Duration::from_secs(300);
+/// A cached token is verified again after this time, in case the wall clock was set meanwhile.
+const MAX_CACHED: Duration = Duration::from_secs(300);
 
-/// Types that a token for an API may have (RFC 7519 section 5.1, RFC 9068 section 2.1). Others are made for other purposes.
+/// Accepted `typ` headers (RFC 7519, section 5.1; RFC 9068, section 2.1). Tokens of other types
+/// have other purposes.
 const TYPES: [&str; 4] = ["jwt", "application/jwt", "at+jwt", "application/at+jwt"];
 
-/// Why a token does not count. What goes beyond [`Other`](Self::Other) is told only of tokens that one of our keys has signed.
+/// A token is rejected. Only tokens signed by a known key get a more precise reason than
+/// [`Invalid`](Self::Invalid).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Invalid {
-    /// Nobody whom we trust has made it, or not in this form, or for us.
-    Other,
-    /// It names a key that we do not know.
+pub(super) enum VerifyError {
+    Invalid,
+    /// No known key has the token's `kid`.
     UnknownKey,
-    /// It counts later.
-    Early,
-    /// It has ended.
+    NotYetValid,
     Expired,
 }
 
-/// What is known of a token before it is verified.
+/// What is known of a token without verifying it.
 #[derive(Debug)]
 pub(crate) enum TokenStatus {
-    /// It counts, and who its bearer is.
+    /// Verified, with its bearer.
     Verified(Caller),
-    /// It has counted, maybe by other keys, and must be verified again.
+    /// It was valid before, and must be verified again.
     Stale,
-    /// Nothing.
     Unknown,
-    /// There is none.
+    /// The request has no token.
     Absent,
 }
 
-/// An issuer that is trusted, with its keys. A key of one issuer counts for no other.
+/// An issuer and its keys. A key of one issuer is not valid for another.
 #[derive(Debug)]
-pub(super) struct Trust {
-    pub(super) issuer: String,
+pub(super) struct TrustedIssuer {
+    pub(super) name: String,
     pub(super) keys: Vec<Key>,
-    pub(super) without_grant: WithoutGrant,
+    pub(super) ungranted: UngrantedTokens,
 }
 
-/// All that decides whether a token counts, and what for. When any of it changes there is another one, which knows
-/// of no token whom it speaks of.
+/// Verifies tokens by fixed keys and grants. A change of either makes another verifier.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    pub(super) trusted: Vec<Trust>,
+    pub(super) issuers: Vec<TrustedIssuer>,
     pub(super) audience: String,
     pub(super) leeway: Duration,
     pub(super) grants: Grants,
-    pub(super) known: Known,
+    pub(super) cache: TokenCache,
 }
 
 impl Verifier {
-    /// What is known of a token without verifying it.
     pub(super) fn token_status(&self, token: &str, now: Moment) -> TokenStatus {
-        let digest = Known::digest(token);
-        match self.known.get(&digest, now) {
+        let digest = TokenCache::digest(token);
+        match self.cache.get(&digest, now) {
             Some(caller) => TokenStatus::Verified(caller),
-            None if self.known.remembers(&digest) => TokenStatus::Stale,
+            None if self.cache.contains(&digest) => TokenStatus::Stale,
             None => TokenStatus::Unknown,
         }
     }
 
-    /// The bearer of a token that counts.
-    pub(super) fn verify(&self, token: &str, now: Moment) -> Result<Caller, Invalid> {
-        let digest = Known::digest(token);
-        if let Some(caller) = self.known.get(&digest, now) {
+    /// The bearer of a valid token.
+    pub(super) fn verify(&self, token: &str, now: Moment) -> Result<Caller, VerifyError> {
+        let digest = TokenCache::digest(token);
+        if let Some(caller) = self.cache.get(&digest, now) {
             return Ok(caller);
         }
-        self.verify_anew(digest, token, now)
-            .inspect_err(|_| self.known.forget(&digest))
+        self.verify_uncached(digest, token, now)
+            .inspect_err(|_| self.cache.remove(&digest))
     }
 
-    fn verify_anew(&self, digest: [u8; 32], token: &str, now: Moment) -> Result<Caller, Invalid> {
-        let header = decode_header(token).map_err(|_| Invalid::Other)?;
-        // Extensions that must be understood, RFC 7515 section 4.1.11: there is none that is.
-        if header.crit.is_some() || !is_for_us(header.typ.as_deref()) {
-            return Err(Invalid::Other);
+    fn verify_uncached(
+        &self,
+        digest: TokenDigest,
+        token: &str,
+        now: Moment,
+    ) -> Result<Caller, VerifyError> {
+        let header = decode_header(token).map_err(|_| VerifyError::Invalid)?;
+        // No critical extension (RFC 7515, section 4.1.11) is supported.
+        if header.crit.is_some() || !is_accepted_type(header.typ.as_deref()) {
+            return Err(VerifyError::Invalid);
         }
-        let (claims, without_grant) = self.claims(token, &header)?;
-        // The wall clock is asked once; from here on it is the clock that nobody sets.
-        let end = claims.exp + self.leeway.as_secs_f64();
-        let left = (end - get_current_timestamp() as f64).clamp(0.0, VERIFIED_FOR.as_secs_f64());
-        let left = Duration::try_from_secs_f64(left).map_err(|_| Invalid::Other)?;
+        let (claims, ungranted) = self.verified_claims(token, &header)?;
+        // The wall clock is read once. The cache uses a clock that nobody sets.
+        let expiry = claims.exp + self.leeway.as_secs_f64();
+        let left = (expiry - get_current_timestamp() as f64).clamp(0.0, MAX_CACHED.as_secs_f64());
+        let left = Duration::try_from_secs_f64(left).map_err(|_| VerifyError::Invalid)?;
         let identity = claims
-            .identity(&self.grants, without_grant)
-            .map_err(|Mistyped| Invalid::Other)?;
+            .into_identity(&self.grants, ungranted)
+            .map_err(|MalformedClaim| VerifyError::Invalid)?;
         let caller = Caller::new(identity);
-        let until = now.after(left);
-        self.known
-            .insert(digest, token.len(), caller.clone(), until);
+        self.cache
+            .insert(digest, token.len(), caller.clone(), now.after(left));
         Ok(caller)
     }
 
-    /// The claims of a token that one of our keys has signed, and what they come to without a grant. Its `kid` is a name to look up and nothing else; `jku`, `x5u` and `jwk`,
-    /// by which a token would bring its key along, are not looked at.
-    fn claims(&self, token: &str, header: &Header) -> Result<(Claims, WithoutGrant), Invalid> {
-        let mut why = None;
-        for trust in &self.trusted {
-            let keys = trust.keys.iter().filter(|key| {
-                let named = key.id.is_none() || header.kid.is_none() || key.id == header.kid;
-                named && key.algorithm == header.alg
+    /// The claims of a token that a key of a trusted issuer has signed. Its `kid` only selects
+    /// keys; `jku`, `x5u` and `jwk`, which would bring a key along, are ignored.
+    fn verified_claims(
+        &self,
+        token: &str,
+        header: &Header,
+    ) -> Result<(Claims, UngrantedTokens), VerifyError> {
+        let mut error = None;
+        for issuer in &self.issuers {
+            let keys = issuer.keys.iter().filter(|key| {
+                let is_named = key.id.is_none() || header.kid.is_none() || key.id == header.kid;
+                is_named && key.algorithm == header.alg
             });
             for key in keys {
-                match self.check(token, key, &trust.issuer) {
-                    Ok(claims) => return Ok((claims, trust.without_grant)),
-                    Err(invalid) => why = why.max(Some(invalid)),
+                match self.verify_signature(token, key, &issuer.name) {
+                    Ok(claims) => return Ok((claims, issuer.ungranted)),
+                    Err(invalid) => error = error.max(Some(invalid)),
                 }
             }
         }
-        Err(why.unwrap_or(match header.kid {
-            Some(_) => Invalid::UnknownKey,
-            None => Invalid::Other,
+        Err(error.unwrap_or(match header.kid {
+            Some(_) => VerifyError::UnknownKey,
+            None => VerifyError::Invalid,
         }))
     }
 
-    fn check(&self, token: &str, key: &Key, issuer: &str) -> Result<Claims, Invalid> {
+    fn verify_signature(
+        &self,
+        token: &str,
+        key: &Key,
+        issuer: &str,
+    ) -> Result<Claims, VerifyError> {
         let mut validation = Validation::new(key.algorithm);
         validation.set_issuer(&[issuer]);
         validation.set_audience(&[&self.audience]);
-        // Claims that are absent would pass, and `nbf` is not looked at, unless it is said.
+        // By default absent claims are accepted and `nbf` is ignored.
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.validate_nbf = true;
         validation.leeway = self.leeway.as_secs();
-        match decode::<Claims>(token, &key.key, &validation) {
-            Ok(data) => Ok(data.claims),
-            Err(error) => Err(match error.kind() {
-                ErrorKind::ExpiredSignature => Invalid::Expired,
-                ErrorKind::ImmatureSignature => Invalid::Early,
-                _ => Invalid::Other,
-            }),
-        }
+        decode::<Claims>(token, &key.key, &validation)
+            .map(|data| data.claims)
+            .map_err(|error| match error.kind() {
+                ErrorKind::ExpiredSignature => VerifyError::Expired,
+                ErrorKind::ImmatureSignature => VerifyError::NotYetValid,
+                _ => VerifyError::Invalid,
+            })
     }
 }
 
-fn is_for_us(typ: Option<&str>) -> bool {
+fn is_accepted_type(typ: Option<&str>) -> bool {
     typ.is_none_or(|typ| TYPES.iter().any(|it| it.eq_ignore_ascii_case(typ)))
 }

@@ -7,7 +7,7 @@ use super::*;
 const BOUND: &str = "grants:\n- {iss: '*', sub: alice, scope: [capacity], resources: db}\n";
 const WHOLE: &str = "grants:\n- iss: '*'\n  sub: alice\n  scope: [capacity]\n  resources: cache\n";
 
-/// Whether Alice's token is good for each of the two resources.
+/// Whether the token allows `db`, and `cache`.
 async fn alice(auth: &Auth) -> (bool, bool) {
     let token = Issuer::rs256().sign(&claims(&json!({})));
     let caller = caller(auth, &token).await.unwrap();
@@ -19,7 +19,7 @@ async fn alice(auth: &Auth) -> (bool, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_a_file_is_not_taken_though_it_is_a_good_one() {
+async fn half_written_grants_are_not_applied() {
     let home = Home::new().key(RSA_PUBLIC).grants(BOUND);
     let auth = Arc::new(home.load().unwrap());
     assert_eq!(alice(&auth).await, (true, false));
@@ -30,14 +30,19 @@ async fn half_a_file_is_not_taken_though_it_is_a_good_one() {
         sleep(Duration::from_millis(100)).await;
         home.write("grants.yaml", WHOLE);
     };
-    tokio::join!(auth.look(), written);
-    assert_eq!(alice(&auth).await, (true, false), "it has not held still");
-    auth.look().await;
+    let observed = async {
+        for _ in 0..8 {
+            sleep(Duration::from_millis(100)).await;
+            let (db, cache) = alice(&auth).await;
+            assert!(db != cache, "half of the file is active");
+        }
+    };
+    tokio::join!(follow_once(&auth), written, observed);
     assert_eq!(alice(&auth).await, (false, true));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_is_replaced_without_a_restart_and_the_old_one_counts_no_more() {
+async fn replaced_secret_revokes_old_tokens() {
     let home = Home::new().secret(SECRET);
     let auth = Arc::new(home.load().unwrap());
     let own = claims(&json!({"iss": "doorman"}));
@@ -46,22 +51,22 @@ async fn a_secret_is_replaced_without_a_restart_and_the_old_one_counts_no_more()
         Issuer::of_secret(SECRET).sign(&own),
         Issuer::of_secret(other).sign(&own),
     );
-    assert!(counts(&auth, &before).await && !counts(&auth, &after).await);
+    assert!(is_valid(&auth, &before).await && !is_valid(&auth, &after).await);
 
-    // What is no secret changes nothing.
+    // An invalid secret changes nothing.
     for wrong in ["short", "", RSA_PUBLIC] {
         home.write("secret", wrong);
-        auth.look().await;
-        assert!(counts(&auth, &before).await, "{wrong}");
+        follow_once(&auth).await;
+        assert!(is_valid(&auth, &before).await, "{wrong}");
     }
     home.write("secret", other);
-    auth.look().await;
-    assert!(!counts(&auth, &before).await, "though it was known");
-    assert!(counts(&auth, &after).await);
+    follow_once(&auth).await;
+    assert!(!is_valid(&auth, &before).await, "though it was cached");
+    assert!(is_valid(&auth, &after).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_take_a_grant_away_widens_no_token_by_a_key() {
+async fn removed_grant_leaves_no_permission() {
     let home = Home::new().key(RSA_PUBLIC).secret(SECRET).grants(BOUND);
     let auth = Arc::new(home.load().unwrap());
     let by_key = Issuer::rs256().sign(&claims(&json!({})));
@@ -72,10 +77,10 @@ async fn to_take_a_grant_away_widens_no_token_by_a_key() {
     }
 
     home.write("grants.yaml", "grants: []");
-    auth.look().await;
+    follow_once(&auth).await;
     let nobody = caller(&auth, &by_key).await.unwrap();
-    assert!(!nobody.may(Scope::ALL), "though the token says otherwise");
-    // Who has the secret makes whatever token it likes, and grants do not hinder it.
+    assert!(!nobody.may(Scope::ALL), "though the token claims a scope");
+    // Grants do not restrict the holder of the secret.
     assert!(
         caller(&auth, &by_secret)
             .await
@@ -85,7 +90,7 @@ async fn to_take_a_grant_away_widens_no_token_by_a_key() {
 }
 
 #[tokio::test]
-async fn of_two_changes_at_one_time_neither_is_lost() {
+async fn concurrent_changes_are_both_applied() {
     let home = Home::new().key(RSA_PUBLIC).secret(SECRET).grants(BOUND);
     let auth = home.load().unwrap();
     for round in 0..50 {
@@ -93,8 +98,8 @@ async fn of_two_changes_at_one_time_neither_is_lost() {
         let grants =
             format!("grants: [{{iss: '*', sub: '*', scope: [server], max_priority: {round}}}]");
         std::thread::scope(|threads| {
-            threads.spawn(|| auth.learn(0, secret.clone().into_bytes()));
-            threads.spawn(|| auth.learn(2, grants.into_bytes()));
+            threads.spawn(|| auth.update(0, secret.clone().into_bytes()));
+            threads.spawn(|| auth.update(2, grants.into_bytes()));
         });
         let token = Issuer::of_secret(&secret).sign(&claims(&json!({"iss": "doorman"})));
         let bearer = caller(&auth, &token).await.unwrap();

@@ -40,8 +40,8 @@ pub(super) fn guarded() -> Vec<(Method, String, &'static [Scope])> {
 /// A server that trusts keys of an issuer and a shared secret, with its files.
 pub(super) fn authenticating() -> (Router, Home) {
     let home = Home::new().secret(SECRET).jwks(&[
-        Issuer::rs256().naming("rsa").jwk(),
-        Issuer::es256().naming("ec").jwk(),
+        Issuer::rs256().with_kid("rsa").jwk(),
+        Issuer::es256().with_kid("ec").jwk(),
     ]);
     let auth = Arc::new(home.load().unwrap());
     let app = app().with_auth(Some(auth));

@@ -9,7 +9,7 @@ use tokio::time::advance;
 
 use super::{authentication::routes, *};
 use crate::{
-    auth::testing::{Home, Issuer, claims},
+    auth::testing::{Home, Issuer, claims, follow_once},
     quota::{CallerLimit, LeaseKind},
     util::peer::PeerAddr,
 };
@@ -430,7 +430,7 @@ async fn stale_token_is_verified_despite_invalid_tokens() {
     let good = token("one");
     assert_eq!(with_token(&router, ONE, &good).await.status, 200);
     let _home = home.jwks(&[old.jwk(), new.jwk()]);
-    auth.look().await;
+    follow_once(&auth).await;
     let mut refused = 0;
     while with_token(&router, ONE, "a.b.c").await.status != 429 {
         refused += 1;

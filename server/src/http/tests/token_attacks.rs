@@ -26,7 +26,7 @@ fn attacks() -> Vec<(&'static str, Vec<String>)> {
         claims.as_object_mut().unwrap().remove(name);
         claims
     };
-    let rsa = || Issuer::rs256().naming("rsa");
+    let rsa = || Issuer::rs256().with_kid("rsa");
     let good = rsa().sign(&with(json!({})));
     let parts: Vec<_> = good.split('.').map(str::to_owned).collect();
     let (header, payload, signature) = (&parts[0], &parts[1], &parts[2]);
@@ -92,13 +92,13 @@ fn attacks() -> Vec<(&'static str, Vec<String>)> {
         (
             "the public key as a secret, by name",
             Issuer::of_secret(RSA_PUBLIC)
-                .naming("rsa")
+                .with_kid("rsa")
                 .sign(&with(json!({}))),
         ),
         (
             "the other public key as a secret",
             Issuer::of_secret(EC_PUBLIC)
-                .naming("ec")
+                .with_kid("ec")
                 .sign(&with(json!({}))),
         ),
         (
@@ -208,38 +208,38 @@ fn attacks() -> Vec<(&'static str, Vec<String>)> {
         ("no claims", signed(rs256, "")),
         (
             "kid of nothing",
-            Issuer::rs256().naming("nothing").sign(&with(json!({}))),
+            Issuer::rs256().with_kid("nothing").sign(&with(json!({}))),
         ),
         (
             "kid of another key",
-            Issuer::rs256().naming("ec").sign(&with(json!({}))),
+            Issuer::rs256().with_kid("ec").sign(&with(json!({}))),
         ),
         (
             "kid empty",
-            Issuer::rs256().naming("").sign(&with(json!({}))),
+            Issuer::rs256().with_kid("").sign(&with(json!({}))),
         ),
         (
             "kid a path",
             Issuer::rs256()
-                .naming("../../../../dev/null")
+                .with_kid("../../../../dev/null")
                 .sign(&with(json!({}))),
         ),
         (
             "kid a statement",
             Issuer::rs256()
-                .naming("x' UNION SELECT 'key")
+                .with_kid("x' UNION SELECT 'key")
                 .sign(&with(json!({}))),
         ),
         (
             "kid huge",
             Issuer::rs256()
-                .naming(&"k".repeat(5_000))
+                .with_kid(&"k".repeat(5_000))
                 .sign(&with(json!({}))),
         ),
         (
             "kid a path, an empty secret",
             Issuer::of_secret("")
-                .naming("/dev/null")
+                .with_kid("/dev/null")
                 .sign(&with(json!({"iss": "doorman"}))),
         ),
         ("kid a number", signed(r#"{"alg":"RS256","kid":1}"#, &text)),
@@ -322,7 +322,7 @@ async fn every_invalid_token_is_rejected_on_every_route() {
     }
     // The same token without a defect is valid.
     let scope = json!({"scope": "status:read"});
-    let good = bearer(&Issuer::rs256().naming("rsa").sign(&claims(&scope)));
+    let good = bearer(&Issuer::rs256().with_kid("rsa").sign(&claims(&scope)));
     assert_eq!(
         call(&router, &Method::GET, paths::STATUS, &[&good])
             .await

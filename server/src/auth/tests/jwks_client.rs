@@ -1,4 +1,4 @@
-//! Keys at an address: when they are asked for, and what stays when they cannot be had.
+//! Keys at a URL: when they are fetched, and which stay active when that fails.
 
 use std::sync::{
     Arc, Mutex,
@@ -9,24 +9,23 @@ use axum::{Router, http::StatusCode, routing::get};
 use tokio::{net::TcpListener, task::JoinSet};
 
 use super::*;
-use crate::auth::remote::PAUSE;
+use crate::auth::jwks_client::MIN_INTERVAL;
 
-/// What happens elsewhere.
 type Event = Box<dyn FnOnce() + Send>;
 
-/// A publisher of keys.
+/// An HTTP server that publishes keys.
 #[derive(Clone, Default)]
 struct Publisher {
     says: Arc<Mutex<Option<String>>>,
     asked: Arc<AtomicUsize>,
-    /// What it was asked with last.
+    /// Headers of the last request.
     headers: Arc<Mutex<HeaderMap>>,
-    /// Happens while it is asked, once.
+    /// Runs during the next request.
     meanwhile: Arc<Mutex<Option<Event>>>,
 }
 
 impl Publisher {
-    /// Starts one; its tasks end with the test's runtime.
+    /// Its tasks end with the test's runtime.
     async fn start(self) -> JwksSource {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/jwks", listener.local_addr().unwrap());
@@ -55,7 +54,7 @@ impl Publisher {
         *self.says.lock().unwrap() = text;
     }
 
-    /// A header that it was asked with last.
+    /// A header of the last request.
     fn heard(&self, name: &str) -> Option<String> {
         let headers = self.headers.lock().unwrap();
         Some(headers.get(name)?.to_str().unwrap().to_owned())
@@ -78,7 +77,7 @@ async fn auth(publisher: &Publisher) -> Arc<Auth> {
     )
 }
 
-/// Time goes on, though nothing waits for it: real sockets are in use.
+/// Advances time although real sockets are in use.
 async fn later(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -86,29 +85,32 @@ async fn later(time: Duration) {
 }
 
 #[tokio::test]
-async fn a_new_key_is_learned_by_asking_once_however_many_need_it() {
+async fn concurrent_callers_share_one_fetch_of_a_new_key() {
     let publisher = Publisher::default();
-    let (old, new) = (Issuer::rs256().naming("old"), Issuer::es256().naming("new"));
+    let (old, new) = (
+        Issuer::rs256().with_kid("old"),
+        Issuer::es256().with_kid("new"),
+    );
     publisher.publish(&[&old]);
     let auth = auth(&publisher).await;
     let alice = claims(&json!({}));
-    assert!(counts(&auth, &old.sign(&alice)).await);
+    assert!(is_valid(&auth, &old.sign(&alice)).await);
     assert_eq!(publisher.asked(), 1);
 
     publisher.publish(&[&old, &new]);
-    later(PAUSE).await;
+    later(MIN_INTERVAL).await;
     let token = new.sign(&alice);
     let mut many = JoinSet::new();
     for _ in 0..20 {
         let (auth, token) = (Arc::clone(&auth), token.clone());
-        many.spawn(async move { counts(&auth, &token).await });
+        many.spawn(async move { is_valid(&auth, &token).await });
     }
-    assert!(many.join_all().await.into_iter().all(|counts| counts));
+    assert!(many.join_all().await.into_iter().all(|valid| valid));
     assert_eq!(publisher.asked(), 2);
 }
 
 #[tokio::test]
-async fn a_file_that_changes_while_the_issuer_is_asked_costs_no_key() {
+async fn file_change_during_a_fetch_loses_no_key() {
     let publisher = Publisher::default();
     let issuer = Issuer::rs256();
     publisher.publish(&[&issuer]);
@@ -119,37 +121,37 @@ async fn a_file_that_changes_while_the_issuer_is_asked_costs_no_key() {
     let auth = Arc::new(Auth::load(settings).unwrap());
     let other = "another secret of thirty-two bytes";
     let changing = Arc::clone(&auth);
-    *publisher.meanwhile.lock().unwrap() = Some(Box::new(move || changing.learn(0, other.into())));
+    *publisher.meanwhile.lock().unwrap() = Some(Box::new(move || changing.update(0, other.into())));
 
-    assert!(counts(&auth, &issuer.sign(&claims(&json!({})))).await);
+    assert!(is_valid(&auth, &issuer.sign(&claims(&json!({})))).await);
     let own = claims(&json!({"iss": "doorman"}));
-    assert!(counts(&auth, &Issuer::of_secret(other).sign(&own)).await);
+    assert!(is_valid(&auth, &Issuer::of_secret(other).sign(&own)).await);
     assert_eq!(publisher.asked(), 1);
 }
 
 #[tokio::test]
-async fn tokens_with_made_up_keys_are_no_load_on_the_issuer() {
+async fn invented_key_ids_cause_no_load_on_the_issuer() {
     let publisher = Publisher::default();
-    let known = Issuer::rs256().naming("known");
+    let known = Issuer::rs256().with_kid("known");
     publisher.publish(&[&known]);
     let auth = auth(&publisher).await;
     for number in 0..50 {
-        let made_up = Issuer::rs256().naming(&number.to_string());
-        assert!(!counts(&auth, &made_up.sign(&claims(&json!({})))).await);
+        let made_up = Issuer::rs256().with_kid(&number.to_string());
+        assert!(!is_valid(&auth, &made_up.sign(&claims(&json!({})))).await);
     }
     assert_eq!(publisher.asked(), 1);
-    assert!(counts(&auth, &known.sign(&claims(&json!({})))).await);
+    assert!(is_valid(&auth, &known.sign(&claims(&json!({})))).await);
 }
 
 #[tokio::test]
-async fn what_was_published_last_stays_while_the_issuer_is_away_or_talks_nonsense() {
+async fn last_keys_stay_active_while_the_issuer_fails() {
     let publisher = Publisher::default();
-    let known = Issuer::rs256().naming("known");
+    let known = Issuer::rs256().with_kid("known");
     publisher.publish(&[&known]);
     let auth = auth(&publisher).await;
     let token = known.sign(&claims(&json!({})));
-    assert!(counts(&auth, &token).await);
-    let other = Issuer::rs256().naming("other");
+    assert!(is_valid(&auth, &token).await);
+    let other = Issuer::rs256().with_kid("other");
     for nonsense in [
         None,
         Some(String::new()),
@@ -160,16 +162,16 @@ async fn what_was_published_last_stays_while_the_issuer_is_away_or_talks_nonsens
         )),
     ] {
         publisher.say(nonsense);
-        later(PAUSE).await;
+        later(MIN_INTERVAL).await;
         let asked = publisher.asked();
-        assert!(!counts(&auth, &other.sign(&claims(&json!({})))).await);
+        assert!(!is_valid(&auth, &other.sign(&claims(&json!({})))).await);
         assert_eq!(publisher.asked(), asked + 1);
-        assert!(counts(&auth, &token).await);
+        assert!(is_valid(&auth, &token).await);
     }
 }
 
 #[tokio::test]
-async fn until_the_keys_have_come_nobody_is_told_that_a_token_is_bad() {
+async fn no_token_is_invalid_before_keys_are_fetched() {
     let publisher = Publisher::default();
     let auth = auth(&publisher).await;
     let issuer = Issuer::rs256();
@@ -179,62 +181,62 @@ async fn until_the_keys_have_come_nobody_is_told_that_a_token_is_bad() {
         Unauthenticated::KeysUnavailable
     );
     publisher.publish(&[&issuer]);
-    later(PAUSE).await;
-    assert!(counts(&auth, &token).await);
+    later(MIN_INTERVAL).await;
+    assert!(is_valid(&auth, &token).await);
 }
 
 #[tokio::test]
-async fn keys_that_the_issuer_takes_back_count_no_more_though_it_has_no_others() {
+async fn empty_set_revokes_all_keys() {
     let publisher = Publisher::default();
     let (known, other) = (
-        Issuer::rs256().naming("known"),
-        Issuer::rs256().naming("other"),
+        Issuer::rs256().with_kid("known"),
+        Issuer::rs256().with_kid("other"),
     );
     publisher.publish(&[]);
     let auth = auth(&publisher).await;
     let alice = claims(&json!({}));
     let token = known.sign(&alice);
-    // None to begin with are no answer yet.
+    // An empty first set is invalid.
     assert_eq!(
         caller(&auth, &token).await.unwrap_err(),
         Unauthenticated::KeysUnavailable
     );
     publisher.publish(&[&known]);
-    later(PAUSE).await;
-    assert!(counts(&auth, &token).await);
+    later(MIN_INTERVAL).await;
+    assert!(is_valid(&auth, &token).await);
 
     publisher.publish(&[]);
-    later(PAUSE).await;
+    later(MIN_INTERVAL).await;
     assert!(
-        !counts(&auth, &other.sign(&alice)).await,
-        "it is asked by that"
+        !is_valid(&auth, &other.sign(&alice)).await,
+        "causes a fetch"
     );
     assert_eq!(
         caller(&auth, &token).await.unwrap_err(),
         Unauthenticated::Invalid
     );
     publisher.publish(&[&known]);
-    later(PAUSE).await;
-    assert!(counts(&auth, &token).await);
+    later(MIN_INTERVAL).await;
+    assert!(is_valid(&auth, &token).await);
 }
 
 #[tokio::test]
-async fn keys_that_the_issuer_takes_back_count_no_more_though_it_has_others_that_are_of_no_use() {
+async fn set_of_useless_keys_revokes_all_keys() {
     let publisher = Publisher::default();
-    let known = Issuer::rs256().naming("known");
+    let known = Issuer::rs256().with_kid("known");
     publisher.publish(&[&known]);
     let auth = auth(&publisher).await;
     let alice = claims(&json!({}));
     let token = known.sign(&alice);
-    assert!(counts(&auth, &token).await);
+    assert!(is_valid(&auth, &token).await);
 
-    // A key for encryption is none for signatures: RFC 7517, section 4.2.
-    let mut other = Issuer::rs256().naming("other").jwk();
+    // A key for encryption cannot verify signatures (RFC 7517, section 4.2).
+    let mut other = Issuer::rs256().with_kid("other").jwk();
     other["use"] = "enc".into();
     publisher.say(Some(json!({"keys": [other]}).to_string()));
-    later(PAUSE).await;
-    let unknown = Issuer::rs256().naming("unknown").sign(&alice);
-    assert!(!counts(&auth, &unknown).await, "it is asked by that");
+    later(MIN_INTERVAL).await;
+    let unknown = Issuer::rs256().with_kid("unknown").sign(&alice);
+    assert!(!is_valid(&auth, &unknown).await, "causes a fetch");
     assert_eq!(
         caller(&auth, &token).await.unwrap_err(),
         Unauthenticated::Invalid
@@ -242,9 +244,9 @@ async fn keys_that_the_issuer_takes_back_count_no_more_though_it_has_others_that
 }
 
 #[tokio::test]
-async fn an_issuer_that_wants_a_token_is_asked_with_the_one_that_is_in_the_file_then() {
+async fn fetch_sends_the_current_token_of_the_file() {
     let publisher = Publisher::default();
-    let issuer = Issuer::rs256().naming("known");
+    let issuer = Issuer::rs256().with_kid("known");
     publisher.publish(&[&issuer]);
     let home = Home::new();
     let file = home.write("token", " first\n");
@@ -256,22 +258,22 @@ async fn an_issuer_that_wants_a_token_is_asked_with_the_one_that_is_in_the_file_
     };
     let auth = Auth::load(settings.clone()).unwrap();
     let alice = claims(&json!({}));
-    assert!(counts(&auth, &issuer.sign(&alice)).await);
+    assert!(is_valid(&auth, &issuer.sign(&alice)).await);
     assert_eq!(publisher.heard("authorization").unwrap(), "Bearer first");
 
-    let made_up = Issuer::rs256().naming("made up").sign(&alice);
+    let made_up = Issuer::rs256().with_kid("made up").sign(&alice);
     for (text, asked, heard) in [
         ("second", 2, "Bearer second"),
-        // It is not asked without one; the keys of before stay.
+        // No request without a token; the previous keys stay active.
         ("", 2, "Bearer second"),
         ("third", 3, "Bearer third"),
     ] {
         home.write("token", text);
-        later(PAUSE).await;
-        assert!(!counts(&auth, &made_up).await);
+        later(MIN_INTERVAL).await;
+        assert!(!is_valid(&auth, &made_up).await);
         assert_eq!(publisher.asked(), asked, "{text}");
         assert_eq!(publisher.heard("authorization").unwrap(), heard);
-        assert!(counts(&auth, &issuer.sign(&alice)).await);
+        assert!(is_valid(&auth, &issuer.sign(&alice)).await);
     }
 
     for wrong in ["", "two\nlines"] {
@@ -300,7 +302,7 @@ async fn key_requests_carry_the_outgoing_headers() {
     publisher.publish(&[&issuer]);
     let auth = Arc::into_inner(auth(&publisher).await).unwrap();
     let auth = auth.with_outgoing_headers(trace);
-    assert!(counts(&auth, &issuer.sign(&claims(&json!({})))).await);
+    assert!(is_valid(&auth, &issuer.sign(&claims(&json!({})))).await);
     assert_eq!(publisher.heard("traceparent").unwrap(), "a");
     assert_eq!(publisher.heard("tracestate").unwrap(), "b");
 }
