@@ -1,146 +1,126 @@
-//! What sets one document apart from another, in words for people.
+//! The difference between two documents, in words for people.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Document, quote::Quoted};
+use crate::{Document, diagnostic::Quoted};
 
 #[cfg(test)]
 mod tests;
 
-/// What becomes of a document by a change: a list of templates, and one of rules.
+/// The difference between two documents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DocumentDiff {
-    /// What becomes of templates, by their globs.
+    /// The changes of templates.
     pub templates: Vec<EntryDiff>,
-    /// What becomes of rules, by their names.
+    /// The changes of rules.
     pub rules: Vec<EntryDiff>,
 }
 
-/// What becomes of one template or rule.
+/// The change of one template or rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryDiff {
-    /// Its glob, or its name.
+    /// The glob of the template, or the name of the rule.
     pub name: String,
-    /// What becomes of it.
+    /// The change.
     pub change: EntryChange,
 }
 
-/// What becomes of a template or rule.
+/// The kind of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryChange {
-    /// It is new.
+    /// The entry is new.
     Added,
-    /// It goes.
+    /// The entry was removed.
     Removed,
-    /// It says something else: a field each, such as `capacity: 100 → 50`.
+    /// Fields of the entry changed, such as `capacity: 100 → 50`.
     Changed(Vec<String>),
-    /// It says the same, but stands before or behind others that it did not; which counts, as the first that matches is taken.
+    /// The entry is equal, but its order relative to others changed.
     Moved,
 }
 
 impl DocumentDiff {
-    /// What leads from one document to another. A template that takes its algorithm from the one for everything changes with that, but
-    /// is not named for it.
+    /// Compares two documents. A template that takes the algorithm of the one for `*` is not listed when that changes.
     #[must_use]
     pub fn between(old: &Document, new: &Document) -> Self {
+        fn templates(of: &Document) -> Vec<(&str, &crate::Template)> {
+            let templates = of.templates().iter();
+            templates.map(|it| (it.identifier_glob(), &**it)).collect()
+        }
+        fn rules(of: &Document) -> Vec<(&str, &crate::Rule)> {
+            let rules = of.rules().iter();
+            rules
+                .map(|it| (it.definition().name.as_str(), it))
+                .collect()
+        }
         Self {
-            templates: changes(
-                old.templates()
-                    .iter()
-                    .map(|it| (it.identifier_glob(), &**it)),
-                new.templates()
-                    .iter()
-                    .map(|it| (it.identifier_glob(), &**it)),
-            ),
-            rules: changes(
-                old.rules()
-                    .iter()
-                    .map(|it| (it.definition().name.as_str(), it)),
-                new.rules()
-                    .iter()
-                    .map(|it| (it.definition().name.as_str(), it)),
-            ),
+            templates: changes(&templates(old), &templates(new)),
+            rules: changes(&rules(old), &rules(new)),
         }
     }
 
-    /// Whether both say the same.
+    /// Whether there is no difference.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.templates.is_empty() && self.rules.is_empty()
     }
 
-    /// A line a change: `template "db": capacity: 100 → 50`.
+    /// One line per change: `template "db": capacity: 100 → 50`.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
-        let templates = self.templates.iter().map(|it| ("template", it));
-        let rules = self.rules.iter().map(|it| ("rule", it));
-        templates
-            .chain(rules)
-            .map(|(kind, change)| change.in_words(kind))
+        let templates = self.templates.iter().map(|it| it.line("template"));
+        templates.chain(self.rules.iter().map(|it| it.line("rule")))
     }
 
-    /// All of it in one line; of many changes only the first few.
+    /// The first few changes in one line.
     #[must_use]
     pub fn summary(&self) -> String {
-        const MOST: usize = 5;
+        const MAX_LISTED: usize = 5;
+        if self.is_empty() {
+            return "nothing".to_owned();
+        }
         let all = self.templates.len().saturating_add(self.rules.len());
-        let mut text = self.lines().take(MOST).collect::<Vec<_>>().join("; ");
-        if all == 0 {
-            text.push_str("nothing");
-        } else if all > MOST {
-            text += &format!("; and {} more", all.saturating_sub(MOST));
+        let mut text = self.lines().take(MAX_LISTED).collect::<Vec<_>>().join("; ");
+        if all > MAX_LISTED {
+            text += &format!("; and {} more", all.saturating_sub(MAX_LISTED));
         }
         text
     }
 }
 
 impl EntryDiff {
-    fn in_words(&self, kind: &str) -> String {
+    fn line(&self, kind: &str) -> String {
         let name = Quoted(&self.name);
         match &self.change {
             EntryChange::Added => format!("{kind} {name} added"),
             EntryChange::Removed => format!("{kind} {name} removed"),
             EntryChange::Changed(fields) => format!("{kind} {name}: {}", fields.join(", ")),
-            EntryChange::Moved => format!("{kind} {name} stands elsewhere"),
+            EntryChange::Moved => format!("{kind} {name} moved"),
         }
     }
 }
 
-fn changes<'d, T: Serialize + PartialEq + 'd>(
-    old: impl Iterator<Item = (&'d str, &'d T)>,
-    new: impl Iterator<Item = (&'d str, &'d T)>,
-) -> Vec<EntryDiff> {
-    let (old, new): (Vec<_>, Vec<_>) = (old.collect(), new.collect());
+fn changes<T: Serialize + PartialEq>(old: &[(&str, &T)], new: &[(&str, &T)]) -> Vec<EntryDiff> {
     let before: HashMap<_, _> = old.iter().copied().collect();
     let after: HashMap<_, _> = new.iter().copied().collect();
-    let moved = moved(
-        old.iter()
-            .map(|(name, _)| *name)
-            .filter(|it| after.contains_key(it)),
-        new.iter()
-            .map(|(name, _)| *name)
-            .filter(|it| before.contains_key(it)),
-    );
+    let kept_old = old.iter().filter(|(name, _)| after.contains_key(name));
+    let kept_new = new.iter().filter(|(name, _)| before.contains_key(name));
+    let moved: HashSet<_> = kept_old
+        .zip(kept_new)
+        .filter(|((was, _), (is, _))| was != is)
+        .map(|(_, (is, _))| *is)
+        .collect();
     let removed = old.iter().filter(|(name, _)| !after.contains_key(name));
     let removed = removed.map(|(name, _)| (*name, EntryChange::Removed));
     let others = new.iter().filter_map(|(name, is)| {
-        let Some(was) = before.get(name) else {
-            return Some((*name, EntryChange::Added));
-        };
-        // What is taken from the template for everything may differ without a word here.
-        let fields = if was == is {
-            Vec::new()
-        } else {
-            fields(was, is)
-        };
-        let change = if !fields.is_empty() {
-            EntryChange::Changed(fields)
-        } else if moved.contains(name) {
-            EntryChange::Moved
-        } else {
-            return None;
+        let change = match before.get(name) {
+            None => EntryChange::Added,
+            Some(was) => match fields(*was, *is) {
+                fields if !fields.is_empty() => EntryChange::Changed(fields),
+                _ if moved.contains(name) => EntryChange::Moved,
+                _ => return None,
+            },
         };
         Some((*name, change))
     });
@@ -153,50 +133,42 @@ fn changes<'d, T: Serialize + PartialEq + 'd>(
         .collect()
 }
 
-/// The names that no longer stand in the order of before: those between the first and the last place at which the two orders part.
-fn moved<'d>(
-    old: impl Iterator<Item = &'d str>,
-    new: impl Iterator<Item = &'d str>,
-) -> std::collections::HashSet<&'d str> {
-    old.zip(new)
-        .filter(|(was, is)| was != is)
-        .map(|(_, is)| is)
-        .collect()
-}
-
-/// The fields that two entries of one name differ in. The values are compared, not the words for them, which are cut short.
-fn fields<T: Serialize>(was: &T, is: &T) -> Vec<String> {
-    let (was, is) = (flat(was), flat(is));
+/// The fields that differ between two entries of one name.
+fn fields<T: Serialize + PartialEq>(was: &T, is: &T) -> Vec<String> {
+    if was == is {
+        return Vec::new();
+    }
+    let (was, is) = (flattened(was), flattened(is));
     let names: BTreeSet<_> = was.keys().chain(is.keys()).collect();
     names
         .into_iter()
         .map(|name| (name, was.get(name), is.get(name)))
         .filter(|(_, was, is)| was != is)
         .map(|(name, was, is)| {
-            let words = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), in_words);
-            let (was, is) = (words(was), words(is));
-            if was == is {
-                format!("{name}: {was} → one that begins alike")
-            } else {
-                format!("{name}: {was} → {is}")
+            let text = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), text);
+            match (text(was), text(is)) {
+                // Both are shortened.
+                (was, is) if was == is => {
+                    format!("{name}: {was} → another value that starts alike")
+                }
+                (was, is) => format!("{name}: {was} → {is}"),
             }
         })
         .collect()
 }
 
-/// The fields of an entry, those of its sections under their joint name.
-fn flat<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
+/// The fields of an entry; those of a section are named `section.field`.
+fn flattened<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
     let Ok(Value::Object(fields)) = serde_json::to_value(entry) else {
         return BTreeMap::new();
     };
     let mut flat = BTreeMap::new();
     for (name, value) in fields {
         match value {
-            Value::Object(section) => flat.extend(
-                section
-                    .into_iter()
-                    .map(|(field, value)| (format!("{name}.{field}"), value)),
-            ),
+            Value::Object(section) => {
+                let section = section.into_iter();
+                flat.extend(section.map(|(field, value)| (format!("{name}.{field}"), value)));
+            }
             value => {
                 flat.insert(name, value);
             }
@@ -205,9 +177,9 @@ fn flat<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
     flat
 }
 
-fn in_words(value: &Value) -> String {
+fn text(value: &Value) -> String {
     match value {
-        // As people write it: 100, not 100.0.
+        // 100, not 100.0.
         Value::Number(number) => number
             .as_f64()
             .map_or_else(|| number.to_string(), |number| number.to_string()),

@@ -1,4 +1,4 @@
-//! The document: all templates together, and which of them a resource falls under; all rules, and which of them are for a service.
+//! The document: all templates and rules, and lookups in them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,135 +6,135 @@ use doorman_openapi::{ResourceId, RulesResponse, Seconds};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use crate::{
-    MAX_DOCUMENT_BYTES, Rule, Template, ValidationErrors,
-    fault::{Diagnostic, Place},
+    Diagnostic, MAX_DOCUMENT_BYTES, Rule, Template, ValidationErrors,
+    diagnostic::Location,
     json,
-    node::Node,
-    plain::Plain,
-    read::{self, Read},
-    version::{Hashing, Version},
-    yaml,
+    parse::{self, Parsed},
+    tree::Node,
+    version::{Version, VersionHasher},
 };
 
 #[cfg(test)]
 mod tests;
 
-/// A checked document: it cannot be invalid.
+/// A valid document.
 ///
-/// Serialises to the form that [`parse`](Self::parse) reads, with every default written out; a template that takes its algorithm from the
-/// one for everything still does.
+/// Serializes to the form that [`parse`](Self::parse) reads, with all defaults. A template without an `algorithm` stays without.
 #[derive(Debug, Clone)]
 pub struct Document {
     templates: Vec<Arc<Template>>,
     by_glob: HashMap<String, Arc<Template>>,
     rules: Vec<Rule>,
-    /// Of each rule, in their order: services ask for their rules all the time.
+    /// In the order of `rules`; cached, since every service polls its version.
     rule_versions: Vec<Version>,
     longest_lease: Seconds,
-    warnings: Vec<String>,
+    warnings: Vec<Diagnostic>,
     version: String,
 }
 
 impl Document {
-    /// The document that is in force when an operator gives none, as YAML with comments; a start for one's own.
+    /// The document of a server that has none, as YAML with comments: a start for one's own.
     pub const BUILT_IN: &'static str = include_str!("built_in.yaml");
 
-    /// Reads a document, in YAML or in JSON.
+    /// Parses a document in YAML or JSON.
     ///
     /// # Errors
-    /// [`ValidationErrors`]: everything that is wrong with it, not only the first thing. A wrong document is refused whole.
+    /// [`ValidationErrors`] with all errors of the document.
     pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
-        read::document(text).map(Self::of)
+        parse::document(text).map(Self::new)
     }
 
-    /// Reads a document that must be JSON, such as [`to_json`](Self::to_json) writes.
+    /// Parses a document in JSON, such as [`to_json`](Self::to_json) returns.
     ///
     /// # Errors
-    /// [`ValidationErrors`]: everything that is wrong with it, not only the first thing.
+    /// [`ValidationErrors`] with all errors of the document.
     pub fn parse_json(text: &str) -> Result<Self, ValidationErrors> {
         if text.len() > MAX_DOCUMENT_BYTES {
             return Err(too_large());
         }
-        Self::of_tree(&json::parse(text)?)
+        Self::from_tree(&json::parse(text)?)
     }
 
-    /// Reads a document that is a tree already.
-    pub(crate) fn of_tree(root: &Node) -> Result<Self, ValidationErrors> {
-        let document = Self::of(read::tree(root)?);
-        // With all defaults written out it may be several times as long, and no longer what anybody could hand in.
+    pub(crate) fn from_tree(root: &Node) -> Result<Self, ValidationErrors> {
+        let document = Self::new(parse::tree(root)?);
+        // With its defaults a document may be several times as long, and then could not be put back.
         if document.to_json().len() > MAX_DOCUMENT_BYTES {
             return Err(too_large());
         }
         Ok(document)
     }
 
-    fn of(read: Read) -> Self {
-        let templates: Vec<_> = read.templates.into_iter().map(Arc::new).collect();
+    fn new(parsed: Parsed) -> Self {
+        let templates: Vec<_> = parsed.templates.into_iter().map(Arc::new).collect();
         let by_glob = templates
             .iter()
             .map(|template| (template.identifier_glob().to_owned(), Arc::clone(template)))
             .collect();
         Self {
-            version: Hashing::default()
+            version: VersionHasher::default()
                 .with(templates.iter().map(AsRef::as_ref))
-                .with(&read.rules)
+                .with(&parsed.rules)
                 .finish()
                 .text(),
             templates,
             by_glob,
-            rule_versions: read.rules.iter().map(|rule| Version::of([rule])).collect(),
-            rules: read.rules,
-            longest_lease: read.longest_lease,
-            warnings: read.warnings,
+            rule_versions: parsed
+                .rules
+                .iter()
+                .map(|rule| Version::of([rule]))
+                .collect(),
+            rules: parsed.rules,
+            longest_lease: parsed.longest_lease,
+            warnings: parsed.warnings,
         }
     }
 
-    /// The document as JSON, with every default written out: what `PUT` takes and a store keeps.
+    /// The document as JSON with all defaults, as a store contains it.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Text, numbers that are finite, and names: nothing that could fail to be written.
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// The document of [`BUILT_IN`](Self::BUILT_IN).
     ///
     /// # Panics
-    /// Never: the text is part of the program, and a test reads it.
+    /// Never: a test parses the text.
     #[must_use]
     pub fn built_in() -> Self {
         Self::parse(Self::BUILT_IN).expect("the built-in document is valid")
     }
 
-    /// The document as YAML for people, with every default written out. Comments of what it was read from are not kept.
+    /// The document as YAML for people, with all defaults and without comments.
     #[must_use]
     pub fn to_yaml(&self) -> String {
-        // What is written out can be read, which a property test holds.
-        self.tree()
-            .map_or_else(|_| yaml::write(self), |tree| yaml::write(&Plain(&tree)))
+        let text = match self.tree() {
+            Ok(tree) => serde_saphyr::to_string(&tree),
+            Err(_) => serde_saphyr::to_string(self),
+        };
+        text.unwrap_or_default()
     }
 
-    /// The same as JSON.
+    /// The document as indented JSON for people, with all defaults.
     #[must_use]
     pub fn to_pretty_json(&self) -> String {
         let text = match self.tree() {
-            Ok(tree) => serde_json::to_string_pretty(&Plain(&tree)),
+            Ok(tree) => serde_json::to_string_pretty(&tree),
             Err(_) => serde_json::to_string_pretty(self),
         };
         text.unwrap_or_default()
     }
 
-    /// The document as if it had been read from what it is written out as.
     pub(crate) fn tree(&self) -> Result<Node, ValidationErrors> {
         json::parse(&self.to_json())
     }
 
-    /// The templates, in the order of the document.
+    /// The templates in order.
     #[must_use]
     pub fn templates(&self) -> &[Arc<Template>] {
         &self.templates
     }
 
-    /// The template with this glob, to the letter.
+    /// The template with exactly this glob.
     #[must_use]
     pub fn template(&self, identifier_glob: &str) -> Option<&Arc<Template>> {
         self.by_glob.get(identifier_glob)
@@ -143,13 +143,11 @@ impl Document {
     /// The rule with this name.
     #[must_use]
     pub fn rule(&self, name: &str) -> Option<&Rule> {
-        self.rules
-            .iter()
-            .find(|rule| rule.definition.name.as_str() == name)
+        let mut rules = self.rules.iter();
+        rules.find(|rule| rule.definition.name.as_str() == name)
     }
 
-    /// The template that a resource falls under: the one whose glob is, to the letter, the resource's identifier, else the first
-    /// in order that matches.
+    /// The template of a resource: the one whose glob equals the identifier, else the first that matches.
     #[must_use]
     pub fn lookup(&self, id: &ResourceId) -> Option<&Arc<Template>> {
         self.by_glob.get(id.as_str()).or_else(|| {
@@ -159,13 +157,13 @@ impl Document {
         })
     }
 
-    /// The rules, in the order of the document.
+    /// The rules in order.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// What the service of this name is told of rules: those that are for it, in the order of the document.
+    /// The rules that apply to a service, in order.
     #[must_use]
     pub fn rules_for(&self, service: &str) -> RulesResponse {
         let rules = self.rules.iter().filter(|rule| rule.applies_to(service));
@@ -175,29 +173,50 @@ impl Document {
         }
     }
 
-    /// The version of [`rules_for`](Self::rules_for) alone. It costs a look at each rule, however much they say.
+    /// The version of [`rules_for`](Self::rules_for), without copying the rules.
     #[must_use]
     pub fn rules_version_for(&self, service: &str) -> String {
         let rules = self.rules.iter().zip(&self.rule_versions);
-        let told = rules.filter(|(rule, _)| rule.applies_to(service));
-        Version::of_versions(told.map(|(_, version)| version)).text()
+        let own = rules.filter(|(rule, _)| rule.applies_to(service));
+        Version::of_versions(own.map(|(_, version)| version)).text()
     }
 
-    /// The longest lease of any template; zero without templates. Resources that no template matches do not count: they are not
-    /// divided, so nobody has to know of their leases.
+    /// The longest lease of any template; zero without templates.
     #[must_use]
     pub fn longest_lease(&self) -> Seconds {
         self.longest_lease
     }
 
-    /// What is allowed, but likely a mistake: one line each, led by its place like a fault.
+    /// What is valid, but probably a mistake or a risk.
     #[must_use]
-    pub fn warnings(&self) -> &[String] {
+    pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 
-    /// Identifies what the document says: 32 hexadecimal digits. Documents that mean the same have the same version, however
-    /// they are written and on whatever machine they are read.
+    /// The warnings of one template.
+    pub fn template_warnings(&self, identifier_glob: &str) -> impl Iterator<Item = &Diagnostic> {
+        let mut templates = self.templates.iter();
+        let index = templates.position(|it| it.identifier_glob() == identifier_glob);
+        self.warnings_in("resources", index)
+    }
+
+    /// The warnings of one rule.
+    pub fn rule_warnings(&self, name: &str) -> impl Iterator<Item = &Diagnostic> {
+        let mut rules = self.rules.iter();
+        let index = rules.position(|it| it.definition.name.as_str() == name);
+        self.warnings_in("rules", index)
+    }
+
+    fn warnings_in(
+        &self,
+        list: &'static str,
+        index: Option<usize>,
+    ) -> impl Iterator<Item = &Diagnostic> {
+        let is_in = move |it: &&Diagnostic| index.is_some_and(|index| it.is_in(list, index));
+        self.warnings.iter().filter(is_in)
+    }
+
+    /// The version, 32 hexadecimal digits: documents with the same meaning have equal versions, on every machine.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
@@ -205,12 +224,11 @@ impl Document {
 }
 
 fn too_large() -> ValidationErrors {
-    let message =
-        format!("must be at most {MAX_DOCUMENT_BYTES} bytes, with every default written out");
-    Diagnostic::new(None, Place::document(), message).into()
+    let message = format!("must be at most {MAX_DOCUMENT_BYTES} bytes, with all defaults");
+    Diagnostic::new(None, Location::document(), message).into()
 }
 
-/// Documents are equal when they mean the same, however they are written.
+/// Documents are equal if they have the same meaning.
 impl PartialEq for Document {
     fn eq(&self, other: &Self) -> bool {
         self.templates == other.templates && self.rules == other.rules
@@ -222,9 +240,7 @@ impl Serialize for Document {
         let templates: Vec<&Template> = self.templates.iter().map(AsRef::as_ref).collect();
         let mut fields = serializer.serialize_struct("Document", 2)?;
         fields.serialize_field("resources", &templates)?;
-        if self.rules.is_empty() {
-            fields.skip_field("rules")?;
-        } else {
+        if !self.rules.is_empty() {
             fields.serialize_field("rules", &self.rules)?;
         }
         fields.end()

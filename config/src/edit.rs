@@ -1,60 +1,81 @@
-//! Editing a document: one template or one rule is put in its place, or taken away, and the whole is checked anew.
-//!
-//! A document is edited as it is written out, so that what a template takes from the one for everything stays taken from there.
+//! Edits of a document: one template or rule is put or removed, and the result is validated.
 
 use crate::{
     Diagnostic, Document, ValidationErrors,
-    fault::{List, Place, Position},
+    diagnostic::Location,
     json,
-    node::{Node, Value},
+    tree::{Node, Value},
 };
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Why an edit does not lead to a document.
+/// An edit was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// What was handed in is wrong; each fault names its place in that.
+    /// The entry is invalid. The locations are relative to it.
     #[error("{0}")]
     Invalid(ValidationErrors),
-    /// The rest of the document would be wrong by it; each fault names its place in the document.
+    /// The rest of the document would be invalid.
     #[error("{0}")]
     Conflict(ValidationErrors),
 }
 
-impl Document {
-    /// The document with this template under this glob, in the place of the one that is there, or as a new one: before the one for
-    /// everything, else last. `text` is JSON; it may leave the `identifier_glob` out, but not say another.
-    ///
-    /// # Errors
-    /// [`EditError`] with everything that is wrong.
-    pub fn with_template(&self, identifier_glob: &str, text: &str) -> Result<Self, EditError> {
-        self.with(List::Resources, identifier_glob, text)
+/// The list that an edit changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    Templates,
+    Rules,
+}
+
+impl List {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Templates => "resources",
+            Self::Rules => "rules",
+        }
     }
 
-    /// The document without the template with this glob; `None` when there is none.
+    /// The field with the name of an entry.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Templates => "identifier_glob",
+            Self::Rules => "name",
+        }
+    }
+}
+
+impl Document {
+    /// The document with a template put under a glob. A new template is placed before the one for `*`, else last. `text` is JSON,
+    /// in which `identifier_glob` is optional.
     ///
     /// # Errors
-    /// [`EditError::Conflict`] when others take their algorithm from it.
+    /// [`EditError`] with all errors.
+    pub fn with_template(&self, identifier_glob: &str, text: &str) -> Result<Self, EditError> {
+        self.with(List::Templates, identifier_glob, text)
+    }
+
+    /// The document without a template; `None` if there is none with this glob.
+    ///
+    /// # Errors
+    /// [`EditError::Conflict`] if others use its algorithm.
     #[must_use]
     pub fn without_template(&self, identifier_glob: &str) -> Option<Result<Self, EditError>> {
-        self.without(List::Resources, identifier_glob)
+        self.without(List::Templates, identifier_glob)
     }
 
-    /// The document with this rule under this name, in the place of the one that is there, or as a new one behind all others. `text` is
-    /// JSON; it may leave the `name` out, but not say another.
+    /// The document with a rule put under a name. A new rule is placed last. `text` is JSON, in which `name` is optional.
     ///
     /// # Errors
-    /// [`EditError`] with everything that is wrong.
+    /// [`EditError`] with all errors.
     pub fn with_rule(&self, name: &str, text: &str) -> Result<Self, EditError> {
         self.with(List::Rules, name, text)
     }
 
-    /// The document without the rule of this name; `None` when there is none.
+    /// The document without a rule; `None` if there is none with this name.
     ///
     /// # Errors
-    /// None that is known: no rule depends on another.
+    /// None is known: no rule depends on another.
     #[must_use]
     pub fn without_rule(&self, name: &str) -> Option<Result<Self, EditError>> {
         self.without(List::Rules, name)
@@ -62,126 +83,120 @@ impl Document {
 
     fn with(&self, list: List, name: &str, text: &str) -> Result<Self, EditError> {
         let mut entry = json::parse(text).map_err(EditError::Invalid)?;
-        let mismatch = give_name(&mut entry, list, name);
+        let mismatch = set_name(&mut entry, list, name);
         let mut lists = Lists::of(self)?;
         let entries = lists.entries(list);
         let index = match self.index_of(list, name) {
             Some(index) => {
-                if let Some(place) = entries.get_mut(index) {
-                    *place = entry;
+                if let Some(old) = entries.get_mut(index) {
+                    *old = entry;
                 }
                 index
             }
             None => {
-                let index = self.place_of_a_new(list, name);
+                let index = self.index_of_new(list, name);
                 entries.insert(index.min(entries.len()), entry);
                 index
             }
         };
-        match (Self::of_tree(&lists.into_tree()), mismatch) {
+        match (Self::from_tree(&lists.into_tree()), mismatch) {
             (Ok(document), None) => Ok(document),
             (Ok(_), Some(mismatch)) => Err(EditError::Invalid(mismatch.into())),
-            (Err(faults), mismatch) => Err(sorted_out(&faults, list, index, mismatch)),
+            (Err(errors), mismatch) => {
+                let own = errors.list().iter();
+                let own = own.filter(|error| error.is_in(list.name(), index));
+                let own = own.map(Diagnostic::relative_to_entry);
+                let own = mismatch.into_iter().chain(own).collect();
+                match ValidationErrors::new(own, errors.omitted()) {
+                    Some(own) => Err(EditError::Invalid(own)),
+                    None => Err(EditError::Conflict(errors)),
+                }
+            }
         }
     }
 
     fn without(&self, list: List, name: &str) -> Option<Result<Self, EditError>> {
         let index = self.index_of(list, name)?;
-        Some(self.without_entry(list, index))
-    }
-
-    fn without_entry(&self, list: List, index: usize) -> Result<Self, EditError> {
-        let mut lists = Lists::of(self)?;
-        let entries = lists.entries(list);
-        if index < entries.len() {
-            entries.remove(index);
-        }
-        Self::of_tree(&lists.into_tree())
-            .map_err(|faults| EditError::Conflict(of_document(&faults)))
+        let edited = Lists::of(self).and_then(|mut lists| {
+            let entries = lists.entries(list);
+            if index < entries.len() {
+                entries.remove(index);
+            }
+            Self::from_tree(&lists.into_tree()).map_err(EditError::Conflict)
+        });
+        Some(edited)
     }
 
     fn index_of(&self, list: List, name: &str) -> Option<usize> {
         match list {
-            List::Resources => self
-                .templates()
-                .iter()
-                .position(|template| template.identifier_glob() == name),
-            List::Rules => self
-                .rules()
-                .iter()
-                .position(|rule| rule.definition().name.as_str() == name),
+            List::Templates => {
+                let mut templates = self.templates().iter();
+                templates.position(|it| it.identifier_glob() == name)
+            }
+            List::Rules => {
+                let mut rules = self.rules().iter();
+                rules.position(|it| it.definition().name.as_str() == name)
+            }
         }
     }
 
-    fn place_of_a_new(&self, list: List, name: &str) -> usize {
+    fn index_of_new(&self, list: List, name: &str) -> usize {
         match list {
             List::Rules => self.rules().len(),
-            List::Resources => {
+            List::Templates => {
                 let templates = self.templates();
-                let last_is_for_all = templates
+                let has_catch_all = templates
                     .last()
                     .is_some_and(|template| template.identifier_glob.is_catch_all());
-                let is_for_all = name.bytes().all(|byte| byte == b'*');
-                let before = usize::from(last_is_for_all && !is_for_all);
-                templates.len().saturating_sub(before)
+                let is_catch_all = name.bytes().all(|byte| byte == b'*');
+                let after = usize::from(has_catch_all && !is_catch_all);
+                templates.len().saturating_sub(after)
             }
         }
     }
 }
 
-fn name_field(list: List) -> &'static str {
-    match list {
-        List::Resources => "identifier_glob",
-        List::Rules => "name",
-    }
-}
-
-/// Gives an entry the name under which it is put; what is wrong when it says another.
-fn give_name(entry: &mut Node, list: List, name: &str) -> Option<Diagnostic> {
+/// Sets the name of an entry to that of the path. Returns an error if the entry has another name.
+fn set_name(entry: &mut Node, list: List, name: &str) -> Option<Diagnostic> {
     let Value::Map(fields) = &mut entry.value else {
-        // The reader says what would be right.
+        // The parser reports it.
         return None;
     };
-    let field = name_field(list);
-    let written = fields
-        .iter_mut()
-        .find(|(key, _)| key.value.as_text() == Some(field));
+    let mut written = fields.iter_mut();
+    let written = written.find(|(key, _)| key.value.as_text() == Some(list.key()));
     let Some((_, written)) = written else {
-        let key = nowhere(Value::Text(field.to_owned()));
-        fields.push((key, nowhere(Value::Text(name.to_owned()))));
+        fields.push((Node::text(list.key()), Node::text(name)));
         return None;
     };
     if matches!(&written.value, Value::Text(text) if text == name) {
         return None;
     }
+    let other = std::mem::replace(written, Node::text(name)).value;
     let message = format!(
-        "must be that of the path, {}, or absent, not {}",
-        Value::Text(name.to_owned()),
+        "must be that of the path, {}, or absent, not {other}",
         written.value
     );
-    written.value = Value::Text(name.to_owned());
-    let place = Place::document().field(field);
-    Some(Diagnostic::new(Some(written.at), place, message))
+    let location = Location::document().field(list.key());
+    Some(Diagnostic::new(None, location, message))
 }
 
-/// A document as a tree that can be changed.
+/// The lists of a document as trees.
 #[derive(Default)]
 struct Lists {
-    resources: Vec<Node>,
+    templates: Vec<Node>,
     rules: Vec<Node>,
 }
 
 impl Lists {
-    /// Those of a document.
     fn of(document: &Document) -> Result<Self, EditError> {
-        document
-            .tree()
-            .ok()
-            .and_then(Self::of_tree)
-            .ok_or_else(unreadable)
+        let lists = document.tree().ok().and_then(Self::of_tree);
+        lists.ok_or_else(|| {
+            let message = "cannot be read in its stored form, and is unchanged";
+            EditError::Conflict(Diagnostic::new(None, Location::document(), message).into())
+        })
     }
 
-    /// Those of a tree that has nothing else; what an edit does not know of, it would lose.
+    /// `None` if there are other fields, which an edit would drop.
     fn of_tree(tree: Node) -> Option<Self> {
         let Value::Map(fields) = tree.value else {
             return None;
@@ -189,9 +204,8 @@ impl Lists {
         let mut lists = Self::default();
         for (key, node) in fields {
             let name = key.value.as_text()?;
-            let list = [List::Resources, List::Rules]
-                .into_iter()
-                .find(|list| list.name() == name)?;
+            let mut known = [List::Templates, List::Rules].into_iter();
+            let list = known.find(|list| list.name() == name)?;
             let Value::List(entries) = node.value else {
                 return None;
             };
@@ -202,56 +216,17 @@ impl Lists {
 
     fn entries(&mut self, list: List) -> &mut Vec<Node> {
         match list {
-            List::Resources => &mut self.resources,
+            List::Templates => &mut self.templates,
             List::Rules => &mut self.rules,
         }
     }
 
     fn into_tree(self) -> Node {
-        let field = |list: List, entries| {
-            let key = nowhere(Value::Text(list.name().to_owned()));
-            (key, nowhere(Value::List(entries)))
-        };
-        nowhere(Value::Map(vec![
-            field(List::Resources, self.resources),
+        let field = |list: List, entries| (Node::text(list.name()), Value::List(entries).into());
+        Value::Map(vec![
+            field(List::Templates, self.templates),
             field(List::Rules, self.rules),
-        ]))
+        ])
+        .into()
     }
-}
-
-/// What is written out reads the same, which a property test holds. Should it ever not, nothing is changed.
-fn unreadable() -> EditError {
-    let message = "as it is written out cannot be read: it is not changed";
-    EditError::Conflict(Diagnostic::new(None, Place::document(), message).into())
-}
-
-fn nowhere(value: Value) -> Node {
-    let at = Position { line: 1, column: 1 };
-    Node { at, value }
-}
-
-/// Whose faults they are: those of the entry, as long as there are any; else those of the others.
-fn sorted_out(
-    faults: &ValidationErrors,
-    list: List,
-    index: usize,
-    mismatch: Option<Diagnostic>,
-) -> EditError {
-    let own = faults.list().iter();
-    let own = own.filter_map(|fault| fault.within(list, index));
-    let own = mismatch.into_iter().chain(own).collect();
-    match ValidationErrors::of(own, faults.omitted()) {
-        Some(own) => EditError::Invalid(own),
-        None => EditError::Conflict(of_document(faults)),
-    }
-}
-
-/// ValidationErrors of a document that nobody wrote as it is read here.
-fn of_document(faults: &ValidationErrors) -> ValidationErrors {
-    let listed = faults
-        .list()
-        .iter()
-        .map(Diagnostic::without_position)
-        .collect();
-    ValidationErrors::of(listed, faults.omitted()).unwrap_or_else(|| faults.clone())
 }

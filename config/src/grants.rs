@@ -1,15 +1,15 @@
-//! Grants: what tokens of an issuer that knows nothing of us let their bearers do.
+//! Grants: scopes and restrictions for tokens of issuers that do not know Doorman.
 
 use std::sync::Arc;
 
-use doorman_openapi::Scopes;
+use doorman_openapi::{Glob, Scopes};
 
-use crate::{Glob, Restrictions, ValidationErrors, read};
+use crate::{Restrictions, ValidationErrors, parse};
 
 #[cfg(test)]
 mod tests;
 
-/// A checked list of grants.
+/// A valid list of grants.
 ///
 /// ```
 /// use doorman_config::Grants;
@@ -30,16 +30,16 @@ mod tests;
 /// # Ok::<(), doorman_config::ValidationErrors>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Grants(pub(crate) Vec<Grant>);
+pub struct Grants(Vec<Grant>);
 
-/// What the tokens of some issuers for some subjects let their bearers do.
+/// The scopes and restrictions of tokens whose issuer and subject match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     pub(crate) iss: Glob,
     pub(crate) sub: Glob,
-    /// What.
+    /// The scopes.
     pub scopes: Scopes,
-    /// Whose, and of what; shared by all whom it speaks for.
+    /// The restrictions.
     pub restrictions: Arc<Restrictions>,
 }
 
@@ -47,15 +47,15 @@ impl Grants {
     /// The most grants of a list: each new token is compared with them.
     pub const MAX_LEN: usize = 1_000;
 
-    /// Reads a list of grants, in YAML or in JSON.
+    /// Parses a list of grants in YAML or JSON.
     ///
     /// # Errors
-    /// [`ValidationErrors`]: everything that is wrong with it, not only the first thing. A wrong list is refused whole.
+    /// [`ValidationErrors`] with all errors of the list.
     pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
-        read::grants(text).map(Self)
+        parse::grants(text).map(Self)
     }
 
-    /// The grant for a token: the first in order whose globs match its issuer and its subject.
+    /// The first grant whose globs match the issuer and the subject of a token.
     #[must_use]
     pub fn find(&self, iss: &str, sub: &str) -> Option<&Grant> {
         self.0

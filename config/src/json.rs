@@ -1,150 +1,73 @@
-//! The door for JSON that must be JSON: what comes over HTTP, and what a store keeps.
+//! JSON to a [tree](crate::tree): bodies of HTTP requests, and stored documents.
 //!
-//! Nearly every JSON text is YAML, but not quite: a character beyond the first plane that is escaped as two surrogates is none. A text
-//! that is said to be JSON is therefore read as such, into the same tree with the same restrictions.
+//! Such text cannot go through the YAML parser: YAML rejects a character escaped as a surrogate pair.
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::{
-    fault::{Diagnostic, Place, Position, ValidationErrors},
-    node::{Node, Value},
-    quote::one_line,
+    diagnostic::{Diagnostic, Location, ValidationErrors, one_line},
+    tree::{MAX_DEPTH, MAX_NODES, Node, Value},
 };
 
-/// As for YAML: far more than a document needs, far less than a stack holds.
-const MOST_NESTED: usize = 32;
-
-/// As for YAML: enough for the smallest possible templates to fill a document of the largest size.
-const MOST_NODES: usize = 1_000_000;
-
-/// Checks that a text is JSON, whatever it says. Numbers may be larger than any type holds: they are JSON.
+/// Parses JSON. Numbers may be larger than any type holds.
 ///
 /// # Errors
-/// What is outside the grammar, and where.
-pub(crate) fn check(text: &str) -> Result<(), String> {
-    serde_json::from_str::<serde::de::IgnoredAny>(text)
-        .map(drop)
-        .map_err(|error| one_line(&error.to_string()))
-}
-
-/// Reads the text into a tree.
-///
-/// # Errors
-/// The first fault of the grammar, or the first breach of the restrictions on depth and size.
+/// The first syntax error, or an exceeded limit on depth or size.
 pub(crate) fn parse(text: &str) -> Result<Node, ValidationErrors> {
-    let whole =
-        |message: String| ValidationErrors::from(Diagnostic::new(None, Place::document(), message));
-    check(text).map_err(|error| whole(format!("is not JSON: {error}")))?;
-    let mut reader = Reader {
-        seen: Cursor::new(text),
-        nodes: 0,
-    };
-    reader.node(text, 0).map_err(|Breach(why)| whole(why))
+    let root = syntax::<IgnoredAny>(text).and_then(|_| Reader { nodes: 0 }.node(text, 0));
+    root.map_err(|message| Diagnostic::new(None, Location::document(), message).into())
 }
 
-/// Why a text that is JSON is no tree.
-struct Breach(String);
+fn syntax<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, String> {
+    serde_json::from_str(text)
+        .map_err(|error| format!("is not JSON: {}", one_line(&error.to_string())))
+}
 
-struct Reader<'t> {
-    seen: Cursor<'t>,
+struct Reader {
     nodes: usize,
 }
 
-impl<'t> Reader<'t> {
-    /// Reads one value. Each level of nesting is scanned once more for each level above it, so the depth restrictions the work.
-    fn node(&mut self, text: &'t str, depth: usize) -> Result<Node, Breach> {
+impl Reader {
+    /// Each level scans the text of all levels below it, so the depth limit bounds the work.
+    fn node(&mut self, text: &str, depth: usize) -> Result<Node, String> {
         let text = text.trim_matches([' ', '\t', '\n', '\r']);
-        let at = self.seen.advance_to(text);
         self.nodes = self.nodes.saturating_add(1);
-        if self.nodes > MOST_NODES {
-            return Err(Breach("has too many values".to_owned()));
+        if self.nodes > MAX_NODES {
+            return Err("has too many values".to_owned());
         }
-        if depth > MOST_NESTED {
-            let message = format!("is nested too deeply: at most {MOST_NESTED} levels");
-            return Err(Breach(message));
+        if depth > MAX_DEPTH {
+            return Err(format!("is nested too deeply: at most {MAX_DEPTH} levels"));
         }
         let below = depth.saturating_add(1);
         let value = match text.as_bytes().first() {
             Some(b'{') => {
-                let Entries(entries) = read(text)?;
-                let mut map = Vec::with_capacity(entries.len());
-                for (key, value) in entries {
-                    let value = self.node(value.get(), below)?;
-                    // Where a key stands is told by its value, which is never far.
-                    let key = Node {
-                        at: value.at,
-                        value: Value::Text(key),
-                    };
-                    map.push((key, value));
-                }
-                Value::Map(map)
+                let Entries(entries) = syntax(text)?;
+                let entries = entries.into_iter().map(|(key, value)| {
+                    Ok((Value::Text(key).into(), self.node(value.get(), below)?))
+                });
+                Value::Map(entries.collect::<Result<_, String>>()?)
             }
             Some(b'[') => {
-                let Elements(elements) = read(text)?;
-                let elements = elements.into_iter();
-                let list: Result<_, _> = elements
-                    .map(|element| self.node(element.get(), below))
-                    .collect();
-                Value::List(list?)
+                let elements: Vec<&RawValue> = syntax(text)?;
+                let elements = elements.into_iter().map(|it| self.node(it.get(), below));
+                Value::List(elements.collect::<Result<_, _>>()?)
             }
-            Some(b'"') => Value::Text(read(text)?),
+            Some(b'"') => Value::Text(syntax(text)?),
             Some(b't' | b'f') => Value::Bool(text.to_owned()),
-            Some(b'n') => Value::Nothing,
+            Some(b'n') => Value::Null,
             _ => Value::Number {
-                // Beyond the largest number it is infinite, which no field takes.
                 value: text.parse().unwrap_or(f64::INFINITY),
                 written: text.to_owned(),
             },
         };
-        Ok(Node { at, value })
+        Ok(value.into())
     }
 }
 
-fn read<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Breach> {
-    serde_json::from_str(text).map_err(|error| {
-        let message = one_line(&error.to_string());
-        Breach(format!("is not JSON: {message}"))
-    })
-}
-
-/// Where we are in the text. It only goes on, so that a text of one long line costs no more than one of many.
-struct Cursor<'t> {
-    whole: &'t str,
-    offset: usize,
-    at: Position,
-}
-
-impl<'t> Cursor<'t> {
-    fn new(whole: &'t str) -> Self {
-        Self {
-            whole,
-            offset: 0,
-            at: Position { line: 1, column: 1 },
-        }
-    }
-
-    /// Goes on to where this part of the text begins.
-    fn advance_to(&mut self, part: &'t str) -> Position {
-        let target = (part.as_ptr() as usize).saturating_sub(self.whole.as_ptr() as usize);
-        if let Some(between) = self.whole.get(self.offset..target) {
-            for char in between.chars() {
-                if char == '\n' {
-                    self.at.line = self.at.line.saturating_add(1);
-                    self.at.column = 1;
-                } else {
-                    self.at.column = self.at.column.saturating_add(1);
-                }
-            }
-            self.offset = target;
-        }
-        self.at
-    }
-}
-
-/// The entries of a map in their order, repeated keys and all: those are the reader's to name.
+/// The entries of a map in order, with repeated keys.
 struct Entries<'t>(Vec<(String, &'t RawValue)>);
 
 impl<'de> Deserialize<'de> for Entries<'de> {
@@ -171,83 +94,46 @@ impl<'de> Deserialize<'de> for Entries<'de> {
     }
 }
 
-struct Elements<'t>(Vec<&'t RawValue>);
-
-impl<'de> Deserialize<'de> for Elements<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Elements<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut elements = Vec::new();
-                while let Some(element) = list.next_element()? {
-                    elements.push(element);
-                }
-                Ok(Elements(elements))
-            }
-        }
-
-        deserializer.deserialize_seq(Collect)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn faults(text: &str) -> String {
+    fn error(text: &str) -> String {
         parse(text).map(drop).unwrap_err().to_string()
     }
 
     #[test]
-    fn reads_what_yaml_takes_for_something_else() {
-        let node =
-            parse("{\"a\": \"\\ud83d\\ude00\\/\",\n\t\"b\": [1e999, -0, true, null]}").unwrap();
-        let Value::Map(entries) = node.value else {
-            panic!("not a map");
-        };
-        assert_eq!(entries[0].1.value.as_text(), Some("😀/"));
-        assert_eq!(entries[1].1.at, Position { line: 2, column: 7 });
-        let Value::List(list) = &entries[1].1.value else {
+    fn json_that_yaml_reads_otherwise() {
+        let node = parse("{\"a\": \"\\ud83d\\ude00\\/\",\n\t\"b\": [1e999, -0, true, null]}");
+        let node = node.unwrap();
+        assert_eq!(node.get("a").unwrap().value.as_text(), Some("😀/"));
+        let Value::List(list) = &node.get("b").unwrap().value else {
             panic!("not a list");
         };
         assert_eq!(list[0].value.as_text(), Some("1e999"));
         assert!(matches!(list[1].value, Value::Number { value, .. } if value == 0.0));
         assert_eq!(list[2].value.as_text(), Some("true"));
-        assert!(matches!(list[3].value, Value::Nothing));
-        assert_eq!(
-            list[3].at,
-            Position {
-                line: 2,
-                column: 25
-            }
-        );
+        assert!(matches!(list[3].value, Value::Null));
     }
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,200}|[ \\n:\\-\\[\\]{}\"\\\\,0-9eu.tfn]{0,200}") {
+        fn no_text_panics(text in "\\PC{0,200}|[ \\n:\\-\\[\\]{}\"\\\\,0-9eu.tfn]{0,200}") {
             let is_json = serde_json::from_str::<serde_json::Value>(&text).is_ok();
             prop_assert!(parse(&text).is_ok() || !is_json, "{}", text);
         }
     }
 
     #[test]
-    fn keeps_keys_that_stand_twice() {
+    fn repeated_keys_are_kept() {
         let node = parse(r#"{"a": 1, "a": 2}"#).unwrap();
         assert!(matches!(node.value, Value::Map(entries) if entries.len() == 2));
     }
 
     #[test]
-    fn refuses_what_is_no_json_or_too_much_of_it() {
+    fn invalid_deep_or_large_json_is_rejected() {
         for text in [
             "",
             "a: 1",
@@ -257,12 +143,12 @@ mod tests {
             "1 2",
             "[\"\u{1}\"]",
         ] {
-            assert!(faults(text).contains("is not JSON"), "{text}");
+            assert!(error(text).contains("is not JSON"), "{text}");
         }
         let deep = |levels| "[".repeat(levels) + &"]".repeat(levels);
         assert!(parse(&deep(32)).is_ok());
-        assert!(faults(&deep(34)).contains("32 levels"));
-        let many = format!("[{}0]", "0,".repeat(MOST_NODES));
-        assert!(faults(&many).contains("too many values"));
+        assert!(error(&deep(34)).contains("32 levels"));
+        let many = format!("[{}0]", "0,".repeat(MAX_NODES));
+        assert!(error(&many).contains("too many values"));
     }
 }

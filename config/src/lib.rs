@@ -1,8 +1,7 @@
-//! The document that operators write: from untrusted text to checked values.
+//! Configuration of the control plane: the document with templates and rules, and the grants of tokens.
 //!
-//! A document says how much there is of what, in resource templates, and which requests spend it, in rules. It comes as YAML or JSON, from a file or over the wire, and
-//! the files of the original Doorman load unchanged. Whatever is wrong with it is found at once and named by template or rule, field and
-//! line; a wrong document is refused whole, so that it never replaces a good one.
+//! A document is YAML or JSON, from a file, a store or an HTTP request. The files of the original Doorman are valid. An invalid
+//! document is rejected with all of its errors.
 //!
 //! ```
 //! use doorman_config::Document;
@@ -21,48 +20,41 @@
 //! let template = document.lookup(&ResourceId::new("tenant/acme").unwrap()).unwrap();
 //! assert_eq!(template.capacity().get(), 100.0);
 //!
-//! let faults = Document::parse("resources: [{identifier_glob: db, capacity: -3}]").unwrap_err();
+//! let errors = Document::parse("resources: [{identifier_glob: db, capacity: -3}]").unwrap_err();
 //! assert_eq!(
-//!     faults.list()[0].to_string(),
-//!     r#"1:13: resources[0] "db": algorithm: is missing; must be here, or in a template for "*" to be taken from"#,
+//!     errors.list()[0].to_string(),
+//!     r#"1:13: resources[0] "db": algorithm: is missing; must be here or in the template for "*""#,
 //! );
 //! assert_eq!(
-//!     faults.list()[1].to_string(),
+//!     errors.list()[1].to_string(),
 //!     r#"1:45: resources[0] "db": capacity: must be a number from 0 to 1e15, not -3"#,
 //! );
 //! # Ok::<(), doorman_config::ValidationErrors>(())
 //! ```
 //!
-//! The way of a text: `yaml` makes a bounded tree of it that keeps places and repetitions, `read` makes templates and rules of the tree
-//! and lists the faults, `document` answers which template a resource falls under, and which rules are for a service. `grants` is another
-//! text of operators, which goes the same way: what tokens let their bearers do, within which `restrictions`. Nothing here keeps time or a connection.
+//! `yaml` and `json` parse text to a `tree`, `parse` checks the tree, `document` answers lookups.
 
+mod diagnostic;
 mod diff;
 mod document;
 mod edit;
-mod fault;
 mod grants;
 mod json;
-mod kept;
-mod nearest;
-mod node;
-mod plain;
-mod quote;
-mod read;
+mod parse;
 mod restrictions;
 mod rule;
 mod source;
 mod store;
+mod stored;
 mod template;
+mod tree;
 mod version;
 mod yaml;
 
-use doorman_openapi::{Glob, GlobSet, InvalidGlob};
-
+pub use diagnostic::{Diagnostic, Position, ValidationErrors};
 pub use diff::{DocumentDiff, EntryChange, EntryDiff};
 pub use document::Document;
 pub use edit::EditError;
-pub use fault::{Diagnostic, Position, ValidationErrors};
 pub use grants::{Grant, Grants};
 pub use restrictions::Restrictions;
 pub use rule::Rule;
@@ -72,5 +64,5 @@ pub use store::{
 };
 pub use template::{SafeCapacityRule, Template, default_algorithm};
 
-/// The most bytes that a document may have: 4 MiB.
+/// The most bytes of a document: 4 MiB.
 pub const MAX_DOCUMENT_BYTES: usize = 4 * 1024 * 1024;

@@ -1,24 +1,24 @@
-//! Restrictions: whose and what a token's bearer may touch.
+//! Restrictions of a token: the clients, resources, services and priorities that it may use.
 
 use doorman_openapi::{Glob, GlobSet};
 
 use crate::Rule;
 
-/// What a token is bound to. What is `None` is not bound; the default is bound by nothing.
+/// The restrictions of a token. A field that is `None` does not restrict; the default restricts nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Restrictions {
-    /// The clients, or nodes, in whose name its bearer leases, and whose leases it sees.
+    /// The clients or nodes that it leases for, and whose leases it sees.
     pub clients: Option<GlobSet>,
-    /// The resources that it leases, sees and describes.
+    /// The resources that it leases, sees, and writes templates for.
     pub resources: Option<GlobSet>,
-    /// The services whose rules it reads and writes; what those spend, and how urgently, is bound by the others.
+    /// The services whose rules it reads and writes. The other fields restrict these rules, too.
     pub services: Option<GlobSet>,
-    /// The highest priority that it asks with, and that its rules give.
+    /// The highest priority of its requests and rules.
     pub max_priority: Option<i32>,
 }
 
 impl Restrictions {
-    /// Whether nothing is bound.
+    /// Whether no field restricts.
     #[must_use]
     pub fn is_unrestricted(&self) -> bool {
         let Self {
@@ -30,67 +30,65 @@ impl Restrictions {
         clients.is_none() && resources.is_none() && services.is_none() && max_priority.is_none()
     }
 
-    /// Whether a client, or node, of this name is within.
+    /// Whether the client or node is allowed.
     #[must_use]
     pub fn allows_client(&self, name: &str) -> bool {
         matches(self.clients.as_ref(), name)
     }
 
-    /// Whether a resource is within.
+    /// Whether the resource is allowed.
     #[must_use]
     pub fn allows_resource(&self, id: &str) -> bool {
         matches(self.resources.as_ref(), id)
     }
 
-    /// Whether the service of this name is within.
+    /// Whether the service is allowed.
     #[must_use]
     pub fn allows_service(&self, name: &str) -> bool {
         matches(self.services.as_ref(), name)
     }
 
-    /// Whether one may ask with this priority.
+    /// Whether the priority is allowed.
     #[must_use]
     pub fn allows_priority(&self, priority: i32) -> bool {
-        self.max_priority.is_none_or(|most| priority <= most)
+        self.max_priority.is_none_or(|max| priority <= max)
     }
 
-    /// Whether all resources that a template is for are within, so that it may be seen and changed.
+    /// Whether the token may see and change the template of this glob: all of its resources are allowed.
     ///
-    /// Who is bound in anything but not in this owns no template: what a tenant's token does not name belongs to others, too. The glob must
-    /// be within as a text, too, as a template is also [looked up](crate::Document::lookup) to the letter: `\a` is for the resource `a` and
-    /// for the one named `\a`.
+    /// A token with other restrictions only may not. The text of the glob must be allowed as well, since
+    /// [`lookup`](crate::Document::lookup) compares it with identifiers: `\a` is the template of the resources `a` and `\a`.
     #[must_use]
     pub fn covers_template(&self, identifier_glob: &Glob) -> bool {
-        self.own(self.resources.as_ref(), identifier_glob)
+        self.covers(self.resources.as_ref(), identifier_glob)
             && self.allows_resource(identifier_glob.as_str())
     }
 
-    /// Whether all services that a rule is for are within, so that it may be seen; as for templates.
+    /// Whether the token may see the rule: all of its services are allowed. A token with other restrictions only may not.
     #[must_use]
     pub fn covers_services_of(&self, rule: &Rule) -> bool {
-        self.own(self.services.as_ref(), &rule.services)
+        self.covers(self.services.as_ref(), &rule.services)
     }
 
-    /// Whether all resources that requests may spend by a rule are within.
-    ///
-    /// A rule makes services lease in their own name, which are bound otherwise or not at all: who writes it reaches what they reach.
+    /// Whether all resources that the rule may use are allowed. Services lease these with their own tokens, so the author of the
+    /// rule must be allowed to use them.
     #[must_use]
     pub fn covers_resources_of(&self, rule: &Rule) -> bool {
         self.resources
             .as_ref()
-            .is_none_or(|bound| rule.spends_within(bound))
+            .is_none_or(|allowed| rule.uses_only(allowed))
     }
 
-    fn own(&self, bound: Option<&GlobSet>, glob: &Glob) -> bool {
-        match bound {
+    fn covers(&self, allowed: Option<&GlobSet>, glob: &Glob) -> bool {
+        match allowed {
             Some(globs) => globs.covers(glob),
             None => self.is_unrestricted(),
         }
     }
 }
 
-fn matches(bound: Option<&GlobSet>, text: &str) -> bool {
-    bound.is_none_or(|globs| globs.matches(text))
+fn matches(allowed: Option<&GlobSet>, text: &str) -> bool {
+    allowed.is_none_or(|globs| globs.matches(text))
 }
 
 #[cfg(test)]
@@ -112,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_bound_is_allowed() {
+    fn unrestricted_token_may_do_everything() {
         let free = Restrictions::default();
         assert!(free.is_unrestricted());
         assert!(free.allows_client("a") && free.allows_resource("b") && free.allows_service("c"));
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_bound_owns_only_what_is_named() {
+    fn restricted_token_covers_only_what_it_names() {
         let tenant = Restrictions {
             resources: globs(&["tenant/a", "tenant/a/*"]),
             ..Restrictions::default()
@@ -131,7 +129,7 @@ mod tests {
         assert!(tenant.allows_resource("tenant/a/db") && !tenant.allows_resource("tenant/b"));
         assert!(tenant.covers_template(&Glob::new("tenant/a/?").unwrap()));
         assert!(!tenant.covers_template(&Glob::new("tenant/*").unwrap()));
-        // As a pattern it is within, but it is also the name of a resource that is not.
+        // The pattern is allowed, but not the resource of this name.
         assert!(!tenant.covers_template(&Glob::new(r"\tenant/a/db").unwrap()));
         assert!(tenant.covers_template(&Glob::new(r"tenant/a/\*").unwrap()));
         assert!(!tenant.covers_services_of(&rule("orders", "tenant/a")));
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_spends_what_any_value_of_its_placeholders_may_lead_to() {
+    fn rule_is_covered_for_every_placeholder_value() {
         let restrictions = Restrictions {
             resources: globs(&["a/*", r"b\*c"]),
             ..Restrictions::default()
@@ -160,7 +158,7 @@ mod tests {
             ("{header:x-user}", false),
             ("{header:x-user}/a/", false),
             ("c/api", false),
-            // Text stands for itself.
+            // Wildcards in a key template are literals.
             ("b*c", true),
             ("b?c", false),
             ("bbc", false),
@@ -179,9 +177,8 @@ mod tests {
     }
 
     proptest! {
-        /// Two tenants that are bound to what begins with their own name have nothing in common.
         #[test]
-        fn tenants_do_not_meet(
+        fn tenants_with_disjoint_prefixes_share_nothing(
             a in "[a-z]{1,4}", b in "[a-z]{1,4}", id in "[a-z*?/]{0,6}", priority in any::<i32>()
         ) {
             prop_assume!(a != b);

@@ -1,55 +1,53 @@
-//! A rule: which requests of which services spend which resource.
+//! A rule: the resource that the requests of a service use.
 
-use doorman_openapi::{KeyTemplatePart, parse_key_template};
+use doorman_openapi::{Glob, GlobSet, KeyTemplatePart, parse_key_template};
 use serde::{Serialize, Serializer};
 
-use crate::{Glob, GlobSet, version::Version};
+use crate::version::Version;
 
 #[cfg(test)]
 mod tests;
 
-/// A rule of the document. Checked: it can only come from a [`Document`](crate::Document).
-///
-/// Serialises to the form of the document, with every default written out; it is the form of the wire, too.
+/// A valid rule of a [`Document`](crate::Document). Serializes with all defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// What `definition.service` says.
+    /// `definition.service`, parsed.
     pub(crate) services: Glob,
     pub(crate) definition: doorman_openapi::Rule,
 }
 
 impl Rule {
-    /// Whether it is for the service of this name.
+    /// Whether the rule applies to the service.
     #[must_use]
     pub fn applies_to(&self, service: &str) -> bool {
         self.services.matches(service)
     }
 
-    /// Identifies what the rule says: 32 hexadecimal digits. Rules that say the same have the same version.
+    /// The version of the rule, 32 hexadecimal digits: equal rules have equal versions.
     #[must_use]
     pub fn version(&self) -> String {
         Version::of([self]).text()
     }
 
-    /// Whether all resources that requests may spend by it are within, whatever its placeholders stand for. One that spends none is.
-    pub(crate) fn spends_within(&self, bound: &GlobSet) -> bool {
-        let Some(resource) = &self.definition.resource else {
-            return true;
-        };
-        glob_of(resource).is_some_and(|ids| bound.covers(&ids))
-    }
-
-    /// What it says, as services are told.
+    /// The rule as services receive it.
     #[must_use]
     pub fn definition(&self) -> &doorman_openapi::Rule {
         &self.definition
     }
+
+    /// Whether the set covers every resource that the rule may use, whatever its placeholders stand for.
+    pub(crate) fn uses_only(&self, resources: &GlobSet) -> bool {
+        let Some(resource) = &self.definition.resource else {
+            return true;
+        };
+        glob_of(resource).is_some_and(|ids| resources.covers(&ids))
+    }
 }
 
-/// A glob that matches every id that a resource with placeholders may become: callers choose what those stand for.
-fn glob_of(resource: &str) -> Option<Glob> {
-    let mut glob = String::with_capacity(resource.len());
-    for part in parse_key_template(resource).ok()? {
+/// A glob that matches every id that a key template can make.
+fn glob_of(key_template: &str) -> Option<Glob> {
+    let mut glob = String::with_capacity(key_template.len());
+    for part in parse_key_template(key_template).ok()? {
         match part {
             KeyTemplatePart::Text(text) => {
                 for char in text.chars() {

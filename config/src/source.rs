@@ -1,4 +1,4 @@
-//! Where a document comes from.
+//! Configuration sources.
 
 use std::{
     fmt,
@@ -8,7 +8,10 @@ use std::{
     str::FromStr,
 };
 
-use crate::{Diagnostic, Document, MAX_DOCUMENT_BYTES, Position, ValidationErrors, fault::Place};
+use crate::{
+    Diagnostic, Document, MAX_DOCUMENT_BYTES, Position, ValidationErrors, diagnostic::Location,
+    stored,
+};
 
 mod last_good;
 #[cfg(test)]
@@ -16,38 +19,38 @@ mod tests;
 
 pub use self::last_good::LastGoodFile;
 
-/// Where a document comes from, such as `file:limits.yaml`. `Display` is that text again.
+/// A configuration source. `Display` is the text that it was parsed from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// `file:PATH`: a file, YAML or JSON, which others change.
+    /// `file:PATH`: a file that others change.
     File(FileSource),
-    /// `sqlite:PATH`: a database, which the server changes as it is told; see [`Store`](crate::Store).
+    /// `sqlite:PATH`: a [`Store`](crate::Store), which the server changes.
     Sqlite(PathBuf),
 }
 
-/// A file with a document, YAML or JSON. `Display` is its path.
+/// A YAML or JSON file with a document. `Display` is its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSource {
     path: PathBuf,
 }
 
-/// Why a text names no source; says what would be right.
+/// The text is not the name of a source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSource {
-    /// A kind of source that is planned, but not there.
+    /// A kind of source that is planned.
     #[error("sources of the kind `{0}:` are not yet supported; use sqlite:PATH or file:PATH")]
     NotYetSupported(&'static str),
-    /// Anything else.
+    /// Any other text.
     #[error("must be sqlite:PATH or file:PATH, such as file:limits.yaml")]
     Unknown,
 }
 
 impl Source {
-    /// Reads the name of a source.
+    /// Parses `sqlite:PATH` or `file:PATH`.
     ///
     /// # Errors
-    /// [`InvalidSource`] unless it is `sqlite:` or `file:`, and a path.
+    /// [`InvalidSource`]
     pub fn parse(text: &str) -> Result<Self, InvalidSource> {
         match text.split_once(':') {
             Some(("file" | "sqlite", "")) | None => Err(InvalidSource::Unknown),
@@ -60,49 +63,43 @@ impl Source {
 }
 
 impl FileSource {
-    /// A file.
+    /// The file at a path.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Reads the document that is there now. Blocks on the file system.
+    /// Reads and parses the document. Blocks on the file system.
     ///
     /// # Errors
-    /// [`LoadError`] when it cannot be read, or is wrong.
+    /// [`LoadError`] if the file cannot be read, or the document is invalid.
     pub fn load(&self) -> Result<Document, LoadError> {
         self.read()?.document()
     }
 
-    /// Reads what is there now, whether it is a document or not. Blocks on the file system.
+    /// Reads the file without parsing it. Blocks on the file system.
     ///
     /// # Errors
-    /// [`LoadError`] when it cannot be read.
+    /// [`LoadError`] if the file cannot be read.
     pub fn read(&self) -> Result<RawDocument, LoadError> {
-        match read_bounded(&self.path) {
-            Ok(bytes) => Ok(RawDocument {
-                path: self.path.clone(),
-                bytes,
-            }),
+        let path = self.path.clone();
+        match read_at_most(&self.path, MAX_DOCUMENT_BYTES as u64 + 1) {
+            Ok(bytes) => Ok(RawDocument { path, bytes }),
             Err(error) => Err(LoadError {
-                path: self.path.clone(),
+                path,
                 cause: Cause::Io(error),
             }),
         }
     }
 
-    /// The directory in which a change of the document shows, however it comes about: by an edit of the file, by another file that
-    /// takes its name, or by a symbolic link that is turned to another directory.
+    /// The directory to watch: an edit, a rename and a changed symbolic link all show there.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        match self.path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        }
+        stored::parent(&self.path)
     }
 }
 
-/// What a source held at one time; two of them are equal when they are so byte by byte.
+/// The content of a file that was not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawDocument {
     path: PathBuf,
@@ -110,39 +107,36 @@ pub struct RawDocument {
 }
 
 impl RawDocument {
-    /// Makes a document of it.
+    /// Parses the document.
     ///
     /// # Errors
-    /// [`LoadError`] when it is wrong.
+    /// [`LoadError`] if it is invalid.
     pub fn document(&self) -> Result<Document, LoadError> {
-        text(&self.bytes)
+        utf8(&self.bytes)
             .and_then(Document::parse)
-            .map_err(|faults| LoadError {
+            .map_err(|errors| LoadError {
                 path: self.path.clone(),
-                cause: Cause::ValidationErrors(faults),
+                cause: Cause::Invalid(errors),
             })
     }
 }
 
-/// Reads one byte more than a document may have, at most: enough to see that it has too many, even where the file has no end.
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_DOCUMENT_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)?;
-    Ok(bytes)
+fn read_at_most(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(bytes).read_to_end(&mut content)?;
+    Ok(content)
 }
 
-fn text(bytes: &[u8]) -> Result<&str, ValidationErrors> {
+fn utf8(bytes: &[u8]) -> Result<&str, ValidationErrors> {
     str::from_utf8(bytes).map_err(|error| {
-        let right = bytes.get(..error.valid_up_to()).unwrap_or_default();
-        let right = String::from_utf8_lossy(right);
-        let line = right.rsplit('\n').next().unwrap_or_default();
+        let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        let valid = String::from_utf8_lossy(valid);
+        let line = valid.rsplit('\n').next().unwrap_or_default();
         let position = Position {
-            line: right.matches('\n').count() as u64 + 1,
+            line: valid.matches('\n').count() as u64 + 1,
             column: line.chars().count() as u64 + 1,
         };
-        Diagnostic::new(Some(position), Place::document(), "must be UTF-8").into()
+        Diagnostic::new(Some(position), Location::document(), "must be UTF-8").into()
     })
 }
 
@@ -169,10 +163,9 @@ impl fmt::Display for FileSource {
     }
 }
 
-/// Why no document came from a source.
+/// A file cannot be read, or its document is invalid.
 ///
-/// `Display` is one line a fault when the document is wrong, else one line; each is led by the name of the file. Why a file cannot
-/// be read is in [`source`](std::error::Error::source).
+/// `Display` is one line per error, each with the name of the file. [`source`](std::error::Error::source) is the I/O error.
 #[derive(Debug)]
 pub struct LoadError {
     path: PathBuf,
@@ -182,25 +175,25 @@ pub struct LoadError {
 #[derive(Debug)]
 enum Cause {
     Io(io::Error),
-    ValidationErrors(ValidationErrors),
+    Invalid(ValidationErrors),
 }
 
 impl LoadError {
-    /// What is wrong with the document; `None` when it could not even be read.
+    /// The errors of the document; `None` if the file cannot be read.
     #[must_use]
-    pub fn faults(&self) -> Option<&ValidationErrors> {
+    pub fn validation_errors(&self) -> Option<&ValidationErrors> {
         match &self.cause {
-            Cause::ValidationErrors(faults) => Some(faults),
+            Cause::Invalid(errors) => Some(errors),
             Cause::Io(_) => None,
         }
     }
 
-    /// The whole of it: a fault a line, or why the file cannot be read.
+    /// The message with that of the I/O error.
     #[must_use]
     pub fn full_message(&self) -> String {
         match &self.cause {
             Cause::Io(error) => format!("{self}: {error}"),
-            Cause::ValidationErrors(_) => self.to_string(),
+            Cause::Invalid(_) => self.to_string(),
         }
     }
 }
@@ -210,7 +203,7 @@ impl fmt::Display for LoadError {
         let name = self.path.display();
         match &self.cause {
             Cause::Io(_) => write!(f, "{name}: cannot be read"),
-            Cause::ValidationErrors(faults) => faults.in_file(&name.to_string()).fmt(f),
+            Cause::Invalid(errors) => f.write_str(&errors.in_file(&name.to_string())),
         }
     }
 }
@@ -219,8 +212,7 @@ impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
             Cause::Io(error) => Some(error),
-            // The faults are the message, and a message does not repeat its source.
-            Cause::ValidationErrors(_) => None,
+            Cause::Invalid(_) => None,
         }
     }
 }

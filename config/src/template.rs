@@ -1,14 +1,13 @@
-//! A resource template: how much there is of what, and how it is divided.
+//! A resource template: the capacity of the resources that match a glob, and how it is divided.
 
-use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, SafeCapacity, Seconds, Unit};
+use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Glob, SafeCapacity, Seconds, Unit};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
-use crate::{Glob, version::Version};
+use crate::version::Version;
 
-/// The terms for every resource whose identifier matches a glob. Checked: it can only come from a [`Document`](crate::Document).
+/// A valid template of a [`Document`](crate::Document).
 ///
-/// Serialises to the form of the document, with every default written out, but for the `algorithm` of a template that takes it from the
-/// one for everything: it goes on to follow that.
+/// Serializes with all defaults, but without an `algorithm` that it takes from the template for `*`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     pub(crate) identifier_glob: Glob,
@@ -18,29 +17,28 @@ pub struct Template {
     pub(crate) unit: Unit,
     pub(crate) per: Seconds,
     pub(crate) minimum_refresh_interval: Seconds,
-    pub(crate) terms: Terms,
-    /// Whether the terms are its own, and not those of the template that matches everything.
-    pub(crate) has_own_terms: bool,
+    pub(crate) section: AlgorithmSection,
+    /// Whether the section is its own, not that of the template for `*`.
+    pub(crate) has_own_algorithm: bool,
 }
 
-/// What a holder that has lost its lease may use by itself.
+/// The capacity that a holder may use after its lease has expired.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SafeCapacityRule {
-    /// An equal part of the capacity: the capacity divided by the number of clients.
+    /// The capacity divided by the number of clients.
     Dynamic,
-    /// The same for every holder, however many there are.
+    /// The same for every holder.
     Fixed(SafeCapacity),
 }
 
-/// The `algorithm` section of a template, its own or that of the template that matches everything.
+/// The `algorithm` section of a template.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Terms {
+pub(crate) struct AlgorithmSection {
     pub(crate) algorithm: Algorithm,
     pub(crate) learning_mode_duration: Option<Seconds>,
     pub(crate) parameters: Parameters,
 }
 
-/// The named parameters of an algorithm, as far as they are given.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Parameters {
     pub(crate) surplus: Option<f64>,
@@ -48,92 +46,88 @@ pub(crate) struct Parameters {
 }
 
 impl Template {
-    /// Which resources it is for, as it was written.
+    /// The glob as written.
     #[must_use]
     pub fn identifier_glob(&self) -> &str {
         self.identifier_glob.as_str()
     }
 
-    /// Identifies what the template says: 32 hexadecimal digits. Templates that say the same have the same version.
+    /// The version of the template, 32 hexadecimal digits: equal templates have equal versions.
     #[must_use]
     pub fn version(&self) -> String {
         Version::of([self]).text()
     }
 
-    /// How much there is of each of these resources: for a rate, per [`per`](Self::per).
+    /// The capacity of each matching resource; for a rate, per [`per`](Self::per).
     #[must_use]
     pub fn capacity(&self) -> Capacity {
         self.capacity
     }
 
-    /// What a holder that has lost its lease may use.
+    /// The capacity that a holder may use after its lease has expired.
     #[must_use]
     pub fn safe_capacity(&self) -> SafeCapacityRule {
         self.safe_capacity
     }
 
-    /// What the template is for, in the operator's words.
+    /// The operator's description.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// What the capacity counts.
+    /// Whether the capacity is a rate or a gauge.
     #[must_use]
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// What time a rate is counted over; from a millisecond to a year.
+    /// The period of a rate, from a millisecond to a year.
     #[must_use]
     pub fn per(&self) -> Seconds {
         self.per
     }
 
-    /// How long after a decision an early request only gets that decision again; from 0, and at most the refresh
-    /// interval.
+    /// The time after a decision within which a request gets that decision again; at most the refresh interval.
     #[must_use]
     pub fn minimum_refresh_interval(&self) -> Seconds {
         self.minimum_refresh_interval
     }
 
-    /// How the capacity is divided. The lease length and the refresh interval are from a millisecond to a year, and the refresh
-    /// interval is the shorter.
+    /// The algorithm. Its refresh interval is shorter than its lease length; both are from a millisecond to a year.
     #[must_use]
     pub fn algorithm(&self) -> &Algorithm {
-        &self.terms.algorithm
+        &self.section.algorithm
     }
 
-    /// For how long a server that may have had a predecessor learns what that has leased, when the operator says so; from a
-    /// millisecond to a year. `None`: as long as needed.
+    /// The duration of learning mode, at most a year: zero disables it, `None` means as long as needed.
     #[must_use]
     pub fn learning_mode_duration(&self) -> Option<Seconds> {
-        self.terms.learning_mode_duration
+        self.section.learning_mode_duration
     }
 
-    /// The part of what nobody wants that is handed out on top, from 0 to 1, so that a holder can absorb a spike.
+    /// The part of the unused capacity that is granted on top of the demands, from 0 to 1.
     #[must_use]
     pub fn surplus(&self) -> f64 {
-        self.terms.parameters.surplus.unwrap_or(0.0)
+        self.section.parameters.surplus.unwrap_or(0.0)
     }
 
-    /// The size of the steps in which shares come; 0: any size. Half an operation cannot be in flight, so a gauge comes in whole ones
-    /// unless the operator says otherwise.
+    /// The step of shares; 0 is any size. The default of a gauge is 1: half an operation cannot be in flight.
     #[must_use]
     pub fn granularity(&self) -> Capacity {
         let default = match self.unit {
             Unit::Rate => 0.0,
             Unit::Gauge => 1.0,
         };
-        self.terms
+        self.section
             .parameters
             .granularity
             .unwrap_or(Capacity::saturating(default))
     }
 }
 
-/// The terms of a lease when nothing else is said: NO_ALGORITHM, 60 s, to be refreshed every 5 s. A resource that no template
-/// matches gets exactly these; an `algorithm` section without lengths gets these lengths.
+/// The algorithm of a resource that no template matches: NO_ALGORITHM, 60 s leases, refreshed every 5 s. An `algorithm` section
+/// without durations has the same durations.
 #[must_use]
 pub fn default_algorithm() -> Algorithm {
     Algorithm {
@@ -153,33 +147,29 @@ impl Serialize for Template {
             unit,
             per,
             minimum_refresh_interval,
-            terms,
-            has_own_terms,
+            section,
+            has_own_algorithm,
         } = self;
         let mut fields = serializer.serialize_struct("Template", 8)?;
         fields.serialize_field("identifier_glob", identifier_glob.as_str())?;
         fields.serialize_field("capacity", capacity)?;
-        match safe_capacity {
-            SafeCapacityRule::Dynamic => fields.skip_field("safe_capacity")?,
-            SafeCapacityRule::Fixed(fixed) => fields.serialize_field("safe_capacity", fixed)?,
+        if let SafeCapacityRule::Fixed(fixed) = safe_capacity {
+            fields.serialize_field("safe_capacity", fixed)?;
         }
-        match description {
-            None => fields.skip_field("description")?,
-            Some(description) => fields.serialize_field("description", description)?,
+        if let Some(description) = description {
+            fields.serialize_field("description", description)?;
         }
         fields.serialize_field("unit", unit)?;
         fields.serialize_field("per", per)?;
         fields.serialize_field("minimum_refresh_interval", minimum_refresh_interval)?;
-        if *has_own_terms {
-            fields.serialize_field("algorithm", terms)?;
-        } else {
-            fields.skip_field("algorithm")?;
+        if *has_own_algorithm {
+            fields.serialize_field("algorithm", section)?;
         }
         fields.end()
     }
 }
 
-impl Serialize for Terms {
+impl Serialize for AlgorithmSection {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self {
             algorithm:
@@ -189,50 +179,35 @@ impl Serialize for Terms {
                     refresh_interval,
                 },
             learning_mode_duration,
-            parameters,
+            parameters:
+                Parameters {
+                    surplus,
+                    granularity,
+                },
         } = self;
         let mut fields = serializer.serialize_struct("Algorithm", 5)?;
         fields.serialize_field("kind", kind)?;
         fields.serialize_field("lease_length", lease_length)?;
         fields.serialize_field("refresh_interval", refresh_interval)?;
-        match learning_mode_duration {
-            None => fields.skip_field("learning_mode_duration")?,
-            Some(duration) => fields.serialize_field("learning_mode_duration", duration)?,
+        if let Some(duration) = learning_mode_duration {
+            fields.serialize_field("learning_mode_duration", duration)?;
         }
-        let parameters = parameters.named();
-        if parameters.is_empty() {
-            fields.skip_field("parameters")?;
-        } else {
+        let parameters = [
+            ("surplus", *surplus),
+            ("granularity", granularity.map(Capacity::get)),
+        ];
+        let parameters: Vec<_> = parameters
+            .into_iter()
+            .filter_map(|(name, value)| {
+                Some(doorman_openapi::Parameter {
+                    name: name.to_owned(),
+                    value: value?.to_string(),
+                })
+            })
+            .collect();
+        if !parameters.is_empty() {
             fields.serialize_field("parameters", &parameters)?;
         }
         fields.end()
-    }
-}
-
-/// A parameter as documents have it: the value is text.
-#[derive(Debug, Serialize)]
-struct NamedParameter {
-    name: &'static str,
-    value: String,
-}
-
-impl Parameters {
-    fn named(self) -> Vec<NamedParameter> {
-        let Self {
-            surplus,
-            granularity,
-        } = self;
-        [
-            ("surplus", surplus),
-            ("granularity", granularity.map(Capacity::get)),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| {
-            Some(NamedParameter {
-                name,
-                value: value?.to_string(),
-            })
-        })
-        .collect()
     }
 }

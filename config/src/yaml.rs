@@ -1,100 +1,84 @@
-//! The one door to the YAML library: untrusted text in, a bounded tree with positions out; and what is written for people.
-//!
-//! JSON comes through the same door, since YAML 1.2 contains it.
+//! YAML to a [tree](crate::tree), with positions. JSON files are read here, too: YAML 1.2 contains JSON.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{
-    DefaultMessageFormatter, DuplicateKeyPolicy, Error, Location, MessageFormatter,
+    DefaultMessageFormatter, DuplicateKeyPolicy, Error, Location as Span, MessageFormatter,
     NonFiniteFloatPolicy, Options, Spanned, budget::BudgetBreach,
 };
 
 use crate::{
-    fault::{Diagnostic, Place, Position, ValidationErrors},
-    node::{Node, Value},
-    quote::one_line,
+    diagnostic::{Diagnostic, Location, Position, ValidationErrors, one_line},
+    tree::{MAX_DEPTH, MAX_NODES, Node, Value},
 };
 
-/// Far more than a document needs, far less than a stack holds.
-const MOST_NESTED: usize = 32;
-
-/// Enough for the smallest possible templates to fill a document of the largest size. What aliases repeat counts too.
-const MOST_NODES: usize = 1_000_000;
-
-/// The most that aliases may repeat: a section shared by some ten thousand templates, and no way to grow a few lines into
+/// The most parser events that aliases may repeat: thousands of templates can share a section, and a few lines cannot expand to
 /// hundreds of megabytes.
-const MOST_REPEATED: usize = 200_000;
+const MAX_REPEATED: usize = 200_000;
 
-/// The most text, aliases written out.
-const MOST_TEXT: usize = 2 * crate::MAX_DOCUMENT_BYTES;
+/// The most bytes of text with aliases expanded.
+const MAX_TEXT: usize = 2 * crate::MAX_DOCUMENT_BYTES;
 
-/// Reads the text into a tree.
+/// Parses YAML.
 ///
 /// # Errors
-/// The first fault of the grammar, or the first breach of the restrictions on depth and size. The parser finds no further ones.
+/// The first syntax error, or an exceeded limit on depth or size.
 pub(crate) fn parse(text: &str) -> Result<Node, ValidationErrors> {
     match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options()) {
         Ok(root) => Ok(node(root, text)),
-        Err(error) => Err(fault(&error, text).into()),
+        Err(error) => Err(diagnostic(&error, text).into()),
     }
-}
-
-/// Writes what is read again as the same.
-pub(crate) fn write<T: serde::Serialize>(value: &T) -> String {
-    // Text, numbers that are finite, and names: nothing that could fail to be written.
-    serde_saphyr::to_string(value).unwrap_or_default()
 }
 
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_depth: MOST_NESTED,
+            max_depth: MAX_DEPTH,
             max_documents: 1,
-            max_nodes: MOST_NODES,
-            max_events: 3 * MOST_NODES,
-            max_total_scalar_bytes: MOST_TEXT,
-            max_recorded_anchor_bytes: MOST_TEXT,
-            // What aliases repeat is bounded below; how often they do is not suspicious: hundreds of templates share one section.
+            max_nodes: MAX_NODES,
+            max_events: 3 * MAX_NODES,
+            max_total_scalar_bytes: MAX_TEXT,
+            max_recorded_anchor_bytes: MAX_TEXT,
+            // Hundreds of templates may share one section.
             enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: MOST_REPEATED,
+            max_total_replayed_events: MAX_REPEATED,
         },
-        // The only policy that lets every entry through: repeated keys are the reader's to name.
+        // The only policy that keeps repeated keys.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
-        // So are numbers that are too large.
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
         strict_booleans: true,
         with_snippet: false,
     }
 }
 
-fn fault(error: &Error, text: &str) -> Diagnostic {
+fn diagnostic(error: &Error, text: &str) -> Diagnostic {
     let position = error.location().map(position);
-    let message = match cause(error) {
+    let message = match root_cause(error) {
         Error::Budget { breach, .. } => match breach {
             BudgetBreach::Documents { .. } => {
                 "must be a single YAML document, without a further `---`".to_owned()
             }
             BudgetBreach::Depth { .. } => {
-                format!("is nested too deeply: at most {MOST_NESTED} levels")
+                format!("is nested too deeply: at most {MAX_DEPTH} levels")
             }
-            _ => too_much(),
+            _ => too_large(),
         },
-        Error::AliasReplayLimitExceeded { .. } => too_much(),
-        other => not_yaml(other, position, text),
+        Error::AliasReplayLimitExceeded { .. } => too_large(),
+        other => syntax_error(other, position, text),
     };
-    Diagnostic::new(position, Place::document(), message)
+    Diagnostic::new(position, Location::document(), message)
 }
 
-fn too_much() -> String {
-    "has too many values or too much text, with what its aliases repeat".to_owned()
+fn too_large() -> String {
+    "has too many values or too much text, with aliases expanded".to_owned()
 }
 
-fn not_yaml(error: &Error, position: Option<Position>, text: &str) -> String {
+fn syntax_error(error: &Error, position: Option<Position>, text: &str) -> String {
     let message = one_line(&DefaultMessageFormatter.format_message(error));
-    // An unquoted `*` is the mistake to make in a file full of globs, and YAML takes it for something else entirely.
+    // YAML reads an unquoted glob that starts with `*` as an alias.
     let is_alias = position.and_then(|position| char_at(text, position)) == Some('*');
     let hint = if is_alias {
         "; a text that starts with `*` needs quotes: \"*\""
@@ -110,8 +94,8 @@ fn char_at(text: &str, position: Position) -> Option<char> {
     text.lines().nth(line)?.chars().nth(column)
 }
 
-/// The error itself, without the layers that say through which aliases it was met.
-fn cause(mut error: &Error) -> &Error {
+/// The error without the wrappers that name the aliases on the way.
+fn root_cause(mut error: &Error) -> &Error {
     while let Error::AliasError { error: inner, .. } | Error::WithSnippet { error: inner, .. } =
         error
     {
@@ -120,16 +104,16 @@ fn cause(mut error: &Error) -> &Error {
     error
 }
 
-fn position(location: Location) -> Position {
+fn position(span: Span) -> Position {
     Position {
-        line: location.line(),
-        column: location.column(),
+        line: span.line(),
+        column: span.column(),
     }
 }
 
-/// What the parser hands over, before the written form of numbers is looked up in the text.
+/// A value before its text is looked up by its span.
 enum Raw {
-    Nothing,
+    Null,
     Bool,
     Number(f64),
     Text(String),
@@ -137,11 +121,11 @@ enum Raw {
     Map(Vec<(Spanned<Self>, Spanned<Self>)>),
 }
 
-/// Recursion is bounded by the parser's own bound on nesting.
+/// Recursion is bounded by [`MAX_DEPTH`].
 fn node(raw: Spanned<Raw>, text: &str) -> Node {
     let written = || written(raw.defined, text);
     let value = match raw.value {
-        Raw::Nothing => Value::Nothing,
+        Raw::Null => Value::Null,
         Raw::Bool => Value::Bool(written()),
         Raw::Number(value) => Value::Number {
             value,
@@ -161,19 +145,19 @@ fn node(raw: Spanned<Raw>, text: &str) -> Node {
         }
     };
     Node {
-        at: position(raw.referenced),
+        position: Some(position(raw.referenced)),
         value,
     }
 }
 
-fn written(location: Location, text: &str) -> String {
+fn written(location: Span, text: &str) -> String {
     let span = location.span();
     let written = || {
         let start = usize::try_from(span.byte_offset()?).ok()?;
         let length = usize::try_from(span.byte_len()?).ok()?;
         text.get(start..start.checked_add(length)?)
     };
-    // Around a number there are quotes only beside a tag that makes it one: `!!int "7"`.
+    // A tag makes a number of a quoted text: `!!int "7"`.
     let written = written().unwrap_or_default().trim_matches(['"', '\'']);
     written.to_owned()
 }
@@ -194,14 +178,14 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 
     fn visit_unit<E>(self) -> Result<Raw, E> {
-        Ok(Raw::Nothing)
+        Ok(Raw::Null)
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Raw, E> {
         Ok(Raw::Bool)
     }
 
-    // Above 2^53 a float rounds, far beyond every range of the document.
+    // Floats round above 2^53, which is beyond every range of the document.
     fn visit_i64<E>(self, number: i64) -> Result<Raw, E> {
         Ok(Raw::Number(number as f64))
     }

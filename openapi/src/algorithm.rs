@@ -1,48 +1,48 @@
-//! How a resource is divided, and what its capacity counts.
+//! Algorithms, and units of capacity.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Seconds;
 
-/// The algorithms that divide a resource's capacity among its holders.
+/// The algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum AlgorithmKind {
-    /// Everyone gets what they want, even if that is more than there is.
+    /// Every holder gets what it wants, without a limit.
     NoAlgorithm,
-    /// Everyone gets what they want, up to the capacity, whatever the others hold.
+    /// Every holder gets what it wants, up to the capacity, regardless of the others.
     Static,
-    /// When overloaded, an equal share for all; what some leave goes to the others in proportion to what they want beyond it.
+    /// In overload an equal share for all; the unused part goes to the others in proportion to their excess demand.
     ProportionalShare,
-    /// When overloaded, the weighted max-min fair share.
+    /// In overload the weighted max-min fair share.
     FairShare,
-    /// Not divided: every holder admits each request with one probability, so that all together come to the capacity. For rates.
+    /// Every holder admits each request with the same probability, so that all together reach the capacity. For rates.
     Suppression,
-    /// Not divided: every holder spends from one token bucket, of which each keeps a copy and reports what it has used. For rates.
+    /// All holders share one token bucket and report what they have used. For rates.
     SharedBucket,
 }
 
-/// The algorithm of a resource and the terms of its leases.
+/// The algorithm of a resource, and the durations of its leases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Algorithm {
-    /// Which one.
+    /// The algorithm.
     pub kind: AlgorithmKind,
-    /// How long a lease lasts.
+    /// The length of a lease, in seconds.
     pub lease_length: Seconds,
-    /// How long after a request a holder should come back.
+    /// The seconds after which a holder refreshes its lease.
     pub refresh_interval: Seconds,
 }
 
-/// What a resource's capacity counts.
+/// The unit of a capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// So much per `per` seconds.
+    /// An amount per `per` seconds.
     #[default]
     Rate,
-    /// So much at any one time.
+    /// An amount in use at any one time.
     Gauge,
 }

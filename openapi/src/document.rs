@@ -1,33 +1,32 @@
-//! The document that operators write, as it travels: how much there is of what, and which requests spend it.
+//! The configuration document on the wire: templates, rules, history and dry runs.
 //!
-//! These types say what the form is. What a document must keep beyond its form, such as globs that are unique and lengths that fit
-//! together, is the control plane's to check.
+//! These types check the form. The control plane checks what spans fields, such as unique globs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{AlgorithmKind, Capacity, Rule, SafeCapacity, Seconds, Unit};
 
-/// The document: what operators write, and `GET /v1/templates` answers.
+/// The configuration document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// How much there is of what. A resource falls under the template that names it to the letter, else under the first whose glob
-    /// matches; a template for everything stands last.
+    /// The templates. A resource uses the template whose glob equals its identifier, else the first that matches. A template for `*`
+    /// is the last.
     pub resources: Vec<Template>,
-    /// Which requests spend what, in the order in which the rules apply.
+    /// The rules, in the order in which they apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_items = 1000))]
     pub rules: Vec<Rule>,
 }
 
-/// A resource template: the terms for every resource whose identifier matches a glob.
+/// A resource template: capacity and algorithm of all resources that match a glob.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Template {
-    /// Which resources it is for: `*` matches any run of characters, `/` included, `?` one character, `[…]` one of a class, and `\`
-    /// takes the meaning from the character after it.
+    /// The glob over resource identifiers: `*` matches any run of characters, `/` included, `?` one character, `[…]` one of a class;
+    /// `\` escapes the next character.
     #[cfg_attr(
         feature = "schema",
         schema(
@@ -37,130 +36,143 @@ pub struct Template {
         )
     )]
     pub identifier_glob: String,
-    /// How much there is of each of these resources; for a rate, per `per` seconds.
+    /// The capacity of each matching resource; for a rate, per `per` seconds.
     pub capacity: Capacity,
-    /// What a holder without a lease may use: -1 is unlimited, 0 nothing; absent: the capacity divided by the number of clients.
+    /// The capacity that a holder may use without a lease: -1 is unlimited, 0 is none. Default: the capacity divided by the number of
+    /// clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::safe_capacity))]
     pub safe_capacity: Option<SafeCapacity>,
-    /// What it is for, in the operator's words.
+    /// A description for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub description: Option<String>,
-    /// What the capacity counts.
+    /// Whether the capacity is a rate or a gauge.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub unit: Unit,
-    /// What time a rate is counted over.
+    /// The period of a rate, in seconds.
     #[serde(default = "one_second")]
     #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 1.0))]
     pub per: Seconds,
-    /// A holder that comes back earlier only hears the last decision again; at most the refresh interval.
+    /// The seconds after a decision within which a holder gets the same decision again; at most `refresh_interval`.
     #[serde(default = "no_time")]
     #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0, maximum = 31_536_000, default = 0.0))]
     pub minimum_refresh_interval: Seconds,
-    /// How the capacity is divided; absent: as in the template for everything, which must have it.
+    /// The algorithm. Default: that of the template for `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub algorithm: Option<TemplateAlgorithm>,
 }
 
-/// The `algorithm` of a template: how the capacity is divided, and the terms of the leases.
+/// The algorithm of a template, and the durations of its leases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TemplateAlgorithm {
-    /// Which one.
+    /// The algorithm.
     pub kind: AlgorithmKind,
-    /// How long a lease lasts.
+    /// The length of a lease, in seconds.
     #[serde(default = "a_minute")]
     #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 60.0))]
     pub lease_length: Seconds,
-    /// How long after a request a holder should come back; shorter than the lease.
+    /// The seconds after which a holder refreshes its lease; less than `lease_length`.
     #[serde(default = "five_seconds")]
     #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 5.0))]
     pub refresh_interval: Seconds,
-    /// For how long a new server learns what the one before it leased; absent: as long as needed.
+    /// The seconds for which a new master learns the leases of the previous one. Default: as long as needed. 0 disables learning mode:
+    /// capacity can be exceeded after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false, value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000))]
+    #[cfg_attr(feature = "schema", schema(nullable = false, value_type = Option<f64>, minimum = 0, maximum = 31_536_000))]
     pub learning_mode_duration: Option<Seconds>,
-    /// What the algorithm takes beyond that.
+    /// Further parameters of the algorithm.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<Parameter>,
 }
 
-/// A parameter of an algorithm, such as `surplus` or `granularity`.
+/// A parameter of an algorithm: `surplus` or `granularity`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
-    /// Its name.
+    /// The name.
     #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::parameter_name))]
     pub name: String,
-    /// Its value, as text.
+    /// The value, as text.
     #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::parameter_value))]
     pub value: String,
 }
 
-/// A page of the past changes of the document, the newest first.
+/// A page of the history of the document, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HistoryPage {
     /// The changes of this page.
     pub changes: Vec<PastChange>,
-    /// Send it as `cursor` for the next page; absent on the last.
+    /// The `cursor` of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub next_cursor: Option<String>,
 }
 
-/// A change of the document that was made.
+/// A past change of the document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PastChange {
-    /// Counts the changes of the store, from 1.
+    /// The number of the change, from 1.
     pub revision: u64,
-    /// When it was made, in Unix seconds.
+    /// The time of the change, in Unix seconds.
     pub changed_at: u64,
-    /// Who made it.
+    /// The author.
     pub changed_by: String,
-    /// What it did, in words.
+    /// The change in words.
     pub change: String,
-    /// The version of the document that it led to.
+    /// The resulting version of the document.
     pub version: String,
 }
 
-/// What a change would do, and nothing of it done.
+/// A template, rule or document after a change, with warnings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WithWarnings<T> {
+    /// The template, rule or document.
+    #[serde(flatten)]
+    pub value: T,
+    /// What is valid, but probably a mistake or a risk; absent if there is nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// The effect of a change that was not made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DryRun {
-    /// The version of the document that it would lead to.
+    /// The resulting version of the document.
     pub version: String,
-    /// What would change in the document, a line each; of very many only the first 100.
+    /// The changes of the document, one line each; at most 100.
     pub changes: Vec<String>,
-    /// How many changes there would be, listed or not.
+    /// The number of changes.
     pub change_count: usize,
-    /// What is allowed, but likely a mistake.
+    /// What is valid, but probably a mistake or a risk.
     pub warnings: Vec<String>,
-    /// The live resources whose terms would change, each at its holders' next refresh; of very many only the first 100, by identifier.
+    /// The live resources that would change at the next refresh of their holders, by identifier; at most 100.
     pub resources: Vec<ResourceEffect>,
-    /// How many resources that would be, listed or not, of those that were looked at.
+    /// The number of such resources among those examined.
     pub resource_count: usize,
-    /// Whether all live resources were looked at; of very many it is the first only.
+    /// Whether all live resources were examined.
     pub looked_at_all: bool,
 }
 
-/// What a change would do to one live resource.
+/// The effect of a change on a live resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ResourceEffect {
     /// The resource.
     pub resource_id: crate::ResourceId,
-    /// How many clients hold it or wait for it, those behind nodes included.
+    /// The number of clients, those behind nodes included.
     pub clients: u64,
-    /// The most that all holders together may be using now, by the books.
+    /// The sum of all bookings: the most that the holders may be using now.
     pub sum_has: f64,
-    /// What would change for it, such as `capacity: 100 → 50`.
+    /// The changes, such as `capacity: 100 → 50`.
     pub changes: Vec<String>,
 }
 
@@ -185,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fills_in_what_is_left_out() {
+    fn absent_fields_have_defaults() {
         let text = r#"{"resources":[{"identifier_glob":"db","capacity":5,"algorithm":{"kind":"STATIC"}}]}"#;
         let document: Document = serde_json::from_str(text).unwrap();
         let template = &document.resources[0];
@@ -202,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn unknown_fields_are_rejected() {
         for text in [
             r#"{"resources":[],"rule":[]}"#,
             r#"{"resources":[{"identifier_glob":"db","capacity":5,"capcity":1}]}"#,

@@ -1,8 +1,8 @@
-//! Names of headers that both sides of the contract set and read.
+//! Header names.
 
-/// Names one request in answers and logs: visible ASCII, 1 to 128 bytes. Who sends none is given one; every answer has it.
+/// The id of a request in responses and logs: 1 to 128 bytes of visible ASCII. The server generates an absent one.
 pub const REQUEST_ID: &str = "x-request-id";
-/// Which trace a request belongs to: a [`TraceContext`](crate::TraceContext).
+/// The trace of a request: a [`TraceContext`](crate::TraceContext).
 pub const TRACEPARENT: &str = "traceparent";
-/// What those who keep traces have added to it. It is passed on as it came.
+/// Vendor data of the trace, forwarded unchanged.
 pub const TRACESTATE: &str = "tracestate";

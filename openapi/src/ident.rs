@@ -1,4 +1,4 @@
-//! Identifiers: names that are checked once, when they come in.
+//! Identifiers, validated on construction.
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 /// The most bytes of UTF-8 that an identifier may have.
 pub(crate) const MAX_BYTES: usize = 256;
 
-/// Why a text is not an identifier.
+/// The text is not an identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be 1 to 256 bytes of UTF-8 without control characters")]
 pub struct InvalidId;
 
 fn check(text: &str) -> Result<(), InvalidId> {
     let fits = !text.is_empty() && text.len() <= MAX_BYTES;
-    // Nearly every text is plain ASCII, which is told without decoding it.
+    // Fast path: printable ASCII needs no decoding.
     let is_plain = || text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if fits && (is_plain() || !text.chars().any(char::is_control)) {
         Ok(())
@@ -27,7 +27,7 @@ macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $example:literal) => {
         $(#[$doc])*
         ///
-        /// 1 to 256 bytes of UTF-8 without control characters; compared byte by byte, no case or Unicode folding. Cheap to clone.
+        /// 1 to 256 bytes of UTF-8 without control characters, compared byte by byte. Cheap to clone.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         #[cfg_attr(feature = "schema", schema(value_type = String, min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", example = $example))]
@@ -35,17 +35,17 @@ macro_rules! identifier {
         pub struct $name(#[serde(with = "shared")] Arc<str>);
 
         impl $name {
-            /// Checks a text and takes it as an identifier.
+            /// Validates a text.
             ///
             /// # Errors
-            /// [`InvalidId`] when it is empty, longer than 256 bytes, or has a control character.
+            /// [`InvalidId`] if it is empty, longer than 256 bytes, or has a control character.
             pub fn new(text: impl AsRef<str>) -> Result<Self, InvalidId> {
                 let text = text.as_ref();
                 check(text)?;
                 Ok(Self(text.into()))
             }
 
-            /// The identifier as it was given.
+            /// The text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -82,7 +82,7 @@ macro_rules! identifier {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Text;
 
-                // The text is looked at where it lies: to own it first would cost an allocation more.
+                // Borrows the text, to allocate once.
                 impl de::Visitor<'_> for Text {
                     type Value = $name;
 
@@ -113,27 +113,27 @@ mod shared {
 }
 
 identifier!(
-    /// Names a resource: something of limited capacity that is shared, such as `db` or `tenant/acme`. Opaque to the system.
+    /// The id of a resource, such as `db` or `tenant/acme`. Opaque to Doorman.
     ResourceId,
     "db"
 );
 identifier!(
-    /// Names a client: one process that holds leases. Two processes never share one.
+    /// The id of a client: a process that holds leases. No two processes share one.
     ClientId,
     "shop-1"
 );
 identifier!(
-    /// Names a node of the server tree: one or more servers of which one is master.
+    /// The id of a node of the server tree: one or more servers, one of them master.
     NodeId,
     "eu-west"
 );
 identifier!(
-    /// Names one server of a node.
+    /// The id of a server of a node.
     ServerId,
     "host-a:7300"
 );
 identifier!(
-    /// Names a rule of a document.
+    /// The name of a rule.
     RuleName,
     "per-tenant"
 );
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_any_text_without_control_characters_up_to_256_bytes() {
+    fn length_and_control_characters_are_checked() {
         for text in ["a", "tenant/acme", "a b", "..", "*", "ü", &"x".repeat(256)] {
             assert_eq!(ResourceId::new(text).unwrap().as_str(), text);
         }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_escaped_text() {
+    fn escaped_text_is_parsed() {
         let id: ClientId = serde_json::from_str(r#""a\u00fcb""#).unwrap();
         assert_eq!(id.as_str(), "aüb");
         assert!(serde_json::from_str::<ClientId>(r#""a\u0000""#).is_err());

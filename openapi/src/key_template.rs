@@ -1,53 +1,51 @@
-//! The grammar of resource templates, such as `tenant/{header:x-tenant}/{route}`: which resource a request spends, in one line of text.
+//! Key templates, such as `tenant/{header:x-tenant}/{route}`: the resource id of a request.
 //!
-//! Operators write them in rules and programs in keys, and both must mean the same by them. What a placeholder stands for is for
-//! the reader to know; here is only how text and placeholders are told apart, what may stand next to what, and what no reader may
-//! write into an id.
+//! Shared by the rules of documents and the keys of the layer. This module knows the grammar, not the placeholders.
 
-/// The most bytes that a value takes up in a resource id, however long it is: from there on its hash stands for it.
+/// The most bytes of a value in a resource id: longer values are hashed.
 pub const MAX_VALUE_BYTES: usize = 40;
 
-/// A piece of a template.
+/// A part of a key template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyTemplatePart<'t> {
-    /// What stands in every id as it is.
+    /// Constant text.
     Text(&'t str),
-    /// What stands between braces, such as `header:x-tenant`: a value of the request stands there in the id.
+    /// A placeholder without its braces, such as `header:x-tenant`.
     Placeholder(&'t str),
 }
 
-/// Why a text is no template; positions are in bytes, from 0.
+/// The text is not a key template. Offsets are in bytes, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidKeyTemplate {
-    /// A brace without its other.
-    #[error("the brace at byte {0} has no other: a placeholder is like {{method}}")]
+    /// An unbalanced brace.
+    #[error("unbalanced brace at byte {0}; a placeholder is like {{method}}")]
     UnbalancedBrace(usize),
-    /// Two placeholders with nothing between them that no value can contain: a sender could move characters from one value to the
-    /// other, and so come by the key of somebody else.
+    /// Two placeholders without a separator that no value contains. A caller could move characters from one value to the other, and
+    /// so use the key of another caller.
     #[error(
-        "nothing separates the placeholder that ends at byte {0} from the next: put something between them that no value contains, such as `/`"
+        "missing separator after the placeholder that ends at byte {0}; use a character that no value contains, such as `/`"
     )]
     Unseparated(usize),
-    /// A header of secrets as it is: ids of resources are shown to whoever may look, and are kept in logs.
+    /// A header with a secret: resource ids are visible in views and logs.
     #[error(
-        "{{header:{0}}} would put secrets into the ids of resources: {{api_key:NAME}} takes a header by its hash, such as {{api_key:{0}}}"
+        "{{header:{0}}} would expose secrets in resource ids; use {{api_key:{0}}}, which hashes the header"
     )]
     Secret(&'static str),
-    /// There is nothing in it.
-    #[error("there is nothing in it")]
+    /// Empty text.
+    #[error("empty key template")]
     Empty,
-    /// The constant text leaves too little room for the values.
+    /// The longest possible id is too long.
     #[error(
-        "the constant text is too long: with {MAX_VALUE_BYTES} bytes a placeholder it comes to {0} of at most {max} bytes", max = crate::ident::MAX_BYTES
+        "too long: with {MAX_VALUE_BYTES} bytes per placeholder ids have {0} bytes, more than {max}", max = crate::ident::MAX_BYTES
     )]
     TooLong(usize),
 }
 
-/// Headers that prove who somebody is: RFC 9110 sections 11.6.2 and 11.7.2, and RFC 6265 section 5.4.
+/// Headers with credentials: RFC 9110 sections 11.6.2 and 11.7.2, RFC 6265 section 5.4.
 const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
-/// Tells text and placeholders apart.
+/// Parses a key template.
 ///
 /// ```
 /// use doorman_openapi::{InvalidKeyTemplate, KeyTemplatePart, parse_key_template};
@@ -59,8 +57,7 @@ const SECRETS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 /// ```
 ///
 /// # Errors
-/// [`InvalidKeyTemplate`] when the text is empty, a brace has no other, nothing separates two placeholders, one stands for a header of
-/// secrets, or it makes ids that are too long.
+/// [`InvalidKeyTemplate`]
 pub fn parse_key_template(template: &str) -> Result<Vec<KeyTemplatePart<'_>>, InvalidKeyTemplate> {
     let mut parts = Vec::new();
     let mut rest = template;
@@ -84,7 +81,7 @@ pub fn parse_key_template(template: &str) -> Result<Vec<KeyTemplatePart<'_>>, In
             .split_once('}')
             .filter(|(name, _)| !name.contains('{'))
             .ok_or(InvalidKeyTemplate::UnbalancedBrace(opening))?;
-        if !separated(&parts) {
+        if !may_follow(&parts) {
             let end = opening.saturating_sub(text.len());
             return Err(InvalidKeyTemplate::Unseparated(end));
         }
@@ -101,7 +98,7 @@ pub fn parse_key_template(template: &str) -> Result<Vec<KeyTemplatePart<'_>>, In
     }
 }
 
-/// The header of secrets that a placeholder stands for. Names of headers have no case.
+/// The secret header of a placeholder.
 fn secret(placeholder: &str) -> Option<&'static str> {
     let header = placeholder.strip_prefix("header:")?;
     SECRETS
@@ -110,25 +107,25 @@ fn secret(placeholder: &str) -> Option<&'static str> {
 }
 
 /// Whether a placeholder may follow these parts.
-fn separated(parts: &[KeyTemplatePart<'_>]) -> bool {
+fn may_follow(parts: &[KeyTemplatePart<'_>]) -> bool {
     match parts {
         [.., KeyTemplatePart::Placeholder(_)] => false,
         [
             ..,
             KeyTemplatePart::Placeholder(_),
             KeyTemplatePart::Text(between),
-        ] => between.chars().any(is_never_in_a_value),
+        ] => between.chars().any(is_separator),
         _ => true,
     }
 }
 
-/// Whether a character stands in no value, however that is written, nor in a word of ours that stands for one. Values consist of the
-/// unreserved characters of RFC 3986 and of what is percent-encoded, as control characters are; our own words stand in parentheses.
-fn is_never_in_a_value(character: char) -> bool {
+/// Whether no value contains the character. Values consist of the unreserved characters of RFC 3986 and percent-encoding; substitutes
+/// for absent values are in parentheses.
+fn is_separator(character: char) -> bool {
     !(character.is_ascii_alphanumeric() || character.is_control() || "-._~%()".contains(character))
 }
 
-/// The length of the longest id. A control character stands percent-encoded: three bytes for one.
+/// The length of the longest id. Control characters are percent-encoded.
 fn longest(parts: &[KeyTemplatePart<'_>]) -> usize {
     let bytes = |character: char| match character.is_control() {
         true => 3 * character.len_utf8(),
@@ -153,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_is_a_template() {
+    fn constant_text_is_a_template() {
         assert_eq!(
             parse_key_template("api"),
             Ok(vec![KeyTemplatePart::Text("api")])
@@ -161,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_brace_has_its_other() {
+    fn unbalanced_braces_are_rejected() {
         for (template, at) in [
             ("a{", 1),
             ("a}", 1),
@@ -174,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_can_reach_into_the_next() {
+    fn placeholders_need_a_separator() {
         for (template, end) in [
             ("{a}{b}", 3),
             ("{a}-{b}", 3),
@@ -190,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn no_id_has_a_secret_in_it() {
+    fn secret_headers_are_rejected() {
         for (template, header) in [
             ("a/{header:authorization}", "authorization"),
             ("{header:Proxy-Authorization}/b", "proxy-authorization"),
@@ -199,14 +196,14 @@ mod tests {
             check(template, InvalidKeyTemplate::Secret(header));
         }
         let why = InvalidKeyTemplate::Secret("cookie").to_string();
-        assert!(why.contains("{api_key:NAME}"), "{why}");
+        assert!(why.contains("{api_key:cookie}"), "{why}");
         for template in ["{api_key:authorization}", "{header:x-cookie}", "cookie"] {
             assert!(parse_key_template(template).is_ok(), "{template:?}");
         }
     }
 
     #[test]
-    fn every_id_fits() {
+    fn too_long_ids_are_rejected() {
         check("", InvalidKeyTemplate::Empty);
         assert!(parse_key_template(&format!("{}{{a}}", "x".repeat(216))).is_ok());
         let long = format!("{}{{a}}", "x".repeat(217));

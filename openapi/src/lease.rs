@@ -1,41 +1,41 @@
-//! The lease: so much capacity, for so long.
+//! Leases.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{Capacity, InvalidNumber, Seconds};
 
-/// How much longer a server keeps a lease in its books than it lasts: any two clocks may differ in their rate by this factor.
+/// The most by which the rates of two clocks may differ. A server books a lease for its length times this factor.
 pub const CLOCK_DRIFT: f64 = 1.05;
 
 /// A lease on capacity.
 ///
-/// `lease_length` is what counts: a holder counts it on its own clock from the moment it **sent** the request, so that neither a
-/// wrong clock nor a slow network lengthens a lease.
+/// A holder measures `lease_length` on its own clock from the moment it **sent** the request: neither clock skew nor latency lengthens
+/// a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Lease {
-    /// How much may be used, in the resource's own unit.
+    /// The leased capacity, in the unit of the resource.
     pub capacity: Capacity,
-    /// How long it lasts, in seconds from the sending of the request. 0: no lease.
+    /// The length in seconds, from when the request was sent. 0: no lease.
     pub lease_length: Seconds,
-    /// When to come back, in seconds from the sending of the request. Coming earlier is allowed.
+    /// The seconds after which to refresh, from when the request was sent. An earlier refresh is allowed.
     pub refresh_interval: Seconds,
-    /// The end in Unix seconds, for people; nothing is computed from it.
+    /// The expiry in Unix seconds, for people.
     pub expiry_time: u64,
 }
 
-/// The lease that a holder says it is using. The whole lease may be sent back; only `capacity` is read.
+/// The lease that a holder reports. A complete lease may be sent; only `capacity` is read.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HeldLease {
-    /// How much the holder may be using now.
+    /// The capacity that the holder may be using now.
     pub capacity: Capacity,
 }
 
-/// What a holder that has lost its lease may use by itself. On the wire −1 stands for [`SafeCapacity::Unlimited`].
+/// The capacity that a holder may use without a lease. On the wire −1 is [`SafeCapacity::Unlimited`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SafeCapacity {
-    /// As much as it likes.
+    /// No limit.
     Unlimited,
     /// At most this much; 0 blocks.
     AtMost(Capacity),
@@ -44,10 +44,10 @@ pub enum SafeCapacity {
 const UNLIMITED: f64 = -1.0;
 
 impl SafeCapacity {
-    /// Reads the number of the wire and of documents.
+    /// Converts the number of the wire.
     ///
     /// # Errors
-    /// [`InvalidNumber`] unless it is −1 or a number from 0 to 1e15.
+    /// [`InvalidNumber`] unless it is −1 or from 0 to 1e15.
     pub fn new(number: f64) -> Result<Self, InvalidNumber> {
         if number == UNLIMITED {
             Ok(Self::Unlimited)
@@ -56,7 +56,7 @@ impl SafeCapacity {
         }
     }
 
-    /// The number of the wire: −1 when unlimited.
+    /// The number of the wire: −1 is unlimited.
     #[must_use]
     pub fn get(self) -> f64 {
         match self {

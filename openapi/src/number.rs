@@ -1,15 +1,15 @@
-//! Numbers that are checked once: quantities of a resource, durations, counters.
+//! Validated numbers: amounts, durations, counters.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// Why a number is refused; says what would be right.
+/// The number is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be {0}")]
 pub struct InvalidNumber(&'static str);
 
-/// An amount of a resource, in the resource's own unit (for a rate: per `per` seconds). Finite, from 0 to 1e15.
+/// An amount of a resource, in its unit. From 0 to 1e15.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 1e15, example = 40.0))]
@@ -17,9 +17,9 @@ pub struct InvalidNumber(&'static str);
 pub struct Capacity(f64);
 
 impl Capacity {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0.0);
-    /// The largest amount that can be spoken of.
+    /// The largest amount.
     pub const MAX: Self = Self(1e15);
 
     /// The larger of two amounts.
@@ -29,7 +29,7 @@ impl Capacity {
     }
 }
 
-/// A duration in seconds, which may be fractional. Finite, from 0 to 31,536,000 (a year).
+/// A duration in seconds, from 0 to 31,536,000 (a year).
 #[derive(Clone, Copy, PartialEq, PartialOrd, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 31536000.0, example = 60.0))]
@@ -37,20 +37,20 @@ impl Capacity {
 pub struct Seconds(f64);
 
 impl Seconds {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0.0);
-    /// The longest duration that can be spoken of: a year.
+    /// The longest duration: a year.
     pub const MAX: Self = Self(31_536_000.0);
 }
 
-/// What is left in a token bucket, in tokens; negative when more was taken than there was. Finite, from −1e15 to 1e15.
+/// The tokens in a token bucket; negative after overuse. From −1e15 to 1e15.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1e15, maximum = 1e15, example = -8.0))]
 #[serde(transparent)]
 pub struct Balance(f64);
 
-/// A probability. Finite, from 0 to 1.
+/// A probability.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 1.0, example = 0.25))]
@@ -58,19 +58,19 @@ pub struct Balance(f64);
 pub struct Probability(f64);
 
 impl Probability {
-    /// Always.
+    /// Certainty.
     pub const ONE: Self = Self(1.0);
 }
 
 macro_rules! checked_float {
     ($name:ident, $min:expr, $max:expr, $rule:literal) => {
         impl $name {
-            /// Checks a number. Negative zero is taken as zero.
+            /// Validates a number. Negative zero becomes zero.
             ///
             /// # Errors
-            /// [`InvalidNumber`] when it is NaN, or out of range.
+            /// [`InvalidNumber`] if it is NaN or out of range.
             pub fn new(number: f64) -> Result<Self, InvalidNumber> {
-                // NaN is in no range; adding zero turns -0 into 0.
+                // NaN is in no range. Adding zero turns -0 into 0.
                 if ($min..=$max).contains(&number) {
                     Ok(Self(number + 0.0))
                 } else {
@@ -78,7 +78,7 @@ macro_rules! checked_float {
                 }
             }
 
-            /// The nearest one: what lies outside the range is taken to its edge, NaN to zero.
+            /// The nearest valid number; NaN becomes zero.
             #[must_use]
             pub fn saturating(number: f64) -> Self {
                 if number.is_nan() {
@@ -133,22 +133,22 @@ checked_float!(
 checked_float!(Balance, -1e15, 1e15, "a number from -1e15 to 1e15");
 checked_float!(Probability, 0.0, 1.0, "a number from 0 to 1");
 
-/// The number of a transmission: one counter per process run of a client, so that a server can tell a late copy from a new
-/// request. An integer below 2⁵³.
+/// The sequence number of a transmission, from one counter per process of a client: the server detects late copies by it. An integer
+/// below 2⁵³.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 1))]
 #[serde(transparent)]
 pub struct Seq(u64);
 
-/// Which reign of a node's masters an answer belongs to; it only grows. An integer below 2⁵³.
+/// The term of a master of a node; it only grows. An integer below 2⁵³.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 1795123456))]
 #[serde(transparent)]
 pub struct Epoch(u64);
 
-/// How many clients a band of demand stands for: an integer from 1 to 1e15.
+/// The number of clients of a band: an integer from 1 to 1e15.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 1, maximum = 1000000000000000i64, example = 3))]
@@ -156,17 +156,17 @@ pub struct Epoch(u64);
 pub struct ClientCount(u64);
 
 impl ClientCount {
-    /// One client, standing for itself.
+    /// One client.
     pub const ONE: Self = Self(1);
 }
 
 macro_rules! checked_integer {
     ($name:ident, $min:literal, $max:expr, $rule:literal) => {
         impl $name {
-            /// Checks a number.
+            /// Validates a number.
             ///
             /// # Errors
-            /// [`InvalidNumber`] when it is out of range.
+            /// [`InvalidNumber`] if it is out of range.
             pub fn new(number: u64) -> Result<Self, InvalidNumber> {
                 if ($min..=$max).contains(&number) {
                     Ok(Self(number))
@@ -190,7 +190,7 @@ macro_rules! checked_integer {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                Self::new(crate::whole::unsigned(deserializer)?).map_err(de::Error::custom)
+                Self::new(deserialize_unsigned(deserializer)?).map_err(de::Error::custom)
             }
         }
     };
@@ -219,10 +219,58 @@ impl Seq {
     /// Before the first transmission.
     pub const ZERO: Self = Self(0);
 
-    /// The next number; the last one stays the last (a process would need 285 years at a million a second).
+    /// The next number, saturating.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1).min((1 << 53) - 1))
+    }
+}
+
+/// 2⁴⁹: up to here `serde_json` parses an integer written with a decimal point exactly.
+const EXACT: f64 = 562_949_953_421_312.0;
+
+fn deserialize_unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer
+        .deserialize_u64(Integer)?
+        .try_into()
+        .map_err(|_| de::Error::custom("must be a whole number from 0 on"))
+}
+
+/// Deserializes a priority: an integer of 32 bits, which may be written as `1.0`.
+///
+/// # Errors
+/// Any other value.
+pub fn deserialize_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    deserializer
+        .deserialize_i64(Integer)?
+        .try_into()
+        .map_err(|_| de::Error::custom("must be an integer from -2147483648 to 2147483647"))
+}
+
+/// An integer. JSON Schema counts `1.0` as one (2020-12, section 4.2.2), and many languages write it so.
+struct Integer;
+
+impl de::Visitor<'_> for Integer {
+    type Value = i128;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<i128, E> {
+        Ok(number.into())
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<i128, E> {
+        Ok(number.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<i128, E> {
+        if number.fract() == 0.0 && number.abs() <= EXACT {
+            Ok(number as i128)
+        } else {
+            Err(E::invalid_type(de::Unexpected::Float(number), &self))
+        }
     }
 }
 
@@ -230,7 +278,7 @@ impl Seq {
 mod tests {
     use super::*;
 
-    /// Checks a type by the edges of its range, and by numbers just outside of it.
+    /// Checks the limits of a range.
     fn check<T: TryFrom<f64>>(saturating: fn(f64) -> T, get: fn(T) -> f64, [min, max]: [f64; 2]) {
         let new = |number: f64| T::try_from(number).ok().map(get);
         for edge in [min, max] {
@@ -250,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_out_of_range_or_takes_the_nearest() {
+    fn numbers_out_of_range_are_rejected_or_clamped() {
         check(Capacity::saturating, Capacity::get, [0.0, 1e15]);
         check(Seconds::saturating, Seconds::get, [0.0, 31_536_000.0]);
         check(Balance::saturating, Balance::get, [-1e15, 1e15]);
@@ -260,11 +308,65 @@ mod tests {
     }
 
     #[test]
-    fn refuses_counters_out_of_range() {
+    fn counters_out_of_range_are_rejected() {
         assert!(serde_json::from_str::<Seq>("9007199254740991").is_ok());
         for bad in ["9007199254740992", "-1", "1.5", "\"1\"", "null"] {
             assert!(serde_json::from_str::<Seq>(bad).is_err(), "{bad}");
         }
         assert!(serde_json::from_str::<ClientCount>("0").is_err());
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Priority(#[serde(deserialize_with = "deserialize_priority")] i32);
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Count(#[serde(deserialize_with = "deserialize_unsigned")] u64);
+
+    #[test]
+    fn integers_may_have_a_decimal_point() {
+        for (text, is) in [
+            ("7", 7),
+            ("7.0", 7),
+            ("0.7e1", 7),
+            ("-7.0", -7),
+            ("-0.0", 0),
+            ("-2147483648.0", i32::MIN),
+        ] {
+            assert_eq!(
+                serde_json::from_str::<Priority>(text).unwrap(),
+                Priority(is),
+                "{text}"
+            );
+        }
+        for (text, is) in [
+            ("7", 7),
+            ("7.0", 7),
+            ("18446744073709551615", u64::MAX),
+            ("562949953421312.0", 1 << 49),
+        ] {
+            assert_eq!(
+                serde_json::from_str::<Count>(text).unwrap(),
+                Count(is),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_values_are_not_integers() {
+        for text in [
+            "7.5",
+            "1e300",
+            "2147483648.0",
+            "-2147483649",
+            "\"7\"",
+            "null",
+            "true",
+        ] {
+            assert!(serde_json::from_str::<Priority>(text).is_err(), "{text}");
+        }
+        for text in ["7.5", "-1", "-1.0", "562949953421313.0", "\"7\"", "null"] {
+            assert!(serde_json::from_str::<Count>(text).is_err(), "{text}");
+        }
     }
 }

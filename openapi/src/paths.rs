@@ -1,14 +1,14 @@
 //! The paths of the control plane.
 
-/// Lease capacity for a client.
+/// Lease capacity as a client.
 pub const CAPACITY: &str = "/v1/capacity";
-/// Give a client's leases back.
+/// Release leases of a client.
 pub const CAPACITY_RELEASE: &str = "/v1/capacity/release";
-/// Lease capacity for a node of the server tree.
+/// Lease capacity as a node of the server tree.
 pub const SERVER_CAPACITY: &str = "/v1/server-capacity";
-/// Give a node's leases back.
+/// Release leases of a node.
 pub const SERVER_CAPACITY_RELEASE: &str = "/v1/server-capacity/release";
-/// Who is master.
+/// The master of the node.
 pub const DISCOVERY: &str = "/v1/discovery";
 /// Live resources.
 pub const RESOURCES: &str = "/v1/resources";
@@ -20,19 +20,19 @@ pub const RESOURCE_LEASES: &str = "/v1/resources/{resource_id}/leases";
 pub const TEMPLATES: &str = "/v1/templates";
 /// One template of the document.
 pub const TEMPLATE: &str = "/v1/templates/{identifier_glob}";
-/// The rules for a service.
+/// The rules of a service.
 pub const RULES: &str = "/v1/rules";
 /// One rule of the document.
 pub const RULE: &str = "/v1/rules/{name}";
-/// Past changes of the document.
+/// The history of the document.
 pub const HISTORY: &str = "/v1/history";
-/// The server itself.
+/// The status of the server.
 pub const STATUS: &str = "/v1/status";
-/// Whether the process lives.
+/// Liveness.
 pub const LIVEZ: &str = "/livez";
-/// Whether the server takes requests.
+/// Readiness.
 pub const READYZ: &str = "/readyz";
-/// What is counted and measured.
+/// Metrics.
 pub const METRICS: &str = "/metrics";
 /// The OpenAPI document.
 pub const OPENAPI: &str = "/openapi.json";

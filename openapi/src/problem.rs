@@ -1,31 +1,31 @@
-//! The one envelope of every failure: `application/problem+json` (RFC 9457).
+//! Error responses: `application/problem+json` (RFC 9457).
 
 use serde::{Deserialize, Serialize};
 
 use crate::Mastership;
 
-/// What went wrong, as a client may read it.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// A stable name of the kind of problem, such as `/problems/invalid-request`; see [`ProblemType`].
+    /// The problem type, such as `/problems/invalid-request`.
     #[serde(rename = "type")]
     #[cfg_attr(feature = "schema", schema(value_type = ProblemType))]
     pub kind: String,
-    /// The kind in words.
+    /// The title of the problem type.
     pub title: String,
     /// The status of the response.
     pub status: u16,
-    /// What went wrong this time, and what would be right.
+    /// What is wrong, and what would be right.
     pub detail: String,
-    /// Every fault of the request's body, not only the first.
+    /// All errors of the request body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
-    /// Where the master is, when the server that answers is not.
+    /// The master, if this server is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub mastership: Option<Mastership>,
-    /// The limits that refused a request, as the RateLimit fields draft names the member.
+    /// The limits that were exceeded, as in the RateLimit header draft.
     #[serde(
         rename = "violated-policies",
         default,
@@ -34,21 +34,21 @@ pub struct Problem {
     pub violated_policies: Vec<String>,
 }
 
-/// One fault of a body.
+/// An error of a request body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FieldError {
-    /// Where it is, as a JSON Pointer (RFC 6901); empty for the whole body.
+    /// The location, as a JSON Pointer (RFC 6901); empty for the whole body.
     pub pointer: String,
-    /// What would be right.
+    /// What is wrong, and what would be right.
     pub detail: String,
 }
 
 impl Problem {
-    /// The media type of the envelope.
+    /// The media type.
     pub const MEDIA_TYPE: &'static str = "application/problem+json";
 
-    /// A problem of this kind.
+    /// A problem of a type.
     #[must_use]
     pub fn new(kind: ProblemType, detail: impl Into<String>) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Problem {
 
 macro_rules! problem_types {
     ($($(#[$doc:meta])* $variant:ident = $status:literal, $name:literal, $title:literal;)+) => {
-        /// The kinds of problem: a stable name, a status and a title each.
+        /// The problem types, each with a stable name, a status and a title.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ProblemType {
@@ -73,22 +73,22 @@ macro_rules! problem_types {
         }
 
         impl ProblemType {
-            /// Every kind there is.
+            /// All types.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The stable name, the `type` of the envelope.
+            /// The `type` of a problem.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// The status that goes with it.
+            /// The HTTP status.
             #[must_use]
             pub fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)+ }
             }
 
-            /// The kind in words.
+            /// The title of the problem type.
             #[must_use]
             pub fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)+ }
@@ -98,36 +98,36 @@ macro_rules! problem_types {
 }
 
 problem_types! {
-    /// The body or the query is outside the grammar.
+    /// The body is not JSON, or the query is malformed.
     MalformedRequest = 400, "/problems/malformed-request", "Malformed request";
-    /// There is no token that counts; see `WWW-Authenticate`.
+    /// No token, or an invalid one; see `WWW-Authenticate`.
     Unauthorized = 401, "/problems/unauthorized", "Unauthorized";
-    /// The token counts, but not for this.
+    /// The token does not allow this.
     Forbidden = 403, "/problems/forbidden", "Forbidden";
-    /// Nothing is there.
+    /// No such path or entry.
     NotFound = 404, "/problems/not-found", "Not found";
-    /// The path exists, but not with this method; see `Allow`.
+    /// The path does not support the method; see `Allow`.
     MethodNotAllowed = 405, "/problems/method-not-allowed", "Method not allowed";
-    /// The request took too long to arrive.
+    /// The request did not arrive in time.
     RequestTimeout = 408, "/problems/request-timeout", "Request timeout";
-    /// The change cannot be made, because of the rest of the document, or of where that comes from.
+    /// The change conflicts with the rest of the document, or the document is read-only.
     Conflict = 409, "/problems/conflict", "Conflict";
-    /// What `If-Match` or `If-None-Match` asks for does not hold; see `ETag`.
+    /// `If-Match` or `If-None-Match` does not hold; see `ETag`.
     PreconditionFailed = 412, "/problems/precondition-failed", "Precondition failed";
-    /// The body is larger than the server reads.
+    /// The body is too large.
     PayloadTooLarge = 413, "/problems/payload-too-large", "Payload too large";
-    /// The body is not said to be JSON.
+    /// The body is not `application/json`.
     UnsupportedMediaType = 415, "/problems/unsupported-media-type", "Unsupported media type";
-    /// The request is addressed to a name that this server does not go by.
+    /// The host name is not one of this server.
     Misdirected = 421, "/problems/misdirected-request", "Misdirected request";
-    /// The body is JSON, but not what the call takes; every fault is in `errors`.
+    /// The body is JSON, but invalid; `errors` lists all errors.
     InvalidRequest = 422, "/problems/invalid-request", "Invalid request";
-    /// The caller, or all together, ask for more than the server does; see `Retry-After`.
+    /// Rate limit exceeded; see `Retry-After`.
     TooManyRequests = 429, "/problems/too-many-requests", "Too many requests";
-    /// The server failed; the fault is in its log.
+    /// Server error; see its log.
     InternalError = 500, "/problems/internal-error", "Internal error";
-    /// The server cannot answer now; see `Retry-After`.
+    /// Temporarily unavailable; see `Retry-After`.
     Unavailable = 503, "/problems/unavailable", "Unavailable";
-    /// The change finds no room on the server's disk; nothing was changed.
+    /// The disk of the server is full; nothing was changed.
     InsufficientStorage = 507, "/problems/insufficient-storage", "Insufficient storage";
 }

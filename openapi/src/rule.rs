@@ -1,29 +1,29 @@
-//! Rules: which requests spend which resource. Operators write them, and the layers of services fetch and follow them.
+//! Rules: the resources that requests use. Layers fetch the rules of their service.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Capacity, RuleName, Seconds, Unit};
 
-/// What `GET /v1/rules` answers: the rules for one service.
+/// The rules of a service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RulesResponse {
-    /// Identifies what the rules say: equal rules have equal versions. It is the `ETag`, without its quotes.
+    /// The version of the rules: the `ETag` without quotes.
     pub version: String,
     /// The rules, in the order in which they apply.
     pub rules: Vec<Rule>,
 }
 
-/// One rule. Every rule that matches a request applies, in order, all or nothing.
+/// A rule. Every rule that matches a request applies, in order, all or nothing.
 ///
-/// A reader refuses fields that it does not know: one of them may narrow what the rule applies to.
+/// Unknown fields are rejected: such a field may narrow what the rule applies to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Its name, which no other rule of the document has.
+    /// The unique name.
     pub name: RuleName,
-    /// The services that it is for: a glob on the name that a layer gives itself.
+    /// The services: a glob over the service names of layers.
     #[cfg_attr(
         feature = "schema",
         schema(
@@ -33,11 +33,11 @@ pub struct Rule {
         )
     )]
     pub service: String,
-    /// The methods that it is for; absent: any. `GET` means `HEAD`, too, as servers answer it by the same handler.
+    /// The methods. Default: any. `GET` includes `HEAD`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::methods))]
     pub methods: Option<Vec<String>>,
-    /// The paths that it is for, as axum 0.8 writes routes: `/v1/orders/{id}`, `/static/{*rest}`; absent: any.
+    /// The path in the syntax of axum 0.8: `/v1/orders/{id}`, `/static/{*rest}`. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schema",
@@ -48,8 +48,8 @@ pub struct Rule {
         )
     )]
     pub path: Option<String>,
-    /// The resource that a request spends: a template of `{header:NAME}`, `{jwt:CLAIM}`, `{client_ip}`, `{method}`, `{route}`, `{host}`,
-    /// `{api_key}` and constant text. Absent only where nothing is spent, as the rule exempts.
+    /// The key template of the resource: constant text with `{header:NAME}`, `{jwt:CLAIM}`, `{client_ip}`, `{method}`, `{route}`,
+    /// `{host}` and `{api_key}`. Optional if the action is `exempt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schema",
@@ -60,55 +60,69 @@ pub struct Rule {
         )
     )]
     pub resource: Option<String>,
-    /// What the resource counts.
+    /// The unit of the resource. `gauge` is accepted; it has no effect yet: layers skip such a rule.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub unit: Unit,
-    /// What each request spends; more than 0.
-    #[serde(default = "one")]
+    /// The cost of a request; more than 0.
+    #[serde(default = "Rule::default_cost")]
     #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, exclusive_minimum = 0, maximum = 1e15, default = 1.0))]
     pub cost: Capacity,
-    /// How much of the rate may be saved up, as a time at that rate.
-    #[serde(default = "one_second")]
+    /// The burst: the seconds of the rate that may be saved up.
+    #[serde(default = "Rule::default_burst")]
     #[cfg_attr(feature = "schema", schema(required = false, default = 1.0))]
     pub burst: Seconds,
-    /// What becomes of a request for which nothing is left.
+    /// What happens to a request beyond the limit.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub on_limit: OnLimit,
-    /// What becomes of a request that lacks what the resource is made of.
+    /// What happens to a request without a value for a placeholder.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub on_missing_key: OnMissingKey,
-    /// What counts while there is no lease.
+    /// The limit while there is no lease.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub fallback: Fallback,
-    /// How important it is: more is more important. Only algorithms that say so read it.
+    /// The priority; larger is more important. Accepted; has no effect yet.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub priority: i32,
 }
 
-/// What becomes of a request for which nothing is left.
+impl Rule {
+    /// The default of `cost`: 1.
+    #[must_use]
+    pub fn default_cost() -> Capacity {
+        Capacity::saturating(1.0)
+    }
+
+    /// The default of `burst`: one second.
+    #[must_use]
+    pub fn default_burst() -> Seconds {
+        Seconds::saturating(1.0)
+    }
+}
+
+/// What happens to a request beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(tag = "action", rename_all = "snake_case", try_from = "WrittenOnLimit")]
+#[serde(tag = "action", rename_all = "snake_case", try_from = "RawOnLimit")]
 pub enum OnLimit {
-    /// It is refused at once.
+    /// The request is rejected.
     #[default]
     Reject,
-    /// It waits for its turn.
+    /// The request waits.
     Delay {
-        /// How long at most; more than 0.
+        /// The longest delay, in seconds; more than 0.
         max_delay: Seconds,
     },
-    /// It is counted, and passes.
+    /// The request passes and is counted.
     Shadow,
-    /// It passes, and nothing is spent: what stands behind this rule does not apply to it.
+    /// The request passes at no cost, and later rules do not apply to it.
     Exempt,
 }
 
-/// What becomes of a request that lacks what a resource is made of.
+/// What happens to a request without a value for a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -118,28 +132,28 @@ pub enum OnMissingKey {
     Shared,
     /// The rule does not apply to it.
     Skip,
-    /// It is refused.
+    /// The request is rejected.
     Reject,
 }
 
-/// What counts while there is no lease.
+/// The limit while there is no lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Fallback {
-    /// The safe capacity last told for the resource; as long as it is unknown, requests pass.
+    /// The last known safe capacity of the resource; while it is unknown, requests pass.
     #[default]
     Safe,
     /// Requests pass.
     Optimistic,
-    /// Requests are refused, or wait for a lease.
+    /// Requests are rejected, or wait for a lease.
     Pessimistic,
 }
 
-/// As it comes: what belongs to another action is refused like what nobody knows, which a tagged enum would pass over.
+/// The JSON form. A tagged enum would ignore the fields of other actions.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenOnLimit {
+struct RawOnLimit {
     action: Action,
     max_delay: Option<Seconds>,
 }
@@ -153,10 +167,10 @@ enum Action {
     Exempt,
 }
 
-impl TryFrom<WrittenOnLimit> for OnLimit {
+impl TryFrom<RawOnLimit> for OnLimit {
     type Error = &'static str;
 
-    fn try_from(written: WrittenOnLimit) -> Result<Self, Self::Error> {
+    fn try_from(written: RawOnLimit) -> Result<Self, Self::Error> {
         match (written.action, written.max_delay) {
             (Action::Delay, Some(max_delay)) => Ok(Self::Delay { max_delay }),
             (Action::Delay, None) => Err("`delay` needs a `max_delay`"),
@@ -170,20 +184,12 @@ impl TryFrom<WrittenOnLimit> for OnLimit {
     }
 }
 
-fn one() -> Capacity {
-    Capacity::saturating(1.0)
-}
-
-fn one_second() -> Seconds {
-    Seconds::saturating(1.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn fills_in_what_is_left_out() {
+    fn absent_fields_have_defaults() {
         let rule: Rule =
             serde_json::from_str(r#"{"name":"all","service":"*","resource":"api"}"#).unwrap();
         assert_eq!((rule.cost.get(), rule.burst.get()), (1.0, 1.0));
@@ -194,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes() {
+    fn written_rule_parses_as_equal() {
         for on_limit in [
             OnLimit::Reject,
             OnLimit::Delay {
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn unknown_fields_and_values_are_rejected() {
         for rule in [
             r#"{"name":"all","service":"*","resource":"api","when":"night"}"#,
             r#"{"name":"all","service":"*","resource":"api","on_limit":{"action":"tarpit"}}"#,

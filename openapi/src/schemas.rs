@@ -1,4 +1,4 @@
-//! Schemas that say more than the derives can.
+//! Schemas that `derive(ToSchema)` cannot express.
 
 use utoipa::{
     PartialSchema, ToSchema,
@@ -10,13 +10,12 @@ use utoipa::{
 
 use crate::{Capacity, OnLimit, ProblemType, Seconds};
 
-/// A method as RFC 9110 has it, a token, without lower case.
+/// A token of RFC 9110 without lower case.
 const METHOD: &str = "^[!#$%&'*+.^_`|~0-9A-Z-]+$";
 
-/// Numbers from 0 to 1e15, as text; those that need more digits, or exponents, can be written as numbers.
+/// Numbers from 0 to 1e15 as text, without exponents.
 const NUMBER: &str = r"^[0-9]{1,15}(\.[0-9]{1,15})?$";
 
-/// The methods of a rule.
 pub(crate) fn methods() -> Array {
     let method = ObjectBuilder::new()
         .schema_type(Type::String)
@@ -24,7 +23,7 @@ pub(crate) fn methods() -> Array {
         .examples(["GET"]);
     ArrayBuilder::new()
         .description(Some(
-            "The methods that it is for, in upper case; absent: any. `GET` means `HEAD`, too, as servers answer it by the same handler.",
+            "The methods, in upper case. Default: any. `GET` includes `HEAD`.",
         ))
         .items(method)
         .unique_items(true)
@@ -32,35 +31,32 @@ pub(crate) fn methods() -> Array {
         .build()
 }
 
-/// The safe capacity of a template.
 pub(crate) fn safe_capacity() -> Schema {
     let unlimited = ObjectBuilder::new()
         .schema_type(Type::Number)
         .enum_values(Some([-1.0]));
-    let so_much = ObjectBuilder::new()
+    let at_most = ObjectBuilder::new()
         .schema_type(Type::Number)
         .minimum(Some(0))
         .maximum(Some(Capacity::MAX.get()));
     let either = AnyOfBuilder::new()
         .description(Some(
-            "What a holder without a lease may use: -1 is unlimited, 0 nothing; absent: the capacity divided by the number of clients.",
+            "The capacity that a holder may use without a lease: -1 is unlimited, 0 is none. Default: the capacity divided by the number of clients.",
         ))
         .item(unlimited)
-        .item(so_much)
+        .item(at_most)
         .build();
     Schema::AnyOf(either)
 }
 
-/// The name of a parameter of an algorithm.
 pub(crate) fn parameter_name() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)
-        .description(Some("Its name."))
+        .description(Some("The name."))
         .enum_values(Some(["surplus", "granularity"]))
         .build()
 }
 
-/// The value of a parameter of an algorithm.
 pub(crate) fn parameter_value() -> Schema {
     let text = ObjectBuilder::new()
         .schema_type(Type::String)
@@ -72,7 +68,7 @@ pub(crate) fn parameter_value() -> Schema {
         .maximum(Some(Capacity::MAX.get()));
     let either = AnyOfBuilder::new()
         .description(Some(
-            "Its value: a number from 0 to 1e15, as text; a plain number is taken, too, and answered as text.",
+            "A number from 0 to 1e15, as text or as a number; returned as text.",
         ))
         .item(text)
         .item(number)
@@ -80,7 +76,7 @@ pub(crate) fn parameter_value() -> Schema {
     Schema::AnyOf(either)
 }
 
-/// What the derive would make of it, but closed: a reader refuses what belongs to another action.
+/// Unlike the derived schema, closed: the parser rejects a field of another action.
 impl PartialSchema for OnLimit {
     fn schema() -> RefOr<Schema> {
         let action = |name: &str, description: &str| {
@@ -95,20 +91,20 @@ impl PartialSchema for OnLimit {
         };
         let max_delay = ObjectBuilder::new()
             .schema_type(Type::Number)
-            .description(Some("How long at most, in seconds."))
+            .description(Some("The longest delay, in seconds."))
             .minimum(Some(0.001))
             .maximum(Some(Seconds::MAX.get()));
-        let delay = action("delay", "It waits for its turn.")
+        let delay = action("delay", "The request waits.")
             .property("max_delay", max_delay)
             .required("max_delay");
         OneOfBuilder::new()
-            .description(Some("What becomes of a request for which nothing is left."))
-            .item(action("reject", "It is refused at once."))
+            .description(Some("What happens to a request beyond the limit."))
+            .item(action("reject", "The request is rejected."))
             .item(delay)
-            .item(action("shadow", "It is counted, and passes."))
+            .item(action("shadow", "The request passes and is counted."))
             .item(action(
                 "exempt",
-                "It passes, and nothing is spent: what stands behind this rule does not apply to it.",
+                "The request passes at no cost, and later rules do not apply to it.",
             ))
             .into()
     }
@@ -121,7 +117,7 @@ impl PartialSchema for ProblemType {
         let names = Self::ALL.iter().map(|kind| kind.name());
         let schema: Object = ObjectBuilder::new()
             .schema_type(Type::String)
-            .description(Some("The kinds of problem: a stable name each."))
+            .description(Some("The problem types."))
             .enum_values(Some(names))
             .build();
         schema.into()

@@ -1,20 +1,20 @@
-//! Scopes: what a token lets its bearer do.
+//! Scopes of tokens.
 
 use std::fmt;
 
 macro_rules! scopes {
     ($($(#[$doc:meta])* $variant:ident = $name:literal;)+) => {
-        /// One thing that a token may let its bearer do, as its claim `scope` names it.
+        /// A scope of a token.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Scope {
             $($(#[$doc])* $variant,)+
         }
 
         impl Scope {
-            /// Every scope there is.
+            /// All scopes.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The name, as tokens and documents write it.
+            /// The name in tokens and documents.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
@@ -24,20 +24,20 @@ macro_rules! scopes {
 }
 
 scopes! {
-    /// Lease capacity for clients, give it back, and learn the rules of services.
+    /// Lease and release capacity as a client, and read the rules of services.
     Capacity = "capacity";
-    /// Lease capacity for nodes of the server tree, and give it back.
+    /// Lease and release capacity as a node of the server tree.
     Server = "server";
     /// Read templates and rules.
     TemplatesRead = "templates:read";
     /// Change templates and rules.
     TemplatesWrite = "templates:write";
-    /// Look at live resources, their holders, the server and its metrics.
+    /// Read live resources, their holders, the status and the metrics.
     StatusRead = "status:read";
 }
 
 impl Scope {
-    /// The scope of this name.
+    /// The scope with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|it| it.name() == name)
@@ -54,7 +54,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A set of scopes. `Display` is the form of the claim: names with spaces between them (RFC 8693, section 4.2).
+/// A set of scopes. `Display` is the form of the claim: names separated by spaces (RFC 8693, section 4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Scopes(u8);
 
@@ -62,7 +62,7 @@ impl Scopes {
     /// No scope at all.
     pub const NONE: Self = Self(0);
 
-    /// The set that a claim names. Names that are not ours say nothing to us, and are left out.
+    /// Parses a claim. Unknown scopes are ignored.
     #[must_use]
     pub fn from_claim(text: &str) -> Self {
         text.split_ascii_whitespace()
@@ -70,13 +70,13 @@ impl Scopes {
             .collect()
     }
 
-    /// Whether a scope is in it.
+    /// Whether the set contains the scope.
     #[must_use]
     pub fn contains(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }
 
-    /// Its scopes.
+    /// The scopes of the set.
     pub fn iter(self) -> impl Iterator<Item = Scope> {
         Scope::ALL
             .iter()
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_names_scopes_and_may_name_others() {
+    fn unknown_scopes_of_a_claim_are_ignored() {
         let scopes = Scopes::from_claim(" openid capacity\ttemplates:read capacity CAPACITY ");
         assert_eq!(scopes.to_string(), "capacity templates:read");
         assert_eq!(Scopes::from_claim(""), Scopes::NONE);

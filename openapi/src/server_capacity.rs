@@ -1,4 +1,4 @@
-//! `POST /v1/server-capacity` and its release: a node of the server tree leases on behalf of its clients.
+//! `POST /v1/server-capacity` and its release: leases of nodes of the server tree.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,98 +7,98 @@ use crate::{
     capacity::is_default, deserialize_priority,
 };
 
-/// Asks for leases on several resources for all clients of a node. Unknown fields are ignored.
+/// Requests leases of several resources for the clients of a node. Unknown fields are ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ServerCapacityRequest {
-    /// Which node asks.
+    /// The node.
     pub node_id: NodeId,
-    /// The reign of the node's master: its requests are ordered by (`epoch`, `seq`). Absent: 0.
+    /// The epoch of the node's master. Requests are ordered by (`epoch`, `seq`). Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub epoch: Option<Epoch>,
-    /// The number of this transmission within the epoch.
+    /// The sequence number of this transmission within the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
-    /// What is asked for; a resource may stand only once, and there may be at most 10,000.
+    /// The resources, each at most once; at most 10,000.
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resources: Vec<ServerResourceRequest>,
 }
 
-/// What a node asks of one resource.
+/// The request of a node for one resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ServerResourceRequest {
-    /// Of which resource.
+    /// The resource.
     pub resource_id: ResourceId,
-    /// The demand of the node's clients, one entry a priority, at least one.
+    /// The demand of its clients, one entry per priority; at least one.
     #[cfg_attr(feature = "schema", schema(min_items = 1))]
     pub wants: Vec<Band>,
-    /// The lease now held. Absent means unknown: nothing is lowered, and the answer states what the node holds.
+    /// The current lease. Absent means unknown: nothing is lowered, and the response states what the node holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub has: Option<HeldLease>,
-    /// Leases that the node has handed out and cannot take back at once.
+    /// The capacity leased to clients that cannot be revoked immediately.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outstanding: Capacity,
-    /// The total cost admitted by the node's clients: a running total that survives them.
+    /// The total cost admitted by all of its clients so far: a running total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
 }
 
-/// The demand of a node's clients at one priority.
+/// The demand of the clients of one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Band {
-    /// Larger is more important.
+    /// The priority; larger is more important. Accepted; has no effect yet.
     #[serde(deserialize_with = "deserialize_priority")]
     pub priority: i32,
-    /// How many clients want it: the weight of the band.
+    /// The number of clients: the weight of the band.
     pub num_clients: ClientCount,
-    /// What they want together.
+    /// The sum of their demands.
     pub wants: Capacity,
 }
 
-/// The answers, in the order of the request.
+/// The response to a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ServerCapacityResponse {
-    /// The node that answers.
+    /// The node of the server.
     pub node: NodeId,
-    /// The reign of its master.
+    /// The epoch of its master.
     pub epoch: Epoch,
-    /// One answer a resource, in the order of the request.
+    /// One entry per resource, in the order of the request.
     pub resources: Vec<ServerResourceResponse>,
 }
 
-/// What a node is told of one resource: what a client is told, and how to divide it further.
+/// The lease and the terms of one resource, and its algorithm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ServerResourceResponse {
-    /// As a client is told.
+    /// As for a client.
     #[serde(flatten)]
     pub answer: ResourceResponse,
-    /// The algorithm of the resource at the root.
+    /// The algorithm at the root.
     pub algorithm: Algorithm,
 }
 
-/// Gives a node's leases back.
+/// Releases leases of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ServerReleaseRequest {
-    /// Whose leases.
+    /// The node.
     pub node_id: NodeId,
-    /// The reign of the node's master. Absent: 0.
+    /// The epoch of the node's master. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub epoch: Option<Epoch>,
-    /// The number of this transmission, from the same counter as those of the requests.
+    /// The sequence number of this transmission, from the same counter as requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
-    /// Which resources; absent: all of the node's.
+    /// The resources. Default: all of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false, max_items = 10000))]
     pub resource_ids: Option<Vec<ResourceId>>,

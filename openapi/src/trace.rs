@@ -1,23 +1,23 @@
-//! Which requests of several programs belong together: the W3C's [Trace Context](https://www.w3.org/TR/trace-context/), version `00`.
+//! W3C [Trace Context](https://www.w3.org/TR/trace-context/), version `00`.
 
 use std::{
     fmt,
     num::{NonZeroU64, NonZeroU128},
 };
 
-/// Names everything that is done because of one thing. Never all zeros.
+/// A trace id. Never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId(NonZeroU128);
 
 impl TraceId {
-    /// A new one of these bits, which should be random; zero, which is no name, becomes one.
+    /// An id of random bits; zero becomes one.
     #[must_use]
     pub fn from_bits(bits: u128) -> Self {
         Self(NonZeroU128::new(bits).unwrap_or(NonZeroU128::MIN))
     }
 }
 
-/// 32 hexadecimal digits, as everywhere in logs and headers.
+/// 32 hexadecimal digits.
 impl fmt::Display for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
@@ -30,19 +30,19 @@ impl fmt::Debug for TraceId {
     }
 }
 
-/// Names one step of a trace. Never all zeros.
+/// A span id. Never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId(NonZeroU64);
 
 impl SpanId {
-    /// A new one of these bits, which should be random; zero, which is no name, becomes one.
+    /// An id of random bits; zero becomes one.
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         Self(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN))
     }
 }
 
-/// 16 hexadecimal digits, as everywhere in logs and headers.
+/// 16 hexadecimal digits.
 impl fmt::Display for SpanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
@@ -55,7 +55,7 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// What a `traceparent` says: the trace that a request belongs to, and the step of it that the request was sent in.
+/// The content of a `traceparent` header.
 ///
 /// ```
 /// use doorman_openapi::TraceContext;
@@ -70,9 +70,9 @@ impl fmt::Debug for SpanId {
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
-    /// The sender's step of it.
+    /// The sender's span.
     pub parent_id: SpanId,
-    /// Whether the sender may have recorded its step.
+    /// Whether the sender may have recorded its span.
     pub sampled: bool,
 }
 
@@ -80,9 +80,9 @@ impl TraceContext {
     /// The length of a header of version `00`.
     pub const LENGTH: usize = 55;
 
-    /// Reads the value of a `traceparent`; `None` when it is none, and a receiver goes on as if there were no such header.
+    /// Parses a `traceparent`; `None` if it is invalid and must be ignored.
     ///
-    /// Of a version after `00` only what version `00` knows is read (Trace Context, section 3.2.4).
+    /// Of later versions, the fields of version `00` are read (Trace Context, section 3.2.4).
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, rest) = value.split_first_chunk::<{ Self::LENGTH }>()?;
@@ -92,7 +92,7 @@ impl TraceContext {
         let (trace_id, parent_id) = ids.split_at_checked(32)?;
         let parent_id = parent_id.strip_prefix(b"-")?;
         match (hex(&[*v, *w])?, rest) {
-            // No version is ever `ff`.
+            // `ff` is not a version.
             (0xff, _) => return None,
             (0, []) | (1.., [] | [b'-', ..]) => {}
             (_, _) => return None,
@@ -100,26 +100,26 @@ impl TraceContext {
         Some(Self {
             trace_id: TraceId(NonZeroU128::new(hex(trace_id)?)?),
             parent_id: SpanId(NonZeroU64::new(u64::try_from(hex(parent_id)?).ok()?)?),
-            // The other flags mean nothing that is known, and are not passed on.
+            // Unknown flags are dropped.
             sampled: hex(&[*f, *g])? & 1 == 1,
         })
     }
 
-    /// A new trace that begins with this step, which nobody records.
+    /// A new trace with an unsampled root span.
     #[must_use]
-    pub fn root(trace_id: TraceId, step: SpanId) -> Self {
+    pub fn root(trace_id: TraceId, span: SpanId) -> Self {
         Self {
             trace_id,
-            parent_id: step,
+            parent_id: span,
             sampled: false,
         }
     }
 
-    /// The same trace as the receiver of a request passes it on, from its own step.
+    /// The context that a receiver forwards from its own span.
     #[must_use]
-    pub fn child(self, step: SpanId) -> Self {
+    pub fn child(self, span: SpanId) -> Self {
         Self {
-            parent_id: step,
+            parent_id: span,
             ..self
         }
     }
@@ -133,7 +133,7 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// The number that up to 32 hexadecimal digits in lower case stand for.
+/// Parses up to 32 lower-case hexadecimal digits.
 fn hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number: u128, digit| {
         let digit = match digit {
@@ -159,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_the_recommendation_allows() {
+    fn valid_headers_are_parsed() {
         for (header, passed_on) in [
             ("00-T-S-01", "00-T-S-01"),
             ("00-T-S-00", "00-T-S-00"),
-            // Flags that version 00 does not know are not passed on.
+            // Unknown flags are dropped.
             ("00-T-S-ff", "00-T-S-01"),
             ("00-T-S-02", "00-T-S-00"),
-            // A later version may say more.
+            // Later versions may have more fields.
             ("01-T-S-01", "00-T-S-01"),
             ("cc-T-S-01-what-the-future-brings", "00-T-S-01"),
             ("cc-T-S-01-", "00-T-S-01"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_no_trace() {
+    fn invalid_headers_are_rejected() {
         for header in [
             "",
             "00",
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_the_same(trace: u128, step: u64, sampled: bool) {
+        fn written_header_parses_as_equal(trace: u128, step: u64, sampled: bool) {
             let context = TraceContext {
                 sampled,
                 ..TraceContext::root(TraceId::from_bits(trace), SpanId::from_bits(step))
@@ -216,7 +216,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_strange(text in "(00|01|ff|\\PC{0,3})-?[0-9a-fA-F]{30,34}-[0-9a-f]{15,17}-?[0-9a-f]{0,3}\\PC{0,4}") {
+        fn no_text_panics(text in "(00|01|ff|\\PC{0,3})-?[0-9a-fA-F]{30,34}-[0-9a-f]{15,17}-?[0-9a-f]{0,3}\\PC{0,4}") {
             if let Some(context) = TraceContext::parse(text.as_bytes()) {
                 prop_assert!(text.starts_with(|c: char| c.is_ascii_hexdigit()));
                 let header = context.to_string();
@@ -225,7 +225,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_are_too_strange(bytes: Vec<u8>) {
+        fn no_bytes_panic(bytes: Vec<u8>) {
             prop_assert!(TraceContext::parse(&bytes).is_none());
         }
     }

@@ -1,4 +1,4 @@
-//! What operators look at: live resources, who holds them, and the server itself.
+//! Views for operators: live resources, their holders, and the status of the server.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,162 +11,160 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ResourcePage {
-    /// The resources of this page: none, maybe, although others follow.
+    /// The resources; a page may be empty although more follow.
     pub resources: Vec<ResourceView>,
-    /// Send it as `cursor` for the next page; absent on the last.
+    /// The `cursor` of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub next_cursor: Option<String>,
 }
 
-/// A live resource: one that somebody holds, waits for, or gave back less than a lease length ago.
+/// A live resource: a holder has it, waits for it, or released it less than a lease length ago.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ResourceView {
-    /// Its identifier.
+    /// The resource.
     pub resource_id: ResourceId,
-    /// The whole capacity; null when no template matched.
+    /// The capacity; null without a template.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub capacity: Option<Capacity>,
-    /// The most that all holders together may be using now, by the books.
+    /// The sum of all bookings: the most that the holders may be using now.
     pub sum_has: f64,
-    /// What all holders together want.
+    /// The sum of all demands.
     pub sum_wants: f64,
-    /// What nobody holds now; absent where the capacity is not divided, so that nobody has to wait for another's part of it.
+    /// The capacity that is not booked; absent if the algorithm does not divide the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub free: Option<f64>,
-    /// The most that the share of one client is now: who wants less gets that. For FAIR_SHARE while more is wanted than there is. Where
-    /// shares come in whole steps, some get up to a step more, others up to a step less.
+    /// The largest share of a client with FAIR_SHARE in overload. With a `granularity` shares differ from it by less than a step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub fill_level: Option<f64>,
-    /// How many clients hold it or wait for it, those behind nodes included.
+    /// The number of clients, those behind nodes included.
     pub clients: u64,
-    /// Whether the server is still learning what its predecessor leased.
+    /// Whether the server is learning the leases of the previous master.
     pub in_learning_mode: bool,
-    /// Seconds until it has learned that; absent when it is not learning.
+    /// Seconds until learning mode ends; absent outside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub learning_ends_in: Option<Seconds>,
-    /// The template that matched; null when none did.
+    /// The matching template; null if there is none.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub template: Option<String>,
-    /// How it is divided.
+    /// The algorithm.
     pub algorithm: AlgorithmKind,
-    /// How long a lease lasts.
+    /// The length of a lease, in seconds.
     pub lease_length: Seconds,
-    /// How often holders come back; within a second while more is to come for them.
+    /// The refresh interval, in seconds; at most 1 for a holder that waits for more.
     pub refresh_interval: Seconds,
-    /// What a holder may use by itself when it has lost its lease; −1: as much as it likes.
+    /// The capacity that a holder may use without a lease; −1 is unlimited.
     #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1.0, maximum = 1e15))]
     pub safe_capacity: SafeCapacity,
-    /// What is left in the bucket that all holders share, by what they have reported; for SHARED_BUCKET only.
+    /// The tokens left in the shared bucket, by the reports of all holders; SHARED_BUCKET only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub balance: Option<Balance>,
-    /// With which probability holders admit each request; for SUPPRESSION only.
+    /// The probability with which holders admit each request; SUPPRESSION only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub admission_probability: Option<Probability>,
-    /// What an operator should change, in words; absent when there is nothing.
+    /// Advice for the operator; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub warning: Option<String>,
 }
 
-/// A page of the holders of a resource, in an order that their coming and going does not change.
+/// A page of the holders of a resource, in a stable order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LeasePage {
-    /// The holders of this page: none, maybe, although others follow.
+    /// The holders; a page may be empty although more follow.
     pub leases: Vec<HolderView>,
-    /// Send it as `cursor` for the next page; absent on the last.
+    /// The `cursor` of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub next_cursor: Option<String>,
 }
 
-/// Whether a holder leases for itself or for others.
+/// The kind of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HolderKind {
-    /// A process that spends its lease.
+    /// A process that uses its lease.
     Client,
-    /// A node of the server tree that hands its lease on.
+    /// A node of the server tree that leases to its clients.
     Node,
 }
 
-/// What keeps a holder from having what it wants, by the books as they are now.
+/// Why a holder has less than it wants.
 ///
-/// An answer says `pending` for `learning` and for `others`. Who was refused as `full` is in no list: it is not in the books.
+/// The `reason` of a response is `pending` for `learning` and `others`. A holder rejected as `full` is not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HeldBackBy {
-    /// It has its share, and wants more.
+    /// It has its share.
     Share,
-    /// Its share is more than it has, and still in the hands of other holders.
+    /// Other holders still have a part of its share.
     Others,
-    /// The server is learning what its predecessor leased.
+    /// The server is in learning mode.
     Learning,
     /// The capacity is 0.
     Blocked,
-    /// It would be granted more, and does not know: it has not come back since.
+    /// It would get more at its next refresh.
     NotRefreshed,
-    /// The bucket that all holders share is empty.
+    /// The shared bucket is empty.
     Balance,
-    /// All holders admit only a part of what they are asked.
+    /// All holders suppress a part of their requests.
     Suppressed,
-    /// The server has not written down yet until when the lease lasts, and tells of none that lasts longer than what it has written.
+    /// The server waits for its data directory before it grants a longer lease.
     Bound,
 }
 
-/// What one holder has of a resource.
+/// A holder of a resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HolderView {
     /// The client, or the node.
     pub client_id: String,
-    /// Which of the two it is.
+    /// The kind of the holder.
     pub kind: HolderKind,
-    /// Its priority; of a node with several, the highest.
+    /// The priority; the highest of a node.
     pub priority: i32,
-    /// What it wants, of all priorities together.
+    /// The demand, over all priorities.
     pub wants: Capacity,
-    /// What it should have, by what all want now: of a capacity that is divided, its part; else what each holder may have at most, or
-    /// what it wants. In whole steps where leases come in such.
+    /// The share by the current demands: its part of a divided capacity, else the limit of each holder or its demand.
     pub share: Capacity,
-    /// The lease last granted, while it lasts.
+    /// The capacity of its unexpired lease.
     pub has: Capacity,
-    /// What keeps it from having what it wants; absent when nothing does.
+    /// Why it has less than it wants; absent if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub held_back_by: Option<HeldBackBy>,
-    /// The same in a sentence for people, with the numbers that it comes from.
+    /// The explanation in a sentence, with numbers.
     pub why: String,
-    /// The most it may be using now, by the books: the lease, or an older and larger one that has not ended.
+    /// The booking: the most that it may be using now, by this lease or an older, larger one.
     pub booked: f64,
-    /// What it said that it cannot give back at once.
+    /// The reported capacity that it cannot release immediately.
     pub outstanding: Capacity,
-    /// The total cost it said that it has admitted; null when it never said.
+    /// The reported total cost; null if it never reported.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub used: Option<Capacity>,
-    /// Seconds since a request of it was last decided; absent when none was.
+    /// Seconds since its last decided request; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub refreshed_ago: Option<Seconds>,
-    /// Seconds until the books take the last of it back.
+    /// Seconds until its last booking expires.
     pub expires_in: Seconds,
-    /// The same as a time of day in Unix seconds, for people.
+    /// That time in Unix seconds, for people.
     pub expiry_time: u64,
-    /// What a node wants, one entry a priority; absent for a client.
+    /// The demand of a node, one entry per priority; absent for a client.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Band>,
 }
 
-/// What a server says of itself.
+/// The status of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Status {
@@ -178,34 +176,33 @@ pub struct Status {
     pub level: u32,
     /// Whether it is the master of its node.
     pub is_master: bool,
-    /// The reign of the node's master.
+    /// The epoch of the node's master.
     pub epoch: Epoch,
-    /// The base address of the master; null when it is not known.
+    /// The base URL of the master; null if unknown.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub master: Option<String>,
-    /// The parents it leases from; empty at the root.
+    /// The parents; empty at the root.
     pub parents: Vec<String>,
-    /// How long it has been up.
+    /// The uptime, in seconds.
     pub uptime: Seconds,
-    /// The program's version.
+    /// The version of the program.
     pub version: String,
-    /// Where the document comes from, such as `file:limits.yaml`; `built-in` when none was given.
+    /// The configuration source, such as `file:limits.yaml`, or `built-in`.
     pub config_source: String,
-    /// Identifies the document now in force: equal documents have equal versions.
+    /// The version of the active document.
     pub config_version: String,
-    /// Why the last change of the document's source was refused; absent while the document in force is that of the source. A line a
-    /// fault.
+    /// Why the last change of the source was rejected, one line per error; absent while the active document is that of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub config_error: Option<String>,
-    /// How many resources are live; absent for a token that is bound to some.
+    /// The number of live resources; absent for a restricted token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub resources: Option<usize>,
-    /// How many leases the books hold, of all resources together; absent as well.
+    /// The number of leases; absent for a restricted token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub leases: Option<usize>,
-    /// The most that they may hold: from then on newcomers get nothing (`full`).
+    /// The maximum number of leases; beyond it new holders get nothing (`full`).
     pub max_leases: usize,
 }

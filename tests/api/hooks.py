@@ -12,12 +12,12 @@ import schemathesis
 # Rules of documents and leases beyond their schemas, by the words in which the server tells of faults.
 BEYOND_SCHEMAS = [
     # Between elements: schemas tell equal elements, not unequal ones with equal names, and they do not add.
-    r"must stand only once",
+    r"must (stand|appear) only once",
     r"duplicate (resource|priority)",
-    r"must be unique; the same (glob|name) stands at",
-    r"must be left out: \w+ stands only once",
+    r"must be unique; an earlier (template|rule) has this",
+    r"must be left out: \w+ is already set",
     r"must be the last template, since it matches everything",
-    r"is missing; must be here",
+    r"is missing; (must be here or|a template that matches everything)",
     r"must sum to at most 1e15",
     # Between fields, and between a field and the path.
     r"must be that of the path",
@@ -29,10 +29,10 @@ BEYOND_SCHEMAS = [
     r"must be 0 or a number from 0.000001 for granularity",
     r"is missing; must be a resource",
     # Grammars: of globs, of the paths of axum, of resources with their placeholders, of methods that are misspelt.
-    r"must be a glob (whose|without)",
+    r"must be a glob (whose|without|with ascending)",
     r"must have (its placeholders in braces|placeholders that have a name)",
-    r"must be a resource, such as .*; (the brace|nothing separates|the constant text|\{header)",
-    r"must (name a header that can be|have no other placeholders)",
+    r"must be a resource, such as .*; (unbalanced brace|missing separator|too long|\{header)",
+    r"must have (a valid header name|no other placeholders)",
     r"must be a method in upper case, .*; did you mean",
 ]
 

@@ -4,14 +4,14 @@ use super::*;
 use crate::edit::tests::documents;
 
 fn lines(old: &str, new: &str) -> Vec<String> {
-    let document = |text| Document::parse(text).unwrap_or_else(|faults| panic!("{faults}"));
+    let document = |text| Document::parse(text).unwrap_or_else(|errors| panic!("{errors}"));
     DocumentDiff::between(&document(old), &document(new))
         .lines()
         .collect()
 }
 
 #[test]
-fn names_what_changes_field_by_field() {
+fn changes_are_listed_field_by_field() {
     let old = "
 resources:
 - {identifier_glob: db, capacity: 100, description: old}
@@ -37,14 +37,14 @@ rules:
             "template \"db\": capacity: 100 → 50.5, description: \"old\" → absent, safe_capacity: absent → 2",
             "template \"new/*\" added",
             "template \"*\": algorithm.lease_length: 60 → 30",
-            "rule \"b\" stands elsewhere",
+            "rule \"b\" moved",
             "rule \"a\": on_limit.action: \"reject\" → \"shadow\"",
         ]
     );
 }
 
 #[test]
-fn a_change_behind_what_is_shown_of_a_long_text_is_one() {
+fn change_beyond_the_shown_text_is_listed() {
     let long = "x".repeat(80);
     let with = |description: &str, granularity: u32| {
         format!(
@@ -67,15 +67,15 @@ resources:
     ] {
         let lines = lines(&one, &other);
         assert!(
-            matches!(lines.as_slice(), [line] if line.ends_with("… → one that begins alike")
-                || line.ends_with("…\" → one that begins alike")),
+            matches!(lines.as_slice(), [line] if line.ends_with("… → another value that starts alike")
+                || line.ends_with("…\" → another value that starts alike")),
             "{lines:?}"
         );
     }
 }
 
 #[test]
-fn many_changes_are_told_in_short() {
+fn summary_lists_the_first_changes() {
     let empty = Document::parse("resources: []").unwrap();
     assert_eq!(DocumentDiff::between(&empty, &empty).summary(), "nothing");
     let many: String = (0..9)
@@ -88,7 +88,7 @@ fn many_changes_are_told_in_short() {
 
 proptest! {
     #[test]
-    fn there_is_a_difference_exactly_between_documents_that_differ(old in documents(), new in documents()) {
+    fn diff_is_empty_exactly_for_equal_documents(old in documents(), new in documents()) {
         let diff = DocumentDiff::between(&old, &new);
         prop_assert_eq!(diff.is_empty(), old == new);
         prop_assert_eq!(diff.lines().count() == 0, old.version() == new.version());

@@ -4,7 +4,7 @@ use super::*;
 use crate::DocumentDiff;
 
 fn document(text: &str) -> Document {
-    Document::parse(text).unwrap_or_else(|faults| panic!("{faults}"))
+    Document::parse(text).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn sample() -> Document {
@@ -25,18 +25,18 @@ fn globs(document: &Document) -> Vec<&str> {
     templates.map(|it| it.identifier_glob()).collect()
 }
 
-fn wrong(edited: Result<Document, EditError>) -> Vec<(String, String)> {
-    let Err(EditError::Invalid(faults)) = edited else {
-        panic!("not wrong: {edited:?}");
+fn invalid(edited: Result<Document, EditError>) -> Vec<(String, String)> {
+    let Err(EditError::Invalid(errors)) = edited else {
+        panic!("not invalid: {edited:?}");
     };
-    let faults = faults.list().iter();
-    faults
+    let errors = errors.list().iter();
+    errors
         .map(|it| (it.pointer().to_owned(), it.message().to_owned()))
         .collect()
 }
 
 #[test]
-fn a_new_template_stands_before_the_one_for_everything() {
+fn new_template_is_placed_before_the_catch_all() {
     let edited = sample().with_template("a/b", r#"{"capacity": 1}"#).unwrap();
     assert_eq!(globs(&edited), ["tenant/*", "db", "a/b", "*"]);
     let without =
@@ -53,7 +53,7 @@ fn a_new_template_stands_before_the_one_for_everything() {
 }
 
 #[test]
-fn a_template_is_replaced_where_it_stands_and_may_name_itself() {
+fn replaced_template_keeps_its_position() {
     let text = r#"{"identifier_glob": "tenant/*", "capacity": 11}"#;
     let edited = sample().with_template("tenant/*", text).unwrap();
     assert_eq!(globs(&edited), globs(&sample()));
@@ -62,7 +62,7 @@ fn a_template_is_replaced_where_it_stands_and_may_name_itself() {
 }
 
 #[test]
-fn what_takes_its_algorithm_from_another_goes_on_to_follow_it() {
+fn template_without_algorithm_follows_the_catch_all() {
     let text = r#"{"capacity": 100, "algorithm": {"kind": "STATIC", "lease_length": 30}}"#;
     let edited = sample().with_template("*", text).unwrap();
     let tenant = edited.template("tenant/*").unwrap();
@@ -72,10 +72,10 @@ fn what_takes_its_algorithm_from_another_goes_on_to_follow_it() {
 }
 
 #[test]
-fn every_fault_of_what_is_handed_in_is_named_by_its_place_in_that() {
+fn errors_of_an_entry_are_located_in_it() {
     let text = r#"{"identifier_glob": "x", "capacity": -1, "per": 0, "algorithm": {"kind": "FAIR"}, "capcity": 1}"#;
-    let faults = wrong(sample().with_template("db", text));
-    let mut pointers: Vec<_> = faults.iter().map(|(pointer, _)| pointer.as_str()).collect();
+    let errors = invalid(sample().with_template("db", text));
+    let mut pointers: Vec<_> = errors.iter().map(|(pointer, _)| pointer.as_str()).collect();
     pointers.sort_unstable();
     assert_eq!(
         pointers,
@@ -88,21 +88,25 @@ fn every_fault_of_what_is_handed_in_is_named_by_its_place_in_that() {
         ]
     );
     for text in ["[]", "7", "null", "\"db\"", "{"] {
-        assert_eq!(wrong(sample().with_template("db", text))[0].0, "", "{text}");
+        assert_eq!(
+            invalid(sample().with_template("db", text))[0].0,
+            "",
+            "{text}"
+        );
     }
-    let faults = wrong(sample().with_template("a\u{7}", r#"{"capacity": 1}"#));
-    assert_eq!(faults[0].0, "/identifier_glob");
-    let faults = wrong(sample().with_rule("second", r#"{"service": "s"}"#));
-    assert_eq!(faults[0].0, "/resource");
+    let errors = invalid(sample().with_template("a\u{7}", r#"{"capacity": 1}"#));
+    assert_eq!(errors[0].0, "/identifier_glob");
+    let errors = invalid(sample().with_rule("second", r#"{"service": "s"}"#));
+    assert_eq!(errors[0].0, "/resource");
 }
 
 #[test]
-fn what_others_need_cannot_be_taken_from_them() {
+fn template_that_others_need_cannot_be_removed() {
     let conflict = |edited| {
-        let Err(EditError::Conflict(faults)) = edited else {
+        let Err(EditError::Conflict(errors)) = edited else {
             panic!("no conflict: {edited:?}");
         };
-        faults.to_string()
+        errors.to_string()
     };
     let said = conflict(sample().without_template("*").unwrap());
     assert!(
@@ -119,7 +123,7 @@ fn what_others_need_cannot_be_taken_from_them() {
 }
 
 #[test]
-fn rules_come_last_and_go_without_a_trace() {
+fn new_rule_is_placed_last() {
     let text = r#"{"service": "s", "resource": "api"}"#;
     let edited = sample().with_rule("second", text).unwrap();
     let names: Vec<_> = edited
@@ -135,7 +139,7 @@ fn rules_come_last_and_go_without_a_trace() {
     assert!(back.without_template("nothing").is_none());
 }
 
-/// Documents of a few templates and rules, some of which take their algorithm from the one for everything.
+/// Documents of a few templates and rules; some templates use the algorithm of the catch-all.
 pub(crate) fn documents() -> impl Strategy<Value = Document> {
     let template = ("[ab]{1,2}[*?]?", 0_u32..4, any::<bool>());
     let rule = ("[xy]{1,2}", 1_u32..3);
@@ -170,7 +174,7 @@ pub(crate) fn documents() -> impl Strategy<Value = Document> {
 }
 
 proptest! {
-    /// Whatever is put can be read back, changes nothing else, and is undone by its opposite.
+    /// An edit can be undone.
     #[test]
     fn one_edit_changes_one_entry(document in documents(), glob in "[ab]{1,2}[*?]?", capacity in 10_u32..20) {
         let text = format!(r#"{{"capacity": {capacity}}}"#);
@@ -192,9 +196,8 @@ proptest! {
         prop_assert_eq!(undone.version(), document.version());
     }
 
-    /// What is written out is the same document, with what its templates take from elsewhere.
     #[test]
-    fn what_is_written_as_json_is_the_same_document(document in documents()) {
+    fn written_json_parses_as_equal(document in documents()) {
         let again = Document::parse_json(&document.to_json()).unwrap();
         prop_assert_eq!(again.version(), document.version());
         prop_assert_eq!(again, document);
@@ -202,7 +205,7 @@ proptest! {
 }
 
 #[test]
-fn a_tree_with_more_than_an_edit_knows_of_is_not_edited() {
+fn tree_with_unknown_fields_is_not_edited() {
     let lists = |text: &str| Lists::of_tree(json::parse(text).unwrap()).is_some();
     assert!(lists(r#"{"resources": [], "rules": [{}]}"#));
     for strange in [

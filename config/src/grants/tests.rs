@@ -5,7 +5,7 @@ use super::*;
 const KUBERNETES: &str = "https://kubernetes.default.svc.cluster.local";
 
 #[test]
-fn the_first_grant_counts_whose_globs_match() {
+fn first_matching_grant_is_found() {
     let grants = Grants::parse(
         r#"
 grants:
@@ -36,8 +36,8 @@ grants:
 }
 
 #[test]
-fn every_fault_is_named() {
-    let faults = Grants::parse(
+fn every_error_is_listed() {
+    let errors = Grants::parse(
         r#"
 grants:
   - {iss: "a", sub: "web", scope: [capacty], ressources: "x", max_priority: high}
@@ -60,7 +60,7 @@ grants:
         r#"grants[2] "b": resources[1]: must be"#,
         "grants[3]: must be a map",
     ] {
-        assert!(faults.contains(expected), "{expected} in:\n{faults}");
+        assert!(errors.contains(expected), "{expected} in:\n{errors}");
     }
     for wrong in ["", "[]", "grants: 5", "{}", "grants: []\nrules: []"] {
         assert!(Grants::parse(wrong).is_err(), "{wrong}");

@@ -6,7 +6,7 @@ fn parse(rules: &str) -> Document {
     let text = format!(
         "resources: [{{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]\nrules:\n{rules}"
     );
-    Document::parse(&text).unwrap_or_else(|faults| panic!("{text}\n{faults}"))
+    Document::parse(&text).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
 const THREE: &str = "
@@ -27,7 +27,7 @@ const THREE: &str = "
 ";
 
 #[test]
-fn says_what_is_written_and_fills_in_what_is_left_out() {
+fn rules_are_read_with_defaults() {
     let document = parse(THREE);
     let [health, tenant, all] = document.rules() else {
         panic!("{document:?}");
@@ -60,7 +60,7 @@ fn says_what_is_written_and_fills_in_what_is_left_out() {
 }
 
 #[test]
-fn without_a_lease_a_gauge_admits_nothing_unless_it_says_so() {
+fn fallback_of_a_gauge_is_pessimistic() {
     let document = parse(
         "- {name: a, service: s, resource: r, unit: gauge}\n- {name: b, service: s, resource: r, unit: gauge, fallback: safe}\n",
     );
@@ -75,7 +75,7 @@ fn without_a_lease_a_gauge_admits_nothing_unless_it_says_so() {
 }
 
 #[test]
-fn a_service_is_told_of_its_rules_in_order() {
+fn service_gets_its_rules_in_order() {
     let document = parse(THREE);
     let names = |service: &str| {
         let rules = document.rules_for(service).rules.into_iter();
@@ -87,7 +87,7 @@ fn a_service_is_told_of_its_rules_in_order() {
 }
 
 #[test]
-fn the_version_for_a_service_changes_with_its_rules_alone() {
+fn service_version_depends_on_its_rules_only() {
     let before = parse(THREE);
     let after = parse(&THREE.replace("orders*", "orders?*"));
     let same =
@@ -101,14 +101,14 @@ fn the_version_for_a_service_changes_with_its_rules_alone() {
 }
 
 #[test]
-fn the_version_for_a_service_changes_with_the_order_and_the_words_of_its_rules() {
+fn service_version_depends_on_order_and_content() {
     let rules = [
         "- {name: a, service: s, resource: r}\n",
         "- {name: b, service: s, resource: r}\n",
         "- {name: b, service: s, resource: r, cost: 2}\n",
     ];
-    let version = |told: &[usize]| {
-        let text: String = told.iter().map(|at| rules[*at]).collect();
+    let version = |indices: &[usize]| {
+        let text: String = indices.iter().map(|at| rules[*at]).collect();
         let document = parse(&text);
         assert_eq!(
             document.rules_version_for("s"),
@@ -129,16 +129,16 @@ fn the_version_for_a_service_changes_with_the_order_and_the_words_of_its_rules()
 }
 
 #[test]
-fn reads_what_it_writes_and_what_is_told() {
+fn written_rules_parse_as_equal() {
     let document = parse(THREE);
     let written = serde_json::to_string(&document).unwrap();
     let again = Document::parse(&written).unwrap();
     assert_eq!(again, document);
     assert_eq!(again.version(), document.version());
-    let told = document.rules_for("orders");
-    let written = serde_json::to_string(&told).unwrap();
+    let response = document.rules_for("orders");
+    let written = serde_json::to_string(&response).unwrap();
     assert_eq!(
         serde_json::from_str::<doorman_openapi::RulesResponse>(&written).unwrap(),
-        told
+        response
     );
 }

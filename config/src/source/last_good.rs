@@ -1,6 +1,4 @@
-//! What a file said when it was last good, kept elsewhere: when the file has a fault at a start, that counts.
-//!
-//! While a server runs, a bad edit is refused. Were a start to fail for it, a crash would make an outage of it.
+//! The last valid document of a file, for a start that finds the file invalid.
 
 use std::{
     fs, io,
@@ -11,52 +9,54 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::FileSource;
-use crate::{Document, kept};
+use crate::{Document, stored};
 
-/// Where it is kept what a file said when it was last good.
+/// A file in the data directory with the last valid document of a [`FileSource`].
+///
+/// A running server rejects an invalid edit. Without this file a crash after such an edit would be an outage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastGoodFile {
     path: PathBuf,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    /// The path of the file, as it was named: of another one it says nothing.
+struct Content {
+    /// The path of the source: another source must not use the document.
     file: String,
     version: String,
     document: Box<RawValue>,
 }
 
 impl LastGoodFile {
-    /// In this folder, as `file.last-good.json`.
+    /// `file.last-good.json` in a directory.
     #[must_use]
-    pub fn in_dir(folder: &Path) -> Self {
+    pub fn in_dir(dir: &Path) -> Self {
         Self {
-            path: folder.join("file.last-good.json"),
+            path: dir.join("file.last-good.json"),
         }
     }
 
-    /// What the file said; `None` when that is not kept, or not as it was written. Blocks on the file system.
+    /// The document saved for a source; `None` if there is none, or it was altered. Blocks on the file system.
     #[must_use]
     pub fn load(&self, file: &FileSource) -> Option<Document> {
-        let kept: Kept = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;
-        if kept.file != file.to_string() {
+        let content: Content = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;
+        if content.file != file.to_string() {
             return None;
         }
-        kept::read_back(&kept.version, kept.document.get()).ok()
+        stored::verified(&content.version, content.document.get()).ok()
     }
 
-    /// Keeps what the file says now. Blocks on the file system.
+    /// Saves the document of a source. Blocks on the file system.
     ///
     /// # Errors
-    /// When it cannot be written; what was kept before is kept on.
+    /// When it cannot be written; the saved document is unchanged.
     pub fn save(&self, file: &FileSource, document: &Document) -> io::Result<()> {
-        let text = serde_json::to_vec(&Kept {
+        let content = serde_json::to_vec(&Content {
             file: file.to_string(),
             version: document.version().to_owned(),
             document: RawValue::from_string(document.to_json())?,
         })?;
-        kept::replace(&self.path, &text)
+        stored::replace(&self.path, &content)
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_said_is_found_as_it_was_written_and_for_no_other_file() {
+    fn saved_document_is_loaded_for_its_file_only() {
         let home = tempfile::tempdir().unwrap();
         let last_good = LastGoodFile::in_dir(home.path());
         let (file, other) = (FileSource::new("a.yaml"), FileSource::new("b.yaml"));
@@ -78,13 +78,13 @@ mod tests {
         let path = home.path().join("file.last-good.json");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace("1000", "9000")).unwrap();
-        assert_eq!(last_good.load(&file), None, "one digit is another");
+        assert_eq!(last_good.load(&file), None, "one digit was changed");
         fs::write(&path, "{}").unwrap();
         assert_eq!(last_good.load(&file), None);
     }
 
     #[test]
-    fn no_bit_of_what_is_kept_changes_unseen() {
+    fn every_changed_bit_is_detected() {
         let home = tempfile::tempdir().unwrap();
         let last_good = LastGoodFile::in_dir(home.path());
         let file = FileSource::new("a.yaml");

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use super::{FileSource, Source};
 use crate::MAX_DOCUMENT_BYTES;
 
-/// A file in a directory that is gone after the test.
+/// A file in a temporary directory.
 fn file(content: &[u8]) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("limits.yaml");
@@ -14,7 +14,7 @@ fn file(content: &[u8]) -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn names_of_sources() {
+fn sources_are_named_by_kind_and_path() {
     for text in ["file:limits: 1.yaml", "sqlite:data/doorman.db"] {
         assert_eq!(Source::parse(text).unwrap().to_string(), text);
     }
@@ -39,7 +39,7 @@ fn names_of_sources() {
 }
 
 #[test]
-fn loads_what_the_file_says_now() {
+fn load_reads_the_current_content() {
     let (_directory, path) = file(b"resources: []");
     let source = FileSource::new(&path);
     assert_eq!(source.load().unwrap().templates().len(), 0);
@@ -50,7 +50,7 @@ fn loads_what_the_file_says_now() {
 }
 
 #[test]
-fn leads_every_fault_by_the_name_of_the_file() {
+fn every_error_names_the_file() {
     let (_directory, path) = file(b"resources: {}\nrules: {}\n");
     let error = FileSource::new(&path).load().unwrap_err();
     let name = path.display();
@@ -61,15 +61,15 @@ fn leads_every_fault_by_the_name_of_the_file() {
             format!("{name}:2:8: rules: must be a list of rules, not a map"),
         ]
     );
-    assert_eq!(error.faults().unwrap().list().len(), 2);
+    assert_eq!(error.validation_errors().unwrap().list().len(), 2);
     assert!(error.source().is_none());
 }
 
 #[test]
-fn says_why_a_file_cannot_be_read() {
+fn unreadable_file_is_reported_with_its_cause() {
     let error = FileSource::new("/nowhere/limits.yaml").load().unwrap_err();
     assert_eq!(error.to_string(), "/nowhere/limits.yaml: cannot be read");
-    assert!(error.source().is_some() && error.faults().is_none());
+    assert!(error.source().is_some() && error.validation_errors().is_none());
 
     let (_directory, path) = file("resources: []\n# ein Büro, caf\u{e9}\n".as_bytes());
     let mut bytes = fs::read(&path).unwrap();
@@ -83,7 +83,7 @@ fn says_why_a_file_cannot_be_read() {
 }
 
 #[test]
-fn reads_no_more_than_a_document_may_have() {
+fn too_large_file_is_rejected() {
     let (_directory, path) = file(&vec![b'#'; MAX_DOCUMENT_BYTES + 2]);
     let error = FileSource::new(&path).load().unwrap_err();
     assert_eq!(

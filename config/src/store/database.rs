@@ -1,7 +1,7 @@
-//! The database: one table, a row a change, each with the whole document as it was then.
+//! The database: one table with a row per change.
 //!
-//! Whole documents, because no half of one can then be applied, any of them can be gone back to, and a person with a database shell sees
-//! what was in force when.
+//! Each row has a whole document. No change can be applied in part, every revision can be restored, and the table is readable with a
+//! database shell.
 
 use std::{
     fs,
@@ -20,20 +20,20 @@ use super::{
     error::{StoreError, StoreErrorKind},
 };
 
-/// How long a write waits for another program to let go of the database.
-const BUSY: Duration = Duration::from_secs(2);
+/// How long a write waits for the lock of another program.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most changes that are remembered, of all who make them together.
-const MOST_CHANGES: u64 = 10_000;
+/// The most changes that are retained.
+const MAX_CHANGES: u64 = 10_000;
 
-/// The most bytes of documents that are kept of past changes; of older ones only who changed what, and when.
-const MOST_BYTES: u64 = 64 * 1024 * 1024;
+/// The most bytes of documents that are retained; older changes keep their other columns.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Marks the file as ours (`file` and the like tell): "door" in ASCII.
+/// SQLite's id of the program that owns the file: "door" in ASCII.
 pub(super) const APPLICATION_ID: i32 = 0x646f_6f72;
 
-/// The form of the tables.
-const FORM: i32 = 1;
+/// The version of the tables.
+const SCHEMA_VERSION: i32 = 1;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS changes (
@@ -55,14 +55,14 @@ pub(super) struct Database {
     file: FileId,
 }
 
-/// What tells a file from another that has taken its name.
+/// Device and inode.
 type FileId = (u64, u64);
 
-/// A document as it lies in the database.
+/// A document as stored.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredDocument {
     pub(super) revision: u64,
-    /// What it was when it was written.
+    /// The version when it was written.
     pub(super) version: String,
     pub(super) text: String,
 }
@@ -70,18 +70,18 @@ pub(super) struct Stored {
 /// How to open a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// To write, and to make it when it is absent.
+    /// Read and write; create it if it is absent.
     Write,
-    /// To read beside a writer.
+    /// Read beside a writer.
     Read,
-    /// To read what can still be read.
-    ReadDamaged,
-    /// To read what nobody can write: without the files beside it, and without what was not yet taken over from them.
-    ReadFrozen,
+    /// Read without an integrity check.
+    ReadCorrupted,
+    /// Read from a read-only file system: without lock and write-ahead log.
+    ReadImmutable,
 }
 
 impl Database {
-    /// Opens a database, and checks that it is whole.
+    /// Opens a database, and checks its integrity.
     pub(super) fn open(path: &Path, access: Access) -> Result<Self, StoreError> {
         let mut flags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = match access {
@@ -89,32 +89,30 @@ impl Database {
                 flags |= OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
                 Connection::open_with_flags(path, flags)?
             }
-            Access::Read | Access::ReadDamaged => {
+            Access::Read | Access::ReadCorrupted => {
                 flags |= OpenFlags::SQLITE_OPEN_READ_ONLY;
                 Connection::open_with_flags(path, flags)?
             }
-            Access::ReadFrozen => {
+            Access::ReadImmutable => {
                 flags |= OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-                Connection::open_with_flags(frozen_uri(path), flags)?
+                Connection::open_with_flags(immutable_uri(path), flags)?
             }
         };
-        connection.busy_timeout(BUSY)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "trusted_schema", false)?;
         connection.pragma_update(None, "cell_size_check", true)?;
         if access == Access::Write {
-            // Where it may not be written, it is opened all the same.
+            // SQLite opens a read-only file without an error.
             if connection.is_readonly("main")? {
-                return Err(StoreError::new(
-                    StoreErrorKind::ReadOnly,
-                    "it may only be read",
-                ));
+                let detail = "no write permission";
+                return Err(StoreError::new(StoreErrorKind::ReadOnly, detail));
             }
-            // An acknowledged write is safe on the disk, and readers hold up nobody.
+            // A committed write is durable, and readers do not block writers.
             connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
             connection.pragma_update(None, "synchronous", "FULL")?;
-            make_tables(&connection)?;
+            create_tables(&connection)?;
         }
-        if access != Access::ReadDamaged {
+        if access != Access::ReadCorrupted {
             check(&connection)?;
         }
         Ok(Self {
@@ -128,7 +126,7 @@ impl Database {
     pub(super) fn newest_document(
         &self,
         before: Option<u64>,
-    ) -> Result<Option<Stored>, StoreError> {
+    ) -> Result<Option<StoredDocument>, StoreError> {
         let before = before.map_or(i64::MAX, signed);
         let found = self
             .connection
@@ -137,7 +135,7 @@ impl Database {
                  ORDER BY revision DESC LIMIT 1",
                 [before],
                 |row| {
-                    Ok(Stored {
+                    Ok(StoredDocument {
                         revision: unsigned(row.get(0)?),
                         version: lossy(row.get_ref(1)?)?,
                         text: lossy(row.get_ref(2)?)?,
@@ -153,7 +151,7 @@ impl Database {
         newest(&self.connection)
     }
 
-    /// Writes a change; when this returns, it is safe on the disk. `expected` is the newest revision that the caller knows of.
+    /// Writes a change durably. `expected` is the newest revision that the caller knows.
     pub(super) fn append(
         &mut self,
         revision: u64,
@@ -165,7 +163,7 @@ impl Database {
         if file_id(&self.path)? != self.file {
             return Err(StoreError::new(
                 StoreErrorKind::Foreign,
-                "another file has its name",
+                "the file was replaced",
             ));
         }
         let transaction = self
@@ -175,7 +173,7 @@ impl Database {
         if newest != expected {
             return Err(StoreError::new(
                 StoreErrorKind::Foreign,
-                format!("its newest revision is {newest}, and not {expected}"),
+                format!("its newest revision is {newest}, not {expected}"),
             ));
         }
         transaction.execute(
@@ -191,24 +189,24 @@ impl Database {
                 document
             ],
         )?;
-        forget(&transaction, revision)?;
+        evict(&transaction, revision)?;
         let committed = transaction.commit();
-        self.settle(match committed {
-            // The file by itself is then all there is, for who copies it; when that must wait, nothing is lost.
+        self.checkpoint(match committed {
+            // The main file is then complete, for tools that copy only it.
             Ok(()) => "PASSIVE",
-            // What was written of it must not come back when the log is read again after a crash.
+            // The failed write must not reappear when the log is replayed after a crash.
             Err(_) => "TRUNCATE",
         });
         Ok(committed?)
     }
 
-    /// Takes over what is in the log, as well as it can be done.
-    fn settle(&self, how: &str) {
-        let statement = format!("PRAGMA wal_checkpoint({how})");
+    /// Best effort.
+    fn checkpoint(&self, mode: &str) {
+        let statement = format!("PRAGMA wal_checkpoint({mode})");
         drop(self.connection.query_row(&statement, [], |_| Ok(())));
     }
 
-    /// Lets the database grow no further, as a full disk would.
+    /// Simulates a full disk.
     #[cfg(test)]
     pub(super) fn limit_pages(&self, pages: u32) {
         let limited =
@@ -217,7 +215,7 @@ impl Database {
         limited.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Past changes, the newest first.
+    /// Changes, newest first.
     pub(super) fn history(
         &self,
         before: Option<u64>,
@@ -241,7 +239,7 @@ impl Database {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// What the document of a revision says; `None` when it is not kept, or there never was one.
+    /// The document of a revision; `None` if there is none, or it is no longer retained.
     pub(super) fn document(&self, revision: u64) -> Result<Option<String>, StoreError> {
         let found = self.connection.query_row(
             "SELECT document FROM changes WHERE revision = ?1",
@@ -252,7 +250,7 @@ impl Database {
     }
 }
 
-/// Where a text is no UTF-8 any more, it is not what was written either: that is told of it, and an older document is found.
+/// Corrupted text need not be UTF-8. Its version will differ, and an older document is used.
 fn lossy(text: ValueRef<'_>) -> rusqlite::Result<String> {
     Ok(String::from_utf8_lossy(text.as_bytes()?).into_owned())
 }
@@ -265,20 +263,20 @@ fn check(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
-fn make_tables(connection: &Connection) -> Result<(), StoreError> {
-    let form: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    match form {
-        FORM => return Ok(()),
+fn create_tables(connection: &Connection) -> Result<(), StoreError> {
+    let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    match version {
+        SCHEMA_VERSION => return Ok(()),
         0 => {}
         newer => {
             return Err(StoreError::new(
                 StoreErrorKind::Other,
-                format!("its tables have form {newer}, and this program knows {FORM}"),
+                format!("schema version {newer} is newer than {SCHEMA_VERSION}"),
             ));
         }
     }
     connection.execute_batch(&format!(
-        "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORM}; COMMIT;"
+        "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     ))?;
     Ok(())
 }
@@ -289,11 +287,10 @@ fn newest(connection: &Connection) -> Result<u64, StoreError> {
     Ok(newest.map_or(0, unsigned))
 }
 
-/// Restrictions what is kept of the past. Where there is no room for all, the oldest change goes of whoever has made the most: so nobody
-/// alone pushes out what others have done, however much they do.
-fn forget(connection: &Connection, newest: u64) -> Result<(), StoreError> {
+/// Evicts the oldest change of the author with the most changes, so that no author can evict the changes of others.
+fn evict(connection: &Connection, newest: u64) -> Result<(), StoreError> {
     let count: i64 = connection.query_row("SELECT count(*) FROM changes", [], |row| row.get(0))?;
-    for _ in MOST_CHANGES..unsigned(count) {
+    for _ in MAX_CHANGES..unsigned(count) {
         connection.execute(
             "DELETE FROM changes WHERE revision = ( \
                 SELECT min(revision) FROM changes WHERE revision < ?1 AND changed_by = ( \
@@ -308,7 +305,7 @@ fn forget(connection: &Connection, newest: u64) -> Result<(), StoreError> {
                 SELECT revision, sum(bytes) OVER (ORDER BY revision DESC) AS total \
                 FROM changes WHERE document IS NOT NULL \
             ) WHERE total <= ?1)",
-        [signed(MOST_BYTES)],
+        [signed(MAX_BYTES)],
     )?;
     Ok(())
 }
@@ -319,8 +316,8 @@ fn file_id(path: &Path) -> Result<FileId, StoreError> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// The address of a database that SQLite is told not to lock. What a URI gives a meaning of its own is encoded.
-pub(super) fn frozen_uri(path: &Path) -> String {
+/// A URI by which SQLite opens a file without locks.
+pub(super) fn immutable_uri(path: &Path) -> String {
     let path = path.to_string_lossy();
     let path = path
         .replace('%', "%25")
@@ -329,7 +326,7 @@ pub(super) fn frozen_uri(path: &Path) -> String {
     format!("file:{path}?immutable=1")
 }
 
-/// Revisions and times fit: they count from 0, and would take longer than the sun has to leave the range.
+/// SQLite integers are signed. Revisions and times stay in range.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,38 +1,38 @@
-//! How a store fails, in the kinds that a caller can act on.
+//! Store errors, by the kinds that a caller can act on.
 
 use std::{io, path::PathBuf};
 
 use rusqlite::ErrorCode;
 
-/// Why a store could not be read or written. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
+/// A store could not be read or written. Nothing was changed.
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{kind}{}{detail}", if detail.is_empty() { "" } else { ": " })]
 pub struct StoreError {
     kind: StoreErrorKind,
     detail: String,
 }
 
-/// The kinds of failure.
+/// The kind of a store error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
     /// The disk is full.
     #[error("the disk is full")]
     Full,
-    /// Another program holds the database for longer than a write waits.
+    /// Another program holds a lock for longer than the write timeout.
     #[error("the database is locked by another program")]
     Locked,
-    /// It may not be written.
-    #[error("the database cannot be written")]
+    /// No write permission.
+    #[error("the database is read-only")]
     ReadOnly,
-    /// It is no database, or a damaged one.
+    /// Not a database, or a damaged one.
     #[error("the database is corrupted")]
     Corrupted,
-    /// It is not the database any more that was opened, or not in the state in which it was left.
+    /// The file was replaced, or another program wrote to it.
     #[error("the database was changed by another program")]
     Foreign,
-    /// Anything else, such as a disk that fails.
-    #[error("the database fails")]
+    /// Any other error, such as an I/O error.
+    #[error("database error")]
     Other,
 }
 
@@ -44,15 +44,10 @@ impl StoreError {
         }
     }
 
-    /// What kind of failure it is.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
-    }
-
-    /// The same failure, to be told again.
-    pub(super) fn again(&self) -> Self {
-        Self::new(self.kind, self.detail.clone())
     }
 }
 
@@ -64,61 +59,62 @@ impl From<rusqlite::Error> for StoreError {
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
                 StoreErrorKind::ReadOnly
             }
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreErrorKind::Corrupted,
+            // Without a code, a value has another type than was written.
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) | None => {
+                StoreErrorKind::Corrupted
+            }
             Some(_) => StoreErrorKind::Other,
-            // What is in the file is of another type than what we wrote.
-            None => StoreErrorKind::Corrupted,
         };
         Self::new(kind, error.to_string())
     }
 }
 
-/// Why a store cannot even be begun.
+/// A store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another server, or a command, works on it.
+    /// Another server or command has the lock.
     #[error("the store {} is in use by another server", path.display())]
     InUse {
         /// The database.
         path: PathBuf,
     },
-    /// What is there is none, and is left as it is.
-    #[error("{} is no store, and is left as it is: {what}", path.display())]
+    /// The path is something else, which is left untouched.
+    #[error("{} is not a Doorman store and was left untouched: {what}", path.display())]
     Foreign {
-        /// What is named as a store.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// What is there instead.
         what: &'static str,
     },
-    /// There is none, and none can be made.
-    #[error("there is no store at {}, and none can be made", path.display())]
+    /// There is no store, and none can be created.
+    #[error("cannot create the store {}", path.display())]
     Create {
         /// The database.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: StoreError,
     },
-    /// The folder that it lies in cannot be used.
-    #[error("the store {} cannot be reached", path.display())]
+    /// The lock cannot be taken.
+    #[error("cannot lock the store {}", path.display())]
     Io {
         /// The database.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// There is none.
+    /// There is no store.
     #[error("there is no store at {}", path.display())]
     Absent {
         /// The database.
         path: PathBuf,
     },
-    /// It cannot be read.
-    #[error("the store {} cannot be read", path.display())]
+    /// The store cannot be read.
+    #[error("cannot read the store {}", path.display())]
     Unreadable {
         /// The database.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: StoreError,
     },
 }

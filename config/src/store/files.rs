@@ -1,78 +1,83 @@
-//! The files beside a database: the lock that keeps two writers apart, the copy of the document last known as good, and what was set aside.
+//! The files of a store: lock file, copy of the newest document, corrupted databases, and what is not a store.
 
 use std::{
     fs::{self, File, TryLockError},
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
+use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use super::error::OpenError;
-use crate::kept::{self, beside, folder};
+use super::{
+    database::{APPLICATION_ID, immutable_uri},
+    error::OpenError,
+};
+use crate::stored::{self, parent, with_suffix};
 
-/// Where the lock lies.
-pub(super) fn lock_path(path: &Path) -> PathBuf {
-    beside(path, ".lock")
+fn lock_path(path: &Path) -> PathBuf {
+    with_suffix(path, ".lock")
 }
 
-/// Holds a store until it is dropped, or the process ends however it may. The database's own locks only last for a transaction.
+/// Excludes other writers until it is dropped, or the process ends. SQLite's own locks last for one transaction.
 #[derive(Debug)]
 pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
 
 impl Lock {
-    /// Takes a store; `None` where nothing can be written, and so nobody writes.
+    /// Locks a store; `None` if its directory is not writable, so that nobody writes.
     pub(super) fn take(path: &Path) -> Result<Option<Self>, OpenError> {
-        // OpenedStore, not truncated, and never removed: a name that comes back would be another lock.
+        // Never removed: a file created anew would be another lock.
         let file = File::options()
             .create(true)
             .truncate(false)
             .write(true)
             .open(lock_path(path));
-        let fail = |source| OpenError::Io {
+        let io_error = |source| OpenError::Io {
             path: path.to_owned(),
             source,
         };
         let file = match file {
             Ok(file) => file,
-            Err(error)
-                if matches!(
+            Err(error) => {
+                let is_unwritable = matches!(
                     error.kind(),
                     io::ErrorKind::ReadOnlyFilesystem
                         | io::ErrorKind::PermissionDenied
                         | io::ErrorKind::StorageFull
-                ) && path.exists() =>
-            {
-                return Ok(None);
+                );
+                return if is_unwritable && path.exists() {
+                    Ok(None)
+                } else {
+                    Err(io_error(error))
+                };
             }
-            Err(error) => return Err(fail(error)),
         };
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),
             Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
                 path: path.to_owned(),
             }),
-            Err(TryLockError::Error(error)) => Err(fail(error)),
+            Err(TryLockError::Error(error)) => Err(io_error(error)),
         }
     }
 }
 
-/// The document last known as good, in a file of its own: what there is when the database is lost.
+/// The copy of the newest document, in case the database is lost.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Copy {
     pub(super) revision: u64,
-    /// Of the document; once, none was written.
+    /// Absent in copies of early releases.
     #[serde(default)]
     pub(super) version: Option<String>,
-    pub(super) document: Box<serde_json::value::RawValue>,
+    pub(super) document: Box<RawValue>,
 }
 
-/// Where the copy lies.
 pub(super) fn copy_path(path: &Path) -> PathBuf {
-    beside(path, ".last-good.json")
+    with_suffix(path, ".last-good.json")
 }
 
-/// Reads the copy; `None` when there is none.
+/// Reads the copy; `None` if there is none.
 pub(super) fn read_copy(path: &Path) -> io::Result<Option<Copy>> {
     match fs::read(copy_path(path)) {
         Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -81,43 +86,96 @@ pub(super) fn read_copy(path: &Path) -> io::Result<Option<Copy>> {
     }
 }
 
-/// Writes the copy.
 pub(super) fn write_copy(
     path: &Path,
     revision: u64,
     version: &str,
-    document: &str,
+    document: String,
 ) -> io::Result<()> {
-    let document = serde_json::value::RawValue::from_string(document.to_owned())?;
-    let version = Some(version.to_owned());
-    let text = serde_json::to_vec(&Copy {
+    let content = serde_json::to_vec(&Copy {
         revision,
-        version,
-        document,
+        version: Some(version.to_owned()),
+        document: RawValue::from_string(document)?,
     })?;
-    kept::replace(&copy_path(path), &text)
+    stored::replace(&copy_path(path), &content)
 }
 
-/// Gives a database that is of no use another name, with what belongs to it, so that nothing of it is lost; tells which.
+/// Renames a corrupted database and its files. Returns the new path.
 pub(super) fn set_aside(path: &Path, at: u64) -> io::Result<PathBuf> {
-    let free = |n: &u32| {
-        let name = beside(
-            path,
-            &format!(".corrupted-{at}{}", ".again".repeat(*n as usize)),
-        );
-        (!name.exists()).then_some(name)
+    let unused = |n: usize| {
+        let suffix = format!(".corrupted-{at}{}", ".again".repeat(n));
+        Some(with_suffix(path, &suffix)).filter(|name| !name.exists())
     };
-    let aside = (0..8).find_map(|n| free(&n)).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::AlreadyExists, "all names for it are taken")
+    let aside = (0..8).find_map(unused).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::AlreadyExists, "too many corrupted databases")
     })?;
-    // Those that belong to it first: beside a fresh database they would be taken for its own.
-    for ending in ["-wal", "-shm"] {
-        match fs::rename(beside(path, ending), beside(&aside, ending)) {
+    // First, since a new database would use them.
+    for suffix in ["-wal", "-shm"] {
+        match fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
     fs::rename(path, &aside)?;
-    File::open(folder(path))?.sync_all()?;
+    File::open(parent(path))?.sync_all()?;
     Ok(aside)
+}
+
+/// The header of an SQLite database: <https://www.sqlite.org/fileformat.html>, section 1.3.
+const SQLITE_HEADER: &[u8; 16] = b"SQLite format 3\0";
+
+/// Rejects a path that is not a store, before anything is touched: a corrupted store would be renamed. A path with a lock file or a
+/// copy beside it is a store.
+///
+/// # Errors
+/// [`OpenError::Foreign`]
+pub(super) fn reject_foreign(path: &Path) -> Result<(), OpenError> {
+    if lock_path(path).exists() || copy_path(path).exists() {
+        return Ok(());
+    }
+    match foreign(path) {
+        Some(what) => Err(OpenError::Foreign {
+            path: path.to_owned(),
+            what,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn foreign(path: &Path) -> Option<&'static str> {
+    let metadata = path.metadata().ok()?;
+    if metadata.is_dir() {
+        return Some("it is a folder");
+    }
+    if metadata.len() == 0 {
+        return None;
+    }
+    let mut header = Vec::with_capacity(SQLITE_HEADER.len());
+    let file = File::open(path).ok()?;
+    let read = file
+        .take(SQLITE_HEADER.len() as u64)
+        .read_to_end(&mut header);
+    read.ok()?;
+    if header != SQLITE_HEADER {
+        return Some("it is not a database; use file:PATH for a document in YAML or JSON");
+    }
+    is_of_another_program(path)
+        .unwrap_or(false)
+        .then_some("it is the database of another program")
+}
+
+/// A database without an application id may be ours: not all tools copy it.
+fn is_of_another_program(path: &Path) -> rusqlite::Result<bool> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(immutable_uri(path), flags)?;
+    let id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if id == APPLICATION_ID {
+        return Ok(false);
+    }
+    let count = "SELECT count(*), count(*) FILTER (WHERE name = 'changes') FROM sqlite_schema WHERE type = 'table'";
+    let (tables, ours): (u32, u32) =
+        connection.query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(id != 0 || (tables > 0 && ours == 0))
 }

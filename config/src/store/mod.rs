@@ -1,13 +1,12 @@
-//! A store for the document: an SQLite database with every change of it, and what stands beside that.
+//! The document store: an SQLite database with one row per change, and files beside it.
 //!
-//! `foreign` knows what is no store and to be left alone, `database` holds the changes, `files` the lock, the copy of the document last known
-//! as good and what was set aside, `start` decides which document counts when a store is opened. All of it blocks on the disk.
+//! `open` chooses the document to start with, `database` holds the changes, `files` has the lock, the copy of the newest document and
+//! checks of foreign files. Everything blocks on the disk.
 
 mod database;
 mod error;
 mod files;
-mod foreign;
-mod start;
+mod open;
 
 #[cfg(test)]
 mod tests;
@@ -28,22 +27,20 @@ use self::{
 
 pub use self::{
     error::{OpenError, StoreError, StoreErrorKind},
-    start::OpenedStore,
+    open::OpenedStore,
 };
 
-/// A store that this process alone writes.
-///
-/// A write is whole or not at all, and safe on the disk when it returns; one that fails has changed nothing.
+/// A store that only this process writes. A write is atomic, and durable when it returns.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// Why nothing can be written, when that was found at the start.
+    /// The error if the database is read-only.
     database: Result<Database, StoreError>,
     newest: u64,
     _lock: Option<Lock>,
 }
 
-/// A change that is about to be made.
+/// A change to append.
 #[derive(Debug, Clone, Copy)]
 pub struct NewChange<'a> {
     /// The time of the change, in Unix seconds.
@@ -54,39 +51,38 @@ pub struct NewChange<'a> {
     pub change: &'a str,
 }
 
-/// A change that is safe on the disk.
+/// A durable change.
 #[derive(Debug)]
 #[must_use]
 pub struct Appended {
     /// Its revision.
     pub revision: u64,
-    /// Whether the copy of the document beside the database was written, too; without it only a lost database costs more.
+    /// Whether the copy beside the database was written, too. Without it a damaged database may lose this change.
     pub copy: io::Result<()>,
 }
 
 impl Store {
-    /// Opens a store, and takes it for this process. One that does not exist yet begins with the document `first`.
+    /// Opens a store and locks it. A new store begins with the document `first`.
     ///
-    /// No document that is stored can stop it: the newest that is good counts. A database that is corrupted is set aside under another
-    /// name, and what was last known as good goes on in a fresh one. What went wrong is in [`OpenedStore::faults`].
+    /// No stored document prevents a start: the newest valid one is used. A corrupted database is renamed, and a new one begins with
+    /// the newest document found. [`OpenedStore::problems`] lists what was wrong.
     ///
     /// # Errors
-    /// [`OpenError`] when another process has taken it, what is there is no store, which is left as it is, or there is nothing and nothing can
-    /// be made.
+    /// [`OpenError`] if another process has the lock, the path is not a store (it is left untouched), or no store can be created.
     pub fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore, OpenError> {
-        start::open(path, first, at)
+        open::open(path, first, at)
     }
 
-    /// Where the database is.
+    /// The path of the database.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes a document the newest.
+    /// Appends a document as the newest revision.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be written; nothing has changed then.
+    /// [`StoreError`] if it cannot be written; the store is unchanged.
     pub fn append(
         &mut self,
         document: &Document,
@@ -101,31 +97,31 @@ impl Store {
         document: &Document,
         change: &NewChange<'_>,
     ) -> Result<Appended, StoreError> {
-        let database = self.database.as_mut().map_err(|why| why.again())?;
+        let database = self.database.as_mut().map_err(|error| error.clone())?;
         let text = document.to_json();
         database.append(revision, self.newest, change, document.version(), &text)?;
         self.newest = revision;
         Ok(Appended {
             revision,
-            copy: files::write_copy(&self.path, revision, document.version(), &text),
+            copy: files::write_copy(&self.path, revision, document.version(), text),
         })
     }
 
-    /// Past changes before a revision, the newest first.
+    /// The changes before a revision, newest first.
     ///
     /// # Errors
-    /// [`StoreError`] when they cannot be read.
+    /// [`StoreError`] if they cannot be read.
     pub fn history(
         &self,
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<PastChange>, StoreError> {
-        let database = self.database.as_ref().map_err(StoreError::again)?;
+        let database = self.database.as_ref().map_err(Clone::clone)?;
         database.history(before, limit)
     }
 }
 
-/// A store that is only read, be a server running on it or not.
+/// A read-only view of a store, which a server may be using.
 #[derive(Debug)]
 pub struct StoreReader(Database);
 
@@ -133,28 +129,25 @@ impl StoreReader {
     /// Opens a store to read it.
     ///
     /// # Errors
-    /// [`OpenError`] when there is none, or it cannot be read.
+    /// [`OpenError`] if there is none, or it cannot be read.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let path = path.to_owned();
         if !path.exists() {
-            let path = path.to_owned();
             return Err(OpenError::Absent { path });
         }
-        Database::open(path, Access::Read)
+        Database::open(&path, Access::Read)
             .or_else(|error| match error.kind() {
-                StoreErrorKind::ReadOnly => Database::open(path, Access::ReadFrozen),
+                StoreErrorKind::ReadOnly => Database::open(&path, Access::ReadImmutable),
                 _ => Err(error),
             })
             .map(Self)
-            .map_err(|source| OpenError::Unreadable {
-                path: path.to_owned(),
-                source,
-            })
+            .map_err(|source| OpenError::Unreadable { path, source })
     }
 
-    /// Past changes before a revision, the newest first.
+    /// The changes before a revision, newest first.
     ///
     /// # Errors
-    /// [`StoreError`] when they cannot be read.
+    /// [`StoreError`] if they cannot be read.
     pub fn history(
         &self,
         before: Option<u64>,
@@ -163,10 +156,10 @@ impl StoreReader {
         self.0.history(before, limit)
     }
 
-    /// What the document of a revision says, as JSON, or of the newest; `None` when there is none, or it is kept no longer.
+    /// The document of a revision, or the newest, as JSON; `None` if there is none, or it is no longer retained.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be read.
+    /// [`StoreError`] if it cannot be read.
     pub fn document(&self, revision: Option<u64>) -> Result<Option<String>, StoreError> {
         match revision {
             Some(revision) => self.0.document(revision),

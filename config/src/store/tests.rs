@@ -1,6 +1,3 @@
-mod foreign;
-mod versions;
-
 use std::fs;
 
 use rusqlite::Connection;
@@ -12,7 +9,7 @@ fn document(capacity: u32) -> Document {
     let text = format!(
         "resources: [{{identifier_glob: '*', capacity: {capacity}, algorithm: {{kind: FAIR_SHARE}}}}]"
     );
-    Document::parse(&text).unwrap_or_else(|faults| panic!("{faults}"))
+    Document::parse(&text).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn capacity(document: &Document) -> f64 {
@@ -73,7 +70,7 @@ fn write(store: &mut Store, capacity: u32) -> Result<u64, StoreError> {
 }
 
 #[test]
-fn a_fresh_store_begins_with_the_first_document_and_goes_on_with_the_last() {
+fn reopened_store_has_the_newest_document() {
     let home = Home::new();
     let mut opened = home.open();
     assert_eq!(
@@ -112,7 +109,7 @@ fn a_fresh_store_begins_with_the_first_document_and_goes_on_with_the_last() {
 }
 
 #[test]
-fn one_process_at_a_time_writes_and_others_may_read() {
+fn second_writer_is_rejected_and_readers_are_not() {
     let home = Home::new();
     let opened = home.open();
     let error = Store::open(&home.path, &document(1), 0).unwrap_err();
@@ -129,17 +126,17 @@ fn one_process_at_a_time_writes_and_others_may_read() {
 }
 
 #[test]
-fn a_store_that_cannot_be_made_is_an_error() {
+fn store_that_cannot_be_created_is_an_error() {
     let nowhere = Path::new("/nonexistent/doorman.db");
     let error = Store::open(nowhere, &document(1), 0).unwrap_err();
     assert!(matches!(error, OpenError::Io { .. }), "{error}");
 }
 
 #[test]
-fn the_newest_good_document_counts_and_the_wrong_ones_are_told() {
+fn invalid_newest_document_is_skipped_and_reported() {
     let home = Home::with_three_changes();
     home.sql("UPDATE changes SET document = '{\"resources\": 7}' WHERE revision = 3");
-    // The copy beside it has what was acknowledged last.
+    // The copy has the newest document.
     let opened = home.open();
     assert_eq!(capacity(&opened.document), 3.0);
     assert!(opened.problems[1].contains("copy"), "{:?}", opened.problems);
@@ -153,14 +150,14 @@ fn the_newest_good_document_counts_and_the_wrong_ones_are_told() {
         "{:?}",
         opened.problems
     );
-    // It stays there to be looked at, and the next change comes behind it.
+    // The invalid row stays, and the next change follows it.
     assert_eq!(write(&mut opened.store, 4).unwrap(), 4);
     drop(opened);
     assert!(home.open().problems.is_empty());
 }
 
 #[test]
-fn when_no_document_is_good_the_copy_beside_them_counts_and_else_the_first() {
+fn without_a_valid_document_the_copy_is_used() {
     let home = Home::with_three_changes();
     home.sql("UPDATE changes SET document = 'x'");
     let opened = home.open();
@@ -173,7 +170,7 @@ fn when_no_document_is_good_the_copy_beside_them_counts_and_else_the_first() {
 }
 
 #[test]
-fn a_damaged_database_is_kept_aside_and_what_was_last_good_goes_on() {
+fn corrupted_database_is_renamed_and_replaced() {
     let damages: [fn(&Path); 3] = [
         |path| {
             fs::write(
@@ -198,8 +195,8 @@ fn a_damaged_database_is_kept_aside_and_what_was_last_good_goes_on() {
         damage(&home.path);
         let mut opened = home.open();
         assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
-        let told = opened.problems.join("\n");
-        assert!(told.contains("corrupted-1000"), "{told}");
+        let problems = opened.problems.join("\n");
+        assert!(problems.contains("corrupted-1000"), "{problems}");
         assert!(
             home.files()
                 .iter()
@@ -216,7 +213,7 @@ fn a_damaged_database_is_kept_aside_and_what_was_last_good_goes_on() {
 }
 
 #[test]
-fn a_database_that_is_gone_goes_on_from_the_copy() {
+fn lost_database_is_restored_from_the_copy() {
     let home = Home::with_three_changes();
     fs::remove_file(&home.path).unwrap();
     let opened = home.open();
@@ -231,7 +228,7 @@ fn a_database_that_is_gone_goes_on_from_the_copy() {
 }
 
 #[test]
-fn a_database_that_lost_all_changes_goes_on_from_the_copy_and_says_so() {
+fn empty_database_is_restored_from_the_copy() {
     let home = Home::with_three_changes();
     home.sql("DELETE FROM changes");
     let opened = home.open();
@@ -240,7 +237,7 @@ fn a_database_that_lost_all_changes_goes_on_from_the_copy_and_says_so() {
 }
 
 #[test]
-fn the_file_by_itself_has_every_change() {
+fn main_file_alone_has_every_change() {
     let home = Home::new();
     let mut opened = home.open();
     for number in [2, 3] {
@@ -258,7 +255,7 @@ fn the_file_by_itself_has_every_change() {
 }
 
 #[test]
-fn a_database_of_before_is_told() {
+fn restored_backup_is_reported() {
     let home = Home::with_three_changes();
     home.sql("DELETE FROM changes WHERE revision = 3");
     let mut opened = home.open();
@@ -272,7 +269,7 @@ fn a_database_of_before_is_told() {
 }
 
 #[test]
-fn a_write_that_fails_says_why_and_changes_nothing() {
+fn failed_write_changes_nothing() {
     let home = Home::with_three_changes();
     let mut opened = home.open();
     let other = Connection::open(&home.path).unwrap();
@@ -282,7 +279,7 @@ fn a_write_that_fails_says_why_and_changes_nothing() {
     assert_eq!(error.kind(), StoreErrorKind::Locked, "{error}");
     other.execute_batch("ROLLBACK").unwrap();
 
-    // As on a full disk: not a page more.
+    // A full disk.
     let pages: u32 = other
         .query_row("PRAGMA page_count", [], |row| row.get(0))
         .unwrap();
@@ -316,10 +313,10 @@ fn a_write_that_fails_says_why_and_changes_nothing() {
 }
 
 #[test]
-fn who_changes_much_pushes_out_its_own_changes_and_not_those_of_others() {
+fn busy_author_evicts_only_own_changes() {
     let home = Home::new();
     let mut store = home.open().store;
-    // Two others have made a few, in between.
+    // Two other authors have made a few changes.
     home.sql(
         "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 10000) \
          INSERT INTO changes SELECT i, 0, iif(i % 100 = 0, iif(i % 200 = 0, 'b', 'c'), 'a'), '', '', 9, NULL FROM n",
@@ -337,13 +334,13 @@ fn who_changes_much_pushes_out_its_own_changes_and_not_those_of_others() {
             .count()
     };
     assert_eq!((of("b"), of("c"), of("a")), (50, 50, 9_889));
-    // Its oldest went, and the first document did not.
+    // The oldest of `a` were evicted, but not the first document.
     assert_eq!(history.last().unwrap().revision, 1);
     assert_eq!(history.iter().rev().nth(1).unwrap().revision, 12);
 }
 
 #[test]
-fn the_past_is_bounded() {
+fn history_is_bounded() {
     let home = Home::new();
     let mut store = home.open().store;
     home.sql(
@@ -355,10 +352,147 @@ fn the_past_is_bounded() {
     let history = store.history(None, 20_000).unwrap();
     assert_eq!(history.len(), 10_000);
     let reader = StoreReader::open(&home.path).unwrap();
-    let kept = |revision| reader.document(Some(revision)).unwrap().is_some();
+    let retained = |revision| reader.document(Some(revision)).unwrap().is_some();
     // 64 MiB of documents of 20,000 bytes.
     assert_eq!(
-        (kept(10_006), kept(10_006 - 3355), kept(10_006 - 3356)),
+        (
+            retained(10_006),
+            retained(10_006 - 3355),
+            retained(10_006 - 3356)
+        ),
         (true, true, false)
     );
+}
+
+#[test]
+fn foreign_file_is_rejected_and_left_untouched() {
+    let home = Home::new();
+    let rejected = |why: &str| {
+        let before = home.files();
+        let error = Store::open(&home.path, &document(1), 0).unwrap_err();
+        assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(home.files(), before);
+    };
+    for text in ["resources: []\n", "{}"] {
+        fs::write(&home.path, text).unwrap();
+        rejected("file:PATH");
+        assert_eq!(fs::read_to_string(&home.path).unwrap(), text);
+        fs::remove_file(&home.path).unwrap();
+    }
+    fs::create_dir(&home.path).unwrap();
+    rejected("folder");
+    fs::remove_dir(&home.path).unwrap();
+    for marked in [0, 7] {
+        home.sql("CREATE TABLE users (name TEXT)");
+        home.sql(&format!("PRAGMA application_id = {marked}"));
+        let bytes = fs::read(&home.path).unwrap();
+        rejected("another program");
+        assert_eq!(fs::read(&home.path).unwrap(), bytes);
+        fs::remove_file(&home.path).unwrap();
+    }
+}
+
+#[test]
+fn copied_store_without_marks_is_accepted() {
+    let home = Home::with_three_changes();
+    for marks in ["", "PRAGMA application_id = 0; PRAGMA user_version = 0"] {
+        home.sql(marks);
+        let alone = TempDir::new().unwrap();
+        let path = alone.path().join("restored.db");
+        fs::copy(&home.path, &path).unwrap();
+        let opened = Store::open(&path, &document(1), 0).unwrap();
+        assert_eq!(
+            (capacity(&opened.document), opened.problems.len()),
+            (3.0, 0)
+        );
+    }
+}
+
+#[test]
+fn every_changed_bit_is_detected() {
+    let home = Home::with_three_changes();
+    // The database falls back to an older revision. The copy has no other, and is used if it can be parsed.
+    for (path, older) in [
+        (home.path.clone(), Some(2.0)),
+        (home.path.with_extension("db.last-good.json"), None),
+    ] {
+        let whole = fs::read(&path).unwrap();
+        let text = document(3).to_json();
+        let mut places = whole.windows(text.len());
+        let at = places.position(|it| it == text.as_bytes()).unwrap();
+        for (offset, bit) in (at..at + text.len()).zip((0..8).cycle()) {
+            let other = TempDir::new().unwrap();
+            let mut bytes = whole.clone();
+            bytes[offset] ^= 1 << bit;
+            fs::write(other.path().join(path.file_name().unwrap()), bytes).unwrap();
+            let opened = Store::open(&other.path().join("doorman.db"), &document(1), 0).unwrap();
+            let found = capacity(&opened.document);
+            assert!(
+                found == 3.0
+                    || (older.is_none_or(|older| found == older) && !opened.problems.is_empty()),
+                "{offset}: {found}, {:?}",
+                opened.problems
+            );
+        }
+    }
+}
+
+#[test]
+fn altered_document_is_the_last_resort() {
+    let home = Home::with_three_changes();
+    let copy = home.path.with_extension("db.last-good.json");
+    let kept = fs::read_to_string(&copy).unwrap();
+    let other = kept.replace(document(3).version(), document(4).version());
+
+    // Only the copy.
+    fs::remove_file(&home.path).unwrap();
+    fs::write(&copy, &other).unwrap();
+    let opened = home.open();
+    assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
+    assert!(
+        opened.problems.iter().any(|it| it.contains("altered one")),
+        "{:?}",
+        opened.problems
+    );
+    drop(opened);
+    assert!(home.open().problems.is_empty());
+
+    // Only the database.
+    let home = Home::with_three_changes();
+    fs::remove_file(home.path.with_extension("db.last-good.json")).unwrap();
+    home.sql("UPDATE changes SET version = 'of another release'");
+    for _ in 0..2 {
+        let opened = home.open();
+        assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
+        let last = opened.problems.last().unwrap();
+        assert!(last.contains("altered one"), "{:?}", opened.problems);
+    }
+    // With a newer schema it is read-only.
+    home.sql("PRAGMA user_version = 77");
+    let opened = home.open();
+    assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
+}
+
+#[test]
+fn copy_without_a_version_is_valid() {
+    let home = Home::with_three_changes();
+    let copy = home.path.with_extension("db.last-good.json");
+    let kept = fs::read_to_string(&copy).unwrap();
+    let version = format!("\"version\":\"{}\",", document(3).version());
+    assert!(kept.contains(&version), "{kept}");
+    fs::write(&copy, kept.replace(&version, "")).unwrap();
+    assert!(home.open().problems.is_empty());
+    fs::remove_file(&home.path).unwrap();
+    assert_eq!(capacity(&home.open().document), 3.0);
+}
+
+#[test]
+fn version_that_is_not_utf8_is_skipped() {
+    let home = Home::with_three_changes();
+    fs::remove_file(home.path.with_extension("db.last-good.json")).unwrap();
+    home.sql("UPDATE changes SET version = CAST(x'e1' AS TEXT) WHERE revision = 3");
+    let opened = home.open();
+    assert_eq!(capacity(&opened.document), 2.0, "{:?}", opened.problems);
+    assert_eq!(opened.problems.len(), 1, "{:?}", opened.problems);
 }

@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<String, Failure> {
         .map_err(|error| Failure::of_document(&error))?;
     let mut err = io::stderr().lock();
     for warning in document.warnings() {
-        writeln!(err, "warning: {file}:{warning}")?;
+        writeln!(err, "warning: {}", warning.in_file(&file.to_string()))?;
     }
     let templates = counted(document.templates().len(), "template");
     let rules = match document.rules().len() {

@@ -43,7 +43,7 @@ impl Failure {
 
     /// A document cannot be had: its faults line by line, each led by file and place, as compilers do it.
     pub(super) fn of_document(error: &LoadError) -> Self {
-        match error.faults() {
+        match error.validation_errors() {
             Some(_) => Self {
                 message: error.to_string(),
                 code: 1,

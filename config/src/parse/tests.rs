@@ -1,41 +1,41 @@
-use crate::{Document, MAX_DOCUMENT_BYTES, ValidationErrors};
+use crate::{Diagnostic, Document, MAX_DOCUMENT_BYTES, ValidationErrors};
 
-fn faults(text: &str) -> ValidationErrors {
+fn errors(text: &str) -> ValidationErrors {
     match Document::parse(text) {
-        Ok(document) => panic!("{text} should be refused, and reads as {document:?}"),
-        Err(faults) => faults,
+        Ok(document) => panic!("{text} should be invalid, not {document:?}"),
+        Err(errors) => errors,
     }
 }
 
-/// Checks every line of what is said about a document.
+/// Checks all errors of a document.
 #[track_caller]
 fn check(text: &str, lines: &[&str]) {
     assert_eq!(
-        faults(text).to_string().lines().collect::<Vec<_>>(),
+        errors(text).to_string().lines().collect::<Vec<_>>(),
         lines,
         "{text}"
     );
 }
 
-/// Checks what is said about a template that has but this field (or these) besides what it needs.
+/// Checks the error of a template with one more field than it needs.
 #[track_caller]
-fn check_field(field: &str, fault: &str) {
+fn check_field(field: &str, error: &str) {
     let text = format!(
         "resources:\n- identifier_glob: db\n  capacity: 1\n  algorithm: {{kind: STATIC}}\n  {field}\n"
     );
-    check(&text, &[fault]);
+    check(&text, &[error]);
 }
 
-/// The same within `algorithm`.
+/// Checks the errors of an `algorithm`.
 #[track_caller]
-fn check_algorithm(fields: &str, faults: &str) {
+fn check_algorithm(fields: &str, errors: &str) {
     let text =
         format!("resources:\n- identifier_glob: db\n  capacity: 1\n  algorithm: {{{fields}}}\n");
-    check(&text, &faults.lines().collect::<Vec<_>>());
+    check(&text, &errors.lines().collect::<Vec<_>>());
 }
 
 #[test]
-fn lists_every_fault_with_its_place_and_what_would_be_right() {
+fn every_error_is_listed_with_its_location() {
     let text = r#"
 resources:
   - identifier_glob: "tenant/*"
@@ -59,49 +59,29 @@ rules: {}
             r#"4:15: resources[0] "tenant/*": capacity: must be a number from 0 to 1e15, not -3"#,
             r#"5:5: resources[0] "tenant/*": safe_capcity: is not a known field; did you mean "safe_capacity"?"#,
             r#"9:25: resources[0] "tenant/*": algorithm.refresh_interval: must be shorter than the lease_length of 5 seconds, not 5"#,
-            r#"10:22: resources[1] "tenant/*": identifier_glob: must be unique; the same glob stands at 3:22"#,
+            r#"10:22: resources[1] "tenant/*": identifier_glob: must be unique; an earlier template has this glob"#,
             r#"11:15: resources[1] "tenant/*": capacity: must be a number from 0 to 1e15, not the text "lots""#,
-            r#"12:5: resources[1] "tenant/*": capacity: must stand only once; its first value is at 11:15"#,
+            r#"12:5: resources[1] "tenant/*": capacity: must appear only once"#,
             r#"13:23: resources[1] "tenant/*": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET, not "fair_share"; did you mean FAIR_SHARE?"#,
             r#"13:49: resources[1] "tenant/*": algorithm.lease_length: must be a number of seconds from 0.001 to 31536000 (a year), not 0"#,
             r#"14:5: resources[2]: identifier_glob: is missing; must be a glob over identifiers, such as "tenant/*""#,
-            r#"14:5: resources[2]: algorithm: is missing; must be here, or in a template for "*" to be taken from"#,
+            r#"14:5: resources[2]: algorithm: is missing; must be here or in the template for "*""#,
             r#"15:10: resources[2]: per: must be a number of seconds from 0.001 to 31536000 (a year), not 0"#,
             "16:8: rules: must be a list of rules, not a map",
         ],
     );
-    let faults = faults(text);
-    let places: Vec<_> = faults
-        .list()
-        .iter()
-        .map(|fault| {
-            (
-                fault.template_index(),
-                fault.identifier_glob(),
-                fault.field(),
-                fault.pointer(),
-            )
-        })
-        .collect();
-    let tenant = Some("tenant/*");
-    assert_eq!(
-        places[2],
-        (
-            Some(0),
-            tenant,
-            "algorithm.refresh_interval",
-            "/resources/0/algorithm/refresh_interval"
-        )
-    );
-    assert_eq!(places[10], (Some(2), None, "per", "/resources/2/per"));
-    assert_eq!(places[11], (None, None, "rules", "/rules"));
+    let errors = errors(text);
+    let pointers: Vec<_> = errors.list().iter().map(Diagnostic::pointer).collect();
+    assert_eq!(pointers[2], "/resources/0/algorithm/refresh_interval");
+    assert_eq!(pointers[10], "/resources/2/per");
+    assert_eq!(pointers[11], "/rules");
 }
 
 #[test]
-fn leads_every_line_by_the_name_of_the_file() {
-    let faults = faults("resources: [5, 6]");
+fn in_file_puts_its_name_on_every_line() {
+    let errors = errors("resources: [5, 6]");
     assert_eq!(
-        faults.in_file("limits.yaml").to_string(),
+        errors.in_file("limits.yaml"),
         "limits.yaml:1:13: resources[0]: must be a map with the fields identifier_glob, capacity, safe_capacity, description, \
          unit, per, minimum_refresh_interval, algorithm, not 5\n\
          limits.yaml:1:16: resources[1]: must be a map with the fields identifier_glob, capacity, safe_capacity, description, \
@@ -110,7 +90,7 @@ fn leads_every_line_by_the_name_of_the_file() {
 }
 
 #[test]
-fn refuses_a_document_of_the_wrong_shape() {
+fn document_of_the_wrong_shape_is_rejected() {
     let empty = "is empty; must have `resources`, a list of templates";
     check("", &[&format!("1:1: {empty}")]);
     check("# nothing\n", &[&format!("2:1: {empty}")]);
@@ -141,18 +121,18 @@ fn refuses_a_document_of_the_wrong_shape() {
         "resources: []\n? [a]\n: 1\nresources: []\nx/y~: 1\n",
         &[
             "2:3: must have text for every key, not a list",
-            "4:1: resources: must stand only once; its first value is at 1:12",
+            "4:1: resources: must appear only once",
             "5:1: x/y~: is not a known field; known are resources, rules",
         ],
     );
     assert_eq!(
-        faults("resources: []\nx/y~: 1").list()[0].pointer(),
+        errors("resources: []\nx/y~: 1").list()[0].pointer(),
         "/x~1y~0"
     );
 }
 
 #[test]
-fn refuses_what_is_not_yaml_and_says_where() {
+fn yaml_syntax_errors_have_a_position() {
     check("resources: [", &["1:12: is not YAML: unclosed bracket '['"]);
     check(
         "resources: []\n---\nresources: []\n",
@@ -174,7 +154,7 @@ fn refuses_what_is_not_yaml_and_says_where() {
 }
 
 #[test]
-fn checks_the_numbers_of_a_template() {
+fn numbers_of_a_template_are_checked() {
     let capacity = "must be a number from 0 to 1e15";
     for (written, shown) in [
         ("-3", "-3"),
@@ -219,13 +199,12 @@ fn checks_the_numbers_of_a_template() {
     );
     check_field(
         "minimum_refresh_interval: 60",
-        "5:29: resources[0] \"db\": minimum_refresh_interval: must be at most the refresh_interval of 5 seconds, or every regular \
-         refresh would be too early; not 60",
+        "5:29: resources[0] \"db\": minimum_refresh_interval: must be at most the refresh_interval of 5 seconds, not 60",
     );
 }
 
 #[test]
-fn checks_the_words_of_a_template() {
+fn texts_of_a_template_are_checked() {
     check_field(
         "unit: speed",
         "5:9: resources[0] \"db\": unit: must be rate or gauge, not the text \"speed\"",
@@ -250,7 +229,7 @@ fn checks_the_words_of_a_template() {
 }
 
 #[test]
-fn checks_the_algorithm() {
+fn algorithm_is_checked() {
     let kinds =
         "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET";
     check_algorithm(
@@ -285,9 +264,9 @@ fn checks_the_algorithm() {
         "4:47: resources[0] \"db\": algorithm.refresh_interval: must be shorter than the lease_length of 60 seconds, not 61",
     );
     check_algorithm(
-        "kind: STATIC, learning_mode_duration: 0",
-        "4:53: resources[0] \"db\": algorithm.learning_mode_duration: must be a number of seconds from 0.001 to 31536000 (a \
-         year), not 0",
+        "kind: STATIC, learning_mode_duration: -1",
+        "4:53: resources[0] \"db\": algorithm.learning_mode_duration: must be a number of seconds from 0 to 31536000 (a year), \
+         not -1",
     );
     check_algorithm(
         "kind: STATIC, parameters: [{name: surplus, value: \"0.2\"}]",
@@ -299,7 +278,7 @@ fn checks_the_algorithm() {
     );
     check_algorithm(
         "kind: FAIR_SHARE, parameters: [{name: surplus, value: 0}, {name: surplus, value: 1}]",
-        "4:73: resources[0] \"db\": algorithm.parameters[1]: must be left out: surplus stands only once",
+        "4:73: resources[0] \"db\": algorithm.parameters[1]: must be left out: surplus is already set",
     );
     check_algorithm(
         "kind: FAIR_SHARE, parameters: [{name: granularity, value: 1e-310}]",
@@ -327,7 +306,7 @@ fn checks_the_algorithm() {
 }
 
 #[test]
-fn a_rate_can_be_suppressed_or_taken_from_a_bucket_and_a_gauge_cannot() {
+fn suppression_and_shared_bucket_are_for_rates_only() {
     for kind in ["SUPPRESSION", "SHARED_BUCKET"] {
         let with = |unit: &str, rest: &str| {
             format!(
@@ -343,12 +322,12 @@ fn a_rate_can_be_suppressed_or_taken_from_a_bucket_and_a_gauge_cannot() {
             )],
         );
         let shown =
-            faults(&with("rate", ", parameters: [{name: surplus, value: 0.1}]")).to_string();
+            errors(&with("rate", ", parameters: [{name: surplus, value: 0.1}]")).to_string();
         assert!(
             shown.ends_with(&format!("{kind} takes no parameters")),
             "{shown}"
         );
-        // A gauge that takes the algorithm of all others is as wrong.
+        // The algorithm may be that of the template for `*`.
         check(
             &format!(
                 "resources: [{{identifier_glob: db, capacity: 1, unit: gauge}}, \
@@ -362,16 +341,15 @@ fn a_rate_can_be_suppressed_or_taken_from_a_bucket_and_a_gauge_cannot() {
 }
 
 #[test]
-fn what_matches_everything_stands_last_and_has_an_algorithm() {
+fn catch_all_is_last_and_has_an_algorithm() {
     check(
         "resources:\n- {identifier_glob: '*', capacity: 1}\n- {identifier_glob: db, capacity: 1}\n",
         &[
-            "2:3: resources[0] \"*\": algorithm: is missing; must be here: a template that matches everything has none to take \
-             it from",
+            "2:3: resources[0] \"*\": algorithm: is missing; a template that matches everything must have it",
             "2:21: resources[0] \"*\": identifier_glob: must be the last template, since it matches everything",
         ],
     );
-    // A faulty algorithm there is one fault, not one for each template that would have taken it.
+    // An invalid algorithm there is one error, not one for each template that uses it.
     check(
         "resources:\n- {identifier_glob: db, capacity: 1}\n- {identifier_glob: '*', capacity: 1, algorithm: {kind: 9}}\n",
         &[
@@ -381,12 +359,12 @@ fn what_matches_everything_stands_last_and_has_an_algorithm() {
 }
 
 #[test]
-fn shows_a_strangers_text_shortened_and_without_control_characters() {
+fn quoted_text_is_shortened_and_escaped() {
     let long = "x".repeat(900);
-    let shown = faults(&format!("\"\\e[2J\\n{long}\": 1")).to_string();
+    let shown = errors(&format!("\"\\e[2J\\n{long}\": 1")).to_string();
     assert!(shown.starts_with("1:1: \\u{1b}[2J\\nxxx"), "{shown}");
     assert!(shown.len() < 300, "{shown}");
-    let shown = faults(&format!("resources: \"a\\r\\nb\u{202e}{long}\"")).to_string();
+    let shown = errors(&format!("resources: \"a\\r\\nb\u{202e}{long}\"")).to_string();
     assert!(
         shown.starts_with(
             "1:12: resources: must be a list of templates, not the text \"a\\r\\nb\\u{202e}xx"
@@ -397,7 +375,7 @@ fn shows_a_strangers_text_shortened_and_without_control_characters() {
 }
 
 #[test]
-fn bounds_the_size_and_the_depth() {
+fn size_and_depth_are_limited() {
     let long = format!("resources: []\n#{}", "x".repeat(MAX_DOCUMENT_BYTES));
     check(&long, &["must be at most 4194304 bytes"]);
     assert!(Document::parse(&long[..MAX_DOCUMENT_BYTES]).is_ok());
@@ -410,17 +388,17 @@ fn bounds_the_size_and_the_depth() {
             format!("{}{}", "[".repeat(40), "]".repeat(40)),
             "is nested too deeply: at most 32 levels",
         ),
-        // The scanner, which runs ahead, gives up before the levels are counted.
+        // The scanner has a limit of its own.
         ("[".repeat(100_000), "recursion limit exceeded"),
         ("{a: ".repeat(100_000), "recursion limit exceeded"),
     ] {
-        let shown = faults(&text).to_string();
+        let shown = errors(&text).to_string();
         assert!(shown.contains(expected), "{shown}");
     }
 }
 
 #[test]
-fn bounds_what_aliases_grow_to() {
+fn alias_expansion_is_limited() {
     let mut billion_laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let before = format!("*a{}, ", level - 1).repeat(9);
@@ -432,25 +410,25 @@ fn bounds_what_aliases_grow_to() {
         "*a, ".repeat(90)
     );
     for text in [billion_laughs, long_text] {
-        let shown = faults(&text).to_string();
+        let shown = errors(&text).to_string();
         assert!(
-            shown.ends_with(": has too many values or too much text, with what its aliases repeat"),
+            shown.ends_with(": has too many values or too much text, with aliases expanded"),
             "{shown}"
         );
     }
-    // One that holds itself never ends.
+    // A recursive alias.
     assert!(Document::parse("resources: &a [*a]").is_err());
 }
 
 #[test]
-fn counts_the_faults_that_it_does_not_list() {
+fn errors_beyond_the_limit_are_counted() {
     let text = format!("resources:\n{}", "- 5\n".repeat(1500));
-    let faults = faults(&text);
-    assert_eq!((faults.list().len(), faults.omitted()), (1000, 500));
-    let in_file = faults.in_file("limits.yaml").to_string();
+    let errors = errors(&text);
+    assert_eq!((errors.list().len(), errors.omitted()), (1000, 500));
+    let in_file = errors.in_file("limits.yaml");
     assert_eq!(in_file.lines().count(), 1001);
     assert_eq!(
         in_file.lines().last(),
-        Some("limits.yaml: and 500 more faults")
+        Some("limits.yaml: and 500 more errors")
     );
 }

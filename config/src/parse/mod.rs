@@ -1,0 +1,96 @@
+//! From the tree of a document to checked values. Every error is listed.
+
+mod field;
+mod grants;
+mod rule;
+mod template;
+
+use doorman_openapi::Seconds;
+
+use self::field::{Fields, Item};
+use crate::{
+    Grant, MAX_DOCUMENT_BYTES, Rule,
+    diagnostic::{Diagnostic, ErrorCollector, Location, Reported, ValidationErrors},
+    template::Template,
+    tree::{Node, Value},
+    yaml,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// The content of a valid document.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) templates: Vec<Template>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) longest_lease: Seconds,
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+/// Parses a document in YAML or JSON.
+///
+/// # Errors
+/// All errors of the document.
+pub(crate) fn document(text: &str) -> Result<Parsed, ValidationErrors> {
+    tree(&root(text)?)
+}
+
+/// Parses the tree of a document.
+///
+/// # Errors
+/// All errors of the document.
+pub(crate) fn tree(root: &Node) -> Result<Parsed, ValidationErrors> {
+    let mut errors = ErrorCollector::default();
+    let parsed = root_map(root, &mut errors);
+    errors.finish(parsed)
+}
+
+/// Parses a list of grants in YAML or JSON.
+///
+/// # Errors
+/// All errors of the list.
+pub(crate) fn grants(text: &str) -> Result<Vec<Grant>, ValidationErrors> {
+    let mut errors = ErrorCollector::default();
+    let parsed = grants::read(&root(text)?, &mut errors);
+    errors.finish(parsed)
+}
+
+fn root(text: &str) -> Result<Node, ValidationErrors> {
+    if text.len() > MAX_DOCUMENT_BYTES {
+        let message = format!("must be at most {MAX_DOCUMENT_BYTES} bytes");
+        return Err(Diagnostic::new(None, Location::document(), message).into());
+    }
+    yaml::parse(text)
+}
+
+fn root_map(node: &Node, errors: &mut ErrorCollector) -> Result<Parsed, Reported> {
+    let root = Item {
+        node,
+        location: Location::document(),
+    };
+    if let Value::Null = node.value {
+        let message = "is empty; must have `resources`, a list of templates";
+        return Err(root.error(message, errors));
+    }
+    let fields = Fields::read(root, &["resources", "rules"], errors)?;
+    let templates = match fields.get("resources") {
+        Some(item) => template::read(&item, errors),
+        None => Err(fields.missing("resources", "must be a list of templates", errors)),
+    };
+    let rules = match fields.get("rules") {
+        Some(item) => rule::read(&item, errors),
+        None => Ok(Vec::new()),
+    };
+    let (templates, rules) = (templates?, rules?);
+    let longest_lease = template::longest_lease(&templates);
+    let mut warnings = template::warnings(&templates, longest_lease);
+    let templates: Vec<_> = templates.into_iter().map(|(_, it)| it).collect();
+    warnings.extend(rule::warnings(&rules, &templates));
+    Ok(Parsed {
+        templates,
+        rules: rules.into_iter().map(|draft| draft.rule).collect(),
+        longest_lease,
+        warnings,
+    })
+}
