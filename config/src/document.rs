@@ -193,29 +193,6 @@ impl Document {
         &self.warnings
     }
 
-    /// The warnings of one template.
-    pub fn template_warnings(&self, identifier_glob: &str) -> impl Iterator<Item = &Diagnostic> {
-        let mut templates = self.templates.iter();
-        let index = templates.position(|it| it.identifier_glob() == identifier_glob);
-        self.warnings_in("resources", index)
-    }
-
-    /// The warnings of one rule.
-    pub fn rule_warnings(&self, name: &str) -> impl Iterator<Item = &Diagnostic> {
-        let mut rules = self.rules.iter();
-        let index = rules.position(|it| it.definition.name.as_str() == name);
-        self.warnings_in("rules", index)
-    }
-
-    fn warnings_in(
-        &self,
-        list: &'static str,
-        index: Option<usize>,
-    ) -> impl Iterator<Item = &Diagnostic> {
-        let is_in = move |it: &&Diagnostic| index.is_some_and(|index| it.is_in(list, index));
-        self.warnings.iter().filter(is_in)
-    }
-
     /// The version, 32 hexadecimal digits: documents with the same meaning have equal versions, on every machine.
     #[must_use]
     pub fn version(&self) -> &str {

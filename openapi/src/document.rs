@@ -131,17 +131,6 @@ pub struct PastChange {
     pub version: String,
 }
 
-/// A template, rule or document after a change, with warnings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WithWarnings<T> {
-    /// The template, rule or document.
-    #[serde(flatten)]
-    pub value: T,
-    /// What is valid, but probably a mistake or a risk; absent if there is nothing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<String>,
-}
-
 /// The effect of a change that was not made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -49,8 +49,8 @@ pub use capacity::{
 };
 pub use discovery::{Discovery, Mastership};
 pub use document::{
-    Document, DryRun, HistoryPage, Parameter, PastChange, ResourceEffect, Template, TemplateAlgorithm,
-    WithWarnings,
+    Document, DryRun, HistoryPage, Parameter, PastChange, ResourceEffect, Template,
+    TemplateAlgorithm,
 };
 pub use glob::{Glob, GlobSet, InvalidGlob};
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};

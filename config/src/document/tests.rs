@@ -259,8 +259,6 @@ resources:
             ),
         ]
     );
-    assert_eq!(document.template_warnings("c").count(), 1);
-    assert_eq!(document.template_warnings("d").count(), 0);
 }
 
 #[test]

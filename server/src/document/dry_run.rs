@@ -36,7 +36,11 @@ pub(super) fn describe(
         changes: diff.lines().take(MAX_LISTED).collect(),
         change_count: diff.templates.len().saturating_add(diff.rules.len()),
         warnings: if restrictions.is_unrestricted() {
-            new.warnings().iter().take(MAX_LISTED).map(ToString::to_string).collect()
+            new.warnings()
+                .iter()
+                .take(MAX_LISTED)
+                .map(ToString::to_string)
+                .collect()
         } else {
             Vec::new()
         },

@@ -226,7 +226,8 @@ fn rule_without_a_template_has_a_warning() {
         let warning = r#"3:35: rules[0] "r": resource: no template matches: unlimited, or blocked with `--unmatched refuse`"#;
         let expected: &[&str] = if warned { &[warning] } else { &[] };
         let warnings: Vec<_> = document
-            .rule_warnings("r")
+            .warnings()
+            .iter()
             .map(ToString::to_string)
             .collect();
         assert_eq!(warnings, expected, "{resource}");

@@ -177,6 +177,9 @@ async fn a_document_is_imported_into_no_other_file_by_a_slip() {
     let refused = run(&format!("doorman import {new} --store {old}"))
         .await
         .unwrap_err();
-    assert!(refused.to_string().contains("is not a Doorman store"), "{refused}");
+    assert!(
+        refused.to_string().contains("is not a Doorman store"),
+        "{refused}"
+    );
     assert_eq!(std::fs::read_to_string(&old).unwrap(), before);
 }

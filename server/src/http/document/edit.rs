@@ -142,21 +142,22 @@ pub(super) fn saved<T>(previous: Option<T>, version: &str, body: impl Serialize)
 
 /// An entity with the warnings of its document.
 #[derive(Debug, Serialize)]
-pub(super) struct WithWarnings<'a, T> {
+pub(super) struct WithWarnings<T> {
     #[serde(flatten)]
     entity: T,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    warnings: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
-impl<'a, T> WithWarnings<'a, T> {
+impl<T> WithWarnings<T> {
     /// A restricted caller gets no warnings: they may quote what it must not see.
-    pub(super) fn new(entity: T, document: &'a Document, show: ShowWarnings) -> Self {
+    pub(super) fn new(entity: T, document: &Document, show: ShowWarnings) -> Self {
         let warnings = match show {
             ShowWarnings::Yes => document.warnings(),
             ShowWarnings::No => &[],
         };
-        let warnings = warnings.get(..MAX_WARNINGS).unwrap_or(warnings);
+        let warnings = warnings.iter().take(MAX_WARNINGS);
+        let warnings = warnings.map(ToString::to_string).collect();
         Self { entity, warnings }
     }
 }
