@@ -19,8 +19,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 
 /// Read the metrics
 ///
-/// All metrics as OpenMetrics text, for Prometheus. Only the 50 resources with the highest demand have
-/// metrics of their own.
+/// All metrics as OpenMetrics text, for Prometheus. Only the 50 resources with the highest demand
+/// have metrics of their own.
 #[utoipa::path(
     get,
     path = paths::METRICS,

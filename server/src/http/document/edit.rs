@@ -128,7 +128,11 @@ pub(super) async fn apply(
 }
 
 /// The response to a `PUT`: the entity, its `ETag`, and 201 if it is new.
-pub(super) fn saved<T>(previous: Option<T>, version: &str, body: impl Serialize) -> Response<Body> {
+pub(super) fn saved<T>(
+    previous: Option<&T>,
+    version: &str,
+    body: impl Serialize,
+) -> Response<Body> {
     let mut response = Json(body).into_response();
     if response.status().is_success() {
         *response.status_mut() = match previous {
@@ -151,30 +155,14 @@ pub(super) struct WithWarnings<T> {
 
 impl<T> WithWarnings<T> {
     /// A restricted caller gets no warnings: they may quote what it must not see.
-    pub(super) fn new(entity: T, document: &Document, show: ShowWarnings) -> Self {
-        let warnings = match show {
-            ShowWarnings::Yes => document.warnings(),
-            ShowWarnings::No => &[],
+    pub(super) fn new(entity: T, document: &Document, restrictions: &Restrictions) -> Self {
+        let warnings = match restrictions.is_unrestricted() {
+            true => document.warnings(),
+            false => &[],
         };
         let warnings = warnings.iter().take(MAX_WARNINGS);
         let warnings = warnings.map(ToString::to_string).collect();
         Self { entity, warnings }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) enum ShowWarnings {
-    Yes,
-    No,
-}
-
-impl ShowWarnings {
-    pub(super) fn to(restrictions: &Restrictions) -> Self {
-        if restrictions.is_unrestricted() {
-            Self::Yes
-        } else {
-            Self::No
-        }
     }
 }
 

@@ -44,9 +44,9 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 
 /// List the rules of a service
 ///
-/// In the order of the document, in which they apply. All rules that match a request apply together; one
-/// that exempts a request ends the list for it. With the `ETag` of an earlier response in `If-None-Match`
-/// the response is 304 while nothing has changed for this service.
+/// In the order of the document, in which they apply. All rules that match a request apply
+/// together; one that exempts a request ends the list for it. With the `ETag` of an earlier
+/// response in `If-None-Match` the response is 304 while nothing has changed for this service.
 #[utoipa::path(
     get,
     path = paths::RULES,
@@ -168,9 +168,9 @@ async fn get_rule(
 
 /// Put a rule
 ///
-/// Replaces the rule with this name. A new one is inserted at the end. `name` is optional in the body.
-/// Services follow the rule after their next poll, within about ten seconds. With `dry_run=true` nothing
-/// changes, and the response describes the change.
+/// Replaces the rule with this name. A new one is inserted at the end. `name` is optional in the
+/// body. Services follow the rule after their next poll, within about ten seconds. With
+/// `dry_run=true` nothing changes, and the response describes the change.
 #[utoipa::path(
     put,
     path = paths::RULE,
@@ -248,8 +248,8 @@ async fn put_rule(
 
 /// Delete a rule
 ///
-/// The example works after that of `put_rule`. With `dry_run=true` nothing changes, and the response
-/// describes the change.
+/// The example works after that of `put_rule`. With `dry_run=true` nothing changes, and the
+/// response describes the change.
 #[utoipa::path(
     delete,
     path = paths::RULE,

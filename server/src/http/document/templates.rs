@@ -1,8 +1,8 @@
 //! `/v1/templates`: the document as a whole, and its individual templates.
 //!
-//! A template is addressed by its glob, percent-encoded. The whole document is one entity, since the
-//! order of templates matters, and one may take its algorithm from another. Every entity has a strong
-//! `ETag`; preconditions are optional.
+//! A template is addressed by its glob, percent-encoded. The whole document is one entity, since
+//! the order of templates matters, and one may take its algorithm from another. Every entity has a
+//! strong `ETag`; preconditions are optional.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use doorman_config::Document;
 use doorman_openapi::{Document as DocumentSchema, DryRun, Template, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::edit::{self, EditRequest, PutRequest, ShowWarnings, WithWarnings};
+use super::edit::{self, EditRequest, PutRequest, WithWarnings};
 use crate::{
     auth::Caller,
     document::{ActiveDocument, DocumentEditor},
@@ -41,8 +41,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 
 /// Read the document
 ///
-/// All templates and rules, with every default written out. Only a template that takes its algorithm from
-/// the one for `*` has none.
+/// All templates and rules, with every default written out. Only a template that takes its
+/// algorithm from the one for `*` has none.
 #[utoipa::path(
     get,
     path = paths::TEMPLATES,
@@ -92,9 +92,9 @@ async fn get_templates(
 
 /// Replace the document
 ///
-/// The new document is active immediately; a lease keeps its terms until its holder's next refresh. An
-/// invalid document changes nothing, and the response lists all its errors. With `dry_run=true` nothing
-/// changes, and the response describes the change.
+/// The new document is active immediately; a lease keeps its terms until its holder's next refresh.
+/// An invalid document changes nothing, and the response lists all its errors. With `dry_run=true`
+/// nothing changes, and the response describes the change.
 #[utoipa::path(
     put,
     path = paths::TEMPLATES,
@@ -153,6 +153,7 @@ async fn replace_templates(
     PutRequest { edit, text }: PutRequest,
 ) -> Result<Response<Body>, ApiError> {
     authorize::whole_document(edit.restrictions())?;
+    let restrictions = edit.restrictions().clone();
     edit::apply(
         &editor,
         quotas,
@@ -161,7 +162,7 @@ async fn replace_templates(
         move |_| Ok(Document::parse_json(&text)?),
         |edit| {
             let document = &*edit.after;
-            let body = WithWarnings::new(document, document, ShowWarnings::Yes);
+            let body = WithWarnings::new(document, document, &restrictions);
             edit::saved(Some(&edit.before), document.version(), body)
         },
     )
@@ -223,9 +224,9 @@ async fn get_template(
 
 /// Put a template
 ///
-/// Replaces the template with this glob. A new one is inserted before the one for `*`, or at the end.
-/// `identifier_glob` is optional in the body. With `dry_run=true` nothing changes, and the response
-/// describes the change.
+/// Replaces the template with this glob. A new one is inserted before the one for `*`, or at the
+/// end. `identifier_glob` is optional in the body. With `dry_run=true` nothing changes, and the
+/// response describes the change.
 #[utoipa::path(
     put,
     path = paths::TEMPLATE,
@@ -277,7 +278,7 @@ async fn put_template(
 ) -> Result<Response<Body>, ApiError> {
     authorize::template(&glob, edit.restrictions())?;
     let (old, new) = (glob.clone(), glob.clone());
-    let warnings = ShowWarnings::to(edit.restrictions());
+    let restrictions = edit.restrictions().clone();
     edit::apply(
         &editor,
         quotas,
@@ -286,7 +287,7 @@ async fn put_template(
         move |document| Ok(document.with_template(&new, &text)?),
         |edit| match edit.after.template(&glob) {
             Some(template) => {
-                let body = WithWarnings::new(&**template, &edit.after, warnings);
+                let body = WithWarnings::new(&**template, &edit.after, &restrictions);
                 edit::saved(edit.before.template(&glob), &template.version(), body)
             }
             None => edit::deleted(),
@@ -297,8 +298,9 @@ async fn put_template(
 
 /// Delete a template
 ///
-/// Its resources use the next template that matches. A template that others take their algorithm from
-/// cannot be deleted. With `dry_run=true` nothing changes, and the response describes the change.
+/// Its resources use the next template that matches. A template that others take their algorithm
+/// from cannot be deleted. With `dry_run=true` nothing changes, and the response describes the
+/// change.
 #[utoipa::path(
     delete,
     path = paths::TEMPLATE,

@@ -39,9 +39,9 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 
 /// Lease capacity for a client
 ///
-/// Requests or renews leases on all resources of the client. The response lists them in the order of
-/// the request. The client counts the length of a lease from the moment it **sent** the request, on
-/// its own clock, and refreshes after `refresh_interval`.
+/// Requests or renews leases on all resources of the client. The response lists them in the order
+/// of the request. The client counts the length of a lease from the moment it **sent** the request,
+/// on its own clock, and refreshes after `refresh_interval`.
 #[utoipa::path(
     post,
     path = paths::CAPACITY,
@@ -123,8 +123,8 @@ async fn lease_capacity(
 
 /// Release leases of a client
 ///
-/// Released capacity is free immediately. The call is idempotent: leases that the client does not have
-/// are ignored. Without `resource_ids` all leases of the client are released.
+/// Released capacity is free immediately. The call is idempotent: leases that the client does not
+/// have are ignored. Without `resource_ids` all leases of the client are released.
 #[utoipa::path(
     post,
     path = paths::CAPACITY_RELEASE,

@@ -1,4 +1,5 @@
-//! `POST /v1/server-capacity` and its release: leases of a node of the server tree, for its clients.
+//! `POST /v1/server-capacity` and its release: leases of a node of the server tree, for its
+//! clients.
 //!
 //! Separate from the calls of clients: the demand of a node comes in bands, an absent `has` means
 //! *unknown* instead of *none*, requests are ordered by the epoch of its master, too, and the
@@ -133,8 +134,8 @@ async fn lease_server_capacity(
 
 /// Release leases of a node
 ///
-/// Released capacity is free immediately. The call is idempotent: leases that the node does not have
-/// are ignored. Without `resource_ids` all leases of the node are released.
+/// Released capacity is free immediately. The call is idempotent: leases that the node does not
+/// have are ignored. Without `resource_ids` all leases of the node are released.
 #[utoipa::path(
     post,
     path = paths::SERVER_CAPACITY_RELEASE,

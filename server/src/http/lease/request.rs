@@ -82,8 +82,8 @@ fn diagnose<T: DeserializeOwned>(text: &str) -> ApiError {
     }
 }
 
-/// Checks a request against the restrictions of its caller. All forbidden fields are listed, so that
-/// a client can go on without those resources.
+/// Checks a request against the restrictions of its caller. All forbidden fields are listed, so
+/// that a client can go on without those resources.
 ///
 /// # Errors
 /// 403 with the first 100 forbidden fields, and the number of the others.

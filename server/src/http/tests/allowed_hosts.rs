@@ -56,12 +56,12 @@ async fn metrics_listener_checks_hosts_on_loopback_only() {
 #[tokio::test]
 async fn cross_origin_pages_can_neither_change_nor_read() {
     let stored = Stored::new();
-    let evil = ("origin", "http://attacker.example");
+    let foreign = ("origin", "http://attacker.example");
     let host = ("host", "127.0.0.1:7300");
     let glob = "/v1/templates/a";
     let json = ("content-type", "application/json");
     for method in [Method::PUT, Method::DELETE] {
-        call(&stored.router, method, glob, &[host, evil, json])
+        call(&stored.router, method, glob, &[host, foreign, json])
             .await
             .problem(403);
     }
@@ -77,9 +77,21 @@ async fn cross_origin_pages_can_neither_change_nor_read() {
             .problem(415);
     }
     // No CORS header allows another site anything.
-    let asks = ("access-control-request-method", "PUT");
-    let preflight = call(&stored.router, Method::OPTIONS, glob, &[host, evil, asks]).await;
-    let read = call(&stored.router, Method::GET, "/v1/templates", &[host, evil]).await;
+    let request = ("access-control-request-method", "PUT");
+    let preflight = call(
+        &stored.router,
+        Method::OPTIONS,
+        glob,
+        &[host, foreign, request],
+    )
+    .await;
+    let read = call(
+        &stored.router,
+        Method::GET,
+        "/v1/templates",
+        &[host, foreign],
+    )
+    .await;
     assert_eq!(preflight.status, 405);
     for reply in [preflight, read] {
         let allows = |name: &axum::http::HeaderName| name.as_str().starts_with("access-control");

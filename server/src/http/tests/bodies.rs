@@ -214,11 +214,11 @@ async fn partial_bodies_share_32_mebibytes() {
         coming.recv().await.unwrap();
     }
 
-    let refused = post(&router, path, in_pieces()).await;
-    let problem = refused.problem(503);
+    let rejected = post(&router, path, in_pieces()).await;
+    let problem = rejected.problem(503);
     assert_eq!(problem.kind, "/problems/unavailable");
     assert!(problem.detail.contains("33554432"), "{}", problem.detail);
-    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(rejected.header("retry-after"), "1");
     // A body in one piece needs no buffer.
     assert_eq!(post(&router, path, right).await.status, 200);
 

@@ -81,10 +81,10 @@ async fn new_document_is_active_immediately() {
         tag
     );
     let ask = r#"{"client_id": "c", "resources": [{"resource_id": "db", "wants": 50}]}"#;
-    let answer = post(&stored.router, "/v1/capacity", ask).await.json();
-    assert_eq!(answer["resources"][0]["gets"]["capacity"], 7.0);
-    let told = get(&stored.router, "/v1/rules?service=shop").await.json();
-    assert_eq!(told["rules"], json!([]));
+    let response = post(&stored.router, "/v1/capacity", ask).await.json();
+    assert_eq!(response["resources"][0]["gets"]["capacity"], 7.0);
+    let reported = get(&stored.router, "/v1/rules?service=shop").await.json();
+    assert_eq!(reported["rules"], json!([]));
 }
 
 #[tokio::test]
@@ -259,8 +259,8 @@ async fn rule_is_created_replaced_and_deleted() {
     let path = "/v1/rules/per-tenant";
     let made = put(router, path, r#"{"service": "shop", "resource": "api"}"#).await;
     assert_eq!(made.status, 201);
-    let told = get(router, "/v1/rules?service=shop").await.json();
-    assert_eq!(told["rules"][1], made.json());
+    let reported = get(router, "/v1/rules?service=shop").await.json();
+    assert_eq!(reported["rules"][1], made.json());
     assert_eq!(get(router, path).await.header("etag"), made.header("etag"));
     let text = r#"{"service": "shop", "resource": "api", "cost": 2}"#;
     let replaced = put_if(router, path, ("if-match", made.header("etag")), text).await;
@@ -331,7 +331,7 @@ async fn history_names_author_and_change() {
     put(router, "/v1/templates/a", r#"{"capacity": 2}"#).await;
 
     let page = get(router, "/v1/history?limit=2").await.json();
-    let told = |page: &Value| -> Vec<_> {
+    let entries = |page: &Value| -> Vec<_> {
         let changes = page["changes"].as_array().unwrap().iter();
         changes
             .map(|it| {
@@ -344,7 +344,7 @@ async fn history_names_author_and_change() {
             .collect()
     };
     assert_eq!(
-        told(&page),
+        entries(&page),
         [
             (
                 json!(3),
@@ -357,7 +357,7 @@ async fn history_names_author_and_change() {
     assert_eq!(page["next_cursor"], "2");
     let last = get(router, "/v1/history?cursor=2").await.json();
     assert_eq!(
-        told(&last),
+        entries(&last),
         [(json!(1), json!("doorman"), json!("the first document"))]
     );
     assert!(last.get("next_cursor").is_none());
@@ -403,8 +403,8 @@ async fn failed_write_is_rejected_and_leases_continue() {
     );
     get(&router, "/v1/templates/a").await.problem(404);
     let ask = r#"{"client_id": "c", "resources": [{"resource_id": "a", "wants": 8}]}"#;
-    let answer = post(&router, "/v1/capacity", ask).await.json();
-    assert_eq!(answer["resources"][0]["reason"], "granted");
+    let response = post(&router, "/v1/capacity", ask).await.json();
+    assert_eq!(response["resources"][0]["reason"], "granted");
     let metrics = String::from_utf8(get(&router, "/metrics").await.body).unwrap();
     let line = r#"doorman_config_writes_total{outcome="failed"} 1"#;
     assert!(metrics.lines().any(|it| it == line), "{metrics}");

@@ -22,9 +22,9 @@ fn server(kind: &str, capacity: f64) -> Router {
 }
 
 /// A client requests `db`; returns the response for it.
-async fn ask(router: &Router, client: &str, asked: Value) -> Value {
+async fn ask(router: &Router, client: &str, requested: Value) -> Value {
     let mut resource = json!({"resource_id": "db"});
-    let members = asked.as_object().unwrap().clone();
+    let members = requested.as_object().unwrap().clone();
     resource.as_object_mut().unwrap().extend(members);
     let body = json!({"client_id": client, "resources": [resource]});
     let reply = post(router, "/v1/capacity", body.to_string()).await;
@@ -74,10 +74,10 @@ async fn share_is_explained() {
         for number in 0..8 {
             let client = format!("orders-{number}");
             let has = holder(&router, &client).await["has"].clone();
-            let asked = json!({"wants": 40, "has": {"capacity": has}});
-            let answer = ask(&router, &client, asked).await;
+            let requested = json!({"wants": 40, "has": {"capacity": has}});
+            let response = ask(&router, &client, requested).await;
             if round == 0 && number == 0 {
-                assert_eq!(answer["reason"], "share");
+                assert_eq!(response["reason"], "share");
                 // Capacity moves when its holder has refreshed.
                 check(
                     &router,
@@ -141,8 +141,8 @@ async fn overdue_refresh_is_explained() {
 async fn shared_feedback_is_explained() {
     let router = server("SHARED_BUCKET", 4.0);
     ask(&router, "a", json!({"wants": 4, "used": 0})).await;
-    let answer = ask(&router, "a", json!({"wants": 4, "used": 12})).await;
-    assert_eq!(answer["balance"], -8.0);
+    let response = ask(&router, "a", json!({"wants": 4, "used": 12})).await;
+    assert_eq!(response["balance"], -8.0);
     check(&router, "a", "balance", "is empty (balance -8)").await;
 
     let router = server("SUPPRESSION", 100.0);
@@ -157,8 +157,8 @@ async fn shared_feedback_is_explained() {
     check(&router, "a", "share", "each holder gets at most 100").await;
 
     let router = server("FAIR_SHARE", 0.0);
-    let answer = ask(&router, "a", json!({"wants": 400})).await;
-    assert_eq!(answer["reason"], "blocked");
+    let response = ask(&router, "a", json!({"wants": 400})).await;
+    assert_eq!(response["reason"], "blocked");
     check(&router, "a", "blocked", "the capacity is 0").await;
 }
 
@@ -189,8 +189,8 @@ async fn learning_mode_is_explained() {
 async fn lease_beyond_the_durable_bound_is_capped() {
     let app = app_of(document("FAIR_SHARE", 100.0), SETTINGS, Moment::ORIGIN);
     let router = crate::http::router(app);
-    let answer = ask(&router, "a", json!({"wants": 50})).await;
-    assert_eq!(answer["gets"]["capacity"], 0.0);
+    let response = ask(&router, "a", json!({"wants": 50})).await;
+    assert_eq!(response["gets"]["capacity"], 0.0);
     check(&router, "a", "bound", "not yet on the server's disk").await;
 }
 
@@ -203,8 +203,8 @@ async fn holder_beyond_max_leases_is_not_listed() {
     let app = app_of(document("FAIR_SHARE", 100.0), settings, Moment::NEVER);
     let router = crate::http::router(app);
     ask(&router, "a", json!({"wants": 50})).await;
-    let answer = ask(&router, "b", json!({"wants": 50})).await;
-    assert_eq!(answer["reason"], "full");
+    let response = ask(&router, "b", json!({"wants": 50})).await;
+    assert_eq!(response["reason"], "full");
     let page = get(&router, &format!("{LEASES}?client_id=b")).await.json();
     assert_eq!(page, json!({"leases": []}));
     let status = get(&router, "/v1/status").await.json();

@@ -5,10 +5,10 @@ use serde_json::json;
 use super::*;
 
 fn ids(reply: &Reply) -> Vec<String> {
-    let answers = reply.json()["resources"].as_array().unwrap().clone();
-    answers
+    let responses = reply.json()["resources"].as_array().unwrap().clone();
+    responses
         .iter()
-        .map(|answer| answer["resource_id"].as_str().unwrap().to_owned())
+        .map(|response| response["resource_id"].as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -21,13 +21,13 @@ async fn responses_have_node_epoch_and_request_order() {
     let reply = post(&router, "/v1/capacity", body.to_string()).await;
     assert_eq!(reply.status, 200);
     assert_eq!(reply.header("cache-control"), "no-store");
-    let answer = reply.json();
+    let response = reply.json();
     assert_eq!(
-        (&answer["node"], &answer["epoch"]),
+        (&response["node"], &response["epoch"]),
         (&json!("node-a"), &json!(7))
     );
     assert_eq!(ids(&reply), ["z", "a", "m/ü"]);
-    let first = &answer["resources"][0];
+    let first = &response["resources"][0];
     assert_eq!(first["gets"]["capacity"], 1.0);
     assert_eq!(first["reason"], "granted");
     assert_eq!(first["template"], "*");
@@ -40,15 +40,15 @@ async fn responses_have_node_epoch_and_request_order() {
     ]});
     let reply = post(&router, "/v1/server-capacity", body.to_string()).await;
     assert_eq!(reply.header("cache-control"), "no-store");
-    let answer = reply.json();
+    let response = reply.json();
     assert_eq!(
-        (&answer["node"], &answer["epoch"]),
+        (&response["node"], &response["epoch"]),
         (&json!("node-a"), &json!(7))
     );
     assert_eq!(ids(&reply), ["b", "a"]);
     assert!(
-        answer["resources"][0]["algorithm"]["kind"].is_string(),
-        "{answer}"
+        response["resources"][0]["algorithm"]["kind"].is_string(),
+        "{response}"
     );
 }
 

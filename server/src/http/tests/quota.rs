@@ -40,8 +40,8 @@ async fn ask(router: &Router, peer: &str, path: &str, body: Value) -> Reply {
 }
 
 async fn lease(router: &Router, peer: &str, client: &str, resources: &[&str]) -> Reply {
-    let asks = |id: &&str| json!({"resource_id": id, "wants": 1, "has": {"capacity": 1}});
-    let resources: Vec<_> = resources.iter().map(asks).collect();
+    let request = |id: &&str| json!({"resource_id": id, "wants": 1, "has": {"capacity": 1}});
+    let resources: Vec<_> = resources.iter().map(request).collect();
     let body = json!({"client_id": client, "resources": resources});
     ask(router, peer, paths::CAPACITY, body).await
 }
@@ -68,10 +68,10 @@ async fn flood(router: &Router, peer: &str) -> Reply {
 #[tokio::test(start_paused = true)]
 async fn rate_limited_caller_gets_retry_after() {
     let (_, router) = limited(1_000);
-    let refused = flood(&router, ONE).await;
-    let problem = refused.problem(429);
+    let rejected = flood(&router, ONE).await;
+    let problem = rejected.problem(429);
     assert_eq!(problem.kind, "/problems/too-many-requests");
-    let wait: u64 = refused.header("retry-after").parse().unwrap();
+    let wait: u64 = rejected.header("retry-after").parse().unwrap();
     assert!((1..=2).contains(&wait), "{wait}");
     // Other callers are not affected.
     assert_eq!(lease(&router, OTHER, "a", &["db"]).await.status, 200);
@@ -106,8 +106,8 @@ async fn node_renewals_pass_when_new_leases_are_rate_limited() {
     let (_, router) = limited(1_000);
     let body = |id: &str| {
         let wants = json!([{"priority": 0, "num_clients": 1, "wants": 5}]);
-        let asked = json!([{"resource_id": id, "wants": wants}]);
-        json!({"node_id": "eu", "epoch": 1, "seq": 1, "resources": asked})
+        let requested = json!([{"resource_id": id, "wants": wants}]);
+        json!({"node_id": "eu", "epoch": 1, "seq": 1, "resources": requested})
     };
     let lease = async |id| ask(&router, ONE, paths::SERVER_CAPACITY, body(id)).await;
     assert_eq!(lease("db").await.status, 200);
@@ -180,9 +180,9 @@ async fn overloaded_server_only_renews() {
     assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
     let under_way = app.quotas.begin_decisions(100_000, LeaseKind::Renewal);
 
-    let refused = lease(&router, ONE, "a", &["db", "new"]).await;
-    assert_eq!(refused.header("retry-after"), "1");
-    let detail = refused.problem(429).detail;
+    let rejected = lease(&router, ONE, "a", &["db", "new"]).await;
+    assert_eq!(rejected.header("retry-after"), "1");
+    let detail = rejected.problem(429).detail;
     assert!(detail.contains("overloaded"), "{detail}");
     assert_eq!(lease(&router, ONE, "a", &["db"]).await.status, 200);
     let all = json!({"client_id": "a"});
@@ -282,17 +282,17 @@ async fn invalid_tokens_do_not_lock_out_known_callers() {
     let (router, _home) = authenticating(10_000);
     let good = token("one");
     assert_eq!(with_token(&router, ONE, &good).await.status, 200);
-    let mut refused = 0;
+    let mut rejected = 0;
     loop {
-        let reply = with_token(&router, ONE, &format!("{good}{refused}")).await;
+        let reply = with_token(&router, ONE, &format!("{good}{rejected}")).await;
         if reply.status != 401 {
             reply.problem(429);
             break;
         }
-        refused += 1;
+        rejected += 1;
     }
     // The valid token was refunded.
-    assert_eq!(refused, 100);
+    assert_eq!(rejected, 100);
     // A request without a token has a separate quota.
     for _ in 0..100 {
         look(&router, ONE, paths::STATUS).await.problem(401);
@@ -431,10 +431,10 @@ async fn stale_token_is_verified_despite_invalid_tokens() {
     assert_eq!(with_token(&router, ONE, &good).await.status, 200);
     let _home = home.jwks(&[old.jwk(), new.jwk()]);
     follow_once(&auth).await;
-    let mut refused = 0;
+    let mut rejected = 0;
     while with_token(&router, ONE, "a.b.c").await.status != 429 {
-        refused += 1;
-        assert!(refused < 1_000, "nothing limits it");
+        rejected += 1;
+        assert!(rejected < 1_000, "nothing limits it");
     }
     assert_eq!(with_token(&router, ONE, &good).await.status, 200);
 }

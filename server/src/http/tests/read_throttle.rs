@@ -12,9 +12,9 @@ use crate::quota::ReadKind;
 const LEASE_OF_DB: &str = r#"{"client_id": "a", "resources": [{"resource_id": "db", "wants": 1}]}"#;
 
 /// How long a future takes, on tokio's clock.
-async fn waits(asks: impl Future) -> Duration {
+async fn waits(request: impl Future) -> Duration {
     let began = clock::now();
-    asks.await;
+    request.await;
     clock::now().since(began)
 }
 
@@ -58,12 +58,12 @@ async fn excess_readers_are_rejected_and_scrapes_continue() {
     });
     let (read, scraped) = tokio::join!(crowd, scrape);
     assert_eq!(scraped, Duration::ZERO);
-    let (read, refused): (Vec<_>, Vec<_>) = read.into_iter().partition(|it| it.status == 200);
+    let (read, rejected): (Vec<_>, Vec<_>) = read.into_iter().partition(|it| it.status == 200);
     // The rate of a second and the burst.
     assert!((5_000..5_300).contains(&read.len()), "{}", read.len());
-    for refused in refused {
-        assert_eq!(refused.header("retry-after"), "1");
-        let detail = refused.problem(429).detail;
+    for rejected in rejected {
+        assert_eq!(rejected.header("retry-after"), "1");
+        let detail = rejected.problem(429).detail;
         assert!(detail.contains("overloaded"), "{detail}");
     }
     assert_eq!(get(&router, paths::RESOURCES).await.status, 200);

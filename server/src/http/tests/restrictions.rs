@@ -62,10 +62,10 @@ impl Tenants {
 
     /// Leases of many resources of tenant B.
     async fn lease_of_b(&self, which: Range<u32>) {
-        let asked: Vec<_> = which
+        let requested: Vec<_> = which
             .map(|it| json!({"resource_id": format!("b/{it}"), "wants": 1}))
             .collect();
-        let body = json!({"client_id": "b-1", "resources": asked});
+        let body = json!({"client_id": "b-1", "resources": requested});
         let reply = self.post(&operator(), paths::CAPACITY, &body).await;
         assert_eq!(reply.status, 200);
     }
@@ -200,26 +200,26 @@ async fn tenant_leases_only_its_own_resources() {
             .status
     };
     assert_eq!(post(&node("a-node", "a/db", 0)).await, 200);
-    for refused in [
+    for rejected in [
         node("b-node", "a/db", 0),
         node("a-node", "b/db", 0),
         node("a-node", "a/db", 2),
     ] {
-        assert_eq!(post(&refused).await, 403, "{refused}");
+        assert_eq!(post(&rejected).await, 403, "{rejected}");
     }
 }
 
 #[tokio::test]
 async fn tenant_releases_only_its_own_leases() {
     let tenants = Tenants::new().await;
-    for (path, who) in [
+    for (path, caller) in [
         (paths::CAPACITY_RELEASE, "client_id"),
         (paths::SERVER_CAPACITY_RELEASE, "node_id"),
     ] {
         for body in [
-            json!({who: "b-1"}),
-            json!({who: "b-1", "resource_ids": ["shared"]}),
-            json!({who: "a-1", "resource_ids": ["a/db", "b/db"]}),
+            json!({caller: "b-1"}),
+            json!({caller: "b-1", "resource_ids": ["shared"]}),
+            json!({caller: "a-1", "resource_ids": ["a/db", "b/db"]}),
         ] {
             tenants.post(&tenant_a(), path, &body).await.problem(403);
         }
@@ -324,15 +324,15 @@ async fn tenant_sees_only_its_own_resources() {
 async fn listed_forbidden_fields_are_limited() {
     let tenants = Tenants::new().await;
     let ids: Vec<_> = (0..300).map(|it| format!("b/{it}")).collect();
-    let asked = ids.iter().map(|id| json!({"resource_id": id, "wants": 1}));
+    let requested = ids.iter().map(|id| json!({"resource_id": id, "wants": 1}));
     let bands = ids.iter().map(
         |id| json!({"resource_id": id, "wants": [{"priority": 0, "num_clients": 1, "wants": 1}]}),
     );
-    let (asked, bands): (Vec<_>, Vec<_>) = (asked.collect(), bands.collect());
+    let (requested, bands): (Vec<_>, Vec<_>) = (requested.collect(), bands.collect());
     for (path, body) in [
         (
             paths::CAPACITY,
-            json!({"client_id": "a-1", "resources": asked}),
+            json!({"client_id": "a-1", "resources": requested}),
         ),
         (
             paths::SERVER_CAPACITY,

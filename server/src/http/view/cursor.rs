@@ -43,7 +43,8 @@ impl CursorKey {
         self.seal(HIDDEN_RESOURCE, prefix, bytes)
     }
 
-    /// Decodes a cursor of the resources with this prefix; `None` or an empty one is the first page.
+    /// Decodes a cursor of the resources with this prefix; `None` or an empty one is the first
+    /// page.
     ///
     /// # Errors
     /// 400 for any other cursor.

@@ -35,13 +35,13 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 
 /// List the leases of a resource
 ///
-/// What each holder wants, its share, what it has, and what keeps it from more. A restricted token sees
-/// only the clients that it may name.
+/// What each holder wants, its share, what it has, and what keeps it from more. A restricted token
+/// sees only the clients that it may name.
 ///
-/// A page with a `next_cursor` may have fewer than `limit` leases, or none, after many holders have left
-/// or for a restricted token. The list ends where there is no `next_cursor`. A holder that stays from the
-/// first page to the last is in exactly one of them. A cursor becomes invalid (400) when the server
-/// restarts or all holders leave the resource.
+/// A page with a `next_cursor` may have fewer than `limit` leases, or none, after many holders have
+/// left or for a restricted token. The list ends where there is no `next_cursor`. A holder that
+/// stays from the first page to the last is in exactly one of them. A cursor becomes invalid (400)
+/// when the server restarts or all holders leave the resource.
 ///
 /// The example works after that of `lease_capacity`.
 #[utoipa::path(

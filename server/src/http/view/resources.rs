@@ -1,7 +1,7 @@
 //! `GET /v1/resources`: the live resources.
 //!
-//! A resource is live while it has a holder, or a client waits for it. A resource that only matches a
-//! template is not found.
+//! A resource is live while it has a holder, or a client waits for it. A resource that only matches
+//! a template is not found.
 
 use std::sync::Arc;
 
@@ -40,11 +40,12 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 
 /// List the live resources
 ///
-/// Ordered by identifier, byte by byte. A restricted token sees only the resources that it may access.
+/// Ordered by identifier, byte by byte. A restricted token sees only the resources that it may
+/// access.
 ///
-/// A page with a `next_cursor` may have fewer than `limit` resources, or none, for a restricted token.
-/// The list ends where there is no `next_cursor`. A cursor stays valid when resources come and go, and
-/// after a restart of the server unless it belongs to such a page.
+/// A page with a `next_cursor` may have fewer than `limit` resources, or none, for a restricted
+/// token. The list ends where there is no `next_cursor`. A cursor stays valid when resources come
+/// and go, and after a restart of the server unless it belongs to such a page.
 #[utoipa::path(
     get,
     path = paths::RESOURCES,

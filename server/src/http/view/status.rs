@@ -65,8 +65,9 @@ async fn get_discovery(State(server): State<Arc<ServerInfo>>, NoQuery: NoQuery) 
 
 /// Read the server status
 ///
-/// Identity, uptime, version of the active document, and number of resources and leases. `config_error`
-/// is present while the document source has an invalid document, which is not active.
+/// Identity, uptime, version of the active document, and number of resources and leases.
+/// `config_error` is present while the document source has an invalid document, which is not
+/// active.
 #[utoipa::path(
     get,
     path = paths::STATUS,

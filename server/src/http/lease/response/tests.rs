@@ -38,7 +38,7 @@ fn granted() -> impl Strategy<Value = Grant> {
     let templates: Vec<_> = document.templates().iter().cloned().map(Some).collect();
     let kinds = vec![AlgorithmKind::FairShare, AlgorithmKind::Suppression];
     let reasons = vec![Reason::Granted, Reason::Share, Reason::Full];
-    let answer = ("[^\\p{C}]{1,20}|\"|\\\\", 0.0f64..1e6, select(reasons));
+    let response = ("[^\\p{C}]{1,20}|\"|\\\\", 0.0f64..1e6, select(reasons));
     let safe = prop_oneof![
         Just(SafeCapacity::Unlimited),
         (0.0f64..1e3).prop_map(|it| SafeCapacity::AtMost(Capacity::saturating(it)))
@@ -50,7 +50,7 @@ fn granted() -> impl Strategy<Value = Grant> {
     ];
     let template = select([templates, vec![None]].concat());
     let terms = (seconds(), seconds(), template, select(kinds), seconds());
-    (answer, terms, safe, feedback).prop_map(
+    (response, terms, safe, feedback).prop_map(
         |((id, capacity, reason), (length, refresh, template, kind, longest), safe, feedback)| {
             Grant {
                 resource_id: ResourceId::new(id).unwrap(),
@@ -78,19 +78,19 @@ proptest! {
         granted in prop::collection::vec(granted(), 0..12), unix_now in 0..1u64 << 53
     ) {
         let ServerInfo { node, epoch, .. } = server();
-        let answers = granted.iter().map(|granted| granted.clone().into_response(unix_now));
+        let responses = granted.iter().map(|granted| granted.clone().into_response(unix_now));
         let of_client = CapacityResponse {
             node: node.clone(),
             epoch,
-            resources: answers.clone().collect(),
+            resources: responses.clone().collect(),
         };
         let algorithms = granted.iter().map(|granted| granted.algorithm.clone());
         let of_node = ServerCapacityResponse {
             node,
             epoch,
-            resources: answers
+            resources: responses
                 .zip(algorithms)
-                .map(|(answer, algorithm)| ServerResourceResponse { answer, algorithm })
+                .map(|(response, algorithm)| ServerResourceResponse { answer: response, algorithm })
                 .collect(),
         };
         let written = |to| write(&server(), to, &granted, unix_now).unwrap();
