@@ -143,7 +143,7 @@ impl Admission {
     fn decide(self: &Arc<Self>, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
         let lookups = self.lookups();
         let mut checks = LimitChecks::new();
-        if let Err(refusal) = self.check(&lookups, head, &mut checks) {
+        if let Err(refusal) = self.collect_checks(&lookups, head, &mut checks) {
             return Decision::Refused(refusal, RateLimitHeaders::default());
         }
         let recent = clock::coarse_now();
@@ -187,7 +187,7 @@ impl Admission {
     fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
         let lookups = self.lookups();
         let mut checks = LimitChecks::new();
-        self.check(&lookups, head, &mut checks)?;
+        self.collect_checks(&lookups, head, &mut checks)?;
         if self.try_admit_fast(&checks, clock::coarse_now()) {
             return Ok(());
         }
@@ -216,7 +216,7 @@ impl Admission {
 
     /// Finds the limiters of the limits that apply to a request. Writes into `checks`, as moving
     /// them would be measurable.
-    fn check<'r: 'f, 'f>(
+    fn collect_checks<'r: 'f, 'f>(
         &'r self,
         lookups: &'f Lookups<'r>,
         head: &RequestHead<'_>,
