@@ -91,7 +91,7 @@ fn assert_same_grant(old: &World, original: &Grant, new: &World, restored: &Gran
         assert!(
             (one - other).abs() < 1e-6,
             "{restored:?} is not {original:?}"
-        )
+        );
     };
     nearly(restored.lease_length.get(), original.lease_length.get());
     let booked = |world: &World, original: &Grant| original.booked_until.seconds_since(world.now);

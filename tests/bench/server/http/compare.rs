@@ -5,7 +5,7 @@ use std::{error::Error, io, time::Duration};
 use doorman_bench::{Effort, Figures, Row, Table, Target, take_turns_of};
 
 use crate::{
-    cores::{self, Ledger},
+    cores::{self, Core},
     load::Load,
     process::{Running, What},
     requests::Requests,
@@ -33,7 +33,7 @@ impl Side {
     fn start(
         effort: Effort,
         what: What,
-        core: Ledger,
+        core: Core,
         clients: usize,
         resources: usize,
         authorization: Option<&str>,

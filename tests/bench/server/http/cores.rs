@@ -5,10 +5,10 @@ use std::{fs, io};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The number of a core.
-pub(crate) type Ledger = usize;
+pub(crate) type Core = usize;
 
 /// Two of the cores that this process may use: the first and the last.
-pub(crate) fn two() -> io::Result<(Ledger, Ledger)> {
+pub(crate) fn two() -> io::Result<(Core, Core)> {
     let allowed = sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
     cores
@@ -18,7 +18,7 @@ pub(crate) fn two() -> io::Result<(Ledger, Ledger)> {
 }
 
 /// From now on this thread, and those that it starts, run on this core alone.
-pub(crate) fn pin(core: Ledger) -> io::Result<()> {
+pub(crate) fn pin(core: Core) -> io::Result<()> {
     let mut only = CpuSet::new();
     only.set(core);
     Ok(sched_setaffinity(None, &only)?)

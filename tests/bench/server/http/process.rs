@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     bare,
-    cores::{self, Ledger},
+    cores::{self, Core},
     doorman,
     tokens::Signed,
 };
@@ -49,7 +49,7 @@ impl What {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Role {
     what: What,
-    core: Ledger,
+    core: Core,
 }
 
 impl Role {
@@ -58,7 +58,7 @@ impl Role {
         let role = env::var(ROLE).ok()?;
         let (what, core) = role.split_once(' ')?;
         let what = What::ALL.into_iter().find(|it| it.name() == what)?;
-        let core = Ledger::from_str(core).ok()?;
+        let core = Core::from_str(core).ok()?;
         Some(Self { what, core })
     }
 
@@ -76,7 +76,7 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts it on a core, and waits until it listens.
-    pub(crate) fn start(what: What, core: Ledger) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn start(what: What, core: Core) -> Result<Self, Box<dyn Error>> {
         let mut child = Command::new(env::current_exe()?)
             .env(ROLE, Role { what, core }.text())
             .stdin(Stdio::piped())

@@ -64,7 +64,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// RenewalCheck for so long; returns how long each request took, in milliseconds, counted from when it was due: who has to wait with it
+    /// Renews for so long; returns how long each request took, in milliseconds, counted from when it was due: who has to wait with it
     /// because the one before is not answered yet has waited all the same.
     pub(crate) fn renew_for(&self, length: Duration) -> io::Result<Vec<f64>> {
         let apart = REFRESH_INTERVAL.div_f64(self.bodies.len() as f64);
