@@ -218,11 +218,11 @@ impl From<LedgerPoisoned> for ApiError {
 
 impl From<RateLimited> for ApiError {
     fn from(limited: RateLimited) -> Self {
-        let detail = match limited.whose {
+        let detail = match limited.scope {
             LimitScope::Caller => "caller rate limit exceeded",
             LimitScope::Server => "server overloaded",
         };
-        Self::new(ProblemType::TooManyRequests, detail).retry_after(limited.wait)
+        Self::new(ProblemType::TooManyRequests, detail).retry_after(limited.retry_after)
     }
 }
 

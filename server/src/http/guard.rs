@@ -136,7 +136,7 @@ fn charge(
 fn body_cost(body: &Body) -> LeaseCost {
     let largest = u64::try_from(MAX_BODY_BYTES).unwrap_or(u64::MAX);
     let declared = body.size_hint().exact();
-    LeaseCost::unread(declared.unwrap_or(largest).min(largest))
+    LeaseCost::for_body(declared.unwrap_or(largest).min(largest))
 }
 
 /// The account of the peer's address.

@@ -49,8 +49,8 @@ impl LeaseCost {
         total: 0,
     };
 
-    /// The cost as far as it is known from the length of the body.
-    pub(crate) fn unread(bytes: u64) -> Self {
+    /// The cost that the length of the body determines.
+    pub(crate) fn for_body(bytes: u64) -> Self {
         let reading = REQUEST.saturating_add(bytes / BYTES_PER_TOKEN);
         Self {
             reading,
@@ -59,7 +59,7 @@ impl LeaseCost {
     }
 
     /// The cost of this call for so many resources.
-    pub(crate) fn about(self, resources: usize) -> Self {
+    pub(crate) fn with_resources(self, resources: usize) -> Self {
         let total = REQUEST.saturating_add(tokens(resources));
         Self {
             total: total.max(self.reading),

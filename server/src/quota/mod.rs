@@ -212,7 +212,7 @@ impl Quotas {
         };
         account
             .try_take(cost.total, cost.reading, overdraft(kind))
-            .map_err(by_caller)
+            .map_err(caller_limited)
     }
 
     /// Counts the rejection of a call that has been read, and reduces its charge to a quarter. New
@@ -230,7 +230,7 @@ impl Quotas {
             LeaseKind::New => (CallKind::New, Overdraft::Half),
             LeaseKind::Renewal => (CallKind::Renewal, Overdraft::Full),
         };
-        self.rejections.count(call, limited.whose);
+        self.rejections.count(call, limited.scope);
         let Some(account) = self.account(key, QuotaClass::Leases, now) else {
             return limited;
         };
@@ -240,7 +240,7 @@ impl Quotas {
         account.try_take(rest, 0, reachable).ok();
         let wait = account.wait_for(cost.total, overdraft(kind));
         RateLimited {
-            wait: wait.max(limited.wait),
+            retry_after: wait.max(limited.retry_after),
             ..limited
         }
     }
@@ -290,7 +290,7 @@ impl Quotas {
         };
         account.try_take(cost, 0, overdraft).map_err(|wait| {
             self.rejections.count(call, LimitScope::Caller);
-            by_caller(wait)
+            caller_limited(wait)
         })
     }
 
@@ -311,14 +311,14 @@ impl Quotas {
 }
 
 const OVERLOADED: RateLimited = RateLimited {
-    whose: LimitScope::Server,
-    wait: Duration::ZERO,
+    scope: LimitScope::Server,
+    retry_after: Duration::ZERO,
 };
 
-fn by_caller(wait: Duration) -> RateLimited {
+fn caller_limited(wait: Duration) -> RateLimited {
     RateLimited {
-        whose: LimitScope::Caller,
-        wait,
+        scope: LimitScope::Caller,
+        retry_after: wait,
     }
 }
 

@@ -96,7 +96,7 @@ impl ReadThrottle {
 
 impl ReadPermit<'_> {
     /// Charges the next part, and returns the delay before it may be read.
-    pub(crate) fn rest(&self, now: Moment) -> Duration {
+    pub(crate) fn delay(&self, now: Moment) -> Duration {
         self.readers.delay(now)
     }
 }

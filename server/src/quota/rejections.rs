@@ -10,9 +10,9 @@ use prometheus_client::{
 /// A call is rejected: its caller, or all callers together, exceed a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RateLimited {
-    pub(crate) whose: LimitScope,
-    /// When the caller may retry.
-    pub(crate) wait: Duration,
+    pub(crate) scope: LimitScope,
+    /// The time until a retry is admitted.
+    pub(crate) retry_after: Duration,
 }
 
 /// The limit that a call exceeds.

@@ -33,9 +33,9 @@ fn decide(
     kind: LeaseKind,
     now: Moment,
 ) -> Result<(), RateLimited> {
-    let unread = LeaseCost::unread(0);
+    let unread = LeaseCost::for_body(0);
     quotas.charge_reading(key, unread, now)?;
-    let cost = unread.about(resources);
+    let cost = unread.with_resources(resources);
     quotas
         .charge_decisions(key, cost, kind, now)
         .map_err(|limited| quotas.reject(key, cost, kind, limited, now))
@@ -53,25 +53,26 @@ fn rejections(quotas: &Quotas, call: CallKind) -> u64 {
 fn call_costs_eight_tokens_and_one_per_resource() {
     let quotas = quotas(10, 100);
     decide(&quotas, caller(), 92, LeaseKind::New, now()).unwrap();
-    let unread = LeaseCost::unread(0);
+    let unread = LeaseCost::for_body(0);
     quotas.charge_reading(caller(), unread, now()).unwrap();
-    let limited = quotas.charge_decisions(caller(), unread.about(2), LeaseKind::New, now());
+    let limited =
+        quotas.charge_decisions(caller(), unread.with_resources(2), LeaseKind::New, now());
     let limited = limited.unwrap_err();
-    assert_eq!(limited.whose, LimitScope::Caller);
-    assert_eq!(limited.wait, Duration::from_secs(1));
+    assert_eq!(limited.scope, LimitScope::Caller);
+    assert_eq!(limited.retry_after, Duration::from_secs(1));
 }
 
 #[test]
 fn long_body_is_charged_once_before_it_is_read() {
     let quotas = quotas(10, 10_000);
-    let long = LeaseCost::unread(4 * 1024 * 1024);
+    let long = LeaseCost::for_body(4 * 1024 * 1024);
     for _ in 0..4 {
         quotas.charge_reading(caller(), long, now()).unwrap();
     }
     assert!(quotas.charge_reading(caller(), long, now()).is_err());
     assert_eq!(rejections(&quotas, CallKind::Unread), 1);
 
-    let cost = long.about(9_992);
+    let cost = long.with_resources(9_992);
     let full = now().after(Duration::from_secs(1_000));
     for now in [now(), full] {
         quotas.charge_reading(other(), long, now).unwrap();
@@ -90,7 +91,7 @@ fn renewals_continue_when_new_leases_are_rejected() {
     }
     assert!(decide(&quotas, caller(), 10, LeaseKind::Renewal, now()).is_err());
     while quotas
-        .charge_reading(caller(), LeaseCost::unread(0), now())
+        .charge_reading(caller(), LeaseCost::for_body(0), now())
         .is_ok()
     {}
     assert_eq!(rejections(&quotas, CallKind::Unread), 1);
@@ -137,7 +138,7 @@ fn retry_after_the_announced_wait_succeeds() {
             // So that it is read.
             now = now.after(Duration::from_secs(1));
             if let Err(limited) = decide(&quotas, caller(), resources, kind, now) {
-                now = now.after(limited.wait);
+                now = now.after(limited.retry_after);
                 assert!(decide(&quotas, caller(), resources, kind, now).is_ok());
             }
         }
@@ -174,7 +175,7 @@ fn operators_have_at_least_the_default_limit() {
     for _ in 0..80 {
         change().unwrap();
     }
-    assert_eq!(change().unwrap_err().wait, Duration::from_millis(25));
+    assert_eq!(change().unwrap_err().retry_after, Duration::from_millis(25));
     assert!(quotas.charge_request(caller(), now()).is_ok());
     assert!(quotas.charge_request(caller(), now()).is_err());
 }
@@ -221,7 +222,7 @@ fn overloaded_server_rejects_new_leases_of_all_callers() {
     let quotas = Quotas::new(CallerLimit::Off);
     let busy = quotas.begin_decisions(100_000, LeaseKind::Renewal);
     let limited = quotas.begin_decisions(1, LeaseKind::New).unwrap_err();
-    assert_eq!(limited.whose, LimitScope::Server);
+    assert_eq!(limited.scope, LimitScope::Server);
     assert!(quotas.begin_decisions(1, LeaseKind::Renewal).is_ok());
     drop(busy);
     assert!(quotas.begin_decisions(1, LeaseKind::New).is_ok());
@@ -235,8 +236,8 @@ fn default_limit_admits_a_million_leases_of_one_caller() {
     let mut waited = Duration::ZERO;
     for _ in 0..1_000 {
         while let Err(limited) = decide(&quotas, caller(), 1_000, LeaseKind::New, now) {
-            waited += limited.wait;
-            now = now.after(limited.wait);
+            waited += limited.retry_after;
+            now = now.after(limited.retry_after);
         }
     }
     assert!(waited < Duration::from_secs(1), "{waited:?}");

@@ -100,7 +100,7 @@ impl QuotaCharge {
 
     fn with_resources(self, resources: usize) -> Self {
         Self {
-            cost: self.cost.about(resources),
+            cost: self.cost.with_resources(resources),
             ..self
         }
     }

@@ -45,7 +45,7 @@ impl LedgerMetrics {
         let mut survey = Survey::new(MAX_RESOURCES);
         let mut more = true;
         while more {
-            ledger.yield_to_waiters(permit.rest(clock::now())).await;
+            ledger.yield_to_waiters(permit.delay(clock::now())).await;
             more = ledger.with(|ledger, now| ledger.survey(&mut survey, BUDGET, now))?;
         }
         let (stats, max_leases, top) = ledger.with(|ledger, now| {

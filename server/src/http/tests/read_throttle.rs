@@ -80,7 +80,7 @@ async fn reader_yields_while_others_wait_for_the_ledger() {
     let app = app();
     let permit = app.quotas.begin_read(ReadKind::Page).await.unwrap();
     assert_eq!(
-        waits(app.ledger.yield_to_waiters(permit.rest(clock::now()))).await,
+        waits(app.ledger.yield_to_waiters(permit.delay(clock::now()))).await,
         Duration::ZERO
     );
 
@@ -97,7 +97,7 @@ async fn reader_yields_while_others_wait_for_the_ledger() {
     });
     taken.recv().unwrap();
     assert_eq!(
-        waits(app.ledger.yield_to_waiters(permit.rest(clock::now()))).await,
+        waits(app.ledger.yield_to_waiters(permit.delay(clock::now()))).await,
         Duration::ZERO
     );
     let waiter = thread::spawn({
@@ -109,7 +109,7 @@ async fn reader_yields_while_others_wait_for_the_ledger() {
     for _ in 0..1_000_000 {
         // Keeps the throttle itself from delaying.
         advance(Duration::from_millis(1)).await;
-        rested = waits(app.ledger.yield_to_waiters(permit.rest(clock::now()))).await
+        rested = waits(app.ledger.yield_to_waiters(permit.delay(clock::now()))).await
             >= Duration::from_millis(1);
         if rested {
             break;
@@ -121,7 +121,7 @@ async fn reader_yields_while_others_wait_for_the_ledger() {
     holds.join().unwrap().unwrap();
     waiter.join().unwrap().unwrap();
     assert_eq!(
-        waits(app.ledger.yield_to_waiters(permit.rest(clock::now()))).await,
+        waits(app.ledger.yield_to_waiters(permit.delay(clock::now()))).await,
         Duration::ZERO
     );
 }

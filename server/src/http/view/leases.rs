@@ -107,7 +107,7 @@ async fn list_leases(
     let mut leases = Vec::new();
     let permit = quotas.begin_read(ReadKind::Page).await?;
     for chunk in 0..MAX_CHUNKS {
-        ledger.yield_to_waiters(permit.rest(clock::now())).await;
+        ledger.yield_to_waiters(permit.delay(clock::now())).await;
         let query = PageQuery {
             limit: limit.saturating_sub(leases.len()).min(CHUNK),
             allowed: caller.restrictions().clients.as_ref(),

@@ -99,7 +99,7 @@ async fn list_resources(
     let mut more = false;
     let permit = quotas.begin_read(ReadKind::Page).await?;
     for _ in 0..MAX_CHUNKS {
-        ledger.yield_to_waiters(permit.rest(clock::now())).await;
+        ledger.yield_to_waiters(permit.delay(clock::now())).await;
         // One more than the page holds tells whether there is a next page.
         let left = limit.saturating_sub(resources.len());
         let query = PageQuery {
