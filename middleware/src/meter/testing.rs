@@ -1,4 +1,4 @@
-//! A recorder that remembers, for the tests.
+//! Recorder for tests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use metrics::{
     Unit, set_default_local_recorder,
 };
 
-/// Remembers what is counted on the thread of one test.
+/// Records the metrics of the current thread.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     counters: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
@@ -22,12 +22,12 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts until the guard is dropped.
+    /// Records until the guard is dropped.
     pub(crate) fn install(&self) -> LocalRecorderGuard<'_> {
         set_default_local_recorder(self)
     }
 
-    /// Every counter of a metric that is not 0, by its labels: `limit=api outcome=spent`.
+    /// The counters of a metric that are not 0, by labels like `limit=api outcome=spent`.
     pub(crate) fn of(&self, metric: &str) -> BTreeMap<String, u64> {
         let start = format!("{metric} ");
         let counters = self.counters.lock().unwrap();
@@ -39,7 +39,7 @@ impl Counts {
             .collect()
     }
 
-    /// A gauge, such as `doorman_layer_keys`; `None` when there is none.
+    /// A gauge like `doorman_layer_keys`, if it exists.
     pub(crate) fn gauge(&self, series: &str) -> Option<f64> {
         let gauges = self.gauges.lock().unwrap();
         let bits = gauges.get(series)?.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What is counted of the requests that a service decides, and of direct use.
+//! Metrics of limits.
 
 mod delivered;
 
@@ -68,7 +68,7 @@ fn assert_outcomes(counts: &Counts, limit: &str, expected: &[(&str, u64)]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn admitted_and_spent() {
+async fn admitted_and_spent_requests_are_counted() {
     let counts = Counts::default();
     let _guard = counts.install();
     let service = limited(&one_a_second(), [Limit::rate("api").named("fleet")]);
@@ -78,7 +78,7 @@ async fn admitted_and_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recorder_may_be_installed_after_the_layer_was_made() {
+async fn recorder_may_be_installed_after_the_layer() {
     let service = limited(&one_a_second(), [Limit::rate("api")]);
     let counts = Counts::default();
     let _guard = counts.install();
@@ -87,7 +87,7 @@ async fn a_recorder_may_be_installed_after_the_layer_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_of_two_limits_on_one_resource_counts_what_both_admit() {
+async fn limits_on_one_resource_count_separately() {
     let counts = Counts::default();
     let _guard = counts.install();
     let limits = ["a", "b"].map(|name| Limit::rate("api").named(name));
@@ -98,7 +98,7 @@ async fn each_of_two_limits_on_one_resource_counts_what_both_admit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blocked_and_without_a_lease() {
+async fn blocked_and_missing_leases_are_counted() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(10);
@@ -113,7 +113,7 @@ async fn blocked_and_without_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_small_lease_that_may_grow_is_told_from_none() {
+async fn growing_lease_counts_as_warming_up() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(10);
@@ -124,7 +124,7 @@ async fn a_small_lease_that_may_grow_is_told_from_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_passes_without_a_lease_is_counted_by_its_fallback() {
+async fn admissions_without_lease_are_counted_by_fallback() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(10);
@@ -148,7 +148,7 @@ async fn what_passes_without_a_lease_is_counted_by_its_fallback() {
     assert_outcomes(&counts, "c", &[("admitted", 1), ("no_lease", 4)]);
 }
 
-/// A request that is sent, and waits.
+/// Sends a request that waits.
 async fn wait(service: &LimitService<Inner>) -> tokio::task::JoinHandle<()> {
     let mut service = service.clone();
     let waiting = tokio::spawn(async move { drop(service.call(Request::new(())).await) });
@@ -157,7 +157,7 @@ async fn wait(service: &LimitService<Inner>) -> tokio::task::JoinHandle<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delayed_and_gone_and_queue_full() {
+async fn delayed_gone_and_queue_full_are_counted() {
     let counts = Counts::default();
     let _guard = counts.install();
     let service = limited(&one_a_second(), [delaying(2)]);
@@ -176,7 +176,7 @@ async fn delayed_and_gone_and_queue_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_comes_to_nothing_is_a_refusal_and_nobody_has_gone() {
+async fn failed_delay_counts_as_refused_not_gone() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(10);
@@ -190,7 +190,7 @@ async fn a_delay_that_comes_to_nothing_is_a_refusal_and_nobody_has_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_shadow_would_have_refused() {
+async fn shadow_rejections_are_counted() {
     let counts = Counts::default();
     let _guard = counts.install();
     let limit = Limit::rate("api").on_limit(OnLimit::Shadow);
@@ -200,7 +200,7 @@ async fn what_a_shadow_would_have_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_shadows_on_one_resource_would_have_refused_together_counts_for_each() {
+async fn shadow_limits_on_one_resource_count_separately() {
     let counts = Counts::default();
     let _guard = counts.install();
     let limits = ["a", "b"].map(|name| Limit::rate("api").named(name).on_limit(OnLimit::Shadow));
@@ -212,7 +212,7 @@ async fn what_shadows_on_one_resource_would_have_refused_together_counts_for_eac
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_are_missing_and_keys_without_room() {
+async fn missing_and_overflowing_keys_are_counted() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(1);
@@ -239,7 +239,7 @@ async fn keys_that_are_missing_and_keys_without_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_counted_for_the_limit_that_refuses_and_for_no_other() {
+async fn refusal_counts_for_the_refusing_limit_only() {
     let counts = Counts::default();
     let _guard = counts.install();
     let registry = static_registry(|resource| LeaseState::Fixed {
@@ -252,7 +252,7 @@ async fn a_refusal_is_counted_for_the_limit_that_refuses_and_for_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_without_a_service_counts_as_one_with_it() {
+async fn decision_without_service_is_counted() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(10);
@@ -270,7 +270,7 @@ async fn a_decision_without_a_service_counts_as_one_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_keys_are_one_gauge_and_no_series() {
+async fn keys_have_one_gauge_and_no_series() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(20_000);
@@ -292,7 +292,7 @@ async fn ten_thousand_keys_are_one_gauge_and_no_series() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn direct_use_counts_by_resource_and_names_without_end_share_one() {
+async fn direct_use_counts_by_resource_up_to_a_bound() {
     let counts = Counts::default();
     let _guard = counts.install();
     let doorman = Doorman::fixed([("db", 1.0)]);
@@ -317,7 +317,7 @@ async fn direct_use_counts_by_resource_and_names_without_end_share_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_worker_that_is_gone_is_refused_and_has_not_gone() {
+async fn wait_without_worker_counts_as_refused_not_gone() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, nudges) = leased_registry(10);
@@ -327,7 +327,7 @@ async fn who_waits_for_a_worker_that_is_gone_is_refused_and_has_not_gone() {
     assert_outcomes(&counts, "db", &[("no_lease", 1)]);
 }
 
-/// A lease of one a second of which chance lets so much pass.
+/// A lease of one per second with this admission probability.
 fn by_chance(probability: f64) -> LeaseState {
     let mut standing = leased(1.0, MINUTE);
     if let LeaseState::Leased { sharing, .. } = &mut standing {
@@ -337,7 +337,7 @@ fn by_chance(probability: f64) -> LeaseState {
 }
 
 #[tokio::test(start_paused = true)]
-async fn suppressed_by_chance_and_a_wait_for_better_luck_is_one_delay() {
+async fn suppressed_wait_counts_as_one_delay() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(10);
@@ -351,7 +351,7 @@ async fn suppressed_by_chance_and_a_wait_for_better_luck_is_one_delay() {
     let tries = tokio::time::timeout(Duration::from_secs(1), rate.wait(Cost::ONE));
     tries.await.unwrap_err();
     assert_outcomes(&counts, "db", &[("gone", 1)]);
-    // It tries again when the next answer is due.
+    // It retries when the next response is due.
     registry.publish("db", by_chance(0.0));
     let lucky = tokio::spawn(async move { rate.wait(Cost::ONE).await.unwrap() });
     yield_now().await;
@@ -361,7 +361,7 @@ async fn suppressed_by_chance_and_a_wait_for_better_luck_is_one_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_metric_is_described_and_its_counters_begin_at_0() {
+async fn every_metric_is_described_and_begins_at_zero() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(10);
@@ -369,6 +369,6 @@ async fn every_metric_is_described_and_its_counters_begin_at_0() {
     let metric = |series: &String| series.split(' ').next().unwrap().to_owned();
     let metrics = counts.series().iter().map(metric).collect();
     assert_eq!(counts.described(), metrics);
-    // Thirteen outcomes, two fallbacks, and the number of keys.
+    // Thirteen outcomes, two fallbacks and the number of keys.
     assert_eq!(counts.series().len(), 13 + 2 + 1);
 }
