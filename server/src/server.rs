@@ -125,7 +125,7 @@ impl Server {
             );
         }
         // Bound first: a start that fails on a port in use must not begin an epoch.
-        let listener = bind(settings.listen, settings.max_connections)?.encrypting(tls.clone());
+        let listener = bind(settings.listen, settings.max_connections)?.with_tls(tls.clone());
         let metrics_listener = settings
             .metrics_listen
             .map(|address| bind(address, METRICS_CONNECTIONS))

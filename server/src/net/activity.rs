@@ -1,235 +1,379 @@
-//! What the parts of a connection tell of it, and what it is told.
+//! What a connection is doing, and the timeouts that follow from it.
+//!
+//! A connection is *waiting* for the head of a request, *busy* with requests or responses, or *idle*
+//! between requests. Handlers have no timeout here, and request bodies have that of their reader.
+//!
+//! hyper's own head timeout also runs while a connection is idle, so it cannot be short without
+//! closing clients that return every few seconds.
 
 use std::{
+    mem,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
-            AtomicBool, AtomicU64, AtomicUsize,
+            AtomicBool,
             Ordering::{AcqRel, Relaxed, Release},
         },
     },
     task::Waker,
+    time::Duration,
 };
 
 use doorman_openapi::Moment;
 use futures_util::task::AtomicWaker;
 
-use super::begun::Begun;
 use crate::util::peer::PeerAddr;
 
-/// What the parts of a connection tell of it, and what it is told. Written from within the connection's task, from the requests it has
-/// under way, and by who needs room.
+/// Time for the head of a request, from its first byte; on a new connection from the accept, or
+/// from the end of the TLS handshake. A handshake has as long.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time between two requests.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Time until the system has all of a response; as long as for a request body. Progress does not
+/// extend it, so that no peer keeps the memory of a large response by reading a byte now and then.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a request body or a response may take when the connection limit is reached.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// What a connection is doing. Shared by the connection's task, its requests, and eviction.
 #[derive(Debug)]
 pub(super) struct Activity {
-    /// Who is at the other end, where there is an address.
     peer: Option<PeerAddr>,
-    requests: AtomicUsize,
-    /// Bodies that arrive.
-    bodies: Begun,
-    /// Answers of which the system has not taken everything.
-    answers: Begun,
-    /// A body was not read to its end: what comes next may be the rest of it.
-    left_unread: AtomicBool,
-    /// The system has not taken everything that is to go out.
-    unsent: AtomicBool,
-    /// Bytes have come since the last head was whole.
-    head_begun: AtomicBool,
-    /// Bytes have come that are no part of the request under way: the next has begun.
-    next_begun: AtomicBool,
-    /// A request or an answer has ended since somebody last looked. Other frames of HTTP/2 do not count: a peer that only sends pings is
-    /// idle.
-    moved: AtomicBool,
-    /// Requests come interleaved (HTTP/2), with frames between them that begin no head.
-    interleaved: AtomicBool,
-    /// Since when it waits for its peer, in nanoseconds on the clock.
-    waits_since: AtomicU64,
-    gives_way: AtomicBool,
-    /// The server stops: the next answer is the last.
-    drains: AtomicBool,
+    state: Mutex<State>,
+    evict: AtomicBool,
+    is_draining: AtomicBool,
     task: AtomicWaker,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Requests with a complete head whose handler has not returned.
+    requests: usize,
+    /// When each request body in progress began.
+    request_bodies: Vec<Moment>,
+    /// When each response began of which the system has not taken everything.
+    responses: Vec<Moment>,
+    /// Requests are multiplexed: bytes between them need not begin a head.
+    is_http2: bool,
+    /// A request body was dropped before its end: the next bytes may be the rest of it.
+    has_unread_body: bool,
+    has_unflushed: bool,
+    /// The head of the next request has begun, or the first head is due.
+    head_started: bool,
+    /// The next head began while a request was in progress.
+    next_head_started: bool,
+    /// A request or a response has ended since `idle_since` was set. Other HTTP/2 frames are no
+    /// progress: a peer that only sends pings is idle.
+    has_progressed: bool,
+    idle_since: Moment,
+    /// When the started head was first seen.
+    head_since: Option<Moment>,
 }
 
 impl Activity {
     /// A new connection, whose first head is due.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(peer: Option<PeerAddr>) -> Self {
         Self {
-            peer: None,
-            requests: AtomicUsize::new(0),
-            bodies: Begun::default(),
-            answers: Begun::default(),
-            left_unread: AtomicBool::new(false),
-            unsent: AtomicBool::new(false),
-            head_begun: AtomicBool::new(true),
-            next_begun: AtomicBool::new(false),
-            moved: AtomicBool::new(false),
-            interleaved: AtomicBool::new(false),
-            waits_since: AtomicU64::new(Moment::NEVER.as_nanos()),
-            gives_way: AtomicBool::new(false),
-            drains: AtomicBool::new(false),
+            peer,
+            state: Mutex::new(State {
+                requests: 0,
+                request_bodies: Vec::new(),
+                responses: Vec::new(),
+                is_http2: false,
+                has_unread_body: false,
+                has_unflushed: false,
+                head_started: true,
+                next_head_started: false,
+                has_progressed: false,
+                idle_since: Moment::NEVER,
+                head_since: None,
+            }),
+            evict: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }
     }
 
-    /// The same, of a connection with this peer.
-    pub(super) fn of(peer: PeerAddr) -> Self {
-        Self {
-            peer: Some(peer),
-            ..Self::new()
-        }
-    }
-
-    /// Who is at the other end, where that is known.
+    /// The peer's address, where the transport has one.
     pub(super) fn peer(&self) -> Option<PeerAddr> {
         self.peer
     }
 
-    /// Bytes have come in.
-    pub(super) fn received(&self) {
-        if self.interleaved.load(Relaxed) {
+    pub(super) fn on_read(&self) {
+        let mut state = self.state();
+        if state.is_http2 {
             return;
         }
-        if self.requests.load(Relaxed) == 0 {
-            self.head_begun.store(true, Relaxed);
-        } else if self.bodies.number() == 0 && !self.left_unread.load(Relaxed) {
-            self.next_begun.store(true, Relaxed);
+        if state.requests == 0 {
+            state.head_started = true;
+        } else if state.request_bodies.is_empty() && !state.has_unread_body {
+            state.next_head_started = true;
         }
     }
 
-    /// Bytes are about to go out, or the end of them.
-    pub(super) fn sends(&self) {
-        self.unsent.store(true, Relaxed);
+    pub(super) fn on_write(&self) {
+        self.state().has_unflushed = true;
     }
 
-    /// The system has taken everything that is to go out.
-    pub(super) fn sent(&self) {
-        self.unsent.store(false, Relaxed);
+    /// The system has taken everything that was written.
+    pub(super) fn on_flush(&self) {
+        self.state().has_unflushed = false;
     }
 
-    /// The head of a request is whole; until the guard is dropped, the request is under way.
-    pub(super) fn begin(self: &Arc<Self>, interleaved: bool) -> UnderWay {
-        self.requests.fetch_add(1, Relaxed);
-        self.head_begun.store(false, Relaxed);
-        self.next_begun.store(false, Relaxed);
-        self.interleaved.store(interleaved, Relaxed);
-        UnderWay(Arc::clone(self))
+    /// The handshake is complete: the first head is due from now on.
+    pub(super) fn on_open(&self) {
+        self.state().head_since = None;
     }
 
-    /// A body begins to arrive. Call [`Self::body_ends`] with the same moment when it has arrived, or is given up.
-    pub(super) fn body_begins(&self, now: Moment) {
-        self.bodies.begins(now);
+    /// The head of a request is complete. The request is in progress until the guard is dropped.
+    pub(super) fn begin_request(self: &Arc<Self>, is_http2: bool) -> RequestGuard {
+        let mut state = self.state();
+        state.requests = state.requests.saturating_add(1);
+        state.head_started = false;
+        state.next_head_started = false;
+        state.is_http2 = is_http2;
+        drop(state);
+        RequestGuard(Arc::clone(self))
     }
 
-    /// A body arrives no longer that began then; `is_read` to its end, or not.
-    pub(super) fn body_ends(&self, since: Moment, is_read: bool) {
-        if !is_read && !self.interleaved.load(Relaxed) {
-            self.left_unread.store(true, Relaxed);
+    pub(super) fn begin_request_body(&self, now: Moment) {
+        self.state().request_bodies.push(now);
+    }
+
+    /// Ends the request body that began at `since`.
+    pub(super) fn end_request_body(&self, since: Moment, is_read: bool) {
+        let mut state = self.state();
+        if !is_read && !state.is_http2 {
+            state.has_unread_body = true;
         }
-        self.bodies.ends(since);
+        remove(&mut state.request_bodies, since);
     }
 
-    /// An answer begins. Call [`Self::answer_ends`] with the same moment when the system has all of it.
-    pub(super) fn answer_begins(&self, now: Moment) {
-        self.answers.begins(now);
+    pub(super) fn begin_response(&self, now: Moment) {
+        self.state().responses.push(now);
     }
 
-    /// An answer that began then is in the hands of the system, or given up.
-    pub(super) fn answer_ends(&self, since: Moment) {
-        self.answers.ends(since);
-        self.moved.store(true, Relaxed);
+    /// Ends the response that began at `since`: the system has all of it, or it was dropped.
+    pub(super) fn end_response(&self, since: Moment) {
+        let mut state = self.state();
+        remove(&mut state.responses, since);
+        state.has_progressed = true;
     }
 
-    /// Whether it is between two requests: everything has been answered, and the system has the answer.
-    pub(super) fn is_between_requests(&self) -> bool {
-        self.has_nothing_under_way() && !self.head_begun.load(Relaxed)
+    /// When the connection's timeout ends, as things are now.
+    pub(super) fn deadline(&self, now: Moment) -> Moment {
+        let mut state = self.state();
+        if mem::take(&mut state.has_progressed) {
+            state.idle_since = now;
+        }
+        if state.is_busy() {
+            state.head_since = None;
+            return first(&state.responses).after(RESPONSE_TIMEOUT);
+        }
+        if state.head_started {
+            state.head_since.get_or_insert(now).after(HEAD_TIMEOUT)
+        } else {
+            state.head_since = None;
+            state.idle_since.after(IDLE_TIMEOUT)
+        }
     }
 
-    /// Whether everything of which the head was whole has been answered, and the system has the answer.
-    pub(super) fn has_nothing_under_way(&self) -> bool {
-        self.requests.load(Relaxed) == 0 && self.answers.number() == 0 && !self.unsent.load(Relaxed)
+    /// When the connection will have been idle for `time`; [`Moment::NEVER`] while it is not idle.
+    /// Call [`Self::deadline`] first.
+    pub(super) fn idle_at(&self, time: Duration) -> Moment {
+        let state = self.state();
+        if state.is_quiet() && !state.head_started {
+            state.idle_since.after(time)
+        } else {
+            Moment::NEVER
+        }
     }
 
-    /// Whether a body was not read to its end, so that nobody but hyper knows where the next request begins.
-    pub(super) fn has_left_unread(&self) -> bool {
-        self.left_unread.load(Relaxed)
+    /// Whether every request with a complete head has been answered, and the system has the
+    /// response.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.state().is_quiet()
     }
 
-    /// Whether a request is under way.
-    pub(super) fn is_busy(&self) -> bool {
-        self.requests.load(Relaxed) > 0
+    /// Whether a request body was not read to its end, so that only hyper can find the next request.
+    pub(super) fn has_unread_body(&self) -> bool {
+        self.state().has_unread_body
     }
 
-    /// Whether the head of a request has begun, or is due.
-    pub(super) fn head_has_begun(&self) -> bool {
-        self.head_begun.load(Relaxed)
+    /// Whether the head of the next request has begun, or the first head is due.
+    pub(super) fn head_started(&self) -> bool {
+        self.state().head_started
     }
 
-    /// Whether a request or an answer has ended since this was last asked.
-    pub(super) fn has_moved(&self) -> bool {
-        self.moved.swap(false, Relaxed)
+    /// Since when the connection has waited for a head; [`Moment::NEVER`] while it is busy.
+    pub(super) fn waiting_since(&self) -> Moment {
+        let state = self.state();
+        if state.is_busy() || state.has_progressed {
+            Moment::NEVER
+        } else if state.head_started {
+            state.head_since.unwrap_or(Moment::NEVER)
+        } else {
+            state.idle_since
+        }
     }
 
-    /// It has waited for its peer since then; [`Moment::NEVER`] when it does not.
-    pub(super) fn waits(&self, since: Moment) {
-        self.waits_since.store(since.as_nanos(), Relaxed);
-    }
-
-    /// Since when the connection has waited for its peer: for the first byte of a head, or for its last. [`Moment::NEVER`] while a
-    /// request or an answer is under way, or nobody has looked at it yet.
-    pub(super) fn waits_since(&self) -> Moment {
-        Moment::from_nanos(self.waits_since.load(Relaxed))
-    }
-
-    /// Since when the answer has been on its way that has been so for longest; [`Moment::NEVER`] when none is.
-    pub(super) fn answer_since(&self) -> Moment {
-        self.answers.first()
-    }
-
-    /// Since when the peer has owed its part of a request: the rest of the body, or to take the answer. [`Moment::NEVER`] when it owes
-    /// nothing, and while the handler of a request that has arrived whole is at work: that one must not suffer for a slow one beside it.
-    pub(super) fn lags_since(&self) -> Moment {
-        if self.requests.load(Relaxed) > self.bodies.number() {
+    /// Since when the peer has been too slow with a request body or with a response.
+    /// [`Moment::NEVER`] when it is not, and while the handler of a complete request is running:
+    /// that request must not fail for a slow one beside it.
+    pub(super) fn slow_since(&self, now: Moment) -> Moment {
+        let state = self.state();
+        if state.requests > state.request_bodies.len() {
             return Moment::NEVER;
         }
-        self.bodies.first().min(self.answers.first())
+        let since = first(&state.request_bodies).min(first(&state.responses));
+        if since.after(SLOW) <= now {
+            since
+        } else {
+            Moment::NEVER
+        }
     }
 
-    /// The server stops.
-    pub(super) fn drains(&self) {
-        self.drains.store(true, Relaxed);
+    /// The server shuts down: the next response is the last.
+    pub(super) fn start_draining(&self) {
+        self.is_draining.store(true, Relaxed);
     }
 
-    /// Whether the server stops, so that the next answer is the last.
     pub(super) fn is_draining(&self) -> bool {
-        self.drains.load(Relaxed)
+        self.is_draining.load(Relaxed)
     }
 
-    /// Asks the connection to close, unless it is busy by then.
-    pub(super) fn give_way(&self) {
-        self.gives_way.store(true, Release);
+    /// Asks the connection to close unless it is busy by then.
+    pub(super) fn evict(&self) {
+        self.evict.store(true, Release);
         self.task.wake();
     }
 
-    /// Who is woken when it is asked to give way.
-    pub(super) fn calls(&self, waker: &Waker) {
+    /// Registers the task that [`Self::evict`] wakes.
+    pub(super) fn register(&self, waker: &Waker) {
         self.task.register(waker);
     }
 
-    /// Whether it was asked to give way since this was last asked.
-    pub(super) fn was_asked_to_give_way(&self) -> bool {
-        self.gives_way.swap(false, AcqRel)
+    /// Whether eviction was requested since the last call.
+    pub(super) fn take_eviction(&self) -> bool {
+        self.evict.swap(false, AcqRel)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A request under way, until it is dropped.
-#[derive(Debug)]
-pub(super) struct UnderWay(Arc<Activity>);
+impl State {
+    fn is_busy(&self) -> bool {
+        self.requests > 0 || !self.responses.is_empty()
+    }
 
-impl Drop for UnderWay {
+    fn is_quiet(&self) -> bool {
+        !self.is_busy() && !self.has_unflushed
+    }
+}
+
+/// A request in progress.
+#[derive(Debug)]
+pub(super) struct RequestGuard(Arc<Activity>);
+
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let is_last = self.0.requests.fetch_sub(1, Relaxed) == 1;
-        if is_last && self.0.next_begun.swap(false, Relaxed) {
-            self.0.head_begun.store(true, Relaxed);
+        let mut state = self.0.state();
+        state.requests = state.requests.saturating_sub(1);
+        if state.requests == 0 && mem::take(&mut state.next_head_started) {
+            state.head_started = true;
         }
-        self.0.moved.store(true, Relaxed);
+        state.has_progressed = true;
+    }
+}
+
+/// Removes one of the equal entries.
+fn remove(all: &mut Vec<Moment>, since: Moment) {
+    if let Some(at) = all.iter().position(|it| *it == since) {
+        all.swap_remove(at);
+    }
+}
+
+fn first(all: &[Moment]) -> Moment {
+    all.iter().min().copied().unwrap_or(Moment::NEVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(n: u64) -> Moment {
+        Moment::ORIGIN.after(Duration::from_secs(n))
+    }
+
+    #[test]
+    fn head_timeout_runs_from_accept_and_from_first_byte() {
+        let activity = Arc::new(Activity::new(None));
+        assert_eq!(activity.deadline(second(100)), second(105));
+        // Later bytes do not extend it.
+        activity.on_read();
+        assert_eq!(activity.deadline(second(104)), second(105));
+
+        let request = activity.begin_request(false);
+        assert_eq!(activity.deadline(second(104)), Moment::NEVER);
+        // Bytes of the body begin no head.
+        activity.begin_request_body(second(104));
+        activity.on_read();
+        activity.end_request_body(second(104), true);
+        drop(request);
+        assert_eq!(activity.deadline(second(110)), second(185));
+
+        activity.on_read();
+        assert_eq!(activity.deadline(second(150)), second(155));
+        assert_eq!(activity.deadline(second(154)), second(155));
+
+        let request = activity.begin_request(false);
+        assert_eq!(activity.deadline(second(154)), Moment::NEVER);
+        // Bytes behind a complete request do.
+        activity.on_read();
+        drop(request);
+        assert_eq!(activity.deadline(second(160)), second(165));
+    }
+
+    #[test]
+    fn idle_timeout_runs_from_end_of_response() {
+        let activity = Arc::new(Activity::new(None));
+        drop(activity.begin_request(false));
+        assert_eq!(activity.deadline(second(100)), second(175));
+        activity.begin_response(second(120));
+        assert_eq!(activity.deadline(second(120)), second(130));
+        activity.end_response(second(120));
+        assert_eq!(activity.deadline(second(125)), second(200));
+        assert_eq!(activity.deadline(second(140)), second(200));
+    }
+
+    #[test]
+    fn response_timeout_is_that_of_the_oldest_response() {
+        let activity = Arc::new(Activity::new(None));
+        let _request = activity.begin_request(true);
+        for at in [101, 103, 102] {
+            activity.begin_response(second(at));
+        }
+        assert_eq!(activity.deadline(second(104)), second(111));
+        activity.end_response(second(101));
+        assert_eq!(activity.deadline(second(104)), second(112));
+        // Another frame begins no head.
+        activity.on_read();
+        assert_eq!(activity.deadline(second(105)), second(112));
+    }
+
+    #[test]
+    fn http2_frames_begin_no_head() {
+        let activity = Arc::new(Activity::new(None));
+        let first = activity.begin_request(true);
+        drop(activity.begin_request(true));
+        assert_eq!(activity.deadline(second(101)), Moment::NEVER);
+        drop(first);
+        activity.on_read();
+        assert_eq!(activity.deadline(second(102)), second(177));
     }
 }

@@ -1,7 +1,20 @@
-//! One connection, from its first byte to its end: opened, then at rest and in the hands of hyper, in turns.
+//! One connection from open to close: alternately parked and served by hyper.
+//!
+//! A parked connection is outside of hyper, which keeps two buffers per connection. It is parked
+//! before its first byte and when it has been idle for a while, only between two requests; bytes of
+//! the next request that hyper has read are kept.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
+use futures_util::FutureExt;
+use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -10,109 +23,265 @@ use tokio::{
 
 use super::{
     activity::Activity,
-    awake,
-    handshake::Opened,
-    keeper::{Ended, Keeper, Verdict},
-    resting::{self, Speaks},
-    serving::Serving,
-    watched::Watched,
+    service::HttpServer,
+    stream::{Opened, Protocol, TrackedStream},
+    supervisor::{Action, Closed, Supervisor},
 };
 
-/// Serves a connection to its end, as soon as it is `open`: the peer's end, that of our patience, the answer to what is under way or
-/// comes next when `draining` turns true, or as soon as it is asked to give way while it waits for its peer.
+/// The first bytes of an HTTP/2 connection (RFC 9113, 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Serves a connection until it is closed. `open` makes its stream; `draining` turns true when the
+/// server shuts down.
 pub(super) async fn serve<S>(
-    serving: Arc<Serving>,
+    server: Arc<HttpServer>,
     open: impl Future<Output = Option<Opened<S>>>,
     activity: Arc<Activity>,
     mut draining: watch::Receiver<bool>,
-) -> Ended
+) -> Closed
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let drain = pin!(draining.wait_for(|draining| *draining));
+    let shutdown = pin!(draining.wait_for(|draining| *draining));
     let timer = pin!(sleep(Duration::ZERO));
-    let mut keeper = Keeper::new(Arc::clone(&activity), timer, drain);
-    let Opened { stream, speaks } = match opened(open, &mut keeper).await {
+    let mut supervisor = Supervisor::new(Arc::clone(&activity), timer, shutdown);
+    let Opened {
+        stream,
+        mut protocol,
+    } = match wait_open(open, &mut supervisor).await {
         Ok(opened) => opened,
-        Err(ended) => return ended,
+        Err(closed) => return closed,
     };
-    let mut stream = Watched::new(stream, activity);
-    let mut known = speaks;
+    activity.on_open();
+    let mut stream = TrackedStream::new(stream, activity);
     loop {
-        // What serves is on the heap only while it does: a task at rest is small.
-        let served = match rest(&mut stream, known, &mut keeper).await {
-            Ok(Speaks::Http1) => Box::pin(awake::http1(&serving, stream, &mut keeper)).await,
-            Ok(Speaks::Http2) => Err(Box::pin(awake::http2(&serving, stream, &mut keeper)).await),
-            Err(ended) => Err(ended),
+        // Boxed, so that the task of a parked connection is small.
+        let served = match park(&mut stream, protocol, &mut supervisor).await {
+            Ok(Protocol::Http1) => Box::pin(serve_http1(&server, stream, &mut supervisor)).await,
+            Ok(Protocol::Http2) => {
+                Err(Box::pin(serve_http2(&server, stream, &mut supervisor)).await)
+            }
+            Err(closed) => Err(closed),
         };
         stream = match served {
             Ok(stream) => stream,
-            Err(ended) => return ended,
+            Err(closed) => return closed,
         };
-        known = Some(Speaks::Http1);
+        protocol = Some(Protocol::Http1);
     }
 }
 
-/// Waits until the connection is open, for as long as for a head; from then on the first head is due.
-async fn opened<S, D: Future>(
+/// Waits for the handshake, with the timeout of a head.
+async fn wait_open<S, D: Future>(
     open: impl Future<Output = Option<Opened<S>>>,
-    keeper: &mut Keeper<'_, D>,
-) -> Result<Opened<S>, Ended> {
+    supervisor: &mut Supervisor<'_, D>,
+) -> Result<Opened<S>, Closed> {
     let mut open = pin!(open);
-    let opened = poll_fn(|cx| {
-        if let Poll::Ready(opened) = open.as_mut().poll(cx) {
-            return Poll::Ready(opened.ok_or(Ended::Over));
-        }
-        loop {
-            match keeper.poll(cx, None) {
-                Poll::Ready(Verdict::Drain) => {}
-                Poll::Ready(verdict) => return Poll::Ready(Err(end(verdict))),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    })
-    .await?;
-    keeper.begins_anew();
-    Ok(opened)
-}
-
-/// Waits for something to serve.
-async fn rest<S, D>(
-    stream: &mut Watched<S>,
-    known: Option<Speaks>,
-    keeper: &mut Keeper<'_, D>,
-) -> Result<Speaks, Ended>
-where
-    S: AsyncRead + Unpin,
-    D: Future,
-{
     poll_fn(|cx| {
+        if let Poll::Ready(opened) = open.as_mut().poll(cx) {
+            return Poll::Ready(opened.ok_or(Closed::Done));
+        }
         loop {
-            match resting::poll(stream, known, cx) {
-                Poll::Ready(Ok(Some(speaks))) => return Poll::Ready(Ok(speaks)),
-                Poll::Ready(Ok(None)) => return Poll::Ready(Err(Ended::Over)),
-                Poll::Ready(Err(error)) => {
-                    tracing::debug!(%error, "a connection broke off");
-                    return Poll::Ready(Err(Ended::Over));
-                }
-                Poll::Pending => {}
-            }
-            match keeper.poll(cx, None) {
-                Poll::Ready(Verdict::Drain) => {}
-                // Who has begun to ask may finish.
-                Poll::Ready(Verdict::Leave) if !stream.ahead().is_empty() => {}
-                Poll::Ready(verdict) => return Poll::Ready(Err(end(verdict))),
-                Poll::Pending => return Poll::Pending,
+            match ready!(supervisor.poll(cx, None)) {
+                Action::Drain => {}
+                Action::Close(closed) => return Poll::Ready(Err(closed)),
+                Action::CloseIdle | Action::Park => return Poll::Ready(Err(Closed::Done)),
             }
         }
     })
     .await
 }
 
-/// How a connection ends on which nothing is under way.
-fn end(verdict: Verdict) -> Ended {
-    match verdict {
-        Verdict::End(ended) => ended,
-        Verdict::Drain | Verdict::Leave | Verdict::Rest => Ended::Over,
+/// Parks a connection until its next request begins.
+async fn park<S, D>(
+    stream: &mut TrackedStream<S>,
+    protocol: Option<Protocol>,
+    supervisor: &mut Supervisor<'_, D>,
+) -> Result<Protocol, Closed>
+where
+    S: AsyncRead + Unpin,
+    D: Future,
+{
+    poll_fn(|cx| {
+        loop {
+            match poll_protocol(stream, protocol, cx) {
+                Poll::Ready(Ok(Some(protocol))) => return Poll::Ready(Ok(protocol)),
+                Poll::Ready(Ok(None)) => return Poll::Ready(Err(Closed::Done)),
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "connection error");
+                    return Poll::Ready(Err(Closed::Done));
+                }
+                Poll::Pending => {}
+            }
+            match ready!(supervisor.poll(cx, None)) {
+                Action::Drain => {}
+                // A request that has begun may be completed.
+                Action::CloseIdle if !stream.peeked().is_empty() => {}
+                Action::Close(closed) => return Poll::Ready(Err(closed)),
+                Action::CloseIdle | Action::Park => return Poll::Ready(Err(Closed::Done)),
+            }
+        }
+    })
+    .await
+}
+
+/// Waits for bytes that tell the protocol, unless it is known; `None` at the end of the stream.
+fn poll_protocol<S: AsyncRead + Unpin>(
+    stream: &mut TrackedStream<S>,
+    known: Option<Protocol>,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<Option<Protocol>>> {
+    loop {
+        if let Some(protocol) = detect_protocol(stream.peeked(), known) {
+            return Poll::Ready(Ok(Some(protocol)));
+        }
+        if ready!(stream.poll_peek(cx, &mut [0; HTTP2_PREFACE.len()]))? == 0 {
+            // hyper answers a request that ends early.
+            let has_begun = !stream.peeked().is_empty();
+            return Poll::Ready(Ok(has_begun.then_some(Protocol::Http1)));
+        }
+    }
+}
+
+/// The protocol of a stream that begins with `bytes`; `None` when more bytes are needed.
+fn detect_protocol(bytes: &[u8], known: Option<Protocol>) -> Option<Protocol> {
+    if bytes.is_empty() {
+        return None;
+    }
+    if known.is_some() {
+        return known;
+    }
+    if bytes.starts_with(HTTP2_PREFACE) {
+        return Some(Protocol::Http2);
+    }
+    (!HTTP2_PREFACE.starts_with(bytes)).then_some(Protocol::Http1)
+}
+
+/// Serves HTTP/1 until the connection is closed, or returns its stream to be parked. A connection
+/// with an unread request body cannot be parked and is closed instead.
+async fn serve_http1<S, D>(
+    server: &Arc<HttpServer>,
+    stream: TrackedStream<S>,
+    supervisor: &mut Supervisor<'_, D>,
+) -> Result<TrackedStream<S>, Closed>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    D: Future,
+{
+    let _active = server.activate();
+    let activity = Arc::clone(stream.activity());
+    let service = server.service(Arc::clone(&activity));
+    let mut connection = server.http1.serve_connection(TokioIo::new(stream), service);
+    let mut pinned = Pin::new(&mut connection);
+    let mut is_closing = false;
+    poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(result) = pinned.as_mut().poll(cx) {
+                return Poll::Ready(Err(done(result)));
+            }
+            let park_after = (!is_closing).then(|| server.park_after());
+            match ready!(supervisor.poll(cx, park_after)) {
+                // The service adds `connection: close` to the next response.
+                Action::Drain => {}
+                // A request that has begun may be completed.
+                Action::CloseIdle if activity.head_started() => {}
+                Action::CloseIdle => pinned.as_mut().graceful_shutdown(),
+                // Only hyper knows where that body ends.
+                Action::Park if activity.has_unread_body() => {
+                    is_closing = true;
+                    pinned.as_mut().graceful_shutdown();
+                }
+                Action::Park => return Poll::Ready(Ok(())),
+                Action::Close(closed) => return Poll::Ready(Err(closed)),
+            }
+        }
+    })
+    .await?;
+
+    // Between two requests a graceful shutdown completes immediately, without another read.
+    pinned.graceful_shutdown();
+    match connection.without_shutdown().now_or_never() {
+        Some(Ok(parts)) => {
+            let mut stream = parts.io.into_inner();
+            stream.unread(&parts.read_buf);
+            Ok(stream)
+        }
+        Some(Err(error)) => Err(done(Err(error))),
+        None => Err(Closed::Done),
+    }
+}
+
+/// Serves HTTP/2 until the connection is closed. It cannot be taken out of hyper, so it is closed
+/// when it is idle and too many connections are active.
+async fn serve_http2<S, D>(
+    server: &Arc<HttpServer>,
+    stream: TrackedStream<S>,
+    supervisor: &mut Supervisor<'_, D>,
+) -> Closed
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    D: Future,
+{
+    let _active = server.activate();
+    let activity = Arc::clone(stream.activity());
+    let service = server.service(Arc::clone(&activity));
+    let mut connection = pin!(server.http2.serve_connection(TokioIo::new(stream), service));
+    // A shutdown that began before the connection was in hyper.
+    let mut is_closing = activity.is_draining();
+    if is_closing {
+        connection.as_mut().graceful_shutdown();
+    }
+    poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+                return Poll::Ready(done(result));
+            }
+            let park_after = (!is_closing && server.is_crowded()).then_some(Duration::ZERO);
+            match ready!(supervisor.poll(cx, park_after)) {
+                // Sends GOAWAY; requests that were sent before the peer has it are answered.
+                Action::Drain | Action::Park => {
+                    is_closing = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                Action::CloseIdle if activity.is_quiet() => return Poll::Ready(Closed::Done),
+                Action::CloseIdle => {}
+                Action::Close(closed) => return Poll::Ready(closed),
+            }
+        }
+    })
+    .await
+}
+
+fn done(result: hyper::Result<()>) -> Closed {
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection error");
+    }
+    Closed::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http2_is_detected_by_its_whole_preface() {
+        for (bytes, protocol) in [
+            (&b""[..], None),
+            (b"P", None),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r", None),
+            (HTTP2_PREFACE, Some(Protocol::Http2)),
+            (
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nmore",
+                Some(Protocol::Http2),
+            ),
+            (b"G", Some(Protocol::Http1)),
+            (b"PO", Some(Protocol::Http1)),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rx", Some(Protocol::Http1)),
+        ] {
+            assert_eq!(detect_protocol(bytes, None), protocol, "{bytes:?}");
+        }
+        let http1 = Some(Protocol::Http1);
+        assert_eq!(detect_protocol(b"P", http1), http1);
+        assert_eq!(detect_protocol(b"", http1), None);
     }
 }

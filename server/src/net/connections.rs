@@ -13,11 +13,8 @@ use prometheus_client::{
 };
 use tokio::task::{Id, JoinSet};
 
-use super::{activity::Activity, keeper::Ended, patience::SLOW};
-use crate::{
-    util::peer::PeerAddr,
-    util::{clock, log_throttle::LogThrottle},
-};
+use super::{activity::Activity, supervisor::Closed};
+use crate::util::{clock, log_throttle::LogThrottle, peer::PeerAddr};
 
 /// One slot in this many is freed at a time. Finding the longest wait looks at every connection,
 /// which is too much work for each new one.
@@ -27,7 +24,7 @@ const EVICTION_FRACTION: usize = 64;
 #[derive(Debug)]
 pub(super) struct Connections {
     limit: usize,
-    tasks: JoinSet<Ended>,
+    tasks: JoinSet<Closed>,
     activities: HashMap<Id, Arc<Activity>>,
     metrics: ConnectionMetrics,
     full_log: LogThrottle,
@@ -48,9 +45,9 @@ impl Connections {
     /// Spawns the task of a new connection, even beyond the limit.
     pub(super) fn add<F>(&mut self, peer: PeerAddr, serve: impl FnOnce(Arc<Activity>) -> F)
     where
-        F: Future<Output = Ended> + Send + 'static,
+        F: Future<Output = Closed> + Send + 'static,
     {
-        let activity = Arc::new(Activity::of(peer));
+        let activity = Arc::new(Activity::new(Some(peer)));
         let task = self.tasks.spawn(serve(Arc::clone(&activity)));
         self.activities.insert(task.id(), activity);
         self.metrics.open.set(gauge_value(self.len()));
@@ -72,8 +69,8 @@ impl Connections {
     /// Nothing is lost when it is dropped.
     pub(super) async fn closed(&mut self) -> Option<()> {
         let id = match self.tasks.join_next_with_id().await? {
-            Ok((id, Ended::Over)) => id,
-            Ok((id, Ended::GaveWay)) => {
+            Ok((id, Closed::Done)) => id,
+            Ok((id, Closed::Evicted)) => {
                 self.metrics.evicted.inc();
                 id
             }
@@ -95,20 +92,20 @@ impl Connections {
         let mut waiting = Vec::new();
         let mut slow = Vec::new();
         for activity in self.activities.values() {
-            let since = activity.waits_since();
+            let since = activity.waiting_since();
             if since != Moment::NEVER {
                 waiting.push((since, activity));
                 continue;
             }
-            let since = activity.lags_since();
-            if since.after(SLOW) <= now {
+            let since = activity.slow_since(now);
+            if since != Moment::NEVER {
                 slow.push((since, activity));
             }
         }
         let waiting = longest(waiting, wanted);
         let slow = longest(slow, wanted.saturating_sub(waiting.len()));
         for (_, activity) in waiting.iter().chain(&slow) {
-            activity.give_way();
+            activity.evict();
         }
         if let Some(suppressed) = self.full_log.admit(now) {
             tracing::warn!(

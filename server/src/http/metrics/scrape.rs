@@ -11,7 +11,7 @@ use crate::{
     document::{ActiveDocument, DocumentEditor, StoreWrites},
     http::{error::ApiError, state::AppParts},
     leasing::{BoundWrites, SharedLedger},
-    net::tls::{Outcomes, Reloads, Tls},
+    net::tls::{HandshakeCounts, Reloads, Tls},
     observe::{log, metrics::counters},
 };
 
@@ -96,11 +96,11 @@ fn register_document(registry: &mut Registry, active: &ActiveDocument, editor: &
 }
 
 fn register_tls(registry: &mut Registry, tls: &Tls) {
-    let Outcomes {
+    let HandshakeCounts {
         completed,
         failed,
         abandoned,
-    } = tls.handshakes().outcomes();
+    } = tls.handshakes().counts();
     registry.register(
         "tls_handshakes",
         "TLS handshakes, by outcome: a connection (completed), an error of either side or a \
@@ -116,13 +116,13 @@ fn register_tls(registry: &mut Registry, tls: &Tls) {
     );
     let Reloads {
         applied,
-        refused,
+        rejected,
         is_current,
     } = tls.reloads();
     registry.register(
         "tls_reloads",
         "Changes of the certificate files, by outcome",
-        counters("outcome", [("applied", applied), ("refused", refused)]),
+        counters("outcome", [("applied", applied), ("refused", rejected)]),
     );
     registry.register(
         "tls_last_reload_successful",

@@ -1,4 +1,4 @@
-//! The server stops.
+//! Graceful shutdown.
 
 use std::{
     future::{pending, ready},
@@ -7,28 +7,27 @@ use std::{
 
 use super::*;
 
-/// Serves until it is told to stop.
 async fn serve(
     router: Router,
     listener: Listener,
     stopping: impl Future<Output = ()>,
-    drains: impl FnOnce(),
+    on_drain: impl FnOnce(),
 ) -> usize {
     listener
-        .serve(router, ConnectionMetrics::default(), stopping, drains)
+        .serve(router, ConnectionMetrics::default(), stopping, on_drain)
         .await
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_idle_is_waited_for_a_moment_and_then_closed() {
-    for wire in WIRES {
-        let never_asked = connect(wire, Slow::default().router()).await;
-        let mut awake = connect(wire, Slow::default().router()).await;
+async fn idle_connections_close_after_grace_period() {
+    for transport in TRANSPORTS {
+        let never_asked = connect(transport, Slow::default().router()).await;
+        let mut awake = connect(transport, Slow::default().router()).await;
         awake.send(REQUEST).await;
-        awake.answer("quick").await;
-        let mut at_rest = connect(wire, Slow::default().router()).await;
+        awake.response("quick").await;
+        let mut at_rest = connect(transport, Slow::default().router()).await;
         at_rest.send(REQUEST).await;
-        at_rest.answer("quick").await;
+        at_rest.response("quick").await;
         advance(Duration::from_secs(2)).await;
         for idle in [never_asked, awake, at_rest] {
             idle.drain.send_replace(true);
@@ -38,21 +37,21 @@ async fn who_is_idle_is_waited_for_a_moment_and_then_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_before_one_is_told_is_answered_and_told_with_the_answer() {
-    for wire in WIRES {
+async fn request_within_grace_period_is_answered_with_connection_close() {
+    for transport in TRANSPORTS {
         for rested in [0, 2] {
-            let mut peer = connect(wire, Slow::default().router()).await;
+            let mut peer = connect(transport, Slow::default().router()).await;
             peer.send(REQUEST).await;
-            let answer = peer.answer("quick").await;
-            assert!(!answer.contains("connection"), "{answer}");
+            let response = peer.response("quick").await;
+            assert!(!response.contains("connection"), "{response}");
             sleep(Duration::from_secs(rested)).await;
             peer.drain.send_replace(true);
             sleep(Duration::from_millis(900)).await;
             peer.send(REQUEST).await;
-            let (answer, seconds) = peer.closed().await;
+            let (response, seconds) = peer.closed().await;
             assert!(
-                answer.contains("connection: close") && answer.ends_with("quick"),
-                "{answer}"
+                response.contains("connection: close") && response.ends_with("quick"),
+                "{response}"
             );
             assert_eq!(seconds, 0);
         }
@@ -60,36 +59,36 @@ async fn what_is_asked_before_one_is_told_is_answered_and_told_with_the_answer()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_is_answered() {
-    for wire in WIRES {
-        let (slow, peer) = busy(wire).await;
+async fn request_in_progress_is_answered() {
+    for transport in TRANSPORTS {
+        let (slow, peer) = busy(transport).await;
         peer.drain.send_replace(true);
         sleep(Duration::from_secs(3)).await;
         slow.end.notify_one();
-        let (answer, _) = peer.closed().await;
+        let (response, _) = peer.closed().await;
         assert!(
-            answer.contains("connection: close") && answer.ends_with("slow"),
-            "{answer}"
+            response.contains("connection: close") && response.ends_with("slow"),
+            "{response}"
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_begun_to_ask_may_finish() {
-    for wire in WIRES {
+async fn started_request_may_be_completed() {
+    for transport in TRANSPORTS {
         for cut in 1..REQUEST.len() {
             let (now, later) = REQUEST.split_at(cut);
-            let mut peer = connect(wire, Slow::default().router()).await;
+            let mut peer = connect(transport, Slow::default().router()).await;
             peer.send(now).await;
             sleep(Duration::from_millis(1)).await;
             peer.drain.send_replace(true);
             sleep(Duration::from_secs(3)).await;
             peer.send(later).await;
-            let (answer, _) = peer.closed().await;
-            assert!(answer.ends_with("quick"), "{cut}: {answer}");
+            let (response, _) = peer.closed().await;
+            assert!(response.ends_with("quick"), "{cut}: {response}");
         }
 
-        let mut peer = connect(wire, Slow::default().router()).await;
+        let mut peer = connect(transport, Slow::default().router()).await;
         peer.send(&REQUEST[..10]).await;
         peer.drain.send_replace(true);
         assert_eq!(peer.closed().await, (String::new(), 5));
@@ -97,10 +96,10 @@ async fn who_has_begun_to_ask_may_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_begun_to_ask_while_another_request_was_under_way_may_finish() {
-    for wire in WIRES {
+async fn request_started_during_another_may_be_completed() {
+    for transport in TRANSPORTS {
         let slow = Slow::default();
-        let mut peer = connect(wire, slow.router()).await;
+        let mut peer = connect(transport, slow.router()).await;
         peer.send(b"POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n")
             .await;
         sleep(Duration::from_millis(1)).await;
@@ -110,20 +109,20 @@ async fn who_has_begun_to_ask_while_another_request_was_under_way_may_finish() {
         peer.send(now).await;
         sleep(Duration::from_millis(1)).await;
         slow.end.notify_one();
-        peer.answer("slow").await;
+        peer.response("slow").await;
         peer.drain.send_replace(true);
         sleep(Duration::from_secs(3)).await;
         peer.send(later).await;
-        let (answer, _) = peer.closed().await;
-        assert!(answer.ends_with("quick"), "{answer}");
+        let (response, _) = peer.closed().await;
+        assert!(response.ends_with("quick"), "{response}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_came_in_pieces_is_not_taken_for_the_beginning_of_another_request() {
-    for wire in WIRES {
+async fn chunked_body_does_not_start_another_request() {
+    for transport in TRANSPORTS {
         let slow = Slow::default();
-        let mut peer = connect(wire, slow.router()).await;
+        let mut peer = connect(transport, slow.router()).await;
         peer.send(b"POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n")
             .await;
         for piece in [b"{", b"}"] {
@@ -132,22 +131,22 @@ async fn a_body_that_came_in_pieces_is_not_taken_for_the_beginning_of_another_re
         }
         slow.begun.notified().await;
         slow.end.notify_one();
-        peer.answer("slow").await;
+        peer.response("slow").await;
         peer.drain.send_replace(true);
         assert_eq!(peer.closed().await, (String::new(), 1));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_never_pauses_is_not_listened_to_for_longer_than_others() {
-    let activity = Arc::new(Activity::new());
-    activity.drains();
+async fn peer_that_keeps_sending_is_closed_in_time() {
+    let activity = Arc::new(Activity::new(None));
+    activity.start_draining();
     let endless = tokio::io::join(tokio::io::repeat(b'a'), tokio::io::sink());
-    let mut stream = Watched::new(endless, activity);
+    let mut stream = TrackedStream::new(endless, activity);
     let closes = tokio::spawn(async move { stream.shutdown().await });
     tokio::task::yield_now().await;
     assert!(!closes.is_finished());
-    // It is never idle, so that time does not pass by itself.
+    // The task is never idle, so paused time does not advance.
     advance(Duration::from_secs(2)).await;
     for _ in 0..10 {
         tokio::task::yield_now().await;
@@ -156,24 +155,24 @@ async fn who_never_pauses_is_not_listened_to_for_longer_than_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_come_behind_the_last_request_is_taken_from_the_wire() {
-    for wire in WIRES {
-        let (slow, mut peer) = busy(wire).await;
+async fn bytes_behind_last_request_are_read_before_close() {
+    for transport in TRANSPORTS {
+        let (slow, mut peer) = busy(transport).await;
         peer.drain.send_replace(true);
         sleep(Duration::from_millis(1)).await;
         slow.end.notify_one();
-        peer.answer("slow").await;
-        // It is no longer served, but a system would reset a connection that is closed on it.
+        peer.response("slow").await;
+        // The request is not served, but closing the socket on unread bytes would reset it.
         peer.send(&REQUEST.repeat(1000)).await;
         assert!(!peer.server.is_finished());
         assert_eq!(peer.closed().await, (String::new(), 0));
 
-        // Who does not take notice is not waited for.
-        let mut peer = connect(wire, Slow::default().router()).await;
+        // A peer that does not close its end is closed after the linger time.
+        let mut peer = connect(transport, Slow::default().router()).await;
         peer.drain.send_replace(true);
         sleep(Duration::from_millis(1)).await;
         peer.send(REQUEST).await;
-        peer.answer("quick").await;
+        peer.response("quick").await;
         let start = clock::now();
         peer.server.await.unwrap();
         assert_eq!(clock::now().since(start).as_secs(), 1);
@@ -181,10 +180,10 @@ async fn what_has_come_behind_the_last_request_is_taken_from_the_wire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_http2_what_is_under_way_is_answered_and_the_next_is_not_sent() {
-    for wire in WIRES {
+async fn http2_request_in_progress_is_answered_and_next_not_sent() {
+    for transport in TRANSPORTS {
         let slow = Slow::default();
-        let peer = connect(wire, slow.router()).await;
+        let peer = connect(transport, slow.router()).await;
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(peer.stream))
                 .await
@@ -204,15 +203,42 @@ async fn over_http2_what_is_under_way_is_answered_and_the_next_is_not_sent() {
         slow.end.notify_one();
         assert_eq!(under_way.await.unwrap().unwrap().status(), 200);
         connection.await.unwrap().unwrap();
-        assert_eq!(peer.server.await.unwrap(), Ended::Over);
+        assert_eq!(peer.server.await.unwrap(), Closed::Done);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_http2_peer_that_says_nothing_any_more_is_not_waited_for() {
-    for wire in WIRES {
-        let mut peer = connect(wire, Slow::default().router()).await;
-        // The preface, empty SETTINGS, and GET http://a/quick in HEADERS (RFC 7541, C.3.1: indexed fields; the path as a literal).
+async fn http2_connection_opened_during_shutdown_receives_goaway() {
+    for transport in TRANSPORTS {
+        let slow = Slow::default();
+        let peer = connect(transport, slow.router()).await;
+        peer.drain.send_replace(true);
+        sleep(Duration::from_millis(500)).await;
+        let io = TokioIo::new(peer.stream);
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let request = |path| {
+            Request::get(format!("http://a/{path}"))
+                .body(Body::empty())
+                .unwrap()
+        };
+        let in_progress = tokio::spawn(sender.send_request(request("slow")));
+        slow.begun.notified().await;
+        sleep(Duration::from_secs(3)).await;
+        let not_sent = sender.try_send_request(request("quick")).await;
+        assert!(not_sent.unwrap_err().take_message().is_some());
+        slow.end.notify_one();
+        assert_eq!(in_progress.await.unwrap().unwrap().status(), 200);
+        connection.await.unwrap().unwrap();
+        assert_eq!(peer.server.await.unwrap(), Closed::Done);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_http2_peer_is_closed_after_grace_period() {
+    for transport in TRANSPORTS {
+        let mut peer = connect(transport, Slow::default().router()).await;
+        // The preface, empty SETTINGS, and GET http://a/quick in HEADERS (RFC 7541, C.3.1).
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
         let fields = b"\x82\x86\x04\x06/quick\x41\x01a";
         let length = u8::try_from(fields.len()).unwrap();
@@ -227,8 +253,8 @@ async fn an_http2_peer_that_says_nothing_any_more_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn whoever_has_connected_when_the_server_stops_is_answered() {
-    // More than the runtime lets one task take at a time.
+async fn queued_connections_are_answered_at_shutdown() {
+    // More than the task budget of the runtime.
     const CALLERS: usize = 300;
     let listener = listener(1000);
     let address = listener.address();
@@ -239,38 +265,38 @@ async fn whoever_has_connected_when_the_server_stops_is_answered() {
             stream
         })
         .collect();
-    let answers = tokio::task::spawn_blocking(|| {
+    let responses = tokio::task::spawn_blocking(|| {
         callers
             .into_iter()
             .filter_map(|mut stream| {
-                let mut answer = String::new();
-                stream.read_to_string(&mut answer).ok()?;
-                answer.ends_with("quick").then_some(())
+                let mut response = String::new();
+                stream.read_to_string(&mut response).ok()?;
+                response.ends_with("quick").then_some(())
             })
             .count()
     });
     let cut_off = serve(Slow::default().router(), listener, ready(()), || ()).await;
-    assert_eq!((answers.await.unwrap(), cut_off), (CALLERS, 0));
+    assert_eq!((responses.await.unwrap(), cut_off), (CALLERS, 0));
     assert!(TcpStream::connect(address).await.is_err());
 }
 
 #[tokio::test]
-async fn while_the_door_closes_nobody_is_let_in_only_to_be_thrown_out() {
+async fn no_accepted_connection_is_reset_at_shutdown() {
     let listener = listener(10_000);
     let address = listener.address();
     let (stop, stopping) = oneshot::channel::<()>();
     let (begun, has_begun) = oneshot::channel();
-    // One after the other, each on a connection of its own.
+    // One after the other, each on its own connection.
     let callers = tokio::task::spawn_blocking(move || {
         let mut begun = Some(begun);
         let mut answered = 0;
         while let Ok(mut stream) = std::net::TcpStream::connect(address) {
-            let mut answer = String::new();
+            let mut response = String::new();
             let asked =
                 stream.write_all(b"GET /quick HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-            let read = asked.and_then(|()| stream.read_to_string(&mut answer));
+            let read = asked.and_then(|()| stream.read_to_string(&mut response));
             read.unwrap_or_else(|error| panic!("after {answered}: {error}"));
-            assert!(answer.ends_with("quick"), "after {answered}: {answer}");
+            assert!(response.ends_with("quick"), "after {answered}: {response}");
             answered += 1;
             if answered == 20
                 && let Some(begun) = begun.take()
@@ -299,7 +325,7 @@ async fn while_the_door_closes_nobody_is_let_in_only_to_be_thrown_out() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_cut_off_so_that_the_server_is_gone_within_ten_seconds() {
+async fn unfinished_request_is_aborted_after_drain_timeout() {
     let slow = Slow::default();
     let listener = listener(1000);
     let address = listener.address();
@@ -316,7 +342,7 @@ async fn what_does_not_end_is_cut_off_so_that_the_server_is_gone_within_ten_seco
         .await
         .unwrap();
     slow.begun.notified().await;
-    // From here on nothing happens but the passing of time.
+    // From here on only time passes.
     tokio::time::pause();
     let start = clock::now();
     stop.send(()).unwrap();

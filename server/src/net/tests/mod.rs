@@ -1,12 +1,11 @@
-//! Connections in memory, under paused time; and a few over real sockets.
+//! Connections in memory with paused time, and some over real sockets.
 
-mod answers;
-mod crowd;
+mod bodies;
 mod drain;
-mod encrypted;
-mod rest;
-mod unread;
-mod wire;
+mod eviction;
+mod handshake;
+mod parking;
+mod transport;
 
 use std::{future::ready, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -26,21 +25,21 @@ use tokio::{
     time::{advance, sleep, timeout},
 };
 
-use self::wire::{Stream, WIRES, Wire};
+use self::transport::{Stream, TRANSPORTS, Transport};
 use super::{
     Listener,
     activity::Activity,
     connection,
-    handshake::{self, Opened},
-    keeper::Ended,
-    serving::{Rest, Serving},
-    watched::Watched,
+    service::{HttpServer, Parking},
+    stream::{Opened, TrackedStream},
+    supervisor::Closed,
+    tls,
 };
 use crate::{net::ConnectionMetrics, util::clock};
 
 const REQUEST: &[u8] = b"GET /quick HTTP/1.1\r\nhost: a\r\n\r\n";
 
-/// A handler that says when it has begun, and ends when it is told to.
+/// A handler that signals when it has begun, and waits for a signal to return.
 #[derive(Debug, Clone, Default)]
 struct Slow {
     begun: Arc<Notify>,
@@ -64,50 +63,57 @@ impl Slow {
     }
 }
 
-fn listener(most: usize) -> Listener {
-    let most = NonZeroUsize::new(most).unwrap();
-    Listener::bind(([127, 0, 0, 1], 0).into(), most).unwrap()
+fn listener(limit: usize) -> Listener {
+    let limit = NonZeroUsize::new(limit).unwrap();
+    Listener::bind(([127, 0, 0, 1], 0).into(), limit).unwrap()
 }
 
 struct Peer {
     stream: Box<dyn Stream>,
-    server: JoinHandle<Ended>,
+    server: JoinHandle<Closed>,
     activity: Arc<Activity>,
     drain: watch::Sender<bool>,
 }
 
-async fn connect(wire: Wire, router: Router) -> Peer {
-    connect_to(wire, &Arc::new(Serving::new(router, Rest::default()))).await
+async fn connect(transport: Transport, router: Router) -> Peer {
+    connect_to(
+        transport,
+        &Arc::new(HttpServer::new(router, Parking::default())),
+    )
+    .await
 }
 
-async fn connect_to(wire: Wire, serving: &Arc<Serving>) -> Peer {
+async fn connect_to(transport: Transport, server: &Arc<HttpServer>) -> Peer {
     let (stream, far_end) = duplex(64 * 1024);
     let (drain, draining) = watch::channel(false);
-    let activity = Arc::new(Activity::new());
-    let serving = Arc::clone(serving);
+    let activity = Arc::new(Activity::new(None));
+    let server = Arc::clone(server);
     let active = Arc::clone(&activity);
-    let server = match wire.tls() {
+    let server = match transport.tls() {
         None => {
-            let open = ready(Some(Opened::plain(far_end)));
-            tokio::spawn(connection::serve(serving, open, active, draining))
+            let open = ready(Some(Opened {
+                stream: far_end,
+                protocol: None,
+            }));
+            tokio::spawn(connection::serve(server, open, active, draining))
         }
         Some(tls) => {
-            let open = Box::pin(handshake::encrypted(tls, far_end));
-            tokio::spawn(connection::serve(serving, open, active, draining))
+            let open = Box::pin(tls::accept(tls, far_end));
+            tokio::spawn(connection::serve(server, open, active, draining))
         }
     };
     Peer {
-        stream: wire.open(stream).await,
+        stream: transport.open(stream).await,
         server,
         activity,
         drain,
     }
 }
 
-/// A connection with a request under way, which ends when it is told to.
-async fn busy(wire: Wire) -> (Slow, Peer) {
+/// A connection with a request in progress.
+async fn busy(transport: Transport) -> (Slow, Peer) {
     let slow = Slow::default();
-    let mut peer = connect(wire, slow.router()).await;
+    let mut peer = connect(transport, slow.router()).await;
     peer.send(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
     slow.begun.notified().await;
     (slow, peer)
@@ -118,8 +124,8 @@ impl Peer {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    /// Reads until the answer that ends so.
-    async fn answer(&mut self, end: &str) -> String {
+    /// Reads until a response with this end.
+    async fn response(&mut self, end: &str) -> String {
         let mut text = String::new();
         while !text.ends_with(end) {
             let mut bytes = [0; 1024];
@@ -130,7 +136,7 @@ impl Peer {
         text
     }
 
-    /// Reads until the server closes the connection. Returns what still came, and after how many seconds.
+    /// Reads until the server closes the connection. Returns the text and the time in seconds.
     async fn closed(mut self) -> (String, u64) {
         let start = clock::now();
         let mut rest = String::new();
@@ -142,17 +148,17 @@ impl Peer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_says_nothing_is_closed() {
-    for wire in WIRES {
-        let peer = connect(wire, Slow::default().router()).await;
+async fn silent_connection_is_closed() {
+    for transport in TRANSPORTS {
+        let peer = connect(transport, Slow::default().router()).await;
         assert_eq!(peer.closed().await, (String::new(), 5));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_drips_in_is_not_waited_for() {
-    for wire in WIRES {
-        let mut peer = connect(wire, Slow::default().router()).await;
+async fn slow_head_times_out() {
+    for transport in TRANSPORTS {
+        let mut peer = connect(transport, Slow::default().router()).await;
         let start = clock::now();
         for byte in REQUEST {
             sleep(Duration::from_secs(1)).await;
@@ -166,43 +172,42 @@ async fn a_head_that_drips_in_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_stay_open_between_requests_for_a_while() {
-    for wire in WIRES {
-        let mut peer = connect(wire, Slow::default().router()).await;
+async fn idle_connection_times_out_after_75_seconds() {
+    for transport in TRANSPORTS {
+        let mut peer = connect(transport, Slow::default().router()).await;
         for _ in 0..3 {
             peer.send(REQUEST).await;
-            peer.answer("quick").await;
+            peer.response("quick").await;
             advance(Duration::from_secs(74)).await;
         }
-        // The second head begins in time, and is due in time.
+        // The next head begins in time, and is incomplete.
         peer.send(&REQUEST[..10]).await;
         assert_eq!(peer.closed().await, (String::new(), 5));
 
-        let mut peer = connect(wire, Slow::default().router()).await;
+        let mut peer = connect(transport, Slow::default().router()).await;
         peer.send(REQUEST).await;
-        peer.answer("quick").await;
+        peer.response("quick").await;
         assert_eq!(peer.closed().await, (String::new(), 75));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_http2_connection_without_requests_is_idle_though_its_peer_is_there() {
-    for wire in WIRES {
+async fn http2_connection_without_requests_is_idle() {
+    for transport in TRANSPORTS {
         let Peer {
             stream,
             server,
             activity: _,
             drain: _open,
-        } = connect(wire, Slow::default().router()).await;
+        } = connect(transport, Slow::default().router()).await;
         let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
             .unwrap();
-        // It answers whatever it is asked.
         let peer = tokio::spawn(connection);
         let request = Request::get("http://a/quick").body(Body::empty()).unwrap();
-        let answer = sender.send_request(request).await.unwrap();
-        assert_eq!(answer.status(), 200);
-        drop(answer);
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        drop(response);
 
         let start = clock::now();
         timeout(Duration::from_secs(600), server)
@@ -215,12 +220,12 @@ async fn an_http2_connection_without_requests_is_idle_though_its_peer_is_there()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_may_take_its_time() {
-    for wire in WIRES {
-        let (slow, mut peer) = busy(wire).await;
+async fn handlers_have_no_timeout() {
+    for transport in TRANSPORTS {
+        let (slow, mut peer) = busy(transport).await;
         advance(Duration::from_secs(600)).await;
         slow.end.notify_one();
-        peer.answer("slow").await;
+        peer.response("slow").await;
         assert_eq!(peer.closed().await, (String::new(), 75));
     }
 }

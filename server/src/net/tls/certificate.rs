@@ -1,6 +1,6 @@
-//! From files to what handshakes go by.
+//! Certificate files, and the rustls configuration that is made of them.
 
-use std::{path::Path, sync::Arc};
+use std::{fmt, path::Path, sync::Arc};
 
 use rustls::{
     InconsistentKeys, RootCertStore, ServerConfig,
@@ -13,67 +13,103 @@ use rustls::{
     sign::{CertifiedKey, SingleCertAndKey},
     version::{TLS12, TLS13},
 };
-
-use super::{
-    TlsError, TlsSettings,
-    files::{CERTIFICATE, CLIENT_AUTHORITY, Digest, Files, KEY},
-    validity::Validity,
+use sha2::{Digest as _, Sha256};
+use x509_cert::{
+    certificate::{CertificateInner, Rfc5280},
+    der::{self, Decode as _},
 };
 
-/// The protocols that are spoken, the one we would rather speak first (RFC 7301).
+use super::{TlsError, TlsSettings};
+use crate::util::small_file;
+
+pub(super) const CERTIFICATE: &str = "--tls-cert";
+const KEY: &str = "--tls-key";
+const CLIENT_AUTHORITY: &str = "--tls-client-ca";
+
+/// The ALPN protocols, the preferred one first (RFC 7301).
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// A certificate with all that a handshake by it needs.
+/// Content of the files. The key is secret, so debug output shows nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Files {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_authority: Option<Vec<u8>>,
+}
+
+/// SHA-256 of the files. It identifies them without keeping the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Digest([u8; 32]);
+
+impl Files {
+    /// Blocks on the file system.
+    pub(super) fn read(settings: &TlsSettings) -> Result<Self, TlsError> {
+        let read = |flag, path: &Path| {
+            small_file::read(path)
+                .map_err(|error| TlsError::new(flag, path, format!("cannot be read: {error}")))
+        };
+        let client_authority = settings.client_authority.as_deref();
+        Ok(Self {
+            certificate: read(CERTIFICATE, &settings.certificate)?,
+            key: read(KEY, &settings.key)?,
+            client_authority: client_authority
+                .map(|path| read(CLIENT_AUTHORITY, path))
+                .transpose()?,
+        })
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        let files = [&self.certificate, &self.key];
+        let digest = files
+            .into_iter()
+            .chain(&self.client_authority)
+            .fold(Sha256::new(), |digest, file| {
+                digest.chain_update(Sha256::digest(file))
+            });
+        Digest(digest.finalize().into())
+    }
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").finish_non_exhaustive()
+    }
+}
+
+/// A certificate with the configuration of its handshakes.
 #[derive(Debug)]
 pub(super) struct Certificate {
     pub(super) config: Arc<ServerConfig>,
     pub(super) validity: Validity,
-    /// Of the files that it was made of.
+    /// Of the files it was made of.
     pub(super) digest: Digest,
 }
 
 impl Certificate {
-    /// Makes one of files, if they can be used and go together. Nothing of a session with another one can be resumed with it.
+    /// Parses the files and checks that the key belongs to the certificate. Sessions of another
+    /// certificate cannot be resumed with it.
     pub(super) fn new(files: &Files, settings: &TlsSettings) -> Result<Self, TlsError> {
-        let wrong = |why: String| TlsError::new(CERTIFICATE, &settings.certificate, why);
+        let invalid = |problem: String| TlsError::new(CERTIFICATE, &settings.certificate, problem);
         let chain = certificates(CERTIFICATE, &settings.certificate, &files.certificate)?;
-        let validity = chain.first().map(|it| Validity::of(it));
-        let validity = validity
-            .and_then(Result::ok)
-            .ok_or_else(|| wrong("its first certificate is damaged".to_owned()))?;
-        let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| {
-            let why = match error {
-                pem::Error::NoItemsFound => {
-                    "has no private key: must be PEM without a passphrase, in PKCS #8, SEC1 or PKCS #1".to_owned()
-                }
-                error => format!("is no PEM: {error}"),
-            };
-            TlsError::new(KEY, &settings.key, why)
-        })?;
+        let validity = chain
+            .first()
+            .and_then(|certificate| Validity::of(certificate).ok())
+            .ok_or_else(|| invalid("first certificate is malformed".to_owned()))?;
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|error| {
-            let why = match error {
-                rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => format!(
-                    "is not the key of the first certificate in {CERTIFICATE} {}",
-                    settings.certificate.display()
-                ),
-                error => format!("cannot be used: {error}"),
-            };
-            TlsError::new(KEY, &settings.key, why)
-        })?;
+        let certified = certified_key(chain, files, settings, &provider)?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|error| wrong(error.to_string()))?;
+            .map_err(|error| invalid(error.to_string()))?;
         let builder = match (&settings.client_authority, &files.client_authority) {
             (Some(path), Some(pem)) => {
-                builder.with_client_cert_verifier(verifier(path, pem, provider)?)
+                builder.with_client_cert_verifier(client_verifier(path, pem, provider)?)
             }
             _ => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = PROTOCOLS.map(Vec::from).into();
         if settings.client_authority.is_some() {
-            // Who resumes a session shows no certificate again, and may have one that has ended since.
+            // A resumed session shows no certificate, and the first one may have expired since.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -85,38 +121,102 @@ impl Certificate {
     }
 }
 
-/// Who tells whether a client's certificate counts.
-fn verifier(
+fn certified_key(
+    chain: Vec<CertificateDer<'static>>,
+    files: &Files,
+    settings: &TlsSettings,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, TlsError> {
+    let invalid = |problem: String| TlsError::new(KEY, &settings.key, problem);
+    let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| {
+        invalid(match error {
+            pem::Error::NoItemsFound => "has no private key: must be PEM without a passphrase, in \
+                                         PKCS #8, SEC1 or PKCS #1"
+                .to_owned(),
+            error => format!("invalid PEM: {error}"),
+        })
+    })?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| {
+        invalid(match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => format!(
+                "does not match the first certificate in {CERTIFICATE} {}",
+                settings.certificate.display()
+            ),
+            error => format!("cannot be used: {error}"),
+        })
+    })
+}
+
+fn client_verifier(
     path: &Path,
     pem: &[u8],
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let wrong = |why: String| TlsError::new(CLIENT_AUTHORITY, path, why);
+    let invalid = |problem: String| TlsError::new(CLIENT_AUTHORITY, path, problem);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(CLIENT_AUTHORITY, path, pem)? {
         roots
             .add(certificate)
-            .map_err(|error| wrong(format!("one of its certificates cannot be used: {error}")))?;
+            .map_err(|error| invalid(format!("has an unusable certificate: {error}")))?;
     }
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
-        .map_err(|error| wrong(error.to_string()))
+        .map_err(|error| invalid(error.to_string()))
 }
 
-/// All certificates in a text, of which there must be one at least.
+/// Parses one or more PEM certificates.
 fn certificates(
     flag: &'static str,
     path: &Path,
     text: &[u8],
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |why: String| TlsError::new(flag, path, why);
+    let invalid = |problem: String| TlsError::new(flag, path, problem);
     let all: Vec<_> = CertificateDer::pem_slice_iter(text)
         .collect::<Result<_, _>>()
-        .map_err(|error| wrong(format!("is no PEM: {error}")))?;
+        .map_err(|error| invalid(format!("invalid PEM: {error}")))?;
     if all.is_empty() {
-        return Err(wrong(
-            "has no certificate: must be PEM, as from -----BEGIN CERTIFICATE----- on".to_owned(),
+        return Err(invalid(
+            "has no certificate: must be PEM that begins with -----BEGIN CERTIFICATE-----"
+                .to_owned(),
         ));
     }
     Ok(all)
+}
+
+/// Validity period of a certificate, both ends included, in Unix seconds (RFC 5280, 4.1.2.5).
+/// rustls does not expose it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Validity {
+    not_before: u64,
+    pub(super) not_after: u64,
+}
+
+/// Whether a certificate is valid at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ValidAt {
+    NotYet,
+    Valid,
+    Expired,
+}
+
+impl Validity {
+    fn of(der: &[u8]) -> der::Result<Self> {
+        let certificate = CertificateInner::<Rfc5280>::from_der(der)?;
+        let validity = certificate.tbs_certificate().validity();
+        Ok(Self {
+            not_before: validity.not_before.to_unix_duration().as_secs(),
+            not_after: validity.not_after.to_unix_duration().as_secs(),
+        })
+    }
+
+    /// `now` is in Unix seconds.
+    pub(super) fn at(self, now: u64) -> ValidAt {
+        if now < self.not_before {
+            ValidAt::NotYet
+        } else if now <= self.not_after {
+            ValidAt::Valid
+        } else {
+            ValidAt::Expired
+        }
+    }
 }

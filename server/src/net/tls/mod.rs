@@ -1,55 +1,106 @@
-//! TLS: which certificate handshakes go by, made of files that are followed as they change.
-//!
-//! `files` become a `certificate`, or an error that says what would be right; `follow` does it again when they have changed.
-//! `handshakes` counts what became of them. Where in the life of a connection they have their place, [`crate::net`] says.
+//! TLS: the active certificate, its reload, and handshakes.
 
 mod certificate;
-mod error;
-mod files;
-mod follow;
-mod handshakes;
-mod settings;
-mod validity;
+mod handshake;
+mod reload;
 
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::BTreeSet,
+    fmt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
 
-use self::{certificate::Certificate, files::Files, validity::Within};
+use self::certificate::{Certificate, Files, ValidAt};
 use crate::util::clock;
 
-pub(crate) use self::handshakes::{Handshakes, Outcomes};
-pub use self::{error::TlsError, settings::TlsSettings};
+pub(super) use self::handshake::accept;
+pub(crate) use self::handshake::{HandshakeCounts, HandshakeMetrics};
 
-/// Which certificate handshakes go by, and what became of its files' changes.
+/// The files that TLS uses. All are PEM and are reloaded when they change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The server's certificate, followed by its intermediate certificates.
+    pub certificate: PathBuf,
+    /// The certificate's private key, not encrypted: PKCS #8, SEC1 or PKCS #1.
+    pub key: PathBuf,
+    /// Authorities of client certificates. When set, every client must show a certificate that one
+    /// of them issued, on every route, probes included.
+    pub client_authority: Option<PathBuf>,
+}
+
+impl TlsSettings {
+    /// The directories of the files.
+    fn directories(&self) -> BTreeSet<&Path> {
+        let files = [&self.certificate, &self.key];
+        files
+            .into_iter()
+            .chain(&self.client_authority)
+            .filter_map(|file| file.parent())
+            .map(|parent| match parent.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => parent,
+            })
+            .collect()
+    }
+}
+
+/// A TLS file that cannot be used. The message is one line with the flag, the file and the problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsError {
+    flag: &'static str,
+    path: String,
+    problem: String,
+}
+
+impl TlsError {
+    fn new(flag: &'static str, path: &Path, problem: impl Into<String>) -> Self {
+        Self {
+            flag,
+            path: path.display().to_string(),
+            problem: problem.into(),
+        }
+    }
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            flag,
+            path,
+            problem,
+        } = self;
+        write!(f, "{flag} {path}: {problem}")
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+/// The active certificate, and counters of reloads and handshakes.
 #[derive(Debug)]
 pub(crate) struct Tls {
     settings: TlsSettings,
-    certificate: ArcSwap<Certificate>,
-    handshakes: Handshakes,
-    applied: AtomicU64,
-    refused: AtomicU64,
-    /// The certificate is not that of the files.
-    is_behind: AtomicBool,
+    active: ArcSwap<Certificate>,
+    handshakes: HandshakeMetrics,
+    reloads_applied: AtomicU64,
+    reloads_rejected: AtomicU64,
+    /// The last reload was rejected: the active certificate is not that of the files.
+    is_stale: AtomicBool,
 }
 
-/// How often the files had changed, and what became of it.
+/// Counters of certificate reloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reloads {
-    /// Changes that came into force.
     pub(crate) applied: u64,
-    /// Changes that were refused.
-    pub(crate) refused: u64,
-    /// Whether the certificate in force is that of the files.
+    pub(crate) rejected: u64,
+    /// Whether the active certificate is that of the files.
     pub(crate) is_current: bool,
 }
 
@@ -57,51 +108,44 @@ impl Tls {
     /// Reads the files. Blocks on the file system.
     ///
     /// # Errors
-    /// [`TlsError`] when a file cannot be read or used, or they do not go together. A certificate that does not count at this time is
-    /// used all the same, since there is no better one, and the log is told.
+    /// [`TlsError`] when a file cannot be read or used, or certificate and key do not match. An
+    /// expired certificate is used, with a warning: there is no better one.
     pub(crate) fn load(settings: TlsSettings) -> Result<Self, TlsError> {
         let certificate = Certificate::new(&Files::read(&settings)?, &settings)?;
         let path = settings.certificate.display();
         match certificate.validity.at(clock::unix_seconds()) {
-            Within::Valid => {}
-            Within::Before => {
-                tracing::warn!("--tls-cert {path}: is not valid yet: clients will refuse it");
+            ValidAt::Valid => {}
+            ValidAt::NotYet => {
+                tracing::warn!("--tls-cert {path}: not valid yet; clients will reject it");
             }
-            Within::Expired => {
-                tracing::warn!("--tls-cert {path}: has expired: clients will refuse it");
+            ValidAt::Expired => {
+                tracing::warn!("--tls-cert {path}: expired; clients will reject it");
             }
         }
         Ok(Self {
             settings,
-            certificate: ArcSwap::from_pointee(certificate),
-            handshakes: Handshakes::default(),
-            applied: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            is_behind: AtomicBool::new(false),
+            active: ArcSwap::from_pointee(certificate),
+            handshakes: HandshakeMetrics::default(),
+            reloads_applied: AtomicU64::new(0),
+            reloads_rejected: AtomicU64::new(0),
+            is_stale: AtomicBool::new(false),
         })
     }
 
-    /// What a handshake that begins now goes by.
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.certificate.load().config)
-    }
-
-    /// What became of handshakes.
-    pub(crate) fn handshakes(&self) -> &Handshakes {
+    pub(crate) fn handshakes(&self) -> &HandshakeMetrics {
         &self.handshakes
     }
 
-    /// When the certificate that is used ends, in Unix seconds.
+    /// When the active certificate expires, in Unix seconds.
     pub(crate) fn not_after(&self) -> u64 {
-        self.certificate.load().validity.not_after
+        self.active.load().validity.not_after
     }
 
-    /// What became of the changes of the files.
     pub(crate) fn reloads(&self) -> Reloads {
         Reloads {
-            applied: self.applied.load(Relaxed),
-            refused: self.refused.load(Relaxed),
-            is_current: !self.is_behind.load(Relaxed),
+            applied: self.reloads_applied.load(Relaxed),
+            rejected: self.reloads_rejected.load(Relaxed),
+            is_current: !self.is_stale.load(Relaxed),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates for tests, and the files they lie in.
+//! Certificates for tests.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 
 use super::{Tls, TlsSettings};
 
-/// The name that servers' certificates are for.
+/// The name in all certificates.
 pub(crate) const NAME: &str = "doorman.test";
 
-/// Somebody who issues certificates.
+/// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, in PEM.
@@ -28,10 +28,10 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// For what years a certificate counts.
+/// The first and the last year of validity.
 pub(crate) type Years = (i32, i32);
 
-/// Long enough for every test.
+/// Valid in every test.
 pub(crate) const NOW: Years = (2000, 4000);
 
 impl Authority {
@@ -39,7 +39,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        // Those of one name would be taken for each other.
+        // Authorities are told apart by name.
         let name = format!("authority {}", fastrand::u64(..));
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
@@ -72,7 +72,7 @@ impl Authority {
         }
     }
 
-    /// A client that believes this authority alone, in every version of TLS that rustls has.
+    /// A client that trusts only this authority and supports every TLS version.
     pub(crate) fn client(&self, protocols: &[&str]) -> ClientConfig {
         self.client_of(protocols, rustls::ALL_VERSIONS, None)
     }
@@ -81,7 +81,7 @@ impl Authority {
         &self,
         protocols: &[&str],
         versions: &[&'static SupportedProtocolVersion],
-        shows: Option<&Pair>,
+        certificate: Option<&Pair>,
     ) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).unwrap();
@@ -89,7 +89,7 @@ impl Authority {
             .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots);
-        let mut config = match shows {
+        let mut config = match certificate {
             Some(pair) => {
                 let certificate =
                     CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap();
@@ -106,14 +106,14 @@ impl Authority {
 }
 
 impl Pair {
-    /// Puts it into the files that [`settings`] names.
+    /// Writes the files that [`settings`] names.
     pub(crate) fn write(&self, home: &Path) {
         fs::write(home.join("tls.crt"), &self.certificate).unwrap();
         fs::write(home.join("tls.key"), &self.key).unwrap();
     }
 }
 
-/// The files in a folder.
+/// The files in a directory.
 pub(crate) fn settings(home: &Path) -> TlsSettings {
     TlsSettings {
         certificate: home.join("tls.crt"),
@@ -122,7 +122,7 @@ pub(crate) fn settings(home: &Path) -> TlsSettings {
     }
 }
 
-/// A server's side with a certificate of this authority, the files of which are gone.
+/// A server's TLS with a certificate of this authority, whose files are deleted.
 pub(crate) fn tls(authority: &Authority) -> Arc<Tls> {
     let home = TempDir::new().unwrap();
     authority.issue().write(home.path());

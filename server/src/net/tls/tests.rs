@@ -1,6 +1,6 @@
-//! Files that are taken and files that are not, at the start and as they change.
+//! Loading and reloading of certificate files.
 
-use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+use std::{fs, os::unix::fs::symlink, path::Path, sync::Arc, time::Duration};
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, HandshakeKind, pki_types::ServerName};
@@ -16,8 +16,8 @@ use super::{
     *,
 };
 
-/// What a start on these files fails with.
-fn refusal(change: impl FnOnce(&Path, &mut TlsSettings)) -> String {
+/// The error of a start with changed files.
+fn load_error(change: impl FnOnce(&Path, &mut TlsSettings)) -> String {
     let home = TempDir::new().unwrap();
     Authority::new().issue().write(home.path());
     let mut settings = settings(home.path());
@@ -26,7 +26,7 @@ fn refusal(change: impl FnOnce(&Path, &mut TlsSettings)) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_in_one_line_that_names_the_flag_and_the_file() {
+fn load_error_is_one_line_with_flag_and_file() {
     let other = || Authority::new().issue();
     let cut = |text: String| text[..text.len() / 2].to_owned();
     type Change = Box<dyn Fn(&Path, &mut TlsSettings)>;
@@ -58,12 +58,12 @@ fn what_cannot_be_used_is_refused_in_one_line_that_names_the_flag_and_the_file()
         (
             write("tls.crt", cut(other().certificate)),
             "--tls-cert",
-            "is no PEM",
+            "invalid PEM",
         ),
         (
             write("tls.crt", damaged.to_owned()),
             "--tls-cert",
-            "is damaged",
+            "is malformed",
         ),
         (
             write("tls.key", String::new()),
@@ -86,7 +86,7 @@ fn what_cannot_be_used_is_refused_in_one_line_that_names_the_flag_and_the_file()
         (
             write("tls.key", other().key),
             "--tls-key",
-            "is not the key of the first certificate in --tls-cert",
+            "does not match the first certificate in --tls-cert",
         ),
         (
             Box::new(|_, settings| settings.client_authority = Some("/nowhere/ca.pem".into())),
@@ -99,23 +99,23 @@ fn what_cannot_be_used_is_refused_in_one_line_that_names_the_flag_and_the_file()
             "has no certificate",
         ),
     ];
-    for (change, flag, why) in cases {
-        let said = refusal(change);
+    for (change, flag, problem) in cases {
+        let error = load_error(change);
         assert!(
-            said.starts_with(flag) && said.contains(why),
-            "{flag}, {why}: {said}"
+            error.starts_with(flag) && error.contains(problem),
+            "{flag}, {problem}: {error}"
         );
-        assert!(said.contains("tls.") || said.contains("ca.pem"), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(error.contains("tls.") || error.contains("ca.pem"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
         assert!(
-            !said.contains("BEGIN EC") && !said.contains("BEGIN PRIVATE"),
-            "{said}"
+            !error.contains("BEGIN EC") && !error.contains("BEGIN PRIVATE"),
+            "{error}"
         );
     }
 }
 
 #[test]
-fn keys_may_be_of_every_usual_kind_and_form() {
+fn rsa_ec_and_ed25519_keys_are_accepted() {
     let (rsa, ec, ed) = (
         include_str!("../../auth/test_keys/rsa.pem"),
         include_str!("../../auth/test_keys/ec.pem"),
@@ -143,7 +143,7 @@ fn keys_may_be_of_every_usual_kind_and_form() {
 }
 
 #[test]
-fn a_certificate_says_until_when_it_counts_and_none_is_too_old_to_start_with() {
+fn expiry_is_read_and_expired_certificates_are_loaded() {
     // 2001-01-01, and 4000-01-01, which takes another form (RFC 5280, 4.1.2.5).
     for (years, not_after) in [((2000, 2001), 978_307_200), (NOW, 64_060_588_800)] {
         let home = TempDir::new().unwrap();
@@ -153,14 +153,14 @@ fn a_certificate_says_until_when_it_counts_and_none_is_too_old_to_start_with() {
     }
 }
 
-/// Follows the files in a folder while `test` changes them. Each certificate is told by when it ends.
+/// Follows the files in a directory while `test` changes them. Certificates differ by their expiry.
 async fn following(test: impl AsyncFnOnce(&Path, &Authority, &Tls)) {
     let home = TempDir::new().unwrap();
     let authority = Authority::new();
     authority.issue_for(FIRST).write(home.path());
     let tls = Arc::new(Tls::load(settings(home.path())).unwrap());
     tokio::select! {
-        () = Arc::clone(&tls).follow() => panic!("it stopped following"),
+        () = Arc::clone(&tls).follow() => panic!("follower stopped"),
         () = test(home.path(), &authority, &tls) => {}
     }
 }
@@ -176,21 +176,21 @@ async fn until(tls: &Tls, is: impl Fn(&Tls) -> bool) {
     }
 }
 
-fn reloads(tls: &Tls, applied: u64, refused: u64, is_current: bool) {
+fn reloads(tls: &Tls, applied: u64, rejected: u64, is_current: bool) {
     let expected = Reloads {
         applied,
-        refused,
+        rejected,
         is_current,
     };
     assert_eq!(tls.reloads(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_certificate_comes_into_force() {
+async fn new_certificate_is_activated() {
     following(async |home, authority, tls| {
         authority.issue_for(SECOND).write(home);
         until(tls, |tls| tls.not_after() == ENDS[1]).await;
-        // Renamed into place, as most tools do it.
+        // Renamed into place, as most tools do.
         let next = authority.issue_for(FIRST);
         for (file, text) in [("tls.crt", next.certificate), ("tls.key", next.key)] {
             fs::write(home.join("new"), text).unwrap();
@@ -203,7 +203,7 @@ async fn a_new_certificate_comes_into_force() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_is_turned_is_followed_as_in_a_volume_of_kubernetes() {
+async fn replaced_symlink_is_followed_as_in_kubernetes_volume() {
     let home = TempDir::new().unwrap();
     let authority = Authority::new();
     for (version, years) in [("v1", FIRST), ("v2", SECOND)] {
@@ -223,14 +223,14 @@ async fn a_link_that_is_turned_is_followed_as_in_a_volume_of_kubernetes() {
         until(&tls, |tls| tls.not_after() == ENDS[1]).await;
     };
     tokio::select! {
-        () = Arc::clone(&tls).follow() => panic!("it stopped following"),
+        () = Arc::clone(&tls).follow() => panic!("follower stopped"),
         () = turned => {}
     }
     reloads(&tls, 1, 0, true);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pair_that_is_written_one_after_the_other_comes_into_force_when_it_is_whole() {
+async fn certificate_and_key_written_separately_are_activated_together() {
     following(async |home, authority, tls| {
         let next = authority.issue_for(SECOND);
         fs::write(home.join("tls.crt"), &next.certificate).unwrap();
@@ -245,7 +245,7 @@ async fn a_pair_that_is_written_one_after_the_other_comes_into_force_when_it_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stays_wrong_is_told_once_and_the_good_one_stays() {
+async fn unusable_files_are_rejected_once_and_active_certificate_stays() {
     following(async |home, authority, tls| {
         let before = fs::read(home.join("tls.key")).unwrap();
         fs::write(home.join("tls.key"), authority.issue().key).unwrap();
@@ -254,11 +254,11 @@ async fn what_stays_wrong_is_told_once_and_the_good_one_stays() {
         reloads(tls, 0, 1, false);
         assert_eq!(tls.not_after(), ENDS[0]);
 
-        // Something else is wrong now.
+        // Another error.
         fs::remove_file(home.join("tls.key")).unwrap();
-        until(tls, |tls| tls.reloads().refused == 2).await;
+        until(tls, |tls| tls.reloads().rejected == 2).await;
 
-        // What is in force comes back: nothing has changed, and nothing is wrong any more.
+        // The files of the active certificate return.
         fs::write(home.join("tls.key"), before).unwrap();
         until(tls, |tls| tls.reloads().is_current).await;
         reloads(tls, 0, 2, true);
@@ -267,52 +267,51 @@ async fn what_stays_wrong_is_told_once_and_the_good_one_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_does_not_count_replaces_none_that_does() {
+async fn invalid_certificate_does_not_replace_valid_one() {
     following(async |home, authority, tls| {
-        for (refused, years) in [(1, (2000, 2001)), (2, (3000, 3001))] {
+        for (rejected, years) in [(1, (2000, 2001)), (2, (3000, 3001))] {
             authority.issue_for(years).write(home);
-            until(tls, |tls| tls.reloads().refused == refused).await;
+            until(tls, |tls| tls.reloads().rejected == rejected).await;
             assert_eq!(tls.not_after(), ENDS[0]);
         }
     })
     .await;
 }
 
-/// What shaking hands comes to.
-async fn shake(tls: &Tls, authority: &Authority) -> std::io::Result<()> {
+async fn handshake(tls: &Tls, authority: &Authority) -> std::io::Result<()> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let connector = TlsConnector::from(Arc::new(authority.client(&[])));
     let name = ServerName::try_from(NAME).unwrap();
-    let acceptor = TlsAcceptor::from(tls.config());
+    let acceptor = TlsAcceptor::from(Arc::clone(&tls.active.load().config));
     let (client, server) = tokio::join!(connector.connect(name, near), acceptor.accept(far));
     client.and(server.map(drop)).map(drop)
 }
 
 #[tokio::test(start_paused = true)]
-async fn handshakes_go_by_the_certificate_in_force() {
+async fn handshakes_use_the_active_certificate() {
     let successor = Authority::new();
     following(async |home, authority, tls| {
-        assert!(shake(tls, authority).await.is_ok());
-        assert!(shake(tls, &successor).await.is_err());
+        assert!(handshake(tls, authority).await.is_ok());
+        assert!(handshake(tls, &successor).await.is_err());
         successor.issue_for(SECOND).write(home);
         until(tls, |tls| tls.not_after() == ENDS[1]).await;
-        assert!(shake(tls, &successor).await.is_ok());
-        assert!(shake(tls, authority).await.is_err());
+        assert!(handshake(tls, &successor).await.is_ok());
+        assert!(handshake(tls, authority).await.is_err());
     })
     .await;
 }
 
-/// What kinds of handshakes a client with a certificate comes to, one after the other.
+/// The kinds of two handshakes of one client.
 async fn kinds(tls: &Tls, client: &Arc<ClientConfig>) -> [HandshakeKind; 2] {
     let mut kinds = [HandshakeKind::Full; 2];
     for kind in &mut kinds {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let connector = TlsConnector::from(Arc::clone(client));
-        let acceptor = TlsAcceptor::from(tls.config());
+        let acceptor = TlsAcceptor::from(Arc::clone(&tls.active.load().config));
         let name = ServerName::try_from(NAME).unwrap();
         let (near, far) = tokio::join!(connector.connect(name, near), acceptor.accept(far));
         let (mut near, mut far) = (near.unwrap(), far.unwrap());
-        // What it may resume by comes with the first bytes.
+        // The session ticket arrives with the first bytes.
         far.write_all(b"a").await.unwrap();
         far.flush().await.unwrap();
         near.read_exact(&mut [0; 1]).await.unwrap();
@@ -322,7 +321,7 @@ async fn kinds(tls: &Tls, client: &Arc<ClientConfig>) -> [HandshakeKind; 2] {
 }
 
 #[tokio::test]
-async fn where_clients_must_show_certificates_they_show_them_on_each_connection() {
+async fn client_certificates_are_required_on_resumed_connections() {
     let home = TempDir::new().unwrap();
     let authority = Authority::new();
     authority.issue().write(home.path());

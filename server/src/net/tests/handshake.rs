@@ -1,4 +1,4 @@
-//! What only connections with TLS do: handshakes, and what goes wrong with them.
+//! TLS handshakes.
 
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, pki_types::ServerName, version::TLS12};
@@ -6,34 +6,37 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::*;
 use crate::net::tls::{
-    Outcomes, Tls,
+    HandshakeCounts, Tls,
     testing::{self, Authority, NAME},
 };
 
-/// A connection of which nobody has shaken hands yet.
-struct Strange {
+/// A connection before its handshake.
+struct Unopened {
     stream: tokio::io::DuplexStream,
-    server: JoinHandle<Ended>,
+    server: JoinHandle<Closed>,
     activity: Arc<Activity>,
     drain: watch::Sender<bool>,
 }
 
-fn strange(tls: &Arc<Tls>) -> Strange {
+fn unopened(tls: &Arc<Tls>) -> Unopened {
     let (stream, far_end) = duplex(64 * 1024);
     let (drain, draining) = watch::channel(false);
-    let activity = Arc::new(Activity::new());
-    let serving = Arc::new(Serving::new(Slow::default().router(), Rest::default()));
-    let open = Box::pin(handshake::encrypted(Arc::clone(tls), far_end));
+    let activity = Arc::new(Activity::new(None));
+    let server = Arc::new(HttpServer::new(
+        Slow::default().router(),
+        Parking::default(),
+    ));
+    let open = Box::pin(tls::accept(Arc::clone(tls), far_end));
     let active = Arc::clone(&activity);
-    Strange {
+    Unopened {
         stream,
-        server: tokio::spawn(connection::serve(serving, open, active, draining)),
+        server: tokio::spawn(connection::serve(server, open, active, draining)),
         activity,
         drain,
     }
 }
 
-async fn shake<S: Stream>(
+async fn client_handshake<S: Stream>(
     stream: S,
     config: ClientConfig,
     name: &str,
@@ -45,16 +48,16 @@ async fn shake<S: Stream>(
 }
 
 fn outcomes(tls: &Tls, [completed, failed, abandoned]: [u64; 3]) {
-    let expected = Outcomes {
+    let expected = HandshakeCounts {
         completed,
         failed,
         abandoned,
     };
-    assert_eq!(tls.handshakes().outcomes(), expected);
+    assert_eq!(tls.handshakes().counts(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_spoken_is_agreed_upon_and_http2_comes_first() {
+async fn alpn_selects_http2_first() {
     let authority = Authority::new();
     let tls = testing::tls(&authority);
     for (offered, agreed) in [
@@ -62,8 +65,8 @@ async fn what_is_spoken_is_agreed_upon_and_http2_comes_first() {
         (&["http/1.1"], Some(b"http/1.1")),
         (&[], None),
     ] {
-        let peer = strange(&tls);
-        let stream = shake(peer.stream, authority.client(offered), NAME)
+        let peer = unopened(&tls);
+        let stream = client_handshake(peer.stream, authority.client(offered), NAME)
             .await
             .unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), agreed);
@@ -77,106 +80,106 @@ async fn what_is_spoken_is_agreed_upon_and_http2_comes_first() {
         } else {
             let mut stream = stream;
             stream.write_all(REQUEST).await.unwrap();
-            let mut answer = [0; 15];
-            stream.read_exact(&mut answer).await.unwrap();
-            assert_eq!(&answer, b"HTTP/1.1 200 OK");
+            let mut response = [0; 15];
+            stream.read_exact(&mut response).await.unwrap();
+            assert_eq!(&response, b"HTTP/1.1 200 OK");
         }
     }
-    // Nothing else is spoken.
-    let peer = strange(&tls);
+    // Another protocol is rejected.
+    let peer = unopened(&tls);
     let other = authority.client(&["spdy/3"]);
-    assert!(shake(peer.stream, other, NAME).await.is_err());
+    assert!(client_handshake(peer.stream, other, NAME).await.is_err());
     outcomes(&tls, [3, 1, 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn tls_1_2_is_the_oldest_version_that_is_spoken() {
+async fn tls_1_1_is_rejected() {
     let authority = Authority::new();
     let tls = testing::tls(&authority);
     let oldest = authority.client_of(&[], &[&TLS12], None);
-    assert!(shake(strange(&tls).stream, oldest, NAME).await.is_ok());
+    assert!(client_handshake(unopened(&tls).stream, oldest, NAME).await.is_ok());
 
-    // The beginning of a handshake of TLS 1.1, to which the answer is an alert: "protocol version" (RFC 8446, 6.2).
+    // The ClientHello of TLS 1.1 is answered with the alert "protocol version" (RFC 8446, 6.2).
     let mut hello = vec![0x03, 0x02];
     hello.extend([7; 32]);
-    // No session, one cipher suite, no compression, and the algorithms of signatures.
+    // No session, one cipher suite, no compression, and signature algorithms.
     hello.extend([0, 0, 2, 0xc0, 0x13, 1, 0]);
     hello.extend([0, 8, 0, 13, 0, 4, 0, 2, 4, 3]);
     let mut record = vec![0x16, 0x03, 0x01, 0, hello.len() as u8 + 4];
     record.extend([1, 0, 0, hello.len() as u8]);
     record.extend(hello);
-    let mut peer = strange(&tls);
+    let mut peer = unopened(&tls);
     peer.stream.write_all(&record).await.unwrap();
-    let mut answer = Vec::new();
-    peer.stream.read_to_end(&mut answer).await.unwrap();
-    assert_eq!(answer[0], 0x15, "an alert: {answer:?}");
-    assert_eq!(answer[5..], [2, 70], "a fatal one: {answer:?}");
+    let mut response = Vec::new();
+    peer.stream.read_to_end(&mut response).await.unwrap();
+    assert_eq!(response[0], 0x15, "alert: {response:?}");
+    assert_eq!(response[5..], [2, 70], "fatal: {response:?}");
     outcomes(&tls, [1, 1, 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_is_waited_for_as_long_as_a_head_and_then_the_head_is_due() {
+async fn handshake_and_first_head_have_one_timeout_each() {
     let authority = Authority::new();
     let tls = testing::tls(&authority);
-    // Nothing, and less than a whole handshake, however it drips in.
+    // No byte, and incomplete handshakes.
     for begin in [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01"] {
-        let mut peer = strange(&tls);
+        let mut peer = unopened(&tls);
         let start = clock::now();
         let drips = tokio::spawn(async move {
             for byte in begin {
                 peer.stream.write_all(&[*byte]).await.unwrap();
                 sleep(Duration::from_millis(900)).await;
             }
-            // It stays open.
+            // The connection stays open.
             sleep(Duration::from_secs(60)).await;
             drop(peer.stream);
         });
-        assert_eq!(peer.server.await.unwrap(), Ended::Over);
+        assert_eq!(peer.server.await.unwrap(), Closed::Done);
         assert_eq!(clock::now().since(start).as_secs(), 5, "{begin:?}");
         drips.abort();
     }
     outcomes(&tls, [0, 0, 3]);
 
-    // Who needs four seconds for it has five more for the head.
-    let peer = strange(&tls);
+    // After four seconds for the handshake there are five more for the head.
+    let peer = unopened(&tls);
     sleep(Duration::from_secs(4)).await;
-    let mut stream = shake(peer.stream, authority.client(&[]), NAME)
+    let mut stream = client_handshake(peer.stream, authority.client(&[]), NAME)
         .await
         .unwrap();
     let start = clock::now();
     stream.write_all(&REQUEST[..5]).await.unwrap();
-    // It is told that nothing more comes; without that word this would be an error.
+    // Without a close_notify this would be an error.
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
     assert_eq!(clock::now().since(start).as_secs(), 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_makes_room_and_ends_when_the_server_stops() {
+async fn handshakes_are_evicted_and_end_at_shutdown() {
     let tls = testing::tls(&Authority::new());
     for begin in [&b""[..], b"\x16\x03\x01"] {
-        let mut peer = strange(&tls);
+        let mut peer = unopened(&tls);
         peer.stream.write_all(begin).await.unwrap();
         sleep(Duration::from_secs(1)).await;
-        peer.activity.give_way();
-        assert_eq!(peer.server.await.unwrap(), Ended::GaveWay);
+        peer.activity.evict();
+        assert_eq!(peer.server.await.unwrap(), Closed::Evicted);
 
-        let mut peer = strange(&tls);
+        let mut peer = unopened(&tls);
         peer.stream.write_all(begin).await.unwrap();
         sleep(Duration::from_secs(1)).await;
         peer.drain.send_replace(true);
-        assert_eq!(peer.server.await.unwrap(), Ended::Over);
+        assert_eq!(peer.server.await.unwrap(), Closed::Done);
     }
     outcomes(&tls, [0, 0, 4]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_expects_another_server_goes_away() {
+async fn client_rejects_wrong_issuer_and_name() {
     let authority = Authority::new();
     let tls = testing::tls(&authority);
     let stranger = Authority::new().client(&[]);
-    let error = shake(strange(&tls).stream, stranger, NAME).await;
+    let error = client_handshake(unopened(&tls).stream, stranger, NAME).await;
     assert!(error.unwrap_err().to_string().contains("UnknownIssuer"));
-    let named = shake(strange(&tls).stream, authority.client(&[]), "other.test").await;
+    let named = client_handshake(unopened(&tls).stream, authority.client(&[]), "other.test").await;
     assert!(
         named
             .unwrap_err()
@@ -186,7 +189,7 @@ async fn who_expects_another_server_goes_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_an_authority_for_clients_those_without_its_certificate_stay_out() {
+async fn client_authority_rejects_other_clients() {
     let authority = Authority::new();
     let clients = Authority::new();
     let home = tempfile::TempDir::new().unwrap();
@@ -194,7 +197,7 @@ async fn with_an_authority_for_clients_those_without_its_certificate_stay_out() 
     let file = home.path().join("clients.pem");
     std::fs::write(&file, clients.pem()).unwrap();
     let tls = Arc::new(
-        Tls::load(crate::net::tls::TlsSettings {
+        Tls::load(tls::TlsSettings {
             client_authority: Some(file),
             ..testing::settings(home.path())
         })
@@ -211,12 +214,12 @@ async fn with_an_authority_for_clients_those_without_its_certificate_stay_out() 
             (None, false),
         ] {
             let config = authority.client_of(&[], versions, shows);
-            let mut answer = [0; 15];
+            let mut response = [0; 15];
             let answered = async {
-                // With TLS 1.3 the client hears of its refusal only now.
-                let mut stream = shake(strange(&tls).stream, config, NAME).await?;
+                // With TLS 1.3 the client learns of its rejection only now.
+                let mut stream = client_handshake(unopened(&tls).stream, config, NAME).await?;
                 stream.write_all(REQUEST).await?;
-                stream.read_exact(&mut answer).await
+                stream.read_exact(&mut response).await
             };
             assert_eq!(answered.await.is_ok(), may, "{shows:?}");
         }
@@ -225,49 +228,49 @@ async fn with_an_authority_for_clients_those_without_its_certificate_stay_out() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_tls_is_told_what_is_wrong() {
+async fn plain_http_request_gets_400() {
     let tls = testing::tls(&Authority::new());
-    let mut peer = strange(&tls);
+    let mut peer = unopened(&tls);
     peer.stream.write_all(REQUEST).await.unwrap();
-    let mut answer = String::new();
-    peer.stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
-    assert!(answer.contains("https://"), "{answer}");
-    // Who does not close in turn is not waited for longer than for a handshake.
+    let mut response = String::new();
+    peer.stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
+    assert!(response.contains("https://"), "{response}");
+    // A client that does not close in turn is closed after the handshake timeout.
     let start = clock::now();
-    assert_eq!(peer.server.await.unwrap(), Ended::Over);
+    assert_eq!(peer.server.await.unwrap(), Closed::Done);
     assert_eq!(clock::now().since(start).as_secs(), 5);
     outcomes(&tls, [0, 1, 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nonsense_is_closed_at_once() {
+async fn malformed_handshake_is_closed_immediately() {
     let tls = testing::tls(&Authority::new());
-    for nonsense in [
+    for malformed in [
         &[0; 100][..],
         &[0xff; 100],
         &[0x16; 100],
         b"\x16\x03\x01\x7f\xffaaaa",
     ] {
-        let mut peer = strange(&tls);
+        let mut peer = unopened(&tls);
         let start = clock::now();
-        peer.stream.write_all(nonsense).await.unwrap();
-        assert_eq!(peer.server.await.unwrap(), Ended::Over);
-        assert_eq!(clock::now().since(start).as_secs(), 0, "{nonsense:?}");
+        peer.stream.write_all(malformed).await.unwrap();
+        assert_eq!(peer.server.await.unwrap(), Closed::Done);
+        assert_eq!(clock::now().since(start).as_secs(), 0, "{malformed:?}");
     }
     outcomes(&tls, [0, 4, 0]);
 }
 
 #[tokio::test]
-async fn a_thousand_that_never_finish_their_handshakes_keep_nobody_out_and_are_cleared() {
+async fn unfinished_handshakes_block_nobody_and_time_out() {
     let authority = Authority::new();
     let tls = testing::tls(&authority);
-    let listener = listener(1200).encrypting(Some(Arc::clone(&tls)));
+    let listener = listener(1200).with_tls(Some(Arc::clone(&tls)));
     let address = listener.address();
-    let counted = ConnectionMetrics::default();
+    let metrics = ConnectionMetrics::default();
     let served = listener.serve(
         Slow::default().router(),
-        counted.clone(),
+        metrics.clone(),
         std::future::pending(),
         || {},
     );
@@ -281,28 +284,30 @@ async fn a_thousand_that_never_finish_their_handshakes_keep_nobody_out_and_are_c
         half_open.push(stream);
     }
     let stream = TcpStream::connect(address).await.unwrap();
-    let mut stream = shake(stream, authority.client(&[]), NAME).await.unwrap();
+    let mut stream = client_handshake(stream, authority.client(&[]), NAME)
+        .await
+        .unwrap();
     stream.write_all(REQUEST).await.unwrap();
-    let mut answer = [0; 15];
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    let mut response = [0; 15];
+    stream.read_exact(&mut response).await.unwrap();
+    assert_eq!(&response, b"HTTP/1.1 200 OK");
     for mut stream in half_open {
         let mut bytes = [0; 64];
         let closed = timeout(Duration::from_secs(30), stream.read(&mut bytes));
         assert!(matches!(closed.await.unwrap(), Ok(0) | Err(_)));
     }
     outcomes(&tls, [1, 0, 1000]);
-    assert_eq!(counted.evicted(), 0);
+    assert_eq!(metrics.evicted(), 0);
     server.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_counts_as_taken_when_the_system_has_it_and_not_before() {
+async fn write_completes_when_the_system_has_the_bytes() {
     let authority = Authority::new();
     let (near, far) = duplex(1024);
     let tls = testing::tls(&authority);
-    let server = tokio::spawn(handshake::encrypted(tls, far));
-    let mut client = shake(near, authority.client(&[]), NAME).await.unwrap();
+    let server = tokio::spawn(tls::accept(tls, far));
+    let mut client = client_handshake(near, authority.client(&[]), NAME).await.unwrap();
     let mut stream = server.await.unwrap().unwrap().stream;
     let writing = tokio::spawn(async move {
         stream.write_all(&[7; 10_000]).await.unwrap();
@@ -318,18 +323,20 @@ async fn an_answer_counts_as_taken_when_the_system_has_it_and_not_before() {
 }
 
 #[tokio::test]
-async fn connections_that_stand_go_on_when_the_certificate_is_replaced() {
+async fn open_connections_survive_certificate_reload() {
     let (before, after) = (Authority::new(), Authority::new());
     let home = tempfile::TempDir::new().unwrap();
     before.issue().write(home.path());
     let tls = Arc::new(Tls::load(testing::settings(home.path())).unwrap());
-    let first = strange(&tls);
-    let mut standing = shake(first.stream, before.client(&[]), NAME).await.unwrap();
+    let first = unopened(&tls);
+    let mut standing = client_handshake(first.stream, before.client(&[]), NAME)
+        .await
+        .unwrap();
     let ask = async |stream: &mut TlsStream<_>| {
         stream.write_all(REQUEST).await.unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"quick") {
-            assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "closed");
+        let mut response = Vec::new();
+        while !response.ends_with(b"quick") {
+            assert!(stream.read_buf(&mut response).await.unwrap() > 0, "closed");
         }
     };
     ask(&mut standing).await;
@@ -341,13 +348,15 @@ async fn connections_that_stand_go_on_when_the_certificate_is_replaced() {
         sleep(Duration::from_millis(10)).await;
     }
     ask(&mut standing).await;
-    let old = shake(strange(&tls).stream, before.client(&[]), NAME).await;
+    let old = client_handshake(unopened(&tls).stream, before.client(&[]), NAME).await;
     assert!(old.is_err());
-    let second = strange(&tls);
-    let mut new = shake(second.stream, after.client(&[]), NAME).await.unwrap();
+    let second = unopened(&tls);
+    let mut new = client_handshake(second.stream, after.client(&[]), NAME)
+        .await
+        .unwrap();
     ask(&mut new).await;
     ask(&mut standing).await;
     following.abort();
-    // The server has not stopped meanwhile.
+    // Keeps the server from shutting down.
     drop([first.drain, second.drain]);
 }

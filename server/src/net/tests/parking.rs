@@ -1,4 +1,4 @@
-//! Connections that nobody uses for a while, and what comes just then.
+//! Parking of idle connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -8,86 +8,86 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn serving(rest: Rest) -> Arc<Serving> {
-    Arc::new(Serving::new(Slow::default().router(), rest))
+fn http_server(rest: Parking) -> Arc<HttpServer> {
+    Arc::new(HttpServer::new(Slow::default().router(), rest))
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_rest_before_their_first_request_and_a_second_after_each() {
-    for wire in WIRES {
-        let serving = serving(Rest::default());
-        let mut peer = connect_to(wire, &serving).await;
+async fn connections_are_parked_until_first_request_and_when_idle() {
+    for transport in TRANSPORTS {
+        let server = http_server(Parking::default());
+        let mut peer = connect_to(transport, &server).await;
         advance(SECOND).await;
-        assert_eq!(serving.awake(), 0);
+        assert_eq!(server.active(), 0);
         for _ in 0..3 {
             peer.send(REQUEST).await;
-            peer.answer("quick").await;
+            peer.response("quick").await;
             sleep(SECOND - Duration::from_millis(2)).await;
-            assert_eq!(serving.awake(), 1);
+            assert_eq!(server.active(), 1);
             sleep(Duration::from_millis(4)).await;
-            assert_eq!(serving.awake(), 0);
+            assert_eq!(server.active(), 0);
         }
-        // The end of the wait is what it would have been.
+        // Parking does not extend the idle timeout.
         assert_eq!(peer.closed().await, (String::new(), 73));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_not_done_with_a_request_stays_awake() {
-    for wire in WIRES {
+async fn connections_with_requests_in_progress_are_not_parked() {
+    for transport in TRANSPORTS {
         let slow = Slow::default();
-        let serving = Arc::new(Serving::new(slow.router(), Rest::default()));
+        let server = Arc::new(HttpServer::new(slow.router(), Parking::default()));
         let begun = [
-            // A handler that takes its time, a head that is not whole, and a body that is not.
+            // A slow handler, an incomplete head, and an incomplete body.
             &b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n"[..],
             &REQUEST[..10],
             b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nwhol",
         ];
         let mut peers = Vec::new();
         for bytes in begun {
-            let mut peer = connect_to(wire, &serving).await;
+            let mut peer = connect_to(transport, &server).await;
             peer.send(bytes).await;
             peers.push(peer);
         }
         sleep(3 * SECOND / 2).await;
-        assert_eq!(serving.awake(), 3);
+        assert_eq!(server.active(), 3);
 
-        // An answer that its peer does not read: the pipe has 64 KiB.
-        let mut peer = connect_to(wire, &serving).await;
+        // A response that its peer does not read: the pipe holds 64 KiB.
+        let mut peer = connect_to(transport, &server).await;
         peer.send(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n").await;
         sleep(3 * SECOND / 2).await;
-        assert_eq!(serving.awake(), 4);
-        peer.answer("end").await;
+        assert_eq!(server.active(), 4);
+        peer.response("end").await;
         sleep(3 * SECOND / 2).await;
-        assert_eq!(serving.awake(), 3);
+        assert_eq!(server.active(), 3);
 
         slow.end.notify_one();
-        peers[0].answer("slow").await;
+        peers[0].response("slow").await;
         peers[1].send(&REQUEST[10..]).await;
-        peers[1].answer("quick").await;
+        peers[1].response("quick").await;
         peers[2].send(b"e").await;
-        peers[2].answer("whole").await;
+        peers[2].response("whole").await;
         sleep(3 * SECOND / 2).await;
-        assert_eq!(serving.awake(), 0);
+        assert_eq!(server.active(), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_many_are_awake_they_rest_at_once_and_http2_ends() {
-    for wire in WIRES {
-        let serving = serving(Rest {
-            most_awake: 0,
-            ..Rest::default()
+async fn crowded_server_parks_http1_and_closes_http2_immediately() {
+    for transport in TRANSPORTS {
+        let server = http_server(Parking {
+            max_active: 0,
+            ..Parking::default()
         });
-        let mut peer = connect_to(wire, &serving).await;
+        let mut peer = connect_to(transport, &server).await;
         for _ in 0..3 {
             peer.send(REQUEST).await;
-            peer.answer("quick").await;
+            peer.response("quick").await;
             sleep(Duration::from_millis(1)).await;
-            assert_eq!(serving.awake(), 0);
+            assert_eq!(server.active(), 0);
         }
 
-        let peer = connect_to(wire, &serving).await;
+        let peer = connect_to(transport, &server).await;
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(peer.stream))
                 .await
@@ -95,48 +95,48 @@ async fn when_many_are_awake_they_rest_at_once_and_http2_ends() {
         let connection = tokio::spawn(connection);
         let request = Request::get("http://a/quick").body(Body::empty()).unwrap();
         assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
-        assert_eq!(peer.server.await.unwrap(), Ended::Over);
+        assert_eq!(peer.server.await.unwrap(), Closed::Done);
         connection.await.unwrap().unwrap();
-        assert_eq!(serving.awake(), 0);
+        assert_eq!(server.active(), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_of_the_next_request_when_the_rest_began_is_not_lost() {
-    for wire in WIRES {
-        let serving = serving(Rest::default());
-        let mut peer = connect_to(wire, &serving).await;
-        // Both in one piece, so that what is there of the second is read with the first.
+async fn bytes_read_before_parking_are_not_lost() {
+    for transport in TRANSPORTS {
+        let server = http_server(Parking::default());
+        let mut peer = connect_to(transport, &server).await;
+        // In one write, so that the start of the last request is read with the first.
         for cut in 1..REQUEST.len() {
             let (now, later) = REQUEST.split_at(cut);
             peer.send(&[REQUEST, REQUEST, now].concat()).await;
-            peer.answer("quick").await;
+            peer.response("quick").await;
             sleep(2 * SECOND).await;
             peer.send(later).await;
-            peer.answer("quick").await;
+            peer.response("quick").await;
             sleep(2 * SECOND).await;
-            assert_eq!(serving.awake(), 0);
+            assert_eq!(server.active(), 0);
         }
-        // The head that has begun is due in time.
+        // The started head times out.
         peer.send(&[REQUEST, &REQUEST[..10]].concat()).await;
-        peer.answer("quick").await;
+        peer.response("quick").await;
         assert_eq!(peer.closed().await, (String::new(), 6));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rest_of_a_body_that_nobody_read_is_no_request() {
-    for wire in WIRES {
-        let serving = serving(Rest {
-            most_awake: 0,
-            ..Rest::default()
+async fn unread_body_is_not_parsed_as_request() {
+    for transport in TRANSPORTS {
+        let server = http_server(Parking {
+            max_active: 0,
+            ..Parking::default()
         });
         for length in ["content-length: 64000", "transfer-encoding: chunked"] {
-            let mut peer = connect_to(wire, &serving).await;
+            let mut peer = connect_to(transport, &server).await;
             let head = format!("POST /unread HTTP/1.1\r\nhost: a\r\n{length}\r\n\r\n");
             peer.send(head.as_bytes()).await;
-            let answer = peer.answer("unread").await;
-            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            let response = peer.response("unread").await;
+            assert!(response.starts_with("HTTP/1.1 200"), "{response}");
             drop(peer.stream.write_all(REQUEST).await);
             assert_eq!(peer.closed().await.0, "");
         }
@@ -144,81 +144,82 @@ async fn the_rest_of_a_body_that_nobody_read_is_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_left_a_body_that_nobody_read_does_not_stay_awake() {
-    for wire in WIRES {
-        let serving = serving(Rest::default());
-        let mut peer = connect_to(wire, &serving).await;
+async fn connection_with_unread_body_is_closed_when_idle() {
+    for transport in TRANSPORTS {
+        let server = http_server(Parking::default());
+        let mut peer = connect_to(transport, &server).await;
         for _ in 0..2 {
             peer.send(b"GET /quick HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx")
                 .await;
-            peer.answer("quick").await;
+            peer.response("quick").await;
         }
         assert_eq!(peer.closed().await, (String::new(), 1));
-        assert_eq!(serving.awake(), 0);
+        assert_eq!(server.active(), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_that_it_closes_is_closed_and_who_would_upgrade_is_served_on() {
-    for wire in WIRES {
-        let serving = serving(Rest::default());
-        let mut peer = connect_to(wire, &serving).await;
+async fn connection_close_is_honoured_and_upgrade_ignored() {
+    for transport in TRANSPORTS {
+        let server = http_server(Parking::default());
+        let mut peer = connect_to(transport, &server).await;
         for _ in 0..2 {
             peer.send(
                 b"GET /quick HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n",
             )
             .await;
-            peer.answer("quick").await;
+            peer.response("quick").await;
             sleep(2 * SECOND).await;
-            assert_eq!(serving.awake(), 0);
+            assert_eq!(server.active(), 0);
         }
         peer.send(b"GET /quick HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
             .await;
-        let (answer, seconds) = peer.closed().await;
-        assert!(answer.ends_with("quick"), "{answer}");
+        let (response, seconds) = peer.closed().await;
+        assert!(response.ends_with("quick"), "{response}");
         assert_eq!(seconds, 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_rests_makes_room_and_ends_with_the_server() {
-    for wire in WIRES {
-        let serving = serving(Rest::default());
-        let mut peer = connect_to(wire, &serving).await;
+async fn parked_connections_are_evicted_and_end_at_shutdown() {
+    for transport in TRANSPORTS {
+        let server = http_server(Parking::default());
+        let mut peer = connect_to(transport, &server).await;
         peer.send(REQUEST).await;
-        peer.answer("quick").await;
+        peer.response("quick").await;
         sleep(2 * SECOND).await;
-        peer.activity.give_way();
-        assert_eq!(peer.server.await.unwrap(), Ended::GaveWay);
+        peer.activity.evict();
+        assert_eq!(peer.server.await.unwrap(), Closed::Evicted);
 
-        let peer = connect_to(wire, &serving).await;
+        let peer = connect_to(transport, &server).await;
         sleep(2 * SECOND).await;
         peer.drain.send_replace(true);
         assert_eq!(peer.closed().await, (String::new(), 1));
 
-        // What has come in already is under way, even if nobody has looked at it yet.
-        let gives_way: fn(&Peer) = |peer| peer.activity.give_way();
+        // A request that has arrived is in progress, even if it is not read yet.
+        let evict: fn(&Peer) = |peer| peer.activity.evict();
         let drains: fn(&Peer) = |peer| assert!(!peer.drain.send_replace(true));
-        for happens in [gives_way, drains] {
-            let mut peer = connect_to(wire, &serving).await;
+        for happens in [evict, drains] {
+            let mut peer = connect_to(transport, &server).await;
             peer.send(REQUEST).await;
-            peer.answer("quick").await;
+            peer.response("quick").await;
             sleep(2 * SECOND).await;
             peer.send(REQUEST).await;
             happens(&peer);
-            let (answer, _) = peer.closed().await;
-            assert!(answer.ends_with("quick"), "{answer}");
+            let (response, _) = peer.closed().await;
+            assert!(response.ends_with("quick"), "{response}");
         }
     }
 }
 
-/// Over real sockets and in real time, so that requests come before, while and after their connection goes to rest.
+/// Over real sockets and in real time, so that requests arrive before, while and after their
+/// connection is parked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_come_just_when_their_connection_goes_to_rest_are_served_once() {
-    for wire in WIRES {
+async fn requests_that_race_with_parking_are_served_once() {
+    for transport in TRANSPORTS {
         const PEERS: u64 = 8;
         const ROUNDS: u64 = 400;
-        let after = Duration::from_millis(1);
+        let idle_time = Duration::from_millis(1);
         let served = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&served);
         let router = Router::new().route(
@@ -228,10 +229,12 @@ async fn requests_that_come_just_when_their_connection_goes_to_rest_are_served_o
                 body
             }),
         );
-        let listener = listener(1000).encrypting(wire.tls()).resting(Rest {
-            after,
-            most_awake: 1000,
-        });
+        let listener = listener(1000)
+            .with_tls(transport.tls())
+            .with_parking(Parking {
+                idle_time,
+                max_active: 1000,
+            });
         let address = listener.address();
         let server = tokio::spawn(listener.serve(
             router,
@@ -241,7 +244,7 @@ async fn requests_that_come_just_when_their_connection_goes_to_rest_are_served_o
         ));
         let peer = async |peer: u64| {
             let mut random = fastrand::Rng::with_seed(peer);
-            let mut stream = wire.dial(address).await;
+            let mut stream = transport.dial(address).await;
             let mut sent = 0;
             for round in 0..ROUNDS {
                 let number = random.usize(1..=3);
@@ -257,31 +260,31 @@ async fn requests_that_come_just_when_their_connection_goes_to_rest_are_served_o
                     bytes.extend_from_slice(body.as_bytes());
                     bodies.push(body);
                 }
-                // In up to two pieces, the second of which comes when it likes.
+                // In up to two writes.
                 let cut = random.usize(0..=bytes.len());
                 stream.write_all(&bytes[..cut]).await.unwrap();
                 if random.bool() {
-                    sleep(after.mul_f64(random.f64() * 2.0)).await;
+                    sleep(idle_time.mul_f64(random.f64() * 2.0)).await;
                 }
                 stream.write_all(&bytes[cut..]).await.unwrap();
-                let mut answers = String::new();
+                let mut responses = String::new();
                 let mut from = 0;
                 for body in &bodies {
                     loop {
-                        if let Some(at) = answers[from..].find(body) {
+                        if let Some(at) = responses[from..].find(body) {
                             from += at + body.len();
                             break;
                         }
                         let mut piece = [0; 1024];
                         let len = stream.read(&mut piece).await.unwrap();
-                        assert!(len > 0, "closed after {answers:?}");
-                        answers.push_str(std::str::from_utf8(&piece[..len]).unwrap());
+                        assert!(len > 0, "closed after {responses:?}");
+                        responses.push_str(std::str::from_utf8(&piece[..len]).unwrap());
                     }
                 }
-                assert_eq!(answers.len(), from, "nothing but the answers");
-                assert_eq!(answers.matches("HTTP/1.1 200").count(), number);
+                assert_eq!(responses.len(), from, "nothing but the responses");
+                assert_eq!(responses.matches("HTTP/1.1 200").count(), number);
                 sent += number;
-                sleep(after.mul_f64(random.f64() * 2.0)).await;
+                sleep(idle_time.mul_f64(random.f64() * 2.0)).await;
             }
             sent
         };

@@ -1,4 +1,4 @@
-//! With TLS and without: whatever holds for connections holds for both.
+//! Plain and TLS connections for tests.
 
 use std::{net::SocketAddr, sync::LazyLock};
 
@@ -12,37 +12,35 @@ use crate::net::tls::{
     testing::{self, Authority, NAME},
 };
 
-/// The near end of a connection.
+/// The client's end of a connection.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// What a connection is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum Transport {
     Plain,
-    Encrypted,
+    Tls,
 }
 
-pub(super) const WIRES: [Wire; 2] = [Wire::Plain, Wire::Encrypted];
+pub(super) const TRANSPORTS: [Transport; 2] = [Transport::Plain, Transport::Tls];
 
-/// Both sides of all encrypted connections.
+/// Server and client configuration of all TLS connections.
 static SIDES: LazyLock<(Arc<Tls>, Arc<ClientConfig>)> = LazyLock::new(|| {
     let authority = Authority::new();
     (testing::tls(&authority), Arc::new(authority.client(&[])))
 });
 
-impl Wire {
-    /// The server's side.
+impl Transport {
     pub(super) fn tls(self) -> Option<Arc<Tls>> {
-        (self == Self::Encrypted).then(|| Arc::clone(&SIDES.0))
+        (self == Self::Tls).then(|| Arc::clone(&SIDES.0))
     }
 
-    /// The client's side: ready for requests.
+    /// Opens the client's end.
     pub(super) async fn open(self, stream: impl Stream + 'static) -> Box<dyn Stream> {
         match self {
             Self::Plain => Box::new(stream),
-            Self::Encrypted => {
+            Self::Tls => {
                 let connector = TlsConnector::from(Arc::clone(&SIDES.1));
                 let name = ServerName::try_from(NAME).unwrap();
                 Box::new(connector.connect(name, stream).await.unwrap())
@@ -50,7 +48,7 @@ impl Wire {
         }
     }
 
-    /// A connection to an address.
+    /// Connects to an address.
     pub(super) async fn dial(self, address: SocketAddr) -> Box<dyn Stream> {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();

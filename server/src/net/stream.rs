@@ -1,0 +1,174 @@
+//! A connection's stream: records reads and writes, and returns bytes that were read ahead.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+use super::activity::Activity;
+
+/// How long a shutdown waits for the peer to close its end, when the server stops. Closing a socket
+/// with unread bytes resets it, and a peer that was sending its next request may lose the last
+/// response (RFC 9112, 9.6).
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The HTTP version of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// A stream that is ready for requests.
+#[derive(Debug)]
+pub(super) struct Opened<S> {
+    pub(super) stream: S,
+    /// The protocol that ALPN selected, if any.
+    pub(super) protocol: Option<Protocol>,
+}
+
+/// A stream that records its reads and writes in an [`Activity`].
+#[derive(Debug)]
+pub(super) struct TrackedStream<S> {
+    /// Bytes that were read ahead, and are read again before all others.
+    peeked: Bytes,
+    stream: S,
+    activity: Arc<Activity>,
+    /// Set when the write end is closed: until then the peer may close its end.
+    linger: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> TrackedStream<S> {
+    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
+        Self {
+            peeked: Bytes::new(),
+            stream,
+            activity,
+            linger: None,
+        }
+    }
+
+    pub(super) fn activity(&self) -> &Arc<Activity> {
+        &self.activity
+    }
+
+    pub(super) fn peeked(&self) -> &[u8] {
+        &self.peeked
+    }
+
+    /// Puts bytes back, to be read again.
+    pub(super) fn unread(&mut self, bytes: &[u8]) {
+        // A copy: `bytes` may be a small part of a large buffer.
+        self.peeked = [bytes, &self.peeked].concat().into();
+    }
+}
+
+impl<S: AsyncRead + Unpin> TrackedStream<S> {
+    /// Reads more bytes into [`Self::peeked`], by way of `buf`. Returns how many: 0 at the end of
+    /// the stream.
+    pub(super) fn poll_peek(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut buf = ReadBuf::new(buf);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
+        let bytes = buf.filled();
+        if !bytes.is_empty() {
+            self.activity.on_read();
+            self.peeked = [&self.peeked, bytes].concat().into();
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.peeked.is_empty() {
+            let len = self.peeked.len().min(buf.remaining());
+            buf.put_slice(&self.peeked.split_to(len));
+            self.activity.on_read();
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            self.activity.on_read();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.activity.on_write();
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.activity.on_write();
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        // hyper flushes only when it has written everything.
+        self.activity.on_flush();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self {
+            stream,
+            activity,
+            linger,
+            ..
+        } = &mut *self;
+        activity.on_write();
+        if linger.is_none() {
+            ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
+            if !activity.is_draining() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let linger = linger.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        // The timer first: a peer that keeps sending uses up the task's budget (`tokio::task::coop`).
+        if linger.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        let mut discarded = [0; 1024];
+        loop {
+            let mut buf = ReadBuf::new(&mut discarded);
+            match Pin::new(&mut *stream).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

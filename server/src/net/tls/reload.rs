@@ -1,0 +1,114 @@
+//! Reload of the certificate when its files change.
+//!
+//! A file that cannot be used never replaces the active certificate. It is tried again at each
+//! poll, and reported when it has been unusable for some time: certificate and key may be written
+//! one after the other, and do not match in between.
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use doorman_openapi::Moment;
+
+use super::{
+    Tls, TlsError,
+    certificate::{CERTIFICATE, Certificate, Files, ValidAt},
+};
+use crate::util::{clock, follow::FileFollower};
+
+/// How long files may be unusable before it is reported.
+const REPORT_AFTER: Duration = Duration::from_secs(10);
+
+/// Files that cannot be used.
+#[derive(Debug)]
+struct Rejected {
+    error: TlsError,
+    /// When the files became unusable, with this or another error.
+    since: Moment,
+    is_reported: bool,
+}
+
+impl Tls {
+    /// Reloads the certificate whenever its files change. Open connections are not affected.
+    ///
+    /// # Cancel safety
+    /// The active certificate stays active.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let settings = self.settings.clone();
+        let read = move || Files::read(&settings);
+        let mut follower = FileFollower::new(self.settings.directories(), read);
+        let mut rejected = None;
+        loop {
+            let is_active = |files: &Result<Files, TlsError>| {
+                let files = files.as_ref();
+                files.is_ok_and(|files| files.digest() == self.active.load().digest)
+            };
+            let files = follower.next(is_active).await;
+            if is_active(&files) {
+                rejected = None;
+                self.is_stale.store(false, Relaxed);
+                continue;
+            }
+            match files.and_then(|files| self.acceptable(&files)) {
+                Ok(certificate) => {
+                    rejected = None;
+                    self.activate(certificate);
+                }
+                Err(error) => self.reject(error, &mut rejected, clock::now()),
+            }
+        }
+    }
+
+    /// The certificate of new files, if it is valid now or the active one is not valid either.
+    fn acceptable(&self, files: &Files) -> Result<Certificate, TlsError> {
+        let new = Certificate::new(files, &self.settings)?;
+        let now = clock::unix_seconds();
+        let problem = match new.validity.at(now) {
+            ValidAt::Valid => return Ok(new),
+            ValidAt::NotYet => "not valid yet",
+            ValidAt::Expired => "expired",
+        };
+        match self.active.load().validity.at(now) {
+            ValidAt::Valid => Err(TlsError::new(
+                CERTIFICATE,
+                &self.settings.certificate,
+                format!("{problem}, and the active certificate is valid"),
+            )),
+            ValidAt::NotYet | ValidAt::Expired => Ok(new),
+        }
+    }
+
+    fn activate(&self, certificate: Certificate) {
+        tracing::info!(
+            not_after = certificate.validity.not_after,
+            "certificate reloaded: {}",
+            self.settings.certificate.display()
+        );
+        self.active.store(Arc::new(certificate));
+        self.reloads_applied.fetch_add(1, Relaxed);
+        self.is_stale.store(false, Relaxed);
+    }
+
+    /// Reports each error once, when the files have been unusable for [`REPORT_AFTER`].
+    fn reject(&self, error: TlsError, rejected: &mut Option<Rejected>, now: Moment) {
+        let current = match rejected.take() {
+            Some(same) if same.error == error => same,
+            other => Rejected {
+                error,
+                since: other.map_or(now, |it| it.since),
+                is_reported: false,
+            },
+        };
+        let current = rejected.insert(current);
+        if !current.is_reported && now >= current.since.after(REPORT_AFTER) {
+            current.is_reported = true;
+            tracing::error!(
+                "certificate reload rejected; the active certificate stays: {}",
+                current.error
+            );
+            self.reloads_rejected.fetch_add(1, Relaxed);
+            self.is_stale.store(true, Relaxed);
+        }
+    }
+}
