@@ -7,4 +7,3 @@ pub(crate) mod log_throttle;
 pub(crate) mod peer;
 pub(crate) mod rounded;
 pub(crate) mod small_file;
-pub(crate) mod watch;
