@@ -97,7 +97,11 @@ async fn tls_1_1_is_rejected() {
     let authority = Authority::new();
     let tls = testing::tls(&authority);
     let oldest = authority.client_of(&[], &[&TLS12], None);
-    assert!(client_handshake(unopened(&tls).stream, oldest, NAME).await.is_ok());
+    assert!(
+        client_handshake(unopened(&tls).stream, oldest, NAME)
+            .await
+            .is_ok()
+    );
 
     // The ClientHello of TLS 1.1 is answered with the alert "protocol version" (RFC 8446, 6.2).
     let mut hello = vec![0x03, 0x02];
@@ -307,7 +311,9 @@ async fn write_completes_when_the_system_has_the_bytes() {
     let (near, far) = duplex(1024);
     let tls = testing::tls(&authority);
     let server = tokio::spawn(tls::accept(tls, far));
-    let mut client = client_handshake(near, authority.client(&[]), NAME).await.unwrap();
+    let mut client = client_handshake(near, authority.client(&[]), NAME)
+        .await
+        .unwrap();
     let mut stream = server.await.unwrap().unwrap().stream;
     let writing = tokio::spawn(async move {
         stream.write_all(&[7; 10_000]).await.unwrap();

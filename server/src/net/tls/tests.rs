@@ -105,7 +105,10 @@ fn load_error_is_one_line_with_flag_and_file() {
             error.starts_with(flag) && error.contains(problem),
             "{flag}, {problem}: {error}"
         );
-        assert!(error.contains("tls.") || error.contains("ca.pem"), "{error}");
+        assert!(
+            error.contains("tls.") || error.contains("ca.pem"),
+            "{error}"
+        );
         assert_eq!(error.lines().count(), 1, "{error}");
         assert!(
             !error.contains("BEGIN EC") && !error.contains("BEGIN PRIVATE"),
