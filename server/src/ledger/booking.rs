@@ -1,4 +1,4 @@
-//! What one holder may be using, and until when.
+//! Booked amounts of one holder, with their deadlines.
 
 use doorman_openapi::{CLOCK_DRIFT, Moment};
 
@@ -33,8 +33,8 @@ impl Hold {
     }
 }
 
-/// What one holder of a resource may be using: its last lease, or an older lease that it claims to
-/// have still.
+/// The amounts that one holder of a resource may be using: its last lease, or an older lease that
+/// it still claims to have.
 ///
 /// Safety rule: the larger of the two is booked until it ends. A lost response then costs unused
 /// capacity for a while, but never capacity that is used twice.
@@ -74,7 +74,7 @@ impl Booking {
         Some(self.lease).filter(|hold| hold.is_active(now))
     }
 
-    /// What the holder claims to have, until that ends.
+    /// The holder's claim, until it ends.
     pub(super) fn claim(&self, now: Moment) -> Option<Hold> {
         Some(self.claim).filter(|hold| hold.is_active(now))
     }

@@ -42,9 +42,9 @@ pub(super) struct Anomalies {
 pub(super) struct GrantInput {
     pub(super) wants: f64,
     pub(super) share: f64,
-    /// What the holder has.
+    /// The holder's current amount.
     pub(super) held: f64,
-    /// What the other holders leave of the capacity.
+    /// The capacity that the other holders leave.
     pub(super) available: f64,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn restate_lease(entry: &Entry, terms: &ResourceTerms, now: Moment) -
     }
 }
 
-/// What a node holds, for its new master: the most that it may have handed out. In learning mode
+/// The lease of a node, for its new master: the most that it may have handed out. In learning mode
 /// this is unknown, because a late request of the old master may be all that was received. The new
 /// master then gets nothing and asks again.
 pub(super) fn report_to_new_master(
@@ -151,7 +151,7 @@ pub struct Grant {
     pub reason: Reason,
     /// The template that matched.
     pub template: Option<Arc<Template>>,
-    /// What the holder may use without a lease.
+    /// The capacity without a lease.
     pub safe_capacity: SafeCapacity,
     /// The algorithm of the resource.
     pub algorithm: Algorithm,

@@ -72,7 +72,7 @@ impl LastDecision {
     }
 }
 
-/// What the first `used` total of a holder is compared with.
+/// The baseline of a holder's first `used` total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UsageBaseline {
     Zero,

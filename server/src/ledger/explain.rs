@@ -1,4 +1,4 @@
-//! What a holder has, and what keeps it from more, for operators.
+//! Explains to operators why a holder has the capacity that it has.
 
 use doorman_openapi::{
     AlgorithmKind, Balance, Band, Capacity, HeldBackBy, HolderKind, HolderView, Moment,
@@ -34,7 +34,7 @@ impl CurrentTerms<'_> {
     }
 }
 
-/// What one holder has of a resource: a [`HolderView`] before its text is written.
+/// One holder of a resource: a [`HolderView`] before its text is written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HolderStatus {
     /// The identifier of the client or node.
@@ -50,7 +50,7 @@ pub struct HolderStatus {
     /// The share before rounding to whole steps.
     unrounded_share: Option<f64>,
     has: f64,
-    /// What it would get if it refreshed now.
+    /// The grant if it refreshed now.
     next_grant: f64,
     /// The most that all other holders may be using.
     others: f64,
@@ -119,7 +119,7 @@ struct HolderPosition {
 }
 
 impl HolderPosition {
-    /// What it would get if it refreshed now, claiming its lease and the same outstanding amount.
+    /// The grant if it refreshed now, claiming its lease and the same outstanding amount.
     fn next_grant(&self, rule: &ShareRule) -> f64 {
         let outstanding = self.outstanding.min(self.booked.max(self.available));
         let input = GrantInput {

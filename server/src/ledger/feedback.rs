@@ -7,7 +7,7 @@ use super::{
     terms::ResourceTerms,
 };
 
-/// What a response carries beside the lease.
+/// The part of a response beside the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Feedback {
     /// Nothing.

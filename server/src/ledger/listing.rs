@@ -15,8 +15,8 @@ const MAX_SCANNED: usize = 1024;
 const SHARES_BELOW_ONE: &str = "an equal share is less than one request per refresh interval; \
      SHARED_BUCKET or SUPPRESSION fits such a low rate with so many clients better";
 
-/// What one call returns from a list. The work per call is bounded, so a page may be short, or
-/// empty, although others follow.
+/// Limits of one call that lists items. The work per call is bounded, so a page may be short or
+/// empty although others follow.
 #[derive(Debug, Clone, Copy)]
 pub struct PageQuery<'a> {
     /// The most items to return.
@@ -56,7 +56,7 @@ impl PageQuery<'_> {
 
 /// A page of live resources.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ResourcePage {
+pub struct ResourceListing {
     /// The resources.
     pub resources: Vec<ResourceView>,
     /// Where to continue: after this one. `None` at the end.
@@ -74,7 +74,7 @@ pub struct HolderCursor {
 
 /// A page of holders, and their resource at that time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HolderPage {
+pub struct HolderListing {
     /// The resource.
     pub resource: ResourceView,
     /// The holders.
@@ -101,7 +101,7 @@ impl Ledger {
         query: &PageQuery<'_>,
         after: Option<&ResourceId>,
         now: Moment,
-    ) -> ResourcePage {
+    ) -> ResourceListing {
         let from = match after {
             Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
             _ => Bound::Included(prefix),
@@ -119,7 +119,7 @@ impl Ledger {
             }
             if resources.len() >= limit || scanned >= query.max_scanned() {
                 let next = last.cloned();
-                return ResourcePage { resources, next };
+                return ResourceListing { resources, next };
             }
             scanned = scanned.saturating_add(1);
             if query.allows(name) {
@@ -137,7 +137,7 @@ impl Ledger {
             }
             last = Some(id);
         }
-        ResourcePage {
+        ResourceListing {
             resources,
             next: None,
         }
@@ -160,7 +160,7 @@ impl Ledger {
         query: &PageQuery<'_>,
         from: Option<HolderCursor>,
         now: Moment,
-    ) -> Result<HolderPage, ListError> {
+    ) -> Result<HolderListing, ListError> {
         let (key, live) = self.find(id)?;
         let from = match from {
             None => 0,
@@ -188,7 +188,7 @@ impl Ledger {
                 }
             }
         });
-        Ok(HolderPage {
+        Ok(HolderListing {
             resource: self.view(key, now).ok_or(ListError::NotLive)?,
             holders,
             next,
@@ -204,7 +204,7 @@ impl Ledger {
         id: &ResourceId,
         name: &ClientId,
         now: Moment,
-    ) -> Result<HolderPage, ListError> {
+    ) -> Result<HolderListing, ListError> {
         let (key, live) = self.find(id)?;
         let client = HolderId::Client(name.clone());
         let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
@@ -218,7 +218,7 @@ impl Ledger {
                 }
             }
         });
-        Ok(HolderPage {
+        Ok(HolderListing {
             resource: self.view(key, now).ok_or(ListError::NotLive)?,
             holders,
             next: None,

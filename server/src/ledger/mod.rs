@@ -45,7 +45,7 @@ pub use self::{
     explain::HolderStatus,
     feedback::Feedback,
     holders::TenantId,
-    listing::{HolderCursor, HolderPage, ListError, PageQuery, ResourcePage},
+    listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
     requests::{ReleaseProgress, RenewalCheck},
     settings::{Predecessor, Settings, UnmatchedPolicy},
     snapshot::{

@@ -1,4 +1,4 @@
-//! The ledger of one resource: who holds how much, and who gets how much.
+//! Leases of one resource, and the decisions on them.
 
 use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
 
@@ -31,7 +31,7 @@ pub(super) struct Ask<'a> {
     pub(super) used: Option<Capacity>,
 }
 
-/// What a holder claims to have.
+/// The amount that a holder claims to have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Has {
     Amount(Capacity),

@@ -8,7 +8,7 @@ pub struct Settings {
     /// The most leases of all resources together. Beyond it new holders are rejected as `full`;
     /// renewals are not.
     pub max_leases: usize,
-    /// What a resource without a template gets.
+    /// The policy for resources without a template.
     pub unmatched: UnmatchedPolicy,
     /// Whether leases of a previous server may be outstanding.
     pub predecessor: Predecessor,
@@ -22,7 +22,7 @@ impl Settings {
     }
 }
 
-/// What a resource without a template gets.
+/// Policy for resources without a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnmatchedPolicy {
     /// Whatever it wants.

@@ -70,9 +70,9 @@ pub struct HolderRecord {
     pub bands: Vec<Band>,
     /// Its last lease.
     pub lease: Option<HoldRecord>,
-    /// What it claimed to have of an older lease.
+    /// Its claim from an older lease.
     pub claim: Option<HoldRecord>,
-    /// What it cannot release immediately.
+    /// The amount that it cannot release immediately.
     pub outstanding: Capacity,
     /// The total that it reported as used.
     pub used: Option<Capacity>,

@@ -114,7 +114,7 @@ impl ResourceTerms {
         }
     }
 
-    /// What a holder may use without a lease: the configured amount, or an equal part.
+    /// The capacity without a lease: the configured amount, or an equal part.
     pub(super) fn safe_capacity(&self, clients: f64) -> SafeCapacity {
         let Some(template) = &self.template else {
             return if self.is_blocked() {

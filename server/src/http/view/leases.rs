@@ -24,7 +24,7 @@ use crate::{
         state::AppState,
     },
     leasing::{LedgerPoisoned, SharedLedger},
-    ledger::{HolderCursor, HolderPage, Ledger, ListError, PageQuery},
+    ledger::{HolderCursor, HolderListing, Ledger, ListError, PageQuery},
     quota::{Quotas, ReadKind},
     util::clock,
 };
@@ -160,12 +160,12 @@ type Chunk = (Vec<HolderView>, Option<HolderCursor>);
 /// Reads the ledger; the texts are written after the lock is released.
 fn read(
     ledger: &SharedLedger,
-    read: impl FnOnce(&Ledger, Moment) -> Result<HolderPage, ListError>,
+    read: impl FnOnce(&Ledger, Moment) -> Result<HolderListing, ListError>,
 ) -> Result<Result<Chunk, ListError>, LedgerPoisoned> {
     let page = ledger.with(|ledger, now| read(ledger, now))?;
     let unix_now = clock::unix_seconds();
     Ok(page.map(|page| {
-        let HolderPage {
+        let HolderListing {
             resource,
             holders,
             next,

@@ -218,7 +218,7 @@ fn others_then_share_then_not_refreshed() {
     world.refresh("a", 90.0, Some(90.0));
     let why = "its share is 50: clients want 180 of 100, so each gets at most 50";
     check(&world, "a", Some(HeldBackBy::Share), why);
-    // What `a` gives up is free once it reports so.
+    // `a` frees capacity by reporting the smaller lease.
     world.refresh("a", 90.0, Some(50.0));
     let why = "its share, or what is free, has grown since its last decision: it gets 50 at its next refresh, due now";
     check(&world, "b", Some(HeldBackBy::NotRefreshed), why);
