@@ -45,14 +45,14 @@ pub(crate) struct DocumentEditor {
 #[derive(Debug)]
 struct Lane {
     queued: Semaphore,
-    running: Semaphore,
+    running: Arc<Semaphore>,
 }
 
 impl Default for Lane {
     fn default() -> Self {
         Self {
             queued: Semaphore::new(MAX_QUEUED),
-            running: Semaphore::new(MAX_RUNNING),
+            running: Arc::new(Semaphore::new(MAX_RUNNING)),
         }
     }
 }
@@ -117,11 +117,8 @@ impl DocumentEditor {
         if self.store.is_none() {
             return Err(EditFailed::ReadOnly);
         }
-        self.run(
-            |editor| &editor.changes,
-            move |editor| editor.edit_blocking(&by, edit),
-        )
-        .await
+        self.run(&self.changes, move |editor| editor.edit_blocking(&by, edit))
+            .await
     }
 
     fn edit_blocking<E>(
@@ -188,21 +185,18 @@ impl DocumentEditor {
         pause: impl Fn() -> Duration + Send + 'static,
         edit: impl FnOnce(&Document) -> Result<Document, E> + Send + 'static,
     ) -> Result<DryRun, EditFailed<E>> {
-        self.run(
-            |editor| &editor.dry_runs,
-            move |editor| {
-                let before = editor.active.get();
-                let after = edit(&before).map_err(EditFailed::Rejected)?;
-                dry_run::describe(
-                    editor.active.ledger(),
-                    &before,
-                    &after,
-                    &restrictions,
-                    pause,
-                )
-                .map_err(EditFailed::Poisoned)
-            },
-        )
+        self.run(&self.dry_runs, move |editor| {
+            let before = editor.active.get();
+            let after = edit(&before).map_err(EditFailed::Rejected)?;
+            dry_run::describe(
+                editor.active.ledger(),
+                &before,
+                &after,
+                &restrictions,
+                pause,
+            )
+            .map_err(EditFailed::Poisoned)
+        })
         .await
     }
 
@@ -212,52 +206,38 @@ impl DocumentEditor {
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<PastChange>, EditFailed<Infallible>> {
-        self.run(
-            |editor| &editor.reads,
-            move |editor| match &editor.store {
-                None => Ok(Vec::new()),
-                Some(store) => {
-                    let store = store.lock().unwrap_or_else(PoisonError::into_inner);
-                    store.history(before, limit).map_err(EditFailed::Store)
-                }
-            },
-        )
+        self.run(&self.reads, move |editor| match &editor.store {
+            None => Ok(Vec::new()),
+            Some(store) => {
+                let store = store.lock().unwrap_or_else(PoisonError::into_inner);
+                store.history(before, limit).map_err(EditFailed::Store)
+            }
+        })
         .await
     }
 
-    /// Runs an operation on a blocking thread when its lane has room.
+    /// Runs an operation on a blocking thread when its lane has room. The operation goes on when
+    /// this future is dropped.
     async fn run<T: Send + 'static, E: Send + 'static>(
         self: &Arc<Self>,
-        lane: fn(&Self) -> &Lane,
+        lane: &Lane,
         work: impl FnOnce(&Self) -> Result<T, EditFailed<E>> + Send + 'static,
     ) -> Result<T, EditFailed<E>> {
-        let Lane { queued, running } = lane(self);
-        let Ok(_queued) = queued.try_acquire() else {
+        let Ok(_queued) = lane.queued.try_acquire() else {
             return Err(EditFailed::Busy);
         };
-        let waited = tokio::time::timeout(PATIENCE, running.acquire()).await;
-        let Ok(Ok(permit)) = waited else {
+        let running = Arc::clone(&lane.running).acquire_owned();
+        let Ok(Ok(running)) = tokio::time::timeout(PATIENCE, running).await else {
             return Err(EditFailed::Busy);
         };
-        // The thread returns it: the operation goes on when this future is dropped.
-        permit.forget();
         let editor = Arc::clone(self);
         let done = task::spawn_blocking(context::propagate(move || {
-            let _permit = Permit(&lane(&editor).running);
+            let _running = running;
             work(&editor)
         }));
         done.await.unwrap_or_else(|error| {
             tracing::error!(%error, "document operation panicked");
             Err(EditFailed::Panicked)
         })
-    }
-}
-
-/// Returns a permit when it is dropped.
-struct Permit<'a>(&'a Semaphore);
-
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        self.0.add_permits(1);
     }
 }
