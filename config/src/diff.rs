@@ -42,7 +42,8 @@ pub enum EntryChange {
 }
 
 impl DocumentDiff {
-    /// Compares two documents. A template that takes the algorithm of the one for `*` is not listed when that changes.
+    /// Compares two documents. A template that takes the algorithm of the one for `*` is not listed
+    /// when that changes.
     #[must_use]
     pub fn between(old: &Document, new: &Document) -> Self {
         fn templates(of: &Document) -> Vec<(&str, &crate::Template)> {

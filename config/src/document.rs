@@ -19,7 +19,8 @@ mod tests;
 
 /// A valid document.
 ///
-/// Serializes to the form that [`parse`](Self::parse) reads, with all defaults. A template without an `algorithm` stays without.
+/// Serializes to the form that [`parse`](Self::parse) reads, with all defaults. A template without
+/// an `algorithm` stays without.
 #[derive(Debug, Clone)]
 pub struct Document {
     templates: Vec<Arc<Template>>,
@@ -57,7 +58,8 @@ impl Document {
 
     pub(crate) fn from_tree(root: &Node) -> Result<Self, ValidationErrors> {
         let document = Self::new(parse::tree(root)?);
-        // With its defaults a document may be several times as long, and then could not be put back.
+        // With its defaults a document may be several times as long, and then could not be put
+        // back.
         if document.to_json().len() > MAX_DOCUMENT_BYTES {
             return Err(too_large());
         }
@@ -147,7 +149,8 @@ impl Document {
         rules.find(|rule| rule.definition.name.as_str() == name)
     }
 
-    /// The template of a resource: the one whose glob equals the identifier, else the first that matches.
+    /// The template of a resource: the one whose glob equals the identifier, else the first that
+    /// matches.
     #[must_use]
     pub fn lookup(&self, id: &ResourceId) -> Option<&Arc<Template>> {
         self.by_glob.get(id.as_str()).or_else(|| {
@@ -193,7 +196,8 @@ impl Document {
         &self.warnings
     }
 
-    /// The version, 32 hexadecimal digits: documents with the same meaning have equal versions, on every machine.
+    /// The version, 32 hexadecimal digits: documents with the same meaning have equal versions, on
+    /// every machine.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version

@@ -46,8 +46,8 @@ impl List {
 }
 
 impl Document {
-    /// The document with a template put under a glob. A new template is placed before the one for `*`, else last. `text` is JSON,
-    /// in which `identifier_glob` is optional.
+    /// The document with a template put under a glob. A new template is placed before the one for
+    /// `*`, else last. `text` is JSON, in which `identifier_glob` is optional.
     ///
     /// # Errors
     /// [`EditError`] with all errors.
@@ -64,7 +64,8 @@ impl Document {
         self.without(List::Templates, identifier_glob)
     }
 
-    /// The document with a rule put under a name. A new rule is placed last. `text` is JSON, in which `name` is optional.
+    /// The document with a rule put under a name. A new rule is placed last. `text` is JSON, in
+    /// which `name` is optional.
     ///
     /// # Errors
     /// [`EditError`] with all errors.

@@ -1,6 +1,7 @@
 //! JSON to a [tree](crate::tree): bodies of HTTP requests, and stored documents.
 //!
-//! Such text cannot go through the YAML parser: YAML rejects a character escaped as a surrogate pair.
+//! Such text cannot go through the YAML parser: YAML rejects a character escaped as a surrogate
+//! pair.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
-//! Configuration of the control plane: the document with templates and rules, and the grants of tokens.
+//! Configuration of the control plane: the document with templates and rules, and the grants of
+//! tokens.
 //!
-//! A document is YAML or JSON, from a file, a store or an HTTP request. The files of the original Doorman are valid. An invalid
-//! document is rejected with all of its errors.
+//! A document is YAML or JSON, from a file, a store or an HTTP request. The files of the original
+//! Doorman are valid. An invalid document is rejected with all of its errors.
 //!
 //! ```
 //! use doorman_config::Document;

@@ -123,7 +123,8 @@ fn templates(nodes: &[Node], faults: &mut FaultList) -> Result<Read, Reported> {
     })
 }
 
-/// The rules on globs that span templates: each stands once, and what matches everything stands last.
+/// The rules on globs that span templates: each stands once, and what matches everything stands
+/// last.
 fn check_globs(drafts: &[Result<Draft<'_>, Reported>], faults: &mut FaultList) {
     let mut first_uses: HashMap<&str, Position> = HashMap::new();
     let last = drafts.len().saturating_sub(1);
@@ -144,8 +145,8 @@ fn check_globs(drafts: &[Result<Draft<'_>, Reported>], faults: &mut FaultList) {
     }
 }
 
-/// The longest lease under these templates; none without templates. What no template matches does not count: it is granted as
-/// asked, so nobody has to know of its leases.
+/// The longest lease under these templates; none without templates. What no template matches does
+/// not count: it is granted as asked, so nobody has to know of its leases.
 fn longest_lease(templates: &[Template]) -> Seconds {
     let lengths = templates
         .iter()

@@ -4,7 +4,8 @@ use doorman_openapi::{Glob, GlobSet};
 
 use crate::Rule;
 
-/// The restrictions of a token. A field that is `None` does not restrict; the default restricts nothing.
+/// The restrictions of a token. A field that is `None` does not restrict; the default restricts
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Restrictions {
     /// The clients or nodes that it leases for, and whose leases it sees.
@@ -54,24 +55,27 @@ impl Restrictions {
         self.max_priority.is_none_or(|max| priority <= max)
     }
 
-    /// Whether the token may see and change the template of this glob: all of its resources are allowed.
+    /// Whether the token may see and change the template of this glob: all of its resources are
+    /// allowed.
     ///
-    /// A token with other restrictions only may not. The text of the glob must be allowed as well, since
-    /// [`lookup`](crate::Document::lookup) compares it with identifiers: `\a` is the template of the resources `a` and `\a`.
+    /// A token with other restrictions only may not. The text of the glob must be allowed as well,
+    /// since [`lookup`](crate::Document::lookup) compares it with identifiers: `\a` is the template
+    /// of the resources `a` and `\a`.
     #[must_use]
     pub fn covers_template(&self, identifier_glob: &Glob) -> bool {
         self.covers(self.resources.as_ref(), identifier_glob)
             && self.allows_resource(identifier_glob.as_str())
     }
 
-    /// Whether the token may see the rule: all of its services are allowed. A token with other restrictions only may not.
+    /// Whether the token may see the rule: all of its services are allowed. A token with other
+    /// restrictions only may not.
     #[must_use]
     pub fn covers_services_of(&self, rule: &Rule) -> bool {
         self.covers(self.services.as_ref(), &rule.services)
     }
 
-    /// Whether all resources that the rule may use are allowed. Services lease these with their own tokens, so the author of the
-    /// rule must be allowed to use them.
+    /// Whether all resources that the rule may use are allowed. Services lease these with their own
+    /// tokens, so the author of the rule must be allowed to use them.
     #[must_use]
     pub fn covers_resources_of(&self, rule: &Rule) -> bool {
         self.resources

@@ -35,7 +35,8 @@ impl Rule {
         &self.definition
     }
 
-    /// Whether the set covers every resource that the rule may use, whatever its placeholders stand for.
+    /// Whether the set covers every resource that the rule may use, whatever its placeholders stand
+    /// for.
     pub(crate) fn uses_only(&self, resources: &GlobSet) -> bool {
         let Some(resource) = &self.definition.resource else {
             return true;

@@ -165,7 +165,8 @@ impl fmt::Display for FileSource {
 
 /// A file cannot be read, or its document is invalid.
 ///
-/// `Display` is one line per error, each with the name of the file. [`source`](std::error::Error::source) is the I/O error.
+/// `Display` is one line per error, each with the name of the file.
+/// [`source`](std::error::Error::source) is the I/O error.
 #[derive(Debug)]
 pub struct LoadError {
     path: PathBuf,

@@ -21,8 +21,9 @@ pub(crate) enum Unverified {
 
 /// Parses a stored document, and compares its version to detect corruption of a single bit.
 ///
-/// Another release may have written other fields, and so another version. The version is decisive only if this release would write
-/// the same values. Values are compared, not their text: corruption may turn `1.01` into `1.00`.
+/// Another release may have written other fields, and so another version. The version is decisive
+/// only if this release would write the same values. Values are compared, not their text:
+/// corruption may turn `1.01` into `1.00`.
 ///
 /// # Errors
 /// [`Unverified`]

@@ -7,7 +7,8 @@ use crate::version::Version;
 
 /// A valid template of a [`Document`](crate::Document).
 ///
-/// Serializes with all defaults, but without an `algorithm` that it takes from the template for `*`.
+/// Serializes with all defaults, but without an `algorithm` that it takes from the template for
+/// `*`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     pub(crate) identifier_glob: Glob,
@@ -88,19 +89,22 @@ impl Template {
         self.per
     }
 
-    /// The time after a decision within which a request gets that decision again; at most the refresh interval.
+    /// The time after a decision within which a request gets that decision again; at most the
+    /// refresh interval.
     #[must_use]
     pub fn minimum_refresh_interval(&self) -> Seconds {
         self.minimum_refresh_interval
     }
 
-    /// The algorithm. Its refresh interval is shorter than its lease length; both are from a millisecond to a year.
+    /// The algorithm. Its refresh interval is shorter than its lease length; both are from a
+    /// millisecond to a year.
     #[must_use]
     pub fn algorithm(&self) -> &Algorithm {
         &self.section.algorithm
     }
 
-    /// The duration of learning mode, at most a year: zero disables it, `None` means as long as needed.
+    /// The duration of learning mode, at most a year: zero disables it, `None` means as long as
+    /// needed.
     #[must_use]
     pub fn learning_mode_duration(&self) -> Option<Seconds> {
         self.section.learning_mode_duration
@@ -112,7 +116,8 @@ impl Template {
         self.section.parameters.surplus.unwrap_or(0.0)
     }
 
-    /// The step of shares; 0 is any size. The default of a gauge is 1: half an operation cannot be in flight.
+    /// The step of shares; 0 is any size. The default of a gauge is 1: half an operation cannot be
+    /// in flight.
     #[must_use]
     pub fn granularity(&self) -> Capacity {
         let default = match self.unit {
@@ -126,8 +131,8 @@ impl Template {
     }
 }
 
-/// The algorithm of a resource that no template matches: NO_ALGORITHM, 60 s leases, refreshed every 5 s. An `algorithm` section
-/// without durations has the same durations.
+/// The algorithm of a resource that no template matches: NO_ALGORITHM, 60 s leases, refreshed every
+/// 5 s. An `algorithm` section without durations has the same durations.
 #[must_use]
 pub fn default_algorithm() -> Algorithm {
     Algorithm {

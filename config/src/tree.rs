@@ -1,6 +1,7 @@
 //! An unchecked document: a tree of values with their positions.
 //!
-//! Serde's data model stops at the first error and drops repeated keys. The tree keeps what is needed to list every error.
+//! Serde's data model stops at the first error and drops repeated keys. The tree keeps what is
+//! needed to list every error.
 
 use std::fmt;
 
@@ -67,7 +68,8 @@ impl From<Value> for Node {
 }
 
 impl Value {
-    /// The value as text. Doorman's own files leave numbers and booleans unquoted where text is expected.
+    /// The value as text. Doorman's own files leave numbers and booleans unquoted where text is
+    /// expected.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// The first half of a SHA-256. It must be collision resistant: tenants write parts of documents, and a version is a precondition of
-/// a change.
+/// The first half of a SHA-256. It must be collision resistant: tenants write parts of documents,
+/// and a version is a precondition of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version([u8; 16]);
 

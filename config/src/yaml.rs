@@ -1,4 +1,5 @@
-//! YAML to a [tree](crate::tree), with positions. JSON files are read here, too: YAML 1.2 contains JSON.
+//! YAML to a [tree](crate::tree), with positions. JSON files are read here, too: YAML 1.2 contains
+//! JSON.
 
 use std::fmt;
 
@@ -13,8 +14,8 @@ use crate::{
     tree::{MAX_DEPTH, MAX_NODES, Node, Value},
 };
 
-/// The most parser events that aliases may repeat: thousands of templates can share a section, and a few lines cannot expand to
-/// hundreds of megabytes.
+/// The most parser events that aliases may repeat: thousands of templates can share a section, and
+/// a few lines cannot expand to hundreds of megabytes.
 const MAX_REPEATED: usize = 200_000;
 
 /// The most bytes of text with aliases expanded.

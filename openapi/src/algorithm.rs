@@ -13,11 +13,13 @@ pub enum AlgorithmKind {
     NoAlgorithm,
     /// Every holder gets what it wants, up to the capacity, regardless of the others.
     Static,
-    /// In overload an equal share for all; the unused part goes to the others in proportion to their excess demand.
+    /// In overload an equal share for all; the unused part goes to the others in proportion to
+    /// their excess demand.
     ProportionalShare,
     /// In overload the weighted max-min fair share.
     FairShare,
-    /// Every holder admits each request with the same probability, so that all together reach the capacity. For rates.
+    /// Every holder admits each request with the same probability, so that all together reach the
+    /// capacity. For rates.
     Suppression,
     /// All holders share one token bucket and report what they have used. For rates.
     SharedBucket,

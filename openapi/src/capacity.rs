@@ -13,7 +13,8 @@ use crate::{
 pub struct CapacityRequest {
     /// The client.
     pub client_id: ClientId,
-    /// The sequence number of this transmission. A client without one must have at most one request in flight.
+    /// The sequence number of this transmission. A client without one must have at most one request
+    /// in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
@@ -44,7 +45,8 @@ pub struct ResourceRequest {
     /// The capacity in use that cannot be released immediately.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outstanding: Capacity,
-    /// The total cost admitted since the first request for this resource: a running total, not a delta.
+    /// The total cost admitted since the first request for this resource: a running total, not a
+    /// delta.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
@@ -91,7 +93,8 @@ pub struct ResourceResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub admission_probability: Option<Probability>,
-    /// The tokens left in the shared bucket, by the reports of all holders; negative after overuse. SHARED_BUCKET only.
+    /// The tokens left in the shared bucket, by the reports of all holders; negative after overuse.
+    /// SHARED_BUCKET only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub balance: Option<Balance>,

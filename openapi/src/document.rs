@@ -11,8 +11,8 @@ use crate::{AlgorithmKind, Capacity, Rule, SafeCapacity, Seconds, Unit};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// The templates. A resource uses the template whose glob equals its identifier, else the first that matches. A template for `*`
-    /// is the last.
+    /// The templates. A resource uses the template whose glob equals its identifier, else the first
+    /// that matches. A template for `*` is the last.
     pub resources: Vec<Template>,
     /// The rules, in the order in which they apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -25,8 +25,8 @@ pub struct Document {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Template {
-    /// The glob over resource identifiers: `*` matches any run of characters, `/` included, `?` one character, `[…]` one of a class;
-    /// `\` escapes the next character.
+    /// The glob over resource identifiers: `*` matches any run of characters, `/` included, `?` one
+    /// character, `[…]` one of a class; `\` escapes the next character.
     #[cfg_attr(
         feature = "schema",
         schema(
@@ -38,8 +38,8 @@ pub struct Template {
     pub identifier_glob: String,
     /// The capacity of each matching resource; for a rate, per `per` seconds.
     pub capacity: Capacity,
-    /// The capacity that a holder may use without a lease: -1 is unlimited, 0 is none. Default: the capacity divided by the number of
-    /// clients.
+    /// The capacity that a holder may use without a lease: -1 is unlimited, 0 is none. Default: the
+    /// capacity divided by the number of clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::safe_capacity))]
     pub safe_capacity: Option<SafeCapacity>,
@@ -55,7 +55,8 @@ pub struct Template {
     #[serde(default = "one_second")]
     #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 1.0))]
     pub per: Seconds,
-    /// The seconds after a decision within which a holder gets the same decision again; at most `refresh_interval`.
+    /// The seconds after a decision within which a holder gets the same decision again; at most
+    /// `refresh_interval`.
     #[serde(default = "no_time")]
     #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0, maximum = 31_536_000, default = 0.0))]
     pub minimum_refresh_interval: Seconds,
@@ -80,8 +81,8 @@ pub struct TemplateAlgorithm {
     #[serde(default = "five_seconds")]
     #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 5.0))]
     pub refresh_interval: Seconds,
-    /// The seconds for which a new master learns the leases of the previous one. Default: as long as needed. 0 disables learning mode:
-    /// capacity can be exceeded after a restart.
+    /// The seconds for which a new master learns the leases of the previous one. Default: as long
+    /// as needed. 0 disables learning mode: capacity can be exceeded after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false, value_type = Option<f64>, minimum = 0, maximum = 31_536_000))]
     pub learning_mode_duration: Option<Seconds>,
@@ -143,7 +144,8 @@ pub struct DryRun {
     pub change_count: usize,
     /// What is valid, but probably a mistake or a risk.
     pub warnings: Vec<String>,
-    /// The live resources that would change at the next refresh of their holders, by identifier; at most 100.
+    /// The live resources that would change at the next refresh of their holders, by identifier; at
+    /// most 100.
     pub resources: Vec<ResourceEffect>,
     /// The number of such resources among those examined.
     pub resource_count: usize,

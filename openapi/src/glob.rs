@@ -1,6 +1,7 @@
 //! Globs over identifiers.
 //!
-//! Crates such as `globset` match paths: there `*` stops at `/`, and `**` and `{a,b}` have a meaning. An identifier is opaque text.
+//! Crates such as `globset` match paths: there `*` stops at `/`, and `**` and `{a,b}` have a
+//! meaning. An identifier is opaque text.
 
 use std::{borrow::Cow, fmt, str::Chars};
 
@@ -12,9 +13,10 @@ const MAX_BYTES: usize = 1024;
 
 /// A pattern over identifiers.
 ///
-/// `*` matches any run of characters, `/` included. `?` matches one character. `[…]` matches one character of a class (`[a-z]`,
-/// negated `[^a-z]` or `[!a-z]`). `\` escapes the next character. Every other character matches itself. A glob matches the whole
-/// identifier, character by character, without case folding.
+/// `*` matches any run of characters, `/` included. `?` matches one character. `[…]` matches one
+/// character of a class (`[a-z]`, negated `[^a-z]` or `[!a-z]`). `\` escapes the next character.
+/// Every other character matches itself. A glob matches the whole identifier, character by
+/// character, without case folding.
 ///
 /// ```
 /// use doorman_openapi::Glob;
@@ -50,8 +52,8 @@ impl Glob {
     /// Parses a glob.
     ///
     /// # Errors
-    /// [`InvalidGlob`] if the text is empty, longer than 1,024 bytes or has a control character, if a class is unclosed or has a
-    /// descending range, or if the last character is an unescaped `\`.
+    /// [`InvalidGlob`] if the text is empty, longer than 1,024 bytes or has a control character, if
+    /// a class is unclosed or has a descending range, or if the last character is an unescaped `\`.
     pub fn new(text: &str) -> Result<Self, InvalidGlob> {
         if text.is_empty() || text.len() > MAX_BYTES || text.chars().any(char::is_control) {
             return Err(InvalidGlob(
@@ -91,13 +93,14 @@ impl Glob {
         *self.tokens == [Token::AnyRun]
     }
 
-    /// Whether the glob matches the whole text. The worst case takes time proportional to the product of both lengths.
+    /// Whether the glob matches the whole text. The worst case takes time proportional to the
+    /// product of both lengths.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         let mut tokens = self.tokens.iter();
         let mut rest = text.chars();
-        // The state after the last run. On a mismatch that run takes one more character. Earlier runs need not grow, because the
-        // last one can take the same characters.
+        // The state after the last run. On a mismatch that run takes one more character. Earlier
+        // runs need not grow, because the last one can take the same characters.
         let mut retry = None;
         loop {
             let mut ahead = rest.clone();
@@ -125,8 +128,8 @@ impl Glob {
         }
     }
 
-    /// Whether some text with this prefix may match. Compares only the literal characters at the start of the glob, so the answer
-    /// may be a false `true`.
+    /// Whether some text with this prefix may match. Compares only the literal characters at the
+    /// start of the glob, so the answer may be a false `true`.
     #[must_use]
     pub fn may_match_prefix(&self, prefix: &str) -> bool {
         self.literal_prefix()
@@ -134,8 +137,8 @@ impl Glob {
             .all(|(literal, char)| literal == char)
     }
 
-    /// A lower bound, in byte order, for the matching texts from `text` on; `None` if no later text matches. Lets a reader of a
-    /// sorted list skip entries.
+    /// A lower bound, in byte order, for the matching texts from `text` on; `None` if no later text
+    /// matches. Lets a reader of a sorted list skip entries.
     #[must_use]
     pub fn seek<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
         let mut chars = text.chars();
@@ -157,8 +160,8 @@ impl Glob {
         })
     }
 
-    /// Whether this glob matches every text that `other` matches. `false` may be wrong where several tokens of this glob together
-    /// cover one of `other`; `true` never is.
+    /// Whether this glob matches every text that `other` matches. `false` may be wrong where
+    /// several tokens of this glob together cover one of `other`; `true` never is.
     ///
     /// ```
     /// use doorman_openapi::Glob;

@@ -27,7 +27,8 @@ macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $example:literal) => {
         $(#[$doc])*
         ///
-        /// 1 to 256 bytes of UTF-8 without control characters, compared byte by byte. Cheap to clone.
+        /// 1 to 256 bytes of UTF-8 without control characters, compared byte by byte. Cheap to
+        /// clone.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         #[cfg_attr(feature = "schema", schema(value_type = String, min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", example = $example))]

@@ -1,6 +1,7 @@
 //! Key templates, such as `tenant/{header:x-tenant}/{route}`: the resource id of a request.
 //!
-//! Shared by the rules of documents and the keys of the layer. This module knows the grammar, not the placeholders.
+//! Shared by the rules of documents and the keys of the layer. This module knows the grammar, not
+//! the placeholders.
 
 /// The most bytes of a value in a resource id: longer values are hashed.
 pub const MAX_VALUE_BYTES: usize = 40;
@@ -21,8 +22,8 @@ pub enum InvalidKeyTemplate {
     /// An unbalanced brace.
     #[error("unbalanced brace at byte {0}; a placeholder is like {{method}}")]
     UnbalancedBrace(usize),
-    /// Two placeholders without a separator that no value contains. A caller could move characters from one value to the other, and
-    /// so use the key of another caller.
+    /// Two placeholders without a separator that no value contains. A caller could move characters
+    /// from one value to the other, and so use the key of another caller.
     #[error(
         "missing separator after the placeholder that ends at byte {0}; use a character that no value contains, such as `/`"
     )]
@@ -119,8 +120,8 @@ fn may_follow(parts: &[KeyTemplatePart<'_>]) -> bool {
     }
 }
 
-/// Whether no value contains the character. Values consist of the unreserved characters of RFC 3986 and percent-encoding; substitutes
-/// for absent values are in parentheses.
+/// Whether no value contains the character. Values consist of the unreserved characters of RFC 3986
+/// and percent-encoding; substitutes for absent values are in parentheses.
 fn is_separator(character: char) -> bool {
     !(character.is_ascii_alphanumeric() || character.is_control() || "-._~%()".contains(character))
 }

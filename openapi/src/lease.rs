@@ -4,13 +4,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{Capacity, InvalidNumber, Seconds};
 
-/// The most by which the rates of two clocks may differ. A server books a lease for its length times this factor.
+/// The most by which the rates of two clocks may differ. A server books a lease for its length
+/// times this factor.
 pub const CLOCK_DRIFT: f64 = 1.05;
 
 /// A lease on capacity.
 ///
-/// A holder measures `lease_length` on its own clock from the moment it **sent** the request: neither clock skew nor latency lengthens
-/// a lease.
+/// A holder measures `lease_length` on its own clock from the moment it **sent** the request:
+/// neither clock skew nor latency lengthens a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Lease {
@@ -18,7 +19,8 @@ pub struct Lease {
     pub capacity: Capacity,
     /// The length in seconds, from when the request was sent. 0: no lease.
     pub lease_length: Seconds,
-    /// The seconds after which to refresh, from when the request was sent. An earlier refresh is allowed.
+    /// The seconds after which to refresh, from when the request was sent. An earlier refresh is
+    /// allowed.
     pub refresh_interval: Seconds,
     /// The expiry in Unix seconds, for people.
     pub expiry_time: u64,
@@ -32,7 +34,8 @@ pub struct HeldLease {
     pub capacity: Capacity,
 }
 
-/// The capacity that a holder may use without a lease. On the wire −1 is [`SafeCapacity::Unlimited`].
+/// The capacity that a holder may use without a lease. On the wire −1 is
+/// [`SafeCapacity::Unlimited`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SafeCapacity {
     /// No limit.

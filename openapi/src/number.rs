@@ -133,8 +133,8 @@ checked_float!(
 checked_float!(Balance, -1e15, 1e15, "a number from -1e15 to 1e15");
 checked_float!(Probability, 0.0, 1.0, "a number from 0 to 1");
 
-/// The sequence number of a transmission, from one counter per process of a client: the server detects late copies by it. An integer
-/// below 2⁵³.
+/// The sequence number of a transmission, from one counter per process of a client: the server
+/// detects late copies by it. An integer below 2⁵³.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 1))]
@@ -247,7 +247,8 @@ pub fn deserialize_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
         .map_err(|_| de::Error::custom("must be an integer from -2147483648 to 2147483647"))
 }
 
-/// An integer. JSON Schema counts `1.0` as one (2020-12, section 4.2.2), and many languages write it so.
+/// An integer. JSON Schema counts `1.0` as one (2020-12, section 4.2.2), and many languages write
+/// it so.
 struct Integer;
 
 impl de::Visitor<'_> for Integer {

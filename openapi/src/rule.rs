@@ -48,8 +48,9 @@ pub struct Rule {
         )
     )]
     pub path: Option<String>,
-    /// The key template of the resource: constant text with `{header:NAME}`, `{jwt:CLAIM}`, `{client_ip}`, `{method}`, `{route}`,
-    /// `{host}` and `{api_key}`. Optional if the action is `exempt`.
+    /// The key template of the resource: constant text with `{header:NAME}`, `{jwt:CLAIM}`,
+    /// `{client_ip}`, `{method}`, `{route}`, `{host}` and `{api_key}`. Optional if the action is
+    /// `exempt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schema",
@@ -60,7 +61,8 @@ pub struct Rule {
         )
     )]
     pub resource: Option<String>,
-    /// The unit of the resource. `gauge` is accepted; it has no effect yet: layers skip such a rule.
+    /// The unit of the resource. `gauge` is accepted; it has no effect yet: layers skip such a
+    /// rule.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub unit: Unit,

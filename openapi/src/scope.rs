@@ -54,7 +54,8 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A set of scopes. `Display` is the form of the claim: names separated by spaces (RFC 8693, section 4.2).
+/// A set of scopes. `Display` is the form of the claim: names separated by spaces (RFC 8693,
+/// section 4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Scopes(u8);
 

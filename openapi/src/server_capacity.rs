@@ -35,7 +35,8 @@ pub struct ServerResourceRequest {
     /// The demand of its clients, one entry per priority; at least one.
     #[cfg_attr(feature = "schema", schema(min_items = 1))]
     pub wants: Vec<Band>,
-    /// The current lease. Absent means unknown: nothing is lowered, and the response states what the node holds.
+    /// The current lease. Absent means unknown: nothing is lowered, and the response states what
+    /// the node holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub has: Option<HeldLease>,

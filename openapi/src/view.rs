@@ -36,7 +36,8 @@ pub struct ResourceView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub free: Option<f64>,
-    /// The largest share of a client with FAIR_SHARE in overload. With a `granularity` shares differ from it by less than a step.
+    /// The largest share of a client with FAIR_SHARE in overload. With a `granularity` shares
+    /// differ from it by less than a step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub fill_level: Option<f64>,
@@ -99,7 +100,8 @@ pub enum HolderKind {
 
 /// Why a holder has less than it wants.
 ///
-/// The `reason` of a response is `pending` for `learning` and `others`. A holder rejected as `full` is not listed.
+/// The `reason` of a response is `pending` for `learning` and `others`. A holder rejected as `full`
+/// is not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -134,7 +136,8 @@ pub struct HolderView {
     pub priority: i32,
     /// The demand, over all priorities.
     pub wants: Capacity,
-    /// The share by the current demands: its part of a divided capacity, else the limit of each holder or its demand.
+    /// The share by the current demands: its part of a divided capacity, else the limit of each
+    /// holder or its demand.
     pub share: Capacity,
     /// The capacity of its unexpired lease.
     pub has: Capacity,
@@ -191,7 +194,8 @@ pub struct Status {
     pub config_source: String,
     /// The version of the active document.
     pub config_version: String,
-    /// Why the last change of the source was rejected, one line per error; absent while the active document is that of the source.
+    /// Why the last change of the source was rejected, one line per error; absent while the active
+    /// document is that of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub config_error: Option<String>,

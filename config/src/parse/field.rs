@@ -106,7 +106,8 @@ impl<'n> Item<'n> {
     }
 }
 
-/// The entries of a list at the top level of the document; `name` is the field with the name of an entry.
+/// The entries of a list at the top level of the document; `name` is the field with the name of an
+/// entry.
 pub(super) fn entries<'n>(
     list: &'static str,
     name: &str,
@@ -214,7 +215,8 @@ fn unknown_field(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known word that a misspelt word most likely means: equal but for case, `-` and `_`, or at most a third of it wrong.
+/// The known word that a misspelt word most likely means: equal but for case, `-` and `_`, or at
+/// most a third of it wrong.
 pub(super) fn suggestion<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     // The cost is the product of the lengths.
     const MAX_LEN: usize = 64;

@@ -52,7 +52,8 @@ const SAFE_CAPACITY: FieldType<SafeCapacity> = FieldType {
     parse: |value| number(value, SafeCapacity::new),
 };
 
-/// A template before it takes the algorithm of the catch-all template. Every field is parsed, so that no error hides another.
+/// A template before it takes the algorithm of the catch-all template. Every field is parsed, so
+/// that no error hides another.
 #[derive(Debug)]
 struct Draft<'n> {
     fields: Fields<'n>,
@@ -330,13 +331,13 @@ fn parameters(
     };
     let mut failed = None;
     for item in item.list("a list of names and values", errors)? {
-        failed = failed.or(parameter(item, kind, &mut parameters, errors).err());
+        failed = failed.or(parameter(&item, kind, &mut parameters, errors).err());
     }
     failed.map_or(Ok(parameters), Err)
 }
 
 fn parameter(
-    item: Item<'_>,
+    item: &Item<'_>,
     kind: Option<AlgorithmKind>,
     parameters: &mut Parameters,
     errors: &mut ErrorCollector,
@@ -379,7 +380,8 @@ fn parameter(
     }
 }
 
-/// The longest lease of any template. Resources without a template are not divided, so their leases do not matter here.
+/// The longest lease of any template. Resources without a template are not divided, so their leases
+/// do not matter here.
 pub(super) fn longest_lease(templates: &[(Option<Item<'_>>, Template)]) -> Seconds {
     let lengths = templates.iter().map(|(_, it)| it.algorithm().lease_length);
     lengths.fold(Seconds::ZERO, |longest, length| {

@@ -13,7 +13,8 @@ use crate::{Document, stored};
 
 /// A file in the data directory with the last valid document of a [`FileSource`].
 ///
-/// A running server rejects an invalid edit. Without this file a crash after such an edit would be an outage.
+/// A running server rejects an invalid edit. Without this file a crash after such an edit would be
+/// an outage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastGoodFile {
     path: PathBuf,
@@ -36,7 +37,8 @@ impl LastGoodFile {
         }
     }
 
-    /// The document saved for a source; `None` if there is none, or it was altered. Blocks on the file system.
+    /// The document saved for a source; `None` if there is none, or it was altered. Blocks on the
+    /// file system.
     #[must_use]
     pub fn load(&self, file: &FileSource) -> Option<Document> {
         let content: Content = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;

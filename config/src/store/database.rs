@@ -1,7 +1,7 @@
 //! The database: one table with a row per change.
 //!
-//! Each row has a whole document. No change can be applied in part, every revision can be restored, and the table is readable with a
-//! database shell.
+//! Each row has a whole document. No change can be applied in part, every revision can be restored,
+//! and the table is readable with a database shell.
 
 use std::{
     fs,
@@ -287,7 +287,8 @@ fn newest(connection: &Connection) -> Result<u64, StoreError> {
     Ok(newest.map_or(0, unsigned))
 }
 
-/// Evicts the oldest change of the author with the most changes, so that no author can evict the changes of others.
+/// Evicts the oldest change of the author with the most changes, so that no author can evict the
+/// changes of others.
 fn evict(connection: &Connection, newest: u64) -> Result<(), StoreError> {
     let count: i64 = connection.query_row("SELECT count(*) FROM changes", [], |row| row.get(0))?;
     for _ in MAX_CHANGES..unsigned(count) {

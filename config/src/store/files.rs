@@ -1,4 +1,5 @@
-//! The files of a store: lock file, copy of the newest document, corrupted databases, and what is not a store.
+//! The files of a store: lock file, copy of the newest document, corrupted databases, and what is
+//! not a store.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -20,7 +21,8 @@ fn lock_path(path: &Path) -> PathBuf {
     with_suffix(path, ".lock")
 }
 
-/// Excludes other writers until it is dropped, or the process ends. SQLite's own locks last for one transaction.
+/// Excludes other writers until it is dropped, or the process ends. SQLite's own locks last for one
+/// transaction.
 #[derive(Debug)]
 pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
 
@@ -124,8 +126,8 @@ pub(super) fn set_aside(path: &Path, at: u64) -> io::Result<PathBuf> {
 /// The header of an SQLite database: <https://www.sqlite.org/fileformat.html>, section 1.3.
 const SQLITE_HEADER: &[u8; 16] = b"SQLite format 3\0";
 
-/// Rejects a path that is not a store, before anything is touched: a corrupted store would be renamed. A path with a lock file or a
-/// copy beside it is a store.
+/// Rejects a path that is not a store, before anything is touched: a corrupted store would be
+/// renamed. A path with a lock file or a copy beside it is a store.
 ///
 /// # Errors
 /// [`OpenError::Foreign`]

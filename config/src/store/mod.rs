@@ -1,7 +1,7 @@
 //! The document store: an SQLite database with one row per change, and files beside it.
 //!
-//! `open` chooses the document to start with, `database` holds the changes, `files` has the lock, the copy of the newest document and
-//! checks of foreign files. Everything blocks on the disk.
+//! `open` chooses the document to start with, `database` holds the changes, `files` has the lock,
+//! the copy of the newest document and checks of foreign files. Everything blocks on the disk.
 
 mod database;
 mod error;
@@ -57,18 +57,21 @@ pub struct NewChange<'a> {
 pub struct Appended {
     /// Its revision.
     pub revision: u64,
-    /// Whether the copy beside the database was written, too. Without it a damaged database may lose this change.
+    /// Whether the copy beside the database was written, too. Without it a damaged database may
+    /// lose this change.
     pub copy: io::Result<()>,
 }
 
 impl Store {
     /// Opens a store and locks it. A new store begins with the document `first`.
     ///
-    /// No stored document prevents a start: the newest valid one is used. A corrupted database is renamed, and a new one begins with
-    /// the newest document found. [`OpenedStore::problems`] lists what was wrong.
+    /// No stored document prevents a start: the newest valid one is used. A corrupted database is
+    /// renamed, and a new one begins with the newest document found. [`OpenedStore::problems`]
+    /// lists what was wrong.
     ///
     /// # Errors
-    /// [`OpenError`] if another process has the lock, the path is not a store (it is left untouched), or no store can be created.
+    /// [`OpenError`] if another process has the lock, the path is not a store (it is left
+    /// untouched), or no store can be created.
     pub fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore, OpenError> {
         open::open(path, first, at)
     }
@@ -156,7 +159,8 @@ impl StoreReader {
         self.0.history(before, limit)
     }
 
-    /// The document of a revision, or the newest, as JSON; `None` if there is none, or it is no longer retained.
+    /// The document of a revision, or the newest, as JSON; `None` if there is none, or it is no
+    /// longer retained.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be read.

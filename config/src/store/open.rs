@@ -1,4 +1,5 @@
-//! The choice of the document when a store is opened: the newest valid one, in the database or in the copy.
+//! The choice of the document when a store is opened: the newest valid one, in the database or in
+//! the copy.
 
 use std::path::Path;
 
@@ -26,7 +27,8 @@ pub struct OpenedStore {
     pub store: Store,
     /// The document to use.
     pub document: Document,
-    /// What went wrong, for the log. Empty if the document is the newest that was written, and the store is writable.
+    /// What went wrong, for the log. Empty if the document is the newest that was written, and the
+    /// store is writable.
     pub problems: Vec<String>,
 }
 
@@ -42,7 +44,8 @@ struct Opening<'a> {
     at: u64,
     lock: Option<Lock>,
     copy: Option<Revision>,
-    /// The newest valid document whose version differs: the last resort before the built-in document.
+    /// The newest valid document whose version differs: the last resort before the built-in
+    /// document.
     altered: Option<Revision>,
     problems: Vec<String>,
 }

@@ -412,7 +412,8 @@ fn copied_store_without_marks_is_accepted() {
 #[test]
 fn every_changed_bit_is_detected() {
     let home = Home::with_three_changes();
-    // The database falls back to an older revision. The copy has no other, and is used if it can be parsed.
+    // The database falls back to an older revision. The copy has no other, and is used if it can be
+    // parsed.
     for (path, older) in [
         (home.path.clone(), Some(2.0)),
         (home.path.with_extension("db.last-good.json"), None),
