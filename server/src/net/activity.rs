@@ -1,7 +1,7 @@
 //! What a connection is doing, and the timeouts that follow from it.
 //!
-//! A connection is *waiting* for the head of a request, *busy* with requests or responses, or *idle*
-//! between requests. Handlers have no timeout here, and request bodies have that of their reader.
+//! A connection is *waiting* for the head of a request, *busy* with requests or responses, or
+//! *idle* between requests. Handlers have no timeout here, and request bodies have that of their reader.
 //!
 //! hyper's own head timeout also runs while a connection is idle, so it cannot be short without
 //! closing clients that return every few seconds.
@@ -198,7 +198,7 @@ impl Activity {
         self.state().is_quiet()
     }
 
-    /// Whether a request body was not read to its end, so that only hyper can find the next request.
+    /// Whether a request body was not read to its end: only hyper can find the next request.
     pub(super) fn has_unread_body(&self) -> bool {
         self.state().has_unread_body
     }

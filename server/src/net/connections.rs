@@ -111,7 +111,7 @@ impl Connections {
             tracing::warn!(
                 limit = self.limit,
                 suppressed,
-                "connection limit reached; closing connections that have waited longest for their peers"
+                "connection limit reached; closing connections that waited longest for their peers"
             );
         }
     }

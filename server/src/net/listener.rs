@@ -189,8 +189,8 @@ impl Listener {
     }
 }
 
-/// Accepts the next connection. Errors of a single connection are skipped; others, such as a lack of
-/// file descriptors, are logged and mostly pass.
+/// Accepts the next connection. Errors of a single connection are skipped; others, such as a lack
+/// of file descriptors, are logged and retried.
 async fn accept(listener: &TcpListener, log: &LogThrottle) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {

@@ -1,9 +1,9 @@
 //! The listener and its connections: accept loop, TLS, timeouts, eviction and graceful shutdown.
 //!
 //! [`listener`] accepts connections, [`connections`] owns their tasks. A [`connection`] is opened
-//! (by a handshake, with [`tls`]), then alternates between parked and served by hyper, through the
-//! [`service`]. Its [`supervisor`] ends it after a timeout, for eviction or at shutdown, by what its
-//! [`activity`] says. The [`stream`] and the bodies record the activity.
+//! (by a handshake, with [`tls`]), then alternates between parked and served by hyper through the
+//! [`service`]. Its [`supervisor`] closes it after a timeout, on eviction or at shutdown, depending
+//! on its [`activity`], which the [`stream`] and the bodies record.
 
 mod activity;
 mod connection;

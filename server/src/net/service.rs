@@ -41,7 +41,7 @@ const HTTP2_WINDOW: u32 = 256 * 1024;
 /// Settings of all connections, and the number of those that hyper serves.
 ///
 /// Between two requests a connection in hyper takes 18 KiB of resident memory (16 KiB read buffer,
-/// 8 KiB write buffer; hyper 1.12), and at least 11 KiB with the smallest buffers. A parked one takes
+/// 8 KiB write buffer; hyper 1.12), and 11 KiB with the smallest buffers. A parked one takes
 /// 1.4 KiB. TLS adds 8 KiB to both.
 #[derive(Debug)]
 pub(super) struct HttpServer {

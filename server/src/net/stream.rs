@@ -157,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
             }
         }
         let linger = linger.get_or_insert_with(|| Box::pin(sleep(LINGER)));
-        // The timer first: a peer that keeps sending uses up the task's budget (`tokio::task::coop`).
+        // The timer first: a peer that keeps sending uses up the budget of `tokio::task::coop`.
         if linger.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }

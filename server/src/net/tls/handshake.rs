@@ -154,7 +154,7 @@ impl Drop for Handshake<'_> {
 /// An encrypted stream. Its drop sends a `close_notify` if the socket takes it immediately.
 ///
 /// A write is complete only when the system has the bytes, not when rustls has them: rustls buffers
-/// up to 64 KiB, and a response that nobody reads would seem to be taken.
+/// up to 64 KiB, and an unread response would seem to be taken.
 #[derive(Debug)]
 pub(in crate::net) struct TlsStream<S>
 where

@@ -39,7 +39,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        // Authorities are told apart by name.
+        // Clients distinguish authorities by name.
         let name = format!("authority {}", fastrand::u64(..));
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
