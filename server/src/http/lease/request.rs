@@ -31,7 +31,7 @@ pub(crate) trait LeaseRequest: DeserializeOwned {
     fn validate(&self) -> Result<(), FieldError>;
 
     /// The fields that the caller's restrictions forbid.
-    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError>;
+    fn forbidden(&self, restrictions: &Restrictions) -> impl Iterator<Item = FieldError>;
 }
 
 /// Extracts a valid body of a lease call.
@@ -96,17 +96,18 @@ pub(super) fn authorize(
     if restrictions.is_unrestricted() {
         return Ok(());
     }
-    let mut errors = request.forbidden(restrictions);
+    let mut forbidden = request.forbidden(restrictions);
+    let mut errors: Vec<_> = forbidden.by_ref().take(MAX_LISTED).collect();
+    let omitted = forbidden.count();
     let Some(first) = errors.first() else {
         return Ok(());
     };
     let mut detail = format!("{} {}", first.pointer, first.detail);
-    if errors.len() > 1 {
-        detail += &format!(" (and {} more errors)", errors.len().saturating_sub(1));
+    let others = errors.len().saturating_add(omitted).saturating_sub(1);
+    if others > 0 {
+        detail += &format!(" (and {others} more errors)");
     }
-    let omitted = errors.len().saturating_sub(MAX_LISTED);
     if omitted > 0 {
-        errors.truncate(MAX_LISTED);
         errors.push(FieldError {
             pointer: String::new(),
             detail: format!("has {omitted} more errors"),
@@ -131,20 +132,17 @@ impl LeaseRequest for CapacityRequest {
         unique_resources(self.resources.iter().map(|resource| &resource.resource_id))
     }
 
-    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError> {
-        let mut forbidden = forbidden_holder("/client_id", self.client_id.as_str(), restrictions);
-        for (index, resource) in self.resources.iter().enumerate() {
-            if !restrictions.allows_resource(resource.resource_id.as_str()) {
-                forbidden.push(forbidden_resource(index));
-            }
-            if !restrictions.allows_priority(resource.priority) {
-                forbidden.push(FieldError {
-                    pointer: format!("/resources/{index}/priority"),
-                    detail: above_max_priority(restrictions),
-                });
-            }
-        }
-        forbidden
+    fn forbidden(&self, restrictions: &Restrictions) -> impl Iterator<Item = FieldError> {
+        let resources = self.resources.iter().enumerate();
+        let fields = resources.flat_map(move |(index, resource)| {
+            let pointer = move || format!("/resources/{index}/priority");
+            forbidden_resource(index, &resource.resource_id, restrictions)
+                .into_iter()
+                .chain(forbidden_priority(pointer, resource.priority, restrictions))
+        });
+        forbidden_holder("/client_id", self.client_id.as_str(), restrictions)
+            .into_iter()
+            .chain(fields)
     }
 }
 
@@ -174,22 +172,21 @@ impl LeaseRequest for ServerCapacityRequest {
         Ok(())
     }
 
-    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError> {
-        let mut forbidden = forbidden_holder("/node_id", self.node_id.as_str(), restrictions);
-        for (index, resource) in self.resources.iter().enumerate() {
-            if !restrictions.allows_resource(resource.resource_id.as_str()) {
-                forbidden.push(forbidden_resource(index));
-            }
-            for (band, wants) in resource.wants.iter().enumerate() {
-                if !restrictions.allows_priority(wants.priority) {
-                    forbidden.push(FieldError {
-                        pointer: format!("/resources/{index}/wants/{band}/priority"),
-                        detail: above_max_priority(restrictions),
-                    });
-                }
-            }
-        }
-        forbidden
+    fn forbidden(&self, restrictions: &Restrictions) -> impl Iterator<Item = FieldError> {
+        let resources = self.resources.iter().enumerate();
+        let fields = resources.flat_map(move |(index, resource)| {
+            let bands = resource.wants.iter().enumerate();
+            let priorities = bands.filter_map(move |(band, wants)| {
+                let pointer = || format!("/resources/{index}/wants/{band}/priority");
+                forbidden_priority(pointer, wants.priority, restrictions)
+            });
+            forbidden_resource(index, &resource.resource_id, restrictions)
+                .into_iter()
+                .chain(priorities)
+        });
+        forbidden_holder("/node_id", self.node_id.as_str(), restrictions)
+            .into_iter()
+            .chain(fields)
     }
 }
 
@@ -198,13 +195,13 @@ impl LeaseRequest for ReleaseRequest {
         unique_resource_ids(self.resource_ids.as_deref())
     }
 
-    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError> {
-        let mut forbidden = forbidden_holder("/client_id", self.client_id.as_str(), restrictions);
-        forbidden.extend(forbidden_resource_ids(
-            self.resource_ids.as_deref(),
-            restrictions,
-        ));
-        forbidden
+    fn forbidden(&self, restrictions: &Restrictions) -> impl Iterator<Item = FieldError> {
+        forbidden_holder("/client_id", self.client_id.as_str(), restrictions)
+            .into_iter()
+            .chain(forbidden_resource_ids(
+                self.resource_ids.as_deref(),
+                restrictions,
+            ))
     }
 }
 
@@ -213,13 +210,13 @@ impl LeaseRequest for ServerReleaseRequest {
         unique_resource_ids(self.resource_ids.as_deref())
     }
 
-    fn forbidden(&self, restrictions: &Restrictions) -> Vec<FieldError> {
-        let mut forbidden = forbidden_holder("/node_id", self.node_id.as_str(), restrictions);
-        forbidden.extend(forbidden_resource_ids(
-            self.resource_ids.as_deref(),
-            restrictions,
-        ));
-        forbidden
+    fn forbidden(&self, restrictions: &Restrictions) -> impl Iterator<Item = FieldError> {
+        forbidden_holder("/node_id", self.node_id.as_str(), restrictions)
+            .into_iter()
+            .chain(forbidden_resource_ids(
+                self.resource_ids.as_deref(),
+                restrictions,
+            ))
     }
 }
 
@@ -266,28 +263,40 @@ fn first_repeated<T: Eq + Hash>(mut items: impl ExactSizeIterator<Item = T>) -> 
     items.position(|item| !seen.insert(item))
 }
 
-fn forbidden_holder(pointer: &str, name: &str, restrictions: &Restrictions) -> Vec<FieldError> {
-    if restrictions.allows_client(name) {
-        return Vec::new();
-    }
-    vec![FieldError {
+fn forbidden_holder(pointer: &str, name: &str, restrictions: &Restrictions) -> Option<FieldError> {
+    (!restrictions.allows_client(name)).then(|| FieldError {
         pointer: pointer.to_owned(),
         detail: FORBIDDEN.to_owned(),
-    }]
+    })
 }
 
-fn forbidden_resource(index: usize) -> FieldError {
-    FieldError {
+fn forbidden_resource(
+    index: usize,
+    id: &ResourceId,
+    restrictions: &Restrictions,
+) -> Option<FieldError> {
+    (!restrictions.allows_resource(id.as_str())).then(|| FieldError {
         pointer: format!("/resources/{index}/resource_id"),
         detail: FORBIDDEN.to_owned(),
-    }
+    })
+}
+
+fn forbidden_priority(
+    pointer: impl FnOnce() -> String,
+    priority: i32,
+    restrictions: &Restrictions,
+) -> Option<FieldError> {
+    (!restrictions.allows_priority(priority)).then(|| FieldError {
+        pointer: pointer(),
+        detail: above_max_priority(restrictions),
+    })
 }
 
 /// A release without a list is limited to the allowed resources elsewhere.
-fn forbidden_resource_ids<'a>(
-    ids: Option<&'a [ResourceId]>,
-    restrictions: &'a Restrictions,
-) -> impl Iterator<Item = FieldError> + 'a {
+fn forbidden_resource_ids(
+    ids: Option<&[ResourceId]>,
+    restrictions: &Restrictions,
+) -> impl Iterator<Item = FieldError> {
     let ids = ids.unwrap_or_default().iter().enumerate();
     ids.filter(|(_, id)| !restrictions.allows_resource(id.as_str()))
         .map(|(index, _)| FieldError {
