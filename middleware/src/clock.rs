@@ -1,12 +1,12 @@
 //! Clocks of the layer. Everything else takes the time as an argument.
 //!
 //! [`now`] is precise. [`coarse_now`] is the time at the kernel's last tick and costs a few
-//! nanoseconds: reading a precise clock serialises the processor and is the most expensive part of a
-//! decision. The kernel's own coarse clock stands still during a suspend, so it only tells whether
-//! the tick has changed; the first decision in a tick reads the precise clock for all.
+//! nanoseconds: reading a precise clock serialises the processor and is the most expensive part of
+//! a decision. The kernel's own coarse clock stands still during a suspend, so it only tells
+//! whether the tick has changed; the first decision in a tick reads the precise clock for all.
 //!
-//! - The coarse time is never ahead. An earlier time means fewer tokens, so whatever it admits would
-//!   be admitted now. Rejections and promises are made on the precise clock.
+//! - The coarse time is never ahead. An earlier time means fewer tokens, so whatever it admits
+//!   would be admitted now. Rejections and promises are made on the precise clock.
 //! - It is never from before a stop or a suspend, because the tick is another one afterwards.
 //! - It is late by up to a tick (1 to 10 ms, more on a busy virtual machine). Within
 //!   [`COARSE_SLACK_NANOS`] of the end of a lease the precise clock decides.
@@ -42,8 +42,8 @@ fn read(clock: ClockId) -> Moment {
     Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// Now, on tokio's clock, which tests pause and advance. It begins an hour after the origin, so that
-/// no test is at the edge of the range.
+/// Now, on tokio's clock, which tests pause and advance. It begins an hour after the origin, so
+/// that no test is at the edge of the range.
 #[cfg(test)]
 #[expect(
     clippy::disallowed_methods,

@@ -7,7 +7,8 @@ use doorman_openapi::{Capacity, Moment};
 const SUB_INTERVALS: f64 = 4.0;
 /// Slots for sub-intervals. Samples come at any time, so a window may be cut into a few more.
 const SLOTS: usize = 6;
-/// Samples per window while there are attempts, so that a demand that outgrows its lease shows soon.
+/// Samples per window while there are attempts, so that a demand that outgrows its lease shows
+/// soon.
 const SAMPLES: f64 = 8.0;
 /// Samples per window without attempts: the limiter itself signals when it runs low.
 const SAMPLES_WHILE_QUIET: f64 = 2.0;
@@ -141,8 +142,8 @@ impl Busy {
         (attempts + headroom) / f64::max(seconds, MIN_WINDOW)
     }
 
-    /// The rate that both of the last two stretches confirm, however short. A mean over seconds would
-    /// show a sudden rise only slowly, and a burst at one moment is no rate.
+    /// The rate that both of the last two stretches confirm, however short. A mean over seconds
+    /// would show a sudden rise only slowly, and a burst at one moment is no rate.
     fn rise(&self) -> f64 {
         let [newer, older] = self.stretches;
         newer.lower_bound().min(older.lower_bound()) * (1.0 + HEADROOM)

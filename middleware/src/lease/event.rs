@@ -14,7 +14,8 @@ use crate::limiter::Sharing;
 pub struct Demand {
     /// The demand, in the resource's own unit.
     pub wants: Capacity,
-    /// The total cost admitted since the resource was first requested: a running total, not a delta.
+    /// The total cost admitted since the resource was first requested: a running total, not a
+    /// delta.
     pub used: Capacity,
     /// The priority: higher is more important.
     pub priority: i32,

@@ -95,7 +95,8 @@ impl<T: HasResource> IndexedMap<T> {
     }
 }
 
-/// Timers in one or several lanes, each ordered by time. A resource has a timer in at most one lane.
+/// Timers in one or several lanes, each ordered by time. A resource has a timer in at most one
+/// lane.
 ///
 /// A binary heap per lane, with the position of each timer, so that a timer moves without a search.
 #[derive(Debug)]

@@ -113,8 +113,8 @@ struct ReloadState {
 }
 
 /// `NotBefore → Running` when a request finds the files due; `Running → NotBefore` when the reload
-/// ends. Only one reload runs at a time: a hanging one blocks one thread, and none overwrites a newer
-/// result.
+/// ends. Only one reload runs at a time: a hanging one blocks one thread, and none overwrites a
+/// newer result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reload {
     NotBefore(Moment),

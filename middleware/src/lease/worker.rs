@@ -120,12 +120,12 @@ impl<T: Transport> Worker<T> {
         }
     }
 
-    /// Leases until shutdown, or until every handle and everything made from one is dropped. Then it
-    /// releases the leases, within half a second.
+    /// Leases until shutdown, or until every handle and everything made from one is dropped. Then
+    /// it releases the leases, within half a second.
     ///
     /// # Cancel safety
-    /// Dropped before its end, it releases nothing: the leases expire, and with them what the limits
-    /// may spend.
+    /// Dropped before its end, it releases nothing: the leases expire, and with them what the
+    /// limits may spend.
     pub async fn run(mut self) {
         self.parts.status.set(WorkerState::Running);
         let end = self.run_until_end().await;

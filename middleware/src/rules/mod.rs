@@ -1,4 +1,5 @@
-//! Rules of the control plane: fetched by the worker and applied by layers beside the limits in code.
+//! Rules of the control plane: fetched by the worker and applied by layers beside the limits in
+//! code.
 //!
 //! A response is valid as a whole or invalid as a whole ([`compile`]), so that the last valid rules
 //! stay in force. Valid rules become a [`RuleSet`], which is handed to every layer that follows the

@@ -25,7 +25,8 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A resource that is due within this part of its interval joins a request that is sent now.
 const JOIN_FRACTION: f64 = 0.1;
-/// Refreshes come early by up to this part of the interval, so that a fleet does not refresh in step.
+/// Refreshes come early by up to this part of the interval, so that a fleet does not refresh in
+/// step.
 const JITTER: f64 = 0.05;
 /// Growth of a demand beyond the noise of a measured rate, as a factor.
 const GROWTH: f64 = 1.2;
@@ -192,8 +193,8 @@ impl Resource {
         ahead <= GATHER_TIME || ahead <= interval.mul_f64(JOIN_FRACTION)
     }
 
-    /// The timeout of a request sent now: long enough for a slow server, but not past the end of the
-    /// lease, and without a lease no longer than the longest pause between tries.
+    /// The timeout of a request sent now: long enough for a slow server, but not past the end of
+    /// the lease, and without a lease no longer than the longest pause between tries.
     pub(super) fn timeout(&self, now: Moment) -> Duration {
         let timeout = (self.interval() / 2).max(MIN_TIMEOUT);
         match self.lease_end() {

@@ -141,7 +141,8 @@ impl Holder {
             .unwrap_or(DEFAULT_RETRY_AFTER)
             .min(MAX_RETRY_AFTER);
         if self.wants_new_lease(request) {
-            // Not earlier than the server says, with jitter so that a fleet does not come back in step.
+            // Not earlier than the server says, with jitter so that a fleet does not come back in
+            // step.
             let until = now.after(wait.mul_f64(1.0 + 0.5 * self.rng.f64()));
             let not_before = match self.new_leases {
                 NewLeases::WithRenewals => until,
@@ -222,7 +223,8 @@ impl Holder {
         self.emit_changed(id, now);
     }
 
-    /// When a resource rejected now is requested again: together with those rejected shortly before.
+    /// When a resource rejected now is requested again: together with those rejected shortly
+    /// before.
     fn next_rejected_retry(&mut self, now: Moment) -> Moment {
         let earliest = now.after(REJECTED_INTERVAL.mul_f64(0.75));
         if self.rejected_until < earliest {

@@ -94,7 +94,8 @@ impl Fleet {
         }
     }
 
-    /// Offers an evenly paced load per second and returns admitted and rejected per tenth of a second.
+    /// Offers an evenly paced load per second and returns admitted and rejected per tenth of a
+    /// second.
     async fn offer(&mut self, split: [f64; 3], seconds: u32) -> Vec<(u32, u32)> {
         let mut tenths = Vec::new();
         for _ in 0..seconds * 10 {
