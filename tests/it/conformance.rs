@@ -108,7 +108,7 @@ impl Server {
 
         assert_eq!(curl(&[&format!("{}/readyz", self.address)]).status, 200);
         let alarming = |line: &&String| line.contains("ERROR") || line.contains("panicked");
-        let alarms: Vec<_> = self.process.said().iter().filter(alarming).collect();
+        let alarms: Vec<_> = self.process.output().iter().filter(alarming).collect();
         assert!(alarms.is_empty(), "{alarms:#?}");
     }
 }

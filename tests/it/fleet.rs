@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use doorman_examples::load::{Load, Target, Window};
 
-use crate::support::{ControlPlane, DOCUMENT, Service, alone};
+use crate::support::{ControlPlane, DOCUMENT, Service, exclusive_load};
 
 /// A new split may take so long to be followed.
 const SETTLING: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ fn assert_held_to_the_limit(windows: &[Window<3>]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_services_are_held_to_one_limit_however_the_load_is_split() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let services = [(); 3].map(|()| Service::start(server.address(), &[]));
     let load = Load::start(services.each_ref().map(target), 32);

@@ -24,7 +24,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, doorman};
+use crate::support::{TIMEOUT, doorman};
 
 /// Printed by the shell after each command, followed by its exit status.
 const STATUS: &str = "exit status:";
@@ -125,7 +125,7 @@ impl Shell {
             _home: home,
             _turn: turn,
         };
-        let up = shell.lines.recv_timeout(PATIENCE).ok()?;
+        let up = shell.lines.recv_timeout(TIMEOUT).ok()?;
         if up == "up shared" {
             for port in PORTS {
                 let free = TcpListener::bind(("127.0.0.1", port));
@@ -142,7 +142,7 @@ impl Shell {
         writeln!(self.stdin, "{command}\nprintf '\\n{STATUS} %s\\n' $?").expect("it reads");
         let mut output = String::new();
         loop {
-            let Ok(line) = self.lines.recv_timeout(PATIENCE) else {
+            let Ok(line) = self.lines.recv_timeout(TIMEOUT) else {
                 panic!("{command}\nnever ends; output:\n{output}");
             };
             if let Some(status) = line.strip_prefix(STATUS) {

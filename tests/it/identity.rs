@@ -173,7 +173,7 @@ fn commands_show_a_token_and_no_output_of_the_server_has_it() {
     write(&server.file("secret"), "too short a secret");
     let complaint = |line: &str| line.contains("--auth-secret-file").then_some(());
     server.process.wait_for(complaint);
-    let said = server.process.said().join("\n");
+    let said = server.process.output().join("\n");
     assert!(
         said.contains("DEBUG") || said.contains("TRACE"),
         "it says a lot"

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command, thread, time::Duration};
 
 use tempfile::TempDir;
 
-use crate::support::{ControlPlane, PATIENCE, curl, doorman};
+use crate::support::{ControlPlane, TIMEOUT, curl, doorman};
 
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -15,7 +15,7 @@ fn limits(capacity: u32) -> String {
 }
 
 fn until(what: &str, is: impl Fn() -> bool) {
-    for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+    for _ in 0..TIMEOUT.as_millis() / LOOK.as_millis() {
         if is() {
             return;
         }

@@ -99,7 +99,7 @@ fn every_line_is_json_and_those_about_a_request_name_it() {
 
     server.process.terminate();
     server.wait_for("message", "stopped");
-    for line in server.process.said() {
+    for line in server.process.output() {
         let line: Value =
             serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line:?}"));
         for field in ["timestamp", "level", "target", "message"] {
@@ -214,7 +214,7 @@ fn no_secret_is_ever_logged() {
         server
             .process
             .wait_for(|line| line.contains("stopped").then_some(()));
-        let said = server.process.said().join("\n");
+        let said = server.process.output().join("\n");
         let about_http2 = said.lines().filter(|line| line.contains("h2::")).count();
         assert!(about_http2 > 20, "it says all that it can: {said}");
         let parts = token.split('.').skip(1);

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::{
     fleet::target,
-    support::{ControlPlane, Service, alone},
+    support::{ControlPlane, Service, exclusive_load},
 };
 
 const DOCUMENT: &str = "
@@ -25,7 +25,7 @@ const LEFT_OF_A_LEASE: Duration = Duration::from_millis(4500);
 /// After this none of the old leases stands.
 const NO_LEASE_LASTS: Duration = Duration::from_millis(6500);
 /// Only what is broken takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Three services, one a fallback, under a load that all of them can take.
 async fn start(server: &ControlPlane) -> ([Service; 3], Load<3>) {
@@ -48,7 +48,7 @@ async fn until_nothing_is_refused(load: &Load<3>) {
             .is_none_or(|it| turned_away(it.total()) > 0)
     {
         assert!(
-            load.history().now() < begun + PATIENCE,
+            load.history().now() < begun + TIMEOUT,
             "the services never took the load"
         );
         sleep(Duration::from_millis(100)).await;
@@ -72,7 +72,7 @@ async fn during(load: &Load<3>, stretch: Duration) -> [Totals; 3] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_notices_while_leases_last_then_each_fallback_does_what_it_says() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let (_services, load) = start(&server).await;
 
@@ -103,7 +103,7 @@ async fn no_request_notices_while_leases_last_then_each_fallback_does_what_it_sa
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_restart_the_holders_keep_what_they_hold() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let (services, load) = start(&server).await;
 

@@ -14,11 +14,11 @@ use tokio::time::sleep;
 
 use crate::{
     fleet::target,
-    support::{ControlPlane, Service, alone, curl},
+    support::{ControlPlane, Service, curl, exclusive_load},
 };
 
 /// Only what is broken takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// What each of the two services is offered.
 const OFFERED: f64 = 60.0;
 
@@ -80,7 +80,7 @@ impl Fleet {
         let begun = self.load.history().now();
         while !is(self) {
             assert!(
-                self.load.history().now() < begun + PATIENCE,
+                self.load.history().now() < begun + TIMEOUT,
                 "never: {what}; {}",
                 self.server.get("/v1/status")
             );
@@ -129,7 +129,7 @@ fn turn_link(file: &Path, version: &str, text: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_loses_a_lease_however_the_document_changes() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let fleet = Fleet::start().await;
     let file = &fleet.file;
     let first: Totals = fleet.load.totals().into_iter().sum();

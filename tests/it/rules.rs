@@ -4,10 +4,10 @@ use std::{fs, thread, time::Duration};
 
 use serde_json::Value;
 
-use crate::support::{Answer, ControlPlane, Service, curl};
+use crate::support::{ControlPlane, Response, Service, curl};
 
 /// Only what is broken takes longer: rules are asked for every ten seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 
 const RESOURCES: &str = "
@@ -22,14 +22,14 @@ const SHUT: &str = "
   - {name: shut, service: 'orders*', methods: [GET], path: '/orders/{id}', resource: shut}
 ";
 
-fn ask(service: &Service, path: &str) -> Answer {
+fn ask(service: &Service, path: &str) -> Response {
     curl(&[&format!("{}{path}", service.address())])
 }
 
 /// Looks at the rules that the service follows until they are what is waited for.
 fn until(service: &Service, what: &str, is: impl Fn(&Value) -> bool) -> Value {
     let mut rules = Value::Null;
-    for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+    for _ in 0..TIMEOUT.as_millis() / LOOK.as_millis() {
         rules = service.snapshot()["rules"].clone();
         if is(&rules) {
             return rules;

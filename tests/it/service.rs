@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::{
     fleet::target,
-    support::{Answer, ControlPlane, Service, alone, curl},
+    support::{Response, ControlPlane, Service, curl, exclusive_load},
 };
 
 const DOCUMENT: &str = "
@@ -18,7 +18,7 @@ resources:
     algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
 ";
 
-fn ask(service: &Service, tenant: &str) -> Answer {
+fn ask(service: &Service, tenant: &str) -> Response {
     let header = format!("x-tenant: {tenant}");
     curl(&[service.address(), "-H", &header])
 }
@@ -63,7 +63,7 @@ fn a_refusal_says_what_was_refused_and_when_to_come_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_delayed_is_admitted_at_the_rate_of_the_lease_and_nobody_is_refused() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &["--on-limit", "delay:5"]);
     let load = Load::start([target(&service)], 64);

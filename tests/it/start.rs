@@ -20,7 +20,7 @@ fn without_a_document_it_prints_the_built_in_one_and_a_curl_line_that_works_as_p
             .and_then(|at| line.get(at..))
             .map(str::to_owned)
     });
-    let said = process.said().join("\n");
+    let said = process.output().join("\n");
     assert!(
         said.contains("identifier_glob:"),
         "it prints the document:\n{said}"

@@ -135,7 +135,7 @@ fn a_hundred_kills_between_request_and_answer_lose_nothing_that_was_acknowledged
         } else {
             unanswered += 1;
         }
-        server = down.restart_anywhere();
+        server = down.restart_on_free_port();
         let found = number(&server);
         assert!(
             found == last || found == acknowledged,

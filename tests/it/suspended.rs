@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{ControlPlane, PATIENCE, Service};
+use crate::support::{ControlPlane, Service, TIMEOUT};
 
 const DOCUMENT: &str = "
 resources:
@@ -28,7 +28,7 @@ impl Connection {
     fn open(service: &Service) -> Self {
         let address = service.address().trim_start_matches("http://");
         let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a time");
         Self(BufReader::new(stream))
     }
 
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     fn ask_until_admitted(&mut self) {
-        let looks = (0..PATIENCE.as_millis() / 20).map(|_| {
+        let looks = (0..TIMEOUT.as_millis() / 20).map(|_| {
             thread::sleep(Duration::from_millis(20));
             self.ask()
         });

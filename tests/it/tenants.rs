@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{Answer, ControlPlane, Process, alone, curl, example};
+use crate::support::{ControlPlane, Process, Response, curl, example, exclusive_load};
 
 const DOCUMENT: &str = include_str!("../../examples/tenants.yaml");
 
@@ -39,12 +39,12 @@ impl Instance {
         }
     }
 
-    fn ask(&self, token: Option<&str>, path: &str) -> Answer {
+    fn ask(&self, token: Option<&str>, path: &str) -> Response {
         ask(&self.address, token, path)
     }
 }
 
-fn ask(address: &str, token: Option<&str>, path: &str) -> Answer {
+fn ask(address: &str, token: Option<&str>, path: &str) -> Response {
     let url = format!("{address}{path}");
     let header = token.map(|token| format!("authorization: Bearer {token}"));
     match &header {
@@ -75,7 +75,7 @@ struct Flood {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tenants_are_told_apart_by_their_tokens_and_limited_over_all_instances() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let instances = [Instance::start(&server), Instance::start(&server)];
     let [first, second] = &instances;

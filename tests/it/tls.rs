@@ -8,7 +8,7 @@ use std::{
 
 use tower_doorman::{Cost, Doorman};
 
-use crate::support::{Authority, ControlPlane, DOCUMENT, PATIENCE, Process, curl, doorman, until};
+use crate::support::{Authority, ControlPlane, DOCUMENT, Process, TIMEOUT, curl, doorman, until};
 
 /// One of the commands that ask a server, with nothing of this test's own environment.
 fn command(args: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -106,7 +106,10 @@ fn tokens_in_the_clear_are_warned_of_where_others_could_read_them() {
         process.wait_for(|line| line.contains("Try: curl").then_some(()));
         process.terminate();
         process.wait_for(|line| line.ends_with("stopped").then_some(()));
-        let warned = process.said().iter().any(|it| it.contains("in the clear"));
+        let warned = process
+            .output()
+            .iter()
+            .any(|it| it.contains("in the clear"));
         assert_eq!(warned, is_warned, "{args:?}");
     }
 }
@@ -174,7 +177,7 @@ async fn the_layer_leases_by_tls_from_whom_it_knows_and_from_nobody_else() {
     let stranger = by(&Authority::new());
     let (leases, none) = (known.rate("api"), stranger.rate("api"));
     // Direct use is pessimistic: it admits nothing without a lease.
-    let admitted = tokio::time::timeout(PATIENCE, leases.wait(Cost::ONE)).await;
+    let admitted = tokio::time::timeout(TIMEOUT, leases.wait(Cost::ONE)).await;
     assert!(admitted.expect("in time").is_ok());
     assert!(none.try_acquire(Cost::ONE).is_err());
     let holders = server.get("/v1/resources/api")["clients"].clone();

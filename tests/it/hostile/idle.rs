@@ -14,7 +14,7 @@ use super::{
     MEMORY, MIB, Victim, beside, healthy,
     wire::{connections, patient},
 };
-use crate::support::alone;
+use crate::support::exclusive_load;
 
 /// As many as the memory of the server is promised for.
 const CONNECTIONS: usize = 10_000;
@@ -71,7 +71,7 @@ fn is_open(mut stream: &TcpStream) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn newcomers_find_room_beside_more_idle_connections_than_the_server_keeps() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let most = Settings::MAX_CONNECTIONS.get();
     let number = most + BEYOND;
     assert!(number <= connections(), "this needs as many open files");
@@ -108,7 +108,7 @@ async fn newcomers_find_room_beside_more_idle_connections_than_the_server_keeps(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn connections_that_never_say_a_word_take_little_memory_and_end_soon() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     // All of them are to be open before the first is closed, 5 s later: a brief look takes fewer.
     let number = CONNECTIONS / if beside::is_brief() { 5 } else { 1 };
     assert!(number <= connections(), "this needs as many open files");

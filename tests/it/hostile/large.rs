@@ -6,7 +6,7 @@ use super::{
     MIB, Victim, beside, healthy,
     wire::{Answer, HEAD, connect, connections, last_words},
 };
-use crate::support::alone;
+use crate::support::exclusive_load;
 
 const GIB: usize = 1024 * MIB;
 
@@ -45,7 +45,7 @@ fn send(at: SocketAddr, rest_of_head: &str, piece: &str) -> (Answer, usize) {
 
 #[tokio::test]
 async fn large_bodies_are_refused_and_cost_others_nothing() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     connections();
     let victim = Victim::start();
     let attacks: [(Attack, usize); 2] = [(declared, BUFFERED), (chunked, BUFFERED + READ)];

@@ -51,6 +51,6 @@ impl Victim {
 
     /// How much more memory than at the beginning it has ever had.
     fn grown(&self) -> usize {
-        self.server.most_memory().saturating_sub(self.before)
+        self.server.peak_memory().saturating_sub(self.before)
     }
 }

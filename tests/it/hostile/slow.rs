@@ -11,7 +11,7 @@ use super::{
     MIB, Victim, beside, healthy,
     wire::{HEAD, connect, connections},
 };
-use crate::support::alone;
+use crate::support::exclusive_load;
 
 const CONNECTIONS: usize = 1000;
 
@@ -34,7 +34,7 @@ fn drips_a_body(number: usize) -> bool {
 
 #[tokio::test]
 async fn slow_requests_are_ended_in_time_and_cost_others_nothing() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     connections();
     let victim = Victim::start();
     let mut slow: Vec<_> = (0..CONNECTIONS)

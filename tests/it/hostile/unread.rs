@@ -13,7 +13,7 @@ use super::{
     Victim, healthy,
     wire::{JSON, exchange, post},
 };
-use crate::support::alone;
+use crate::support::exclusive_load;
 
 /// More answers than there is room for.
 const TOO_MANY: usize = 40;
@@ -30,7 +30,7 @@ fn large() -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn answers_that_nobody_reads_take_little_memory_and_end_soon() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let victim = Victim::start();
     let body = large();
     let (status, whole) = exchange(victim.at, &post(JSON, &body));

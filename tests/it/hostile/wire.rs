@@ -7,7 +7,7 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{ControlPlane, PATIENCE};
+use crate::support::{ControlPlane, TIMEOUT};
 
 /// The status and the body of an answer.
 pub(super) type Answer = (u16, String);
@@ -42,7 +42,7 @@ pub(super) fn connect(at: SocketAddr) -> TcpStream {
 
 /// The same, which never blocks for ever.
 pub(super) fn patient(stream: TcpStream) -> TcpStream {
-    let patience = Some(PATIENCE);
+    let patience = Some(TIMEOUT);
     stream.set_read_timeout(patience).expect("not zero");
     stream.set_write_timeout(patience).expect("not zero");
     stream.set_nodelay(true).expect("a socket");

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{Authority, ControlPlane, DOCUMENT, PATIENCE, now};
+use crate::support::{Authority, ControlPlane, DOCUMENT, TIMEOUT, now};
 
 /// Thirty times as many show the same.
 const IDLE: usize = 300;
@@ -19,7 +19,7 @@ const ASKS: &str = "GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n";
 fn connect(server: &ControlPlane) -> TcpStream {
     let address = server.address().trim_start_matches("http://");
     let stream = TcpStream::connect(address).expect("it listens");
-    let patience = Some(PATIENCE);
+    let patience = Some(TIMEOUT);
     stream.set_read_timeout(patience).expect("not zero");
     stream.set_write_timeout(patience).expect("not zero");
     stream
@@ -56,7 +56,7 @@ fn nobody_keeps_a_control_plane_from_its_end_for_ten_seconds_nor_the_others_from
     let mut slow = begins(body.len());
 
     let told = now();
-    server.ask_to_stop();
+    server.request_stop();
     let drips = thread::spawn(move || {
         while endless.write_all(b" ").is_ok() {
             thread::sleep(Duration::from_millis(100));
@@ -69,7 +69,7 @@ fn nobody_keeps_a_control_plane_from_its_end_for_ten_seconds_nor_the_others_from
     let mut answer = String::new();
     slow.read_to_string(&mut answer).expect("it answers");
     assert!(answer.ends_with("}]}"), "{answer}");
-    assert_eq!(server.stopped().code(), Some(0));
+    assert_eq!(server.wait().code(), Some(0));
     let took = now() - told;
     assert!(took < Duration::from_secs(10), "{took:?}");
     drips.join().expect("it was cut off");

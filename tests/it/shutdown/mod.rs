@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     fleet::target,
-    support::{ControlPlane, DOCUMENT, PATIENCE, Service, alone},
+    support::{ControlPlane, DOCUMENT, Service, TIMEOUT, exclusive_load},
 };
 
 /// How often it is looked whether what is waited for has come.
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_is_told_to_stop_gives_its_lease_back() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &[]);
     let load = Load::start([target(&service)], 4);
@@ -34,7 +34,7 @@ async fn a_service_that_is_told_to_stop_gives_its_lease_back() {
             sleep(LOOK).await;
         }
     };
-    timeout(PATIENCE, leases).await.expect("it leases");
+    timeout(TIMEOUT, leases).await.expect("it leases");
     drop(load);
     assert_eq!(service.terminate().code(), Some(0));
     // The released entry is kept for its order only: it holds and wants nothing.
@@ -53,7 +53,7 @@ fn a_control_plane_that_is_told_to_stop_answers_what_is_in_flight_and_exits_with
     let body = r#"{"client_id": "c", "resources": [{"resource_id": "api", "wants": 7}]}"#;
     let mut stream = TcpStream::connect(&address).expect("it listens");
     stream
-        .set_read_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(TIMEOUT))
         .expect("more than nothing");
     let head = format!(
         "POST /v1/capacity HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
@@ -66,7 +66,7 @@ fn a_control_plane_that_is_told_to_stop_answers_what_is_in_flight_and_exits_with
     stream.read_exact(&mut goes_on).expect("it answers");
     assert_eq!(&goes_on, b"HTTP/1.1 100 Continue\r\n\r\n");
 
-    server.ask_to_stop();
+    server.request_stop();
     let mut looks = 0;
     while TcpStream::connect(&address).is_ok() {
         assert!(looks < 100, "it still takes connections in");
@@ -80,12 +80,12 @@ fn a_control_plane_that_is_told_to_stop_answers_what_is_in_flight_and_exits_with
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     assert!(answer.contains(r#""capacity":7"#), "{answer}");
-    assert_eq!(server.stopped().code(), Some(0));
+    assert_eq!(server.wait().code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_whose_control_plane_stops_lives_on_its_lease_and_no_request_notices() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &[]);
     let load = Load::start([target(&service)], 8);
@@ -103,7 +103,7 @@ async fn a_service_whose_control_plane_stops_lives_on_its_lease_and_no_request_n
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_whose_control_plane_stops_and_starts_again_under_load_refuses_nobody() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &[]);
     let load = Load::start([target(&service)], 8);
@@ -113,7 +113,7 @@ async fn a_service_whose_control_plane_stops_and_starts_again_under_load_refuses
             sleep(LOOK).await;
         }
     };
-    timeout(PATIENCE, leased).await.expect("it leases enough");
+    timeout(TIMEOUT, leased).await.expect("it leases enough");
     let [before] = load.totals();
     let server = server.stop().restart();
     // The next server knows its lease from the first moment on; one that is renewed there ends later than before.
@@ -128,7 +128,7 @@ async fn a_service_whose_control_plane_stops_and_starts_again_under_load_refuses
             sleep(LOOK).await;
         }
     };
-    timeout(PATIENCE, renewed).await.expect("it renews");
+    timeout(TIMEOUT, renewed).await.expect("it renews");
     let [after] = load.totals();
     assert!(after.admitted > before.admitted);
     assert_eq!(

@@ -11,7 +11,7 @@ use super::{
     LOOK,
     callers::{Report, Traffic},
 };
-use crate::support::{Authority, ControlPlane, PATIENCE, alone, now};
+use crate::support::{Authority, ControlPlane, TIMEOUT, exclusive_load, now};
 
 /// As many rounds as this variable says, if it is there.
 const ROUNDS: &str = "DOORMAN_STOP_ROUNDS";
@@ -26,13 +26,13 @@ resources:
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_control_plane_that_is_told_to_stop_under_load_fails_nobody_and_the_next_one_learns_nothing()
  {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     fails_nobody(ControlPlane::start(DOCUMENT), None, 10).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_control_plane_that_speaks_tls_and_is_told_to_stop_under_load_fails_nobody() {
-    let _alone = alone().await;
+    let _exclusive = exclusive_load().await;
     let authority = Authority::new();
     let server = ControlPlane::start_encrypted(DOCUMENT, &authority);
     fails_nobody(server, Some(authority), 3).await;
@@ -50,20 +50,20 @@ async fn fails_nobody(mut server: ControlPlane, authority: Option<Authority>, ro
                 sleep(LOOK).await;
             }
         };
-        timeout(PATIENCE, flowing).await.expect("it answers");
+        timeout(TIMEOUT, flowing).await.expect("it answers");
 
         traffic.may_be_refused();
         let told = now();
         let stopped = spawn_blocking(move || server.stop()).await;
         let took = now() - told;
-        let reports = timeout(PATIENCE, flows).await.expect("all end");
+        let reports = timeout(TIMEOUT, flows).await.expect("all end");
         let reports = reports.expect("no panic");
         tell(round, took, &reports);
         let failed: Vec<_> = reports.iter().filter(|it| !it.failed.is_empty()).collect();
         assert!(failed.is_empty(), "round {round}: {failed:#?}");
         assert!(took < Duration::from_secs(10), "round {round}: {took:?}");
 
-        server = stopped.expect("no panic").restart_anywhere();
+        server = stopped.expect("no panic").restart_on_free_port();
         goes_on(&server, round, &reports);
     }
 }

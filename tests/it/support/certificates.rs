@@ -1,18 +1,18 @@
-//! Certificates, and the files they lie in.
+//! Certificates for TLS tests.
 
 use std::{fs, path::Path, sync::Arc};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
-/// Somebody who issues certificates.
+/// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Those of one name would be taken for each other.
+        // Authorities of one name would be confused.
         let name = format!("authority {}", fastrand::u64(..));
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("a key");
@@ -23,28 +23,29 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A client that believes this authority alone, and shows no certificate.
+    /// A client that trusts only this authority and has no certificate.
     pub(crate) fn client(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).expect("an authority");
         let provider = Arc::new(aws_lc_rs::default_provider());
         ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .expect("some")
+            .expect("versions are supported")
             .with_root_certificates(roots)
             .with_no_client_auth()
     }
 
-    /// Puts a certificate for this machine into `NAME.crt` and its key into `NAME.key` of a folder, by renaming.
-    pub(crate) fn issue(&self, folder: &Path, name: &str) {
+    /// Writes a certificate for localhost to `NAME.crt` and its key to `NAME.key`, by renaming.
+    pub(crate) fn issue(&self, directory: &Path, name: &str) {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(names).expect("names");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
         for (extension, text) in [("crt", certificate.pem()), ("key", key.serialize_pem())] {
-            let new = folder.join(format!("{name}.new"));
-            fs::write(&new, text).expect("the folder is there");
-            fs::rename(new, folder.join(format!("{name}.{extension}"))).expect("on one disk");
+            let new = directory.join(format!("{name}.new"));
+            fs::write(&new, text).expect("the directory exists");
+            fs::rename(new, directory.join(format!("{name}.{extension}")))
+                .expect("one file system");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! A control plane with its document and its data directory.
+//! A control plane process with its document and data directory.
 
 use std::{path::Path, process::ExitStatus};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Answer, Authority, Process, curl, programs};
+use super::{Authority, Process, Response, curl, process};
 
-/// A document with one resource, of which there are a thousand a second; its holders come back every second.
+/// One resource of 1000 per second, refreshed every second.
 pub(crate) const DOCUMENT: &str = "
 resources:
   - identifier_glob: api
@@ -26,32 +26,29 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one with this document on a free port, with a fresh data directory.
+    /// Starts with this document on a free port, with a new data directory.
     pub(crate) fn start(document: &str) -> Self {
-        Self::start_in(
-            TempDir::new().expect("a folder for temporary files"),
-            document,
-        )
+        Self::start_in(TempDir::new().expect("a temporary directory"), document)
     }
 
-    /// Starts one with this document in a folder, the data directory of which is `data`.
+    /// Starts with this document in `home`; the data directory is `data`.
     pub(crate) fn start_in(home: TempDir, document: &str) -> Self {
         let file = home.path().join("limits.yaml");
-        std::fs::write(&file, document).expect("the folder is new");
+        std::fs::write(&file, document).expect("the directory is new");
         Self::start_with(home, format!("file:{}", file.display()), false)
     }
 
-    /// Starts one with this document that speaks TLS by `tls.crt` and `tls.key` of its folder, of an authority in `ca.pem`.
+    /// Starts with TLS: `tls.crt`, `tls.key` and the authority's `ca.pem` in its home directory.
     pub(crate) fn start_encrypted(document: &str, authority: &Authority) -> Self {
-        let home = TempDir::new().expect("a folder for temporary files");
+        let home = TempDir::new().expect("a temporary directory");
         authority.issue(home.path(), "tls");
-        std::fs::write(home.path().join("ca.pem"), authority.pem()).expect("the folder is new");
+        std::fs::write(home.path().join("ca.pem"), authority.pem()).expect("the directory is new");
         let file = home.path().join("limits.yaml");
-        std::fs::write(&file, document).expect("the folder is new");
+        std::fs::write(&file, document).expect("the directory is new");
         Self::start_with(home, format!("file:{}", file.display()), true)
     }
 
-    /// Starts one with this store in a folder, the data directory of which is `data`.
+    /// Starts with this store; the data directory is `data` in `home`.
     pub(crate) fn start_on(home: TempDir, store: &Path) -> Self {
         Self::start_with(home, format!("sqlite:{}", store.display()), false)
     }
@@ -67,39 +64,38 @@ impl ControlPlane {
         }
     }
 
-    /// Kills it without warning.
-    pub(crate) fn kill(self) -> Down {
-        let (process, down) = self.apart();
+    /// Sends SIGKILL.
+    pub(crate) fn kill(self) -> Stopped {
+        let (process, stopped) = self.into_parts();
         process.kill();
-        down
+        stopped
     }
 
-    /// Asks it to stop.
-    pub(crate) fn ask_to_stop(&self) {
+    /// Sends SIGTERM.
+    pub(crate) fn request_stop(&self) {
         self.process.terminate();
     }
 
-    /// Waits until it has stopped.
-    pub(crate) fn stopped(self) -> ExitStatus {
+    /// Waits for its exit.
+    pub(crate) fn wait(self) -> ExitStatus {
         self.process.wait()
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Sends SIGTERM, and waits for its exit.
     pub(crate) fn terminate(self) -> ExitStatus {
-        self.ask_to_stop();
-        self.stopped()
+        self.request_stop();
+        self.wait()
     }
 
-    /// Asks it to stop, and waits until it has, in good order.
-    pub(crate) fn stop(self) -> Down {
-        let (process, down) = self.apart();
+    /// Sends SIGTERM, and waits for its successful exit.
+    pub(crate) fn stop(self) -> Stopped {
+        let (process, stopped) = self.into_parts();
         process.terminate();
         process.wait_for_success();
-        down
+        stopped
     }
 
-    /// Its process, and what is left of it when that has ended.
-    fn apart(self) -> (Process, Down) {
+    fn into_parts(self) -> (Process, Stopped) {
         let Self {
             process,
             address,
@@ -107,16 +103,16 @@ impl ControlPlane {
             config,
             encrypted,
         } = self;
-        let down = Down {
+        let stopped = Stopped {
             address,
             home,
             config,
             encrypted,
         };
-        (process, down)
+        (process, stopped)
     }
 
-    /// The folder with its document, `limits.yaml`, and its data directory, `data`.
+    /// Holds its document `limits.yaml` and its data directory `data`.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
@@ -126,18 +122,18 @@ impl ControlPlane {
         &self.address
     }
 
-    /// The memory that it has, in bytes.
+    /// Resident memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.process.memory()
     }
 
-    /// The most memory that it has ever had, in bytes.
-    pub(crate) fn most_memory(&self) -> usize {
-        self.process.most_memory()
+    /// Peak resident memory in bytes.
+    pub(crate) fn peak_memory(&self) -> usize {
+        self.process.peak_memory()
     }
 
-    /// What curl with these arguments brings back from a path.
-    pub(crate) fn curl(&self, path: &str, more: &[&str]) -> Answer {
+    /// Calls curl for a path, with further arguments.
+    pub(crate) fn curl(&self, path: &str, more: &[&str]) -> Response {
         let url = format!("{}{path}", self.address);
         let authority = self.home.path().join("ca.pem").display().to_string();
         let mut args = vec![url.as_str()];
@@ -148,46 +144,47 @@ impl ControlPlane {
         curl(&args)
     }
 
-    /// What it answers at a path.
+    /// The JSON at a path.
     pub(crate) fn get(&self, path: &str) -> Value {
-        let answer = self.curl(path, &[]);
-        serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
+        let response = self.curl(path, &[]);
+        serde_json::from_str(&response.body)
+            .unwrap_or_else(|_| panic!("not JSON: {}", response.body))
     }
 
-    /// Puts a JSON body at a path; what it answers.
-    pub(crate) fn put(&self, path: &str, body: &str) -> Answer {
+    /// PUTs a JSON body.
+    pub(crate) fn put(&self, path: &str, body: &str) -> Response {
         let json = "content-type: application/json";
         self.curl(path, &["-X", "PUT", "-H", json, "-d", body])
     }
 
-    /// What it answers to a JSON body.
+    /// POSTs a JSON body, and returns the JSON of the successful response.
     pub(crate) fn post(&self, path: &str, body: &str) -> Value {
-        let answer = self.curl(path, &["-H", "content-type: application/json", "-d", body]);
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
+        let response = self.curl(path, &["-H", "content-type: application/json", "-d", body]);
+        assert_eq!(response.status, 200, "{}", response.body);
+        serde_json::from_str(&response.body)
+            .unwrap_or_else(|_| panic!("not JSON: {}", response.body))
     }
 }
 
-/// A control plane that has stopped, with what it left.
+/// A control plane that has exited, with its data directory.
 #[derive(Debug)]
-pub(crate) struct Down {
+pub(crate) struct Stopped {
     address: String,
     home: TempDir,
     config: String,
     encrypted: bool,
 }
 
-impl Down {
-    /// Starts it again, on the same address with the same data directory.
+impl Stopped {
+    /// Starts it again on the same address and data directory.
     pub(crate) fn restart(self) -> ControlPlane {
         let (_, listen) = self.address.split_once("://").expect("an address");
         let listen = listen.to_owned();
         self.restart_on(&listen)
     }
 
-    /// Starts it again with the same data directory, on a free port: the one of before may have been taken meanwhile, which a test that
-    /// does it often will see.
-    pub(crate) fn restart_anywhere(self) -> ControlPlane {
+    /// Starts it again on the same data directory and a free port: the earlier one may be taken.
+    pub(crate) fn restart_on_free_port(self) -> ControlPlane {
         self.restart_on("127.0.0.1:0")
     }
 
@@ -216,7 +213,7 @@ fn run(home: &Path, listen: &str, config: &str, encrypted: bool) -> (Process, St
     if encrypted {
         args.extend(["--tls-cert", &certificate, "--tls-key", &key]);
     }
-    let mut process = Process::start(&programs::doorman(), &args);
+    let mut process = Process::start(&process::doorman(), &args);
     let address = process.wait_for_address();
     (process, address)
 }

@@ -1,17 +1,16 @@
-//! curl, as an operator would use it.
+//! curl, as operators use it.
 
 use std::process::Command;
 
-/// What curl brought back.
+/// A response that curl received.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: String,
     pub(crate) body: String,
 }
 
-/// Runs curl with these arguments.
-pub(crate) fn curl(args: &[&str]) -> Answer {
+pub(crate) fn curl(args: &[&str]) -> Response {
     let output = Command::new("curl")
         .args(["-sS", "-i", "--max-time", "10"])
         .args(args)
@@ -29,7 +28,7 @@ pub(crate) fn curl(args: &[&str]) -> Answer {
         .nth(1)
         .and_then(|status| status.parse().ok())
         .expect("a status line");
-    Answer {
+    Response {
         status,
         headers: headers.to_owned(),
         body: body.to_owned(),

@@ -1,25 +1,56 @@
-//! Processes to test with. Each is killed when it is dropped.
+//! Processes to test with, and helpers to wait for them.
 
-mod alone;
 mod certificates;
 mod control_plane;
 mod curl;
 mod process;
-mod programs;
 mod relay;
 mod service;
 mod small_disk;
-mod tools;
-mod wait;
 
-pub(crate) use alone::alone;
-pub(crate) use certificates::Authority;
-pub(crate) use control_plane::{ControlPlane, DOCUMENT};
-pub(crate) use curl::{Answer, curl};
-pub(crate) use process::Process;
-pub(crate) use programs::{doorman, example};
-pub(crate) use relay::Relay;
-pub(crate) use service::Service;
-pub(crate) use small_disk::SmallDisk;
-pub(crate) use tools::{repository, tool};
-pub(crate) use wait::{PATIENCE, now, until};
+use std::{thread, time::Duration};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::{Mutex, MutexGuard};
+
+pub(crate) use self::{
+    certificates::Authority,
+    control_plane::{ControlPlane, DOCUMENT},
+    curl::{Response, curl},
+    process::{Process, doorman, example, repository, tool},
+    relay::Relay,
+    service::Service,
+    small_disk::SmallDisk,
+};
+
+/// How long a working process may take to produce output or to exit.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Interval at which conditions are polled.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Waits until no other test generates load: two loads on a small machine disturb each other.
+pub(crate) async fn exclusive_load() -> MutexGuard<'static, ()> {
+    static LOAD: Mutex<()> = Mutex::const_new(());
+    LOAD.lock().await
+}
+
+/// Monotonic time.
+pub(crate) fn now() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::try_from(time).expect("it is positive")
+}
+
+/// Polls until a condition holds.
+///
+/// # Panics
+/// After [`TIMEOUT`].
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..TIMEOUT.as_millis() / POLL.as_millis() {
+        if condition() {
+            return;
+        }
+        thread::sleep(POLL);
+    }
+    panic!("never: {what}");
+}

@@ -1,40 +1,43 @@
-//! A process that is killed when it is dropped.
+//! Processes under test, the programs they run, and tools of other languages.
 
 use std::{
     io::{BufRead, BufReader, Read},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{self, Receiver},
+    sync::{
+        OnceLock,
+        mpsc::{self, Receiver},
+    },
     thread,
     time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
-/// How often it is looked whether a process has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which the state of a process is polled.
+const POLL: Duration = Duration::from_millis(20);
 
-/// A running program with what it says.
+/// A running program and its output. It is killed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     lines: Receiver<String>,
-    said: Vec<String>,
+    output: Vec<String>,
 }
 
 impl Process {
-    /// Starts a program; both of its outputs are read as they come.
+    /// Starts a program, and collects its standard output and error.
     pub(crate) fn start(program: &Path, args: &[&str]) -> Self {
         Self::start_logging(program, args, "info")
     }
 
-    /// The same, that logs so much.
+    /// Starts a program with a log level.
     pub(crate) fn start_logging(program: &Path, args: &[&str], level: &str) -> Self {
         let mut child = Command::new(program)
             .args(args)
-            // The control plane has a variable of its own; the examples take the usual one.
+            // The control plane reads DOORMAN_LOG, the examples RUST_LOG.
             .env("DOORMAN_LOG", level)
             .env("RUST_LOG", level)
             .stdin(Stdio::null())
@@ -51,7 +54,7 @@ impl Process {
             let sender = sender.clone();
             thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
-                    // The test may have stopped listening; the output is read on, so that the process never blocks on it.
+                    // Read on after the receiver is gone, so that the process never blocks.
                     drop(sender.send(line));
                 }
             });
@@ -59,30 +62,30 @@ impl Process {
         Self {
             child,
             lines,
-            said: Vec::new(),
+            output: Vec::new(),
         }
     }
 
-    /// Waits until the process says a line for which `find` finds something.
+    /// Waits for a line of output for which `find` returns `Some`.
     pub(crate) fn wait_for<T>(&mut self, find: impl Fn(&str) -> Option<T>) -> T {
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(TIMEOUT) {
                 Ok(line) => {
                     let found = find(&line);
-                    self.said.push(line);
+                    self.output.push(line);
                     if let Some(found) = found {
                         return found;
                     }
                 }
                 Err(_) => panic!(
-                    "it never said what it was waited for; it said:\n{}",
-                    self.said.join("\n")
+                    "the expected line never came; output:\n{}",
+                    self.output.join("\n")
                 ),
             }
         }
     }
 
-    /// The first address of the form `http://127.0.0.1:PORT` or `https://127.0.0.1:PORT` that the process names.
+    /// Waits for the first `http://127.0.0.1:PORT` or `https://127.0.0.1:PORT` in the output.
     pub(crate) fn wait_for_address(&mut self) -> String {
         self.wait_for(|line| {
             ["http://127.0.0.1:", "https://127.0.0.1:"]
@@ -97,23 +100,23 @@ impl Process {
         })
     }
 
-    /// All lines said up to now.
-    pub(crate) fn said(&mut self) -> &[String] {
-        self.said.extend(self.lines.try_iter());
-        &self.said
+    /// All output up to now.
+    pub(crate) fn output(&mut self) -> &[String] {
+        self.output.extend(self.lines.try_iter());
+        &self.output
     }
 
-    /// The memory that the process has, in bytes.
+    /// Resident memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.status("VmRSS:")
     }
 
-    /// The most memory that it has ever had, in bytes.
-    pub(crate) fn most_memory(&self) -> usize {
+    /// Peak resident memory in bytes.
+    pub(crate) fn peak_memory(&self) -> usize {
         self.status("VmHWM:")
     }
 
-    /// One of the sizes that the system tells of the process, in bytes.
+    /// A size from /proc, in bytes.
     fn status(&self, name: &str) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
             .expect("it runs, on Linux");
@@ -122,32 +125,32 @@ impl Process {
         kib.expect("a number") * 1024
     }
 
-    /// SIGKILL: the process gets no chance to say good-bye.
+    /// Sends SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ran");
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// SIGSTOP, and until none of it runs any more.
+    /// Sends SIGSTOP, and waits until the process has stopped.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
         let state = format!("/proc/{}/status", self.child.id());
-        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+        for _ in 0..TIMEOUT.as_millis() / POLL.as_millis() {
             let status = std::fs::read_to_string(&state).expect("it is there, on Linux");
             if status.contains("\nState:\tT") {
                 return;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
-        panic!("it never stopped");
+        panic!("the process did not stop");
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -157,33 +160,103 @@ impl Process {
         kill_process(pid, signal).expect("it runs");
     }
 
-    /// Waits for the end of the process.
+    /// Waits for its exit.
     pub(crate) fn wait(mut self) -> ExitStatus {
-        self.ended()
+        self.wait_for_exit()
     }
 
-    /// Waits for the end of the process, which must be a good one.
+    /// Waits for its successful exit.
     pub(crate) fn wait_for_success(mut self) {
-        let status = self.ended();
-        let said = self.said().join("\n");
-        assert_eq!(status.code(), Some(0), "it said:\n{said}");
+        let status = self.wait_for_exit();
+        let output = self.output().join("\n");
+        assert_eq!(status.code(), Some(0), "output:\n{output}");
     }
 
-    fn ended(&mut self) -> ExitStatus {
-        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+    fn wait_for_exit(&mut self) -> ExitStatus {
+        for _ in 0..TIMEOUT.as_millis() / POLL.as_millis() {
             if let Some(status) = self.child.try_wait().expect("it ran") {
                 return status;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
-        panic!("it never ended; it said:\n{}", self.said().join("\n"));
+        panic!("no exit; output:\n{}", self.output().join("\n"));
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as well.
+        // It may have exited by itself.
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// Path of the control plane, built from the sources as they are.
+pub(crate) fn doorman() -> PathBuf {
+    built().join("doorman")
+}
+
+/// Path of an example.
+pub(crate) fn example(name: &str) -> PathBuf {
+    built().join("examples").join(name)
+}
+
+/// The directory of the programs, of the same profile as this test.
+fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let test = std::env::current_exe().expect("a running test has a path");
+        let directory = test
+            .ancestors()
+            .nth(2)
+            .expect("tests are in target/PROFILE/deps")
+            .to_owned();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        cargo.args([
+            "build",
+            "--quiet",
+            "--locked",
+            "-p",
+            "doorman-server",
+            "-p",
+            "doorman-examples",
+        ]);
+        cargo.args(["--bin", "doorman", "--examples"]);
+        if directory.ends_with("release") {
+            cargo.arg("--release");
+        }
+        if let Some(target) = directory.parent() {
+            cargo.env("CARGO_TARGET_DIR", target);
+        }
+        assert!(
+            cargo.status().expect("cargo runs").success(),
+            "the programs under test must build"
+        );
+        directory
+    })
+}
+
+/// The root of the repository.
+pub(crate) fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// Directory of a tool installed by `tests/tools`.
+///
+/// # Panics
+/// When it is not installed.
+pub(crate) fn tool(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a running test has a path");
+    let target = test.ancestors().nth(3);
+    let directory = target
+        .expect("tests are in target/PROFILE/deps")
+        .join("tools")
+        .join(name);
+    assert!(
+        directory.join("installed").exists(),
+        "{} is missing: run ./tests/tools to install it",
+        directory.display()
+    );
+    directory
 }

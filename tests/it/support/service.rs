@@ -1,12 +1,11 @@
-//! An example service that wears the layer.
+//! An example service with the layer.
 
 use std::{path::Path, process::ExitStatus};
 
 use serde_json::Value;
 
-use super::{Process, curl, programs};
+use super::{Process, curl, process};
 
-/// A running service.
 #[derive(Debug)]
 pub(crate) struct Service {
     process: Process,
@@ -14,19 +13,19 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts one that leases from `server`, on a free port, with these further arguments.
+    /// Starts the example `service` on a free port.
     pub(crate) fn start(server: &str, args: &[&str]) -> Self {
-        Self::start_program(&programs::example("service"), server, args)
+        Self::start_program(&process::example("service"), server, args)
     }
 
-    /// The same of the service that has no limits in code, and follows the rules.
+    /// Starts the example `rules`.
     pub(crate) fn follow_rules(server: &str, args: &[&str]) -> Self {
-        Self::start_program(&programs::example("rules"), server, args)
+        Self::start_program(&process::example("rules"), server, args)
     }
 
-    /// The same of the service on plain hyper, which has limits of its own.
+    /// Starts the example `hyper`.
     pub(crate) fn on_hyper(server: &str) -> Self {
-        Self::start_program(&programs::example("hyper"), server, &[])
+        Self::start_program(&process::example("hyper"), server, &[])
     }
 
     fn start_program(program: &Path, server: &str, args: &[&str]) -> Self {
@@ -37,18 +36,19 @@ impl Service {
         Self { process, address }
     }
 
-    /// The base address.
+    /// Base address.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// What it says of its limits.
+    /// Snapshot of its layer.
     pub(crate) fn snapshot(&self) -> Value {
-        let answer = curl(&[&format!("{}/doorman", self.address)]);
-        serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("not JSON: {}", answer.body))
+        let response = curl(&[&format!("{}/doorman", self.address)]);
+        serde_json::from_str(&response.body)
+            .unwrap_or_else(|_| panic!("not JSON: {}", response.body))
     }
 
-    /// The resources that it limits.
+    /// Resources in its snapshot.
     pub(crate) fn resources(&self) -> Vec<String> {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().expect("a list of limits");
@@ -56,21 +56,21 @@ impl Service {
         ids.map(str::to_owned).collect()
     }
 
-    /// The capacity of its lease on a resource, if it has one.
+    /// Leased capacity of a resource.
     pub(crate) fn lease(&self, resource: &str) -> Option<f64> {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().expect("a list of limits");
         limits.iter().find(|limit| limit["resource"] == resource)?["lease"]["capacity"].as_f64()
     }
 
-    /// The whole limit of a resource, once it has been told.
+    /// The whole limit of a resource, once known.
     pub(crate) fn limit(&self, resource: &str) -> Option<f64> {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().expect("a list of limits");
         limits.iter().find(|limit| limit["resource"] == resource)?["limit"].as_f64()
     }
 
-    /// What it wants of a resource.
+    /// Measured demand for a resource.
     pub(crate) fn wants(&self, resource: &str) -> f64 {
         let snapshot = self.snapshot();
         let limits = snapshot["limits"].as_array().expect("a list of limits");
@@ -80,17 +80,17 @@ impl Service {
             .expect("a number")
     }
 
-    /// Stops it in the middle of whatever it does, until it is told to [go on](Self::resume).
+    /// Suspends the process.
     pub(crate) fn pause(&self) {
         self.process.pause();
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub(crate) fn resume(&self) {
         self.process.resume();
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Sends SIGTERM, and waits for its exit.
     pub(crate) fn terminate(self) -> ExitStatus {
         self.process.terminate();
         self.process.wait()
