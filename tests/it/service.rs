@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::{
     fleet::target,
-    support::{Response, ControlPlane, Service, curl, exclusive_load},
+    support::{ControlPlane, Response, Service, curl, exclusive_load},
 };
 
 const DOCUMENT: &str = "
