@@ -159,8 +159,8 @@ fn on_limit(text: &str) -> Result<OnLimit, &'static str> {
     }
     let seconds = text.strip_prefix("delay:").ok_or(EXPECTED)?;
     let seconds = seconds.parse().map_err(|_| EXPECTED)?;
-    let at_most = Duration::try_from_secs_f64(seconds).map_err(|_| EXPECTED)?;
-    Ok(OnLimit::Delay { at_most })
+    let max_delay = Duration::try_from_secs_f64(seconds).map_err(|_| EXPECTED)?;
+    Ok(OnLimit::Delay { max_delay })
 }
 
 fn fallback(text: &str) -> Result<Fallback, &'static str> {

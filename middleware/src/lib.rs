@@ -24,7 +24,7 @@
 //! let limits = doorman.layer([
 //!     Limit::rate("api"),
 //!     Limit::rate(Key::template("tenant/{header:x-tenant}")?)
-//!         .on_limit(OnLimit::Delay { at_most: Duration::from_millis(500) }),
+//!         .on_limit(OnLimit::Delay { max_delay: Duration::from_millis(500) }),
 //! ]);
 //! let app: Router = Router::new().route("/", get(async || "ok")).layer(limits);
 //!

@@ -20,7 +20,7 @@ use crate::{
 ///     .named("per-tenant")
 ///     .cost_by(|head| if head.method() == "POST" { Cost::new(5.0).unwrap_or_default() } else { Cost::ONE })
 ///     .burst(Duration::from_secs(2))
-///     .on_limit(OnLimit::Delay { at_most: Duration::from_millis(500) });
+///     .on_limit(OnLimit::Delay { max_delay: Duration::from_millis(500) });
 /// # Ok::<(), tower_doorman::InvalidKey>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ pub enum OnLimit {
     /// goes away gives its place back.
     Delay {
         /// How long it waits at most; not at all is the same as [`Reject`](OnLimit::Reject).
-        at_most: Duration,
+        max_delay: Duration,
     },
     /// It passes, and spends nothing of this limit: to try a limit out before it counts. It is counted as refused, by the limit's
     /// resource in the [snapshot](crate::Doorman::snapshot), and its response does not speak of the limit.
@@ -189,8 +189,8 @@ impl Limit {
     /// How long the first requests for a resource wait for its first lease before the fallback decides: not at all if nothing else
     /// is said. It is counted once for each resource, from its first request, or from when the layer is made if the key is constant:
     /// so that an outage of the control plane delays a resource only once, however often it is asked in vain.
-    pub fn wait_for_lease(mut self, at_most: Duration) -> Self {
-        self.wait_for_lease = at_most;
+    pub fn wait_for_lease(mut self, max_wait: Duration) -> Self {
+        self.wait_for_lease = max_wait;
         self
     }
 

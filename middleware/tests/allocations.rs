@@ -77,7 +77,7 @@ fn known_client_behind_proxies_allocates_nothing() {
     let networks = ["10.0.0.0/8"];
     for header in [ForwardedHeader::Forwarded, ForwardedHeader::XForwardedFor] {
         for proxies in [
-            TrustedProxies::nobody(),
+            TrustedProxies::none(),
             TrustedProxies::hops(2, header),
             TrustedProxies::networks(networks, header).unwrap(),
         ] {

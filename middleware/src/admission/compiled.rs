@@ -210,7 +210,7 @@ impl CompiledLimit {
             },
             max_delay: match limit.on_limit {
                 OnLimit::Reject | OnLimit::Shadow => None,
-                OnLimit::Delay { at_most } => Some(at_most),
+                OnLimit::Delay { max_delay } => Some(max_delay),
             },
             queue: limit.queue,
         }

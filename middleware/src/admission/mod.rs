@@ -91,7 +91,7 @@ impl DynamicAdmission {
     }
 
     pub(crate) fn set_rules(&self, rules: &[Arc<CompiledLimit>]) {
-        if !self.in_code.callers.verify_tokens() {
+        if !self.in_code.callers.verifies_tokens() {
             for rule in rules.iter().filter_map(|rule| rule.by_claims()) {
                 tracing::warn!(
                     rule,
@@ -222,7 +222,7 @@ impl Admission {
         head: &RequestHead<'_>,
         checks: &mut LimitChecks<'f>,
     ) -> Result<(), Box<Refusal>> {
-        let head = head.seen_by(&self.callers);
+        let head = head.with_callers(&self.callers);
         let mut local = lookups.local.iter();
         for limit in &self.limits {
             let lookup = if limit.is_local() { local.next() } else { None };

@@ -40,7 +40,7 @@ impl Callers {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            proxies: TrustedProxies::nobody(),
+            proxies: TrustedProxies::none(),
             api_key_secret: None,
             #[cfg(feature = "jwt")]
             verifier: None,
@@ -79,7 +79,7 @@ impl Callers {
     }
 
     /// Whether tokens are verified here.
-    pub(crate) fn verify_tokens(&self) -> bool {
+    pub(crate) fn verifies_tokens(&self) -> bool {
         #[cfg(feature = "jwt")]
         {
             self.verifier.is_some()

@@ -36,7 +36,7 @@ impl<'a> RequestHead<'a> {
     }
 
     /// The same head for those who tell callers apart in this way.
-    pub(crate) fn seen_by<'b>(&'b self, callers: &'b Callers) -> RequestHead<'b> {
+    pub(crate) fn with_callers<'b>(&'b self, callers: &'b Callers) -> RequestHead<'b> {
         RequestHead {
             callers,
             claims: OnceCell::new(),
@@ -123,7 +123,7 @@ impl<'a> RequestHead<'a> {
 
     /// Whether tokens of callers are verified where this is looked at.
     pub(crate) fn verifies_tokens(&self) -> bool {
-        self.callers.verify_tokens()
+        self.callers.verifies_tokens()
     }
 
     /// The address of the caller, as far as the [trusted proxies](crate::TrustedProxies) of the layer's handle say; where it trusts

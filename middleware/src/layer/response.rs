@@ -69,7 +69,7 @@ impl ResponsePolicy {
     ) -> Response<Bytes> {
         log(&refusal, head);
         let mut response = match &self.on_refusal {
-            Some(respond) => respond(&refusal, &head.seen_by(&self.callers)),
+            Some(respond) => respond(&refusal, &head.with_callers(&self.callers)),
             None => refusal.to_response(head),
         };
         self.filter(headers).append_to(response.headers_mut());

@@ -39,9 +39,9 @@ fn per_tenant() -> Limit {
 }
 
 fn delaying(queue: u32) -> Limit {
-    let at_most = Duration::from_secs(5);
+    let max_delay = Duration::from_secs(5);
     Limit::rate("api")
-        .on_limit(OnLimit::Delay { at_most })
+        .on_limit(OnLimit::Delay { max_delay })
         .queue(queue)
 }
 

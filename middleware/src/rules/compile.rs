@@ -57,7 +57,7 @@ pub(super) fn compile(rules: &[Rule]) -> Result<CompiledRules, InvalidRules> {
             WireOnLimit::Reject => OnLimit::Reject,
             WireOnLimit::Shadow => OnLimit::Shadow,
             WireOnLimit::Delay { max_delay } => OnLimit::Delay {
-                at_most: max_delay.duration(),
+                max_delay: max_delay.duration(),
             },
         };
         let limit = compile_limit(rule, on_limit)?;

@@ -75,7 +75,7 @@ fn delayed(name: &'static str) -> Limit {
     Limit::rate(name)
         .burst(Duration::ZERO)
         .on_limit(OnLimit::Delay {
-            at_most: 20 * SECOND,
+            max_delay: 20 * SECOND,
         })
 }
 

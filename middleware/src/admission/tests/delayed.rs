@@ -9,16 +9,16 @@ use std::{
 use super::*;
 use crate::Rate;
 
-fn at_most(at_most: Duration) -> Limit {
+fn delayed(max_delay: Duration) -> Limit {
     Limit::rate("api")
         .burst(Duration::ZERO)
-        .on_limit(OnLimit::Delay { at_most })
+        .on_limit(OnLimit::Delay { max_delay })
 }
 
 #[tokio::test(start_paused = true)]
 async fn delayed_requests_are_admitted_in_order() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(SECOND)]);
+    let service = limited(&registry, [delayed(SECOND)]);
     registry.publish("api", leased(10.0, MINUTE));
     let start = clock::now();
     let waiting: Vec<_> = (0..12).map(|_| spawn(&service)).collect();
@@ -37,7 +37,7 @@ async fn delayed_requests_are_admitted_in_order() {
 #[tokio::test(start_paused = true)]
 async fn hopeless_delay_is_refused_immediately() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(millis(99))]);
+    let service = limited(&registry, [delayed(millis(99))]);
     registry.publish("api", leased(10.0, MINUTE));
     let start = clock::now();
     assert_eq!(status(&service).await, 200);
@@ -48,7 +48,7 @@ async fn hopeless_delay_is_refused_immediately() {
 #[tokio::test(start_paused = true)]
 async fn canceled_request_frees_its_queue_position() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(millis(100))]);
+    let service = limited(&registry, [delayed(millis(100))]);
     registry.publish("api", leased(10.0, MINUTE));
     assert_eq!(status(&service).await, 200);
     for _ in 0..5 {
@@ -75,7 +75,7 @@ async fn canceled_request_frees_its_queue_position() {
 #[tokio::test(start_paused = true)]
 async fn full_queue_refuses_with_503() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(MINUTE).queue(2)]);
+    let service = limited(&registry, [delayed(MINUTE).queue(2)]);
     registry.publish("api", leased(1.0, MINUTE));
     assert_eq!(status(&service).await, 200);
     let waiting = [spawn(&service), spawn(&service)];
@@ -94,7 +94,7 @@ async fn full_queue_refuses_with_503() {
 #[tokio::test(start_paused = true)]
 async fn larger_lease_shortens_the_delay() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(20 * SECOND)]);
+    let service = limited(&registry, [delayed(20 * SECOND)]);
     registry.publish("api", leased(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let waiting = spawn(&service);
@@ -108,7 +108,7 @@ async fn larger_lease_shortens_the_delay() {
 #[tokio::test(start_paused = true)]
 async fn smaller_lease_refuses_late_requests() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(SECOND)]);
+    let service = limited(&registry, [delayed(SECOND)]);
     registry.publish("api", leased(10.0, MINUTE));
     assert_eq!(status(&service).await, 200);
     let waiting = spawn(&service);
@@ -124,7 +124,7 @@ async fn smaller_lease_refuses_late_requests() {
 #[tokio::test(start_paused = true)]
 async fn released_position_goes_to_requests_behind() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(30 * SECOND)]);
+    let service = limited(&registry, [delayed(30 * SECOND)]);
     registry.publish("api", leased(10.0, 10 * MINUTE));
     assert_eq!(status(&service).await, 200);
     let start = clock::now();
@@ -154,7 +154,7 @@ async fn released_position_goes_to_requests_behind() {
 #[tokio::test(start_paused = true)]
 async fn short_lease_gap_keeps_the_queue_order() {
     let (registry, _nudges) = leased_registry(10);
-    let limit = at_most(30 * SECOND).fallback(Fallback::Optimistic);
+    let limit = delayed(30 * SECOND).fallback(Fallback::Optimistic);
     let service = limited(&registry, [limit]);
     registry.publish("api", leased(10.0, 10 * MINUTE));
     assert_eq!(status(&service).await, 200);
@@ -175,7 +175,7 @@ async fn release_without_lease_returns_no_overflowed_tokens() {
     let fleet = Limit::rate("fleet")
         .cost(Cost::new(4.0).unwrap())
         .fallback(Fallback::Pessimistic);
-    let api = at_most(20 * SECOND);
+    let api = delayed(20 * SECOND);
     let service = limited(&registry, [fleet, api]);
     registry.publish("fleet", leased(10.0, MINUTE));
     registry.publish("api", leased(0.1, MINUTE));
@@ -193,7 +193,7 @@ async fn release_without_lease_returns_no_overflowed_tokens() {
 #[tokio::test(start_paused = true)]
 async fn delayed_requests_wait_for_a_larger_lease() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(SECOND)]);
+    let service = limited(&registry, [delayed(SECOND)]);
     registry.publish("api", leased_as_requested(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let start = clock::now();
@@ -211,7 +211,7 @@ async fn delayed_requests_wait_for_a_larger_lease() {
 #[tokio::test(start_paused = true)]
 async fn wait_for_larger_lease_ends_in_time() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(SECOND)]);
+    let service = limited(&registry, [delayed(SECOND)]);
     registry.publish("api", leased_as_requested(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let start = clock::now();
@@ -239,7 +239,7 @@ async fn count_polls(service: LimitService<Inner>, polls: Arc<AtomicUsize>) -> u
 #[tokio::test(start_paused = true)]
 async fn waiting_for_larger_lease_wakes_no_other_request() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(SECOND)]);
+    let service = limited(&registry, [delayed(SECOND)]);
     registry.publish("api", leased_as_requested(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let polls = Arc::new(AtomicUsize::new(0));
@@ -261,7 +261,7 @@ async fn waiting_for_larger_lease_wakes_no_other_request() {
 async fn waiting_for_larger_lease_holds_no_position() {
     let (registry, _nudges) = leased_registry(10);
     let limit = || Limit::rate("api").burst(10 * SECOND);
-    let delay = OnLimit::Delay { at_most: SECOND };
+    let delay = OnLimit::Delay { max_delay: SECOND };
     let expensive = Cost::new(10.0).unwrap();
     let patient = limited(&registry, [limit().cost(expensive).on_limit(delay)]);
     let service = limited(&registry, [limit()]);
@@ -284,7 +284,7 @@ async fn waiting_for_larger_lease_holds_no_position() {
 #[tokio::test(start_paused = true)]
 async fn wait_for_larger_lease_counts_one_attempt() {
     let (registry, _nudges) = leased_registry(10);
-    let service = limited(&registry, [at_most(SECOND)]);
+    let service = limited(&registry, [delayed(SECOND)]);
     registry.publish("api", leased_as_requested(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let start = clock::now();

@@ -125,7 +125,7 @@ async fn try_admit_decides_without_waiting() {
     let registry = static_registry(|resource| LeaseState::Fixed {
         rate: if resource.as_str() == "all" { 2.0 } else { 1.0 },
     });
-    let delay = OnLimit::Delay { at_most: MINUTE };
+    let delay = OnLimit::Delay { max_delay: MINUTE };
     let limits = [Limit::rate("all"), per_tenant().on_limit(delay)];
     let layer = crate::LimitLayer::new(Arc::clone(&registry), Callers::new(), limits);
     let admit = |name| layer.try_admit(&RequestHead::of(&tenant(name)));

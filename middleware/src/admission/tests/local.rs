@@ -86,7 +86,7 @@ async fn local_limit_and_resource_of_one_name_differ() {
 
 #[tokio::test(start_paused = true)]
 async fn local_limit_can_delay() {
-    let delay = OnLimit::Delay { at_most: SECOND };
+    let delay = OnLimit::Delay { max_delay: SECOND };
     let limit = Limit::local(per_second(1)).on_limit(delay);
     let service = inner(&Doorman::unlimited().layer([limit]));
     assert_eq!(status(&service).await, 200);
@@ -97,7 +97,7 @@ async fn local_limit_can_delay() {
 
 #[tokio::test(start_paused = true)]
 async fn queue_and_burst_are_clamped() {
-    let delay = OnLimit::Delay { at_most: SECOND };
+    let delay = OnLimit::Delay { max_delay: SECOND };
     let limit = Limit::local(per_second(1)).on_limit(delay).queue(0);
     let service = inner(&Doorman::unlimited().layer([limit]));
     assert_eq!(admitted(&service, 2).await, 2);

@@ -109,7 +109,7 @@ async fn worker_is_notified_of_shortages() {
 #[tokio::test(start_paused = true)]
 async fn worker_is_notified_of_waiting_requests() {
     let (registry, mut nudges) = leased_registry(10);
-    let delay = OnLimit::Delay { at_most: SECOND };
+    let delay = OnLimit::Delay { max_delay: SECOND };
     let service = limited(&registry, [Limit::rate("api").on_limit(delay)]);
     registry.publish("api", leased(10.0, MINUTE));
     assert_eq!(admitted(&service, 10).await, 10);

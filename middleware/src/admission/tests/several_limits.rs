@@ -113,7 +113,7 @@ async fn headers_have_one_item_per_limit() {
 #[tokio::test(start_paused = true)]
 async fn failed_delay_releases_earlier_limits() {
     let (registry, _nudges) = leased_registry(10);
-    let delay = OnLimit::Delay { at_most: SECOND };
+    let delay = OnLimit::Delay { max_delay: SECOND };
     let service = limited(
         &registry,
         [Limit::rate("fleet"), Limit::rate("db").on_limit(delay)],

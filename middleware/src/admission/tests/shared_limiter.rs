@@ -84,7 +84,7 @@ async fn shared_limiter_spends_the_sum_of_costs() {
 
 #[tokio::test(start_paused = true)]
 async fn shared_limiter_uses_the_shorter_delay() {
-    let delay = |limit: Limit, at_most| limit.on_limit(OnLimit::Delay { at_most });
+    let delay = |limit: Limit, max_delay| limit.on_limit(OnLimit::Delay { max_delay });
     let both = |patience| {
         let limits = [
             delay(costing("a", 1.0), 10 * SECOND),

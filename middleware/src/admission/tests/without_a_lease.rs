@@ -222,8 +222,8 @@ async fn overdue_refresh_ends_warming_up() {
     let (registry, _nudges) = leased_registry(10);
     let limit = || Limit::rate("api").fallback(Fallback::Pessimistic);
     let service = limited(&registry, [limit()]);
-    let at_most = MINUTE;
-    let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { at_most })]);
+    let max_delay = MINUTE;
+    let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { max_delay })]);
     registry.publish("api", leased_as_requested(0.01, 2 * MINUTE));
     assert_eq!(admitted(&service, 1).await, 1);
     let waiting = spawn(&patient);
@@ -248,9 +248,9 @@ async fn expiring_lease_ends_warming_up() {
     let (registry, _nudges) = leased_registry(10);
     let safe = Some(SafeRate::PerSecond(0.01));
     let limit = || Limit::rate("api").fallback(Fallback::Safe);
-    let at_most = MINUTE;
+    let max_delay = MINUTE;
     let service = limited(&registry, [limit()]);
-    let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { at_most })]);
+    let patient = limited(&registry, [limit().on_limit(OnLimit::Delay { max_delay })]);
     let start = clock::now();
     let ends_soon = match leased_as_requested(0.01, SECOND) {
         LeaseState::Leased {

@@ -61,7 +61,7 @@ pub struct InvalidNetwork(String);
 impl TrustedProxies {
     /// Nobody: the caller is who is at the other end of the connection.
     #[must_use]
-    pub const fn nobody() -> Self {
+    pub const fn none() -> Self {
         Self(Trust::Nobody)
     }
 
@@ -72,7 +72,7 @@ impl TrustedProxies {
     #[must_use]
     pub const fn hops(count: u8, header: ForwardedHeader) -> Self {
         match count {
-            0 => Self::nobody(),
+            0 => Self::none(),
             _ => Self(Trust::Hops(count, header)),
         }
     }

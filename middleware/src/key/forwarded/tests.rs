@@ -159,7 +159,7 @@ fn a_peer_that_is_not_trusted_says_nothing() {
     let peer = Some("192.0.2.1".parse().unwrap());
     let proxies = networks(ForwardedHeader::XForwardedFor);
     assert_eq!(proxies.client(peer, &headers), peer);
-    assert_eq!(TrustedProxies::nobody().client(peer, &headers), peer);
+    assert_eq!(TrustedProxies::none().client(peer, &headers), peer);
     assert_eq!(proxies.client(None, &headers), None);
     // Behind a socket without addresses the count still holds.
     let proxies = TrustedProxies::hops(1, ForwardedHeader::XForwardedFor);

@@ -66,7 +66,7 @@ fn sub_of(verifier: &JwtVerifier, authorization: &str) -> (String, Made) {
     let request = request.body(()).unwrap();
     let mut id = Vec::new();
     let key = Key::template("{jwt:sub}").unwrap();
-    let made = key.write(&RequestHead::of(&request).seen_by(&callers), &mut id);
+    let made = key.write(&RequestHead::of(&request).with_callers(&callers), &mut id);
     let id = String::from_utf8(id).unwrap();
     (id, made)
 }

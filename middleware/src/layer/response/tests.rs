@@ -73,7 +73,7 @@ async fn refusal_closure_gets_refusal_and_caller() {
 #[tokio::test(start_paused = true)]
 async fn refusal_closure_applies_after_a_wait() {
     let delay = OnLimit::Delay {
-        at_most: Duration::from_secs(5),
+        max_delay: Duration::from_secs(5),
     };
     let (doorman, _worker) = {
         let (plane, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();

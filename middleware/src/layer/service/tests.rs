@@ -162,8 +162,8 @@ impl Service<Request<()>> for Strict {
 
 #[tokio::test(start_paused = true)]
 async fn ready_service_is_called_after_a_wait() {
-    let at_most = Duration::from_secs(10);
-    let limit = Limit::rate("api").on_limit(OnLimit::Delay { at_most });
+    let max_delay = Duration::from_secs(10);
+    let limit = Limit::rate("api").on_limit(OnLimit::Delay { max_delay });
     let mut service = LimitLayer::new(fixed(1.0), Callers::new(), [limit]).layer(Strict::default());
     let mut responses = Vec::new();
     for _ in 0..3 {

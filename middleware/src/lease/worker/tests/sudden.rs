@@ -119,8 +119,8 @@ async fn trickle_before_the_load_does_not_hide_it() {
 
 #[tokio::test(start_paused = true)]
 async fn short_delay_avoids_most_rejections() {
-    let at_most = SECOND / 2;
-    let process = Process::start(5, Limit::rate("api").on_limit(OnLimit::Delay { at_most })).await;
+    let max_delay = SECOND / 2;
+    let process = Process::start(5, Limit::rate("api").on_limit(OnLimit::Delay { max_delay })).await;
     process.offer(10, 10).await;
     sleep(60 * SECOND).await;
     let onset = process.offer(100, 5).await;
@@ -131,8 +131,8 @@ async fn short_delay_avoids_most_rejections() {
 #[tokio::test(start_paused = true)]
 async fn stated_demand_does_not_grow() {
     let limit = || Limit::rate("api").wants(Capacity::new(50.0).unwrap());
-    let at_most = SECOND;
-    let process = Process::start(5, limit().on_limit(OnLimit::Delay { at_most })).await;
+    let max_delay = SECOND;
+    let process = Process::start(5, limit().on_limit(OnLimit::Delay { max_delay })).await;
     let start = clock::now();
     let mut waiting = Vec::new();
     for _ in 0..200 {
