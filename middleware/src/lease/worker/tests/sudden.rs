@@ -120,7 +120,8 @@ async fn trickle_before_the_load_does_not_hide_it() {
 #[tokio::test(start_paused = true)]
 async fn short_delay_avoids_most_rejections() {
     let max_delay = SECOND / 2;
-    let process = Process::start(5, Limit::rate("api").on_limit(OnLimit::Delay { max_delay })).await;
+    let process =
+        Process::start(5, Limit::rate("api").on_limit(OnLimit::Delay { max_delay })).await;
     process.offer(10, 10).await;
     sleep(60 * SECOND).await;
     let onset = process.offer(100, 5).await;
