@@ -71,7 +71,7 @@ fn every_line_is_json_and_those_about_a_request_name_it() {
     let put = curl(&[&[url.as_str()], &put[..]].concat());
     assert_eq!(put.status, 201, "{put:?}");
     assert!(put.headers.contains(name), "{put:?}");
-    let change = server.wait_for("message", "the document was changed: template \"db\" added");
+    let change = server.wait_for("message", "document changed: template \"db\" added");
     let access = server.wait_for("target", "doorman::access");
     for line in [&change, &access] {
         assert_eq!(line["request_id"], "say-\"hi\"", "{line}");

@@ -109,7 +109,7 @@ fn tokens_in_the_clear_are_warned_of_where_others_could_read_them() {
         let warned = process
             .output()
             .iter()
-            .any(|it| it.contains("in the clear"));
+            .any(|it| it.contains("unencrypted"));
         assert_eq!(warned, is_warned, "{args:?}");
     }
 }
