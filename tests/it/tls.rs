@@ -106,10 +106,7 @@ fn tokens_in_the_clear_are_warned_of_where_others_could_read_them() {
         process.wait_for(|line| line.contains("Try: curl").then_some(()));
         process.terminate();
         process.wait_for(|line| line.ends_with("stopped").then_some(()));
-        let warned = process
-            .output()
-            .iter()
-            .any(|it| it.contains("unencrypted"));
+        let warned = process.output().iter().any(|it| it.contains("unencrypted"));
         assert_eq!(warned, is_warned, "{args:?}");
     }
 }
