@@ -120,6 +120,7 @@ async fn canceled_requests_use_nothing_of_the_balance() {
 
 #[tokio::test(start_paused = true)]
 async fn suppressed_requests_are_rejected_by_chance_and_wanted() {
+    fastrand::seed(7);
     let limiter = limiter(Fallback::Pessimistic);
     let publish = |probability| limiter.publish(suppressed(100_000.0, probability), clock::now());
     publish(0.25);

@@ -17,6 +17,8 @@ struct Fleet {
 
 impl Fleet {
     fn start(kind: &str, capacity: f64, instances: usize) -> Self {
+        // Suppression and jitter draw from the generator of this thread, which runs everything.
+        fastrand::seed(7);
         let plane = control_plane(kind, capacity);
         let instances = (0..instances).map(|_| {
             let (doorman, _) = run(builder(), &plane);
