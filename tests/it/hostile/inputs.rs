@@ -1,27 +1,27 @@
-//! What may not stand in a request: the status, and the pointer to the fault.
+//! Invalid requests: the status, and the pointers of the errors.
 
 use serde_json::Value;
 
-use super::wire::{JSON, address, asking, exchange, post};
+use super::wire::{JSON, address, capacity_request, exchange, post};
 use crate::support::{ControlPlane, DOCUMENT};
 
-/// The pointers of the faults that an answer names.
 fn pointers(body: &str) -> Vec<String> {
     let problem: Value = serde_json::from_str(body).expect("a problem");
     let errors = problem["errors"].as_array().cloned().unwrap_or_default();
     errors
         .iter()
-        .map(|error| error["pointer"].as_str().expect("a text").to_owned())
+        .map(|error| error["pointer"].as_str().expect("a string").to_owned())
         .collect()
 }
 
 #[test]
-fn numbers_and_identifiers_that_cannot_be_are_refused_where_they_stand() {
+fn invalid_numbers_and_identifiers_are_rejected_with_pointers() {
     let server = ControlPlane::start(DOCUMENT);
     let at = address(&server);
-    let wants = |wants: &str| asking(&format!(r#"{{"resource_id": "api", "wants": {wants}}}"#));
-    let named = |id: &str| asking(&format!(r#"{{"resource_id": {id}, "wants": 1}}"#));
-    let huge = format!("\"{}\"", "x".repeat(257));
+    let wants =
+        |wants: &str| capacity_request(&format!(r#"{{"resource_id": "api", "wants": {wants}}}"#));
+    let named = |id: &str| capacity_request(&format!(r#"{{"resource_id": {id}, "wants": 1}}"#));
+    let too_long = format!("\"{}\"", "x".repeat(257));
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let rows = [
         (wants("0"), 200, &[][..]),
@@ -34,22 +34,24 @@ fn numbers_and_identifiers_that_cannot_be_are_refused_where_they_stand() {
         (wants("NaN"), 400, &[]),
         (wants(&deep), 422, &["/resources/0/wants"]),
         (
-            asking(r#"{"resource_id": "api"}"#),
+            capacity_request(r#"{"resource_id": "api"}"#),
             422,
             &["/resources/0/wants"],
         ),
         (
-            asking(r#"{"resource_id": "api", "wants": 1, "wants": 2}"#),
+            capacity_request(r#"{"resource_id": "api", "wants": 1, "wants": 2}"#),
             422,
             &["/resources/0/wants"],
         ),
         (
-            asking(r#"{"resource_id": "api", "wants": 1}, {"resource_id": "api", "wants": 1}"#),
+            capacity_request(
+                r#"{"resource_id": "api", "wants": 1}, {"resource_id": "api", "wants": 1}"#,
+            ),
             422,
             &["/resources/1/resource_id"],
         ),
         (named("\"\""), 422, &["/resources/0/resource_id"]),
-        (named(&huge), 422, &["/resources/0/resource_id"]),
+        (named(&too_long), 422, &["/resources/0/resource_id"]),
         (named("\"a\\u0000\""), 422, &["/resources/0/resource_id"]),
         (named("\"a\\n\""), 422, &["/resources/0/resource_id"]),
         (named("\"\\ud800\""), 422, &["/resources/0/resource_id"]),
@@ -62,10 +64,10 @@ fn numbers_and_identifiers_that_cannot_be_are_refused_where_they_stand() {
     ];
     for (body, status, expected) in rows {
         let shown: String = body.chars().take(100).collect();
-        let (got, answer) = exchange(at, &post(JSON, &body));
-        assert_eq!(got, status, "{shown}: {answer}");
+        let (got, response) = exchange(at, &post(JSON, &body));
+        assert_eq!(got, status, "{shown}: {response}");
         if status == 422 {
-            assert_eq!(pointers(&answer), expected, "{shown}");
+            assert_eq!(pointers(&response), expected, "{shown}");
         }
     }
     for content_type in [
@@ -73,13 +75,13 @@ fn numbers_and_identifiers_that_cannot_be_are_refused_where_they_stand() {
         "content-type: text/plain\r\n",
         "content-type: application/json; charset=utf-16\r\n",
     ] {
-        let (status, answer) = exchange(at, &post(content_type, &wants("1")));
-        assert_eq!(status, 415, "{content_type}: {answer}");
+        let (status, response) = exchange(at, &post(content_type, &wants("1")));
+        assert_eq!(status, 415, "{content_type}: {response}");
     }
 }
 
 #[test]
-fn a_resource_is_found_under_its_name_however_odd_that_is() {
+fn oddly_named_resource_is_found_by_its_encoded_path() {
     let server = ControlPlane::start(DOCUMENT);
     let at = address(&server);
     let get = |path: &str| {
@@ -91,13 +93,13 @@ fn a_resource_is_found_under_its_name_however_odd_that_is() {
         ("..", "/v1/resources/%2e%2E"),
         ("a//b/../c", "/v1/resources/a%2F%2Fb%2F..%2Fc"),
     ] {
-        let body = asking(&format!(r#"{{"resource_id": "{id}", "wants": 1}}"#));
+        let body = capacity_request(&format!(r#"{{"resource_id": "{id}", "wants": 1}}"#));
         assert_eq!(exchange(at, &post(JSON, &body)).0, 200);
-        let (status, answer) = get(path);
-        assert_eq!(status, 200, "{answer}");
+        let (status, response) = get(path);
+        assert_eq!(status, 200, "{response}");
         assert!(
-            answer.contains(&format!("\"resource_id\":\"{id}\"")),
-            "{answer}"
+            response.contains(&format!("\"resource_id\":\"{id}\"")),
+            "{response}"
         );
     }
     for (path, status) in [
