@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use doorman_openapi::{Glob, Scopes};
 
-use crate::{Restrictions, ValidationErrors, parse};
+use crate::Restrictions;
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ mod tests;
 /// # Ok::<(), doorman_config::ValidationErrors>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Grants(Vec<Grant>);
+pub struct Grants(pub(crate) Vec<Grant>);
 
 /// The scopes and restrictions of tokens whose issuer and subject match.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,14 +46,6 @@ pub struct Grant {
 impl Grants {
     /// The most grants of a list: each new token is compared with them.
     pub const MAX_LEN: usize = 1_000;
-
-    /// Parses a list of grants in YAML or JSON.
-    ///
-    /// # Errors
-    /// [`ValidationErrors`] with all errors of the list.
-    pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
-        parse::grants(text).map(Self)
-    }
 
     /// The first grant whose globs match the issuer and the subject of a token.
     #[must_use]

@@ -9,7 +9,7 @@ use doorman_openapi::Seconds;
 
 use self::field::{Fields, Item};
 use crate::{
-    Grant, MAX_DOCUMENT_BYTES, Rule,
+    Grants, MAX_DOCUMENT_BYTES, Rule,
     diagnostic::{Diagnostic, ErrorCollector, Location, Reported, ValidationErrors},
     template::Template,
     tree::{Node, Value},
@@ -46,14 +46,16 @@ pub(crate) fn tree(root: &Node) -> Result<Parsed, ValidationErrors> {
     errors.finish(parsed)
 }
 
-/// Parses a list of grants in YAML or JSON.
-///
-/// # Errors
-/// All errors of the list.
-pub(crate) fn grants(text: &str) -> Result<Vec<Grant>, ValidationErrors> {
-    let mut errors = ErrorCollector::default();
-    let parsed = grants::read(&root(text)?, &mut errors);
-    errors.finish(parsed)
+impl Grants {
+    /// Parses a list of grants in YAML or JSON.
+    ///
+    /// # Errors
+    /// [`ValidationErrors`] with all errors of the list.
+    pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
+        let mut errors = ErrorCollector::default();
+        let parsed = grants::read(&root(text)?, &mut errors);
+        errors.finish(parsed).map(Self)
+    }
 }
 
 fn root(text: &str) -> Result<Node, ValidationErrors> {
