@@ -1,12 +1,12 @@
-//! The whole system through its public doors: real processes, real sockets, real time.
+//! End-to-end tests: real processes, real sockets, real time.
 //!
-//! `support` starts what is tested; every other file is one capability. What can be tested without a process is tested beside its
-//! code.
+//! `support` starts the processes. Every other file tests one capability. Whatever can be tested
+//! without a process is tested next to its code.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "a test that is mistaken in what there is has failed"
+    reason = "a panic fails the test"
 )]
 
 mod conformance;
@@ -15,9 +15,7 @@ mod fleet;
 mod grpc;
 mod guides;
 mod hostile;
-mod hyper;
 mod identity;
-mod idle;
 mod imports;
 mod last_good;
 mod limits;

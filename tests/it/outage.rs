@@ -1,14 +1,11 @@
-//! The control plane is gone, and comes back.
+//! An outage of the control plane: leases last, then fallbacks apply, then the fleet recovers.
 
 use std::time::Duration;
 
 use doorman_examples::load::{Load, Totals};
 use tokio::time::sleep;
 
-use crate::{
-    fleet::target,
-    support::{ControlPlane, Service, exclusive_load},
-};
+use crate::support::{ControlPlane, Service, TIMEOUT, exclusive_load};
 
 const DOCUMENT: &str = "
 resources:
@@ -18,51 +15,51 @@ resources:
     algorithm: {kind: FAIR_SHARE, lease_length: 6, refresh_interval: 1}
 ";
 
-/// What each service is offered, well within its share.
+/// The load of each service, well within its share.
 const OFFERED: f64 = 60.0;
-/// A lease is renewed every second, so at least this is left of it at any moment.
-const LEFT_OF_A_LEASE: Duration = Duration::from_millis(4500);
-/// After this none of the old leases stands.
-const NO_LEASE_LASTS: Duration = Duration::from_millis(6500);
-/// Only what is broken takes longer.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Three services, one a fallback, under a load that all of them can take.
+/// A lease of six seconds, refreshed every second, lasts at least this much longer.
+const REMAINING: Duration = Duration::from_millis(4500);
+
+/// After this time all earlier leases have expired.
+const EXPIRED: Duration = Duration::from_millis(6500);
+
+/// Starts a service for each fallback, under load.
 async fn start(server: &ControlPlane) -> ([Service; 3], Load<3>) {
     let services = ["optimistic", "pessimistic", "safe"]
         .map(|fallback| Service::start(server.address(), &["--fallback", fallback]));
-    let load = Load::start(services.each_ref().map(target), 8);
+    let load = Load::start(services.each_ref().map(Service::target), 8);
     load.offer([OFFERED; 3]);
-    until_nothing_is_refused(&load).await;
+    until_all_admitted(&load).await;
     (services, load)
 }
 
-/// Waits until every service has admitted all it was offered for two seconds.
-async fn until_nothing_is_refused(load: &Load<3>) {
-    let begun = load.history().now();
-    let stretch = Duration::from_secs(2);
-    while load.history().now() < begun + stretch
+/// Waits until all services have admitted everything for two seconds.
+async fn until_all_admitted(load: &Load<3>) {
+    let begin = load.history().now();
+    let window = Duration::from_secs(2);
+    while load.history().now() < begin + window
         || load
             .history()
-            .last(stretch)
-            .is_none_or(|it| turned_away(it.total()) > 0)
+            .last(window)
+            .is_none_or(|it| not_admitted(it.total()) > 0)
     {
         assert!(
-            load.history().now() < begun + TIMEOUT,
-            "the services never took the load"
+            load.history().now() < begin + TIMEOUT,
+            "requests are still not admitted"
         );
         sleep(Duration::from_millis(100)).await;
     }
 }
 
-fn turned_away(totals: Totals) -> u64 {
+fn not_admitted(totals: Totals) -> u64 {
     totals.rejected + totals.unavailable + totals.failed
 }
 
-/// What the services answer in the next stretch of time.
-async fn during(load: &Load<3>, stretch: Duration) -> [Totals; 3] {
+/// The totals of the next window.
+async fn observe(load: &Load<3>, window: Duration) -> [Totals; 3] {
     let before = load.totals();
-    sleep(stretch).await;
+    sleep(window).await;
     let mut totals = load.totals();
     for (total, before) in totals.iter_mut().zip(before) {
         *total = total.since(before);
@@ -71,21 +68,21 @@ async fn during(load: &Load<3>, stretch: Duration) -> [Totals; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_notices_while_leases_last_then_each_fallback_does_what_it_says() {
+async fn fallbacks_apply_only_after_leases_expire() {
     let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let (_services, load) = start(&server).await;
 
     let killed = load.history().now();
-    let down = server.kill();
-    for totals in during(&load, LEFT_OF_A_LEASE).await {
-        assert_eq!(turned_away(totals), 0, "{totals:?}");
+    let stopped = server.kill();
+    for totals in observe(&load, REMAINING).await {
+        assert_eq!(not_admitted(totals), 0, "{totals:?}");
     }
 
     let passed = load.history().now() - killed;
-    sleep(NO_LEASE_LASTS.saturating_sub(passed)).await;
-    let [optimistic, pessimistic, safe] = during(&load, Duration::from_secs(4)).await;
-    assert_eq!(turned_away(optimistic), 0, "{optimistic:?}");
+    sleep(EXPIRED.saturating_sub(passed)).await;
+    let [optimistic, pessimistic, safe] = observe(&load, Duration::from_secs(4)).await;
+    assert_eq!(not_admitted(optimistic), 0, "{optimistic:?}");
     assert!(optimistic.admitted > 200, "{optimistic:?}");
     assert_eq!(
         (pessimistic.admitted, pessimistic.rejected),
@@ -93,27 +90,27 @@ async fn no_request_notices_while_leases_last_then_each_fallback_does_what_it_sa
         "{pessimistic:?}"
     );
     assert!(pessimistic.unavailable > 200, "{pessimistic:?}");
-    // 20 a second for 4 s, and at most one burst of a second. It is the lease that is missing, so the rest is 503.
+    // 20 a second for 4 s, plus a burst of at most a second. The rest gets 503: no lease.
     assert!((75..=105).contains(&safe.admitted), "{safe:?}");
     assert!(safe.unavailable > 100, "{safe:?}");
 
-    let _server = down.restart();
-    until_nothing_is_refused(&load).await;
+    let _server = stopped.restart();
+    until_all_admitted(&load).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_restart_the_holders_keep_what_they_hold() {
+async fn holders_keep_their_leases_through_learning_mode() {
     let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let (services, load) = start(&server).await;
 
-    let down = server.kill();
-    let held = services
+    let stopped = server.kill();
+    let before = services
         .each_ref()
-        .map(|service| service.lease("api").expect("it lasts"));
-    let server = down.restart();
-    for totals in during(&load, Duration::from_secs(4)).await {
-        assert_eq!(turned_away(totals), 0, "{totals:?}");
+        .map(|service| service.lease("api").expect("the lease lasts"));
+    let server = stopped.restart();
+    for totals in observe(&load, Duration::from_secs(4)).await {
+        assert_eq!(not_admitted(totals), 0, "{totals:?}");
     }
     let view = server.get("/v1/resources/api");
     assert_eq!(
@@ -121,15 +118,15 @@ async fn on_a_restart_the_holders_keep_what_they_hold() {
         (&true.into(), &3.into()),
         "{view}"
     );
-    let kept = services
+    let after = services
         .each_ref()
         .map(|service| service.lease("api").expect("it was renewed"));
-    for (held, kept) in held.into_iter().zip(kept) {
-        assert!((held - kept).abs() < 1e-6, "{kept} is not {held}");
+    for (before, after) in before.into_iter().zip(after) {
+        assert!((before - after).abs() < 1e-6, "{after} is not {before}");
     }
-    // Learning ends when the last lease of before has ended, or some seconds later; nobody notices that either.
-    for totals in during(&load, Duration::from_secs(8)).await {
-        assert_eq!(turned_away(totals), 0, "{totals:?}");
+    // Learning mode ends a few seconds after the last earlier lease.
+    for totals in observe(&load, Duration::from_secs(8)).await {
+        assert_eq!(not_admitted(totals), 0, "{totals:?}");
     }
     assert_eq!(server.get("/v1/resources/api")["in_learning_mode"], false);
 }

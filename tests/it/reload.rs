@@ -1,4 +1,4 @@
-//! The document changes under load, in every way a file can change: nobody loses a lease.
+//! Document changes under load: no holder loses its lease, however the file changes.
 
 use std::{
     fs,
@@ -12,14 +12,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::{
-    fleet::target,
-    support::{ControlPlane, Service, curl, exclusive_load},
-};
+use crate::support::{ControlPlane, Service, TIMEOUT, curl, exclusive_load};
 
-/// Only what is broken takes longer.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// What each of the two services is offered.
+/// The load of each of the two services.
 const OFFERED: f64 = 60.0;
 
 fn document(capacity: f64, kind: &str, lease_length: u32) -> String {
@@ -29,7 +24,7 @@ fn document(capacity: f64, kind: &str, lease_length: u32) -> String {
     )
 }
 
-/// Two services under load, and the file that they are limited by.
+/// Two services under load, limited by the document in a file.
 struct Fleet {
     server: ControlPlane,
     services: [Service; 2],
@@ -39,11 +34,11 @@ struct Fleet {
 
 impl Fleet {
     async fn start() -> Self {
-        let home = TempDir::new().expect("a folder for temporary files");
+        let home = TempDir::new().expect("a temporary directory");
         let file = home.path().join("limits.yaml");
         let server = ControlPlane::start_in(home, &document(300.0, "FAIR_SHARE", 20));
         let services = [(); 2].map(|()| Service::start(server.address(), &[]));
-        let load = Load::start(services.each_ref().map(target), 8);
+        let load = Load::start(services.each_ref().map(Service::target), 8);
         load.offer([OFFERED; 2]);
         let fleet = Self {
             server,
@@ -51,9 +46,7 @@ impl Fleet {
             load,
             file,
         };
-        fleet
-            .until("they have settled", |it| it.clients() == 2.0)
-            .await;
+        fleet.until("both lease", |it| it.clients() == 2.0).await;
         // The first requests came before the first leases.
         sleep(Duration::from_secs(2)).await;
         fleet
@@ -69,18 +62,23 @@ impl Fleet {
             .unwrap_or(0.0)
     }
 
-    /// What the layer of each service holds.
+    /// Leased capacity of each service.
     fn leases(&self) -> [f64; 2] {
         self.services
             .each_ref()
             .map(|service| service.lease("api").expect("it never loses its lease"))
     }
 
-    async fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
-        let begun = self.load.history().now();
-        while !is(self) {
+    fn config_error(&self) -> Option<String> {
+        let status = self.server.get("/v1/status");
+        status["config_error"].as_str().map(str::to_owned)
+    }
+
+    async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let begin = self.load.history().now();
+        while !condition(self) {
             assert!(
-                self.load.history().now() < begun + TIMEOUT,
+                self.load.history().now() < begin + TIMEOUT,
                 "never: {what}; {}",
                 self.server.get("/v1/status")
             );
@@ -88,64 +86,64 @@ impl Fleet {
         }
     }
 
-    /// What both services answer in the next stretch.
-    async fn answers(&self, stretch: Duration) -> Totals {
+    /// Totals of both services in the next window.
+    async fn observe(&self, window: Duration) -> Totals {
         let before: Totals = self.load.totals().into_iter().sum();
-        sleep(stretch).await;
+        sleep(window).await;
         self.load.totals().into_iter().sum::<Totals>().since(before)
     }
 
-    /// Both take all they are offered, for a while.
-    async fn assert_nothing_is_refused(&self) {
-        let answers = self.answers(Duration::from_millis(1500)).await;
+    async fn assert_all_admitted(&self) {
+        let totals = self.observe(Duration::from_millis(1500)).await;
         assert_eq!(
-            (answers.rejected, answers.unavailable, answers.failed),
+            (totals.rejected, totals.unavailable, totals.failed),
             (0, 0, 0),
-            "{answers:?}"
+            "{totals:?}"
         );
     }
 }
 
-/// Another file takes the name.
+/// Replaces the file by renaming.
 fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
-    fs::write(&new, text).expect("the folder is there");
-    fs::rename(&new, file).expect("both are in one folder");
+    fs::write(&new, text).expect("the directory exists");
+    fs::rename(&new, file).expect("one directory");
 }
 
-/// What Kubernetes does with a ConfigMap: the name leads to a directory whose name is turned to the next version.
-fn turn_link(file: &Path, version: &str, text: &str) {
-    let home = file.parent().expect("it is in a folder");
+/// Updates the file as Kubernetes updates a ConfigMap: it is a link into a directory that is itself
+/// a link, which is pointed at the next version.
+fn relink(file: &Path, version: &str, text: &str) {
+    let home = file.parent().expect("a directory");
     let (data, new) = (home.join("..data"), home.join("..data_tmp"));
     fs::create_dir(home.join(version)).expect("the version is new");
-    fs::write(home.join(version).join("limits.yaml"), text).expect("the folder is new");
+    fs::write(home.join(version).join("limits.yaml"), text).expect("the directory is new");
     symlink(version, &new).expect("the name is free");
-    fs::rename(&new, &data).expect("both are in one folder");
+    fs::rename(&new, &data).expect("one directory");
     if !file.is_symlink() {
         symlink("..data/limits.yaml", &new).expect("the name is free");
-        fs::rename(&new, file).expect("both are in one folder");
+        fs::rename(&new, file).expect("one directory");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_loses_a_lease_however_the_document_changes() {
+async fn leases_survive_every_document_change() {
     let _exclusive = exclusive_load().await;
     let fleet = Fleet::start().await;
     let file = &fleet.file;
     let first: Totals = fleet.load.totals().into_iter().sum();
-    fleet.assert_nothing_is_refused().await;
+    fleet.assert_all_admitted().await;
 
-    // A cut, by an edit in place: what is left is shared.
-    fs::write(file, document(90.0, "FAIR_SHARE", 20)).expect("it can be edited");
+    // Less capacity, by an edit in place.
+    fs::write(file, document(90.0, "FAIR_SHARE", 20)).expect("the file exists");
     fleet
-        .until("they share what is left", |it| it.leases() == [45.0; 2])
+        .until("they share the rest", |it| it.leases() == [45.0; 2])
         .await;
-    // What was saved up goes first: a second's worth, of which a third of each second's load is taken.
+    // Buckets hold one second's worth, of which a third is spent each second.
     sleep(Duration::from_secs(4)).await;
-    let answers = fleet.answers(Duration::from_secs(2)).await;
-    assert!((160..=190).contains(&answers.admitted), "{answers:?}");
+    let totals = fleet.observe(Duration::from_secs(2)).await;
+    assert!((160..=190).contains(&totals.admitted), "{totals:?}");
 
-    // A shorter lease and the capacity of before, by another file.
+    // Shorter leases and the capacity of before, by another file.
     replace(file, &document(300.0, "FAIR_SHARE", 5));
     fleet
         .until("they have enough again", |it| {
@@ -157,43 +155,38 @@ async fn nobody_loses_a_lease_however_the_document_changes() {
             it.services.iter().all(|service| {
                 service.snapshot()["limits"][0]["lease"]["expires_in"]
                     .as_f64()
-                    .is_some_and(|left| left < 5.0)
+                    .is_some_and(|expires_in| expires_in < 5.0)
             })
         })
         .await;
-    fleet.assert_nothing_is_refused().await;
+    fleet.assert_all_admitted().await;
 
-    // Another algorithm, by a link.
-    turn_link(file, "..1", &document(300.0, "STATIC", 5));
-    fleet
-        .until("it is static", |it| it.view()["algorithm"] == "STATIC")
-        .await;
-    turn_link(file, "..2", &document(300.0, "PROPORTIONAL_SHARE", 5));
-    fleet
-        .until("it is proportional", |it| {
-            it.view()["algorithm"] == "PROPORTIONAL_SHARE"
-        })
-        .await;
-    fleet.assert_nothing_is_refused().await;
+    // Other algorithms, by a link.
+    for (version, algorithm) in [("..1", "STATIC"), ("..2", "PROPORTIONAL_SHARE")] {
+        relink(file, version, &document(300.0, algorithm, 5));
+        fleet
+            .until(algorithm, |it| it.view()["algorithm"] == algorithm)
+            .await;
+    }
+    fleet.assert_all_admitted().await;
 
-    // The template disappears.
-    turn_link(file, "..3", "resources: []");
+    // No template.
+    relink(file, "..3", "resources: []");
     fleet
         .until("no template matches", |it| it.view()["template"].is_null())
         .await;
-    fleet.assert_nothing_is_refused().await;
+    fleet.assert_all_admitted().await;
 
-    // A bad document changes nothing, and says what is wrong with it.
+    // An invalid document is reported, and changes nothing.
     let version = fleet.server.get("/v1/status")["config_version"].clone();
-    turn_link(
+    relink(
         file,
         "..4",
         "resources: [{identifier_glob: api, capacity: -1}]",
     );
     fleet
-        .until("it is refused", |it| {
-            it.server.get("/v1/status")["config_error"]
-                .as_str()
+        .until("the error is reported", |it| {
+            it.config_error()
                 .is_some_and(|error| error.contains("limits.yaml:1") && error.contains("capacity"))
         })
         .await;
@@ -205,15 +198,15 @@ async fn nobody_loses_a_lease_however_the_document_changes() {
     ] {
         assert!(metrics.lines().any(|it| it == line), "{line} in {metrics}");
     }
-    fleet.assert_nothing_is_refused().await;
-    turn_link(file, "..5", &document(300.0, "FAIR_SHARE", 20));
+    fleet.assert_all_admitted().await;
+    relink(file, "..5", &document(300.0, "FAIR_SHARE", 20));
     fleet
-        .until("it is good again", |it| {
+        .until("the valid document is active", |it| {
             it.view()["algorithm"] == "FAIR_SHARE"
         })
         .await;
-    assert!(fleet.server.get("/v1/status").get("config_error").is_none());
-    fleet.assert_nothing_is_refused().await;
+    assert_eq!(fleet.config_error(), None);
+    fleet.assert_all_admitted().await;
 
     let all = fleet.load.totals().into_iter().sum::<Totals>().since(first);
     assert_eq!((all.unavailable, all.failed), (0, 0), "{all:?}");

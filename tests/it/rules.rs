@@ -1,94 +1,88 @@
-//! A service follows the rules of the control plane, with real processes.
+//! Services that follow the rules of the control plane.
 
-use std::{fs, thread, time::Duration};
+use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{ControlPlane, Response, Service, curl};
-
-/// Only what is broken takes longer: rules are asked for every ten seconds.
-const TIMEOUT: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(50);
+use crate::support::{ControlPlane, Response, Service, curl, until};
 
 const RESOURCES: &str = "
 resources:
-  - {identifier_glob: shut, capacity: 0, algorithm: {kind: FAIR_SHARE, lease_length: 300}}
+  - identifier_glob: closed
+    capacity: 0
+    algorithm: {kind: FAIR_SHARE, lease_length: 300}
 rules:
-  - {name: others, service: 'shop*', resource: shut}
+  - {name: others, service: 'shop*', resource: closed}
 ";
 
-const SHUT: &str = "
+const CLOSED: &str = "
   - {name: probes, service: '*', path: /healthz, on_limit: {action: exempt}}
-  - {name: shut, service: 'orders*', methods: [GET], path: '/orders/{id}', resource: shut}
+  - name: closed
+    service: 'orders*'
+    methods: [GET]
+    path: '/orders/{id}'
+    resource: closed
 ";
 
-fn ask(service: &Service, path: &str) -> Response {
+fn get(service: &Service, path: &str) -> Response {
     curl(&[&format!("{}{path}", service.address())])
 }
 
-/// Looks at the rules that the service follows until they are what is waited for.
-fn until(service: &Service, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-    let mut rules = Value::Null;
-    for _ in 0..TIMEOUT.as_millis() / LOOK.as_millis() {
-        rules = service.snapshot()["rules"].clone();
-        if is(&rules) {
-            return rules;
-        }
-        thread::sleep(LOOK);
-    }
-    panic!("never: {what}; {rules}");
+/// Waits until a condition holds for the rules of a service, and returns them.
+fn wait_for_rules(service: &Service, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    let rules = || service.snapshot()["rules"].clone();
+    until(what, || condition(&rules()));
+    rules()
+}
+
+fn is_rejected(service: &Service) -> bool {
+    let response = get(service, "/orders/7");
+    let problem: Value = serde_json::from_str(&response.body).unwrap_or_default();
+    response.status == 429 && problem["violated-policies"][0] == "closed"
 }
 
 #[test]
-fn an_edit_of_the_document_changes_a_running_service_and_an_outage_does_not() {
+fn running_service_follows_edited_rules_and_keeps_them_in_an_outage() {
     let server = ControlPlane::start(RESOURCES);
     let service = Service::follow_rules(server.address(), &["--service", "orders-eu"]);
-    let first = until(&service, "the first rules", |rules| {
+    let first = wait_for_rules(&service, "the first rules", |rules| {
         rules["version"].is_string()
     });
-    let answer = ask(&service, "/orders/7");
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = get(&service, "/orders/7");
+    assert_eq!(response.status, 200, "{response:?}");
 
     let file = server.home().join("limits.yaml");
-    fs::write(&file, format!("{RESOURCES}{SHUT}")).expect("it can be edited");
-    let second = until(&service, "the rules of the edit", |rules| {
+    fs::write(&file, format!("{RESOURCES}{CLOSED}")).expect("the file exists");
+    let second = wait_for_rules(&service, "the edited rules", |rules| {
         rules["version"] != first["version"]
     });
-    // Until its first lease the resource is not known to be shut.
-    while service.lease("shut").is_none() {
-        thread::sleep(LOOK);
-    }
-    let refused = |service: &Service| {
-        let answer = ask(service, "/orders/7");
-        let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-        answer.status == 429 && problem["violated-policies"][0] == "shut"
-    };
-    assert!(refused(&service));
-    assert_eq!(ask(&service, "/healthz").status, 200);
+    // Before the first lease the resource is not known to be closed.
+    until("it has a lease", || service.lease("closed").is_some());
+    assert!(is_rejected(&service));
+    assert_eq!(get(&service, "/healthz").status, 200);
 
-    let _down = server.kill();
-    let third = until(&service, "it notices the outage", |rules| {
+    let _stopped = server.kill();
+    let third = wait_for_rules(&service, "it notices the outage", |rules| {
         rules["error"].is_string()
     });
     assert_eq!(third["version"], second["version"]);
-    assert!(refused(&service));
-    assert_eq!(ask(&service, "/healthz").status, 200);
+    assert!(is_rejected(&service));
+    assert_eq!(get(&service, "/healthz").status, 200);
 }
 
 #[test]
-fn the_document_of_the_example_is_a_good_one() {
-    let text = include_str!("../../examples/rules.yaml");
-    let server = ControlPlane::start(text);
+fn rules_of_the_example_document_apply() {
+    let document = include_str!("../../examples/rules.yaml");
+    let server = ControlPlane::start(document);
     let service = Service::follow_rules(server.address(), &[]);
-    until(&service, "its rules", |rules| rules["version"].is_string());
-    let tenant = ["-H", "x-tenant: a"];
+    wait_for_rules(&service, "its rules", |rules| rules["version"].is_string());
     let url = format!("{}/orders/7", service.address());
-    let answer = curl(&[&url, tenant[0], tenant[1]]);
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = curl(&[&url, "-H", "x-tenant: a"]);
+    assert_eq!(response.status, 200, "{response:?}");
     let limited = service.resources();
     for resource in ["orders", "tenant/a"] {
         assert!(limited.iter().any(|it| it == resource), "{limited:?}");
     }
-    let probe = ask(&service, "/healthz");
+    let probe = get(&service, "/healthz");
     assert!(!probe.headers.contains("ratelimit"), "{probe:?}");
 }

@@ -15,10 +15,7 @@ use std::{
 use doorman_examples::load::Load;
 use tokio::time::{sleep, timeout};
 
-use crate::{
-    fleet::target,
-    support::{Authority, ControlPlane, DOCUMENT, Service, TIMEOUT, exclusive_load, now},
-};
+use crate::support::{Authority, ControlPlane, DOCUMENT, Service, TIMEOUT, exclusive_load, now};
 
 /// Interval at which conditions are polled.
 const POLL: Duration = Duration::from_millis(50);
@@ -58,7 +55,7 @@ async fn service_releases_its_lease_on_shutdown() {
     let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &[]);
-    let load = Load::start([target(&service)], 4);
+    let load = Load::start([service.target()], 4);
     load.offer([50.0]);
     let leased = async {
         while server.get("/v1/resources")["resources"][0]["clients"] != 1.0 {
@@ -163,7 +160,7 @@ async fn service_keeps_admitting_after_the_control_plane_stops() {
     let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &[]);
-    let load = Load::start([target(&service)], 8);
+    let load = Load::start([service.target()], 8);
     load.offer([300.0]);
     sleep(Duration::from_secs(2)).await;
     assert_eq!(server.terminate().code(), Some(0));
@@ -181,7 +178,7 @@ async fn control_plane_restart_under_load_rejects_nothing() {
     let _exclusive = exclusive_load().await;
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &[]);
-    let load = Load::start([target(&service)], 8);
+    let load = Load::start([service.target()], 8);
     load.offer([300.0]);
     let leased = async {
         while service.lease("api").is_none_or(|capacity| capacity < 300.0) {

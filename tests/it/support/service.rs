@@ -1,7 +1,8 @@
 //! An example service with the layer.
 
-use std::{path::Path, process::ExitStatus};
+use std::{net::SocketAddr, path::Path, process::ExitStatus};
 
+use doorman_examples::load::Target;
 use serde_json::Value;
 
 use super::{Process, curl, process};
@@ -39,6 +40,13 @@ impl Service {
     /// Base address.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Target of a load generator.
+    pub(crate) fn target(&self) -> Target {
+        let address = self.address.trim_start_matches("http://");
+        let address: SocketAddr = address.parse().expect("an address");
+        Target::new(address).expect("services listen on loopback")
     }
 
     /// Snapshot of its layer.
