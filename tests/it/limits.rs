@@ -1,4 +1,4 @@
-//! How much one caller may ask for, of a real server over real sockets.
+//! The rate limit of callers, on a real server.
 
 use std::process::Command;
 
@@ -6,9 +6,9 @@ use tempfile::TempDir;
 
 use crate::support::{Process, curl, doorman};
 
-/// A server with these flags, and its address.
+/// Starts a server with these flags.
 fn start(flags: &[&str]) -> (Process, String, TempDir) {
-    let home = TempDir::new().expect("a folder for temporary files");
+    let home = TempDir::new().expect("a temporary directory");
     let data = home.path().join("data").display().to_string();
     let mut args = vec!["--listen", "127.0.0.1:0", "--data-dir", &data];
     args.extend(flags);
@@ -17,50 +17,52 @@ fn start(flags: &[&str]) -> (Process, String, TempDir) {
     (process, address, home)
 }
 
+/// Requests a lease; returns the status and `Retry-After`.
 fn lease(address: &str, client: &str) -> (u16, Option<u64>) {
     let body =
         format!(r#"{{"client_id":"{client}","resources":[{{"resource_id":"db","wants":1}}]}}"#);
     let url = format!("{address}/v1/capacity");
     let json = "content-type: application/json";
-    let answer = curl(&[&url, "-H", json, "-d", &body]);
-    let told = answer.headers.lines().find_map(|line| {
+    let response = curl(&[&url, "-H", json, "-d", &body]);
+    let retry_after = response.headers.lines().find_map(|line| {
         let line = line.to_ascii_lowercase();
         line.strip_prefix("retry-after:")?.trim().parse().ok()
     });
-    (answer.status, told)
+    (response.status, retry_after)
 }
 
 #[test]
-fn a_limit_that_is_asked_for_counts_on_loopback_and_renewals_go_on() {
-    // A lease costs nine, which come back in nine seconds, and to be refused a quarter of that.
+fn configured_rate_limits_loopback_callers_but_not_renewals() {
+    // A new lease costs nine tokens, which refill in nine seconds. A rejection costs a quarter.
     let (_process, address, _home) = start(&["--caller-rate", "1", "--caller-burst", "100"]);
-    assert_eq!(lease(&address, "kept").0, 200);
+    assert_eq!(lease(&address, "holder").0, 200);
     let mut newcomers = 0;
-    let told = loop {
-        let (status, told) = lease(&address, &format!("new-{newcomers}"));
+    let retry_after = loop {
+        let (status, retry_after) = lease(&address, &format!("new-{newcomers}"));
         if status == 429 {
-            break told;
+            break retry_after;
         }
         newcomers += 1;
-        assert!(newcomers < 20, "nothing limits it");
+        assert!(newcomers < 20, "no rejection");
     };
     assert!(
-        told.is_some_and(|seconds| (1..=12).contains(&seconds)),
-        "{told:?}"
+        retry_after.is_some_and(|seconds| (1..=12).contains(&seconds)),
+        "{retry_after:?}"
     );
-    assert_eq!(lease(&address, "kept").0, 200);
+    assert_eq!(lease(&address, "holder").0, 200);
     assert_eq!(curl(&[&format!("{address}/livez")]).status, 200);
 }
 
 #[test]
-fn the_commands_wait_as_they_are_told() {
-    // A lease costs nine: the second has to wait for a second or two.
+fn commands_retry_after_a_rate_limit() {
+    // A new lease costs nine tokens, so the second one has to wait for a second or two.
     let (_process, address, _home) = start(&["--caller-rate", "9", "--caller-burst", "9"]);
     for client in ["shop-1", "shop-2"] {
-        let mut command = Command::new(doorman());
-        let command = command.args(["get", "db", "--wants", "5", "--client", client]);
-        let output = command.args(["--server", &address]).output();
-        let output = output.expect("it runs");
+        let output = Command::new(doorman())
+            .args(["get", "db", "--wants", "5", "--client", client])
+            .args(["--server", &address])
+            .output()
+            .expect("it runs");
         assert!(output.status.success(), "{output:?}");
     }
 }

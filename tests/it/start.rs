@@ -1,14 +1,17 @@
-//! The first minute with the program: no arguments, what it prints, what can be pasted.
+//! The first start: default arguments, the banner, `check`, and restarts.
 
-use std::process::Command;
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
 
 use tempfile::TempDir;
 
 use crate::support::{ControlPlane, Process, curl, doorman};
 
 #[test]
-fn without_a_document_it_prints_the_built_in_one_and_a_curl_line_that_works_as_pasted() {
-    let home = TempDir::new().expect("a folder for temporary files");
+fn start_without_document_prints_it_and_a_working_curl_command() {
+    let home = TempDir::new().expect("a temporary directory");
     let data = home.path().join("data").display().to_string();
     let mut process = Process::start(
         &doorman(),
@@ -20,26 +23,19 @@ fn without_a_document_it_prints_the_built_in_one_and_a_curl_line_that_works_as_p
             .and_then(|at| line.get(at..))
             .map(str::to_owned)
     });
-    let said = process.output().join("\n");
-    assert!(
-        said.contains("identifier_glob:"),
-        "it prints the document:\n{said}"
-    );
-    assert!(
-        said.contains(&format!("{address}/docs")),
-        "it names the documentation page:\n{said}"
-    );
+    let banner = process.output().join("\n");
+    assert!(banner.contains("identifier_glob:"), "{banner}");
+    assert!(banner.contains(&format!("{address}/docs")), "{banner}");
     let output = Command::new("sh")
         .args(["-c", &line])
         .output()
         .expect("a shell");
-    let answer: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("the answer is JSON");
-    assert_eq!(answer["resources"][0]["reason"], "granted", "{answer}");
+    let response: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(response["resources"][0]["reason"], "granted", "{response}");
 }
 
 #[test]
-fn the_documentation_page_loads_nothing_from_elsewhere() {
+fn documentation_page_loads_nothing_from_other_hosts() {
     let server = ControlPlane::start("resources: []");
     let page = curl(&["-L", &format!("{}/docs", server.address())]);
     assert!(
@@ -52,41 +48,41 @@ fn the_documentation_page_loads_nothing_from_elsewhere() {
     assert_eq!(server.get("/openapi.json")["openapi"], "3.1.0");
 }
 
-#[test]
-fn a_check_names_every_fault_and_where_it_is() {
-    let home = TempDir::new().expect("a folder for temporary files");
-    let file = home.path().join("limits.yaml");
-    let bad = "resources:\n  - identifier_glob: db\n    capacity: -3\n    algorithm: {kind: FAIR}\n  - identifer_glob: x\n";
-    std::fs::write(&file, bad).expect("the folder is new");
-    let output = Command::new(doorman())
-        .arg("check")
-        .arg(&file)
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    for named in ["limits.yaml:3", "capacity", "FAIR", "identifer_glob"] {
-        assert!(said.contains(named), "{named} in:\n{said}");
-    }
-    let doormans_own = "resources:\n- identifier_glob: proportional\n  capacity: 500\n  safe_capacity: 5\n  description: example\n  \
-        algorithm:\n    kind: PROPORTIONAL_SHARE\n    lease_length: 60\n    refresh_interval: 15\n    learning_mode_duration: 64\n";
-    std::fs::write(&file, doormans_own).expect("the folder is there");
-    let output = Command::new(doorman())
-        .arg("check")
-        .arg(&file)
-        .output()
-        .expect("it runs");
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+fn check(file: &Path) -> Output {
+    let mut command = Command::new(doorman());
+    command.arg("check").arg(file).output().expect("it runs")
 }
 
 #[test]
-fn the_node_keeps_its_name_and_its_epoch_grows_through_a_restart() {
+fn check_reports_every_error_with_its_line() {
+    let home = TempDir::new().expect("a temporary directory");
+    let file = home.path().join("limits.yaml");
+    let invalid = "resources:\n  - identifier_glob: db\n    capacity: -3\n    \
+        algorithm: {kind: FAIR}\n  - identifer_glob: x\n";
+    std::fs::write(&file, invalid).expect("the directory is new");
+    let output = check(&file);
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for expected in ["limits.yaml:3", "capacity", "FAIR", "identifer_glob"] {
+        assert!(text.contains(expected), "{expected} in:\n{text}");
+    }
+}
+
+#[test]
+fn check_accepts_a_document_of_the_original_doorman() {
+    let home = TempDir::new().expect("a temporary directory");
+    let file = home.path().join("limits.yaml");
+    let valid = "resources:\n- identifier_glob: proportional\n  capacity: 500\n  \
+        safe_capacity: 5\n  description: example\n  algorithm:\n    kind: PROPORTIONAL_SHARE\n    \
+        lease_length: 60\n    refresh_interval: 15\n    learning_mode_duration: 64\n";
+    std::fs::write(&file, valid).expect("the directory is new");
+    let output = check(&file);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn restart_keeps_the_node_and_increases_the_epoch() {
     let server = ControlPlane::start("resources: []");
     let before = server.get("/v1/discovery");
     assert_eq!(
@@ -104,23 +100,23 @@ fn the_node_keeps_its_name_and_its_epoch_grows_through_a_restart() {
 }
 
 #[test]
-fn a_fresh_data_directory_on_loopback_needs_no_learning_and_a_used_one_does() {
+fn learning_mode_is_skipped_on_first_start_but_not_after_a_crash() {
     let document =
         "resources: [{identifier_glob: db, capacity: 10, algorithm: {kind: FAIR_SHARE}}]";
-    let ask = r#"{"client_id":"a","resources":[{"resource_id":"db","wants":5}]}"#;
+    let request = r#"{"client_id":"a","resources":[{"resource_id":"db","wants":5}]}"#;
     let server = ControlPlane::start(document);
     assert_eq!(
-        server.post("/v1/capacity", ask)["resources"][0]["reason"],
+        server.post("/v1/capacity", request)["resources"][0]["reason"],
         "granted"
     );
     let server = server.kill().restart();
-    let answer = server.post("/v1/capacity", ask);
-    assert_eq!(answer["resources"][0]["reason"], "pending", "{answer}");
+    let response = server.post("/v1/capacity", request);
+    assert_eq!(response["resources"][0]["reason"], "pending", "{response}");
     assert_eq!(server.get("/v1/resources/db")["in_learning_mode"], true);
-    let keeps =
+    let renewal =
         r#"{"client_id":"b","resources":[{"resource_id":"db","wants":5,"has":{"capacity":4}}]}"#;
     assert_eq!(
-        server.post("/v1/capacity", keeps)["resources"][0]["gets"]["capacity"],
+        server.post("/v1/capacity", renewal)["resources"][0]["gets"]["capacity"],
         4.0
     );
 }

@@ -1,4 +1,4 @@
-//! Doorman's own tables, through curl.
+//! The tables of the original Doorman's algorithm docs, through curl.
 
 use serde_json::json;
 
@@ -13,17 +13,17 @@ resources:
   - {identifier_glob: fair, capacity: 120, algorithm: {kind: FAIR_SHARE}}
 ";
 
-/// What clients that want so much have after everyone has come back three times, reporting what they have.
+/// The capacities after every client has refreshed three times.
 fn settle(server: &ControlPlane, resource: &str, wants: &[f64]) -> Vec<f64> {
     let mut has = vec![0.0; wants.len()];
-    for _round in 0..4 {
+    for _ in 0..4 {
         for (client, wants) in wants.iter().enumerate() {
             let body = json!({
                 "client_id": format!("client-{client}"),
                 "resources": [{"resource_id": resource, "wants": wants, "has": {"capacity": has[client]}}],
             });
-            let answer = server.post("/v1/capacity", &body.to_string());
-            has[client] = answer["resources"][0]["gets"]["capacity"]
+            let response = server.post("/v1/capacity", &body.to_string());
+            has[client] = response["resources"][0]["gets"]["capacity"]
                 .as_f64()
                 .expect("a number");
         }
@@ -32,7 +32,7 @@ fn settle(server: &ControlPlane, resource: &str, wants: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn doormans_tables_come_out_exactly() {
+fn algorithms_match_the_original_tables() {
     let server = ControlPlane::start(DOCUMENT);
     for (resource, wants, expected) in [
         (
