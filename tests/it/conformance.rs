@@ -1,12 +1,13 @@
-//! The API does what its OpenAPI document says, whatever is sent: schemathesis makes requests of the document that a running server gives of
-//! itself, good ones and bad ones, alone and in sequence, and holds every answer to it. `tests/api` has its settings, and the few refusals
-//! that no schema can announce.
+//! Conformance of the API to its OpenAPI document, checked by schemathesis.
 //!
-//! What it sends is the same in every run. `DOORMAN_SCHEMATHESIS_EXAMPLES=1000` makes it send so many requests an operation, and
-//! `DOORMAN_SCHEMATHESIS_SEED=7` others:
+//! It generates valid and invalid requests, single and in sequence, and checks every response
+//! against the document that the server serves. `tests/api` has its settings, and the validation
+//! rules that no schema can express. Every run sends the same requests, unless these variables set
+//! the number of examples per operation and the seed:
 //!
 //! ```sh
-//! DOORMAN_SCHEMATHESIS_EXAMPLES=1000 DOORMAN_SCHEMATHESIS_SEED=7 cargo test -p doorman-tests --test it conformance -- --nocapture
+//! DOORMAN_SCHEMATHESIS_EXAMPLES=1000 DOORMAN_SCHEMATHESIS_SEED=7 \
+//!     cargo test -p doorman-tests --test it conformance -- --nocapture
 //! ```
 
 use std::{
@@ -20,16 +21,16 @@ use tempfile::TempDir;
 
 use crate::support::{Process, curl, doorman, repository, tool};
 
-/// How many requests an operation are made up at random, beside those that the document calls for.
+/// Random requests per operation, besides those that the document implies.
 const EXAMPLES: &str = "5";
 const SEED: &str = "1";
 
-/// The fewest that a run may have sent: one that sends less has not understood the document.
-const FEWEST: u64 = 1_000;
+/// The least requests of a run that understood the document.
+const MIN_REQUESTS: u64 = 1_000;
 
 const SECRET: &str = "a secret of more than thirty-two bytes, for tests";
 
-/// A control plane with a fresh store, and a folder for its files.
+/// A control plane with a new store.
 struct Server {
     process: Process,
     address: String,
@@ -38,14 +39,13 @@ struct Server {
 
 impl Server {
     fn start(more: &[&str]) -> Self {
-        let home = TempDir::new().expect("a folder for temporary files");
-        fs::write(home.path().join("secret"), SECRET).expect("the folder is new");
+        let home = TempDir::new().expect("a temporary directory");
+        fs::write(home.path().join("secret"), SECRET).expect("the directory is new");
         let limits =
             "resources: [{identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE}}]";
-        fs::write(home.path().join("limits.yaml"), limits).expect("the folder is new");
+        fs::write(home.path().join("limits.yaml"), limits).expect("the directory is new");
         let data = home.path().join("data").display().to_string();
         let mut args = vec!["--listen", "127.0.0.1:0", "--data-dir", &data];
-        // What is beside the point is out of the way: that callers are slowed down is tested elsewhere.
         args.extend(["--caller-rate", "off"]);
         let files = more
             .iter()
@@ -61,13 +61,13 @@ impl Server {
         }
     }
 
-    /// One that asks for tokens.
-    fn guarded() -> Self {
+    /// Starts a server that requires tokens.
+    fn with_auth() -> Self {
         Self::start(&["--auth-secret-file", "{home}/secret"])
     }
 
-    /// A token of all scopes, bound as these arguments say.
-    fn token(&self, bounds: &[&str]) -> String {
+    /// A header with a token of all scopes, with these restrictions.
+    fn token(&self, restrictions: &[&str]) -> String {
         let output = Command::new(doorman())
             .args(["token", "--sub", "schemathesis", "--secret-file"])
             .arg(self.home.path().join("secret"))
@@ -75,29 +75,29 @@ impl Server {
                 "--scope",
                 "capacity,server,templates:read,templates:write,status:read",
             ])
-            .args(bounds)
+            .args(restrictions)
             .output()
             .expect("it runs");
         let token = String::from_utf8(output.stdout).expect("text");
         format!("Authorization: Bearer {}", token.trim())
     }
 
-    /// Has schemathesis try it out with these further arguments: nothing it finds, and the server is sound after it.
-    #[expect(clippy::print_stdout, reason = "how much was tried is worth knowing")]
-    fn try_out(mut self, more: &[&str]) {
+    /// Runs schemathesis; it must find nothing, and the server must stay healthy.
+    #[expect(clippy::print_stdout, reason = "shown with --nocapture")]
+    fn assert_conforms(mut self, more: &[&str]) {
         let reports = self.home.path().join("reports");
         let output = schemathesis(&self.address, &reports, more);
-        let said = String::from_utf8_lossy(&output.stdout);
+        let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(
             output.status.success(),
-            "{said}\n{}",
+            "{stdout}\n{}",
             String::from_utf8_lossy(&output.stderr)
         );
         let report = report(&reports);
         let (cases, phases) = (&report["test_cases"], &report["phases"]);
         println!("{cases}");
         let generated = cases["generated"].as_u64().expect("a number");
-        assert!(generated >= FEWEST, "{report:#}");
+        assert!(generated >= MIN_REQUESTS, "{report:#}");
         for phase in ["examples", "coverage", "fuzzing", "stateful"] {
             assert_eq!(phases[phase]["status"], "success", "{phase}: {phases}");
         }
@@ -107,24 +107,25 @@ impl Server {
         );
 
         assert_eq!(curl(&[&format!("{}/readyz", self.address)]).status, 200);
-        let alarming = |line: &&String| line.contains("ERROR") || line.contains("panicked");
-        let alarms: Vec<_> = self.process.output().iter().filter(alarming).collect();
-        assert!(alarms.is_empty(), "{alarms:#?}");
+        let is_error = |line: &&String| line.contains("ERROR") || line.contains("panicked");
+        let errors: Vec<_> = self.process.output().iter().filter(is_error).collect();
+        assert!(errors.is_empty(), "{errors:#?}");
     }
 }
 
 /// Runs all phases with all checks.
 fn schemathesis(address: &str, reports: &Path, more: &[&str]) -> Output {
-    let set = |name: &str, usually: &str| env::var(name).unwrap_or_else(|_| usually.to_owned());
+    let variable =
+        |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
     let output = Command::new(tool("schemathesis").join("bin/schemathesis"))
         .current_dir(repository().join("tests/api"))
         .args(["run", &format!("{address}/openapi.json"), "--checks", "all"])
         .args(["--phases", "examples,coverage,fuzzing,stateful"])
         .args([
             "--max-examples",
-            &set("DOORMAN_SCHEMATHESIS_EXAMPLES", EXAMPLES),
+            &variable("DOORMAN_SCHEMATHESIS_EXAMPLES", EXAMPLES),
         ])
-        .args(["--seed", &set("DOORMAN_SCHEMATHESIS_SEED", SEED)])
+        .args(["--seed", &variable("DOORMAN_SCHEMATHESIS_SEED", SEED)])
         .args([
             "--generation-database",
             "none",
@@ -145,36 +146,36 @@ fn report(path: &Path) -> Value {
 }
 
 #[test]
-fn a_server_that_asks_nobody_who_they_are_is_as_its_document_says() {
-    Server::start(&[]).try_out(&[]);
+fn server_without_authentication_conforms() {
+    Server::start(&[]).assert_conforms(&[]);
 }
 
 #[test]
-fn a_server_is_as_its_document_says_to_a_token_that_may_do_everything() {
-    let server = Server::guarded();
+fn server_conforms_for_unrestricted_token() {
+    let server = Server::with_auth();
     let token = server.token(&[]);
-    server.try_out(&["--header", &token]);
+    server.assert_conforms(&["--header", &token]);
 }
 
 #[test]
-fn a_server_is_as_its_document_says_to_the_token_of_a_tenant() {
-    let server = Server::guarded();
-    let bounds = [
+fn server_conforms_for_restricted_token() {
+    let server = Server::with_auth();
+    let restrictions = [
         ["--client-id", "shop*,eu*"],
         ["--resources", "db,shop/*"],
         ["--services", "orders*"],
         ["--max-priority", "5"],
     ];
-    let token = server.token(&bounds.concat());
-    server.try_out(&["--header", &token]);
+    let token = server.token(&restrictions.concat());
+    server.assert_conforms(&["--header", &token]);
 }
 
 #[test]
-fn a_server_is_as_its_document_says_to_whoever_has_no_token() {
-    Server::guarded().try_out(&[]);
+fn server_conforms_without_token() {
+    Server::with_auth().assert_conforms(&[]);
 }
 
 #[test]
-fn a_server_that_follows_a_file_is_as_its_document_says() {
-    Server::start(&["--config", "file:{home}/limits.yaml"]).try_out(&[]);
+fn server_with_document_file_conforms() {
+    Server::start(&["--config", "file:{home}/limits.yaml"]).assert_conforms(&[]);
 }

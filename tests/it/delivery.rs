@@ -1,42 +1,42 @@
-//! What `deploy/` hands to operators is true of the program: alerts and dashboard name what it exports.
+//! The files in `deploy/` match the program: alerts and dashboard name metrics that it exports.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use crate::support::{Authority, ControlPlane, doorman};
 
-/// The metrics of the layer are looked for where the layer's are tested.
-const OF_THE_LAYER: &str = "doorman_layer_";
+/// The layer's metrics are tested in its own crate.
+const LAYER_PREFIX: &str = "doorman_layer_";
 
-/// A document of which a running server exports everything it can: what is divided, what is not, and what has no template.
+/// Makes a server export every series: shared, bucketed and suppressed resources.
 const DOCUMENT: &str = "resources: [\
     {identifier_glob: db, capacity: 10, algorithm: {kind: FAIR_SHARE}}, \
     {identifier_glob: bucket, capacity: 4, algorithm: {kind: SHARED_BUCKET}}, \
     {identifier_glob: part, capacity: 4, algorithm: {kind: SUPPRESSION}}]";
 
-const ASKS: &str = r#"{"client_id":"a","resources":[
+const REQUEST: &str = r#"{"client_id":"a","resources":[
     {"resource_id":"db","wants":5},{"resource_id":"bucket","wants":5},{"resource_id":"part","wants":5}]}"#;
 
-/// What a text asks of one metric: its name, and of each label the values that it names, without those that are patterns.
+/// A metric used in an expression, and the literal values of each label.
 #[derive(Debug)]
-struct Asked<'a> {
+struct MetricUse<'a> {
     metric: &'a str,
     labels: Vec<(&'a str, Vec<&'a str>)>,
 }
 
-fn is_of_a_name(byte: char) -> bool {
+fn is_name_char(byte: char) -> bool {
     byte.is_ascii_lowercase() || byte == '_'
 }
 
-/// Every metric of ours in a text, with the matchers behind it.
-fn asked(text: &str) -> Vec<Asked<'_>> {
+/// Every metric of Doorman in a text, with its matchers.
+fn metric_uses(text: &str) -> Vec<MetricUse<'_>> {
     let starts = text.match_indices("doorman_").map(|(at, _)| &text[at..]);
     starts
         .map(|text| {
             let (metric, rest) =
-                text.split_at(text.find(|it| !is_of_a_name(it)).unwrap_or(text.len()));
+                text.split_at(text.find(|it| !is_name_char(it)).unwrap_or(text.len()));
             let matchers = rest.strip_prefix('{').and_then(|it| it.split_once('}'));
             let labels = matchers.map_or(Vec::new(), |(it, _)| it.split(", ").map(label).collect());
-            Asked { metric, labels }
+            MetricUse { metric, labels }
         })
         .collect()
 }
@@ -46,11 +46,11 @@ fn label(matcher: &str) -> (&str, Vec<&str>) {
         .split_once('=')
         .unwrap_or_else(|| panic!("{matcher}"));
     let values = rest.trim_matches(['~', '"', '\\']).split('|');
-    let plain = |value: &&str| value.chars().all(|it| is_of_a_name(it) || it == '/');
+    let plain = |value: &&str| value.chars().all(|it| is_name_char(it) || it == '/');
     (name, values.filter(plain).collect())
 }
 
-fn delivered(path: &str) -> String {
+fn read_deployed(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../deploy")
         .join(path);
@@ -58,9 +58,9 @@ fn delivered(path: &str) -> String {
 }
 
 #[test]
-fn alerts_and_dashboard_name_metrics_and_labels_that_a_running_server_exports() {
+fn alerts_and_dashboard_use_exported_metrics() {
     let server = ControlPlane::start_encrypted(DOCUMENT, &Authority::new());
-    server.post("/v1/capacity", ASKS);
+    server.post("/v1/capacity", REQUEST);
     server.curl("/nowhere", &[]);
     let scrape = server.curl("/metrics", &[]).body;
     let series: Vec<_> = scrape
@@ -76,15 +76,15 @@ fn alerts_and_dashboard_name_metrics_and_labels_that_a_running_server_exports() 
         "prometheus/alerts.yaml",
         "prometheus/alerts.test.yaml",
     ] {
-        let text = delivered(file);
-        let all = asked(&text);
-        assert!(all.len() > 10, "{file} asks for {all:?}");
-        for Asked { metric, labels } in all {
-            if metric.starts_with(OF_THE_LAYER) {
+        let text = read_deployed(file);
+        let all = metric_uses(&text);
+        assert!(all.len() > 10, "{file} uses {all:?}");
+        for MetricUse { metric, labels } in all {
+            if metric.starts_with(LAYER_PREFIX) {
                 continue;
             }
             assert!(names.contains(metric), "{file}: {metric} in\n{scrape}");
-            // What Prometheus itself adds to every series.
+            // Prometheus adds these to every series.
             let ours = labels
                 .iter()
                 .filter(|(name, _)| !["job", "instance"].contains(name));
@@ -107,11 +107,11 @@ fn alerts_and_dashboard_name_metrics_and_labels_that_a_running_server_exports() 
 }
 
 #[test]
-fn every_alert_has_its_section_in_the_handbook() {
-    let handbook =
+fn every_alert_has_a_section_in_operations() {
+    let guide =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/OPERATIONS.md"))
             .unwrap();
-    let alerts = delivered("prometheus/alerts.yaml");
+    let alerts = read_deployed("prometheus/alerts.yaml");
     let names: Vec<_> = alerts
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- alert: "))
@@ -121,14 +121,14 @@ fn every_alert_has_its_section_in_the_handbook() {
         let anchor = name.to_lowercase();
         assert!(
             alerts.contains(&format!("docs/OPERATIONS.md#{anchor}")),
-            "{name} names its section"
+            "{name} must link its section"
         );
-        assert!(handbook.contains(&format!("\n### {name}\n")), "{name}");
+        assert!(guide.contains(&format!("\n### {name}\n")), "{name}");
     }
 }
 
 #[test]
-fn ready_says_by_its_exit_code_whether_a_server_takes_requests() {
+fn ready_reports_readiness_by_exit_code() {
     let server = ControlPlane::start("resources: []");
     let ready = |address: &str| {
         let mut command = Command::new(doorman());
@@ -142,9 +142,9 @@ fn ready_says_by_its_exit_code_whether_a_server_takes_requests() {
 }
 
 #[test]
-fn without_authentication_a_server_for_others_stops_with_one_line_that_names_the_ways_on() {
-    let home = tempfile::TempDir::new().expect("a folder for temporary files");
-    // As the container starts it.
+fn public_address_without_authentication_is_rejected_in_container() {
+    let home = tempfile::TempDir::new().expect("a temporary directory");
+    // As in the container.
     let output = Command::new(doorman())
         .arg("serve")
         .env("DOORMAN_LISTEN", "0.0.0.0:0")
@@ -152,9 +152,9 @@ fn without_authentication_a_server_for_others_stops_with_one_line_that_names_the
         .output()
         .expect("it runs");
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    for way in ["--auth-secret-file", "127.0.0.1", "--insecure-no-auth"] {
-        assert!(said.contains(way), "{way} in: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    for option in ["--auth-secret-file", "127.0.0.1", "--insecure-no-auth"] {
+        assert!(stderr.contains(option), "{option} in: {stderr}");
     }
 }

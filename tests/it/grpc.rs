@@ -1,4 +1,4 @@
-//! A service of gRPC that wears the layer, and its client: tonic on both sides, over a real connection.
+//! The layer on a gRPC service: tonic client and server over a real connection.
 
 use std::{
     convert::Infallible,
@@ -20,11 +20,11 @@ use tonic::{
 use tower::Service;
 use tower_doorman::{Doorman, Fallback, Limit, LimitLayer};
 
-/// Messages are what they are.
+/// Messages are plain bytes.
 #[derive(Clone, Copy, Default)]
-struct Plain;
+struct BytesCodec;
 
-impl Codec for Plain {
+impl Codec for BytesCodec {
     type Encode = Bytes;
     type Decode = Bytes;
     type Encoder = Self;
@@ -39,7 +39,7 @@ impl Codec for Plain {
     }
 }
 
-impl Encoder for Plain {
+impl Encoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -49,7 +49,7 @@ impl Encoder for Plain {
     }
 }
 
-impl Decoder for Plain {
+impl Decoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -58,7 +58,7 @@ impl Decoder for Plain {
     }
 }
 
-/// Answers each message with itself.
+/// Returns each message.
 #[derive(Clone)]
 struct Echo;
 
@@ -76,7 +76,7 @@ impl Service<http::Request<Body>> for Echo {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Box::pin(async { Ok(server::Grpc::new(Plain).unary(Self, request).await) })
+        Box::pin(async { Ok(server::Grpc::new(BytesCodec).unary(Self, request).await) })
     }
 }
 
@@ -90,7 +90,7 @@ impl server::UnaryService<Bytes> for Echo {
 }
 
 /// Starts the service behind a layer, and connects to it.
-async fn behind(layer: LimitLayer) -> Channel {
+async fn serve(layer: LimitLayer) -> Channel {
     let incoming = TcpIncoming::bind(([127, 0, 0, 1], 0).into()).expect("a free port");
     let address = incoming.local_addr().expect("it listens");
     let server = Server::builder().layer(layer).add_service(Echo);
@@ -104,39 +104,39 @@ async fn call(channel: &Channel) -> Result<Bytes, Status> {
     client.ready().await.expect("it is connected");
     let path = PathAndQuery::from_static("/test.Echo/Echo");
     let message = Request::new(Bytes::from_static(b"hello"));
-    let answer = client.unary(message, path, Plain).await?;
-    Ok(answer.into_inner())
+    let response = client.unary(message, path, BytesCodec).await?;
+    Ok(response.into_inner())
 }
 
-/// In so many milliseconds, as the status says.
+/// Milliseconds until a retry, from the status.
 fn pushback(status: &Status) -> u32 {
     let value = status.metadata().get("grpc-retry-pushback-ms");
-    let value = value.expect("it is told").to_str().expect("a number");
+    let value = value.expect("the metadata").to_str().expect("a number");
     value.parse().expect("a number")
 }
 
 #[tokio::test]
-async fn a_call_beyond_the_limit_ends_with_resource_exhausted_and_says_when_to_come_back() {
-    // One call in a hundred seconds: no second one however slow the machine is.
+async fn call_over_the_limit_gets_resource_exhausted_and_pushback() {
+    // One call in a hundred seconds, so that the second fails on any machine.
     let doorman = Doorman::fixed([("api", 0.01)]);
-    let channel = behind(doorman.layer([Limit::rate("api")])).await;
+    let channel = serve(doorman.layer([Limit::rate("api")])).await;
     assert_eq!(call(&channel).await.expect("the first"), "hello");
-    let refused = call(&channel).await.expect_err("the second");
-    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-    assert!(refused.message().contains("api"), "{refused:?}");
-    let wait = pushback(&refused);
+    let rejected = call(&channel).await.expect_err("the second");
+    assert_eq!(rejected.code(), Code::ResourceExhausted, "{rejected:?}");
+    assert!(rejected.message().contains("api"), "{rejected:?}");
+    let wait = pushback(&rejected);
     assert!((1..=100_000).contains(&wait), "{wait}");
 }
 
 #[tokio::test]
-async fn a_call_without_a_lease_ends_with_unavailable() {
-    // Nobody listens there.
+async fn call_without_lease_gets_unavailable() {
+    // Nothing listens there.
     let doorman = Doorman::builder("http://127.0.0.1:1")
         .spawn()
         .expect("a handle");
     let limit = Limit::rate("api").fallback(Fallback::Pessimistic);
-    let channel = behind(doorman.layer([limit])).await;
-    let refused = call(&channel).await.expect_err("there is no lease");
-    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
-    assert!(pushback(&refused) > 0, "0 would mean at once");
+    let channel = serve(doorman.layer([limit])).await;
+    let rejected = call(&channel).await.expect_err("there is no lease");
+    assert_eq!(rejected.code(), Code::Unavailable, "{rejected:?}");
+    assert!(pushback(&rejected) > 0, "0 would mean immediately");
 }

@@ -1,4 +1,4 @@
-//! A control plane that asks who calls, with real processes: tokens are made, shown, replaced, and never said aloud.
+//! Authentication with tokens: creation, use, rotation, and secrecy.
 
 use std::{
     fs,
@@ -13,20 +13,20 @@ use crate::support::{Process, Service, curl, doorman, until};
 const SECRET: &str = "the first secret, of more than thirty-two bytes";
 const NEXT: &str = "the next secret, of more than thirty-two bytes too";
 
-/// A control plane with a secret, and a folder for its files.
-struct Guarded {
+/// A control plane that verifies tokens with a secret.
+struct Server {
     process: Process,
     address: String,
     home: TempDir,
 }
 
-impl Guarded {
+impl Server {
     fn start(more: &[&str]) -> Self {
-        let home = TempDir::new().expect("a folder for temporary files");
+        let home = TempDir::new().expect("a temporary directory");
         let file = |name: &str| home.path().join(name).display().to_string();
         let limits = "resources: [{identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE, refresh_interval: 1}}]";
-        fs::write(file("limits.yaml"), limits).expect("the folder is new");
-        fs::write(file("secret"), SECRET).expect("the folder is new");
+        fs::write(file("limits.yaml"), limits).expect("the directory is new");
+        fs::write(file("secret"), SECRET).expect("the directory is new");
         let (config, data, secret) = (
             format!("file:{}", file("limits.yaml")),
             file("data"),
@@ -56,7 +56,7 @@ impl Guarded {
         self.home.path().join(name)
     }
 
-    /// Makes a token with the secret of a file, as an operator would.
+    /// Creates a token with the secret in a file.
     fn token(&self, secret: &str, more: &[&str]) -> String {
         let output = run(Command::new(doorman())
             .args(["token", "--sub", "tester", "--secret-file"])
@@ -80,14 +80,14 @@ fn run(command: &mut Command) -> Output {
 }
 
 fn write(path: &Path, text: &str) {
-    fs::write(path, text).expect("the folder is there");
+    fs::write(path, text).expect("the directory exists");
 }
 
 #[test]
-fn a_service_leases_with_the_token_of_its_file_and_follows_it_as_it_is_replaced() {
-    let server = Guarded::start(&[]);
+fn service_follows_replaced_token_and_secret_files() {
+    let server = Server::start(&[]);
     let file = server.file("service.token");
-    // A token of nobody: the service runs on without a lease.
+    // With an invalid token the service runs without a lease.
     write(&file, "not.a.token");
     let path = file.display().to_string();
     let service = Service::start(&server.address, &["--token-file", &path]);
@@ -102,25 +102,25 @@ fn a_service_leases_with_the_token_of_its_file_and_follows_it_as_it_is_replaced(
         ),
     );
     let leased = || service.lease("api").is_some();
-    until("a lease with the good token", leased);
+    until("a lease with the valid token", leased);
 
-    // Both are replaced while everything runs: the old token counts no more, the lease goes on.
-    let watcher = server.token("secret", &["--scope", "status:read"]);
-    assert_eq!(server.status(&watcher), 200);
+    // Token and secret are replaced: the old token becomes invalid, the lease is renewed.
+    let operator = server.token("secret", &["--scope", "status:read"]);
+    assert_eq!(server.status(&operator), 200);
     write(&server.file("next"), NEXT);
     write(
         &file,
         &server.token("next", &["--scope", "capacity", "--client-id", "service*"]),
     );
     write(&server.file("secret"), NEXT);
-    until("the next secret in force", || {
-        server.status(&watcher) == 401
+    until("the next secret is active", || {
+        server.status(&operator) == 401
     });
-    let watcher = server.token("secret", &["--scope", "status:read"]);
-    assert_eq!(server.status(&watcher), 200);
-    until("a lease after both were replaced", leased);
+    let operator = server.token("secret", &["--scope", "status:read"]);
+    assert_eq!(server.status(&operator), 200);
+    until("a lease with the next token", leased);
 
-    // In the name of others it leases nothing.
+    // A token for other client IDs leases nothing.
     write(
         &file,
         &server.token("secret", &["--scope", "capacity", "--client-id", "other*"]),
@@ -131,8 +131,8 @@ fn a_service_leases_with_the_token_of_its_file_and_follows_it_as_it_is_replaced(
 }
 
 #[test]
-fn commands_show_a_token_and_no_output_of_the_server_has_it() {
-    let mut server = Guarded::start(&["--metrics-listen", "127.0.0.1:0"]);
+fn commands_use_tokens_and_server_output_has_none() {
+    let mut server = Server::start(&["--metrics-listen", "127.0.0.1:0"]);
     let token = server.token(
         "secret",
         &["--scope", "status:read,capacity", "--ttl", "5m"],
@@ -147,7 +147,7 @@ fn commands_show_a_token_and_no_output_of_the_server_has_it() {
             .env_remove("DOORMAN_TOKEN");
         command
     };
-    let by_file = [
+    let with_file = [
         "get",
         "db",
         "--wants",
@@ -155,11 +155,11 @@ fn commands_show_a_token_and_no_output_of_the_server_has_it() {
         "--token-file",
         &file.display().to_string(),
     ];
-    assert!(run(&mut command(&by_file)).status.success());
-    let by_variable = run(command(&["show"]).env("DOORMAN_TOKEN", &token));
+    assert!(run(&mut command(&with_file)).status.success());
+    let with_variable = run(command(&["show"]).env("DOORMAN_TOKEN", &token));
     assert!(
-        String::from_utf8_lossy(&by_variable.stdout).contains("db"),
-        "{by_variable:?}"
+        String::from_utf8_lossy(&with_variable.stdout).contains("db"),
+        "{with_variable:?}"
     );
     let without = run(&mut command(&["show"]));
     assert_eq!(without.status.code(), Some(1), "{without:?}");
@@ -168,66 +168,66 @@ fn commands_show_a_token_and_no_output_of_the_server_has_it() {
         "{without:?}"
     );
 
-    // What is wrong is not repeated either.
+    // Invalid tokens and secrets are not printed either.
     assert_eq!(server.status(&format!("{token}x")), 401);
     write(&server.file("secret"), "too short a secret");
-    let complaint = |line: &str| line.contains("--auth-secret-file").then_some(());
-    server.process.wait_for(complaint);
-    let said = server.process.output().join("\n");
+    let rejected = |line: &str| line.contains("--auth-secret-file").then_some(());
+    server.process.wait_for(rejected);
+    let output = server.process.output().join("\n");
     assert!(
-        said.contains("DEBUG") || said.contains("TRACE"),
-        "it says a lot"
+        output.contains("DEBUG") || output.contains("TRACE"),
+        "the log is detailed"
     );
     let secrets = [SECRET, "too short a secret"]
         .into_iter()
         .chain(token.split('.'));
     for secret in secrets {
-        assert!(!said.contains(secret), "{secret} in:\n{said}");
+        assert!(!output.contains(secret), "{secret} in:\n{output}");
     }
 
-    let alone = said
+    let metrics = output
         .lines()
         .find_map(|line| line.strip_prefix("Metrics alone on "));
-    let alone = curl(&[alone.expect("it says where")]);
-    assert!(alone.body.contains("doorman_leases 1"), "{alone:?}");
+    let metrics = curl(&[metrics.expect("their address")]);
+    assert!(metrics.body.contains("doorman_leases 1"), "{metrics:?}");
 }
 
 #[test]
-fn a_server_that_would_ask_nobody_stops_with_one_line_that_names_the_ways_on() {
-    let home = TempDir::new().expect("a folder for temporary files");
+fn public_address_without_authentication_is_rejected_with_options() {
+    let home = TempDir::new().expect("a temporary directory");
     let output = run(Command::new(doorman())
         .args(["--listen", "0.0.0.0:0", "--data-dir"])
         .arg(home.path().join("data")));
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(said.lines().count(), 1, "{said}");
-    for way in [
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for option in [
         "--auth-secret-file",
         "--auth-key-file",
         "--auth-jwks",
         "127.0.0.1",
         "--insecure-no-auth",
     ] {
-        assert!(said.contains(way), "{way} in {said}");
+        assert!(text.contains(option), "{option} in {text}");
     }
-    // Both at one time is a mistake.
+    // Authentication and --insecure-no-auth exclude each other.
     let both =
         run(Command::new(doorman()).args(["--insecure-no-auth", "--auth-secret-file", "secret"]));
     assert_eq!(both.status.code(), Some(2), "{both:?}");
 }
 
 #[test]
-fn what_the_banner_says_to_try_can_be_pasted_into_a_shell() {
-    let mut server = Guarded::start(&[]);
+fn command_in_the_banner_works_in_a_shell() {
+    let mut server = Server::start(&[]);
     let line = server
         .process
         .wait_for(|line| line.strip_prefix("Try: ").map(str::to_owned));
     let program = doorman();
-    let folder = program.parent().expect("it lies in one").display();
-    let path = std::env::var("PATH").expect("there is one");
+    let directory = program.parent().expect("a directory").display();
+    let path = std::env::var("PATH").expect("tests have a path");
     let output = run(Command::new("sh")
         .args(["-c", &line])
-        .env("PATH", format!("{folder}:{path}")));
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("\"gets\""), "{line}\n{output:?}");
+        .env("PATH", format!("{directory}:{path}")));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("\"gets\""), "{line}\n{output:?}");
 }

@@ -1,11 +1,11 @@
-//! What the two crates that services build bring along, as cargo itself resolves it.
+//! Dependencies of the two crates that services build, as cargo resolves them.
 
 use std::{collections::HashMap, process::Command};
 
 use serde_json::Value;
 
-/// The oldest Rust that services may build the two crates with.
-const OLDEST_RUST: (u32, u32) = (1, 88);
+/// The minimum supported Rust version of the two crates.
+const MSRV: (u32, u32) = (1, 88);
 
 fn cargo(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
@@ -19,7 +19,7 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("cargo writes text")
 }
 
-/// Every package that is built into one of ours: its name and version.
+/// Name and version of every package in the dependency tree.
 fn tree(package: &str, features: &[&str]) -> Vec<(String, String)> {
     let common = ["tree", "-e", "normal", "--prefix", "none", "-f", "{p}"];
     let arguments = [&common[..], &["-p", package], features].concat();
@@ -40,7 +40,7 @@ fn names(features: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn builds_that_do_not_want_them_have_no_axum_no_metrics_no_reqwest_and_no_jsonwebtoken() {
+fn optional_dependencies_need_their_features() {
     let optional = ["axum", "metrics", "reqwest", "jsonwebtoken"];
     let bare = names(&["--no-default-features"]);
     assert!(bare.contains(&"http".to_owned()), "{bare:?}");
@@ -48,7 +48,7 @@ fn builds_that_do_not_want_them_have_no_axum_no_metrics_no_reqwest_and_no_jsonwe
         assert!(!bare.contains(&name.to_owned()), "{name}");
     }
     assert!(!names(&[]).contains(&"jsonwebtoken".to_owned()));
-    for (feature, brings) in [
+    for (feature, package) in [
         ("axum", "axum"),
         ("jwt", "jsonwebtoken"),
         ("metrics", "metrics"),
@@ -56,7 +56,7 @@ fn builds_that_do_not_want_them_have_no_axum_no_metrics_no_reqwest_and_no_jsonwe
     ] {
         let alone = names(&["--no-default-features", "--features", feature]);
         for name in optional {
-            let expected = name == brings;
+            let expected = name == package;
             assert_eq!(
                 alone.contains(&name.to_owned()),
                 expected,
@@ -67,14 +67,14 @@ fn builds_that_do_not_want_them_have_no_axum_no_metrics_no_reqwest_and_no_jsonwe
 }
 
 #[test]
-fn no_package_asks_for_a_newer_rust_than_services_are_promised() {
-    // Packages for other systems than this one may not be here.
+fn no_dependency_needs_a_newer_rust_version() {
+    // Packages for other platforms may not be downloaded.
     let version = cargo(&["--version", "--verbose"]);
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let platform = ["--filter-platform", host.unwrap()];
     let metadata = cargo(&[&["metadata", "--format-version", "1"], &platform[..]].concat());
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
-    let asks: HashMap<_, _> = metadata["packages"]
+    let rust_versions: HashMap<_, _> = metadata["packages"]
         .as_array()
         .unwrap()
         .iter()
@@ -86,16 +86,16 @@ fn no_package_asks_for_a_newer_rust_than_services_are_promised() {
     for package in ["tower-doorman", "doorman-openapi"] {
         let tree = tree(package, &["--all-features"]);
         assert!(
-            asks.contains_key(&tree[0]),
-            "{package} says what it asks for"
+            rust_versions.contains_key(&tree[0]),
+            "{package} must state its rust-version"
         );
         for package in tree {
-            let Some(asked) = asks.get(&package) else {
+            let Some(version) = rust_versions.get(&package) else {
                 continue;
             };
-            let mut numbers = asked.split('.').map(|number| number.parse().unwrap());
-            let asked = (numbers.next().unwrap(), numbers.next().unwrap_or(0));
-            assert!(asked <= OLDEST_RUST, "{package:?} asks for {asked:?}");
+            let mut numbers = version.split('.').map(|number| number.parse().unwrap());
+            let version = (numbers.next().unwrap(), numbers.next().unwrap_or(0));
+            assert!(version <= MSRV, "{package:?} needs Rust {version:?}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The client in TypeScript, its types generated from the OpenAPI document as it is committed: it compiles, leases, changes a template,
-//! and gives back.
+//! The TypeScript example, with types generated from the committed OpenAPI document.
 
 use std::{
     fs,
@@ -17,15 +16,15 @@ use crate::support::{ControlPlane, repository, tool};
 const RESOURCE: &str = "tenant/ts";
 const LEASES: &str = "/v1/resources/tenant%2Fts/leases";
 
-/// Generates the types, and compiles the example with them, in a folder of its own.
+/// Generates the types, and compiles the example in a new directory.
 fn build() -> TempDir {
-    let home = TempDir::new().expect("a folder for temporary files");
+    let home = TempDir::new().expect("a temporary directory");
     let sources = repository().join("examples/typescript");
     for name in ["lease.ts", "tsconfig.json", "package.json"] {
-        fs::copy(sources.join(name), home.path().join(name)).expect("it is among the examples");
+        fs::copy(sources.join(name), home.path().join(name)).expect("the example exists");
     }
     let modules = tool("typescript").join("node_modules");
-    symlink(&modules, home.path().join("node_modules")).expect("the folder is new");
+    symlink(&modules, home.path().join("node_modules")).expect("the directory is new");
     let document = repository().join("openapi/openapi.json");
     let generate = [
         document.to_str().expect("a path in UTF-8"),
@@ -42,18 +41,18 @@ fn build() -> TempDir {
     home
 }
 
-fn run(folder: &Path, program: &Path, args: &[&str]) {
+fn run(directory: &Path, program: &Path, args: &[&str]) {
     let output = Command::new(program)
-        .current_dir(folder)
+        .current_dir(directory)
         .args(args)
         .output();
     let output = output.expect("Node is installed");
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(output.status.success(), "{}: {said}", program.display());
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success(), "{}: {text}", program.display());
 }
 
-/// Who holds the resource, and how much, by the server's books.
+/// Clients that hold the resource, and their capacities.
 fn holders(server: &ControlPlane) -> Vec<(String, f64)> {
     let page = server.get(LEASES);
     let leases = page["leases"].as_array().expect("a page of leases");
@@ -66,9 +65,9 @@ fn holders(server: &ControlPlane) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn a_client_generated_from_the_document_leases_changes_a_template_and_gives_back() {
+fn typescript_client_leases_edits_and_releases() {
     let built = build();
-    let home = TempDir::new().expect("a folder for temporary files");
+    let home = TempDir::new().expect("a temporary directory");
     let store = home.path().join("doorman.db");
     let server = ControlPlane::start_on(home, &store);
     let mut client = Command::new("node")
@@ -79,11 +78,9 @@ fn a_client_generated_from_the_document_leases_changes_a_template_and_gives_back
         .stderr(Stdio::piped())
         .spawn()
         .expect("Node is installed");
-    let mut lines = BufReader::new(client.stdout.take().expect("it is read")).lines();
+    let mut lines = BufReader::new(client.stdout.take().expect("it is piped")).lines();
     let mut step = |name: &str| -> Value {
-        let line = lines
-            .next()
-            .unwrap_or_else(|| panic!("it never came to `{name}`"));
+        let line = lines.next().unwrap_or_else(|| panic!("no step `{name}`"));
         let line: Value = serde_json::from_str(&line.expect("text")).expect("JSON");
         assert_eq!(line["step"], name, "{line}");
         line
@@ -105,23 +102,23 @@ fn a_client_generated_from_the_document_leases_changes_a_template_and_gives_back
     );
     assert_eq!(refreshed["template"], RESOURCE);
 
-    // While it waits for the end of its input, it holds what it says that it holds.
-    let name = leased["client_id"].as_str().expect("a name");
+    // It holds the lease until its input ends.
+    let name = leased["client_id"].as_str().expect("a string");
     assert_eq!(holders(&server), [(name.to_owned(), 10.0)]);
     let template = server.get("/v1/templates/tenant%2Fts");
     assert_eq!(template["capacity"], 10.0);
 
-    let mut input = client.stdin.take().expect("it is written");
-    input.flush().expect("it listens");
+    let mut input = client.stdin.take().expect("it is piped");
+    input.flush().expect("the client reads");
     drop(input);
     assert_eq!(step("released")["early"], true);
-    let mut complaints = String::new();
-    let errors = client
+    let mut errors = String::new();
+    let read = client
         .stderr
         .take()
-        .expect("it is read")
-        .read_to_string(&mut complaints);
-    errors.expect("text");
-    assert!(client.wait().expect("it ran").success(), "{complaints}");
+        .expect("it is piped")
+        .read_to_string(&mut errors);
+    read.expect("text");
+    assert!(client.wait().expect("it ran").success(), "{errors}");
     assert_eq!(holders(&server), []);
 }
