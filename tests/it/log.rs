@@ -1,4 +1,4 @@
-//! The log of a real control plane: what can be found in it, what can not, and what becomes of those who do not read it.
+//! The log of a control plane: format, trace IDs, secrecy, and a blocked standard error.
 
 use std::{
     collections::BTreeSet,
@@ -13,16 +13,16 @@ use tempfile::TempDir;
 
 use crate::support::{Process, Relay, Service, curl, doorman};
 
-/// A control plane that logs in JSON.
-struct Logging {
+/// A control plane with captured output.
+struct Server {
     process: Process,
     address: String,
     _home: TempDir,
 }
 
-impl Logging {
+impl Server {
     fn start(level: &str, more: &[&str]) -> Self {
-        let home = TempDir::new().expect("a folder for temporary files");
+        let home = TempDir::new().expect("a temporary directory");
         let data = home.path().join("data").display().to_string();
         let mut args = vec!["--listen", "127.0.0.1:0", "--data-dir", &data];
         args.extend(more);
@@ -35,11 +35,11 @@ impl Logging {
         }
     }
 
-    /// Waits for a line that says this of a field, and gives it.
-    fn wait_for(&mut self, field: &str, says: &str) -> Value {
+    /// Waits for a JSON line with this value of a field.
+    fn wait_for(&mut self, field: &str, value: &str) -> Value {
         self.process.wait_for(|line| {
             let line: Value = serde_json::from_str(line).ok()?;
-            (line[field] == says).then_some(line)
+            (line[field] == value).then_some(line)
         })
     }
 }
@@ -47,15 +47,15 @@ impl Logging {
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 #[test]
-fn every_line_is_json_and_those_about_a_request_name_it() {
-    let mut server = Logging::start("doorman::access=debug", &["--log-format", "json"]);
+fn json_lines_of_a_request_have_its_id_and_trace() {
+    let mut server = Server::start("doorman::access=debug", &["--log-format", "json"]);
     let address = server.address.clone();
     let json = "content-type: application/json";
     let traced = format!("traceparent: 00-{TRACE}-b7ad6b7169203331-01");
 
-    // The change, and the request that it came with, have one name and one trace.
+    // The document change and its request share the request ID and the trace.
     let url = format!("{address}/v1/templates/db");
-    let name = "x-request-id: say-\"hi\"";
+    let request_id = "x-request-id: say-\"hi\"";
     let put = [
         "-X",
         "PUT",
@@ -64,13 +64,13 @@ fn every_line_is_json_and_those_about_a_request_name_it() {
         "-d",
         "{\"capacity\":5}",
         "-H",
-        name,
+        request_id,
         "-H",
         &traced,
     ];
     let put = curl(&[&[url.as_str()], &put[..]].concat());
     assert_eq!(put.status, 201, "{put:?}");
-    assert!(put.headers.contains(name), "{put:?}");
+    assert!(put.headers.contains(request_id), "{put:?}");
     let change = server.wait_for("message", "document changed: template \"db\" added");
     let access = server.wait_for("target", "doorman::access");
     for line in [&change, &access] {
@@ -83,14 +83,14 @@ fn every_line_is_json_and_those_about_a_request_name_it() {
     assert_eq!(access["path"], "/v1/templates/db", "{access}");
     assert_eq!(access["peer"], "127.0.0.1", "{access}");
 
-    // A request that gives no name is given one, which the log has, too.
+    // A request without ID gets one.
     let unknown = curl(&[&format!("{address}/nowhere")]);
-    let given = unknown
+    let request_id = unknown
         .headers
         .lines()
         .find_map(|line| line.strip_prefix("x-request-id: "))
-        .expect("every answer has one");
-    let access = server.wait_for("request_id", given);
+        .expect("every response has one");
+    let access = server.wait_for("request_id", request_id);
     assert_eq!(
         (&access["status"], &access["level"]),
         (&404.into(), &"DEBUG".into())
@@ -111,14 +111,14 @@ fn every_line_is_json_and_those_about_a_request_name_it() {
 }
 
 #[test]
-fn what_a_layer_asks_is_found_in_the_log_of_the_control_plane_by_its_trace() {
-    let mut server = Logging::start("doorman::access=debug", &["--log-format", "json"]);
+fn requests_of_a_layer_are_logged_with_their_traces() {
+    let mut server = Server::start("doorman::access=debug", &["--log-format", "json"]);
     let relay = Relay::start(&server.address);
     let service = Service::follow_rules(relay.address(), &[]);
     let mut logged = BTreeSet::new();
     for route in ["/v1/rules", "/v1/capacity"] {
         if route == "/v1/capacity" {
-            // Leases are asked for when there is a rule that needs them.
+            // Leases are requested once a rule needs them.
             let url = format!("{}/v1/rules/all", server.address);
             let rule = r#"{"service":"*","resource":"all"}"#;
             let json = "content-type: application/json";
@@ -127,7 +127,7 @@ fn what_a_layer_asks_is_found_in_the_log_of_the_control_plane_by_its_trace() {
         }
         let line = server.wait_for("route", route);
         logged.insert(line["trace_id"].as_str().expect("it has one").to_owned());
-        // A request by one who follows rules comes only with requests.
+        // Demand, and with it a lease request, needs a request to the service.
         curl(&[service.address()]);
     }
     let sent = relay.sent();
@@ -137,18 +137,18 @@ fn what_a_layer_asks_is_found_in_the_log_of_the_control_plane_by_its_trace() {
     }
 }
 
-/// Whatever is secret in a request or a file, in places where it is right and in places where it is wrong.
+/// Secrets in valid and invalid requests, and in files.
 #[test]
 fn no_secret_is_ever_logged() {
     const SECRET: &str = "the canary secret of more than thirty-two bytes";
 
     for form in ["text", "json"] {
-        let home = TempDir::new().expect("a folder for temporary files");
+        let home = TempDir::new().expect("a temporary directory");
         let file = home.path().join("secret").display().to_string();
-        fs::write(&file, SECRET).expect("the folder is new");
+        fs::write(&file, SECRET).expect("the directory is new");
         let auth = ["--auth-secret-file", &file, "--log-format", form];
-        let mut server = Logging::start("trace", &auth);
-        let made = Command::new(doorman())
+        let mut server = Server::start("trace", &auth);
+        let created = Command::new(doorman())
             .args([
                 "token",
                 "--sub",
@@ -159,7 +159,7 @@ fn no_secret_is_ever_logged() {
             .args(["--secret-file", &file])
             .output()
             .expect("it runs");
-        let token = String::from_utf8(made.stdout).expect("text");
+        let token = String::from_utf8(created.stdout).expect("text");
         let token = token.trim();
         let bearer = format!("authorization: Bearer {token}");
         let wrong = format!("authorization: Bearer {token}-canary-wrong");
@@ -189,23 +189,22 @@ fn no_secret_is_ever_logged() {
             ] {
                 let url = format!("{}{path}", server.address);
                 let all = [&[url.as_str(), version][..], &headers, more].concat();
-                let answer = curl(&all);
+                let response = curl(&all);
                 assert!(
-                    answer.status == status || (status == 200 && answer.status == 201),
-                    "{answer:?}"
+                    response.status == status || (status == 200 && response.status == 201),
+                    "{response:?}"
                 );
             }
-            for refused in [
+            for rejected in [
                 wrong.as_str(),
                 "authorization: Basic canary-of-a-user",
                 "authorization: canary of two words",
             ] {
                 let url = format!("{}/v1/status", server.address);
-                assert_eq!(curl(&[&url, version, "-H", refused]).status, 401);
+                assert_eq!(curl(&[&url, version, "-H", rejected]).status, 401);
             }
         }
-        // A secret that is too short is complained of.
-        fs::write(&file, "canary too short").expect("it is there");
+        fs::write(&file, "canary too short").expect("it exists");
         server.process.wait_for(|line| {
             line.contains("previous keys and grants stay active")
                 .then_some(())
@@ -214,34 +213,34 @@ fn no_secret_is_ever_logged() {
         server
             .process
             .wait_for(|line| line.contains("stopped").then_some(()));
-        let said = server.process.output().join("\n");
-        let about_http2 = said.lines().filter(|line| line.contains("h2::")).count();
-        assert!(about_http2 > 20, "it says all that it can: {said}");
+        let log = server.process.output().join("\n");
+        let about_http2 = log.lines().filter(|line| line.contains("h2::")).count();
+        assert!(about_http2 > 20, "the log is detailed: {log}");
         let parts = token.split('.').skip(1);
         for secret in parts.chain([SECRET, "canary-", "canary of", "canary too"]) {
-            let line = said.lines().find(|line| line.contains(secret));
-            assert_eq!(line, None, "it has {secret}");
+            let line = log.lines().find(|line| line.contains(secret));
+            assert_eq!(line, None, "{secret} was logged");
         }
     }
 }
 
-/// A control plane the log of which nobody reads, once it has said where it is.
-struct Unread {
+/// A control plane whose standard error is not read.
+struct Blocked {
     child: Child,
     address: String,
     _home: TempDir,
 }
 
-impl Drop for Unread {
+impl Drop for Blocked {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-impl Unread {
+impl Blocked {
     fn start() -> Self {
-        let home = TempDir::new().expect("a folder for temporary files");
+        let home = TempDir::new().expect("a temporary directory");
         let mut child = Command::new(doorman())
             .args(["--listen", "127.0.0.1:0", "--log", "trace", "--data-dir"])
             .arg(home.path().join("data"))
@@ -249,31 +248,31 @@ impl Unread {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let said = BufReader::new(child.stdout.take().expect("it is piped"));
-        let address = said
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let address = stdout
             .lines()
             .map_while(Result::ok)
             .find_map(|line| line.strip_prefix("Listening on ").map(str::to_owned));
         Self {
             child,
-            address: address.expect("it says so"),
+            address: address.expect("its address"),
             _home: home,
         }
     }
 
-    /// How many lines were left out, by its metrics.
-    fn left_out(&self) -> u64 {
+    /// The metric of dropped lines.
+    fn dropped_lines(&self) -> u64 {
         let metrics = curl(&[&format!("{}/metrics", self.address)]).body;
         let name = "doorman_log_lines_left_out_total ";
         let line = metrics.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|it| it.parse().ok()).expect("it is counted")
+        line.and_then(|it| it.parse().ok()).expect("the metric")
     }
 
-    /// Sends requests until lines have been left out.
+    /// Sends requests until lines are dropped.
     fn overflow(&self) {
         let many = format!("{}/nowhere?[1-2000]", self.address);
         for _ in 0..50 {
-            if self.left_out() > 0 {
+            if self.dropped_lines() > 0 {
                 return;
             }
             let output = Command::new("curl")
@@ -282,37 +281,37 @@ impl Unread {
                 .expect("curl is installed");
             assert!(output.status.success(), "{output:?}");
         }
-        panic!("it has room for everything");
+        panic!("no line was dropped");
     }
 }
 
 #[test]
-fn a_server_serves_on_when_nobody_reads_its_log() {
-    let mut server = Unread::start();
+fn blocked_log_does_not_block_requests() {
+    let mut server = Blocked::start();
     server.overflow();
     assert_eq!(curl(&[&format!("{}/readyz", server.address)]).status, 200);
 
-    // Who reads again finds the newest lines, and how many are missing.
+    // A reader finds the newest lines, and the number of dropped ones.
     let log = server.child.stderr.take().expect("it is piped");
-    let (found, is_found) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
             if line.contains("dropped log lines") {
-                // The pipe is closed behind it: nobody will ever read the log again.
-                return found.send(line);
+                // Returning closes the pipe, which ends all reading.
+                return sender.send(line);
             }
         }
         Ok(())
     });
-    let line = is_found
+    let line = receiver
         .recv_timeout(Duration::from_secs(60))
-        .expect("it is told");
+        .expect("a warning");
     assert!(line.contains("WARN"), "{line}");
-    let before = server.left_out();
-    assert!(before > 0);
+    let dropped = server.dropped_lines();
+    assert!(dropped > 0);
     assert_eq!(curl(&[&format!("{}/readyz", server.address)]).status, 200);
     assert!(
-        server.left_out() > before,
-        "what cannot be written is left out as well"
+        server.dropped_lines() > dropped,
+        "lines that cannot be written are dropped, too"
     );
 }

@@ -1,4 +1,4 @@
-//! TLS through every public door: curl, the commands, the layer; and a certificate that is replaced meanwhile.
+//! TLS with curl, the commands and the layer, and certificate rotation.
 
 use std::{
     process::{Command, Output},
@@ -10,7 +10,7 @@ use tower_doorman::{Cost, Doorman};
 
 use crate::support::{Authority, ControlPlane, DOCUMENT, Process, TIMEOUT, curl, doorman, until};
 
-/// One of the commands that ask a server, with nothing of this test's own environment.
+/// Runs a command that calls a server.
 fn command(args: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(doorman());
     command.args(args).envs(variables.iter().copied());
@@ -22,7 +22,7 @@ fn ca(server: &ControlPlane) -> String {
 }
 
 #[test]
-fn curl_and_the_commands_ask_by_tls_and_believe_nobody_whom_they_do_not_know() {
+fn curl_and_commands_trust_only_known_authorities() {
     let server = ControlPlane::start_encrypted(DOCUMENT, &Authority::new());
     assert!(server.address().starts_with("https://"));
     for version in ["--http1.1", "--http2"] {
@@ -45,7 +45,7 @@ fn curl_and_the_commands_ask_by_tls_and_believe_nobody_whom_they_do_not_know() {
     assert!(leased.status.success(), "{leased:?}");
 
     let other = server.home().join("other.pem");
-    std::fs::write(&other, Authority::new().pem()).expect("the folder is there");
+    std::fs::write(&other, Authority::new().pem()).expect("the directory exists");
     let other = other.display().to_string();
     for (args, hint) in [
         (
@@ -57,44 +57,43 @@ fn curl_and_the_commands_ask_by_tls_and_believe_nobody_whom_they_do_not_know() {
             "--ca-file",
         ),
     ] {
-        let refused = command(&args, &[]);
-        assert_eq!(refused.status.code(), Some(3), "{refused:?}");
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(said.contains(hint), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let failed = command(&args, &[]);
+        assert_eq!(failed.status.code(), Some(3), "{failed:?}");
+        let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(stderr.contains(hint), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
     let plain = address.replace("https:", "http:");
-    let refused = command(&["show", "--server", &plain], &[]);
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("https://"), "{said}");
+    let failed = command(&["show", "--server", &plain], &[]);
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(stderr.contains("https://"), "{stderr}");
 }
 
 #[test]
-fn ready_asks_the_server_of_its_machine_by_the_variables_that_this_is_started_with() {
+fn ready_uses_the_environment_of_the_local_server() {
     let server = ControlPlane::start_encrypted(DOCUMENT, &Authority::new());
     let port = server.address().rsplit(':').next().expect("a port");
-    // As in a container: on all addresses, and by a certificate for another name.
+    // As in a container: all addresses, and a certificate for another name.
     let listen = format!("0.0.0.0:{port}");
     let ready = |variables: &[(&str, &str)]| command(&["ready"], variables).status.code();
-    let listens = ("DOORMAN_LISTEN", listen.as_str());
-    let speaks = ("DOORMAN_TLS_CERT", "/somewhere/tls.crt");
-    assert_eq!(ready(&[listens, speaks]), Some(0));
-    assert_eq!(ready(&[listens]), Some(1), "it speaks nothing but TLS");
+    let listen = ("DOORMAN_LISTEN", listen.as_str());
+    let certificate = ("DOORMAN_TLS_CERT", "/somewhere/tls.crt");
+    assert_eq!(ready(&[listen, certificate]), Some(0));
+    assert_eq!(ready(&[listen]), Some(1), "the server requires TLS");
     assert_eq!(server.terminate().code(), Some(0));
-    let listens = ("DOORMAN_LISTEN", listen.as_str());
-    assert_eq!(ready(&[listens, speaks]), Some(3));
+    assert_eq!(ready(&[listen, certificate]), Some(3));
 }
 
 #[test]
-fn tokens_in_the_clear_are_warned_of_where_others_could_read_them() {
-    let home = tempfile::TempDir::new().expect("a folder for temporary files");
+fn unencrypted_tokens_on_a_public_address_are_warned_about() {
+    let home = tempfile::TempDir::new().expect("a temporary directory");
     Authority::new().issue(home.path(), "tls");
-    std::fs::write(home.path().join("secret"), [b's'; 32]).expect("the folder is new");
+    std::fs::write(home.path().join("secret"), [b's'; 32]).expect("the directory is new");
     let [data, secret, certificate, key] = ["data", "secret", "tls.crt", "tls.key"]
         .map(|name| home.path().join(name).display().to_string());
     let tls = ["--tls-cert", &certificate, "--tls-key", &key];
-    for (listen, tls, is_warned) in [
+    for (listen, tls, expected) in [
         ("0.0.0.0:0", &[][..], true),
         ("127.0.0.1:0", &[], false),
         ("0.0.0.0:0", &tls, false),
@@ -107,12 +106,12 @@ fn tokens_in_the_clear_are_warned_of_where_others_could_read_them() {
         process.terminate();
         process.wait_for(|line| line.ends_with("stopped").then_some(()));
         let warned = process.output().iter().any(|it| it.contains("unencrypted"));
-        assert_eq!(warned, is_warned, "{args:?}");
+        assert_eq!(warned, expected, "{args:?}");
     }
 }
 
 #[test]
-fn a_certificate_that_is_replaced_under_load_fails_no_request() {
+fn certificate_rotation_under_load_fails_no_request() {
     let authority = Authority::new();
     let server = ControlPlane::start_encrypted(DOCUMENT, &authority);
     let (answered, over) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -127,7 +126,7 @@ fn a_certificate_that_is_replaced_under_load_fails_no_request() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    // Each with a handshake of its own; curl fails here when one does.
+                    // Each request has its own handshake; curl panics on failure.
                     assert_eq!(curl(&[&url, "--cacert", &trusted]).status, 200);
                     answered.fetch_add(1, Relaxed);
                 }
@@ -135,7 +134,7 @@ fn a_certificate_that_is_replaced_under_load_fails_no_request() {
         }
         for round in 1..=3 {
             authority.issue(server.home(), "tls");
-            until("the next certificate is in force", || {
+            until("the next certificate is active", || {
                 applied() == Some(round)
             });
         }
@@ -143,55 +142,55 @@ fn a_certificate_that_is_replaced_under_load_fails_no_request() {
     });
     assert!(answered.load(Relaxed) > 2);
 
-    // From another authority: who knows only the one before stays away.
+    // A certificate from another authority: clients of the old one reject it.
     let successor = Authority::new();
     successor.issue(server.home(), "tls");
     let file = server.home().join("successor.pem");
-    std::fs::write(&file, successor.pem()).expect("the folder is there");
+    std::fs::write(&file, successor.pem()).expect("the directory exists");
     let [before, after] = [ca(&server), file.display().to_string()];
     let ready = |ca: &str| {
         let args = ["ready", "--server", server.address(), "--ca-file", ca];
         command(&args, &[]).status.code()
     };
-    until("that of another authority is in force", || {
+    until("the other authority's certificate is active", || {
         ready(&after) == Some(0)
     });
     assert_eq!(ready(&before), Some(3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_layer_leases_by_tls_from_whom_it_knows_and_from_nobody_else() {
+async fn layer_leases_only_from_a_trusted_server() {
     let authority = Authority::new();
     let server = ControlPlane::start_encrypted(DOCUMENT, &authority);
-    let by = |authority: &Authority| {
+    let layer = |authority: &Authority| {
         Doorman::builder(server.address())
             .certificate_authority(authority.pem())
             .service("shop")
             .spawn()
             .expect("it can be built")
     };
-    let known = by(&authority);
-    let stranger = by(&Authority::new());
-    let (leases, none) = (known.rate("api"), stranger.rate("api"));
-    // Direct use is pessimistic: it admits nothing without a lease.
-    let admitted = tokio::time::timeout(TIMEOUT, leases.wait(Cost::ONE)).await;
+    let trusting = layer(&authority);
+    let distrusting = layer(&Authority::new());
+    let (leased, unleased) = (trusting.rate("api"), distrusting.rate("api"));
+    // `Rate` is pessimistic: it admits nothing without a lease.
+    let admitted = tokio::time::timeout(TIMEOUT, leased.wait(Cost::ONE)).await;
     assert!(admitted.expect("in time").is_ok());
-    assert!(none.try_acquire(Cost::ONE).is_err());
+    assert!(unleased.try_acquire(Cost::ONE).is_err());
     let holders = server.get("/v1/resources/api")["clients"].clone();
     assert_eq!(holders, 1.0);
-    drop(stranger.shutdown().await);
-    // Connections of the layer stay open: the stop ends them.
+    drop(distrusting.shutdown().await);
+    // The shutdown closes the open connections of the layer.
     assert_eq!(server.terminate().code(), Some(0));
-    drop(known);
+    drop(trusting);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_layer_follows_the_files_of_its_authority_and_of_its_own_certificate() {
-    let home = tempfile::TempDir::new().expect("a folder for temporary files");
+async fn layer_follows_rotated_authority_and_client_certificate() {
+    let home = tempfile::TempDir::new().expect("a temporary directory");
     let path = |name: &str| home.path().join(name).display().to_string();
-    let write = |name: &str, text: &str| std::fs::write(path(name), text).expect("a folder");
-    // Everybody's certificate is from this authority, and everybody believes no other.
-    let by = |authority: &Authority| {
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).expect("it is writable");
+    // Both sides trust only this authority and have certificates from it.
+    let rotate = |authority: &Authority| {
         authority.issue(home.path(), "tls");
         authority.issue(home.path(), "own");
         write("ca.pem", &authority.pem());
@@ -207,14 +206,14 @@ async fn the_layer_follows_the_files_of_its_authority_and_of_its_own_certificate
         (process, address)
     };
     write("limits.yaml", DOCUMENT);
-    by(&Authority::new());
+    rotate(&Authority::new());
     let (server, address) = start("127.0.0.1:0");
     let [ca, certificate, key] = ["ca.pem", "own.crt", "own.key"].map(path);
     let holders = || {
         let url = format!("{address}/v1/resources/api");
         let args = [url.as_str(), "--cacert", &ca, "--cert", &certificate];
-        let answer = curl(&[&args[..], &["--key", &key]].concat());
-        let view: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+        let response = curl(&[&args[..], &["--key", &key]].concat());
+        let view: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
         view["clients"].clone()
     };
     let layer = Doorman::builder(&address)
@@ -225,9 +224,9 @@ async fn the_layer_follows_the_files_of_its_authority_and_of_its_own_certificate
     let _rate = layer.rate("api");
     until("the layer holds a lease", || holders() == 1.0);
 
-    // Nothing of before is good any more: neither side believes the other by it. What the server knew of holders is gone, too.
+    // Neither side trusts the old certificates, and the restarted server has lost its leases.
     server.kill();
-    by(&Authority::new());
+    rotate(&Authority::new());
     let (_, listen) = address.split_once("://").expect("an address");
     let (_server, _) = start(listen);
     until("the layer holds a lease", || holders() == 1.0);
