@@ -1,11 +1,18 @@
-//! The rules that keep a limit, each of which the simulation can do without. None is switched off in the code that is tested: what
-//! goes in and comes out of it is bent until it behaves as if the rule were not there.
+//! Safety rules that a run can disable.
+//!
+//! The tested code has no such switch. The simulation changes its inputs and outputs so that it
+//! behaves as if the rule were missing.
 
 use std::{fmt, str::FromStr};
 
+use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
+use doorman_server::ledger::{Grant, HolderStatus, Ledger, PageQuery};
+
+use super::limits::{Demand, Limit};
+
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident = $name:literal,)*) => {
-        /// A rule, by what happens without it.
+        /// A safety rule, and the behaviour without it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Rule {
             $($(#[$doc])* $rule,)*
@@ -25,30 +32,33 @@ macro_rules! rules {
 }
 
 rules! {
-    /// A holder counts its lease from the sending of the request. Without: from the receipt of the answer.
-    CountingFromSending = "counting-from-sending",
-    /// The books keep what a holder said it has beside what it was granted. Without: they forget the old grant when they write the new.
-    Booking = "booking",
-    /// Nobody is granted more than it holds or is free. Without: everybody is granted their share at once.
-    Granting = "granting",
-    /// Late and doubled requests change nothing. Without: requests carry no number.
-    SeqOfRequests = "seq-of-requests",
-    /// Late and doubled releases change nothing. Without: releases carry no number.
-    SeqOfReleases = "seq-of-releases",
-    /// A lease that is stated again ends when it would have. Without: it is stated in full length.
-    Restating = "restating",
-    /// Reigns are told apart by their epoch. Without: answers of all reigns look alike, and a node's masters too.
+    /// A lease starts when its request is sent. Without: when the response arrives.
+    LeaseFromSendTime = "lease-from-send-time",
+    /// The ledger books a holder's old and new grant together. Without: only the new one.
+    CombinedBooking = "combined-booking",
+    /// A grant is at most what the holder has or what is free. Without: it is the full share.
+    GrantCap = "grant-cap",
+    /// The ledger ignores late and duplicate requests. Without: requests carry no `seq`.
+    RequestSeq = "request-seq",
+    /// The ledger ignores late and duplicate releases. Without: releases carry no `seq`.
+    ReleaseSeq = "release-seq",
+    /// A lease sent again keeps its expiry. Without: it starts anew.
+    RestatedExpiry = "restated-expiry",
+    /// Epochs order the masters of a node. Without: all masters have the same epoch.
     Epoch = "epoch",
-    /// A master refuses once its election lease may be over. Without: it serves until it hears of another master.
+    /// A master rejects requests once its election lease may have expired. Without: it serves until
+    /// it learns of another master.
     SelfFencing = "self-fencing",
-    /// The books keep a lease 1.05 times as long as it lasts. Without: as long as it lasts.
-    Drift = "drift",
-    /// A server that may have a predecessor learns before it grants. Without: it starts with empty books.
-    Learning = "learning",
-    /// Learning lasts as long as anything granted before may. Without: as long as leases are under the document now in force.
-    LearningBound = "learning-bound",
-    /// After a cut everybody keeps a part. Without: a holder gets what the others leave, which is nothing.
-    Cuts = "cuts",
+    /// The ledger books a lease for 1.05 times its length. Without: for its length.
+    ClockDrift = "clock-drift",
+    /// A new master learns the leases of earlier masters before it grants. Without: it starts with
+    /// an empty ledger.
+    LearningMode = "learning-mode",
+    /// Learning mode lasts until every earlier lease has expired. Without: for the lease length of
+    /// the active document.
+    LearningDuration = "learning-duration",
+    /// After a capacity cut every holder keeps a part. Without: a holder gets what the others leave.
+    GradualCut = "gradual-cut",
 }
 
 impl fmt::Display for Rule {
@@ -57,13 +67,13 @@ impl fmt::Display for Rule {
     }
 }
 
-/// There is no such rule.
+/// No rule has this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownRule;
 
 impl fmt::Display for UnknownRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no such rule; there are:")?;
+        f.write_str("unknown rule; must be one of:")?;
         Rule::ALL.iter().try_for_each(|rule| write!(f, " {rule}"))
     }
 }
@@ -76,5 +86,66 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, UnknownRule> {
         let found = Self::ALL.iter().find(|rule| rule.name() == text);
         found.copied().ok_or(UnknownRule)
+    }
+}
+
+/// Changes a grant to what the ledger would grant `holder` without the rule.
+pub(super) fn ablate_grant(
+    without: Rule,
+    grant: &mut Grant,
+    ledger: &Ledger,
+    holder: &str,
+    limit: &Limit,
+    now: Moment,
+) {
+    match without {
+        Rule::RestatedExpiry if grant.lease_length > Seconds::ZERO => {
+            grant.lease_length = grant.algorithm.lease_length;
+        }
+        Rule::ClockDrift => {
+            grant.lease_length = Seconds::saturating(grant.lease_length.get() * CLOCK_DRIFT);
+        }
+        Rule::GrantCap => {
+            if let Some((holders, own)) = holders(ledger, grant, holder, now) {
+                let demands: Vec<_> = holders.iter().map(demand).collect();
+                let share = limit.shares(&demands)[own];
+                grant.capacity = Capacity::saturating(grant.capacity.get().max(share));
+                if grant.reason == Reason::Pending {
+                    grant.reason = Reason::Share;
+                }
+            }
+        }
+        Rule::GradualCut => {
+            if let Some((holders, own)) = holders(ledger, grant, holder, now) {
+                let booked: f64 = holders.iter().map(|it| it.booked).sum();
+                let free = (limit.capacity - (booked - holders[own].booked)).max(0.0);
+                grant.capacity = Capacity::saturating(grant.capacity.get().min(free));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// All holders of the granted resource, and the index of one of them.
+fn holders(
+    ledger: &Ledger,
+    grant: &Grant,
+    holder: &str,
+    now: Moment,
+) -> Option<(Vec<HolderStatus>, usize)> {
+    let query = PageQuery::unfiltered(100);
+    let page = ledger.holders(&grant.resource_id, &query, None, now).ok()?;
+    let own = page.holders.iter().position(|it| it.id == holder)?;
+    Some((page.holders, own))
+}
+
+fn demand(holder: &HolderStatus) -> Demand {
+    let clients = holder
+        .bands
+        .iter()
+        .map(|band| band.num_clients.get() as f64);
+    Demand {
+        weight: clients.sum::<f64>().max(1.0),
+        wants: holder.wants,
     }
 }

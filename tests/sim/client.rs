@@ -1,56 +1,38 @@
-//! A client: the real state machine in a process that pauses, crashes and comes back under another name.
+//! A client process: the real client state machine, with crashes, pauses and restarts.
 
 use std::collections::VecDeque;
 
-use doorman_openapi::{Capacity, ClientId, Moment, Reason, Seconds, Seq};
+use doorman_openapi::{Capacity, ClientId, Moment, Reason, Seconds};
 use tower_doorman::lease::{Demand, Effect, Event, Holder, HolderSettings};
 
 use super::{
     Rule,
-    clock::Clock,
-    terms::{RESOURCES, position, resource},
-    wire::Outcome,
+    clock::{Clock, ExpiringCapacity},
+    limits::{RESOURCES, resource_id, resource_index},
+    network::{ClientCall, Outcome},
 };
 
-/// What a process believes that it may use, until a moment of the world.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Belief {
-    pub(super) amount: f64,
-    pub(super) ends: Moment,
-}
-
-impl Belief {
-    pub(super) const NOTHING: Self = Self {
-        amount: 0.0,
-        ends: Moment::ORIGIN,
-    };
-
-    pub(super) fn at(&self, world: Moment) -> f64 {
-        if world < self.ends { self.amount } else { 0.0 }
-    }
-}
-
-/// What reached a client: an outcome, and when its request was sent by the client's clock.
+/// A response that arrived.
 #[derive(Debug)]
 pub(super) struct Reply {
-    pub(super) seq: Seq,
-    pub(super) sent: Moment,
+    pub(super) call: ClientCall,
     pub(super) outcome: Outcome,
 }
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) clock: Clock,
-    /// Counts the runs of the process.
-    pub(super) life: u32,
+    /// Counts restarts. Each incarnation has its own client id.
+    pub(super) incarnation: u32,
     pub(super) is_up: bool,
-    /// Until when it does nothing.
-    pub(super) paused: Option<Moment>,
+    pub(super) paused_until: Option<Moment>,
+    /// Replies that arrived during a pause.
     pub(super) inbox: VecDeque<Reply>,
-    pub(super) beliefs: [Belief; RESOURCES],
-    /// What it wants of each resource, if it wants to have to do with it at all.
+    /// The capacity that the client may use, expiring in simulated time.
+    pub(super) usable: [ExpiringCapacity; RESOURCES],
+    /// `None` for resources that the client does not lease.
     pub(super) wants: [Option<f64>; RESOURCES],
-    /// The moment of the world at which it is to be woken.
+    /// The simulated time of the next timer.
     pub(super) wake: Moment,
     holder: Holder,
     index: usize,
@@ -62,115 +44,125 @@ impl Client {
     pub(super) fn new(index: usize, clock: Clock, endpoints: usize, without: Option<Rule>) -> Self {
         Self {
             clock,
-            life: 0,
-            is_up: true,
-            paused: None,
+            incarnation: 0,
+            is_up: false,
+            paused_until: None,
             inbox: VecDeque::new(),
-            beliefs: [Belief::NOTHING; RESOURCES],
+            usable: Default::default(),
             wants: [None; RESOURCES],
             wake: Moment::NEVER,
-            holder: holder(index, 0, endpoints),
+            holder: new_holder(index, 0, endpoints),
             index,
             endpoints,
             without,
         }
     }
 
-    /// This run of the process is over.
-    pub(super) fn die(&mut self) {
+    pub(super) fn is_running(&self) -> bool {
+        self.is_up && self.paused_until.is_none()
+    }
+
+    /// Ends this incarnation without a release.
+    pub(super) fn crash(&mut self) {
         self.is_up = false;
-        self.life += 1;
-        self.paused = None;
+        self.incarnation += 1;
+        self.paused_until = None;
         self.inbox.clear();
-        self.beliefs = [Belief::NOTHING; RESOURCES];
+        self.usable = Default::default();
         self.wake = Moment::NEVER;
-        self.holder = holder(self.index, self.life, self.endpoints);
+        self.holder = new_holder(self.index, self.incarnation, self.endpoints);
     }
 
-    /// When the state machine is to be woken next, by the world's clock.
+    /// The simulated time at which the state machine needs a tick.
     pub(super) fn wake_at(&self) -> Moment {
-        self.clock.world(self.holder.wake_at())
+        self.clock.time(self.holder.wake_at())
     }
 
-    /// Wants so much of a resource from now on.
-    pub(super) fn demand(&mut self, position: usize, wants: f64, world: Moment) -> Vec<Effect> {
-        self.wants[position] = Some(wants);
+    pub(super) fn set_demand(&mut self, resource: usize, wants: f64, time: Moment) -> Vec<Effect> {
+        self.wants[resource] = Some(wants);
         let demand = Demand {
             wants: Capacity::saturating(wants),
             ..Demand::default()
         };
-        let resource = resource(position);
-        self.tell(Event::Demand { resource, demand }, world)
+        let resource = resource_id(resource);
+        self.handle(Event::Demand { resource, demand }, time)
     }
 
-    /// Wants no more of a resource, until it wants again.
-    pub(super) fn forget(&mut self, position: usize, world: Moment) -> Vec<Effect> {
-        self.wants[position] = None;
-        self.beliefs[position] = Belief::NOTHING;
-        let resource = resource(position);
-        self.tell(Event::Forget { resource }, world)
+    /// Releases a resource.
+    pub(super) fn forget(&mut self, resource: usize, time: Moment) -> Vec<Effect> {
+        self.wants[resource] = None;
+        self.usable[resource] = ExpiringCapacity::default();
+        let resource = resource_id(resource);
+        self.handle(Event::Forget { resource }, time)
     }
 
-    /// Gives all back.
-    pub(super) fn stop(&mut self, world: Moment) -> Vec<Effect> {
-        self.tell(Event::Stop, world)
+    /// Releases all resources.
+    pub(super) fn stop(&mut self, time: Moment) -> Vec<Effect> {
+        self.handle(Event::Stop, time)
     }
 
-    pub(super) fn tick(&mut self, world: Moment) -> Vec<Effect> {
-        self.tell(Event::Tick, world)
+    pub(super) fn tick(&mut self, time: Moment) -> Vec<Effect> {
+        self.handle(Event::Tick, time)
     }
 
-    /// Takes a reply in. The resources of which it was left nothing, although it held a part and wants one.
-    pub(super) fn reply(&mut self, reply: Reply, world: Moment) -> (Vec<Effect>, Vec<usize>) {
-        let Reply { seq, sent, outcome } = reply;
-        let mut response = match outcome {
+    /// Handles a reply. Also returns the resources for which it took all capacity although the
+    /// client wants some.
+    pub(super) fn on_reply(&mut self, reply: Reply, time: Moment) -> (Vec<Effect>, Vec<usize>) {
+        let ClientCall { seq, sent, .. } = reply.call;
+        let mut response = match reply.outcome {
             Ok(response) => response,
-            Err(failure) => return (self.tell(Event::Failed { seq, failure }, world), Vec::new()),
+            Err(failure) => {
+                return (
+                    self.handle(Event::Failed { seq, failure }, time),
+                    Vec::new(),
+                );
+            }
         };
-        if self.without == Some(Rule::CountingFromSending) {
-            let late = self.clock.at(world).seconds_since(sent);
-            for answer in &mut response.resources {
-                let length = &mut answer.gets.lease_length;
+        if self.without == Some(Rule::LeaseFromSendTime) {
+            let latency = self.clock.local(time).seconds_since(sent);
+            for granted in &mut response.resources {
+                let length = &mut granted.gets.lease_length;
                 if *length > Seconds::ZERO {
-                    *length = Seconds::saturating(length.get() + late);
+                    *length = Seconds::saturating(length.get() + latency);
                 }
             }
         }
-        let nothing: Vec<usize> = response
+        let zero_grants: Vec<usize> = response
             .resources
             .iter()
-            .filter(|answer| {
-                answer.gets.capacity == Capacity::ZERO && answer.reason != Reason::Blocked
-            })
-            .map(|answer| position(&answer.resource_id))
-            .filter(|position| self.beliefs[*position].at(world) > 0.0)
-            .filter(|position| self.wants[*position].is_some_and(|wants| wants > 0.0))
+            .filter(|it| it.gets.capacity == Capacity::ZERO && it.reason != Reason::Blocked)
+            .map(|it| resource_index(&it.resource_id))
+            .filter(|resource| self.usable[*resource].at(time) > 0.0)
+            .filter(|resource| self.wants[*resource].is_some_and(|wants| wants > 0.0))
             .collect();
-        let effects = self.tell(Event::Answered { seq, response }, world);
-        let lost = |position: &usize| self.beliefs[*position].at(world) == 0.0;
-        let starved = nothing.into_iter().filter(lost).collect();
-        (effects, starved)
+        let effects = self.handle(Event::Answered { seq, response }, time);
+        let is_lost = |resource: &usize| self.usable[*resource].at(time) == 0.0;
+        let lost = zero_grants.into_iter().filter(is_lost).collect();
+        (effects, lost)
     }
 
-    fn tell(&mut self, event: Event, world: Moment) -> Vec<Effect> {
-        let effects = self.holder.handle(event, self.clock.at(world));
+    fn handle(&mut self, event: Event, time: Moment) -> Vec<Effect> {
+        let effects = self.holder.handle(event, self.clock.local(time));
         for effect in &effects {
             if let Effect::Changed { resource, holding } = effect {
-                self.beliefs[position(resource)] =
-                    holding.lease.map_or(Belief::NOTHING, |lease| Belief {
+                self.usable[resource_index(resource)] = holding
+                    .lease
+                    .map(|lease| ExpiringCapacity {
                         amount: lease.capacity.get(),
-                        ends: self.clock.world(lease.ends),
-                    });
+                        expires: self.clock.time(lease.ends),
+                    })
+                    .unwrap_or_default();
             }
         }
         effects
     }
 }
 
-fn holder(index: usize, life: u32, endpoints: usize) -> Holder {
+fn new_holder(index: usize, incarnation: u32, endpoints: usize) -> Holder {
+    let client_id = format!("client-{index}-{incarnation}");
     Holder::new(HolderSettings {
-        client_id: ClientId::new(format!("client-{index}-{life}")).expect("the name is good"),
+        client_id: ClientId::new(client_id).expect("the id is valid"),
         endpoints,
-        seed: u64::from(life) * 100 + index as u64,
+        seed: u64::from(incarnation) * 100 + index as u64,
     })
 }

@@ -1,48 +1,65 @@
-//! Clocks: the world's own, which nobody in it can read, and one a machine.
+//! Simulated time, and the clocks of the machines.
+//!
+//! In this folder `time` is simulated time, which no process can read. `now` and `local` are times
+//! of one machine's clock.
 
 use doorman_openapi::Moment;
 use fastrand::Rng;
 
-/// A machine's clock, with an origin and a rate of its own.
+/// The largest difference between two clock rates, in parts per million.
+const MAX_DRIFT: u64 = 50_000;
+const MILLION: u64 = 1_000_000;
+
+/// A machine's clock with its own origin and rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     origin: u64,
-    /// By how many parts in a million it runs faster than the world's.
-    fast: u64,
+    /// Parts per million by which the clock is faster than simulated time.
+    drift: u64,
 }
 
-/// No two clocks run at rates further apart than 1.05.
-const FASTEST: u64 = 50_000;
-const MILLION: u64 = 1_000_000;
-
 impl Clock {
-    /// Any clock; half of them are as slow or as fast as can be, because that is where rules break.
-    pub(super) fn any(chance: &mut Rng) -> Self {
-        let fast = match chance.u8(..4) {
+    /// A random clock. Half of the clocks have an extreme rate, because rules break there.
+    pub(super) fn random(rng: &mut Rng) -> Self {
+        let drift = match rng.u8(..4) {
             0 => 0,
-            1 => FASTEST,
-            _ => chance.u64(..=FASTEST),
+            1 => MAX_DRIFT,
+            _ => rng.u64(..=MAX_DRIFT),
         };
         Self {
-            origin: chance.u64(1..1_000_000) * 1_000_000_000,
-            fast,
+            origin: rng.u64(1..1_000_000) * 1_000_000_000,
+            drift,
         }
     }
 
-    /// What it shows at a moment of the world.
-    pub(super) fn at(self, world: Moment) -> Moment {
-        let nanos = u128::from(world.as_nanos()) * u128::from(MILLION + self.fast);
+    /// The reading at a simulated time.
+    pub(super) fn local(self, time: Moment) -> Moment {
+        let nanos = u128::from(time.as_nanos()) * u128::from(MILLION + self.drift);
         let local = u64::try_from(nanos / u128::from(MILLION)).unwrap_or(u64::MAX);
         Moment::from_nanos(self.origin.saturating_add(local))
     }
 
-    /// The first moment of the world at which it shows this.
-    pub(super) fn world(self, local: Moment) -> Moment {
+    /// The first simulated time with this reading.
+    pub(super) fn time(self, local: Moment) -> Moment {
         if local == Moment::NEVER {
             return local;
         }
         let nanos = u128::from(local.as_nanos().saturating_sub(self.origin)) * u128::from(MILLION);
-        let world = nanos.div_ceil(u128::from(MILLION + self.fast));
-        Moment::from_nanos(u64::try_from(world).unwrap_or(u64::MAX))
+        let time = nanos.div_ceil(u128::from(MILLION + self.drift));
+        Moment::from_nanos(u64::try_from(time).unwrap_or(u64::MAX))
+    }
+}
+
+/// A capacity that expires.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ExpiringCapacity {
+    pub(super) amount: f64,
+    pub(super) expires: Moment,
+}
+
+impl ExpiringCapacity {
+    /// The capacity at a time of the clock by which it expires.
+    pub(super) fn at(&self, now: Moment) -> f64 {
+        if now < self.expires { self.amount } else { 0.0 }
     }
 }

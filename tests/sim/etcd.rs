@@ -1,76 +1,74 @@
-//! The election of a master among the servers of a node, as etcd holds it: a key that its owner renews, and a second one that says
-//! how long leases may still last.
+//! Master election in etcd: one key with a TTL for the master, and one for the end of all leases.
 
 use doorman_openapi::{CLOCK_DRIFT, Moment};
 
-use super::{clock::Clock, wire::Election};
+use super::{
+    clock::Clock,
+    network::{Candidate, Election},
+};
 
-/// For how many seconds an election lease lasts.
-pub(super) const TERM: f64 = 5.0;
-/// A master refuses once this part of its election lease has passed.
+/// Seconds for which an election lease lasts.
+pub(super) const ELECTION_LEASE: f64 = 5.0;
+/// The part of its election lease after which a master rejects requests.
 pub(super) const FENCE: f64 = 0.95;
-
-/// One run of one server.
-type Candidate = (usize, u32);
 
 #[derive(Debug)]
 pub(super) struct Etcd {
     clock: Clock,
-    owner: Option<Candidate>,
-    owned_until: Moment,
+    master: Option<Candidate>,
+    master_until: Moment,
     epoch: u64,
-    /// Nothing that any owner has leased lasts longer.
+    /// The end of all leases of all masters.
     leases_until: Moment,
-    /// Nothing that an owner before this one has leased does.
-    inherited_until: Moment,
+    /// The end of all leases of earlier masters.
+    earlier_leases_until: Moment,
 }
 
 impl Etcd {
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,
-            owner: None,
-            owned_until: Moment::ORIGIN,
+            master: None,
+            master_until: Moment::ORIGIN,
             epoch: 0,
             leases_until: Moment::ORIGIN,
-            inherited_until: Moment::ORIGIN,
+            earlier_leases_until: Moment::ORIGIN,
         }
     }
 
-    /// The candidate owns the key from now on, or still; unless another does.
+    /// Elects the candidate or renews its mastership, unless another server is master.
     pub(super) fn campaign(
         &mut self,
         candidate: Candidate,
-        longest: f64,
-        world: Moment,
+        longest_lease: f64,
+        time: Moment,
     ) -> Option<Election> {
-        let now = self.clock.at(world);
-        if now >= self.owned_until {
-            self.owner = None;
+        let now = self.clock.local(time);
+        if now >= self.master_until {
+            self.master = None;
         }
-        match self.owner {
-            Some(owner) if owner != candidate => return None,
+        match self.master {
+            Some(master) if master != candidate => return None,
             Some(_) => {}
             None => {
                 self.epoch += 1;
-                self.owner = Some(candidate);
-                self.inherited_until = self.leases_until;
+                self.master = Some(candidate);
+                self.earlier_leases_until = self.leases_until;
             }
         }
-        let left = self.inherited_until.seconds_since(now) * CLOCK_DRIFT;
-        self.owned_until = now.after_seconds(TERM);
-        let covered = now.after_seconds(CLOCK_DRIFT * longest + TERM);
+        let left = self.earlier_leases_until.seconds_since(now) * CLOCK_DRIFT;
+        self.master_until = now.after_seconds(ELECTION_LEASE);
+        let covered = now.after_seconds(CLOCK_DRIFT * longest_lease + ELECTION_LEASE);
         self.leases_until = self.leases_until.max(covered);
         Some(Election {
             epoch: self.epoch,
-            learn: (left > 0.0).then_some(left),
+            learn_for: (left > 0.0).then_some(left),
         })
     }
 
-    /// The candidate stands back.
     pub(super) fn resign(&mut self, candidate: Candidate) {
-        if self.owner == Some(candidate) {
-            self.owner = None;
+        if self.master == Some(candidate) {
+            self.master = None;
         }
     }
 }

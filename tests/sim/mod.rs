@@ -1,52 +1,49 @@
-//! The real core and the real client state machine in a world of their own: virtual time, chance from a seed, and everything that can
-//! go wrong between processes. After every event the referee compares what all holders believe they may use with what there is.
+//! Deterministic simulation of the ledger and the client state machine.
 //!
-//! `world` lets what is in the `schedule` happen; `server`, `client` and `node` are the processes, `wire` and `etcd` what lies between
-//! them, `lives` what they do by themselves, `traffic` what they do on a message, `mishaps` what befalls them; `verdict` puts it all
-//! before the `referee`, who knows what may never be. `ablation` names the rules that a run can do without: each of them must
-//! then be missed.
+//! The real [`Ledger`](doorman_server::ledger::Ledger) and the real
+//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and every
+//! fault. After each event the simulation checks that the holders of a resource may together use no
+//! more than its capacity.
+//!
+//! `simulation` is the event loop. `client`, `server`, `node` and `etcd` are the processes, and
+//! `network` carries their messages. `ablation` disables one safety rule at a time: an invariant must
+//! then break.
 
 #![expect(
     clippy::indexing_slicing,
-    reason = "a simulation that is mistaken in what there is has failed"
+    reason = "indices are chosen from the processes and resources that exist"
 )]
 
 mod ablation;
-mod bend;
 mod client;
 mod clock;
 mod etcd;
-mod lives;
-mod mishaps;
+mod event_queue;
+mod limits;
+mod network;
 mod node;
-mod referee;
 mod report;
-mod schedule;
 mod server;
-mod terms;
-mod traffic;
-mod verdict;
-mod wire;
-mod world;
+mod simulation;
 
 pub use ablation::{Rule, UnknownRule};
-pub use report::{Broken, Tally, Violation};
+pub use report::{Invariant, Stats, Violation};
 
-/// What is run.
+/// Options of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
-    /// Simulated seconds.
+    /// Length of the run in simulated seconds.
     pub seconds: f64,
-    /// The rule to do without.
+    /// The safety rule to disable.
     pub without: Option<Rule>,
-    /// Whether a violation tells what happened before it.
-    pub traced: bool,
+    /// Whether a violation contains the events before it.
+    pub trace: bool,
 }
 
-/// Runs one world. The same seed and plan always run the same.
+/// Runs one simulation. The same seed and plan always give the same result.
 ///
 /// # Errors
-/// [`Violation`]: the limit was broken, or the system did not come to rest as it must.
-pub fn play(seed: u64, plan: &Plan) -> Result<Tally, Box<Violation>> {
-    world::World::new(seed, *plan).run()
+/// [`Violation`] if an invariant breaks.
+pub fn simulate(seed: u64, plan: &Plan) -> Result<Stats, Box<Violation>> {
+    simulation::Simulation::new(seed, *plan).run()
 }

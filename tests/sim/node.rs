@@ -1,5 +1,7 @@
-//! A node of the server tree, as its root sees it: a script, not the real one. Its masters change; what they have handed out to the
-//! clients behind them stays out until its end.
+//! A lower node of the server tree, as seen by the root.
+//!
+//! The node is a model, not the real server. Its masters change. Capacity that they granted to their
+//! clients stays in use until it expires.
 
 use doorman_openapi::{
     Band, CLOCK_DRIFT, Capacity, ClientCount, Epoch, HeldLease, Moment, NodeId, Reason,
@@ -8,66 +10,54 @@ use doorman_openapi::{
 use fastrand::Rng;
 
 use super::{
-    clock::Clock,
-    terms::{RESOURCES, position, resource},
-    wire::Outcome,
+    clock::{Clock, ExpiringCapacity},
+    limits::{Demand, RESOURCES, resource_id, resource_index},
+    network::{NodeCall, Outcome},
 };
 
-/// How long a master waits for an answer, in seconds.
-const PATIENCE: f64 = 2.0;
+/// Request timeout in seconds.
+const TIMEOUT: f64 = 2.0;
 
-/// So much, until then by the node's clock.
+/// What the node knows about one resource. Times are the node's.
 #[derive(Debug, Clone, Copy, Default)]
-struct Part {
-    amount: f64,
-    ends: Moment,
+struct NodeLease {
+    /// Whether the current master knows the node's lease.
+    is_known: bool,
+    /// The latest grant of the parent.
+    granted: ExpiringCapacity,
+    /// The capacity that the node's clients hold.
+    outstanding: ExpiringCapacity,
+    /// Whether the current master knows `outstanding`, because all clients have refreshed.
+    is_outstanding_known: bool,
+    /// The outstanding capacity that the current master assumes until then.
+    assumed_outstanding: ExpiringCapacity,
+    /// When all clients will have adopted a smaller grant.
+    shrinks_at: Option<Moment>,
 }
 
-impl Part {
-    fn at(&self, now: Moment) -> f64 {
-        if now < self.ends { self.amount } else { 0.0 }
-    }
-}
-
-/// What the node has of one resource.
-#[derive(Debug, Clone, Copy, Default)]
-struct Grant {
-    /// Whether the present master knows what the node holds.
-    told: bool,
-    newest: Part,
-    /// What the clients behind the node hold.
-    outstanding: Part,
-    /// Whether the present master knows that, because they have come back to it.
-    heard_of: bool,
-    /// What it takes for outstanding until then, because it was told that the node holds so much.
-    presumed: Part,
-    /// When the clients that hold more than the newest grant will have given back.
-    shrinks: Option<Moment>,
+#[derive(Debug, Clone, Copy)]
+struct PendingCall {
+    seq: u64,
+    sent: Moment,
 }
 
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) clock: Clock,
-    /// Counts its masters.
+    /// Counts the masters.
     pub(super) epoch: u64,
-    /// (clients, what they want) of each resource.
-    pub(super) wants: [Option<(u64, f64)>; RESOURCES],
-    /// The moment of the world at which it is to be woken.
+    pub(super) demands: [Option<Demand>; RESOURCES],
+    /// The simulated time of the next timer.
     pub(super) wake: Moment,
-    /// Which server it asks.
+    /// The server to which the node sends requests.
     pub(super) endpoint: usize,
     seq: u64,
-    under_way: Option<UnderWay>,
-    due: Moment,
-    grants: [Grant; RESOURCES],
-    /// The epoch of its parent, and until when a lower one is not believed.
-    heard: (Epoch, Moment),
-}
-
-#[derive(Debug, Clone, Copy)]
-struct UnderWay {
-    seq: u64,
-    sent: Moment,
+    pending: Option<PendingCall>,
+    next_refresh: Moment,
+    leases: [NodeLease; RESOURCES],
+    parent_epoch: Epoch,
+    /// The node rejects responses of lower epochs until then.
+    parent_epoch_until: Moment,
 }
 
 impl Node {
@@ -75,225 +65,231 @@ impl Node {
         Self {
             clock,
             epoch: 1,
-            wants: [None; RESOURCES],
+            demands: [None; RESOURCES],
             wake: Moment::NEVER,
             endpoint: 0,
             seq: 0,
-            under_way: None,
-            due: Moment::ORIGIN,
-            grants: [Grant::default(); RESOURCES],
-            heard: (Epoch::new(0).expect("it is small"), Moment::ORIGIN),
+            pending: None,
+            next_refresh: Moment::ORIGIN,
+            leases: Default::default(),
+            parent_epoch: Epoch::new(0).expect("the epoch is small"),
+            parent_epoch_until: Moment::ORIGIN,
         }
     }
 
-    /// The most that the node may be using of a resource.
-    pub(super) fn believes(&self, position: usize, world: Moment) -> f64 {
-        let now = self.clock.at(world);
-        let grant = &self.grants[position];
-        grant.newest.at(now).max(grant.outstanding.at(now))
+    /// The largest amount of a resource that the node and its clients may use.
+    pub(super) fn usable(&self, resource: usize, time: Moment) -> f64 {
+        let now = self.clock.local(time);
+        let lease = &self.leases[resource];
+        lease.granted.at(now).max(lease.outstanding.at(now))
     }
 
-    /// Another of its servers becomes master, and knows nothing.
-    pub(super) fn fail_over(&mut self, world: Moment) {
+    /// Replaces the master by one that knows nothing.
+    pub(super) fn fail_over(&mut self, time: Moment) {
         self.epoch += 1;
         self.seq = 0;
-        self.under_way = None;
-        self.due = self.clock.at(world).after_seconds(0.5);
-        for grant in &mut self.grants {
-            grant.told = false;
-            grant.heard_of = false;
-            grant.newest = Part::default();
-            grant.presumed = Part::default();
-            grant.shrinks = None;
+        self.pending = None;
+        self.next_refresh = self.clock.local(time).after_seconds(0.5);
+        for lease in &mut self.leases {
+            *lease = NodeLease {
+                outstanding: lease.outstanding,
+                ..NodeLease::default()
+            };
         }
-        self.heard.1 = Moment::ORIGIN;
+        self.parent_epoch_until = Moment::ORIGIN;
     }
 
-    /// When it has something to do next, by the world's clock.
+    /// The simulated time at which the node needs a tick.
     pub(super) fn wake_at(&self) -> Moment {
         let next = self
-            .under_way
-            .map_or(self.due, |it| it.sent.after_seconds(PATIENCE));
-        self.clock.world(next)
+            .pending
+            .map_or(self.next_refresh, |it| it.sent.after_seconds(TIMEOUT));
+        self.clock.time(next)
     }
 
-    /// Lets what is due happen; a request to send, and its number.
+    /// Runs due timers. Returns a request if one is due.
     pub(super) fn tick(
         &mut self,
         endpoints: usize,
-        world: Moment,
-    ) -> Option<(u64, ServerCapacityRequest)> {
-        let now = self.clock.at(world);
-        for grant in &mut self.grants {
-            if grant.shrinks.is_some_and(|at| at <= now) {
-                grant.shrinks = None;
-                grant.heard_of = true;
-                grant.outstanding = Part {
-                    amount: grant.outstanding.at(now).min(grant.newest.at(now)),
-                    ends: grant.newest.ends,
+        time: Moment,
+    ) -> Option<(NodeCall, ServerCapacityRequest)> {
+        let now = self.clock.local(time);
+        for lease in &mut self.leases {
+            if lease.shrinks_at.is_some_and(|at| at <= now) {
+                lease.shrinks_at = None;
+                lease.is_outstanding_known = true;
+                lease.outstanding = ExpiringCapacity {
+                    amount: lease.outstanding.at(now).min(lease.granted.at(now)),
+                    expires: lease.granted.expires,
                 };
             }
         }
-        match self.under_way {
-            Some(UnderWay { sent, .. }) if now < sent.after_seconds(PATIENCE) => return None,
+        match self.pending {
+            Some(PendingCall { sent, .. }) if now < sent.after_seconds(TIMEOUT) => return None,
             Some(_) => self.endpoint = (self.endpoint + 1) % endpoints,
-            None if now < self.due => return None,
+            None if now < self.next_refresh => return None,
             None => {}
         }
         self.seq += 1;
-        self.under_way = Some(UnderWay {
+        self.pending = Some(PendingCall {
             seq: self.seq,
             sent: now,
         });
-        Some((self.seq, self.request(now)))
+        let call = NodeCall {
+            epoch: self.epoch,
+            seq: self.seq,
+        };
+        Some((call, self.request(now)))
     }
 
     fn request(&self, now: Moment) -> ServerCapacityRequest {
-        let demanded = self
-            .wants
-            .iter()
-            .enumerate()
-            .filter_map(|(at, wants)| Some((at, (*wants)?)));
-        let resources = demanded.map(|(position, (clients, wants))| {
-            let grant = &self.grants[position];
-            let outstanding = if grant.heard_of {
-                grant.outstanding
-            } else {
-                grant.presumed
-            }
-            .at(now);
-            let known = |amount: f64| {
-                if grant.told {
-                    Capacity::saturating(amount)
-                } else {
-                    Capacity::ZERO
-                }
-            };
-            ServerResourceRequest {
-                resource_id: resource(position),
+        let demanded = self.demands.iter().zip(&self.leases).enumerate();
+        let resources = demanded.filter_map(|(resource, (demand, lease))| {
+            let demand = (*demand)?;
+            Some(ServerResourceRequest {
+                resource_id: resource_id(resource),
                 wants: vec![Band {
                     priority: 0,
-                    num_clients: ClientCount::new(clients).expect("it is small"),
-                    wants: Capacity::saturating(wants),
+                    num_clients: ClientCount::new(demand.weight as u64)
+                        .expect("the count is valid"),
+                    wants: Capacity::saturating(demand.wants),
                 }],
-                has: grant.told.then(|| HeldLease {
-                    capacity: known(grant.newest.at(now)),
+                has: lease.is_known.then(|| HeldLease {
+                    capacity: Capacity::saturating(lease.granted.at(now)),
                 }),
-                outstanding: known(outstanding),
+                outstanding: lease.reported_outstanding(now),
                 used: None,
-            }
+            })
         });
         ServerCapacityRequest {
-            node_id: NodeId::new("region").expect("the name is good"),
-            epoch: Some(Epoch::new(self.epoch).expect("it is small")),
-            seq: Some(Seq::new(self.seq).expect("it is small")),
+            node_id: NodeId::new("region").expect("the id is valid"),
+            epoch: Some(Epoch::new(self.epoch).expect("the epoch is small")),
+            seq: Some(Seq::new(self.seq).expect("the seq is small")),
             resources: resources.collect(),
         }
     }
 
-    /// Takes an answer in. The resources of which it was left nothing, although it held a part and wants one.
-    pub(super) fn answered(
+    /// Handles a response. Returns the resources for which it took all capacity although the node
+    /// wants some.
+    pub(super) fn on_response(
         &mut self,
-        (epoch, seq): (u64, u64),
+        call: NodeCall,
         outcome: Outcome,
         endpoints: usize,
-        chance: &mut Rng,
-        world: Moment,
+        rng: &mut Rng,
+        time: Moment,
     ) -> Vec<usize> {
-        let now = self.clock.at(world);
-        let newest = self
-            .under_way
-            .filter(|it| epoch == self.epoch && it.seq == seq);
-        let Some(UnderWay { sent, .. }) = newest else {
+        let now = self.clock.local(time);
+        let pending = self
+            .pending
+            .filter(|it| call.epoch == self.epoch && it.seq == call.seq);
+        let Some(PendingCall { sent, .. }) = pending else {
             return Vec::new();
         };
-        self.under_way = None;
+        self.pending = None;
         let response = match outcome {
-            Ok(response) if response.epoch >= self.heard.0 || now >= self.heard.1 => response,
+            Ok(response)
+                if response.epoch >= self.parent_epoch || now >= self.parent_epoch_until =>
+            {
+                response
+            }
             Ok(_) | Err(_) => {
                 self.endpoint = (self.endpoint + 1) % endpoints;
-                self.due = now.after_seconds(0.1 + 0.9 * chance.f64());
+                self.next_refresh = now.after_seconds(0.1 + 0.9 * rng.f64());
                 return Vec::new();
             }
         };
-        let mut starved = Vec::new();
-        let mut come_back = f64::INFINITY;
-        for answer in &response.resources {
-            let position = position(&answer.resource_id);
-            let wants = self.wants[position].map_or(0.0, |(_, wants)| wants);
-            let grant = &mut self.grants[position];
-            let held = grant.newest.at(now) > 0.0;
-            let pause = grant.take(answer, wants, sent, chance, now);
-            if held
-                && wants > 0.0
-                && answer.gets.capacity == Capacity::ZERO
-                && answer.reason != Reason::Blocked
-            {
-                starved.push(position);
+        let mut lost = Vec::new();
+        let mut refresh_in = f64::INFINITY;
+        for granted in &response.resources {
+            let resource = resource_index(&granted.resource_id);
+            let wants = self.demands[resource].map_or(0.0, |demand| demand.wants);
+            let lease = &mut self.leases[resource];
+            let had = lease.granted.at(now) > 0.0;
+            let pause = lease.update(granted, wants, sent, rng, now);
+            let gets_nothing =
+                granted.gets.capacity == Capacity::ZERO && granted.reason != Reason::Blocked;
+            if had && wants > 0.0 && gets_nothing {
+                lost.push(resource);
             }
-            let end = grant.newest.ends.seconds_since(now) / 2.0;
-            come_back = come_back.min(pause).min(if end > 0.0 { end } else { 1.0 });
-            let until = sent.after_seconds(answer.gets.lease_length.get());
-            self.heard.1 = if response.epoch == self.heard.0 {
-                self.heard.1.max(until)
+            let half_left = lease.granted.expires.seconds_since(now) / 2.0;
+            refresh_in = refresh_in
+                .min(pause)
+                .min(if half_left > 0.0 { half_left } else { 1.0 });
+            let until = sent.after_seconds(granted.gets.lease_length.get());
+            self.parent_epoch_until = if response.epoch == self.parent_epoch {
+                self.parent_epoch_until.max(until)
             } else {
                 until
             };
         }
-        self.heard.0 = response.epoch;
-        self.due = now.after_seconds(come_back.max(0.1));
-        starved
+        self.parent_epoch = response.epoch;
+        self.next_refresh = now.after_seconds(refresh_in.max(0.1));
+        lost
     }
 }
 
-impl Grant {
-    /// Takes what it is told; when to come back, in seconds.
-    fn take(
+impl NodeLease {
+    fn reported_outstanding(&self, now: Moment) -> Capacity {
+        if !self.is_known {
+            return Capacity::ZERO;
+        }
+        let outstanding = if self.is_outstanding_known {
+            self.outstanding
+        } else {
+            self.assumed_outstanding
+        };
+        Capacity::saturating(outstanding.at(now))
+    }
+
+    /// Adopts a grant. Returns the seconds until the next refresh.
+    fn update(
         &mut self,
-        answer: &ResourceResponse,
+        granted: &ResourceResponse,
         wants: f64,
         sent: Moment,
-        chance: &mut Rng,
+        rng: &mut Rng,
         now: Moment,
     ) -> f64 {
-        let lease = answer.gets;
-        if !self.told && lease.lease_length == Seconds::ZERO {
-            // The parent does not know either.
+        let lease = granted.gets;
+        if !self.is_known && lease.lease_length == Seconds::ZERO {
+            // The parent does not know the lease either.
             return 1.0;
         }
-        let waiting = answer.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
-        let ends = sent.after_seconds(lease.lease_length.get());
-        self.newest = if waiting || lease.lease_length == Seconds::ZERO {
-            Part::default()
+        let is_pending = granted.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
+        self.granted = if is_pending || lease.lease_length == Seconds::ZERO {
+            ExpiringCapacity::default()
         } else {
-            Part {
+            ExpiringCapacity {
                 amount: lease.capacity.get(),
-                ends,
+                expires: sent.after_seconds(lease.lease_length.get()),
             }
         };
-        if !std::mem::replace(&mut self.told, true) {
-            // The clients behind the node may hold it for as long as the parent's books do, and those are told less a drift.
-            self.presumed = Part {
-                amount: self.newest.amount,
-                ends: now.after_seconds(lease.lease_length.get() * CLOCK_DRIFT * CLOCK_DRIFT),
+        if !std::mem::replace(&mut self.is_known, true) {
+            // The clients may hold their capacity for as long as the parent books it, which is
+            // longer than the lease by the clock drift.
+            let booked = lease.lease_length.get() * CLOCK_DRIFT * CLOCK_DRIFT;
+            self.assumed_outstanding = ExpiringCapacity {
+                amount: self.granted.amount,
+                expires: now.after_seconds(booked),
             };
         }
-        let has = self.newest.at(now);
+        let has = self.granted.at(now);
         let outstanding = self.outstanding.at(now);
-        let refresh = lease.refresh_interval.get() * (1.0 - 0.05 * chance.f64());
+        let refresh = lease.refresh_interval.get() * (1.0 - 0.05 * rng.f64());
         if has < outstanding {
-            // The clients behind it come back one by one; until then they keep what they have.
-            let back = refresh * chance.f64();
-            let at = now.after_seconds(back);
-            self.shrinks = Some(self.shrinks.map_or(at, |sooner| sooner.min(at)));
-            back + 0.001
+            // The clients adopt the smaller grant one by one.
+            let seconds = refresh * rng.f64();
+            let at = now.after_seconds(seconds);
+            self.shrinks_at = Some(self.shrinks_at.map_or(at, |earlier| earlier.min(at)));
+            seconds + 0.001
         } else {
-            self.outstanding = Part {
+            self.outstanding = ExpiringCapacity {
                 amount: has.min(wants).max(outstanding),
-                ends: self.newest.ends,
+                expires: self.granted.expires,
             };
-            self.heard_of = true;
-            self.shrinks = None;
+            self.is_outstanding_known = true;
+            self.shrinks_at = None;
             (refresh - now.seconds_since(sent)).max(0.0)
         }
     }

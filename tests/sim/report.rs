@@ -1,80 +1,86 @@
-//! What a run has seen, and what it has found.
+//! Results of a run: event counts, or the violated invariant.
 
 use std::{fmt, ops::AddAssign};
 
 use super::Plan;
 
-/// How much happened.
+/// Event counts of one or more runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Requests that reached a server, those of nodes included.
+pub struct Stats {
+    /// Lease requests that reached a server, from clients and nodes.
     pub requests: u64,
-    /// Answers with leases that reached a holder.
-    pub answers: u64,
-    /// Crashes, pauses, partitions, restarts, reloads and the like.
-    pub mishaps: u64,
-    /// Reigns that began.
-    pub reigns: u64,
-    /// Capacities cut by an operator.
-    pub cuts: u64,
-    /// How often more than the capacity was believed after such a cut: the named exception.
-    pub excused: u64,
+    /// Responses that reached a holder and carry leases.
+    pub responses: u64,
+    /// Injected faults, restarts and reloads.
+    pub faults: u64,
+    /// Times that a server became master.
+    pub masterships: u64,
+    /// Capacities that an operator lowered.
+    pub capacity_cuts: u64,
+    /// Checks with more usable capacity than exists, as documented after a cut.
+    pub above_capacity: u64,
 }
 
-impl AddAssign for Tally {
+impl AddAssign for Stats {
     fn add_assign(&mut self, other: Self) {
         let Self {
             requests,
-            answers,
-            mishaps,
-            reigns,
-            cuts,
-            excused,
+            responses,
+            faults,
+            masterships,
+            capacity_cuts,
+            above_capacity,
         } = other;
         self.requests += requests;
-        self.answers += answers;
-        self.mishaps += mishaps;
-        self.reigns += reigns;
-        self.cuts += cuts;
-        self.excused += excused;
+        self.responses += responses;
+        self.faults += faults;
+        self.masterships += masterships;
+        self.capacity_cuts += capacity_cuts;
+        self.above_capacity += above_capacity;
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} requests, {} answers, {} mishaps, {} reigns, {} cuts after which more than the capacity was believed {} times",
-            self.requests, self.answers, self.mishaps, self.reigns, self.cuts, self.excused
+            "{} requests, {} responses, {} faults, {} masterships, {} capacity cuts, \
+             {} checks above a capacity that was cut",
+            self.requests,
+            self.responses,
+            self.faults,
+            self.masterships,
+            self.capacity_cuts,
+            self.above_capacity
         )
     }
 }
 
-/// What may never be.
+/// A property that every run must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Broken {
-    /// More is believed than there is.
-    Limit,
-    /// A holder that held a part, and could have kept some of it, is left nothing.
-    Part,
-    /// Without faults and with constant demand, not everyone has come to their exact share.
-    Rest,
+pub enum Invariant {
+    /// All holders of a resource may together use no more than its capacity.
+    Capacity,
+    /// A response never takes all capacity from a holder that could keep a part.
+    PartialGrant,
+    /// Without faults and with constant demand, every holder gets its exact share.
+    Shares,
 }
 
-/// Something that may never be, and how to see it again.
+/// A broken invariant, and how to reproduce it.
 #[derive(Debug, Clone)]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
-    /// What was run.
+    /// The options of the run.
     pub plan: Plan,
-    /// Seconds from the beginning.
+    /// Simulated seconds since the start of the run.
     pub at: f64,
-    /// What is broken.
-    pub broken: Broken,
-    /// The same with names and numbers.
-    pub what: String,
-    /// What happened before it, when that was asked for.
+    /// The broken invariant.
+    pub invariant: Invariant,
+    /// The processes and amounts involved.
+    pub detail: String,
+    /// The events before the violation, if [`Plan::trace`] is set.
     pub trace: Vec<String>,
 }
 
@@ -83,12 +89,15 @@ impl fmt::Display for Violation {
         for line in &self.trace {
             writeln!(f, "{line}")?;
         }
-        let Self { seed, at, what, .. } = self;
+        let Self {
+            seed, at, detail, ..
+        } = self;
         let minutes = self.plan.seconds / 60.0;
-        writeln!(f, "seed {seed}, second {at:.3}: {what}")?;
+        writeln!(f, "seed {seed}, second {at:.3}: {detail}")?;
         write!(
             f,
-            "replay: cargo run --release -p doorman-tests --bin simulate -- --seed {seed} --minutes {minutes}"
+            "replay: cargo run --release -p doorman-tests --bin simulate -- \
+             --seed {seed} --minutes {minutes}"
         )?;
         self.plan
             .without

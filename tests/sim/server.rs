@@ -1,4 +1,4 @@
-//! A server: the real core in a shell that crashes, pauses, stands for election and refuses once it may be deposed.
+//! A server process: the real ledger, with crashes, pauses, elections and a data directory.
 
 use std::sync::Arc;
 
@@ -14,65 +14,62 @@ use tower_doorman::lease::Failure;
 
 use super::{
     Rule,
-    bend::bend,
+    ablation::ablate_grant,
     clock::Clock,
-    etcd::{FENCE, TERM},
-    terms::{Terms, position},
-    wire::{Election, Message, Outcome, Party},
+    etcd::{ELECTION_LEASE, FENCE},
+    limits::{Limit, longest_lease, resource_index},
+    network::{Election, Message, Outcome, Process},
 };
 
-/// The name of the node that the servers belong to.
 const NODE: &str = "root";
-/// A data directory keeps a bound so many seconds ahead of need.
-const AHEAD: f64 = 5.0;
+/// Seconds by which the stored lease horizon exceeds the latest grant.
+const HORIZON_MARGIN: f64 = 5.0;
 
-/// The time in which a server is master.
+/// The state of a server while it is master.
 #[derive(Debug)]
-struct Reign {
-    core: Ledger,
+struct Mastership {
+    ledger: Ledger,
     epoch: u64,
-    /// It refuses from then on, by its own clock.
+    /// The server rejects requests from then on, by its own clock.
     fence: Moment,
 }
 
-/// What a data directory holds.
+/// Contents of the data directory, which survive a crash.
 #[derive(Debug, Default)]
-struct Directory {
+struct DataDir {
     epoch: u64,
-    /// Everything granted has ended then, by the machine's clock.
-    bound: Moment,
-    /// The books of a server that stopped cleanly.
-    books: Option<Books>,
+    /// No granted lease lasts longer, by the machine's clock.
+    horizon: Moment,
+    /// The ledger of a server that shut down cleanly.
+    snapshot: Option<Snapshot>,
 }
 
-/// Books handed over, and when by the machine's clock.
 #[derive(Debug)]
-struct Books {
+struct Snapshot {
     resources: Vec<ResourceRecord>,
     learning: Option<LearningRecord>,
-    stopped: Moment,
+    taken: Moment,
 }
-
-/// A message that waits for a server which is paused, and whom it is from.
-pub(super) type Waiting = (Party, Message);
 
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) clock: Clock,
-    /// Counts the runs of the process.
-    pub(super) life: u32,
+    /// Counts restarts.
+    pub(super) incarnation: u32,
     pub(super) is_up: bool,
-    /// Until when it does nothing.
-    pub(super) paused: Option<Moment>,
-    pub(super) inbox: Vec<Waiting>,
-    /// It does not stand for election before this moment of the world.
-    pub(super) stands_back: Moment,
-    /// The data directory cannot be written before this moment of the world.
-    pub(super) disk_full: Moment,
-    reign: Option<Reign>,
-    /// When the newest campaign that it has heard the outcome of was sent; and the last epoch in which it was master.
-    campaigned: (Moment, u64),
-    directory: Directory,
+    pub(super) paused_until: Option<Moment>,
+    /// Messages that arrived during a pause, with their senders.
+    pub(super) inbox: Vec<(Process, Message)>,
+    /// The simulated time before which the server does not campaign.
+    pub(super) campaigns_from: Moment,
+    /// The simulated time until which the data directory cannot be written.
+    pub(super) disk_full_until: Moment,
+    mastership: Option<Mastership>,
+    /// When the latest campaign with a known result was sent.
+    last_campaign: Moment,
+    /// The latest epoch in which the server was master.
+    last_epoch: u64,
+    data_dir: DataDir,
     without: Option<Rule>,
 }
 
@@ -80,133 +77,138 @@ impl Server {
     pub(super) fn new(clock: Clock, without: Option<Rule>) -> Self {
         Self {
             clock,
-            life: 0,
+            incarnation: 0,
             is_up: false,
-            paused: None,
+            paused_until: None,
             inbox: Vec::new(),
-            stands_back: Moment::ORIGIN,
-            disk_full: Moment::ORIGIN,
-            reign: None,
-            campaigned: (Moment::ORIGIN, 0),
-            directory: Directory::default(),
+            campaigns_from: Moment::ORIGIN,
+            disk_full_until: Moment::ORIGIN,
+            mastership: None,
+            last_campaign: Moment::ORIGIN,
+            last_epoch: 0,
+            data_dir: DataDir::default(),
             without,
         }
     }
 
+    pub(super) fn is_running(&self) -> bool {
+        self.is_up && self.paused_until.is_none()
+    }
+
     pub(super) fn is_master(&self) -> bool {
-        self.reign.is_some()
+        self.mastership.is_some()
     }
 
-    /// Its one run ends without a word.
     pub(super) fn crash(&mut self) {
-        self.reign = None;
-        self.die();
+        self.mastership = None;
+        self.end_incarnation();
     }
 
-    /// Stops in good order, and leaves its books in the data directory if it can.
-    pub(super) fn stop(&mut self, world: Moment) {
-        let stopped = self.clock.at(world);
-        self.directory.books = self
-            .reign
+    /// Shuts down cleanly. A writable data directory keeps the ledger.
+    pub(super) fn shut_down(&mut self, time: Moment) {
+        let now = self.clock.local(time);
+        self.data_dir.snapshot = self
+            .mastership
             .take()
-            .filter(|_| world >= self.disk_full)
-            .map(|reign| Books {
-                resources: reign.core.snapshot(stopped).collect(),
-                learning: reign.core.learning_snapshot(stopped),
-                stopped,
+            .filter(|_| time >= self.disk_full_until)
+            .map(|mastership| Snapshot {
+                resources: mastership.ledger.snapshot(now).collect(),
+                learning: mastership.ledger.learning_snapshot(now),
+                taken: now,
             });
-        self.die();
+        self.end_incarnation();
     }
 
-    /// Stands back: another may be master.
     pub(super) fn resign(&mut self) {
-        self.reign = None;
+        self.mastership = None;
     }
 
-    fn die(&mut self) {
+    fn end_incarnation(&mut self) {
         self.is_up = false;
-        self.life += 1;
+        self.incarnation += 1;
         self.inbox.clear();
-        self.paused = None;
+        self.paused_until = None;
     }
 
-    /// Starts as the master of itself, with what the data directory tells of the run before.
-    pub(super) fn start_alone(&mut self, document: Arc<Document>, terms: &[Terms], world: Moment) {
-        let now = self.clock.at(world);
-        self.directory.epoch += 1;
-        let bound = match self.without {
-            Some(Rule::LearningBound) => now.after_seconds(CLOCK_DRIFT * longest(terms)),
-            _ => self.directory.bound,
+    /// Starts without an election, from the data directory.
+    pub(super) fn start_without_election(
+        &mut self,
+        document: Arc<Document>,
+        limits: &[Limit],
+        time: Moment,
+    ) {
+        let now = self.clock.local(time);
+        self.data_dir.epoch += 1;
+        let horizon = match self.without {
+            Some(Rule::LearningDuration) => now.after_seconds(CLOCK_DRIFT * longest_lease(limits)),
+            _ => self.data_dir.horizon,
         };
-        let books = self.directory.books.take();
-        let must_learn = self.directory.epoch > 1 && books.is_none() && bound > now;
-        let mut core = self.new_core(document, must_learn.then_some(bound), now);
-        if let Some(Books {
-            resources,
-            learning,
-            stopped,
-        }) = books
-        {
-            if let Some(learning) = learning {
-                core.restore_learning(learning, stopped);
+        let snapshot = self.data_dir.snapshot.take();
+        let must_learn = self.data_dir.epoch > 1 && snapshot.is_none() && horizon > now;
+        let mut ledger = self.new_ledger(document, must_learn.then_some(horizon), now);
+        if let Some(snapshot) = snapshot {
+            if let Some(learning) = snapshot.learning {
+                ledger.restore_learning(learning, snapshot.taken);
             }
-            for record in &resources {
-                core.restore(record, stopped).expect("the names are good");
+            for record in &snapshot.resources {
+                ledger
+                    .restore(record, snapshot.taken)
+                    .expect("the names are valid");
             }
         }
-        self.reign = Some(Reign {
-            core,
-            epoch: self.directory.epoch,
+        self.mastership = Some(Mastership {
+            ledger,
+            epoch: self.data_dir.epoch,
             fence: Moment::NEVER,
         });
     }
 
-    /// Hears what came of a campaign.
-    pub(super) fn elected(
+    /// Handles the result of a campaign.
+    pub(super) fn on_campaign_result(
         &mut self,
         election: Option<Election>,
         sent: Moment,
         document: Arc<Document>,
-        terms: &[Terms],
-        world: Moment,
+        limits: &[Limit],
+        time: Moment,
     ) {
-        if sent < self.campaigned.0 {
+        if sent < self.last_campaign {
             return;
         }
-        self.campaigned.0 = sent;
-        let Some(election) = election else {
-            self.reign = None;
+        self.last_campaign = sent;
+        let Some(Election { epoch, learn_for }) = election else {
+            self.mastership = None;
             return;
         };
-        let now = self.clock.at(world);
-        let fence = sent.after_seconds(FENCE * TERM);
-        if let Some(reign) = self.reign.as_mut().filter(|it| it.epoch == election.epoch) {
-            reign.fence = reign.fence.max(fence);
+        let now = self.clock.local(time);
+        let fence = sent.after_seconds(FENCE * ELECTION_LEASE);
+        if let Some(mastership) = self.mastership.as_mut().filter(|it| it.epoch == epoch) {
+            mastership.fence = mastership.fence.max(fence);
             return;
         }
-        if election.epoch <= self.campaigned.1 {
+        if epoch <= self.last_epoch {
             return;
         }
-        self.campaigned.1 = election.epoch;
-        let learn = match self.without {
-            Some(Rule::LearningBound) => election.learn.map(|_| CLOCK_DRIFT * longest(terms)),
-            _ => election.learn,
+        self.last_epoch = epoch;
+        let learn_for = match self.without {
+            Some(Rule::LearningDuration) => learn_for.map(|_| CLOCK_DRIFT * longest_lease(limits)),
+            _ => learn_for,
         };
-        let core = self.new_core(document, learn.map(|learn| now.after_seconds(learn)), now);
-        self.reign = Some(Reign {
-            core,
-            epoch: election.epoch,
+        let learn_until = learn_for.map(|seconds| now.after_seconds(seconds));
+        self.mastership = Some(Mastership {
+            ledger: self.new_ledger(document, learn_until, now),
+            epoch,
             fence,
         });
     }
 
-    fn new_core(
+    fn new_ledger(
         &self,
         document: Arc<Document>,
         learn_until: Option<Moment>,
         now: Moment,
     ) -> Ledger {
-        let learn_until = learn_until.filter(|_| self.without != Some(Rule::Learning));
+        let learn_until = learn_until.filter(|_| self.without != Some(Rule::LearningMode));
         let settings = Settings {
             max_leases: 1_000,
             unmatched: UnmatchedPolicy::Refuse,
@@ -216,118 +218,122 @@ impl Server {
     }
 
     pub(super) fn reconfigure(&mut self, document: &Arc<Document>) {
-        if let Some(reign) = &mut self.reign {
-            reign.core.reconfigure(Arc::clone(document));
+        if let Some(mastership) = &mut self.mastership {
+            mastership.ledger.reconfigure(Arc::clone(document));
         }
     }
 
-    /// Answers a client. The time is sampled here, whenever the answer leaves.
-    pub(super) fn ask(
+    /// Handles the request of a client. The server reads its clock here, even if it stalls before
+    /// it responds.
+    pub(super) fn refresh_client(
         &mut self,
         request: &CapacityRequest,
-        terms: &[Terms],
-        world: Moment,
+        limits: &[Limit],
+        time: Moment,
     ) -> Outcome {
         let mut request = request.clone();
         match self.without {
-            Some(Rule::SeqOfRequests) => request.seq = None,
-            Some(Rule::Booking) => {
-                for asked in &mut request.resources {
-                    asked.has = None;
+            Some(Rule::RequestSeq) => request.seq = None,
+            Some(Rule::CombinedBooking) => {
+                for resource in &mut request.resources {
+                    resource.has = None;
                 }
             }
             _ => {}
         }
-        let name = request.client_id.as_str().to_owned();
-        self.decide(&name, terms, world, |core, now| {
-            core.refresh_client(&request, now)
+        self.grant(request.client_id.as_str(), limits, time, |ledger, now| {
+            ledger.refresh_client(&request, now)
         })
     }
 
-    /// Answers a node.
-    pub(super) fn ask_node(
+    /// Handles the request of a node.
+    pub(super) fn refresh_node(
         &mut self,
         request: &ServerCapacityRequest,
-        terms: &[Terms],
-        world: Moment,
+        limits: &[Limit],
+        time: Moment,
     ) -> Outcome {
         let mut request = request.clone();
         match self.without {
-            Some(Rule::SeqOfRequests) => request.seq = None,
+            Some(Rule::RequestSeq) => request.seq = None,
             Some(Rule::Epoch) => request.epoch = None,
-            Some(Rule::Booking) => {
-                for asked in &mut request.resources {
-                    asked.has = Some(HeldLease {
+            Some(Rule::CombinedBooking) => {
+                for resource in &mut request.resources {
+                    resource.has = Some(HeldLease {
                         capacity: Capacity::ZERO,
                     });
-                    asked.outstanding = Capacity::ZERO;
+                    resource.outstanding = Capacity::ZERO;
                 }
             }
             _ => {}
         }
-        let name = request.node_id.as_str().to_owned();
-        self.decide(&name, terms, world, |core, now| {
-            core.refresh_node(&request, now)
+        self.grant(request.node_id.as_str(), limits, time, |ledger, now| {
+            ledger.refresh_node(&request, now)
         })
     }
 
-    pub(super) fn release(&mut self, request: &ReleaseRequest, world: Moment) {
+    pub(super) fn release(&mut self, request: &ReleaseRequest, time: Moment) {
         let mut request = request.clone();
-        if self.without == Some(Rule::SeqOfReleases) {
+        if self.without == Some(Rule::ReleaseSeq) {
             request.seq = None;
         }
-        let (now, fenced) = (self.clock.at(world), self.is_fenced(world));
-        if let Some(reign) = self.reign.as_mut().filter(|_| !fenced) {
-            reign.core.release_client(&request, now);
+        let now = self.clock.local(time);
+        if let Some(mastership) = self.serving(now) {
+            mastership.ledger.release_client(&request, now);
         }
     }
 
-    fn is_fenced(&self, world: Moment) -> bool {
-        let now = self.clock.at(world);
-        self.without != Some(Rule::SelfFencing)
-            && self.reign.as_ref().is_some_and(|reign| now >= reign.fence)
+    /// The mastership, unless the election lease may have expired.
+    fn serving(&mut self, now: Moment) -> Option<&mut Mastership> {
+        let fences = self.without != Some(Rule::SelfFencing);
+        self.mastership
+            .as_mut()
+            .filter(|mastership| !fences || now < mastership.fence)
     }
 
-    fn decide(
+    fn grant(
         &mut self,
         holder: &str,
-        terms: &[Terms],
-        world: Moment,
-        decide: impl FnOnce(&mut Ledger, Moment) -> Vec<Grant>,
+        limits: &[Limit],
+        time: Moment,
+        refresh: impl FnOnce(&mut Ledger, Moment) -> Vec<Grant>,
     ) -> Outcome {
-        let now = self.clock.at(world);
-        let fenced = self.is_fenced(world);
-        let Some(reign) = self.reign.as_mut().filter(|_| !fenced) else {
+        let now = self.clock.local(time);
+        let Some(Mastership {
+            ledger,
+            epoch,
+            fence,
+        }) = self.serving(now)
+        else {
             return Err(Failure::Unavailable { retry_after: None });
         };
-        reign.core.sweep(now, 64);
-        let mut granted = decide(&mut reign.core, now);
-        // The bound is on the disk before anybody hears of a lease that it must cover.
-        if reign.fence == Moment::NEVER {
-            for granted in &mut granted {
-                let bound = &mut self.directory.bound;
-                if world >= self.disk_full && *bound < granted.booked_until {
-                    *bound = granted.booked_until.after_seconds(AHEAD);
+        ledger.sweep(now, 64);
+        let mut grants = refresh(ledger, now);
+        let (epoch, has_election) = (*epoch, *fence < Moment::NEVER);
+        // Without an election the horizon is stored before a lease that needs it is sent.
+        if !has_election {
+            let horizon = &mut self.data_dir.horizon;
+            for grant in &mut grants {
+                if time >= self.disk_full_until && *horizon < grant.booked_until {
+                    *horizon = grant.booked_until.after_seconds(HORIZON_MARGIN);
                 }
-                *granted = granted.clone().capped_at(*bound, now);
+                *grant = grant.clone().capped_at(*horizon, now);
             }
         }
-        for granted in &mut granted {
-            let terms = &terms[position(&granted.resource_id)];
-            bend(self.without, granted, &reign.core, holder, terms, now);
+        if let (Some(rule), Some(mastership)) = (self.without, &self.mastership) {
+            for grant in &mut grants {
+                let limit = &limits[resource_index(&grant.resource_id)];
+                ablate_grant(rule, grant, &mastership.ledger, holder, limit, now);
+            }
         }
         let epoch = match self.without {
             Some(Rule::Epoch) => 1,
-            _ => reign.epoch,
+            _ => epoch,
         };
         Ok(CapacityResponse {
-            node: NodeId::new(NODE).expect("the name is good"),
-            epoch: Epoch::new(epoch).expect("it is small"),
-            resources: granted.into_iter().map(|it| it.into_response(0)).collect(),
+            node: NodeId::new(NODE).expect("the id is valid"),
+            epoch: Epoch::new(epoch).expect("the epoch is small"),
+            resources: grants.into_iter().map(|it| it.into_response(0)).collect(),
         })
     }
-}
-
-fn longest(terms: &[Terms]) -> f64 {
-    terms.iter().map(|terms| terms.lease).fold(0.0, f64::max)
 }

@@ -1,4 +1,4 @@
-//! Runs the simulation over many seeds, for as long as one likes.
+//! Command-line runner of the simulation for many seeds.
 
 use std::{
     io::Write as _,
@@ -12,29 +12,31 @@ use std::{
 };
 
 use clap::Parser;
-use doorman_tests::sim::{Plan, Rule, Tally, Violation, play};
+use doorman_tests::sim::{Plan, Rule, Stats, Violation, simulate};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Runs the books of the control plane and the leasing side of the layer in virtual time, with everything that can go wrong, and
-/// checks at every instant that what the holders believe they may use is within the capacity.
+/// Simulate the server's ledger and the layer's leases in virtual time, with random faults.
+///
+/// After each event the simulation checks that all holders together may use no more than the
+/// capacity.
 #[derive(Debug, Parser)]
 struct Args {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
-    /// The first of them.
+    /// First seed.
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Run this one alone, and tell what happened before a violation.
+    /// Run only this seed, and print the events before a violation.
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
-    /// Simulated hours a seed.
+    /// Simulated hours per seed.
     #[arg(long, conflicts_with = "minutes")]
     hours: Option<f64>,
-    /// Simulated minutes a seed [default: 10].
+    /// Simulated minutes per seed [default: 10].
     #[arg(long)]
     minutes: Option<f64>,
-    /// Do without a rule: the simulation must then fail.
+    /// Disable a safety rule: the simulation must then fail.
     #[arg(long)]
     without: Option<Rule>,
 }
@@ -45,15 +47,18 @@ fn main() -> ExitCode {
     let plan = Plan {
         seconds: args.hours.map_or(60.0 * minutes, |hours| 3600.0 * hours),
         without: args.without,
-        traced: args.seed.is_some(),
+        trace: args.seed.is_some(),
     };
     let result = match args.seed {
-        Some(seed) => play(seed, &plan).map_err(|violation| vec![*violation]),
-        None => play_all(args.first, args.seeds, &plan),
+        Some(seed) => simulate(seed, &plan).map_err(|violation| vec![*violation]),
+        None => simulate_all(args.first, args.seeds, &plan),
     };
     let mut out = std::io::stdout().lock();
     let (code, written) = match result {
-        Ok(tally) => (ExitCode::SUCCESS, writeln!(out, "The limit held: {tally}.")),
+        Ok(stats) => (
+            ExitCode::SUCCESS,
+            writeln!(out, "All invariants held: {stats}."),
+        ),
         Err(violations) => {
             let written = violations
                 .iter()
@@ -61,17 +66,17 @@ fn main() -> ExitCode {
             (ExitCode::FAILURE, written)
         }
     };
-    // Whoever reads may have gone away.
+    // A closed pipe is a failure, not a panic.
     written.map_or(ExitCode::FAILURE, |()| code)
 }
 
-/// Runs the seeds on all processors.
-fn play_all(first: u64, seeds: u64, plan: &Plan) -> Result<Tally, Vec<Violation>> {
+/// Runs the seeds on all cores.
+fn simulate_all(first: u64, seeds: u64, plan: &Plan) -> Result<Stats, Vec<Violation>> {
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} seeds, {per_sec}, {eta} left");
-    // It draws nothing where there is no terminal.
+    // Without a terminal the bar stays hidden.
     let bar = ProgressBar::new(seeds).with_style(style.unwrap_or(ProgressStyle::default_bar()));
     let next = AtomicU64::new(first);
-    let results = Mutex::new((Tally::default(), Vec::new()));
+    let results = Mutex::new((Stats::default(), Vec::new()));
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -81,10 +86,10 @@ fn play_all(first: u64, seeds: u64, plan: &Plan) -> Result<Tally, Vec<Violation>
                     if seed >= first.saturating_add(seeds) {
                         return;
                     }
-                    let result = play(seed, plan);
+                    let result = simulate(seed, plan);
                     if let Ok(mut results) = results.lock() {
                         match result {
-                            Ok(tally) => results.0 += tally,
+                            Ok(stats) => results.0 += stats,
                             Err(violation) => results.1.push(*violation),
                         }
                     }
@@ -95,7 +100,7 @@ fn play_all(first: u64, seeds: u64, plan: &Plan) -> Result<Tally, Vec<Violation>
     });
     bar.finish_and_clear();
     match results.into_inner() {
-        Ok((tally, violations)) if violations.is_empty() => Ok(tally),
+        Ok((stats, violations)) if violations.is_empty() => Ok(stats),
         Ok((_, violations)) => Err(violations),
         Err(poisoned) => Err(poisoned.into_inner().1),
     }

@@ -1,4 +1,4 @@
-//! What the simulation shows: the limit holds whatever goes wrong, and each rule is needed for that.
+//! The capacity holds under faults, and every safety rule is necessary for that.
 
 use std::{
     num::NonZero,
@@ -9,22 +9,21 @@ use std::{
     thread,
 };
 
-use doorman_tests::sim::{Broken, Plan, Rule, Tally, play};
+use doorman_tests::sim::{Invariant, Plan, Rule, Stats, simulate};
 
-/// Ten minutes of everything going wrong.
 const PLAN: Plan = Plan {
     seconds: 600.0,
     without: None,
-    traced: false,
+    trace: false,
 };
 const SEEDS: u64 = 1_000;
-/// Without a rule one of so many seeds must fail.
-const SEEDS_TO_MISS_A_RULE: u64 = 200;
+/// At least one of this many seeds must fail without a rule.
+const SEEDS_WITHOUT_RULE: u64 = 200;
 
 #[test]
-fn the_limit_holds_whatever_goes_wrong() {
+fn capacity_holds_under_faults() {
     let next = AtomicU64::new(0);
-    let total = Mutex::new(Tally::default());
+    let total = Mutex::new(Stats::default());
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
             scope.spawn(|| {
@@ -33,78 +32,78 @@ fn the_limit_holds_whatever_goes_wrong() {
                     if seed >= SEEDS {
                         return;
                     }
-                    let tally = play(seed, &PLAN).unwrap_or_else(|violation| panic!("{violation}"));
-                    *total.lock().unwrap() += tally;
+                    let stats =
+                        simulate(seed, &PLAN).unwrap_or_else(|violation| panic!("{violation}"));
+                    *total.lock().unwrap() += stats;
                 }
             });
         }
     });
     let total = total.into_inner().unwrap();
-    // Nothing is shown by worlds in which nothing happens.
-    assert!(total.answers > 100 * SEEDS, "{total}");
-    assert!(total.mishaps > 50 * SEEDS, "{total}");
-    assert!(total.reigns > 5 * SEEDS, "{total}");
-    assert!(total.cuts > SEEDS / 5, "{total}");
+    // A run in which little happens proves nothing.
+    assert!(total.responses > 100 * SEEDS, "{total}");
+    assert!(total.faults > 50 * SEEDS, "{total}");
+    assert!(total.masterships > 5 * SEEDS, "{total}");
+    assert!(total.capacity_cuts > SEEDS / 5, "{total}");
 }
 
 #[test]
-fn a_seed_always_runs_the_same() {
-    let run = || play(7, &PLAN).map_err(|violation| violation.to_string());
+fn same_seed_gives_same_run() {
+    let run = || simulate(7, &PLAN).map_err(|violation| violation.to_string());
     assert_eq!(run(), run());
 }
 
 #[test]
-fn a_violation_says_how_to_see_it_again() {
+fn violation_contains_trace_and_replay_command() {
     let plan = Plan {
-        without: Some(Rule::Granting),
-        traced: true,
+        without: Some(Rule::GrantCap),
+        trace: true,
         ..PLAN
     };
-    let violation = (0..).find_map(|seed| play(seed, &plan).err()).unwrap();
+    let violation = (0..).find_map(|seed| simulate(seed, &plan).err()).unwrap();
     let seed = violation.seed;
-    let command = format!("--bin simulate -- --seed {seed} --minutes 10 --without granting");
+    let command = format!("--bin simulate -- --seed {seed} --minutes 10 --without grant-cap");
     assert!(violation.to_string().ends_with(&command), "{violation}");
     assert!(!violation.trace.is_empty());
 }
 
-/// Without the rule something breaks within a few seeds.
 #[track_caller]
-fn misses(rule: Rule, broken: Broken) {
+fn assert_breaks_without(rule: Rule, invariant: Invariant) {
     let plan = Plan {
         without: Some(rule),
         ..PLAN
     };
-    let missed = (0..SEEDS_TO_MISS_A_RULE)
-        .filter_map(|seed| play(seed, &plan).err())
-        .any(|violation| violation.broken == broken);
+    let breaks = (0..SEEDS_WITHOUT_RULE)
+        .filter_map(|seed| simulate(seed, &plan).err())
+        .any(|violation| violation.invariant == invariant);
     assert!(
-        missed,
-        "nobody misses {rule} in {SEEDS_TO_MISS_A_RULE} seeds"
+        breaks,
+        "{invariant:?} holds without {rule} in {SEEDS_WITHOUT_RULE} seeds"
     );
 }
 
-macro_rules! needs {
-    ($($name:ident: $rule:ident => $broken:ident,)*) => {
+macro_rules! necessary_rules {
+    ($($name:ident: $rule:ident => $invariant:ident,)*) => {
         $(
             #[test]
             fn $name() {
-                misses(Rule::$rule, Broken::$broken);
+                assert_breaks_without(Rule::$rule, Invariant::$invariant);
             }
         )*
     };
 }
 
-needs! {
-    the_limit_needs_leases_counted_from_the_sending: CountingFromSending => Limit,
-    the_limit_needs_old_and_new_booked_together: Booking => Limit,
-    the_limit_needs_grants_within_held_and_free: Granting => Limit,
-    the_limit_needs_the_numbers_of_requests: SeqOfRequests => Limit,
-    the_limit_needs_the_numbers_of_releases: SeqOfReleases => Limit,
-    the_limit_needs_leases_stated_again_at_what_is_left: Restating => Limit,
-    the_limit_needs_epochs: Epoch => Limit,
-    the_limit_needs_masters_that_fence_themselves: SelfFencing => Limit,
-    the_limit_needs_the_margin_for_clocks: Drift => Limit,
-    the_limit_needs_learning: Learning => Limit,
-    the_limit_needs_learning_as_long_as_anything_may_last: LearningBound => Limit,
-    keeping_a_part_after_a_cut_needs_its_rule: Cuts => Part,
+necessary_rules! {
+    capacity_needs_leases_counted_from_sending: LeaseFromSendTime => Capacity,
+    capacity_needs_old_and_new_grant_booked: CombinedBooking => Capacity,
+    capacity_needs_grants_capped_at_held_and_free: GrantCap => Capacity,
+    capacity_needs_request_seq: RequestSeq => Capacity,
+    capacity_needs_release_seq: ReleaseSeq => Capacity,
+    capacity_needs_restated_leases_to_keep_expiry: RestatedExpiry => Capacity,
+    capacity_needs_epochs: Epoch => Capacity,
+    capacity_needs_self_fencing_masters: SelfFencing => Capacity,
+    capacity_needs_clock_drift_margin: ClockDrift => Capacity,
+    capacity_needs_learning_mode: LearningMode => Capacity,
+    capacity_needs_full_learning_duration: LearningDuration => Capacity,
+    partial_grants_after_cut_need_gradual_cut: GradualCut => PartialGrant,
 }

@@ -1,0 +1,84 @@
+//! Pending events, ordered by simulated time.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use doorman_openapi::Moment;
+
+use super::network::{Candidate, Message, Process};
+
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A copy of a message arrives.
+    Deliver {
+        from: Process,
+        to: Process,
+        message: Message,
+    },
+    /// A timer of a process fires.
+    Wake(Process),
+    /// A pause ends.
+    Resume(Process),
+    /// A process starts again.
+    Start(Process),
+    Campaign(Candidate),
+    ChangeDemand,
+    InjectFault,
+    /// Faults end.
+    StopFaults,
+    /// All leases from the time of faults have expired: every demand changes once more.
+    FinalDemand,
+    /// Every holder must have its exact share.
+    CheckShares,
+}
+
+/// Events of the same time run in the order in which they were added.
+#[derive(Debug)]
+struct Scheduled {
+    at: Moment,
+    serial: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.serial == other.serial
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.serial).cmp(&(other.at, other.serial))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct EventQueue {
+    heap: BinaryHeap<Reverse<Scheduled>>,
+    serial: u64,
+}
+
+impl EventQueue {
+    pub(super) fn push(&mut self, at: Moment, event: Event) {
+        self.serial += 1;
+        let serial = self.serial;
+        self.heap.push(Reverse(Scheduled { at, serial, event }));
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Moment, Event)> {
+        self.heap.pop().map(|Reverse(next)| (next.at, next.event))
+    }
+
+    /// Loses all messages in transit.
+    pub(super) fn drop_messages(&mut self) {
+        self.heap
+            .retain(|Reverse(it)| !matches!(it.event, Event::Deliver { .. }));
+    }
+}

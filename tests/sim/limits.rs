@@ -1,0 +1,164 @@
+//! The simulated document, and a reference implementation of its shares.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use doorman_config::Document;
+use doorman_openapi::ResourceId;
+use fastrand::Rng;
+
+/// The largest number of resources.
+pub(super) const RESOURCES: usize = 2;
+const NAMES: [&str; RESOURCES] = ["db", "api"];
+
+pub(super) fn resource_id(index: usize) -> ResourceId {
+    ResourceId::new(NAMES[index]).expect("the name is a valid identifier")
+}
+
+pub(super) fn resource_index(id: &ResourceId) -> usize {
+    usize::from(id.as_str() == NAMES[1])
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    FairShare,
+    ProportionalShare,
+}
+
+impl Algorithm {
+    pub(super) fn random(rng: &mut Rng) -> Self {
+        if rng.bool() {
+            Self::FairShare
+        } else {
+            Self::ProportionalShare
+        }
+    }
+}
+
+/// The template of one resource. Durations are in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Limit {
+    pub(super) capacity: f64,
+    pub(super) algorithm: Algorithm,
+    pub(super) lease_length: f64,
+    pub(super) refresh_interval: f64,
+    pub(super) minimum_refresh_interval: f64,
+}
+
+/// The demand of one holder.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Demand {
+    /// The number of clients: a share is proportional to it.
+    pub(super) weight: f64,
+    pub(super) wants: f64,
+}
+
+impl Limit {
+    pub(super) fn random(rng: &mut Rng) -> Self {
+        let lease_length = 10.0 + 20.0 * rng.f64();
+        let refresh_interval = (lease_length / 5.0).max(2.5);
+        Self {
+            capacity: 100.0,
+            algorithm: Algorithm::random(rng),
+            lease_length,
+            refresh_interval,
+            minimum_refresh_interval: if rng.bool() {
+                0.8 * refresh_interval
+            } else {
+                0.0
+            },
+        }
+    }
+
+    /// The shares once all holders have reported these demands.
+    pub(super) fn shares(&self, demands: &[Demand]) -> Vec<f64> {
+        let wanted: f64 = demands.iter().map(|demand| demand.wants).sum();
+        if wanted <= self.capacity {
+            return demands.iter().map(|demand| demand.wants).collect();
+        }
+        match self.algorithm {
+            Algorithm::FairShare => fair_shares(self.capacity, demands),
+            Algorithm::ProportionalShare => proportional_shares(self.capacity, demands),
+        }
+    }
+}
+
+/// The longest lease of a document, in seconds.
+pub(super) fn longest_lease(limits: &[Limit]) -> f64 {
+    limits
+        .iter()
+        .map(|limit| limit.lease_length)
+        .fold(0.0, f64::max)
+}
+
+/// Max-min fairness by water filling.
+fn fair_shares(capacity: f64, demands: &[Demand]) -> Vec<f64> {
+    let mut satisfied = vec![false; demands.len()];
+    loop {
+        let (mut left, mut weight) = (capacity, 0.0);
+        for (demand, satisfied) in demands.iter().zip(&satisfied) {
+            if *satisfied {
+                left -= demand.wants;
+            } else {
+                weight += demand.weight;
+            }
+        }
+        let level = left / weight;
+        let mut changed = false;
+        for (demand, satisfied) in demands.iter().zip(&mut satisfied) {
+            if !*satisfied && demand.wants <= level * demand.weight {
+                *satisfied = true;
+                changed = true;
+            }
+        }
+        if !changed {
+            let share = |(demand, satisfied): (&Demand, &bool)| {
+                if *satisfied {
+                    demand.wants
+                } else {
+                    level * demand.weight
+                }
+            };
+            return demands.iter().zip(&satisfied).map(share).collect();
+        }
+    }
+}
+
+/// An equal share, and a part of the rest in proportion to the demand above that share.
+fn proportional_shares(capacity: f64, demands: &[Demand]) -> Vec<f64> {
+    let equal = capacity / demands.iter().map(|demand| demand.weight).sum::<f64>();
+    let base = |demand: &Demand| demand.wants.min(equal * demand.weight);
+    let need = |demand: &Demand| (demand.wants - equal * demand.weight).max(0.0);
+    let left = capacity - demands.iter().map(base).sum::<f64>();
+    let needed: f64 = demands.iter().map(need).sum();
+    demands
+        .iter()
+        .map(|demand| base(demand) + need(demand) * left / needed)
+        .collect()
+}
+
+/// The document with these limits.
+pub(super) fn document(limits: &[Limit]) -> Arc<Document> {
+    let mut text = "resources:\n".to_owned();
+    for (limit, name) in limits.iter().zip(NAMES) {
+        let Limit {
+            capacity,
+            algorithm,
+            lease_length,
+            refresh_interval,
+            minimum_refresh_interval,
+        } = limit;
+        let kind = match algorithm {
+            Algorithm::FairShare => "FAIR_SHARE",
+            Algorithm::ProportionalShare => "PROPORTIONAL_SHARE",
+        };
+        // Writing to a string cannot fail.
+        let _infallible = writeln!(
+            text,
+            "  - {{identifier_glob: {name}, capacity: {capacity}, \
+             minimum_refresh_interval: {minimum_refresh_interval}, \
+             algorithm: {{kind: {kind}, lease_length: {lease_length}, \
+             refresh_interval: {refresh_interval}}}}}"
+        );
+    }
+    Arc::new(Document::parse(&text).expect("the document is valid"))
+}

@@ -1,0 +1,147 @@
+//! Messages between processes, and a network that loses, delays, duplicates and reorders them.
+
+use doorman_openapi::{
+    CapacityRequest, CapacityResponse, Moment, ReleaseRequest, Seq, ServerCapacityRequest,
+};
+use fastrand::Rng;
+use tower_doorman::lease::Failure;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Process {
+    Client(usize),
+    Node,
+    Server(usize),
+    Etcd,
+}
+
+/// The result of a lease request.
+pub(super) type Outcome = Result<CapacityResponse, Failure>;
+
+/// Identifies a client's request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClientCall {
+    /// Counts the restarts of the client.
+    pub(super) incarnation: u32,
+    pub(super) seq: Seq,
+    /// When the request was sent, by the client's clock.
+    pub(super) sent: Moment,
+}
+
+/// Identifies a node's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NodeCall {
+    /// Counts the masters of the node.
+    pub(super) epoch: u64,
+    pub(super) seq: u64,
+}
+
+/// One incarnation of a server in an election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) server: usize,
+    pub(super) incarnation: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Message {
+    Request {
+        call: ClientCall,
+        request: CapacityRequest,
+    },
+    Response {
+        call: ClientCall,
+        outcome: Outcome,
+    },
+    Release(ReleaseRequest),
+    NodeRequest {
+        call: NodeCall,
+        request: ServerCapacityRequest,
+    },
+    NodeResponse {
+        call: NodeCall,
+        outcome: Outcome,
+    },
+    /// A server acquires or renews its election lease.
+    Campaign {
+        candidate: Candidate,
+        /// By the server's clock.
+        sent: Moment,
+        /// The longest lease that the server may grant, in seconds.
+        longest_lease: f64,
+    },
+    CampaignResult {
+        candidate: Candidate,
+        sent: Moment,
+        /// `None` if another server is master.
+        election: Option<Election>,
+    },
+}
+
+/// A won election.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Election {
+    pub(super) epoch: u64,
+    /// Seconds for which leases of earlier masters may last.
+    pub(super) learn_for: Option<f64>,
+}
+
+/// A one-way partition, from one process to another or to all.
+#[derive(Debug, Clone, Copy)]
+struct Partition {
+    from: Process,
+    to: Option<Process>,
+    until: Moment,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Network {
+    partitions: Vec<Partition>,
+    reliable: bool,
+}
+
+impl Network {
+    /// Loses all messages from one process to another, or to all.
+    pub(super) fn partition(&mut self, from: Process, to: Option<Process>, until: Moment) {
+        self.partitions.push(Partition { from, to, until });
+    }
+
+    /// Loses and duplicates no message from now on.
+    pub(super) fn make_reliable(&mut self) {
+        self.reliable = true;
+        self.partitions.clear();
+    }
+
+    pub(super) fn is_reliable(&self) -> bool {
+        self.reliable
+    }
+
+    /// The delay of each delivered copy of a message, in seconds: no, one or two copies.
+    pub(super) fn delays(
+        &mut self,
+        from: Process,
+        to: Process,
+        time: Moment,
+        rng: &mut Rng,
+    ) -> [Option<f64>; 2] {
+        if self.reliable {
+            return [Some(0.000_2 + 0.01 * rng.f64()), None];
+        }
+        self.partitions.retain(|it| time < it.until);
+        let blocks = |it: &Partition| it.from == from && it.to.is_none_or(|other| other == to);
+        if self.partitions.iter().any(blocks) || rng.f64() < 0.03 {
+            return [None, None];
+        }
+        let copy = (rng.f64() < 0.05).then(|| delay(rng) + 10.0 * rng.f64());
+        [Some(delay(rng)), copy]
+    }
+}
+
+fn delay(rng: &mut Rng) -> f64 {
+    let longest = match rng.u8(..100) {
+        0..80 => 0.02,
+        80..95 => 1.0,
+        95..98 => 3.0,
+        _ => 40.0,
+    };
+    0.000_2 + longest * rng.f64()
+}

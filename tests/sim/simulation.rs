@@ -1,0 +1,185 @@
+//! Event loop of a simulation, and the state of all processes.
+
+mod faults;
+mod invariants;
+mod messages;
+mod processes;
+
+use std::{collections::VecDeque, sync::Arc};
+
+use doorman_config::Document;
+use doorman_openapi::Moment;
+use fastrand::Rng;
+
+use self::invariants::{BrokenInvariant, CapacityCheck};
+use super::{
+    Plan, Rule, Stats, Violation,
+    client::Client,
+    clock::Clock,
+    etcd::{ELECTION_LEASE, Etcd},
+    event_queue::{Event, EventQueue},
+    limits::{self, Limit, RESOURCES},
+    network::{Network, Process},
+    node::Node,
+    server::Server,
+};
+
+/// The number of events in a trace.
+const TRACE_LENGTH: usize = 400;
+
+pub(super) struct Simulation {
+    seed: u64,
+    plan: Plan,
+    time: Moment,
+    rng: Rng,
+    events: EventQueue,
+    clients: Vec<Client>,
+    servers: Vec<Server>,
+    node: Option<Node>,
+    /// Present if there are several servers.
+    etcd: Option<Etcd>,
+    network: Network,
+    limits: Vec<Limit>,
+    document: Arc<Document>,
+    /// The longest lease of any document of this run, in seconds.
+    longest_lease: f64,
+    /// Whether operators lower capacities. Only in some runs, because the overshoot that a cut
+    /// allows would hide other faults.
+    allows_cuts: bool,
+    capacity_check: CapacityCheck,
+    stats: Stats,
+    /// A broken invariant that the current event has found.
+    broken: Option<BrokenInvariant>,
+    trace: VecDeque<String>,
+}
+
+impl Simulation {
+    pub(super) fn new(seed: u64, plan: Plan) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let resources = rng.usize(1..=RESOURCES);
+        let limits: Vec<Limit> = (0..resources).map(|_| Limit::random(&mut rng)).collect();
+        let servers = rng.usize(1..=2);
+        let clients = rng.usize(2..=12);
+        let without = plan.without;
+        let clients = (0..clients)
+            .map(|index| Client::new(index, Clock::random(&mut rng), servers, without))
+            .collect();
+        let etcd = (servers > 1).then(|| Etcd::new(Clock::random(&mut rng)));
+        let servers = (0..servers)
+            .map(|_| Server::new(Clock::random(&mut rng), without))
+            .collect();
+        let node = rng.bool().then(|| Node::new(Clock::random(&mut rng)));
+        let allows_cuts = without == Some(Rule::GradualCut) || rng.u8(..3) == 0;
+        Self {
+            seed,
+            plan,
+            time: Moment::ORIGIN,
+            rng,
+            events: EventQueue::default(),
+            clients,
+            servers,
+            node,
+            etcd,
+            network: Network::default(),
+            document: limits::document(&limits),
+            longest_lease: limits::longest_lease(&limits),
+            limits,
+            allows_cuts,
+            capacity_check: CapacityCheck::default(),
+            stats: Stats::default(),
+            broken: None,
+            trace: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Stats, Box<Violation>> {
+        self.begin();
+        while let Some((at, event)) = self.events.pop() {
+            self.time = at;
+            let is_last = matches!(event, Event::CheckShares);
+            let checked = self.handle(event).and_then(|()| self.check_capacity());
+            if let Err(BrokenInvariant { invariant, detail }) = checked {
+                return Err(Box::new(Violation {
+                    seed: self.seed,
+                    plan: self.plan,
+                    at: self.time.seconds_since(Moment::ORIGIN),
+                    invariant,
+                    detail,
+                    trace: self.trace.into(),
+                }));
+            }
+            if is_last {
+                break;
+            }
+        }
+        self.stats.above_capacity = self.capacity_check.above_capacity;
+        Ok(self.stats)
+    }
+
+    fn begin(&mut self) {
+        for server in 0..self.servers.len() {
+            self.start(Process::Server(server));
+        }
+        for client in 0..self.clients.len() {
+            let delay = 20.0 * self.rng.f64();
+            self.after(delay, Event::Start(Process::Client(client)));
+        }
+        if self.node.is_some() {
+            for resource in 0..self.limits.len() {
+                self.change_node_demand(resource);
+            }
+            self.after(5.0, Event::Wake(Process::Node));
+            if let Some(node) = &mut self.node {
+                node.wake = Moment::ORIGIN.after_seconds(5.0);
+            }
+        }
+        self.after(5.0, Event::ChangeDemand);
+        self.after(10.0, Event::InjectFault);
+        // Time for old leases to expire, for one election, and for three refreshes.
+        let rest = 2.5 * self.longest_lease + 4.0 * ELECTION_LEASE;
+        self.after((self.plan.seconds - rest).max(30.0), Event::StopFaults);
+    }
+
+    fn after(&mut self, seconds: f64, event: Event) {
+        self.events.push(self.time.after_seconds(seconds), event);
+    }
+
+    fn record(&mut self, event: impl FnOnce() -> String) {
+        if self.plan.trace {
+            if self.trace.len() >= TRACE_LENGTH {
+                self.trace.pop_front();
+            }
+            let at = self.time.seconds_since(Moment::ORIGIN);
+            self.trace.push_back(format!("{at:10.3} {}", event()));
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), BrokenInvariant> {
+        match event {
+            Event::Deliver { from, to, message } => self.deliver(from, to, message),
+            Event::Wake(process) => self.wake(process),
+            Event::Resume(process) => self.resume(process),
+            Event::Start(process) => self.start(process),
+            Event::Campaign(candidate) => self.campaign(candidate),
+            Event::ChangeDemand => {
+                if !self.network.is_reliable() {
+                    self.change_demand();
+                    let delay = 8.0 * self.rng.f64();
+                    self.after(delay, Event::ChangeDemand);
+                }
+            }
+            Event::InjectFault => {
+                if !self.network.is_reliable() {
+                    self.stats.faults += 1;
+                    self.inject_fault();
+                    let delay = 12.0 * self.rng.f64();
+                    self.after(delay, Event::InjectFault);
+                }
+            }
+            Event::StopFaults => self.stop_faults(),
+            Event::FinalDemand => self.set_final_demand(),
+            Event::CheckShares => return self.check_shares(),
+        }
+        self.broken.take().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,263 @@
+//! Faults of processes, network and disk, and changes by operators.
+
+use super::Simulation;
+use crate::sim::{
+    etcd::ELECTION_LEASE,
+    event_queue::Event,
+    limits::{Algorithm, Limit},
+    network::{Candidate, Process},
+};
+
+impl Simulation {
+    pub(super) fn inject_fault(&mut self) {
+        let client = self.rng.usize(..self.clients.len());
+        let server = self.rng.usize(..self.servers.len());
+        match self.rng.u8(..20) {
+            0 => self.crash_server(server),
+            1 => self.stop_server(server),
+            2..4 => self.pause_server(server),
+            4..6 => self.partition_from_etcd(server),
+            6..9 => self.partition_client(client),
+            9..11 => self.pause_client(client),
+            11 => self.crash_client(client),
+            12 => self.stop_client(client),
+            13..15 => self.release_and_want(client),
+            15 => self.fill_disk(server),
+            16 => self.fail_over_node(),
+            17..19 => self.change_leases(),
+            _ => self.change_capacity(),
+        }
+    }
+
+    fn crash_server(&mut self, index: usize) {
+        if self.servers[index].is_up {
+            self.record(|| format!("server {index} crashes"));
+            self.servers[index].crash();
+            let delay = 8.0 * self.rng.f64();
+            self.after(delay, Event::Start(Process::Server(index)));
+        }
+    }
+
+    /// Shuts a server down cleanly. With an election it only resigns.
+    fn stop_server(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        if !server.is_running() {
+            return;
+        }
+        if let Some(etcd) = &mut self.etcd {
+            server.resign();
+            etcd.resign(Candidate {
+                server: index,
+                incarnation: server.incarnation,
+            });
+            server.campaigns_from = self.time.after_seconds(ELECTION_LEASE);
+            self.record(|| format!("server {index} resigns"));
+        } else {
+            server.shut_down(self.time);
+            let delay = 4.0 * self.rng.f64();
+            self.after(delay, Event::Start(Process::Server(index)));
+            self.record(|| format!("server {index} shuts down"));
+        }
+    }
+
+    fn pause_server(&mut self, index: usize) {
+        let seconds = 20.0 * self.rng.f64();
+        let until = self.time.after_seconds(seconds);
+        let server = &mut self.servers[index];
+        if server.is_running() {
+            server.paused_until = Some(until);
+            self.record(|| format!("server {index} pauses for {seconds} s"));
+            self.after(seconds, Event::Resume(Process::Server(index)));
+        }
+    }
+
+    /// Sometimes pauses a server between the clock reading for a request and the response. Returns
+    /// the seconds until the pause ends.
+    pub(super) fn stall(&mut self, index: usize) -> f64 {
+        let stalls = !self.network.is_reliable() && self.rng.u8(..=u8::MAX) == 0;
+        if !stalls || !self.servers[index].is_up {
+            return 0.0;
+        }
+        self.pause_server(index);
+        let until = self.servers[index].paused_until;
+        until.map_or(0.0, |until| until.seconds_since(self.time))
+    }
+
+    /// Prevents a server from renewing its election lease. Its clients still reach it.
+    fn partition_from_etcd(&mut self, index: usize) {
+        let until = self.time.after_seconds(6.0 + 50.0 * self.rng.f64());
+        self.record(|| format!("server {index} is partitioned from etcd"));
+        let server = Process::Server(index);
+        self.network.partition(server, Some(Process::Etcd), until);
+        self.network.partition(Process::Etcd, Some(server), until);
+    }
+
+    /// Prevents a client from reaching one server or all, or from receiving responses.
+    fn partition_client(&mut self, index: usize) {
+        let until = self.time.after_seconds(2.0 + 60.0 * self.rng.f64());
+        let client = Process::Client(index);
+        let server = Process::Server(self.rng.usize(..self.servers.len()));
+        self.record(|| format!("client {index} is partitioned"));
+        match self.rng.u8(..4) {
+            0 => self.network.partition(client, None, until),
+            1 => self.network.partition(server, Some(client), until),
+            _ => self.network.partition(client, Some(server), until),
+        }
+    }
+
+    fn pause_client(&mut self, index: usize) {
+        let seconds = 40.0 * self.rng.f64();
+        let until = self.time.after_seconds(seconds);
+        let client = &mut self.clients[index];
+        if client.is_running() {
+            client.paused_until = Some(until);
+            self.record(|| format!("client {index} pauses for {seconds} s"));
+            self.after(seconds, Event::Resume(Process::Client(index)));
+        }
+    }
+
+    /// Ends a pause. A client handles waiting replies either before or after its timers.
+    pub(super) fn resume(&mut self, process: Process) {
+        let time = self.time;
+        match process {
+            Process::Client(index) => {
+                let paused = &mut self.clients[index].paused_until;
+                if paused.take_if(|until| *until <= time).is_none() {
+                    return;
+                }
+                self.record(|| format!("client {index} resumes"));
+                let ticks_first = self.rng.bool();
+                if ticks_first {
+                    self.tick_client(index);
+                }
+                while let Some(reply) = self.clients[index].inbox.pop_front() {
+                    self.handle_reply(index, reply);
+                }
+                self.tick_client(index);
+            }
+            Process::Server(index) => {
+                let server = &mut self.servers[index];
+                if server
+                    .paused_until
+                    .take_if(|until| *until <= time)
+                    .is_none()
+                {
+                    return;
+                }
+                let waiting = std::mem::take(&mut server.inbox);
+                self.record(|| format!("server {index} resumes"));
+                for (from, message) in waiting {
+                    self.deliver_to_server(index, from, message);
+                }
+            }
+            Process::Node | Process::Etcd => {}
+        }
+    }
+
+    fn crash_client(&mut self, index: usize) {
+        if self.clients[index].is_up {
+            self.record(|| format!("client {index} crashes"));
+            self.restart_client(index);
+        }
+    }
+
+    /// Releases all leases and restarts.
+    fn stop_client(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if client.is_running() {
+            let effects = client.stop(self.time);
+            self.record(|| format!("client {index} shuts down"));
+            self.apply(index, effects);
+            self.restart_client(index);
+        }
+    }
+
+    fn restart_client(&mut self, index: usize) {
+        self.clients[index].crash();
+        let delay = 10.0 * self.rng.f64();
+        self.after(delay, Event::Start(Process::Client(index)));
+    }
+
+    /// Releases a resource, and sometimes wants it again immediately.
+    fn release_and_want(&mut self, index: usize) {
+        let resource = self.rng.usize(..self.limits.len());
+        let client = &mut self.clients[index];
+        if client.is_running() {
+            let mut effects = client.forget(resource, self.time);
+            effects.extend(client.tick(self.time));
+            self.record(|| format!("client {index} releases resource {resource}"));
+            self.apply(index, effects);
+            if self.rng.bool() {
+                self.change_client_demand(index, resource);
+            }
+        }
+    }
+
+    fn fill_disk(&mut self, index: usize) {
+        self.record(|| format!("the disk of server {index} is full"));
+        let until = self.time.after_seconds(60.0 * self.rng.f64());
+        self.servers[index].disk_full_until = until;
+    }
+
+    fn fail_over_node(&mut self) {
+        if let Some(node) = &mut self.node {
+            node.fail_over(self.time);
+            self.record(|| "the node has a new master".to_owned());
+            self.schedule_wake(Process::Node);
+        }
+    }
+
+    /// Changes the lease lengths and algorithms.
+    fn change_leases(&mut self) {
+        let mut limits = self.limits.clone();
+        for limit in &mut limits {
+            let factor = [0.25, 0.5, 1.0][self.rng.usize(..3)];
+            let lease_length = (self.longest_lease * factor).max(5.0);
+            *limit = Limit {
+                algorithm: Algorithm::random(&mut self.rng),
+                lease_length,
+                refresh_interval: (lease_length / 5.0).max(1.5),
+                minimum_refresh_interval: limit.minimum_refresh_interval.min(1.0),
+                ..*limit
+            };
+        }
+        self.reload(limits);
+    }
+
+    /// Raises the capacity of a resource, or lowers it where the run allows that.
+    fn change_capacity(&mut self) {
+        let mut limits = self.limits.clone();
+        let resource = self.rng.usize(..limits.len());
+        let capacity = &mut limits[resource].capacity;
+        let least = if self.allows_cuts { 5.0 } else { *capacity };
+        *capacity = least + (200.0 - least).max(0.0) * self.rng.f64();
+        self.reload(limits);
+    }
+
+    /// Ends all faults and repairs their effects.
+    pub(super) fn stop_faults(&mut self) {
+        self.record(|| "faults stop".to_owned());
+        self.network.make_reliable();
+        self.events.drop_messages();
+        for index in 0..self.servers.len() {
+            let server = &mut self.servers[index];
+            server.disk_full_until = self.time;
+            if let Some(until) = &mut server.paused_until {
+                *until = self.time;
+            }
+            self.resume(Process::Server(index));
+            if !self.servers[index].is_up {
+                self.after(0.0, Event::Start(Process::Server(index)));
+            }
+        }
+        for index in 0..self.clients.len() {
+            if let Some(until) = &mut self.clients[index].paused_until {
+                *until = self.time;
+            }
+            self.resume(Process::Client(index));
+            self.after(0.0, Event::Start(Process::Client(index)));
+        }
+        let rest = 1.8 * self.longest_lease + 2.0 * ELECTION_LEASE;
+        self.after(rest, Event::FinalDemand);
+    }
+}

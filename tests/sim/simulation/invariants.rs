@@ -1,0 +1,151 @@
+//! Invariants, checked after every event and at the end of a run.
+
+use doorman_openapi::Moment;
+
+use super::Simulation;
+use crate::sim::{
+    Invariant,
+    event_queue::Event,
+    limits::{Demand, Limit, RESOURCES, resource_id},
+    network::Process,
+};
+
+/// Relative tolerance of sums.
+const TOLERANCE: f64 = 1e-9;
+
+#[derive(Debug)]
+pub(super) struct BrokenInvariant {
+    pub(super) invariant: Invariant,
+    pub(super) detail: String,
+}
+
+/// The capacity before a cut, which holders may still use for a while.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    capacity: f64,
+    until: Moment,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct CapacityCheck {
+    allowances: [Vec<Allowance>; RESOURCES],
+    /// Checks above the capacity, but within an allowance.
+    pub(super) above_capacity: u64,
+}
+
+impl CapacityCheck {
+    /// Allows an earlier capacity until the leases under it have expired.
+    pub(super) fn allow(&mut self, resource: usize, capacity: f64, until: Moment) {
+        self.allowances[resource].push(Allowance { capacity, until });
+    }
+
+    fn check(
+        &mut self,
+        resource: usize,
+        capacity: f64,
+        usable: f64,
+        time: Moment,
+    ) -> Result<(), BrokenInvariant> {
+        if usable <= capacity * (1.0 + TOLERANCE) {
+            return Ok(());
+        }
+        let allowances = &mut self.allowances[resource];
+        allowances.retain(|allowance| time < allowance.until);
+        let allowed = allowances
+            .iter()
+            .map(|allowance| allowance.capacity)
+            .fold(capacity, f64::max);
+        if usable <= allowed * (1.0 + TOLERANCE) {
+            self.above_capacity += 1;
+            return Ok(());
+        }
+        let resource = resource_id(resource);
+        Err(BrokenInvariant {
+            invariant: Invariant::Capacity,
+            detail: format!("{resource}: holders may use {usable} of {allowed}"),
+        })
+    }
+}
+
+impl Simulation {
+    /// Checks that all holders together may use no more than the capacity.
+    pub(super) fn check_capacity(&mut self) -> Result<(), BrokenInvariant> {
+        for resource in 0..self.limits.len() {
+            let clients = self
+                .clients
+                .iter()
+                .map(|client| client.usable[resource].at(self.time));
+            let node = self
+                .node
+                .as_ref()
+                .map_or(0.0, |node| node.usable(resource, self.time));
+            let usable = clients.sum::<f64>() + node;
+            let capacity = self.limits[resource].capacity;
+            self.capacity_check
+                .check(resource, capacity, usable, self.time)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a response did not take all capacity from a holder that could keep a part.
+    pub(super) fn check_partial_grants(&mut self, lost: &[usize], holder: Process) {
+        for resource in lost {
+            if self.limits[*resource].capacity > 0.0 {
+                let resource = resource_id(*resource);
+                self.broken = Some(BrokenInvariant {
+                    invariant: Invariant::PartialGrant,
+                    detail: format!("{resource}: {holder:?} lost all of its capacity"),
+                });
+            }
+        }
+    }
+
+    /// Changes every demand for the last time.
+    pub(super) fn set_final_demand(&mut self) {
+        for index in 0..self.clients.len() {
+            for resource in 0..self.limits.len() {
+                if self.clients[index].wants[resource].is_some() {
+                    self.change_client_demand(index, resource);
+                }
+            }
+        }
+        for resource in 0..self.limits.len() {
+            self.change_node_demand(resource);
+        }
+        let longest = |of: fn(&Limit) -> f64| self.limits.iter().map(of).fold(0.0, f64::max);
+        // A node returns capacity only after its clients did: that takes two more refreshes.
+        let refreshes = if self.node.is_some() { 5.0 } else { 3.0 };
+        let seconds = refreshes * longest(|limit| limit.refresh_interval)
+            + longest(|limit| limit.minimum_refresh_interval);
+        self.after(seconds + 1.0, Event::CheckShares);
+    }
+
+    /// Checks that every holder has its exact share.
+    pub(super) fn check_shares(&self) -> Result<(), BrokenInvariant> {
+        for (resource, limit) in self.limits.iter().enumerate() {
+            let clients = self.clients.iter().filter_map(|client| {
+                let wants = client.wants[resource]?;
+                let demand = Demand { weight: 1.0, wants };
+                Some((demand, client.usable[resource].at(self.time)))
+            });
+            let node = self.node.iter().filter_map(|node| {
+                Some((node.demands[resource]?, node.usable(resource, self.time)))
+            });
+            let (demands, has): (Vec<_>, Vec<_>) = clients.chain(node).unzip();
+            let shares = limit.shares(&demands);
+            let is_close = |(has, share): (&f64, &f64)| {
+                (has - share).abs() <= TOLERANCE.sqrt() * (1.0 + share)
+            };
+            if !has.iter().zip(&shares).all(is_close) {
+                let resource = resource_id(resource);
+                return Err(BrokenInvariant {
+                    invariant: Invariant::Shares,
+                    detail: format!(
+                        "{resource}: holders have {has:?}; their shares are {shares:?}"
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Actions of the processes: start, timers, campaigns, demand, new documents.
+
+use std::sync::Arc;
+
+use doorman_openapi::Moment;
+
+use super::Simulation;
+use crate::sim::{
+    etcd::ELECTION_LEASE,
+    event_queue::Event,
+    limits::{self, Demand, Limit},
+    network::{Candidate, Message, Process},
+};
+
+impl Simulation {
+    /// Schedules the next timer of a process.
+    pub(super) fn schedule_wake(&mut self, process: Process) {
+        let (wake, scheduled) = match process {
+            Process::Client(index) => {
+                let client = &mut self.clients[index];
+                (client.wake_at(), &mut client.wake)
+            }
+            Process::Node => match &mut self.node {
+                Some(node) => (node.wake_at(), &mut node.wake),
+                None => return,
+            },
+            Process::Server(_) | Process::Etcd => return,
+        };
+        let wake = wake.max(self.time);
+        if *scheduled != wake {
+            *scheduled = wake;
+            if wake < Moment::NEVER {
+                self.events.push(wake, Event::Wake(process));
+            }
+        }
+    }
+
+    pub(super) fn wake(&mut self, process: Process) {
+        match process {
+            Process::Client(index) => {
+                let client = &mut self.clients[index];
+                if client.wake == self.time && client.is_running() {
+                    client.wake = Moment::NEVER;
+                    self.tick_client(index);
+                }
+            }
+            Process::Node => {
+                let servers = self.servers.len();
+                let Some(node) = self.node.as_mut().filter(|node| node.wake == self.time) else {
+                    return;
+                };
+                node.wake = Moment::NEVER;
+                if let Some((call, request)) = node.tick(servers, self.time) {
+                    let to = Process::Server(node.endpoint);
+                    self.send(Process::Node, to, Message::NodeRequest { call, request });
+                }
+                self.schedule_wake(Process::Node);
+            }
+            Process::Server(_) | Process::Etcd => {}
+        }
+    }
+
+    pub(super) fn tick_client(&mut self, index: usize) {
+        let effects = self.clients[index].tick(self.time);
+        self.apply(index, effects);
+    }
+
+    pub(super) fn start(&mut self, process: Process) {
+        match process {
+            Process::Client(index) => {
+                let client = &mut self.clients[index];
+                if std::mem::replace(&mut client.is_up, true) {
+                    return;
+                }
+                self.record(|| format!("client {index} starts"));
+                for resource in 0..self.limits.len() {
+                    // Some clients use only the first resource.
+                    let uses = self.clients[index].wants[resource].is_some();
+                    if resource == 0 || uses || index % 2 == 0 {
+                        self.change_client_demand(index, resource);
+                    }
+                }
+            }
+            Process::Server(index) => {
+                let server = &mut self.servers[index];
+                if std::mem::replace(&mut server.is_up, true) {
+                    return;
+                }
+                let incarnation = server.incarnation;
+                if self.etcd.is_some() {
+                    self.campaign(Candidate {
+                        server: index,
+                        incarnation,
+                    });
+                } else {
+                    self.stats.masterships += 1;
+                    let document = Arc::clone(&self.document);
+                    server.start_without_election(document, &self.limits, self.time);
+                }
+                self.record(|| format!("server {index} starts"));
+            }
+            Process::Node | Process::Etcd => {}
+        }
+    }
+
+    pub(super) fn campaign(&mut self, candidate: Candidate) {
+        let server = &self.servers[candidate.server];
+        if server.incarnation != candidate.incarnation {
+            return;
+        }
+        if server.paused_until.is_none() && self.time >= server.campaigns_from {
+            let message = Message::Campaign {
+                candidate,
+                sent: server.clock.local(self.time),
+                longest_lease: self.longest_lease,
+            };
+            self.send(Process::Server(candidate.server), Process::Etcd, message);
+        }
+        self.after(ELECTION_LEASE / 4.0, Event::Campaign(candidate));
+    }
+
+    pub(super) fn change_demand(&mut self) {
+        let client = self.rng.usize(..self.clients.len());
+        let resource = self.rng.usize(..self.limits.len());
+        self.change_client_demand(client, resource);
+        if self.rng.u8(..4) == 0 {
+            self.change_node_demand(resource);
+        }
+    }
+
+    pub(super) fn change_client_demand(&mut self, index: usize, resource: usize) {
+        let wants = if self.rng.u8(..4) == 0 { 3.0 } else { 90.0 } * self.rng.f64();
+        let client = &mut self.clients[index];
+        if client.is_running() {
+            let effects = client.set_demand(resource, wants, self.time);
+            self.record(|| format!("client {index} wants {wants} of resource {resource}"));
+            self.apply(index, effects);
+        }
+    }
+
+    pub(super) fn change_node_demand(&mut self, resource: usize) {
+        let demand = Demand {
+            weight: self.rng.u64(1..=4) as f64,
+            wants: 120.0 * self.rng.f64(),
+        };
+        if let Some(node) = &mut self.node {
+            node.demands[resource] = Some(demand);
+        }
+    }
+
+    /// Activates a new document on every server.
+    pub(super) fn reload(&mut self, limits: Vec<Limit>) {
+        self.document = limits::document(&limits);
+        for (resource, (old, new)) in self.limits.iter().zip(&limits).enumerate() {
+            if new.capacity < old.capacity {
+                self.stats.capacity_cuts += 1;
+                // A server that crashes now learns for one lease, and lets holders keep their
+                // capacity for another.
+                let seconds = 2.5 * self.longest_lease + 2.0 * ELECTION_LEASE;
+                let until = self.time.after_seconds(seconds);
+                self.capacity_check.allow(resource, old.capacity, until);
+            }
+        }
+        self.limits = limits;
+        for server in &mut self.servers {
+            server.reconfigure(&self.document);
+        }
+        self.record(|| "a new document is active".to_owned());
+    }
+}
