@@ -57,7 +57,8 @@ rules! {
     /// Learning mode lasts until every earlier lease has expired. Without: for the lease length of
     /// the active document.
     LearningDuration = "learning-duration",
-    /// After a capacity cut every holder keeps a part. Without: a holder gets what the others leave.
+    /// After a capacity cut every holder keeps a part. Without: a holder gets what the others
+    /// leave.
     GradualCut = "gradual-cut",
 }
 

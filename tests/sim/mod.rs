@@ -1,13 +1,13 @@
 //! Deterministic simulation of the ledger and the client state machine.
 //!
 //! The real [`Ledger`](doorman_server::ledger::Ledger) and the real
-//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and every
-//! fault. After each event the simulation checks that the holders of a resource may together use no
-//! more than its capacity.
+//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and
+//! every fault. After each event the simulation checks that the holders of a resource may together
+//! use no more than its capacity.
 //!
 //! `simulation` is the event loop. `client`, `server`, `node` and `etcd` are the processes, and
-//! `network` carries their messages. `ablation` disables one safety rule at a time: an invariant must
-//! then break.
+//! `network` carries their messages. `ablation` disables one safety rule at a time: an invariant
+//! must then break.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,7 +1,7 @@
 //! A lower node of the server tree, as seen by the root.
 //!
-//! The node is a model, not the real server. Its masters change. Capacity that they granted to their
-//! clients stays in use until it expires.
+//! The node is a model, not the real server. Its masters change. Capacity that they granted to
+//! their clients stays in use until it expires.
 
 use doorman_openapi::{
     Band, CLOCK_DRIFT, Capacity, ClientCount, Epoch, HeldLease, Moment, NodeId, Reason,
