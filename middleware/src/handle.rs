@@ -12,7 +12,7 @@ use crate::{
     Builder, Callers, Limit, LimitLayer, LimitSnapshot, Rate, Snapshot, WorkerState,
     builder::MAX_KEYS,
     clock,
-    key::constant,
+    key::to_resource_id,
     lease::Command,
     limiter::{LeaseState, Registry, Source},
     rules::Rules,
@@ -90,7 +90,7 @@ impl Doorman {
             .into_iter()
             .map(|(resource, rate)| {
                 (
-                    constant(resource.as_ref()),
+                    to_resource_id(resource.as_ref()),
                     Capacity::saturating(rate).get(),
                 )
             })

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     Cost, Fallback, Refusal, RefusalReason, clock,
-    key::constant,
+    key::to_resource_id,
     limiter::{Limiter, LimiterSettings, Registry, Rejected, Reservation, WaitPolicy},
     meter::{LimitMeter, UseGuard},
 };
@@ -31,7 +31,7 @@ impl Rate {
             fallback: Fallback::Pessimistic.into(),
             ..LimiterSettings::default()
         });
-        let limiter = registry.permanent(&constant(resource), &settings);
+        let limiter = registry.permanent(&to_resource_id(resource), &settings);
         let name = resource.into();
         Self {
             meter: registry.meter(&name),

@@ -14,7 +14,6 @@ use doorman_openapi::{Moment, ResourceId};
 use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
     Cost, Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
-    key::{Absent, Made},
     limiter::{
         FirstLease, Limiter, LimiterSettings, Registry, RegistryLookup, Rejected, WaitPolicy,
     },
@@ -158,32 +157,33 @@ impl CompiledLimit {
                 // The buffer is taken, as a closure of the key may decide another request.
                 let settings = &self.settings;
                 let mut id = ID.take();
-                let made = self.limit.key.write(head, &mut id);
+                let written = self.limit.key.write(head, &mut id);
                 // Rules are checked when they arrive.
-                if made == Made::Missing(Absent::Token)
+                if written == Err(RefusalReason::MissingToken)
                     && self.scope.is_none()
                     && !head.verifies_tokens()
                     && !warned_unverified.swap(true, Ordering::Relaxed)
                 {
                     warn_unverified(&self.limit.name);
                 }
-                let found = match (made, self.limit.on_missing_key) {
-                    (Made::Whole, _) | (Made::Missing(_), MissingKey::Shared) => {
+                let found = match (written, self.limit.on_missing_key) {
+                    (Ok(()), _) | (Err(_), MissingKey::Shared) => {
                         Ok(Some(match lookup.keyed(&id, settings) {
                             Some(limiter) => limiter,
                             None => lookup.overflow(overflow, settings),
                         }))
                     }
-                    (Made::Missing(_), MissingKey::Skip) => {
+                    (Err(_), MissingKey::Skip) => {
                         self.meter.count(Outcome::Skipped);
                         Ok(None)
                     }
-                    (Made::Missing(_), MissingKey::Reject) if self.is_shadow() => {
+                    (Err(_), MissingKey::Reject) if self.is_shadow() => {
                         self.meter.count(Outcome::Shadow);
                         Ok(None)
                     }
-                    (Made::Missing(absent), MissingKey::Reject) => {
-                        Err(Box::new(self.refuse_without_key(absent)))
+                    (Err(reason), MissingKey::Reject) => {
+                        self.meter.count(Outcome::Refused(reason));
+                        Err(Box::new(Refusal::without_key(&self.limit.name, reason)))
                     }
                 };
                 ID.set(id);
@@ -221,16 +221,6 @@ impl CompiledLimit {
         let Rejected { reason, retry_at } = rejected;
         self.meter.count(Outcome::Refused(reason));
         Refusal::new(&self.limit.name, limiter.resource(), reason, retry_at, now)
-    }
-
-    fn refuse_without_key(&self, absent: Absent) -> Refusal {
-        let reason = match absent {
-            Absent::Value => RefusalReason::MissingKey,
-            Absent::Token => RefusalReason::MissingToken,
-            Absent::GoodToken => RefusalReason::InvalidToken,
-        };
-        self.meter.count(Outcome::Refused(reason));
-        Refusal::without_key(&self.limit.name, reason)
     }
 }
 

@@ -1,18 +1,24 @@
-//! How a process tells its callers apart.
+//! Identification of callers: trusted proxies, bearer tokens and API keys.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use super::{
-    Absent, RequestHead, VerifiedClaims, api_key, forwarded::TrustedProxies, presented::Presented,
-};
-#[cfg(feature = "jwt")]
-use super::{JwtVerifier, presented};
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
+use sha2::Sha256;
 
-/// What a process needs to know to tell its callers apart: which proxies it trusts, how it verifies tokens and by what secret it
-/// hashes API keys. Cheap to clone.
+#[cfg(feature = "jwt")]
+use super::JwtVerifier;
+use super::{TrustedProxies, VerifiedClaims};
+use crate::RefusalReason;
+
+/// The HMAC key of API keys without a secret. It separates these hashes from all others.
+const NO_SECRET: &[u8] = b"doorman api key";
+
+/// How a process identifies its callers: the proxies it trusts, how it verifies tokens, and the
+/// secret that hashes API keys. Cheap to clone.
 ///
-/// It holds for every layer that a handle makes, so that it is said once, and also counts for limits that are not written in the
-/// program. Every instance of a fleet must say the same, or one caller has a key at each.
+/// It applies to all layers of a handle, including their limits by rules. Configure every instance
+/// of a fleet alike, or they make different keys of one caller.
 ///
 /// ```no_run
 /// # #[cfg(feature = "reqwest")]
@@ -36,7 +42,7 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Trusts nobody.
+    /// Trusts no proxies and verifies no tokens.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -47,22 +53,23 @@ impl Callers {
         }
     }
 
-    /// Which proxies may say whose request it is, for [`Key::client_ip`](crate::Key::client_ip).
+    /// The proxies whose forwarding header is trusted, for
+    /// [`Key::client_ip`](crate::Key::client_ip).
     #[must_use]
     pub fn trusted_proxies(mut self, proxies: TrustedProxies) -> Self {
         self.proxies = proxies;
         self
     }
 
-    /// A secret by which API keys are hashed, so that who sees ids of resources, but does not know the secret, cannot try out which
-    /// key is behind one. Needed where keys can be guessed; the same on every instance.
+    /// The secret that hashes API keys, the same on every instance. Needed if API keys can be
+    /// guessed: without it, a reader of resource ids can test guesses.
     #[must_use]
     pub fn api_key_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.api_key_secret = Some(secret.as_ref().into());
         self
     }
 
-    /// How the bearer tokens of requests are verified, for [`Key::jwt`](crate::Key::jwt).
+    /// The verifier of bearer tokens, for [`Key::jwt`](crate::Key::jwt).
     #[cfg(feature = "jwt")]
     #[must_use]
     pub fn jwt(mut self, verifier: JwtVerifier) -> Self {
@@ -70,15 +77,25 @@ impl Callers {
         self
     }
 
-    pub(super) fn client_ip(&self, head: &RequestHead<'_>) -> Option<IpAddr> {
-        self.proxies.client(head.peer(), head.headers())
+    pub(super) fn client_ip(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+        self.proxies.client_ip(peer, headers)
     }
 
-    pub(super) fn hash_api_key(&self, key: &Presented<'_>) -> api_key::Hashed {
-        api_key::hash(key, self.api_key_secret.as_deref())
+    pub(super) fn hash_api_key(&self, key: &HeaderCredential<'_>) -> [u8; 32] {
+        let secret = self.api_key_secret.as_deref().unwrap_or(NO_SECRET);
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
+        if !key.scheme.is_empty() {
+            // Schemes are case-insensitive, RFC 9110 section 11.1.
+            for byte in key.scheme {
+                mac.update(&[byte.to_ascii_lowercase()]);
+            }
+            mac.update(b" ");
+        }
+        mac.update(key.secret);
+        mac.finalize().into_bytes().into()
     }
 
-    /// Whether tokens are verified here.
     pub(crate) fn verifies_tokens(&self) -> bool {
         #[cfg(feature = "jwt")]
         {
@@ -90,24 +107,22 @@ impl Callers {
         }
     }
 
-    /// The claims of the request's token, if it counts.
+    /// The claims of the request's bearer token.
     #[cfg(feature = "jwt")]
-    pub(super) fn verify(&self, head: &RequestHead<'_>) -> Result<VerifiedClaims, Absent> {
-        let verifier = self.verifier.as_ref().ok_or(Absent::Token)?;
-        let header = &http::header::AUTHORIZATION;
-        let token = presented::find(head.headers(), header)
-            .filter(|presented| presented.scheme.eq_ignore_ascii_case(b"bearer"))
-            .ok_or(Absent::Token)?;
-        let token = std::str::from_utf8(token.secret).ok();
-        token
+    pub(super) fn verify(&self, headers: &HeaderMap) -> Result<VerifiedClaims, RefusalReason> {
+        let verifier = self.verifier.as_ref().ok_or(RefusalReason::MissingToken)?;
+        let token = header_credential(headers, &AUTHORIZATION)
+            .filter(|credential| credential.scheme.eq_ignore_ascii_case(b"bearer"))
+            .ok_or(RefusalReason::MissingToken)?;
+        std::str::from_utf8(token.secret)
+            .ok()
             .and_then(|token| verifier.verify(token))
-            .ok_or(Absent::GoodToken)
+            .ok_or(RefusalReason::InvalidToken)
     }
 
-    /// Nobody verifies tokens here.
     #[cfg(not(feature = "jwt"))]
-    pub(super) fn verify(&self, _: &RequestHead<'_>) -> Result<VerifiedClaims, Absent> {
-        Err(Absent::Token)
+    pub(super) fn verify(&self, _: &HeaderMap) -> Result<VerifiedClaims, RefusalReason> {
+        Err(RefusalReason::MissingToken)
     }
 }
 
@@ -117,4 +132,34 @@ impl fmt::Debug for Callers {
             .field("proxies", &self.proxies)
             .finish_non_exhaustive()
     }
+}
+
+/// A token or API key in a header.
+pub(super) struct HeaderCredential<'a> {
+    /// The authentication scheme in `Authorization`; empty in other headers.
+    scheme: &'a [u8],
+    secret: &'a [u8],
+}
+
+/// `None` if the header is missing, empty or repeated. Of two values, the service could use the one
+/// that the limit ignores.
+pub(super) fn header_credential<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Option<HeaderCredential<'a>> {
+    let mut values = headers.get_all(name).into_iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let value = value.as_bytes().trim_ascii();
+    let (scheme, secret) = match *name == AUTHORIZATION {
+        true => {
+            // A scheme and one or more spaces, RFC 9110 section 11.4.
+            let end = value.iter().position(|&byte| byte == b' ')?;
+            let (scheme, secret) = value.split_at_checked(end)?;
+            (scheme, secret.trim_ascii_start())
+        }
+        false => (&[][..], value),
+    };
+    (!secret.is_empty()).then_some(HeaderCredential { scheme, secret })
 }

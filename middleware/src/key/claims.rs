@@ -1,15 +1,15 @@
-//! Claims that are known to be true, and the one of them that a key is made of.
+//! Verified claims, and the selection of one claim as a key.
 
 use std::{fmt, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What is known of a caller because somebody has verified it: the claims of a token whose signature was checked. Cheap to clone.
+/// Claims of a token whose signature was verified. Cheap to clone.
 ///
-/// A service that verifies tokens itself, further out than the layer, puts this into the extensions of each request, for keys by
-/// [claim](crate::Key::jwt). It counts before what the layer's own verifier would say. What stands in a token that nobody has
-/// verified does not belong here: every caller could choose its key.
+/// A service that verifies tokens in an outer layer adds this to the extensions of each request, for
+/// keys by [claim](crate::Key::jwt). It takes precedence over the layer's own verifier. Never add
+/// claims of an unverified token: every caller could choose its key.
 ///
 /// ```
 /// use tower_doorman::VerifiedClaims;
@@ -22,16 +22,16 @@ use serde_json::{Map, Value};
 #[derive(Clone, PartialEq)]
 pub struct VerifiedClaims(Arc<Map<String, Value>>);
 
-/// Why a value is no set of claims.
+/// A value that does not serialize to a JSON object.
 #[derive(Debug, thiserror::Error)]
-#[error("claims must be an object of JSON")]
+#[error("claims must be a JSON object")]
 pub struct InvalidClaims(#[source] Option<serde_json::Error>);
 
 impl VerifiedClaims {
-    /// Claims in any form that serde makes an object of JSON of.
+    /// Claims of any type that serializes to a JSON object.
     ///
     /// # Errors
-    /// [`InvalidClaims`] when they come to something else.
+    /// [`InvalidClaims`] if they do not.
     pub fn new(claims: &impl Serialize) -> Result<Self, InvalidClaims> {
         match serde_json::to_value(claims) {
             Ok(Value::Object(claims)) => Ok(Self(Arc::new(claims))),
@@ -49,7 +49,7 @@ impl From<Map<String, Value>> for VerifiedClaims {
 }
 
 impl fmt::Debug for VerifiedClaims {
-    /// Names of claims only: who somebody is belongs in no log.
+    /// Names only: values are personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("VerifiedClaims")
             .field(&self.0.keys().collect::<Vec<_>>())
@@ -57,37 +57,37 @@ impl fmt::Debug for VerifiedClaims {
     }
 }
 
-/// Where in the claims a value is.
+/// Path of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Claim {
-    /// The claim of that name, whatever characters it is made of.
-    Named(Box<str>),
-    /// A JSON Pointer, RFC 6901, into claims that have others in them: the names from the outermost in.
-    At(Arc<[Box<str>]>),
+pub(super) enum ClaimPath {
+    /// A top-level claim, whatever characters its name has.
+    Name(Box<str>),
+    /// A JSON Pointer, RFC 6901, as its unescaped tokens.
+    Pointer(Arc<[Box<str>]>),
 }
 
-impl Claim {
-    /// A text that begins with a slash is a JSON Pointer, every other one a name; `None` when it is empty.
+impl ClaimPath {
+    /// A text that begins with a slash is a JSON Pointer. `None` if the text is empty.
     pub(super) fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix('/') {
             Some(pointer) => {
                 let names = pointer.split('/');
                 let names = names.map(|name| name.replace("~1", "/").replace("~0", "~").into());
-                Some(Self::At(names.collect()))
+                Some(Self::Pointer(names.collect()))
             }
-            None => (!text.is_empty()).then(|| Self::Named(text.into())),
+            None => (!text.is_empty()).then(|| Self::Name(text.into())),
         }
     }
 
-    /// Hands the claim to `found` as text: a string, a whole number, `true` or `false`. Others make no key, and are none.
-    pub(super) fn take<R>(
+    /// Calls `use_text` with a string, integer or boolean claim; `None` for any other.
+    pub(super) fn with_text<R>(
         &self,
         claims: &VerifiedClaims,
-        found: impl FnOnce(&[u8]) -> Option<R>,
+        use_text: impl FnOnce(&[u8]) -> Option<R>,
     ) -> Option<R> {
         match self.find(claims)? {
-            Value::String(text) => found(text.as_bytes()),
-            Value::Bool(truth) => found(if *truth { b"true" } else { b"false" }),
+            Value::String(text) => use_text(text.as_bytes()),
+            Value::Bool(value) => use_text(if *value { b"true" } else { b"false" }),
             Value::Number(number) => {
                 let mut buffer = itoa::Buffer::new();
                 let text = match (number.as_u64(), number.as_i64()) {
@@ -95,7 +95,7 @@ impl Claim {
                     (None, Some(number)) => buffer.format(number),
                     (None, None) => return None,
                 };
-                found(text.as_bytes())
+                use_text(text.as_bytes())
             }
             Value::Null | Value::Array(_) | Value::Object(_) => None,
         }
@@ -103,13 +103,13 @@ impl Claim {
 
     fn find<'c>(&self, VerifiedClaims(claims): &'c VerifiedClaims) -> Option<&'c Value> {
         match self {
-            Self::Named(name) => claims.get(&**name),
-            Self::At(names) => {
+            Self::Name(name) => claims.get(&**name),
+            Self::Pointer(names) => {
                 let (first, inner) = names.split_first()?;
                 let outermost = claims.get(&**first)?;
                 inner.iter().try_fold(outermost, |value, name| match value {
                     Value::Object(claims) => claims.get(&**name),
-                    Value::Array(list) => list.get(index(name)?),
+                    Value::Array(list) => list.get(array_index(name)?),
                     Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
                 })
             }
@@ -117,9 +117,9 @@ impl Claim {
     }
 }
 
-/// A place in a list, RFC 6901 section 4: digits without a zero before them.
-fn index(name: &str) -> Option<usize> {
+/// Digits without a leading zero, RFC 6901 section 4.
+fn array_index(name: &str) -> Option<usize> {
     let digits = name.bytes().all(|byte| byte.is_ascii_digit());
-    let leads = name.len() > 1 && name.starts_with('0');
-    (digits && !leads).then(|| name.parse().ok())?
+    let leading_zero = name.len() > 1 && name.starts_with('0');
+    (digits && !leading_zero).then(|| name.parse().ok())?
 }

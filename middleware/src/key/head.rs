@@ -1,15 +1,28 @@
-//! What a key may be made of.
+//! Request heads: what keys, costs and predicates read of a request.
 
-use std::{cell::OnceCell, fmt, net::IpAddr};
+use std::{
+    cell::OnceCell,
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 
-use super::{Absent, Callers, VerifiedClaims, peer};
+use super::{Callers, VerifiedClaims};
+use crate::RefusalReason;
 
-/// Of a head that no layer looks at.
-static NOBODY: Callers = Callers::new();
+/// The longest host name, RFC 1035 section 2.3.4.
+pub(super) const MAX_HOST_BYTES: usize = 255;
 
-/// A request without its body: what keys and costs are made of.
+/// The callers of a head outside of a layer.
+static NO_CALLERS: Callers = Callers::new();
+
+/// The address at the other end of the connection. A server other than axum adds it to the
+/// extensions of each request, for keys by address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PeerAddr(pub SocketAddr);
+
+/// A request without its body: the input of keys and costs.
 #[derive(Clone)]
 pub struct RequestHead<'a> {
     method: &'a Method,
@@ -17,8 +30,8 @@ pub struct RequestHead<'a> {
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
     callers: &'a Callers,
-    /// Found when they are first asked for, so that a bad token is verified once a request.
-    claims: OnceCell<Result<VerifiedClaims, Absent>>,
+    /// Cached, so that an invalid token is verified once per request.
+    claims: OnceCell<Result<VerifiedClaims, RefusalReason>>,
 }
 
 impl<'a> RequestHead<'a> {
@@ -30,12 +43,11 @@ impl<'a> RequestHead<'a> {
             uri: request.uri(),
             headers: request.headers(),
             extensions: request.extensions(),
-            callers: &NOBODY,
+            callers: &NO_CALLERS,
             claims: OnceCell::new(),
         }
     }
 
-    /// The same head for those who tell callers apart in this way.
     pub(crate) fn with_callers<'b>(&'b self, callers: &'b Callers) -> RequestHead<'b> {
         RequestHead {
             callers,
@@ -54,7 +66,7 @@ impl<'a> RequestHead<'a> {
         self.method
     }
 
-    /// The target.
+    /// The URI.
     #[must_use]
     pub fn uri(&self) -> &'a Uri {
         self.uri
@@ -66,13 +78,13 @@ impl<'a> RequestHead<'a> {
         self.headers
     }
 
-    /// The first value of a header. What a header says is a claim of whoever sent the request, not a fact.
+    /// The first value of a header. The caller can send any value.
     #[must_use]
     pub fn header(&self, name: &HeaderName) -> Option<&'a HeaderValue> {
         self.headers.get(name)
     }
 
-    /// The path of the target as it was sent, also where a router has cut off the part that it was nested by.
+    /// The path as it was sent, including the prefix that a nested router removes.
     pub(crate) fn full_path(&self) -> &'a str {
         #[cfg(feature = "axum")]
         if let Some(axum::extract::OriginalUri(uri)) = self.extensions.get() {
@@ -81,15 +93,17 @@ impl<'a> RequestHead<'a> {
         self.uri.path()
     }
 
-    /// What layers further out have attached to the request.
+    /// The extensions, as set by the server and outer layers.
     #[must_use]
     pub fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 
-    /// The template of the route that matched, such as `/orders/{id}`: axum's `MatchedPath`. `None` without the feature `axum`, for
-    /// requests that no route matched or that a nested service (`nest_service`) serves, and in a layer around the router instead of in it
-    /// (`Router::layer`). A layer within a nested router knows the whole template.
+    /// The template of the matched route, such as `/orders/{id}`: axum's `MatchedPath`.
+    ///
+    /// `None` without the feature `axum`, if no route matched or a `nest_service` did, and in a
+    /// layer around the router instead of inside it (`Router::layer`). Inside a nested router it is
+    /// the whole template.
     #[must_use]
     pub fn route(&self) -> Option<&'a str> {
         #[cfg(feature = "axum")]
@@ -103,39 +117,48 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// The address at the other end of the connection: [`PeerAddr`](crate::PeerAddr), or with the feature `axum` its
-    /// `ConnectInfo<SocketAddr>`, which is there when the router is served as `into_make_service_with_connect_info`. Behind a proxy it is
-    /// the proxy's.
+    /// The address at the other end of the connection: of [`PeerAddr`], or with the feature `axum`
+    /// of `ConnectInfo<SocketAddr>`, which `into_make_service_with_connect_info` adds. Behind a
+    /// proxy it is the proxy's address.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
-        peer::find(self.extensions)
+        if let Some(PeerAddr(address)) = self.extensions.get() {
+            return Some(address.ip().to_canonical());
+        }
+        #[cfg(feature = "axum")]
+        if let Some(axum::extract::ConnectInfo(address)) = self
+            .extensions
+            .get::<axum::extract::ConnectInfo<SocketAddr>>()
+        {
+            return Some(address.ip().to_canonical());
+        }
+        None
     }
 
-    /// What is known of the caller because it was verified, by a layer further out or by this one.
-    pub(super) fn claims(&self) -> Result<&VerifiedClaims, Absent> {
-        let find = || match self.extensions.get::<VerifiedClaims>() {
-            Some(claims) => Ok(claims.clone()),
-            None => self.callers.verify(self),
-        };
-        let claims = self.claims.get_or_init(find);
-        claims.as_ref().map_err(|&absent| absent)
-    }
-
-    /// Whether tokens of callers are verified where this is looked at.
-    pub(crate) fn verifies_tokens(&self) -> bool {
-        self.callers.verifies_tokens()
-    }
-
-    /// The address of the caller, as far as the [trusted proxies](crate::TrustedProxies) of the layer's handle say; where it trusts
-    /// none, and outside of a layer, that of the [peer](Self::peer).
+    /// The address of the client according to the [trusted proxies](crate::TrustedProxies) of the
+    /// layer. It is the [peer](Self::peer) if the layer trusts none, and outside of a layer.
     #[must_use]
     pub fn client_ip(&self) -> Option<IpAddr> {
-        self.callers.client_ip(self)
+        self.callers.client_ip(self.peer(), self.headers)
+    }
+
+    /// The claims verified by an outer layer, or by this one.
+    pub(super) fn claims(&self) -> Result<&VerifiedClaims, RefusalReason> {
+        let find = || match self.extensions.get::<VerifiedClaims>() {
+            Some(claims) => Ok(claims.clone()),
+            None => self.callers.verify(self.headers),
+        };
+        let claims = self.claims.get_or_init(find);
+        claims.as_ref().map_err(|&reason| reason)
+    }
+
+    pub(crate) fn verifies_tokens(&self) -> bool {
+        self.callers.verifies_tokens()
     }
 }
 
 impl fmt::Debug for RequestHead<'_> {
-    /// Of headers the names only, and of the target the path: tokens and cookies belong in no log.
+    /// Header names and the path only: values and queries may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestHead")
             .field("method", &self.method)
@@ -143,4 +166,30 @@ impl fmt::Debug for RequestHead<'_> {
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
+}
+
+/// The host without its port: of the URI (RFC 9112 section 3.2.2), else of the `Host` header, unless
+/// that is repeated.
+pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    let host = match uri.host() {
+        Some(host) => host,
+        None => {
+            let mut values = headers.get_all(header::HOST).into_iter();
+            let (Some(value), None) = (values.next(), values.next()) else {
+                return None;
+            };
+            without_port(value.to_str().ok()?.trim())?
+        }
+    };
+    // A trailing dot, of the root, names the same host.
+    let host = host.strip_suffix('.').unwrap_or(host);
+    (1..=MAX_HOST_BYTES).contains(&host.len()).then_some(host)
+}
+
+fn without_port(authority: &str) -> Option<&str> {
+    let end = match authority.starts_with('[') {
+        true => authority.find(']')?.saturating_add(1),
+        false => authority.find(':').unwrap_or(authority.len()),
+    };
+    authority.get(..end)
 }

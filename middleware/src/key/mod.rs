@@ -1,93 +1,83 @@
-//! Which resource a request spends: a key is made of the request's head, the same on every instance.
+//! Keys: the resource of a request, made of its head. Every instance makes the same key.
 
-mod api_key;
 mod callers;
 mod claims;
-mod encode;
 mod forwarded;
 mod head;
-mod host;
 #[cfg(feature = "jwt")]
 mod jwt;
-mod peer;
-mod presented;
+mod resource_id;
 mod template;
 #[cfg(test)]
 mod tests;
-mod value;
-mod write;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use doorman_openapi::{InvalidKeyTemplate, MAX_VALUE_BYTES, ResourceId};
 
-pub(crate) use self::encode::constant;
 #[cfg(feature = "jwt")]
 pub use self::jwt::{InvalidJwtKey, JwtKey, JwtVerifier};
-use self::value::{Maker, Value};
-pub(crate) use self::write::{Absent, Made};
+pub(crate) use self::resource_id::to_resource_id;
+use self::template::{Part, Placeholder, ValueFn};
 pub use self::{
     callers::Callers,
     claims::{InvalidClaims, VerifiedClaims},
     forwarded::{ForwardedHeader, InvalidNetwork, TrustedProxies},
-    head::RequestHead,
-    peer::PeerAddr,
+    head::{PeerAddr, RequestHead},
     template::InvalidKey,
 };
 
-/// Which resource a request spends. Cheap to clone.
+/// Maps a request to a resource. Cheap to clone.
 ///
-/// Where an id is made of values of the request, they are percent-encoded (all but `A-Z a-z 0-9 - . _ ~`), and those over 40 bytes
-/// are hashed when the id would exceed 256 bytes. So a value can neither reach out of its place in the id, nor make an id that the
-/// control plane refuses.
+/// Values of the request are percent-encoded in the resource id (all but `A-Z a-z 0-9 - . _ ~`).
+/// If the id would exceed 256 bytes, values over 40 bytes are hashed. A value can therefore neither
+/// imitate another part of the id nor make the id invalid.
 ///
-/// Whoever sends a request chooses its headers: limit by a header only what a layer further out has checked, or what costs the
-/// sender nothing to be limited by.
+/// A caller chooses the headers it sends. Limit by a header only if an outer layer verifies it, or
+/// if a caller gains nothing by changing it.
 #[derive(Clone)]
 pub struct Key {
-    /// As written in the program, but for the case of the names of headers: the default name of the limit.
+    /// The template, with header names in lower case: the default name of the limit.
     text: Arc<str>,
     parts: Arc<[Part]>,
 }
 
-/// What happens to a request of which a key cannot be made: it lacks the header, its peer is not known, or its token does not count.
+/// How a limit treats a request without a key: a header, the peer address or a valid token is
+/// missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissingKey {
-    /// All such requests share one key, which has `(missing)` in place of the value.
+    /// All such requests share one key, with `(missing)` in place of the value.
     #[default]
     Shared,
-    /// The limit does not apply to it.
+    /// The limit does not apply.
     Skip,
-    /// It is refused: with status 401 and `WWW-Authenticate: Bearer` where a token that counts is missing, else with 400.
+    /// The request is rejected: with 401 and `WWW-Authenticate: Bearer` if a valid token is
+    /// missing, else with 400.
     Reject,
 }
 
-#[derive(Clone)]
-enum Part {
-    Text(Box<str>),
-    Value(Value),
-}
-
 impl Key {
-    /// One resource for all requests.
+    /// The same resource for all requests.
     ///
-    /// A text that is no resource id becomes one: control characters are percent-encoded, over 256 bytes are hashed, and the empty
-    /// one is `(empty)`. Braces mean nothing here, see [`template`](Self::template).
+    /// A text that is not a valid resource id is made one: control characters are percent-encoded,
+    /// a text over 256 bytes is hashed, and an empty one becomes `(empty)`. Braces have no meaning
+    /// here; see [`template`](Self::template).
     #[must_use]
     pub fn constant(resource: &str) -> Self {
         Self {
             text: resource.into(),
-            parts: [Part::Text(constant(resource).as_str().into())].into(),
+            parts: [Part::Text(to_resource_id(resource).as_str().into())].into(),
         }
     }
 
-    /// A resource a value of a header: `x-tenant/acme`. Of several lines the first counts.
+    /// One resource per value of a header: `x-tenant/acme`. If the header is repeated, the first
+    /// value is used.
     ///
-    /// Whoever sends the request chooses it, unless a layer further out has checked it.
+    /// The caller chooses the value, unless an outer layer verifies it.
     ///
     /// # Errors
-    /// [`InvalidKey`] when there can be no header of that name, or it is `Authorization`, `Cookie` or `Proxy-Authorization`: their values
-    /// are secrets, and stand in an id only as a [hash](Self::api_key).
+    /// [`InvalidKey`] if the name is invalid, or is `Authorization`, `Cookie` or
+    /// `Proxy-Authorization`: use the [hash](Self::api_key) of a secret.
     pub fn header(name: &str) -> Result<Self, InvalidKey> {
         let name = name.to_ascii_lowercase();
         Ok(Self {
@@ -96,63 +86,67 @@ impl Key {
         })
     }
 
-    /// A resource a method: `method/GET`. A sender can make up methods, which become keys unless a layer further out refuses them.
+    /// One resource per method: `method/GET`. The caller can invent methods, unless an outer layer
+    /// rejects them.
     #[must_use]
     pub fn method() -> Self {
-        Self::one("method", Value::Method)
+        Self::single("method", Placeholder::Method)
     }
 
-    /// A resource a route: `route/%2Forders%2F%7Bid%7D`, and `route/(unmatched)` for requests without one, which share
-    /// it: see [`RequestHead::route`]. No sender can make up routes.
+    /// One resource per route: `route/%2Forders%2F%7Bid%7D`, and `route/(unmatched)` for all
+    /// requests without a [route](RequestHead::route). The caller cannot invent routes.
     #[must_use]
     pub fn route() -> Self {
-        Self::one("route", Value::Route)
+        Self::single("route", Placeholder::Route)
     }
 
-    /// A resource an address at the other end of the connection: `peer/192.0.2.1`. All addresses of an IPv6 network of 64 bits are
-    /// one. See [`RequestHead::peer`].
+    /// One resource per [peer address](RequestHead::peer): `peer/192.0.2.1`. The addresses of an
+    /// IPv6 /64 network share one resource.
     #[must_use]
     pub fn peer() -> Self {
-        Self::one("peer", Value::Peer)
+        Self::single("peer", Placeholder::Peer)
     }
 
-    /// A resource a caller's address: `client_ip/192.0.2.1`. All addresses of an IPv6 network of 64 bits are one, and IPv4 addresses
-    /// mapped into IPv6 are IPv4.
+    /// One resource per client address: `client_ip/192.0.2.1`. The addresses of an IPv6 /64 network
+    /// share one resource, and IPv4-mapped IPv6 addresses are IPv4.
     ///
-    /// Trusted are the connection's [peer](RequestHead::peer), which the server must make known, and, where the process's [`Callers`]
-    /// name any, the proxies in front of it: as [`TrustedProxies`] says. Without them it is the same as [`peer`](Self::peer).
+    /// The address is taken from the connection's [peer](RequestHead::peer) and from the
+    /// [`TrustedProxies`] of [`Callers`]. Without trusted proxies it is the [`peer`](Self::peer).
     #[must_use]
     pub fn client_ip() -> Self {
-        Self::one("client_ip", Value::ClientIp)
+        Self::single("client_ip", Placeholder::ClientIp)
     }
 
-    /// A resource a host that is asked for: `host/api.example.com`, in lower case and without the port.
+    /// One resource per requested host: `host/api.example.com`, in lower case and without the port.
     ///
-    /// Whoever sends the request chooses it, unless a proxy or the routing by hosts lets no other pass.
+    /// The caller chooses the host, unless a proxy or router rejects unknown ones.
     #[must_use]
     pub fn host() -> Self {
-        Self::one("host", Value::Host)
+        Self::single("host", Placeholder::Host)
     }
 
-    /// A resource an API key, from the header `x-api-key`: `api_key/` and 32 hexadecimal digits of its hash. The key itself is in
-    /// no id. A template can name another header: `{api_key:authorization}`.
+    /// One resource per API key in the header `x-api-key`: `api_key/` and 32 hexadecimal digits of
+    /// its hash. The id never contains the API key. A template can name another header:
+    /// `{api_key:authorization}`.
     ///
-    /// It is not known here whether the key is valid: put the layer behind the one that checks keys, or a caller who makes keys up is
-    /// limited by each of them. Keys that can be guessed need a [secret](Callers::api_key_secret).
+    /// The layer does not validate API keys. Put it inside the layer that does, or a caller gets a
+    /// new limit with every invented API key. API keys that can be guessed need a
+    /// [secret](Callers::api_key_secret).
     #[must_use]
     pub fn api_key() -> Self {
-        Self::one("api_key", Value::ApiKey(template::API_KEY))
+        Self::single("api_key", Placeholder::ApiKey(template::API_KEY))
     }
 
-    /// A resource a value of a claim: `jwt:sub/alice`. The claim is a string, a whole number, `true` or `false`; a text that begins
-    /// with a slash is a JSON Pointer (RFC 6901) to a claim within others, such as `/realm/tenant`, every other one is a name.
+    /// One resource per value of a claim: `jwt:sub/alice`. The claim is a string, an integer or a
+    /// boolean. A text that begins with a slash is a JSON Pointer (RFC 6901) to a nested claim, such
+    /// as `/realm/tenant`; any other text is a name.
     ///
-    /// The claims are those of the bearer token in `Authorization`, verified by the [verifier](Callers#method.jwt) of the process (feature
-    /// `jwt`), or the [`VerifiedClaims`] that a layer further out has put into the request's extensions. Without either there are
-    /// none: a claim that nobody has verified is never looked at, nor is a token that does not count.
+    /// The claims are the [`VerifiedClaims`] in the request's extensions, or those of the bearer
+    /// token in `Authorization` after the [verifier](Callers#method.jwt) accepted it (feature
+    /// `jwt`). Claims that nothing verified are ignored.
     ///
     /// # Errors
-    /// [`InvalidKey`] when the name is empty, has a brace in it, or is so long that it leaves no room for a value.
+    /// [`InvalidKey`] if the claim is empty, contains a brace, or is too long.
     pub fn jwt(claim: &str) -> Result<Self, InvalidKey> {
         let name = format!("jwt:{claim}");
         Ok(Self {
@@ -161,47 +155,49 @@ impl Key {
         })
     }
 
-    /// A resource a value that a closure takes from the request: `<name>/<value>`. `None`, or an empty value: it cannot be made.
+    /// One resource per result of a closure: `<name>/<value>`. If the closure returns `None` or an
+    /// empty value, the key is missing.
     ///
     /// # Errors
-    /// [`InvalidKey`] when the name is so long that it leaves no room for a value.
-    pub fn from_fn<F>(name: &str, make: F) -> Result<Self, InvalidKey>
+    /// [`InvalidKey`] if the name is too long.
+    pub fn from_fn<F>(name: &str, value: F) -> Result<Self, InvalidKey>
     where
         F: for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync + 'static,
     {
         let mut clean = String::new();
-        encode::push_text(&mut clean, name);
+        template::push_literal(&mut clean, name);
         let longest = clean.len().saturating_add(1 + MAX_VALUE_BYTES);
-        if longest > encode::MAX_ID {
+        if longest > resource_id::MAX_BYTES {
             return Err(InvalidKeyTemplate::TooLong(longest).into());
         }
-        Ok(Self::one(&clean, Value::Made(Arc::new(make))))
+        Ok(Self::single(&clean, Placeholder::Closure(Arc::new(value))))
     }
 
-    /// A resource a combination of values: `tenant/{header:x-tenant}/{route}`. The rest is constant. Between two placeholders there
-    /// must be a character that no value contains, such as `/`, so that no two combinations make the same id.
+    /// One resource per combination of values: `tenant/{header:x-tenant}/{route}`. Text outside of
+    /// placeholders is constant. Two placeholders need a separator that no value contains, such as
+    /// `/`, so that different values never make the same id.
     ///
     /// | placeholder | value |
     /// |---|---|
-    /// | `{header:NAME}` | of a [header](Self::header) |
-    /// | `{api_key}`, `{api_key:NAME}` | hash of an [API key](Self::api_key), in a header of that name |
-    /// | `{jwt:CLAIM}` | of a [claim](Self::jwt) of a verified token |
-    /// | `{client_ip}` | [address of the caller](Self::client_ip) |
-    /// | `{peer}` | [address at the other end of the connection](Self::peer) |
-    /// | `{host}` | [host that is asked for](Self::host) |
+    /// | `{header:NAME}` | a [header](Self::header) |
+    /// | `{api_key}`, `{api_key:NAME}` | hash of an [API key](Self::api_key), in the named header |
+    /// | `{jwt:CLAIM}` | a [claim](Self::jwt) of a verified token |
+    /// | `{client_ip}` | [client address](Self::client_ip) |
+    /// | `{peer}` | [peer address](Self::peer) |
+    /// | `{host}` | [requested host](Self::host) |
     /// | `{method}` | [method](Self::method) |
-    /// | `{route}` | [template of the route](Self::route) |
+    /// | `{route}` | [route template](Self::route) |
     ///
     /// # Errors
-    /// [`InvalidKey`] when a placeholder is not one of these, nothing separates it from the one before, it names a
-    /// [header of secrets](Self::header), a brace has no other, or the constant text leaves no room.
+    /// [`InvalidKey`] if a placeholder is unknown, lacks a separator or names a
+    /// [header with secrets](Self::header), a brace is unbalanced, or the constant text is too long.
     pub fn template(template: &str) -> Result<Self, InvalidKey> {
         template::parse(template, &[])
     }
 
-    /// A [template](Self::template) that may also have values which closures take from the request: `{name}` is what the closure of that
-    /// name gives, encoded as all values are. `None`, or an empty value: the key cannot be made. Closures of several types, or whose
-    /// type is not inferred, are given as
+    /// A [template](Self::template) with placeholders of your own: `{name}` is the result of the
+    /// closure of that name. If it is `None` or empty, the key is missing. Built-in placeholders take
+    /// precedence. Box closures of different types as
     /// `Box<dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync>`.
     ///
     /// ```
@@ -216,23 +212,23 @@ impl Key {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidKey`] as for a template. The names of the other placeholders keep their meaning.
+    /// As for [`template`](Self::template).
     pub fn template_with<N, F>(
         template: &str,
-        makers: impl IntoIterator<Item = (N, F)>,
+        closures: impl IntoIterator<Item = (N, F)>,
     ) -> Result<Self, InvalidKey>
     where
         N: AsRef<str>,
         F: for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync + 'static,
     {
-        let makers: Vec<_> = makers
+        let closures: Vec<_> = closures
             .into_iter()
-            .map(|(name, make)| (name.as_ref().to_owned(), Arc::new(make) as Arc<Maker>))
+            .map(|(name, value)| (name.as_ref().to_owned(), Arc::new(value) as Arc<ValueFn>))
             .collect();
-        template::parse(template, &makers)
+        template::parse(template, &closures)
     }
 
-    fn one(name: &str, value: Value) -> Self {
+    fn single(name: &str, value: Placeholder) -> Self {
         let text = Part::Text(format!("{name}/").into());
         Self {
             text: name.into(),
@@ -240,21 +236,19 @@ impl Key {
         }
     }
 
-    /// As written in the program, with the names of headers in lower case.
     pub(crate) fn text(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// Whether it is made of a token's claims.
     pub(crate) fn needs_claims(&self) -> bool {
         let mut parts = self.parts.iter();
-        parts.any(|part| matches!(part, Part::Value(Value::Jwt(_))))
+        parts.any(|part| matches!(part, Part::Value(Placeholder::Jwt(_))))
     }
 
-    /// The resource, when it is one for all requests.
+    /// The resource, if it is the same for all requests.
     pub(crate) fn as_constant(&self) -> Option<ResourceId> {
         match &*self.parts {
-            [Part::Text(text)] => Some(constant(text)),
+            [Part::Text(text)] => Some(to_resource_id(text)),
             _ => None,
         }
     }

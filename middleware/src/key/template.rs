@@ -1,96 +1,130 @@
-//! Templates of resource ids: `tenant/{header:x-tenant}/{route}`.
+//! Key templates such as `tenant/{header:x-tenant}/{route}`.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use doorman_openapi::{InvalidKeyTemplate, KeyTemplatePart, parse_key_template};
 use http::HeaderName;
+use percent_encoding::{CONTROLS, percent_encode};
 
-use super::{
-    Key, Part,
-    claims::Claim,
-    encode::push_text,
-    value::{Maker, Value},
-};
+use super::{Key, RequestHead, claims::ClaimPath};
 
-/// Why a text is not a template of a key.
+/// Why a text is not a key template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidKey {
-    /// A placeholder that does not exist.
+    /// The placeholder does not exist.
     #[error(
-        "unknown placeholder {{{0}}}: there are {{header:NAME}}, {{api_key}}, {{api_key:NAME}}, {{jwt:CLAIM}}, {{client_ip}}, {{peer}}, {{host}}, \
-         {{method}} and {{route}}"
+        "unknown placeholder {{{0}}}; must be {{header:NAME}}, {{api_key}}, {{api_key:NAME}}, \
+         {{jwt:CLAIM}}, {{client_ip}}, {{peer}}, {{host}}, {{method}} or {{route}}"
     )]
     UnknownPlaceholder(String),
-    /// A name that no header can have.
-    #[error("{0:?} names no header that can be")]
+    /// The header name is invalid.
+    #[error("invalid header name {0:?}; must be like x-tenant")]
     InvalidHeader(String),
-    /// It is not made as a template is.
+    /// The template is malformed.
     #[error(transparent)]
     Malformed(#[from] InvalidKeyTemplate),
 }
 
-/// A closure, and the placeholder that stands for its value.
-type Named = (String, Arc<Maker>);
+#[derive(Clone)]
+pub(super) enum Part {
+    Text(Box<str>),
+    Value(Placeholder),
+}
 
-pub(super) fn parse(template: &str, makers: &[Named]) -> Result<Key, InvalidKey> {
-    let mut written = String::with_capacity(template.len());
+/// Source of a value in the request.
+#[derive(Clone)]
+pub(super) enum Placeholder {
+    Header(HeaderName),
+    ApiKey(HeaderName),
+    Jwt(ClaimPath),
+    ClientIp,
+    Peer,
+    Host,
+    Method,
+    Route,
+    Closure(Arc<ValueFn>),
+}
+
+pub(super) type ValueFn = dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync;
+
+/// The header of API keys if the template names none.
+pub(super) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+pub(super) fn parse(
+    template: &str,
+    closures: &[(String, Arc<ValueFn>)],
+) -> Result<Key, InvalidKey> {
+    let mut canonical = String::with_capacity(template.len());
     let mut parts = Vec::new();
     for part in parse_key_template(template)? {
         parts.push(match part {
             KeyTemplatePart::Text(text) => {
-                written.push_str(text);
+                canonical.push_str(text);
                 let mut clean = String::new();
-                push_text(&mut clean, text);
+                push_literal(&mut clean, text);
                 Part::Text(clean.into())
             }
             KeyTemplatePart::Placeholder(name) => {
-                let value = placeholder(name, makers)?;
+                let value = placeholder(name, closures)?;
                 match (&value, name.split_once(':')) {
-                    // Names of headers have no case: two spellings are one template, whose limits share their settings.
-                    (Value::Header(header) | Value::ApiKey(header), Some((kind, _))) => {
-                        written.push_str(&format!("{{{kind}:{header}}}"));
+                    // Two spellings of a header name are one template, whose limits share settings.
+                    (
+                        Placeholder::Header(header) | Placeholder::ApiKey(header),
+                        Some((kind, _)),
+                    ) => {
+                        canonical.push_str(&format!("{{{kind}:{header}}}"));
                     }
-                    _ => written.push_str(&format!("{{{name}}}")),
+                    _ => canonical.push_str(&format!("{{{name}}}")),
                 }
                 Part::Value(value)
             }
         });
     }
     Ok(Key {
-        text: written.into(),
+        text: canonical.into(),
         parts: parts.into(),
     })
 }
 
-/// Where an API key is, if nothing else is said.
-pub(super) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-
-fn placeholder(name: &str, makers: &[Named]) -> Result<Value, InvalidKey> {
-    let known = match name.split_once(':') {
-        Some(("header", name)) => Some(Value::Header(header(name)?)),
-        Some(("jwt", claim)) => Claim::parse(claim).map(Value::Jwt),
-        Some(("api_key", name)) => Some(Value::ApiKey(header(name)?)),
+fn placeholder(name: &str, closures: &[(String, Arc<ValueFn>)]) -> Result<Placeholder, InvalidKey> {
+    let built_in = match name.split_once(':') {
+        Some(("header", name)) => Some(Placeholder::Header(header_name(name)?)),
+        Some(("api_key", name)) => Some(Placeholder::ApiKey(header_name(name)?)),
+        Some(("jwt", claim)) => ClaimPath::parse(claim).map(Placeholder::Jwt),
         Some(_) => None,
         None => match name {
-            "api_key" => Some(Value::ApiKey(API_KEY)),
-            "client_ip" => Some(Value::ClientIp),
-            "host" => Some(Value::Host),
-            "method" => Some(Value::Method),
-            "peer" => Some(Value::Peer),
-            "route" => Some(Value::Route),
+            "api_key" => Some(Placeholder::ApiKey(API_KEY)),
+            "client_ip" => Some(Placeholder::ClientIp),
+            "host" => Some(Placeholder::Host),
+            "method" => Some(Placeholder::Method),
+            "peer" => Some(Placeholder::Peer),
+            "route" => Some(Placeholder::Route),
             _ => None,
         },
     };
-    let made = || {
-        let (_, make) = makers.iter().find(|(named, _)| named == name)?;
-        Some(Value::Made(Arc::clone(make)))
+    let custom = || {
+        let (_, value) = closures.iter().find(|(custom, _)| custom == name)?;
+        Some(Placeholder::Closure(Arc::clone(value)))
     };
-    known
-        .or_else(made)
+    built_in
+        .or_else(custom)
         .ok_or_else(|| InvalidKey::UnknownPlaceholder(name.to_owned()))
 }
 
-fn header(name: &str) -> Result<HeaderName, InvalidKey> {
+/// Appends constant text, with control characters percent-encoded.
+pub(super) fn push_literal(id: &mut String, text: &str) {
+    let mut buffer = [0; 4];
+    for character in text.chars() {
+        if character.is_control() {
+            let bytes = character.encode_utf8(&mut buffer).as_bytes();
+            id.extend(percent_encode(bytes, CONTROLS));
+        } else {
+            id.push(character);
+        }
+    }
+}
+
+fn header_name(name: &str) -> Result<HeaderName, InvalidKey> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| InvalidKey::InvalidHeader(name.to_owned()))
 }

@@ -1,6 +1,5 @@
-//! What proxies write, and what callers do.
-
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderName, HeaderValue};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -9,7 +8,7 @@ fn networks(header: ForwardedHeader) -> TrustedProxies {
     TrustedProxies::networks(["10.0.0.0/8", "2001:db8:ff::/48"], header).unwrap()
 }
 
-/// Whose request it is that came from a proxy with these lines.
+/// Checks the client of a request from a trusted proxy with these header lines.
 #[track_caller]
 fn check(proxies: &TrustedProxies, name: &'static str, lines: &[&str], expected: &str) {
     let mut headers = HeaderMap::new();
@@ -17,14 +16,14 @@ fn check(proxies: &TrustedProxies, name: &'static str, lines: &[&str], expected:
         headers.append(name, HeaderValue::from_bytes(line.as_bytes()).unwrap());
     }
     let peer = "10.0.0.1".parse().unwrap();
-    let client = proxies.client(Some(peer), &headers).unwrap();
+    let client = proxies.client_ip(Some(peer), &headers).unwrap();
     assert_eq!(client.to_string(), expected, "{lines:?}");
 }
 
 const PEER: &str = "10.0.0.1";
 
 #[test]
-fn x_forwarded_for_is_read_from_the_right_to_the_first_who_is_not_trusted() {
+fn x_forwarded_for_is_read_to_the_first_untrusted_address() {
     for (lines, expected) in [
         (&[][..], PEER),
         (&["192.0.2.1"], "192.0.2.1"),
@@ -35,7 +34,7 @@ fn x_forwarded_for_is_read_from_the_right_to_the_first_who_is_not_trusted() {
             &["203.0.113.9, 192.0.2.1", "10.2.3.4, 10.9.9.9"],
             "192.0.2.1",
         ),
-        // All are trusted: the leftmost.
+        // All are trusted: the leftmost one.
         (&["10.3.3.3, 10.2.3.4"], "10.3.3.3"),
         (&["192.0.2.1:4711"], "192.0.2.1"),
         (&["2001:db8::1"], "2001:db8::1"),
@@ -44,7 +43,7 @@ fn x_forwarded_for_is_read_from_the_right_to_the_first_who_is_not_trusted() {
         (&["192.0.2.1, [2001:db8:ff::7]:80"], "192.0.2.1"),
         (&["::ffff:192.0.2.1"], "192.0.2.1"),
         (&["192.0.2.1, ::ffff:10.1.1.1"], "192.0.2.1"),
-        // What is no address ends the way: what stands behind it is not skipped to.
+        // An invalid address ends the search and is not skipped.
         (&["unknown"], PEER),
         (&["203.0.113.9, unknown"], PEER),
         (&["203.0.113.9, unknown, 10.2.3.4"], "10.2.3.4"),
@@ -69,7 +68,7 @@ fn x_forwarded_for_is_read_from_the_right_to_the_first_who_is_not_trusted() {
 }
 
 #[test]
-fn forwarded_is_read_from_the_right_to_the_first_who_is_not_trusted() {
+fn forwarded_is_read_to_the_first_untrusted_address() {
     for (lines, expected) in [
         (&["for=192.0.2.1"][..], "192.0.2.1"),
         (&["For=192.0.2.1;proto=http;by=203.0.113.43"], "192.0.2.1"),
@@ -91,21 +90,21 @@ fn forwarded_is_read_from_the_right_to_the_first_who_is_not_trusted() {
             ],
             "192.0.2.1",
         ),
-        // Commas, semicolons and quotes in quotes divide nothing.
+        // Quoted commas, semicolons and quotes are not separators.
         (&["for=192.0.2.1;by=\"a,for=203.0.113.9\""], "192.0.2.1"),
         (&["for=192.0.2.1;by=\"a;for=203.0.113.9\""], "192.0.2.1"),
         (
             &["by=\"a\\\",for=203.0.113.9\\\\\";for=192.0.2.1"],
             "192.0.2.1",
         ),
-        // A quote that the caller leaves open swallows nothing.
+        // A quote that the caller leaves open hides nothing.
         (&["for=\"203.0.113.9, for=192.0.2.1"], "192.0.2.1"),
         (&["for=\"203.0.113.9\\, for=\"192.0.2.1\""], "192.0.2.1"),
         (
             &["for=203.0.113.9\", for=192.0.2.1, for=10.2.3.4"],
             "192.0.2.1",
         ),
-        // What is no address ends the way.
+        // An invalid address ends the search.
         (&["for=203.0.113.9, for=unknown"], PEER),
         (&["for=203.0.113.9, for=_hidden, for=10.2.3.4"], "10.2.3.4"),
         (&["for=203.0.113.9, proto=https"], PEER),
@@ -123,7 +122,7 @@ fn forwarded_is_read_from_the_right_to_the_first_who_is_not_trusted() {
 }
 
 #[test]
-fn a_count_of_proxies_goes_so_many_to_the_left_whoever_they_are() {
+fn hops_are_counted_whatever_their_addresses() {
     for (count, line, expected) in [
         (0, "203.0.113.9, 192.0.2.1", PEER),
         (1, "203.0.113.9, 192.0.2.1", "192.0.2.1"),
@@ -138,7 +137,7 @@ fn a_count_of_proxies_goes_so_many_to_the_left_whoever_they_are() {
 }
 
 #[test]
-fn only_the_header_that_the_proxies_write_is_read() {
+fn other_forwarding_header_is_ignored() {
     for (header, name, line) in [
         (ForwardedHeader::Forwarded, "x-forwarded-for", "203.0.113.9"),
         (
@@ -153,32 +152,32 @@ fn only_the_header_that_the_proxies_write_is_read() {
 }
 
 #[test]
-fn a_peer_that_is_not_trusted_says_nothing() {
+fn header_of_an_untrusted_peer_is_ignored() {
     let mut headers = HeaderMap::new();
     headers.insert("x-forwarded-for", HeaderValue::from_static("203.0.113.9"));
     let peer = Some("192.0.2.1".parse().unwrap());
     let proxies = networks(ForwardedHeader::XForwardedFor);
-    assert_eq!(proxies.client(peer, &headers), peer);
-    assert_eq!(TrustedProxies::none().client(peer, &headers), peer);
-    assert_eq!(proxies.client(None, &headers), None);
-    // Behind a socket without addresses the count still holds.
+    assert_eq!(proxies.client_ip(peer, &headers), peer);
+    assert_eq!(TrustedProxies::none().client_ip(peer, &headers), peer);
+    assert_eq!(proxies.client_ip(None, &headers), None);
+    // Hops need no peer address.
     let proxies = TrustedProxies::hops(1, ForwardedHeader::XForwardedFor);
-    let client = proxies.client(None, &headers).unwrap();
+    let client = proxies.client_ip(None, &headers).unwrap();
     assert_eq!(client.to_string(), "203.0.113.9");
 }
 
 #[test]
-fn no_chain_is_followed_without_end() {
+fn chain_length_is_bounded() {
     let mut headers = HeaderMap::new();
     let line = "203.0.113.9,".to_owned() + &vec!["10.0.0.2"; 100].join(",");
     headers.insert("x-forwarded-for", line.parse().unwrap());
     let proxies = networks(ForwardedHeader::XForwardedFor);
-    let client = proxies.client(Some("10.0.0.1".parse().unwrap()), &headers);
+    let client = proxies.client_ip(Some("10.0.0.1".parse().unwrap()), &headers);
     assert_eq!(client.unwrap().to_string(), "10.0.0.2");
 }
 
 #[test]
-fn what_is_no_network_is_refused() {
+fn invalid_networks_are_rejected() {
     for bad in [
         "",
         "10.0.0.0/33",
@@ -189,7 +188,7 @@ fn what_is_no_network_is_refused() {
     ] {
         let error = TrustedProxies::networks([bad], ForwardedHeader::Forwarded).unwrap_err();
         assert!(
-            error.to_string().contains("it would be like 10.0.0.0/8"),
+            error.to_string().contains("must be like 10.0.0.0/8"),
             "{error}"
         );
     }
@@ -205,5 +204,91 @@ fn what_is_no_network_is_refused() {
             TrustedProxies::networks([good], ForwardedHeader::Forwarded).is_ok(),
             "{good}"
         );
+    }
+}
+
+const CALLER: &str = "192.0.2.1";
+
+fn header() -> impl Strategy<Value = ForwardedHeader> {
+    prop_oneof![
+        Just(ForwardedHeader::Forwarded),
+        Just(ForwardedHeader::XForwardedFor)
+    ]
+}
+
+/// Pieces of real header lines, and arbitrary bytes.
+fn line() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        Just(b"for=".to_vec()),
+        Just(b"\"".to_vec()),
+        Just(b"\\".to_vec()),
+        Just(b",".to_vec()),
+        Just(b";".to_vec()),
+        Just(b"10.0.0.9".to_vec()),
+        Just(b"203.0.113.9".to_vec()),
+        Just(b"[2001:db8::1]:80".to_vec()),
+        prop::collection::vec(0x20..=0x7e_u8, 0..8),
+        prop::collection::vec(0x80..=0xff_u8, 0..4),
+    ];
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+fn lines() -> impl Strategy<Value = HeaderMap> {
+    let name = prop::sample::select(vec!["forwarded", "x-forwarded-for", "x-real-ip", "host"]);
+    prop::collection::vec((name, line()), 0..6).prop_map(|lines| {
+        let mut headers = HeaderMap::new();
+        for (name, line) in lines {
+            let line = HeaderValue::from_bytes(&line).unwrap();
+            headers.append(HeaderName::from_static(name), line);
+        }
+        headers
+    })
+}
+
+/// Appends the caller's address like a proxy, to the last line or in a new one.
+fn append_address(headers: &mut HeaderMap, header: ForwardedHeader, from: &str, own_line: bool) {
+    let (name, element) = match header {
+        ForwardedHeader::Forwarded => ("forwarded", format!("for=\"{from}\";by=\"a\\\"b,c\"")),
+        ForwardedHeader::XForwardedFor => ("x-forwarded-for", from.to_owned()),
+    };
+    let name = HeaderName::from_static(name);
+    let mut lines: Vec<_> = headers.get_all(&name).iter().cloned().collect();
+    let element = match lines.pop() {
+        Some(last) if own_line => {
+            lines.push(last);
+            element.into_bytes()
+        }
+        Some(last) => [last.as_bytes(), b", ", element.as_bytes()].concat(),
+        None => element.into_bytes(),
+    };
+    lines.push(HeaderValue::from_bytes(&element).unwrap());
+    headers.remove(&name);
+    for line in lines {
+        headers.append(&name, line);
+    }
+}
+
+proptest! {
+    #[test]
+    fn caller_cannot_change_its_address(
+        headers in lines(),
+        header in header(),
+        passes in prop::collection::vec(any::<bool>(), 0..4),
+    ) {
+        let mut headers = headers;
+        let mut from = CALLER.to_owned();
+        for (number, own_line) in passes.iter().enumerate() {
+            append_address(&mut headers, header, &from, *own_line);
+            from = format!("10.0.0.{number}");
+        }
+        let hops = u8::try_from(passes.len()).unwrap();
+        let caller: IpAddr = CALLER.parse().unwrap();
+        for proxies in [
+            TrustedProxies::networks(["10.0.0.0/8"], header).unwrap(),
+            TrustedProxies::hops(hops, header),
+        ] {
+            let client = proxies.client_ip(Some(from.parse().unwrap()), &headers);
+            prop_assert_eq!(client, Some(caller));
+        }
     }
 }

@@ -1,21 +1,15 @@
-//! Which tokens count, and which do not, whoever made them.
-
 use http::Request;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::{
-    Callers, Key, RequestHead,
-    key::{Absent, Made},
-};
+use crate::{Callers, Key, RefusalReason, RequestHead};
 
 const SECRET: &str = "a secret of at least thirty-two bytes";
 const ISSUER: &str = "https://issuer.example";
 const RSA_PUBLIC: &[u8] = include_bytes!("test_keys/rsa.pub.pem");
 
-/// What signs the tokens of a verifier.
 struct Issuer {
     algorithm: Algorithm,
     key: EncodingKey,
@@ -45,14 +39,14 @@ fn verifier(key: Result<JwtKey, InvalidJwtKey>) -> JwtVerifier {
     JwtVerifier::new([key.unwrap()], ISSUER, "orders").unwrap()
 }
 
-/// Seconds of the wall clock.
-fn now() -> i64 {
+fn unix_now() -> i64 {
     i64::try_from(get_current_timestamp()).unwrap()
 }
 
-/// Good claims, but for these.
+/// Valid claims, except for these.
 fn claims(other: &Value) -> Value {
-    let mut claims = json!({"iss": ISSUER, "aud": "orders", "sub": "alice", "exp": now() + 600});
+    let mut claims =
+        json!({"iss": ISSUER, "aud": "orders", "sub": "alice", "exp": unix_now() + 600});
     for (name, value) in other.as_object().unwrap() {
         claims[name] = value.clone();
     }
@@ -60,32 +54,31 @@ fn claims(other: &Value) -> Value {
 }
 
 /// The id of a key by `sub` for a request with this header.
-fn sub_of(verifier: &JwtVerifier, authorization: &str) -> (String, Made) {
+fn sub_of(verifier: &JwtVerifier, authorization: &str) -> (String, Result<(), RefusalReason>) {
     let callers = Callers::new().jwt(verifier.clone());
     let request = Request::builder().header("authorization", authorization);
     let request = request.body(()).unwrap();
     let mut id = Vec::new();
     let key = Key::template("{jwt:sub}").unwrap();
-    let made = key.write(&RequestHead::of(&request).with_callers(&callers), &mut id);
-    let id = String::from_utf8(id).unwrap();
-    (id, made)
+    let written = key.write(&RequestHead::of(&request).with_callers(&callers), &mut id);
+    (String::from_utf8(id).unwrap(), written)
 }
 
 #[track_caller]
-fn counts(verifier: &JwtVerifier, token: &str) {
-    let (id, made) = sub_of(verifier, &format!("Bearer {token}"));
-    assert_eq!((id.as_str(), made), ("alice", Made::Whole), "{token}");
+fn check_valid(verifier: &JwtVerifier, token: &str) {
+    let (id, written) = sub_of(verifier, &format!("Bearer {token}"));
+    assert_eq!((id.as_str(), written), ("alice", Ok(())), "{token}");
 }
 
 #[track_caller]
-fn does_not_count(verifier: &JwtVerifier, what: &str, token: &str) {
-    let (id, made) = sub_of(verifier, &format!("Bearer {token}"));
-    let expected = ("(missing)", Made::Missing(Absent::GoodToken));
-    assert_eq!((id.as_str(), made), expected, "{what}");
+fn check_invalid(verifier: &JwtVerifier, what: &str, token: &str) {
+    let (id, written) = sub_of(verifier, &format!("Bearer {token}"));
+    let expected = ("(missing)", Err(RefusalReason::InvalidToken));
+    assert_eq!((id.as_str(), written), expected, "{what}");
 }
 
 #[test]
-fn a_token_counts_that_the_issuer_has_signed() {
+fn signed_token_is_valid() {
     let ec = EncodingKey::from_ec_pem(include_bytes!("test_keys/ec.pem")).unwrap();
     let ed = EncodingKey::from_ed_pem(include_bytes!("test_keys/ed.pem")).unwrap();
     for (issuer, key) in [
@@ -107,37 +100,32 @@ fn a_token_counts_that_the_issuer_has_signed() {
         ),
     ] {
         let verifier = verifier(key);
-        counts(&verifier, &issuer.sign(&claims(&json!({}))));
-        counts(
-            &verifier,
-            &issuer.sign(&claims(&json!({"aud": ["other", "orders"]}))),
-        );
-        counts(&verifier, &issuer.sign(&claims(&json!({"nbf": now() - 5}))));
-        // The clocks may be half a minute apart.
-        counts(
-            &verifier,
-            &issuer.sign(&claims(&json!({"exp": now() - 20}))),
-        );
-        counts(
-            &verifier,
-            &issuer.sign(&claims(&json!({"nbf": now() + 20}))),
-        );
-        counts(&verifier, &issuer.sign(&claims(&json!({"exp": 1e18}))));
+        for valid in [
+            json!({}),
+            json!({"aud": ["other", "orders"]}),
+            json!({"nbf": unix_now() - 5}),
+            // Within the leeway of 30 seconds.
+            json!({"exp": unix_now() - 20}),
+            json!({"nbf": unix_now() + 20}),
+            json!({"exp": 1e18}),
+        ] {
+            check_valid(&verifier, &issuer.sign(&claims(&valid)));
+        }
     }
 }
 
 #[test]
-fn no_claim_that_is_wrong_or_absent_passes() {
+fn wrong_or_absent_claims_are_invalid() {
     let verifier = verifier(JwtKey::hs256(SECRET));
     for wrong in [
-        json!({"exp": now() - 60}),
+        json!({"exp": unix_now() - 60}),
         json!({"exp": null}),
-        json!({"exp": (now() + 600).to_string()}),
-        json!({"exp": [now() + 600]}),
+        json!({"exp": (unix_now() + 600).to_string()}),
+        json!({"exp": [unix_now() + 600]}),
         json!({"exp": -1}),
         json!({"exp": 1e300}),
         json!({"exp": true}),
-        json!({"nbf": now() + 60}),
+        json!({"nbf": unix_now() + 60}),
         json!({"nbf": "soon"}),
         json!({"nbf": -1}),
         json!({"iss": "https://other.example"}),
@@ -148,24 +136,27 @@ fn no_claim_that_is_wrong_or_absent_passes() {
         json!({"aud": []}),
         json!({"aud": null}),
         json!({"aud": {"orders": true}}),
-        json!({"padding": "x".repeat(LONGEST_TOKEN)}),
+        json!({"padding": "x".repeat(MAX_TOKEN)}),
     ] {
         let what: String = wrong.to_string().chars().take(40).collect();
-        does_not_count(&verifier, &what, &Issuer::hs256().sign(&claims(&wrong)));
+        check_invalid(&verifier, &what, &Issuer::hs256().sign(&claims(&wrong)));
     }
     for absent in ["exp", "iss", "aud"] {
         let mut claims = claims(&json!({}));
         claims.as_object_mut().unwrap().remove(absent);
-        does_not_count(&verifier, absent, &Issuer::hs256().sign(&claims));
+        check_invalid(&verifier, absent, &Issuer::hs256().sign(&claims));
     }
     let strict = verifier.leeway(Duration::ZERO);
-    for late in [json!({"exp": now() - 5}), json!({"nbf": now() + 5})] {
-        does_not_count(&strict, "leeway", &Issuer::hs256().sign(&claims(&late)));
+    for late in [
+        json!({"exp": unix_now() - 5}),
+        json!({"nbf": unix_now() + 5}),
+    ] {
+        check_invalid(&strict, "leeway", &Issuer::hs256().sign(&claims(&late)));
     }
 }
 
 #[test]
-fn no_token_passes_that_somebody_else_made() {
+fn forged_tokens_are_invalid() {
     let verifier = verifier(JwtKey::rs256_pem(RSA_PUBLIC));
     let good = Issuer::rs256().sign(&claims(&json!({})));
     let other = Issuer::rs256().sign(&claims(&json!({"sub": "bob"})));
@@ -181,23 +172,20 @@ fn no_token_passes_that_somebody_else_made() {
     for (what, token) in [
         ("no algorithm, no signature", format!("{none}.{payload}.")),
         ("no algorithm", format!("{none}.{payload}.{signature}")),
+        ("no algorithm, other case", format!("{mixed}.{payload}.")),
         (
-            "no algorithm in another case",
-            format!("{mixed}.{payload}."),
-        ),
-        (
-            "another algorithm with the same signature",
+            "other algorithm, same signature",
             format!("{hs256}.{payload}.{signature}"),
         ),
         ("no signature", format!("{header}.{payload}.")),
         ("two parts", format!("{header}.{payload}")),
         ("four parts", format!("{good}.{signature}")),
-        ("another payload", format!("{header}.{bobs}.{signature}")),
-        ("a signature cut short", good[..good.len() - 4].to_owned()),
-        ("no token at all", "x".to_owned()),
+        ("other payload", format!("{header}.{bobs}.{signature}")),
+        ("truncated signature", good[..good.len() - 4].to_owned()),
+        ("not a token", "x".to_owned()),
         ("dots", "..".to_owned()),
     ] {
-        does_not_count(&verifier, what, &token);
+        check_invalid(&verifier, what, &token);
     }
 
     let as_secret = |secret: &[u8], algorithm| Issuer {
@@ -206,50 +194,47 @@ fn no_token_passes_that_somebody_else_made() {
     };
     for (what, issuer) in [
         (
-            "the public key as a secret",
+            "public key as a secret",
             as_secret(RSA_PUBLIC, Algorithm::HS256),
         ),
+        ("other secret", as_secret(b"mine", Algorithm::HS256)),
+        ("empty secret", as_secret(b"", Algorithm::HS512)),
         (
-            "a secret of one's own",
-            as_secret(b"mine", Algorithm::HS256),
-        ),
-        ("the empty secret", as_secret(b"", Algorithm::HS512)),
-        (
-            "the right key by another algorithm",
+            "right key, other algorithm",
             Issuer {
                 algorithm: Algorithm::PS256,
                 ..Issuer::rs256()
             },
         ),
     ] {
-        does_not_count(&verifier, what, &issuer.sign(&claims(&json!({}))));
+        check_invalid(&verifier, what, &issuer.sign(&claims(&json!({}))));
     }
 
     let mut header = Header::new(Algorithm::RS256);
     header.crit = Some(vec!["exp".to_owned()]);
     let critical = encode(&header, &claims(&json!({})), &Issuer::rs256().key).unwrap();
-    does_not_count(&verifier, "an extension that must be understood", &critical);
-    counts(&verifier, &good);
+    check_invalid(&verifier, "critical extension", &critical);
+    check_valid(&verifier, &good);
 }
 
 #[test]
-fn a_token_is_looked_for_where_it_belongs() {
+fn token_is_read_from_the_bearer_scheme() {
     let verifier = verifier(JwtKey::hs256(SECRET));
     let token = Issuer::hs256().sign(&claims(&json!({})));
     for good in [format!("bearer {token}"), format!("BEARER   {token}")] {
         assert_eq!(sub_of(&verifier, &good).0, "alice");
     }
     for absent in ["", "Bearer", "Bearer ", &token, &format!("Basic {token}")] {
-        let missing = Made::Missing(Absent::Token);
+        let missing = Err(RefusalReason::MissingToken);
         assert_eq!(sub_of(&verifier, absent).1, missing, "{absent:?}");
     }
     let without_claim = Issuer::hs256().sign(&claims(&json!({"sub": null})));
-    let (_, made) = sub_of(&verifier, &format!("Bearer {without_claim}"));
-    assert_eq!(made, Made::Missing(Absent::Value));
+    let (_, written) = sub_of(&verifier, &format!("Bearer {without_claim}"));
+    assert_eq!(written, Err(RefusalReason::MissingKey));
 }
 
 #[test]
-fn an_issuer_may_change_its_key() {
+fn issuer_can_rotate_its_key() {
     let other = "another secret of thirty-two bytes";
     let keys = [
         JwtKey::hs256(SECRET).unwrap(),
@@ -257,19 +242,19 @@ fn an_issuer_may_change_its_key() {
     ];
     let verifier = JwtVerifier::new(keys, ISSUER, "orders").unwrap();
     let claims = claims(&json!({}));
-    counts(&verifier, &Issuer::hs256().sign(&claims));
+    check_valid(&verifier, &Issuer::hs256().sign(&claims));
     let next = Issuer {
         algorithm: Algorithm::HS256,
         key: EncodingKey::from_secret(other.as_bytes()),
     };
-    counts(&verifier, &next.sign(&claims));
+    check_valid(&verifier, &next.sign(&claims));
 }
 
 #[test]
-fn keys_that_are_none_are_refused() {
+fn invalid_keys_are_rejected() {
     let error = |key: Result<JwtKey, InvalidJwtKey>| key.unwrap_err().to_string();
     assert!(error(JwtKey::hs256("short")).contains("32 bytes"));
-    assert!(error(JwtKey::hs256(RSA_PUBLIC)).contains("no secret"));
+    assert!(error(JwtKey::hs256(RSA_PUBLIC)).contains("must not be a PEM key"));
     assert!(error(JwtKey::es256_pem(RSA_PUBLIC)).contains("ES256"));
     assert!(error(JwtKey::rs256_pem("nothing")).contains("RS256"));
     assert!(error(JwtKey::eddsa_pem(RSA_PUBLIC)).contains("EdDSA"));
@@ -289,21 +274,46 @@ fn keys_that_are_none_are_refused() {
     assert!(!shown.contains("thirty"), "{shown}");
 }
 
+fn verified(name: &str) -> VerifiedClaims {
+    VerifiedClaims::new(&json!({"sub": name})).unwrap()
+}
+
+#[test]
+fn cached_token_is_used_until_its_end() {
+    let cache = TokenCache::new();
+    let now = Moment::ORIGIN.after(Duration::from_secs(1));
+    let end = now.after(Duration::from_secs(10));
+    cache.insert("token", verified("alice"), end);
+    assert_eq!(cache.get("token", now), Some(verified("alice")));
+    assert_eq!(cache.get("other", now), None);
+    assert_eq!(cache.get("token", end), None);
+}
+
+#[test]
+fn cache_size_is_bounded() {
+    let cache = TokenCache::new();
+    let end = Moment::ORIGIN.after(Duration::from_secs(10));
+    for number in 0..5_000 {
+        cache.insert(&format!("{number:04000}"), verified("alice"), end);
+    }
+    assert!(cache.0.weight() <= CACHE_BYTES);
+    assert!(cache.0.len() > 1_000, "{}", cache.0.len());
+}
+
 proptest! {
-    /// What a caller makes of a good token, or makes up, is the same key or none.
     #[test]
-    fn nothing_that_a_caller_sends_makes_another_key(
+    fn altered_tokens_make_the_same_key_or_none(
         cut in 0..400_usize,
         insert in "[A-Za-z0-9_.=-]{0,6}",
         replaced in 0..6_usize,
-        made_up in "[ -~]{0,60}",
+        invented in "[ -~]{0,60}",
     ) {
         let verifier = verifier(JwtKey::hs256(SECRET));
         let mut token = Issuer::hs256().sign(&claims(&json!({"nbf": 1})));
         let cut = cut % token.len();
         let end = (cut + replaced).min(token.len());
         token.replace_range(cut..end, &insert);
-        for authorization in [format!("Bearer {token}"), format!("Bearer {made_up}"), made_up] {
+        for authorization in [format!("Bearer {token}"), format!("Bearer {invented}"), invented] {
             let (id, _) = sub_of(&verifier, &authorization);
             prop_assert!(id == "alice" || id == "(missing)", "{authorization}: {id}");
         }

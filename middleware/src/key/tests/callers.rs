@@ -1,4 +1,4 @@
-//! Keys that tell callers apart.
+//! Keys by caller.
 
 use super::*;
 use crate::{ForwardedHeader, TrustedProxies};
@@ -21,7 +21,7 @@ fn request(headers: &[(&str, &str)]) -> Request<()> {
 }
 
 #[test]
-fn a_client_is_who_the_trusted_proxies_say() {
+fn trusted_proxy_names_the_client() {
     let request = request(&[("x-forwarded-for", "203.0.113.9, 2001:db8:1:2:3:4:5:6")]);
     let behind = TrustedProxies::hops(1, ForwardedHeader::XForwardedFor);
     let behind = Callers::new().trusted_proxies(behind);
@@ -30,7 +30,6 @@ fn a_client_is_who_the_trusted_proxies_say() {
         Key::template("client_ip/{client_ip}").unwrap(),
     ] {
         assert_eq!(id_of(&key, &Callers::new(), &request), "client_ip/10.0.0.1");
-        // One party owns the whole network.
         let expected = "client_ip/2001%3Adb8%3A1%3A2%3A%3A%2F64";
         assert_eq!(id_of(&key, &behind, &request), expected);
     }
@@ -41,11 +40,11 @@ fn a_client_is_who_the_trusted_proxies_say() {
 }
 
 #[test]
-fn an_api_key_is_in_no_id_but_its_hash_is() {
+fn api_key_is_hashed() {
     let secret = Callers::new().api_key_secret("pepper");
     let key = Key::api_key();
     let request = request(&[("x-api-key", "abc")]);
-    // echo -n abc | openssl dgst -sha256 -hmac 'doorman api key', the first half; and with `pepper`.
+    // First half of: echo -n abc | openssl dgst -sha256 -hmac 'doorman api key' (or pepper).
     let plain = "api_key/15da6785e12151d9641b5811e3834b98";
     let peppered = "api_key/95ac8d48c4886bae06029b433c46c419";
     assert_eq!(id_of(&key, &Callers::new(), &request), plain);
@@ -54,7 +53,7 @@ fn an_api_key_is_in_no_id_but_its_hash_is() {
 }
 
 #[test]
-fn an_api_key_has_one_id_however_it_is_presented() {
+fn scheme_case_and_spaces_do_not_change_the_key() {
     let key = Key::template("{api_key:Authorization}").unwrap();
     let id = |value: &str| id_of(&key, &Callers::new(), &request(&[("authorization", value)]));
     let same = id("Bearer abc");
@@ -75,14 +74,14 @@ fn an_api_key_has_one_id_however_it_is_presented() {
 }
 
 #[test]
-fn a_host_is_in_lower_case_and_without_its_port() {
+fn host_is_lowercased_without_port() {
     for (target, host, expected) in [
         ("/", "API.example.com", "api.example.com"),
         ("/", "api.example.com:8080", "api.example.com"),
         ("/", "api.example.com.", "api.example.com"),
         ("/", "192.0.2.1:80", "192.0.2.1"),
         ("/", "[2001:DB8::1]:80", "%5B2001%3Adb8%3A%3A1%5D"),
-        // What is asked for counts before the header.
+        // The URI precedes the header.
         (
             "http://User@API.example.com:80/x",
             "other",
@@ -108,10 +107,12 @@ fn a_host_is_in_lower_case_and_without_its_port() {
 }
 
 proptest! {
-    /// Only what a key names is looked at.
     #[test]
-    fn no_header_changes_a_key_that_names_none(
-        headers in prop::collection::vec(("[a-z-]{1,20}|x-forwarded-for|forwarded|x-real-ip|x-api-key", "[ -~]{0,30}"), 0..8),
+    fn unnamed_headers_do_not_change_the_key(
+        headers in prop::collection::vec(
+            ("[a-z-]{1,20}|x-forwarded-for|forwarded|x-real-ip|x-api-key", "[ -~]{0,30}"),
+            0..8,
+        ),
     ) {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
         let networks = TrustedProxies::networks(["192.0.2.0/24"], ForwardedHeader::Forwarded);

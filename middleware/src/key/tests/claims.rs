@@ -1,13 +1,13 @@
-//! Keys by claims that somebody further out has verified.
+//! Keys by claims that an outer layer verified.
 
 use serde_json::json;
 
 use super::*;
 use crate::{InvalidClaims, VerifiedClaims};
 
-fn with(claims: &serde_json::Value) -> Request<()> {
+fn with_claims(claims: &serde_json::Value) -> Request<()> {
     let mut request = Request::builder()
-        .header("authorization", "Bearer nobody.has.verified-this")
+        .header("authorization", "Bearer not.a.token")
         .body(())
         .unwrap();
     let claims = VerifiedClaims::new(claims).unwrap();
@@ -16,7 +16,7 @@ fn with(claims: &serde_json::Value) -> Request<()> {
 }
 
 #[test]
-fn a_claim_is_found_by_name_or_pointer() {
+fn claim_is_found_by_name_or_pointer() {
     let claims = json!({
         "sub": "Alice B",
         "tid": 7,
@@ -40,12 +40,12 @@ fn a_claim_is_found_by_name_or_pointer() {
     ] {
         let key = Key::jwt(claim).unwrap();
         let expected = format!("jwt:{claim}/{expected}");
-        assert_eq!(id(&key, &with(&claims)), expected);
+        assert_eq!(id(&key, &with_claims(&claims)), expected);
     }
 }
 
 #[test]
-fn what_makes_no_key_is_missing() {
+fn absent_and_composite_claims_are_missing() {
     let claims = json!({
         "empty": "", "null": null, "list": ["a"], "object": {"a": "b"}, "fraction": 1.5,
         "realm": {"tenant": "acme"},
@@ -68,8 +68,8 @@ fn what_makes_no_key_is_missing() {
         "/",
         "//",
     ] {
-        let (id, made) = made(&Key::jwt(claim).unwrap(), &with(&claims));
-        assert_eq!(made, Made::Missing(Absent::Value), "{claim}");
+        let (id, written) = write(&Key::jwt(claim).unwrap(), &with_claims(&claims));
+        assert_eq!(written, Err(RefusalReason::MissingKey), "{claim}");
         assert_eq!(id, format!("jwt:{claim}/(missing)"));
     }
     for bad in ["", "a}", "{"] {
@@ -78,20 +78,21 @@ fn what_makes_no_key_is_missing() {
 }
 
 #[test]
-fn a_claim_that_nobody_has_verified_is_never_looked_at() {
+fn unverified_claims_are_ignored() {
     // {"alg":"none"}.{"sub":"alice"}
     let token = "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9.";
     let request = Request::builder().header("authorization", token);
     let request = request.body(()).unwrap();
-    let expected = ("jwt:sub/(missing)".to_owned(), Made::Missing(Absent::Token));
-    assert_eq!(made(&Key::jwt("sub").unwrap(), &request), expected);
+    let (id, written) = write(&Key::jwt("sub").unwrap(), &request);
+    assert_eq!(id, "jwt:sub/(missing)");
+    assert_eq!(written, Err(RefusalReason::MissingToken));
 }
 
 #[test]
-fn claims_are_an_object_and_show_no_values() {
+fn claims_are_an_object_and_debug_hides_values() {
     for bad in [json!("alice"), json!(["alice"]), json!(null)] {
         let error: InvalidClaims = VerifiedClaims::new(&bad).unwrap_err();
-        assert_eq!(error.to_string(), "claims must be an object of JSON");
+        assert_eq!(error.to_string(), "claims must be a JSON object");
     }
     let claims = VerifiedClaims::new(&json!({"sub": "alice"})).unwrap();
     assert_eq!(format!("{claims:?}"), "VerifiedClaims([\"sub\"])");

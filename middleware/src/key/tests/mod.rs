@@ -7,16 +7,17 @@ use http::{HeaderValue, Request};
 use proptest::prelude::*;
 
 use super::*;
+use crate::RefusalReason;
 
-fn made(key: &Key, request: &Request<()>) -> (String, Made) {
+fn write(key: &Key, request: &Request<()>) -> (String, Result<(), RefusalReason>) {
     let mut id = b"left over".to_vec();
-    let made = key.write(&RequestHead::of(request), &mut id);
-    (String::from_utf8(id).unwrap(), made)
+    let written = key.write(&RequestHead::of(request), &mut id);
+    (String::from_utf8(id).unwrap(), written)
 }
 
 fn id(key: &Key, request: &Request<()>) -> String {
-    let (id, made) = made(key, request);
-    assert_eq!(made, Made::Whole);
+    let (id, written) = write(key, request);
+    assert_eq!(written, Ok(()));
     id
 }
 
@@ -29,7 +30,7 @@ fn with_tenant(value: impl AsRef<[u8]>) -> Request<()> {
 }
 
 #[test]
-fn a_template_combines_constants_and_values() {
+fn template_combines_constants_and_values() {
     let key = Key::template("v1/{method}/{header:X-Tenant}/{peer}").unwrap();
     let mut request = with_tenant("acme");
     request
@@ -39,7 +40,7 @@ fn a_template_combines_constants_and_values() {
 }
 
 #[test]
-fn the_simple_keys_say_what_they_are_kept_by() {
+fn simple_keys_begin_with_their_kind() {
     let mut request = with_tenant("acme");
     request
         .extensions_mut()
@@ -60,7 +61,7 @@ fn the_simple_keys_say_what_they_are_kept_by() {
 }
 
 #[test]
-fn an_ipv4_peer_is_the_same_however_it_is_written() {
+fn mapped_ipv4_peer_is_ipv4() {
     let mut request = with_tenant("acme");
     for address in ["192.0.2.1:80", "[::ffff:192.0.2.1]:80"] {
         request
@@ -72,7 +73,7 @@ fn an_ipv4_peer_is_the_same_however_it_is_written() {
 
 #[cfg(feature = "axum")]
 #[test]
-fn the_peer_is_that_of_axums_connection() {
+fn peer_is_read_from_axum_connect_info() {
     let mut request = with_tenant("acme");
     let address: std::net::SocketAddr = "192.0.2.7:80".parse().unwrap();
     request
@@ -82,7 +83,7 @@ fn the_peer_is_that_of_axums_connection() {
 }
 
 #[test]
-fn values_cannot_reach_out_of_their_place() {
+fn values_are_percent_encoded() {
     let key = Key::template("tenant/{header:x-tenant}").unwrap();
     for (value, encoded) in [
         ("a/b", "a%2Fb"),
@@ -98,7 +99,7 @@ fn values_cannot_reach_out_of_their_place() {
 }
 
 #[test]
-fn long_values_are_hashed_to_the_same_id_everywhere_and_the_rest_stays() {
+fn only_values_of_too_long_ids_are_hashed() {
     let key = Key::template("tenant/{header:x-tenant}/{method}").unwrap();
     let just_fits = "x".repeat(256 - "tenant//GET".len());
     assert_eq!(
@@ -113,37 +114,29 @@ fn long_values_are_hashed_to_the_same_id_everywhere_and_the_rest_stays() {
 }
 
 #[test]
-fn what_is_missing_has_a_word_of_its_own() {
+fn missing_value_is_marked() {
     let key = Key::template("tenant/{header:x-tenant}/{method}").unwrap();
-    let expected = (
-        "tenant/(missing)/GET".to_owned(),
-        Made::Missing(Absent::Value),
-    );
-    assert_eq!(made(&key, &Request::new(())), expected);
-    assert_eq!(
-        made(&key, &with_tenant("")),
-        expected,
-        "an empty value is none"
-    );
-    assert_eq!(
-        made(&Key::peer(), &Request::new(())).1,
-        Made::Missing(Absent::Value)
-    );
+    let missing = Err(RefusalReason::MissingKey);
+    let expected = ("tenant/(missing)/GET".to_owned(), missing);
+    assert_eq!(write(&key, &Request::new(())), expected);
+    assert_eq!(write(&key, &with_tenant("")), expected, "empty value");
+    assert_eq!(write(&Key::peer(), &Request::new(())).1, missing);
     assert_eq!(key.overflow().as_str(), "tenant/(overflow)/(overflow)");
 }
 
 #[test]
-fn headers_of_secrets_make_no_key() {
+fn headers_with_secrets_are_rejected() {
     for name in ["Authorization", "cookie", "Proxy-Authorization"] {
-        let error = Key::header(name).unwrap_err();
-        assert!(error.to_string().contains("{api_key:NAME}"), "{error}");
+        let error = Key::header(name).unwrap_err().to_string();
+        let hint = format!("use {{api_key:{}}}", name.to_lowercase());
+        assert!(error.contains(&hint), "{error}");
         let hashed = format!("{{api_key:{name}}}");
         assert!(Key::template(&hashed).is_ok(), "{hashed}");
     }
 }
 
 #[test]
-fn two_spellings_of_a_header_are_one_template() {
+fn header_names_are_lowercased_in_templates() {
     for (written, expected) in [
         ("a/{header:X-Tenant}/B", "a/{header:x-tenant}/B"),
         ("{api_key:X-Key}/{jwt:Sub}", "{api_key:x-key}/{jwt:Sub}"),
@@ -154,7 +147,7 @@ fn two_spellings_of_a_header_are_one_template() {
 }
 
 #[test]
-fn a_head_in_a_log_tells_no_secrets() {
+fn debug_output_of_a_head_shows_no_secrets() {
     let request = Request::get("/orders?token=in-the-query")
         .header("authorization", "Bearer in-a-header")
         .header("x-tenant", "acme")
@@ -170,12 +163,12 @@ fn a_head_in_a_log_tells_no_secrets() {
 }
 
 #[test]
-fn a_wrong_template_says_what_would_be_right() {
+fn invalid_templates_are_rejected() {
     let error = |template: &str| Key::template(template).unwrap_err().to_string();
     assert_eq!(
         error("a/{tenant}"),
-        "unknown placeholder {tenant}: there are {header:NAME}, {api_key}, {api_key:NAME}, {jwt:CLAIM}, {client_ip}, {peer}, {host}, {method} and \
-         {route}"
+        "unknown placeholder {tenant}; must be {header:NAME}, {api_key}, {api_key:NAME}, \
+         {jwt:CLAIM}, {client_ip}, {peer}, {host}, {method} or {route}"
     );
     assert!(error("{header}").contains("{header:NAME}"));
     for template in ["{header:a b}", "{api_key:a b}"] {
@@ -207,11 +200,11 @@ fn a_wrong_template_says_what_would_be_right() {
     assert!(Key::from_fn(&long, |_| None).is_err());
 }
 
-type Make = Box<dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync>;
+type Closure = Box<dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync>;
 
 #[test]
-fn a_template_may_have_the_values_of_closures() {
-    let makers = || -> [(&str, Make); 2] {
+fn template_uses_closures() {
+    let closures = || -> [(&str, Closure); 2] {
         [
             (
                 "path",
@@ -220,23 +213,23 @@ fn a_template_may_have_the_values_of_closures() {
             ("nothing", Box::new(|_| None)),
         ]
     };
-    let key = Key::template_with("v1/{method}/{path}", makers()).unwrap();
+    let key = Key::template_with("v1/{method}/{path}", closures()).unwrap();
     assert_eq!(id(&key, &with_tenant("acme")), "v1/GET/%2F");
-    let key = Key::template_with("{path}/{nothing}", makers()).unwrap();
-    let missing = ("%2F/(missing)".to_owned(), Made::Missing(Absent::Value));
-    assert_eq!(made(&key, &with_tenant("acme")), missing);
+    let key = Key::template_with("{path}/{nothing}", closures()).unwrap();
+    let missing = ("%2F/(missing)".to_owned(), Err(RefusalReason::MissingKey));
+    assert_eq!(write(&key, &with_tenant("acme")), missing);
     assert_eq!(
-        Key::template_with("{path}/{other}", makers()).unwrap_err(),
+        Key::template_with("{path}/{other}", closures()).unwrap_err(),
         InvalidKey::UnknownPlaceholder("other".to_owned())
     );
     assert_eq!(
-        Key::template_with("{path}{nothing}", makers()).unwrap_err(),
+        Key::template_with("{path}{nothing}", closures()).unwrap_err(),
         InvalidKeyTemplate::Unseparated(6).into()
     );
 }
 
 #[test]
-fn placeholders_that_run_into_each_other_are_refused() {
+fn adjacent_placeholders_are_rejected() {
     for (template, at) in [
         ("{method}{peer}", 8),
         ("{method}-{peer}", 8),
@@ -266,7 +259,7 @@ fn placeholders_that_run_into_each_other_are_refused() {
 
 proptest! {
     #[test]
-    fn no_two_combinations_of_values_make_the_same_id(
+    fn different_values_make_different_ids(
         between in "[ab/%20()-]{0,4}",
         one in ("[ab/% ()-]{1,3}", "[ab/% ()-]{1,3}"),
         other in ("[ab/% ()-]{1,3}", "[ab/% ()-]{1,3}"),
@@ -282,16 +275,18 @@ proptest! {
     }
 
     #[test]
-    fn any_text_of_a_program_is_a_resource(text in any::<String>(), times in 1..200_usize) {
-        let id = constant(&text.repeat(times));
-        // Once it is one, it stays what it is.
-        prop_assert_eq!(&constant(id.as_str()), &id);
+    fn any_text_becomes_a_resource_id(text in any::<String>(), times in 1..200_usize) {
+        let id = to_resource_id(&text.repeat(times));
+        prop_assert_eq!(&to_resource_id(id.as_str()), &id);
     }
 
     #[test]
-    fn any_value_makes_an_id_that_the_control_plane_takes_and_no_other_value_makes(
+    fn any_value_makes_a_valid_and_unique_id(
         values in prop::collection::hash_set(
-            prop::collection::vec((0x20..=0xff_u8).prop_filter("no control", |&byte| byte != 0x7f), 1..400),
+            prop::collection::vec(
+                (0x20..=0xff_u8).prop_filter("no control", |&byte| byte != 0x7f),
+                1..400,
+            ),
             1..20,
         ),
     ) {
@@ -304,9 +299,9 @@ proptest! {
     }
 
     #[test]
-    fn no_template_makes_an_id_that_is_too_long(template in "[a-z/{}:\u{0}-\u{1f}]{0,60}") {
+    fn no_template_makes_an_invalid_id(template in "[a-z/{}:\u{0}-\u{1f}]{0,60}") {
         if let Ok(key) = Key::template(&template) {
-            let (id, _) = made(&key, &with_tenant("%".repeat(300)));
+            let (id, _) = write(&key, &with_tenant("%".repeat(300)));
             prop_assert!(ResourceId::new(id).is_ok());
         }
     }

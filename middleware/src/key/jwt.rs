@@ -1,0 +1,290 @@
+//! Verification of bearer tokens (JSON Web Tokens), with a cache of verified ones.
+
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use doorman_openapi::Moment;
+use foldhash::fast::RandomState;
+use jsonwebtoken::{
+    Algorithm, AlgorithmFamily, DecodingKey, Validation, crypto, decode, errors::Error,
+    get_current_timestamp,
+};
+use quick_cache::{
+    Weighter,
+    sync::{Cache, DefaultLifecycle},
+};
+use serde_json::{Map, Value};
+
+use super::VerifiedClaims;
+use crate::clock;
+
+/// The longest token in bytes.
+const MAX_TOKEN: usize = 8 * 1024;
+/// The default difference of clocks between issuer and service.
+const LEEWAY: Duration = Duration::from_secs(30);
+/// The longest time in the cache: the wall clock may be set meanwhile.
+const MAX_CACHED: Duration = Duration::from_secs(300);
+/// Bytes of tokens in the cache. Their claims take a few times as much.
+const CACHE_BYTES: u64 = 8 * 1024 * 1024;
+/// The expected number of cached tokens, of half a kilobyte each.
+const CACHE_TOKENS: usize = 16 * 1024;
+/// HS256 needs a secret as long as its hash, RFC 7518 section 3.2.
+const MIN_SECRET: usize = 32;
+
+/// Verifies the bearer tokens (JSON Web Tokens, RFC 7519) of requests, for keys by
+/// [claim](crate::Key::jwt). Cheap to clone.
+///
+/// A token is valid if one of the keys signed it with that key's algorithm, whatever algorithm the
+/// token names; issuer and audience match; `exp` is present and not past; `nbf`, if present, is
+/// past; no extension is critical (`crit`); and it has at most 8 KiB. This follows the best
+/// practices of RFC 8725.
+///
+/// Valid tokens are cached for up to five minutes, so that each is verified once. Every invalid
+/// token costs a signature check. Limit those by [address](crate::Key::client_ip) in an outer layer:
+/// one layer makes all keys before any of its limits decides.
+///
+/// ```
+/// use tower_doorman::{Callers, JwtKey, JwtVerifier};
+///
+/// let key = JwtKey::hs256("a secret of at least thirty-two bytes")?;
+/// let verifier = JwtVerifier::new([key], "https://issuer.example", "orders")?;
+/// let callers = Callers::new().jwt(verifier);
+/// # Ok::<(), tower_doorman::InvalidJwtKey>(())
+/// ```
+#[derive(Clone)]
+pub struct JwtVerifier(Arc<Verifier>);
+
+#[derive(Clone)]
+struct Verifier {
+    keys: Vec<(DecodingKey, Validation)>,
+    cache: Arc<TokenCache>,
+}
+
+/// A key that verifies signatures, and its one algorithm. Cheap to clone. Debug output does not show
+/// it.
+#[derive(Clone)]
+pub struct JwtKey {
+    algorithm: Algorithm,
+    key: DecodingKey,
+}
+
+/// Why keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidJwtKey {
+    /// The text contains no PEM key of this kind.
+    #[error("key for {0} must be a public key in PEM")]
+    Pem(&'static str, #[source] Error),
+    /// The secret is too short.
+    #[error("secret for HS256 must have at least 32 bytes, not {0}")]
+    ShortSecret(usize),
+    /// A PEM key, possibly public, is used as a secret.
+    #[error("secret for HS256 must not be a PEM key")]
+    PemAsSecret,
+    /// There are both secrets and public keys.
+    #[error("keys of a verifier must be either all secrets or all public keys")]
+    Mixed,
+    /// There is no key.
+    #[error("a verifier needs at least one key")]
+    None,
+}
+
+impl JwtVerifier {
+    /// Accepts tokens that one of these keys signed, with this issuer and audience. Several keys let
+    /// the issuer rotate them.
+    ///
+    /// # Errors
+    /// [`InvalidJwtKey`] if there is no key, or there are secrets and public keys: a caller could use
+    /// a public key as a secret.
+    pub fn new(
+        keys: impl IntoIterator<Item = JwtKey>,
+        issuer: &str,
+        audience: &str,
+    ) -> Result<Self, InvalidJwtKey> {
+        // jsonwebtoken panics without a default provider if another crate enables its second one.
+        // A provider that the program installed stays.
+        crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
+        let keys: Vec<_> = keys.into_iter().collect();
+        let secrets = keys.iter().filter(|key| key.is_secret()).count();
+        if keys.is_empty() {
+            return Err(InvalidJwtKey::None);
+        }
+        if secrets > 0 && secrets < keys.len() {
+            return Err(InvalidJwtKey::Mixed);
+        }
+        let with_validation = |key: JwtKey| {
+            let mut validation = Validation::new(key.algorithm);
+            validation.set_issuer(&[issuer]);
+            validation.set_audience(&[audience]);
+            // By default missing claims pass and `nbf` is ignored.
+            validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+            validation.validate_nbf = true;
+            validation.leeway = LEEWAY.as_secs();
+            (key.key, validation)
+        };
+        Ok(Self(Arc::new(Verifier {
+            keys: keys.into_iter().map(with_validation).collect(),
+            cache: Arc::new(TokenCache::new()),
+        })))
+    }
+
+    /// The tolerated difference of clocks between issuer and service, in whole seconds. The default is
+    /// 30 seconds.
+    #[must_use]
+    pub fn leeway(self, leeway: Duration) -> Self {
+        let mut verifier = Arc::unwrap_or_clone(self.0);
+        for (_, validation) in &mut verifier.keys {
+            validation.leeway = leeway.as_secs();
+        }
+        // Cached tokens were accepted with another leeway.
+        verifier.cache = Arc::new(TokenCache::new());
+        Self(Arc::new(verifier))
+    }
+
+    /// The claims of a valid token.
+    pub(super) fn verify(&self, token: &str) -> Option<VerifiedClaims> {
+        let now = clock::now();
+        if let Some(claims) = self.0.cache.get(token, now) {
+            return Some(claims);
+        }
+        if token.len() > MAX_TOKEN {
+            return None;
+        }
+        let (claims, until) = self.0.keys.iter().find_map(|key| check(token, key, now))?;
+        self.0.cache.insert(token, claims.clone(), until);
+        Some(claims)
+    }
+}
+
+/// The claims of a token that this key signed, and the end of their validity.
+fn check(
+    token: &str,
+    (key, validation): &(DecodingKey, Validation),
+    now: Moment,
+) -> Option<(VerifiedClaims, Moment)> {
+    let data = decode::<Map<String, Value>>(token, key, validation).ok()?;
+    // No extension is supported, RFC 7515 section 4.1.11.
+    if data.header.crit.is_some() {
+        return None;
+    }
+    // The wall clock is read once. The cache uses the monotonic clock.
+    let end = data.claims.get("exp")?.as_f64()? + validation.leeway as f64;
+    let left = (end - get_current_timestamp() as f64).clamp(0.0, MAX_CACHED.as_secs_f64());
+    let left = Duration::try_from_secs_f64(left).ok()?;
+    Some((data.claims.into(), now.after(left)))
+}
+
+impl fmt::Debug for JwtVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JwtVerifier")
+            .field("keys", &self.0.keys.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl JwtKey {
+    /// A secret that issuer and service share, for HS256.
+    ///
+    /// # Errors
+    /// [`InvalidJwtKey`] if it is shorter than 32 bytes, or a PEM key.
+    pub fn hs256(secret: impl AsRef<[u8]>) -> Result<Self, InvalidJwtKey> {
+        let secret = secret.as_ref();
+        if secret.trim_ascii_start().starts_with(b"-----BEGIN ") {
+            return Err(InvalidJwtKey::PemAsSecret);
+        }
+        if secret.len() < MIN_SECRET {
+            return Err(InvalidJwtKey::ShortSecret(secret.len()));
+        }
+        Ok(Self {
+            algorithm: Algorithm::HS256,
+            key: DecodingKey::from_secret(secret),
+        })
+    }
+
+    /// A public RSA key in PEM, for RS256.
+    ///
+    /// # Errors
+    /// [`InvalidJwtKey`] if the text contains none.
+    pub fn rs256_pem(pem: impl AsRef<[u8]>) -> Result<Self, InvalidJwtKey> {
+        let key = DecodingKey::from_rsa_pem(pem.as_ref());
+        Self::from_pem(Algorithm::RS256, "RS256", key)
+    }
+
+    /// A public P-256 key in PEM, for ES256.
+    ///
+    /// # Errors
+    /// [`InvalidJwtKey`] if the text contains no elliptic curve key.
+    pub fn es256_pem(pem: impl AsRef<[u8]>) -> Result<Self, InvalidJwtKey> {
+        let key = DecodingKey::from_ec_pem(pem.as_ref());
+        Self::from_pem(Algorithm::ES256, "ES256", key)
+    }
+
+    /// A public Ed25519 key in PEM, for EdDSA.
+    ///
+    /// # Errors
+    /// [`InvalidJwtKey`] if the text contains none.
+    pub fn eddsa_pem(pem: impl AsRef<[u8]>) -> Result<Self, InvalidJwtKey> {
+        let key = DecodingKey::from_ed_pem(pem.as_ref());
+        Self::from_pem(Algorithm::EdDSA, "EdDSA", key)
+    }
+
+    fn from_pem(
+        algorithm: Algorithm,
+        name: &'static str,
+        key: Result<DecodingKey, Error>,
+    ) -> Result<Self, InvalidJwtKey> {
+        let key = key.map_err(|error| InvalidJwtKey::Pem(name, error))?;
+        Ok(Self { algorithm, key })
+    }
+
+    fn is_secret(&self) -> bool {
+        self.key.family() == AlgorithmFamily::Hmac
+    }
+}
+
+impl fmt::Debug for JwtKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JwtKey")
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Verified tokens, with their claims and the end of their validity. Invalid tokens are not stored,
+/// so that callers without a valid token cannot evict those of others.
+struct TokenCache(Cache<Box<str>, (VerifiedClaims, Moment), TokenBytes, RandomState>);
+
+#[derive(Clone)]
+struct TokenBytes;
+
+impl TokenCache {
+    fn new() -> Self {
+        let lifecycle = DefaultLifecycle::default();
+        let hasher = RandomState::default();
+        Self(Cache::with(
+            CACHE_TOKENS,
+            CACHE_BYTES,
+            TokenBytes,
+            hasher,
+            lifecycle,
+        ))
+    }
+
+    /// Tokens are compared byte by byte, not only by hash.
+    fn get(&self, token: &str, now: Moment) -> Option<VerifiedClaims> {
+        let (claims, until) = self.0.get(token)?;
+        (now < until).then_some(claims)
+    }
+
+    fn insert(&self, token: &str, claims: VerifiedClaims, until: Moment) {
+        self.0.insert(token.into(), (claims, until));
+    }
+}
+
+impl Weighter<Box<str>, (VerifiedClaims, Moment)> for TokenBytes {
+    fn weight(&self, token: &Box<str>, _: &(VerifiedClaims, Moment)) -> u64 {
+        u64::try_from(token.len()).unwrap_or(u64::MAX).max(1)
+    }
+}

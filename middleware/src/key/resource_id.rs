@@ -1,0 +1,247 @@
+//! Resource ids of requests: the values of a key's placeholders, encoded and concatenated.
+//!
+//! Parentheses mark words of this crate, such as `(missing)`. Encoded values contain none.
+
+use std::{
+    io::Write as _,
+    net::{IpAddr, Ipv6Addr},
+    sync::Once,
+};
+
+use doorman_openapi::{MAX_VALUE_BYTES, ResourceId};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use sha2::{Digest, Sha256};
+
+use super::{
+    Key, RequestHead,
+    callers::header_credential,
+    head::{self, MAX_HOST_BYTES},
+    template::{Part, Placeholder, push_literal},
+};
+use crate::RefusalReason;
+
+/// The most bytes of a resource id.
+pub(super) const MAX_BYTES: usize = 256;
+
+/// All but the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+impl Key {
+    /// The resource shared by the keys beyond the bound on keys.
+    pub(crate) fn overflow(&self) -> ResourceId {
+        let mut id = String::new();
+        for part in &*self.parts {
+            id.push_str(match part {
+                Part::Text(text) => text,
+                Part::Value(_) => "(overflow)",
+            });
+        }
+        to_resource_id(&id)
+    }
+
+    /// Writes the resource id of a request into `id`, as UTF-8, with `(missing)` for missing values.
+    ///
+    /// # Errors
+    /// The reason why the first missing value is missing.
+    pub(crate) fn write(
+        &self,
+        head: &RequestHead<'_>,
+        id: &mut Vec<u8>,
+    ) -> Result<(), RefusalReason> {
+        let written = self.write_with(head, id, push_encoded);
+        if id.len() > MAX_BYTES {
+            // The same values are missing.
+            self.write_with(head, id, push_encoded_or_hash).ok();
+        }
+        written
+    }
+
+    fn write_with(
+        &self,
+        head: &RequestHead<'_>,
+        id: &mut Vec<u8>,
+        push: fn(&mut Vec<u8>, &[u8]),
+    ) -> Result<(), RefusalReason> {
+        id.clear();
+        let mut written = Ok(());
+        for part in &*self.parts {
+            match part {
+                Part::Text(text) => id.extend_from_slice(text.as_bytes()),
+                Part::Value(value) => {
+                    if value.with_value(head, |value| push(id, value)).is_some() {
+                        continue;
+                    }
+                    match value.missing(head) {
+                        Some(reason) => {
+                            written = written.and(Err(reason));
+                            id.extend_from_slice(b"(missing)");
+                        }
+                        None => id.extend_from_slice(b"(unmatched)"),
+                    }
+                }
+            }
+        }
+        written
+    }
+}
+
+impl Placeholder {
+    /// Calls `use_value` with the value of a request; `None` if it is missing or empty.
+    fn with_value<R>(
+        &self,
+        head: &RequestHead<'_>,
+        use_value: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
+        let use_value = |value: &[u8]| (!value.is_empty()).then(|| use_value(value));
+        match self {
+            Self::Header(name) => use_value(head.header(name)?.as_bytes()),
+            Self::ApiKey(name) => {
+                let key = header_credential(head.headers(), name)?;
+                use_value(&hex(head.callers().hash_api_key(&key)))
+            }
+            Self::Jwt(claim) => claim.with_text(head.claims().ok()?, use_value),
+            Self::ClientIp => with_address(head.client_ip()?, use_value),
+            Self::Peer => with_address(head.peer()?, use_value),
+            Self::Host => {
+                let host = head::host(head.uri(), head.headers())?.as_bytes();
+                let mut text = [0; MAX_HOST_BYTES];
+                let text = text.get_mut(..host.len())?;
+                text.copy_from_slice(host);
+                text.make_ascii_lowercase();
+                use_value(text)
+            }
+            Self::Method => use_value(head.method().as_str().as_bytes()),
+            Self::Route => use_value(head.route()?.as_bytes()),
+            Self::Closure(value) => use_value(value(head)?.as_bytes()),
+        }
+    }
+
+    /// Why a request has no value; `None` if no route matched it, which is not an error.
+    fn missing(&self, head: &RequestHead<'_>) -> Option<RefusalReason> {
+        match self {
+            Self::Route => None,
+            Self::Jwt(_) => head.claims().err().or(Some(RefusalReason::MissingKey)),
+            Self::ClientIp | Self::Peer => {
+                warn_no_peer();
+                Some(RefusalReason::MissingKey)
+            }
+            Self::Header(_) | Self::ApiKey(_) | Self::Host | Self::Method | Self::Closure(_) => {
+                Some(RefusalReason::MissingKey)
+            }
+        }
+    }
+}
+
+/// An IPv4 address, or the /64 network of an IPv6 address, of which one host often has all addresses.
+fn with_address<R>(address: IpAddr, use_value: impl FnOnce(&[u8]) -> Option<R>) -> Option<R> {
+    // The longest has four groups of four digits and `::/64`.
+    let mut text = [0; 32];
+    let mut rest = text.as_mut_slice();
+    match address {
+        IpAddr::V4(address) => write!(rest, "{address}"),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            let network = Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0);
+            write!(rest, "{network}/64")
+        }
+    }
+    .ok()?;
+    let free = rest.len();
+    use_value(text.get(..text.len().checked_sub(free)?)?)
+}
+
+fn warn_no_peer() {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        tracing::warn!(
+            "limit by address, but requests have no peer address; all callers share one key; serve \
+             axum with `into_make_service_with_connect_info::<SocketAddr>`, or add `PeerAddr` to \
+             request extensions"
+        );
+    });
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() | matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// Appends a value, percent-encoded. Stops soon after the id exceeds [`MAX_BYTES`].
+fn push_encoded(id: &mut Vec<u8>, value: &[u8]) {
+    // Most values need no encoding. No early exit, so that the check is vectorized.
+    let unreserved = value
+        .iter()
+        .fold(true, |all, byte| all & is_unreserved(*byte));
+    if unreserved && value.len() <= MAX_BYTES {
+        id.extend_from_slice(value);
+        return;
+    }
+    for piece in percent_encode(value, RESERVED) {
+        id.extend_from_slice(piece.as_bytes());
+        if id.len() > MAX_BYTES {
+            return;
+        }
+    }
+}
+
+/// Appends a value, percent-encoded, or its hash if that is shorter.
+fn push_encoded_or_hash(id: &mut Vec<u8>, value: &[u8]) {
+    let encoded: usize = percent_encode(value, RESERVED).map(str::len).sum();
+    if encoded <= MAX_VALUE_BYTES {
+        push_encoded(id, value);
+    } else {
+        push_hash(id, value);
+    }
+}
+
+/// Appends 34 bytes. The hash is the same on every instance and in every version, and callers cannot
+/// find collisions.
+fn push_hash(id: &mut Vec<u8>, value: &[u8]) {
+    id.push(b'(');
+    id.extend_from_slice(&hex(Sha256::digest(value)));
+    id.push(b')');
+}
+
+/// The first 16 bytes as lower-case hexadecimal digits.
+fn hex(bytes: impl IntoIterator<Item = u8>) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[byte >> 4, byte & 0xf].map(|nibble| match nibble {
+            0..10 => b'0' | nibble,
+            _ => (b'a' - 10).wrapping_add(nibble),
+        }));
+    }
+    digits
+}
+
+/// Makes a resource id of a text of the program: control characters are percent-encoded, a text that
+/// is too long is hashed, and an empty one becomes `(empty)`.
+pub(crate) fn to_resource_id(text: &str) -> ResourceId {
+    let mut id = String::with_capacity(text.len());
+    push_literal(&mut id, text);
+    if id.len() > MAX_BYTES {
+        let mut hash = Vec::new();
+        push_hash(&mut hash, text.as_bytes());
+        id = hash.into_iter().map(char::from).collect();
+    }
+    if id.is_empty() {
+        id.push_str("(empty)");
+    }
+    ResourceId::new(id).expect("1 to 256 bytes without control characters are an id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreserved_bytes_are_exactly_those_not_encoded() {
+        for byte in 0..=u8::MAX {
+            let encoded = percent_encode(&[byte], RESERVED).to_string();
+            assert_eq!(is_unreserved(byte), encoded.len() == 1, "{encoded}");
+        }
+    }
+}
