@@ -19,6 +19,9 @@ use crate::util::{
     follow::{FileFollower, POLL_INTERVAL},
 };
 
+/// Reads after which a file that changes all the time is applied as it is: after some 5 s.
+const MAX_READS: usize = 20;
+
 /// The content of the file, or why it could not be read.
 type Content = Result<RawDocument, String>;
 
@@ -41,7 +44,8 @@ impl DocumentFile {
         let mut follower = FileFollower::new([source.directory()], {
             let source = source.clone();
             move || source.read().map_err(|error| error.full_message())
-        });
+        })
+        .with_max_reads(MAX_READS);
         let mut seen = None;
         loop {
             let content = follower.next(|it| seen.as_ref() == Some(it)).await;

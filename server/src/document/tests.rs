@@ -186,6 +186,23 @@ async fn half_written_file_is_not_applied() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn file_that_never_settles_is_applied() {
+    following(async |file, active| {
+        let write = async {
+            for n in 2.. {
+                fs::write(file, text(n)).unwrap();
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::select! {
+            () = until(active, |it| capacity(it) > 1.0) => {}
+            () = write => {}
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn long_error_is_truncated() {
     let active = active(Document::built_in());
