@@ -1,6 +1,7 @@
 use std::{path::Path, time::Duration};
 
 use axum::{body::Body, http::Request};
+use doorman_config::Document;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -118,6 +119,27 @@ async fn crash_makes_the_next_start_learn() {
     assert_eq!(reason(&used).await, "pending");
     assert_eq!(*used.node(), node);
     assert!(used.epoch() > epoch);
+}
+
+#[tokio::test]
+async fn disabled_learning_mode_grants_immediately_after_a_crash() {
+    let home = TempDir::new().unwrap();
+    let document = "resources: [{identifier_glob: '*', capacity: 10, \
+        algorithm: {kind: FAIR_SHARE, learning_mode_duration: 0}}]";
+    let start = async || {
+        let settings = Settings {
+            document: Arc::new(Document::parse(document).unwrap()),
+            ..settings(home.path())
+        };
+        Server::bind(settings).await.unwrap()
+    };
+    let first = start().await;
+    assert_eq!(reason(&first).await, "granted");
+    drop(first);
+    let second = start().await;
+    assert_eq!(reason(&second).await, "granted");
+    let view = get(&second.router(), "/v1/resources/db").await;
+    assert_eq!(view["in_learning_mode"], false, "{view}");
 }
 
 #[tokio::test]
