@@ -20,7 +20,11 @@ impl LedgerEventLog {
         Self(LogThrottle::new(LINES_PER_SECOND, Duration::from_secs(1)))
     }
 
+    /// Must be called regularly, even without events, to report those that were left out.
     pub(crate) fn log(&self, events: LedgerEvents, now: Moment) {
+        if let Some(left_out) = self.0.take_suppressed(now) {
+            tracing::warn!(left_out, "ledger events were left out of the log");
+        }
         self.throttle(events, now, |event, suppressed| {
             write(event, (suppressed > 0).then_some(suppressed));
         });

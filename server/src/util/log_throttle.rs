@@ -57,6 +57,16 @@ impl LogThrottle {
         Some(std::mem::take(&mut window.suppressed))
     }
 
+    /// Takes the number of suppressed lines once their window has ended, if it is not 0. Reports
+    /// them even if no further line follows.
+    pub(crate) fn take_suppressed(&self, now: Moment) -> Option<u64> {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        if now < window.end || window.suppressed == 0 {
+            return None;
+        }
+        Some(std::mem::take(&mut window.suppressed))
+    }
+
     /// Counts lines as suppressed that never reached [`Self::admit`].
     pub(crate) fn suppress(&self, lines: u64) {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,5 +98,14 @@ mod tests {
         assert_eq!(admitted, [Some(0), Some(0), None, None, Some(2)]);
         throttle.suppress(5);
         assert_eq!(throttle.admit(second(101)), Some(5));
+    }
+
+    #[test]
+    fn suppressed_lines_are_taken_when_their_window_ends() {
+        let throttle = LogThrottle::new(1, Duration::from_secs(1));
+        let admitted = [100, 100, 100].map(|n| throttle.admit(second(n)));
+        assert_eq!(admitted, [Some(0), None, None]);
+        let taken = [100, 101, 102].map(|n| throttle.take_suppressed(second(n)));
+        assert_eq!(taken, [None, Some(2), None]);
     }
 }
