@@ -1,6 +1,6 @@
 //! `rules`: the list of rules.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use doorman_openapi::{
     Capacity, Fallback, KeyTemplatePart, MAX_RULES, OnLimit, OnMissingKey, ResourceId, RuleName,
@@ -52,12 +52,15 @@ pub(super) fn read<'n>(
     let drafts: Vec<_> = entries("rules", "name", nodes)
         .map(|item| Draft::read(item, errors))
         .collect();
-    let mut names: HashSet<&RuleName> = HashSet::new();
-    for draft in drafts.iter().flatten() {
-        if !names.insert(&draft.rule.definition.name)
+    let mut names: HashMap<&RuleName, usize> = HashMap::new();
+    for (index, draft) in drafts.iter().enumerate() {
+        let Ok(draft) = draft else { continue };
+        let first = *names.entry(&draft.rule.definition.name).or_insert(index);
+        if first != index
             && let Some(item) = draft.fields.get("name")
         {
-            item.error("must be unique; an earlier rule has this name", errors);
+            let message = format!("must be unique; rules[{first}] has the same name");
+            item.error(message, errors);
         }
     }
     drafts.into_iter().collect()

@@ -1,6 +1,6 @@
 //! `resources`: the list of templates.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use doorman_openapi::{
     Algorithm, AlgorithmKind, CLOCK_DRIFT, Capacity, Glob, SafeCapacity, Seconds, Unit,
@@ -97,7 +97,7 @@ pub(super) fn read<'n>(
 
 /// The globs are unique, and a catch-all is the last template.
 fn check_globs(drafts: &[Result<Draft<'_>, Reported>], errors: &mut ErrorCollector) {
-    let mut seen: HashSet<&str> = HashSet::new();
+    let mut seen: HashMap<&str, usize> = HashMap::new();
     let last = drafts.len().saturating_sub(1);
     for (index, draft) in drafts.iter().enumerate() {
         let Ok(draft) = draft else { continue };
@@ -105,9 +105,13 @@ fn check_globs(drafts: &[Result<Draft<'_>, Reported>], errors: &mut ErrorCollect
         else {
             continue;
         };
-        if !seen.insert(glob.as_str()) {
-            item.error("must be unique; an earlier template has this glob", errors);
-        } else if glob.is_catch_all() && index != last {
+        if let Some(first) = seen.get(glob.as_str()) {
+            let message = format!("must be unique; resources[{first}] has the same glob");
+            item.error(message, errors);
+            continue;
+        }
+        seen.insert(glob.as_str(), index);
+        if glob.is_catch_all() && index != last {
             item.error(
                 "must be the last template, since it matches everything",
                 errors,

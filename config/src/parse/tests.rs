@@ -59,7 +59,7 @@ rules: {}
             r#"4:15: resources[0] "tenant/*": capacity: must be a number from 0 to 1e15, not -3"#,
             r#"5:5: resources[0] "tenant/*": safe_capcity: is not a known field; did you mean "safe_capacity"?"#,
             r#"9:25: resources[0] "tenant/*": algorithm.refresh_interval: must be shorter than the lease_length of 5 seconds, not 5"#,
-            r#"10:22: resources[1] "tenant/*": identifier_glob: must be unique; an earlier template has this glob"#,
+            r#"10:22: resources[1] "tenant/*": identifier_glob: must be unique; resources[0] has the same glob"#,
             r#"11:15: resources[1] "tenant/*": capacity: must be a number from 0 to 1e15, not the text "lots""#,
             r#"12:5: resources[1] "tenant/*": capacity: must appear only once"#,
             r#"13:23: resources[1] "tenant/*": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET, not "fair_share"; did you mean FAIR_SHARE?"#,

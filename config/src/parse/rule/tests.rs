@@ -87,7 +87,7 @@ fn every_error_is_listed_with_its_location() {
 fn rule_names_are_unique() {
     check(
         "- {name: a, service: s, resource: tenant/a}\n- {name: a, service: t, resource: tenant/b}\n",
-        &[r#"4:10: rules[1] "a": name: must be unique; an earlier rule has this name"#],
+        &[r#"4:10: rules[1] "a": name: must be unique; rules[0] has the same name"#],
     );
 }
 
