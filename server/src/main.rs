@@ -1,4 +1,4 @@
-//! `doorman`: the control plane as a program, and a small client for it.
+//! The binary `doorman`: the control plane and its command line.
 
 mod cli;
 

@@ -187,7 +187,7 @@ fn commands_use_tokens_and_server_output_has_none() {
 
     let metrics = output
         .lines()
-        .find_map(|line| line.strip_prefix("Metrics alone on "));
+        .find_map(|line| line.strip_prefix("Metrics and probes on "));
     let metrics = curl(&[metrics.expect("their address")]);
     assert!(metrics.body.contains("doorman_leases 1"), "{metrics:?}");
 }

@@ -1,8 +1,8 @@
-//! The client's side of the API, for commands that ask a running server.
+//! HTTP client for commands that call a running server.
 
 use std::{
     error::Error,
-    future::Future,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -11,74 +11,135 @@ use bytes::Bytes;
 use doorman_openapi::{Problem, SpanId, TraceContext, TraceId, headers};
 use doorman_server::BaseUrl;
 use reqwest::{
-    ClientBuilder, Method, RequestBuilder, StatusCode,
+    Certificate, ClientBuilder, Identity, Method, RequestBuilder, StatusCode,
     header::{self, HeaderMap, HeaderValue},
 };
+use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
-use super::{
-    failure::Failure,
-    trust::{self, TrustArguments},
-};
+use super::failure::Failure;
 
-/// The variable with a token. There is no flag for one: others on the machine could read it.
-const TOKEN: &str = "DOORMAN_TOKEN";
+/// The environment variable with a token. A flag would show it to other users of the machine.
+const TOKEN_VARIABLE: &str = "DOORMAN_TOKEN";
 
-/// How long an answer may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a server that has too much to do is asked again.
-const MOST_WAITS: usize = 3;
+/// Retries after a 429.
+const MAX_RETRIES: usize = 3;
 
-/// How long it is waited for at a time.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// The longest `Retry-After` that is waited for.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(10);
 
-/// Where the server is when nothing is said.
+/// The most entries that the server returns in one page.
+const MAX_PAGE: usize = 1_000;
+
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
 
-/// Where the server is.
 #[derive(Debug, clap::Args)]
-pub(super) struct ServerArgument {
-    /// The address of the server. Absent: http://127.0.0.1:7300
+#[command(next_help_heading = "Server")]
+pub(super) struct ServerArguments {
+    /// URL of the server; default: http://127.0.0.1:7300
     #[arg(long, env = "DOORMAN_SERVER", value_name = "URL")]
     server: Option<BaseUrl>,
-    /// A file with a token, for a server that asks for one. Absent: the token in DOORMAN_TOKEN, if there is any
+    /// File with a token; default: the token in DOORMAN_TOKEN
     #[arg(long, env = "DOORMAN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    #[command(flatten)]
-    trust: TrustArguments,
+    /// Trust the certificate authorities in this file (PEM) instead of those of the system
+    #[arg(long, env = "DOORMAN_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// Client certificate (PEM)
+    #[arg(
+        long,
+        env = "DOORMAN_CLIENT_CERT",
+        value_name = "FILE",
+        requires = "client_key"
+    )]
+    client_cert: Option<PathBuf>,
+    /// Private key of the client certificate (PEM)
+    #[arg(
+        long,
+        env = "DOORMAN_CLIENT_KEY",
+        value_name = "FILE",
+        requires = "client_cert"
+    )]
+    client_key: Option<PathBuf>,
 }
 
-impl ServerArgument {
-    /// Whether it says where the server is.
-    pub(super) fn is_named(&self) -> bool {
+impl ServerArguments {
+    pub(super) fn has_server(&self) -> bool {
         self.server.is_some()
+    }
+
+    fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
+        let token = match &self.token_file {
+            Some(path) => read("--token-file", path)?,
+            None => match std::env::var(TOKEN_VARIABLE) {
+                Ok(token) => token.into_bytes(),
+                Err(_) => return Ok(None),
+            },
+        };
+        let token = token.trim_ascii();
+        let invalid = || Failure::new("the token is empty or contains invalid characters");
+        if token.is_empty() || !token.is_ascii() {
+            return Err(invalid());
+        }
+        let mut value =
+            HeaderValue::try_from([b"Bearer ", token].concat()).map_err(|_| invalid())?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// Applies `--ca-file`, `--client-cert` and `--client-key`.
+    fn configure_tls(&self, mut builder: ClientBuilder) -> Result<ClientBuilder, Failure> {
+        if let Some(path) = &self.ca_file {
+            let invalid = |cause: &dyn Error| {
+                Failure::new(format!("--ca-file {}", path.display())).with_cause(cause)
+            };
+            let pem = read("--ca-file", path)?;
+            let certificates = Certificate::from_pem_bundle(&pem).map_err(|it| invalid(&it))?;
+            if certificates.is_empty() {
+                return Err(invalid(&io::Error::other("contains no PEM certificate")));
+            }
+            builder = builder.tls_certs_only(certificates);
+        }
+        if let (Some(certificate), Some(key)) = (&self.client_cert, &self.client_key) {
+            let mut pem = read("--client-cert", certificate)?;
+            pem.push(b'\n');
+            pem.append(&mut read("--client-key", key)?);
+            let identity = Identity::from_pem(&pem).map_err(|error| {
+                Failure::new("--client-cert and --client-key are invalid").with_cause(&error)
+            })?;
+            builder = builder.identity(identity);
+        }
+        Ok(builder)
     }
 }
 
-/// A connection to a server.
+fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| {
+        Failure::new(format!("cannot read {flag} {}", path.display())).with_cause(&error)
+    })
+}
+
 #[derive(Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
     server: BaseUrl,
-    /// Marked as secret, so that it does not show in debug output.
     authorization: Option<HeaderValue>,
 }
 
 impl Client {
-    pub(super) fn new(argument: ServerArgument) -> Result<Self, Failure> {
-        let ServerArgument {
-            server,
-            token_file,
-            trust,
-        } = argument;
-        let server = server.map_or_else(|| DEFAULT_SERVER.parse(), Ok)?;
-        let authorization = token(token_file.as_deref())?
-            .map(|it| bearer(&it))
-            .transpose()?;
+    pub(super) fn new(arguments: &ServerArguments) -> Result<Self, Failure> {
+        let authorization = arguments.authorization()?;
+        let server = match &arguments.server {
+            Some(server) => server.clone(),
+            None => DEFAULT_SERVER.parse()?,
+        };
         let http = if server.is_encrypted() {
-            trust.apply(builder())?
+            arguments.configure_tls(builder())?
         } else {
+            // The system's certificate authorities are not needed, and may be missing.
             builder().tls_certs_only([])
         };
         Ok(Self {
@@ -88,49 +149,61 @@ impl Client {
         })
     }
 
-    /// The server of this machine, which nobody else can pose as without being here: its certificate, which is for the names that
-    /// others know it by, is not looked at, and it is shown no token.
-    pub(super) fn of_this_machine(
-        argument: &ServerArgument,
-        server: BaseUrl,
-    ) -> Result<Self, Failure> {
-        let http = if server.is_encrypted() {
-            argument
-                .trust
-                .apply(builder())?
-                .tls_certs_only([])
-                .tls_danger_accept_invalid_certs(true)
-        } else {
-            builder().tls_certs_only([])
-        };
+    /// Client of the server on this machine. It does not verify the certificate, which is for the
+    /// server's public name, and sends no token.
+    pub(super) fn local(arguments: &ServerArguments, server: BaseUrl) -> Result<Self, Failure> {
+        let mut http = builder();
+        if server.is_encrypted() {
+            http = arguments
+                .configure_tls(http)?
+                .tls_danger_accept_invalid_certs(true);
+        }
         Ok(Self {
-            http: http.build()?,
+            http: http.tls_certs_only([]).build()?,
             server,
             authorization: None,
         })
     }
 
-    /// Asks for what is at a path, which may have a query.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.answer(self.request(Method::GET, path)).await
+        self.parse(&self.send(self.request(Method::GET, path)).await?)
     }
 
-    /// The same, with the `ETag` of what is there: that of the server, which may be of another release and have other versions.
-    pub(super) async fn get_tagged<T: DeserializeOwned>(
+    /// Also returns the server's `ETag`. One of another release may compute it differently.
+    pub(super) async fn get_with_etag<T: DeserializeOwned>(
         &self,
         path: &str,
     ) -> Result<(T, Option<HeaderValue>), Failure> {
-        let answer = self.success(self.request(Method::GET, path)).await?;
-        Ok((self.read(&answer)?, answer.tag))
+        let response = self.send(self.request(Method::GET, path)).await?;
+        let etag = response.headers.get(header::ETAG).cloned();
+        Ok((self.parse(&response)?, etag))
     }
 
-    /// Asks a probe, which answers by its status.
+    /// Reads up to `max` entries of a paged list.
+    pub(super) async fn list<P: DeserializeOwned, T>(
+        &self,
+        path: &str,
+        max: usize,
+        into_parts: impl Fn(P) -> (Vec<T>, Option<String>),
+    ) -> Result<Vec<T>, Failure> {
+        let mut entries = Vec::new();
+        let mut cursor = Some(String::new());
+        while let Some(from) = cursor.filter(|_| entries.len() < max) {
+            let limit = max.saturating_sub(entries.len()).min(MAX_PAGE);
+            let path = format!("{path}?limit={limit}&cursor={from}");
+            let (page, next) = into_parts(self.get(&path).await?);
+            entries.extend(page);
+            cursor = next;
+        }
+        Ok(entries)
+    }
+
+    /// Succeeds if the response has a 2xx status.
     pub(super) async fn probe(&self, path: &str) -> Result<(), Failure> {
-        self.success(self.request(Method::GET, path)).await?;
+        self.send(self.request(Method::GET, path)).await?;
         Ok(())
     }
 
-    /// Sends a body to a path.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -138,181 +211,161 @@ impl Client {
     ) -> Result<T, Failure> {
         let request = self
             .request(Method::POST, path)
-            .header("content-type", "application/json")
+            .header(header::CONTENT_TYPE, "application/json")
             .body(serde_json::to_vec(body)?);
-        self.answer(request).await
+        self.parse(&self.send(request).await?)
     }
 
-    /// Puts a text, which is JSON, at a path, if what is there still has this `ETag`; whatever is there, when none was told.
+    /// Puts JSON, if the resource still has this `ETag`. `None` overwrites any.
     pub(super) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
-        tag: Option<&HeaderValue>,
-        text: String,
+        etag: Option<&HeaderValue>,
+        json: String,
     ) -> Result<T, Failure> {
         let mut request = self
             .request(Method::PUT, path)
-            .header("content-type", "application/json")
-            .body(text);
-        if let Some(tag) = tag {
-            request = request.header(header::IF_MATCH, tag);
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(json);
+        if let Some(etag) = etag {
+            request = request.header(header::IF_MATCH, etag);
         }
-        self.answer(request).await
+        self.parse(&self.send(request).await?)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        // Each request begins a trace: in front of the server there may be others who keep them.
+        // Starts a trace, for proxies in front of the server.
         let trace = TraceId::from_bits(fastrand::u128(..));
         let trace = TraceContext::root(trace, SpanId::from_bits(fastrand::u64(..)));
-        let request = self
-            .http
+        let authorization = self
+            .authorization
+            .iter()
+            .map(|value| (header::AUTHORIZATION, value.clone()));
+        self.http
             .request(method, format!("{}{path}", self.server))
-            .header(headers::TRACEPARENT, trace.to_string());
-        match &self.authorization {
-            Some(authorization) => request.header(header::AUTHORIZATION, authorization),
-            None => request,
-        }
+            .header(headers::TRACEPARENT, trace.to_string())
+            .headers(authorization.collect::<HeaderMap>())
     }
 
-    async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Failure> {
-        self.read(&self.success(request).await?)
-    }
-
-    fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
-        serde_json::from_slice(&answer.body)
-            .map_err(|error| self.strange(answer.status).because(&error))
-    }
-
-    /// What the server answers when it does not refuse. One that has too much to do is asked again when it says, a few times.
-    async fn success(&self, request: RequestBuilder) -> Result<Answer, Failure> {
-        for _ in 0..MOST_WAITS {
-            let Some(again) = request.try_clone() else {
+    /// Sends a request, and repeats it after a 429 as `Retry-After` asks. Fails unless the status
+    /// is 2xx.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let mut response = self.attempt(&request).await?;
+        for _ in 0..MAX_RETRIES {
+            let Some(wait) = response.retry_after() else {
                 break;
             };
-            match self.once(again).await? {
-                Told::Answer(answer) => return Ok(answer),
-                Told::Wait(wait, _) => tokio::time::sleep(wait).await,
-            }
+            tokio::time::sleep(wait).await;
+            response = self.attempt(&request).await?;
         }
-        match self.once(request).await? {
-            Told::Answer(answer) => Ok(answer),
-            Told::Wait(_, failure) => Err(failure),
+        if response.status.is_success() {
+            return Ok(response);
         }
-    }
-
-    async fn once(&self, request: RequestBuilder) -> Result<Told, Failure> {
-        let no_answer = |error: reqwest::Error| {
-            // The library's own words name the address again; what it was caused by is what matters.
-            let cause: &dyn Error = error.source().unwrap_or(&error);
-            let failure =
-                Failure::no_answer(format!("no answer from {}", self.server)).because(cause);
-            match trust::hint(&error) {
-                Some(hint) => failure.adding(hint),
-                None => failure,
-            }
-        };
-        let response = request.send().await.map_err(no_answer)?;
-        let status = response.status();
-        let request = request_id(response.headers());
-        let wait = retry_after(response.headers());
-        let tag = response.headers().get(header::ETAG).cloned();
-        let body = response.bytes().await.map_err(no_answer)?;
-        if status.is_success() {
-            return Ok(Told::Answer(Answer { status, tag, body }));
-        }
-        let failure = match serde_json::from_slice::<Problem>(&body) {
+        let failure = match serde_json::from_slice::<Problem>(&response.body) {
             Ok(problem) => Failure::new(problem.detail),
-            Err(_) => self.strange(status),
+            Err(_) => self.unexpected(),
         };
-        let failure = failure.of_request(request.as_deref());
-        match wait {
-            Some(wait) if status == StatusCode::TOO_MANY_REQUESTS => Ok(Told::Wait(wait, failure)),
-            Some(_) | None => Err(failure),
-        }
+        Err(failure.with_request_id(response.header(headers::REQUEST_ID)))
     }
 
-    fn strange(&self, status: StatusCode) -> Failure {
-        let server = &self.server;
+    async fn attempt(&self, request: &RequestBuilder) -> Result<Response, Failure> {
+        let no_response = |error: reqwest::Error| {
+            // The error itself repeats the URL; its source has the reason.
+            let cause: &dyn Error = error.source().unwrap_or(&error);
+            Failure::no_response(format!("no response from {}", self.server))
+                .with_cause(cause)
+                .with_hint(tls_hint(&error))
+        };
+        let request = request.try_clone().expect("the body is in memory");
+        let mut response = request.send().await.map_err(no_response)?;
+        Ok(Response {
+            status: response.status(),
+            headers: std::mem::take(response.headers_mut()),
+            body: response.bytes().await.map_err(no_response)?,
+        })
+    }
+
+    /// Converts JSON from a response of this server.
+    pub(super) fn decode<T: DeserializeOwned>(&self, json: Value) -> Result<T, Failure> {
+        serde_json::from_value(json).map_err(|error| self.unexpected().with_cause(&error))
+    }
+
+    fn parse<T: DeserializeOwned>(&self, response: &Response) -> Result<T, Failure> {
+        serde_json::from_slice(&response.body).map_err(|error| self.unexpected().with_cause(&error))
+    }
+
+    fn unexpected(&self) -> Failure {
         Failure::new(format!(
-            "{server} answers {status}, but not as a control plane does"
+            "{} does not respond like a Doorman server",
+            self.server
         ))
     }
 }
 
-/// What a server answers when it does not refuse.
-struct Answer {
+struct Response {
     status: StatusCode,
-    /// The `ETag`.
-    tag: Option<HeaderValue>,
+    headers: HeaderMap,
     body: Bytes,
 }
 
-/// What a server tells.
-enum Told {
-    Answer(Answer),
-    /// To come again after so long; what it was refused with.
-    Wait(Duration, Failure),
+impl Response {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The wait that a 429 asks for, unless it is too long.
+    fn retry_after(&self) -> Option<Duration> {
+        let wait = Duration::from_secs(self.header(header::RETRY_AFTER.as_str())?.parse().ok()?);
+        (self.status == StatusCode::TOO_MANY_REQUESTS && wait <= MAX_RETRY_WAIT).then_some(wait)
+    }
 }
 
-/// How long the server asks to wait; `None` when that is longer than a person would.
-fn retry_after(answered: &HeaderMap) -> Option<Duration> {
-    let seconds = answered.get(header::RETRY_AFTER)?.to_str().ok()?;
-    let wait = Duration::from_secs(seconds.parse().ok()?);
-    (wait <= LONGEST_WAIT).then_some(wait)
-}
-
-/// The name by which the server's log knows a request.
-fn request_id(answered: &HeaderMap) -> Option<String> {
-    let id = answered.get(headers::REQUEST_ID)?.to_str().ok()?;
-    // A server that makes more of it is none of ours.
-    (id.len() <= 128).then(|| id.to_owned())
-}
-
-/// What all clients have in common. Authorities that nobody is asked for need not be installed: without TLS say that there are none.
 fn builder() -> ClientBuilder {
     reqwest::Client::builder()
-        .timeout(TIMEOUT)
+        .timeout(REQUEST_TIMEOUT)
         .no_proxy()
         .user_agent(concat!("doorman/", env!("CARGO_PKG_VERSION")))
 }
 
-/// The token to show, from a file or from the environment.
-fn token(file: Option<&Path>) -> Result<Option<String>, Failure> {
-    match file {
-        Some(file) => match std::fs::read_to_string(file) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) => {
-                let message = format!("--token-file {} cannot be read", file.display());
-                Err(Failure::new(message).because(&error))
-            }
-        },
-        None => Ok(std::env::var(TOKEN).ok()),
+/// Suggests how to fix a TLS error.
+fn tls_hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage as Invalid};
+    match tls_error(error)? {
+        InvalidCertificate(CertificateError::UnknownIssuer) => {
+            Some("name the authority that issued its certificate with --ca-file")
+        }
+        InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => Some("use an address that its certificate is valid for"),
+        Invalid(InvalidMessage::InvalidContentType) => {
+            Some("it does not use TLS: use an http:// address")
+        }
+        AlertReceived(AlertDescription::CertificateRequired) => {
+            Some("it requires a client certificate: pass --client-cert and --client-key")
+        }
+        _ => None,
     }
 }
 
-fn bearer(token: &str) -> Result<HeaderValue, Failure> {
-    let wrong = || Failure::new("the token is empty, or has characters that no token has");
-    let token = token.trim();
-    if token.is_empty() {
-        return Err(wrong());
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // An `io::Error` skips the error that it wraps in its `source`.
+        let wrapped = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+            .map(|it| it as &(dyn Error + 'static));
+        if let Some(tls) = wrapped.unwrap_or(error).downcast_ref() {
+            return Some(tls);
+        }
+        next = wrapped.or_else(|| error.source());
     }
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| wrong())?;
-    value.set_sensitive(true);
-    Ok(value)
+    None
 }
 
-/// Runs a command that asks a server.
-pub(super) fn block_on(
-    command: impl Future<Output = Result<String, Failure>>,
-) -> Result<String, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(command)
-}
-
-/// The name under which a person leases by hand: the same for all commands on a machine.
-pub(super) fn default_client_id() -> String {
-    let name = rustix::system::uname();
-    format!("doorman-cli@{}", name.nodename().to_string_lossy())
+pub(super) fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }

@@ -1,6 +1,7 @@
-//! How a command fails: a line to read, and an exit code to branch on.
+//! Failures of commands: a message for standard error, and an exit code.
 
 use std::{
+    borrow::Cow,
     error::Error,
     fmt::{self, Display},
     io::{self, Write},
@@ -11,80 +12,94 @@ use doorman_config::LoadError;
 
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// Lines that each name what they speak of, or one line.
+    /// One line; more only for the errors of a document.
     message: String,
-    code: u8,
+    exit_code: u8,
 }
 
 impl Failure {
-    /// The command failed, or was refused.
+    /// The command failed or was rejected.
     pub(super) fn new(message: impl Display) -> Self {
         Self {
             message: format!("doorman: {message}"),
-            code: 1,
+            exit_code: 1,
         }
     }
 
-    /// What was asked for makes no sense, and does not get better by itself.
     pub(super) fn wrong_usage(message: impl Display) -> Self {
         Self {
-            code: 2,
+            exit_code: 2,
             ..Self::new(message)
         }
     }
 
-    /// The server does not answer.
-    pub(super) fn no_answer(message: impl Display) -> Self {
+    pub(super) fn no_response(message: impl Display) -> Self {
         Self {
-            code: 3,
+            exit_code: 3,
             ..Self::new(message)
         }
     }
 
-    /// A document cannot be had: its faults line by line, each led by file and place, as compilers do it.
-    pub(super) fn of_document(error: &LoadError) -> Self {
+    /// Reports an error of the command line in one line, without the usage that `--help` prints.
+    pub(super) fn from_usage(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let parts = text
+            .split("\n\n")
+            .filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"))
+            .map(|part| {
+                let words: Vec<_> = part.split_whitespace().map(redact).collect();
+                words.join(" ")
+            })
+            .filter(|part| !part.is_empty());
+        let message = parts.collect::<Vec<_>>().join("; ");
+        let message = message.strip_prefix("error: ").unwrap_or(&message);
+        Self::wrong_usage(format!("{message}; see --help"))
+    }
+
+    /// Reports validation errors as compilers do, each in a line that begins with its location.
+    pub(super) fn from_document(error: &LoadError) -> Self {
         match error.validation_errors() {
             Some(_) => Self {
                 message: error.to_string(),
-                code: 1,
+                exit_code: 1,
             },
             None => Self::new(chain(error)),
         }
     }
 
-    /// Adds why.
     #[must_use]
-    pub(super) fn because(mut self, cause: &dyn Error) -> Self {
+    pub(super) fn with_cause(mut self, cause: &dyn Error) -> Self {
         self.message = format!("{}: {}", self.message, chain(cause));
         self
     }
 
-    /// Adds the name by which the server's log knows the request that failed.
+    /// Adds the ID of the rejected request in the server's log.
     #[must_use]
-    pub(super) fn of_request(mut self, id: Option<&str>) -> Self {
+    pub(super) fn with_request_id(mut self, id: Option<&str>) -> Self {
         if let Some(id) = id {
             self.message = format!("{} (request {id})", self.message);
         }
         self
     }
 
-    /// Adds what to do about it.
     #[must_use]
-    pub(super) fn adding(mut self, hint: &str) -> Self {
-        self.message = format!("{}; {hint}", self.message);
+    pub(super) fn with_hint(mut self, hint: Option<&str>) -> Self {
+        if let Some(hint) = hint {
+            self.message = format!("{}; {hint}", self.message);
+        }
         self
     }
 
-    /// The exit code that stands for it.
-    pub(super) fn code(&self) -> u8 {
-        self.code
+    #[cfg(test)]
+    pub(super) fn exit_code(&self) -> u8 {
+        self.exit_code
     }
 
     /// Writes the message to standard error.
     pub(super) fn report(&self) -> ExitCode {
-        // When nobody reads standard error, the exit code still tells.
+        // If standard error is closed, the exit code still reports the failure.
         drop(writeln!(io::stderr(), "{self}"));
-        ExitCode::from(self.code())
+        ExitCode::from(self.exit_code)
     }
 }
 
@@ -94,7 +109,13 @@ impl Display for Failure {
     }
 }
 
-/// An error with all its causes, in one line.
+impl<E: Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(chain(&error))
+    }
+}
+
+/// Joins an error and its sources in one line.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -105,8 +126,11 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-impl<E: Error> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::new(chain(&error))
+/// Removes user and password from a URL. In malformed ones they end at the last `@`.
+fn redact(word: &str) -> Cow<'_, str> {
+    let url = word.split_once("://");
+    match url.and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
+        Some((scheme, host)) => format!("{scheme}://…@{host}").into(),
+        None => word.into(),
     }
 }

@@ -1,4 +1,4 @@
-//! Commands as they are typed, against a server.
+//! Command lines, executed against a server.
 
 mod usage;
 
@@ -13,26 +13,19 @@ fn parse(line: &str) -> Cli {
     Cli::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs a command that asks the server at this address.
-async fn ask(address: &str, line: &str) -> Result<String, Failure> {
+/// Runs a command that calls the server at this address.
+async fn call(address: &str, line: &str) -> Result<String, Failure> {
     run(&format!("doorman {line} --server {address}")).await
 }
 
 async fn run(line: &str) -> Result<String, Failure> {
-    let cli = parse(line);
-    match cli.command.unwrap() {
-        Command::Get(arguments) => lease::get(arguments).await,
-        Command::Release(arguments) => lease::release(arguments).await,
-        Command::Show(arguments) => show::run(arguments).await,
-        Command::Import(arguments) => import::run(arguments).await,
-        Command::Export(arguments) => export::run(arguments).await,
-        Command::History(arguments) => history::run(arguments).await,
-        Command::Master(arguments) => master::run(arguments).await,
-        other => panic!("asks no server: {other:?}"),
+    match parse(line).command.unwrap() {
+        Command::OneShot(command) => command.run().await,
+        Command::Serve(_) => panic!("does not exit"),
     }
 }
 
-/// Calls `test` with the address of a fresh server.
+/// Calls `test` with the address of a new server.
 async fn with_server(test: impl AsyncFnOnce(String)) {
     let home = TempDir::new().unwrap();
     let server = Server::bind(Settings {
@@ -51,12 +44,12 @@ async fn with_server(test: impl AsyncFnOnce(String)) {
 }
 
 #[test]
-fn the_command_line_is_sound() {
+fn arguments_are_consistent() {
     Cli::command().debug_assert();
 }
 
 #[test]
-fn without_a_command_it_serves() {
+fn default_command_is_serve() {
     assert!(parse("doorman --listen 127.0.0.1:0").command.is_none());
     assert!(matches!(
         parse("doorman serve").command,
@@ -65,44 +58,44 @@ fn without_a_command_it_serves() {
 }
 
 #[tokio::test]
-async fn what_is_leased_is_shown_until_it_is_given_back() {
+async fn leases_are_shown_until_released() {
     with_server(async |address| {
-        let got = ask(&address, "get tenant/acme --wants 50 --client c")
+        let got = call(&address, "get tenant/acme --wants 50 --client c")
             .await
             .unwrap();
         assert_eq!(got, "tenant/acme\t50\t1000\t60\t5\tgranted\n");
-        let shown = ask(&address, "show").await.unwrap();
+        let shown = call(&address, "show").await.unwrap();
         assert_eq!(shown, "tenant/acme\t1000\t50\t50\t1\tno\t*\tFAIR_SHARE\n");
-        let shown = ask(&address, "show tenant/acme").await.unwrap();
+        let shown = call(&address, "show tenant/acme").await.unwrap();
         for text in [
-            "\nleases of 60 s, refreshed every 5 s; without one a holder may use 1000\nfree: 950\n",
+            "\nleases of 60 s, refreshed every 5 s; safe capacity without a lease: 1000\nfree: 950\n",
             "\nc\tclient\t0\t50\t50\t50\t50\t0\t-\t",
             "\t-\tit has what it wants\n",
         ] {
             assert!(shown.contains(text), "{shown}");
         }
         let only = |client: &str| format!("show tenant/acme --client {client}");
-        let shown = ask(&address, &only("c")).await.unwrap();
+        let shown = call(&address, &only("c")).await.unwrap();
         assert!(shown.contains("\nc\tclient\t"), "{shown}");
-        let shown = ask(&address, &only("d")).await.unwrap();
+        let shown = call(&address, &only("d")).await.unwrap();
         assert!(!shown.contains("\tclient\t"), "{shown}");
 
-        ask(&address, "release tenant/acme --client c")
+        call(&address, "release tenant/acme --client c")
             .await
             .unwrap();
-        let shown = ask(&address, "show").await.unwrap();
+        let shown = call(&address, "show").await.unwrap();
         assert!(shown.is_empty() || shown.contains("\t0\t0\t0\t"), "{shown}");
     })
     .await;
 }
 
 #[tokio::test]
-async fn json_is_what_the_server_answers() {
+async fn json_is_the_response_of_the_server() {
     with_server(async |address| {
-        let got = ask(&address, "get db --wants 5 --json").await.unwrap();
+        let got = call(&address, "get db --wants 5 --json").await.unwrap();
         let got: serde_json::Value = serde_json::from_str(&got).unwrap();
         assert_eq!(got["resources"][0]["gets"]["capacity"], 5.0);
-        let shown = ask(&address, "show db --json").await.unwrap();
+        let shown = call(&address, "show db --json").await.unwrap();
         let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(shown["resource"]["sum_has"], 5.0);
         assert_eq!(shown["leases"][0]["has"], 5.0);
@@ -111,7 +104,7 @@ async fn json_is_what_the_server_answers() {
 }
 
 #[tokio::test]
-async fn lists_of_many_pages_are_shown_whole() {
+async fn all_pages_of_a_list_are_shown() {
     with_server(async |address| {
         let body = serde_json::json!({
             "client_id": "c",
@@ -127,50 +120,44 @@ async fn lists_of_many_pages_are_shown_whole() {
             .await
             .unwrap();
         assert_eq!(leased.status(), 200);
-        assert_eq!(ask(&address, "show").await.unwrap().lines().count(), 2_500);
+        assert_eq!(call(&address, "show").await.unwrap().lines().count(), 2_500);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_refusal_and_no_answer_are_told_apart() {
+async fn rejection_and_no_response_have_different_exit_codes() {
     with_server(async |address| {
-        let refused = ask(&address, "show nothing").await.unwrap_err();
-        // The request is named, so that it is found in the server's log.
-        let said = refused.to_string();
-        let words = "doorman: resource `nothing` is not live (request ";
-        assert!(said.starts_with(words), "{said}");
-        assert_eq!(refused.code(), 1);
+        let rejected = call(&address, "show nothing").await.unwrap_err();
+        let message = rejected.to_string();
+        let expected = "doorman: resource `nothing` is not live (request ";
+        assert!(message.starts_with(expected), "{message}");
+        assert_eq!(rejected.exit_code(), 1);
     })
     .await;
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", gone.local_addr().unwrap());
-    drop(gone);
-    let failure = ask(&address, "show").await.unwrap_err();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let failure = call(&address, "show").await.unwrap_err();
     assert!(
         failure
             .to_string()
-            .starts_with(&format!("doorman: no answer from {address}: "))
+            .starts_with(&format!("doorman: no response from {address}: "))
     );
-    assert_eq!(failure.code(), 3);
+    assert_eq!(failure.exit_code(), 3);
 }
 
-#[test]
-fn the_faults_of_a_document_are_told_line_by_line() {
+#[tokio::test]
+async fn check_lists_all_errors_with_locations() {
     let home = TempDir::new().unwrap();
     let file = home.path().join("limits.yaml");
-    std::fs::write(
-        &file,
-        "resources:\n  - identifier_glob: db\n    capacity: -3\n  - capacity: x\n",
-    )
-    .unwrap();
-    let Some(Command::Check(arguments)) =
-        parse(&format!("doorman check {}", file.display())).command
-    else {
-        panic!("not a check");
+    let check = async |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        run(&format!("doorman check {}", file.display())).await
     };
-    let failure = check::run(&arguments).unwrap_err();
-    assert_eq!(failure.code(), 1);
+    let invalid = "resources:\n  - identifier_glob: db\n    capacity: -3\n  - capacity: x\n";
+    let failure = check(invalid).await.unwrap_err();
+    assert_eq!(failure.exit_code(), 1);
     let text = failure.to_string();
     assert!(text.lines().count() >= 3, "{text}");
     assert!(
@@ -179,26 +166,39 @@ fn the_faults_of_a_document_are_told_line_by_line() {
         "{text}"
     );
 
-    std::fs::write(&file, "resources: []\n").unwrap();
-    assert!(
-        check::run(&arguments)
-            .unwrap()
-            .contains("ok, 0 templates, version")
-    );
-
+    let output = check("resources: []\n").await.unwrap();
+    assert!(output.contains("ok, 0 templates, version"), "{output}");
     let rules = "resources: []\nrules:\n- {name: a, service: s, resource: api}\n";
-    std::fs::write(&file, rules).unwrap();
-    assert!(
-        check::run(&arguments)
-            .unwrap()
-            .contains("ok, 0 templates, 1 rule,")
-    );
-    std::fs::write(&file, rules.replace("resource:", "resorce:")).unwrap();
-    let failure = check::run(&arguments).unwrap_err().to_string();
+    let output = check(rules).await.unwrap();
+    assert!(output.contains("ok, 0 templates, 1 rule,"), "{output}");
+    let misspelt = rules.replace("resource:", "resorce:");
+    let failure = check(&misspelt).await.unwrap_err().to_string();
     assert!(
         failure.contains("limits.yaml:3:25: rules[0] \"a\": resorce:"),
         "{failure}"
     );
+}
+
+#[test]
+fn check_warns_of_disabled_learning_mode() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("limits.yaml");
+    let text = "resources:\n- {identifier_glob: a, capacity: 1, algorithm: {kind: STATIC, learning_mode_duration: 0}}\n";
+    std::fs::write(&file, text).unwrap();
+    let line = format!("doorman check {}", file.display());
+    let Some(Command::OneShot(OneShot::Check(arguments))) = parse(&line).command else {
+        panic!("not a check");
+    };
+    let mut stderr = Vec::new();
+    let output = document::check(&arguments, &mut stderr).unwrap();
+    assert!(output.contains("ok, 1 template"), "{output}");
+    let warnings = String::from_utf8(stderr).unwrap();
+    assert_eq!(warnings.lines().count(), 1, "{warnings}");
+    let expected = format!(
+        "warning: {}:2:87: resources[0] \"a\": algorithm.learning_mode_duration: 0 disables learning mode: ",
+        file.display()
+    );
+    assert!(warnings.starts_with(&expected), "{warnings}");
 }
 
 /// Writes a document with this capacity for everything, and a rule.
@@ -213,12 +213,14 @@ fn limits(home: &TempDir, capacity: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_document_is_imported_and_exported_and_remembered() {
+async fn document_is_imported_exported_and_in_the_history() {
     with_server(async |address| {
         let home = TempDir::new().unwrap();
-        ask(&address, "get db --wants 50 --client c").await.unwrap();
+        call(&address, "get db --wants 50 --client c")
+            .await
+            .unwrap();
         let file = limits(&home, 20);
-        let tried = ask(&address, &format!("import {file} --dry-run"))
+        let effects = call(&address, &format!("import {file} --dry-run"))
             .await
             .unwrap();
         for line in [
@@ -226,38 +228,38 @@ async fn a_document_is_imported_and_exported_and_remembered() {
             "db: capacity: 1000 → 20 (1 client has 50)",
         ] {
             assert!(
-                tried.lines().any(|it| it.trim().starts_with(line)),
-                "{line}: {tried}"
+                effects.lines().any(|it| it.trim().starts_with(line)),
+                "{line}: {effects}"
             );
         }
         assert!(
-            ask(&address, "export")
+            call(&address, "export")
                 .await
                 .unwrap()
                 .contains("capacity: 1000")
         );
 
-        let said = ask(&address, &format!("import {file}")).await.unwrap();
-        assert!(said.contains(r#"changed: rule "all" added"#), "{said}");
-        let said = ask(&address, &format!("import {file}")).await.unwrap();
-        assert!(said.starts_with("nothing to change"), "{said}");
+        let output = call(&address, &format!("import {file}")).await.unwrap();
+        assert!(output.contains(r#"changed: rule "all" added"#), "{output}");
+        let output = call(&address, &format!("import {file}")).await.unwrap();
+        assert!(output.starts_with("nothing to change"), "{output}");
 
-        let json = ask(&address, "export --json").await.unwrap();
+        let json = call(&address, "export --json").await.unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["resources"][0]["capacity"], 20.0);
         let yaml = home.path().join("exported.yaml");
-        std::fs::write(&yaml, ask(&address, "export").await.unwrap()).unwrap();
-        let said = ask(&address, &format!("import {}", yaml.display()))
+        std::fs::write(&yaml, call(&address, "export").await.unwrap()).unwrap();
+        let output = call(&address, &format!("import {}", yaml.display()))
             .await
             .unwrap();
-        assert!(said.starts_with("nothing to change"), "{said}");
+        assert!(output.starts_with("nothing to change"), "{output}");
 
-        let history = ask(&address, "history").await.unwrap();
+        let history = call(&address, "history").await.unwrap();
         let first: Vec<_> = history.lines().next().unwrap().split('\t').collect();
         assert_eq!((first[0], first[2]), ("2", "anonymous"), "{history}");
         assert_eq!(history.lines().count(), 2);
         assert_eq!(
-            ask(&address, "history --limit 1")
+            call(&address, "history --limit 1")
                 .await
                 .unwrap()
                 .lines()
@@ -268,18 +270,18 @@ async fn a_document_is_imported_and_exported_and_remembered() {
     .await;
 }
 
-/// As one of another release would: what it says is known, and the versions of it are not.
+/// A server of another release may compute other versions of the same document.
 #[tokio::test]
-async fn a_document_is_imported_where_versions_are_made_in_another_way() {
+async fn import_uses_the_etag_of_the_server() {
     use axum::{Json, Router, http::HeaderMap, routing::get};
 
     let document = serde_json::json!({"resources": []});
-    let shown = document.clone();
+    let current = document.clone();
     let put = async move |headers: HeaderMap| {
         assert_eq!(headers["if-match"], "\"another\"");
         Json(document.clone())
     };
-    let page = get(async move || ([("etag", "\"another\"")], Json(shown.clone()))).put(put);
+    let page = get(async move || ([("etag", "\"another\"")], Json(current.clone()))).put(put);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let server = axum::serve(listener, Router::new().route("/v1/templates", page));
@@ -287,38 +289,38 @@ async fn a_document_is_imported_where_versions_are_made_in_another_way() {
     let line = format!("import {}", limits(&home, 20));
     tokio::select! {
         stopped = server => panic!("{stopped:?}"),
-        said = ask(&address, &line) => {
-            assert!(said.unwrap().contains("changed: "));
+        output = call(&address, &line) => {
+            assert!(output.unwrap().contains("changed: "));
         }
     }
 }
 
 #[tokio::test]
-async fn the_store_of_a_server_that_does_not_run_is_worked_on_and_that_of_one_that_runs_is_not() {
+async fn store_is_accessible_unless_a_server_uses_it() {
     let home = TempDir::new().unwrap();
     let store = home.path().join("doorman.db").display().to_string();
-    let none = run(&format!("doorman export --store {store}"))
+    let missing = run(&format!("doorman export --store {store}"))
         .await
         .unwrap_err();
-    assert!(none.to_string().contains("no store"), "{none}");
+    assert!(missing.to_string().contains("no store"), "{missing}");
     for capacity in [20, 30] {
         let file = limits(&home, capacity);
-        let said = run(&format!("doorman import {file} --store {store}"))
+        let output = run(&format!("doorman import {file} --store {store}"))
             .await
             .unwrap();
-        assert!(said.contains("version"), "{said}");
+        assert!(output.contains("version"), "{output}");
     }
     let file = limits(&home, 40);
-    let tried = run(&format!("doorman import {file} --store {store} --dry-run")).await;
-    assert!(tried.unwrap().contains("capacity: 30 → 40"));
+    let effects = run(&format!("doorman import {file} --store {store} --dry-run")).await;
+    assert!(effects.unwrap().contains("capacity: 30 → 40"));
     let exported = run(&format!("doorman export --store {store}"))
         .await
         .unwrap();
     assert!(exported.contains("capacity: 30"), "{exported}");
-    let past = run(&format!("doorman export --store {store} --revision 1"))
+    let first = run(&format!("doorman export --store {store} --revision 1"))
         .await
         .unwrap();
-    assert!(past.contains("capacity: 20"), "{past}");
+    assert!(first.contains("capacity: 20"), "{first}");
     let history = run(&format!("doorman history --store {store}"))
         .await
         .unwrap();
@@ -333,10 +335,10 @@ async fn the_store_of_a_server_that_does_not_run_is_worked_on_and_that_of_one_th
     });
     let server = server.await.unwrap();
     let file = limits(&home, 50);
-    let refused = run(&format!("doorman import {file} --store {store}"))
+    let rejected = run(&format!("doorman import {file} --store {store}"))
         .await
         .unwrap_err();
-    assert!(refused.to_string().contains("in use"), "{refused}");
+    assert!(rejected.to_string().contains("in use"), "{rejected}");
     assert!(
         run(&format!("doorman export --store {store}"))
             .await
@@ -346,7 +348,7 @@ async fn the_store_of_a_server_that_does_not_run_is_worked_on_and_that_of_one_th
 }
 
 #[test]
-fn certificate_and_key_are_given_together_or_not_at_all() {
+fn certificate_and_key_require_each_other() {
     let settings = |flags: &str| {
         let cli = Cli::try_parse_from(format!("doorman {flags}").split_whitespace()).unwrap();
         cli.serve.tls_settings()
@@ -367,7 +369,7 @@ fn certificate_and_key_are_given_together_or_not_at_all() {
         let failure = settings(flags).unwrap_err();
         assert!(failure.to_string().contains(missing), "{failure}");
         assert_eq!(
-            (failure.code(), failure.to_string().lines().count()),
+            (failure.exit_code(), failure.to_string().lines().count()),
             (2, 1)
         );
     }

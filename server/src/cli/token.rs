@@ -1,4 +1,4 @@
-//! `doorman token`: a token, for those who have no issuer.
+//! `doorman token`: tokens signed with the servers' secret, for deployments without an issuer.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,18 +8,20 @@ use doorman_server::{AuthSettings, Token};
 
 use super::failure::Failure;
 
+const MAX_TTL: Duration = Duration::from_secs(3_650 * 86_400);
+
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  (umask 077; head -c 32 /dev/urandom | base64 > secret)\n  doorman token --secret-file secret --sub orders --scope capacity --client-id 'orders*' --ttl 30d > orders.token\n  doorman token --secret-file secret --sub alice --scope status:read --resources 'tenant/acme*'"
 )]
-pub(super) struct Arguments {
-    /// The secret of the servers that the token is for: their --auth-secret-file
+pub(super) struct TokenArguments {
+    /// File with the secret: one of the servers' --auth-secret-file
     #[arg(long, env = "DOORMAN_AUTH_SECRET_FILE", value_name = "FILE")]
     secret_file: PathBuf,
-    /// Whom it speaks of
+    /// Subject (`sub`): the name of the caller
     #[arg(long, env = "DOORMAN_TOKEN_SUB", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     sub: String,
-    /// What its bearer may do: capacity, server, templates:read, templates:write, status:read
+    /// Permissions: capacity, server, templates:read, templates:write, status:read
     #[arg(
         long,
         env = "DOORMAN_TOKEN_SCOPE",
@@ -29,7 +31,7 @@ pub(super) struct Arguments {
         value_parser = scopes
     )]
     scope: Vec<Scopes>,
-    /// In the name of which clients, or nodes, it leases: globs. Absent: any
+    /// Restrict to clients or nodes that match one of these globs
     #[arg(
         long,
         env = "DOORMAN_TOKEN_CLIENT_ID",
@@ -37,7 +39,7 @@ pub(super) struct Arguments {
         value_delimiter = ','
     )]
     client_id: Vec<String>,
-    /// Which resources it may touch: globs. Absent: any
+    /// Restrict to resources that match one of these globs
     #[arg(
         long,
         env = "DOORMAN_TOKEN_RESOURCES",
@@ -45,7 +47,7 @@ pub(super) struct Arguments {
         value_delimiter = ','
     )]
     resources: Vec<String>,
-    /// The rules of which services it may touch: globs. Absent: any
+    /// Restrict to rules of services that match one of these globs
     #[arg(
         long,
         env = "DOORMAN_TOKEN_SERVICES",
@@ -53,7 +55,7 @@ pub(super) struct Arguments {
         value_delimiter = ','
     )]
     services: Vec<String>,
-    /// The highest priority that it may ask with. Absent: any
+    /// Maximum priority of requests; default: unlimited
     #[arg(
         long,
         env = "DOORMAN_TOKEN_MAX_PRIORITY",
@@ -61,78 +63,56 @@ pub(super) struct Arguments {
         allow_negative_numbers = true
     )]
     max_priority: Option<i32>,
-    /// How long it counts: seconds, or a number with s, m, h or d
-    #[arg(long, env = "DOORMAN_TOKEN_TTL", value_name = "TIME", default_value = "24h", value_parser = lifetime)]
+    /// Lifetime: seconds, or a duration such as 15m, 12h or 30d
+    #[arg(long, env = "DOORMAN_TOKEN_TTL", value_name = "TIME", default_value = "24h", value_parser = ttl)]
     ttl: Duration,
-    /// What it names as `iss`: the servers' --auth-secret-issuer
+    /// Issuer (`iss`): the servers' --auth-secret-issuer
     #[arg(long, env = "DOORMAN_AUTH_SECRET_ISSUER", value_name = "NAME", default_value = AuthSettings::NAME)]
     issuer: String,
-    /// What it names as `aud`: the servers' --auth-audience
+    /// Audience (`aud`): the servers' --auth-audience
     #[arg(long, env = "DOORMAN_AUTH_AUDIENCE", value_name = "NAME", default_value = AuthSettings::NAME)]
     audience: String,
 }
 
-/// Other than in a token, a name that is not ours is a mistake.
+/// Rejects unknown scopes, which servers ignore in a token.
 fn scopes(text: &str) -> Result<Scopes, String> {
     let scope = |name| {
         Scope::from_name(name).ok_or_else(|| {
             let all: Vec<_> = Scope::ALL.iter().map(|scope| scope.name()).collect();
-            format!("`{name}` is no scope: there are {}", all.join(", "))
+            format!("unknown scope `{name}`: must be one of {}", all.join(", "))
         })
     };
     text.split_ascii_whitespace().map(scope).collect()
 }
 
-fn lifetime(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || "must be a number above 0, of seconds or with s, m, h or d, such as 12h".to_owned();
-    let digits = text
-        .find(|char: char| !char.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let seconds: u64 = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => return Err(wrong()),
+fn ttl(text: &str) -> Result<Duration, &'static str> {
+    let ttl = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => humantime::parse_duration(text)
+            .map_err(|_| "must be whole seconds, or a duration such as 15m, 12h or 30d")?,
     };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    match number.checked_mul(seconds) {
-        Some(seconds) if (1..=MOST_SECONDS).contains(&seconds) => Ok(Duration::from_secs(seconds)),
-        Some(0) | None => Err(wrong()),
-        Some(_) => Err("must be 3650d at most".to_owned()),
+    if ttl < Duration::from_secs(1) {
+        Err("must be at least 1 second")
+    } else if ttl > MAX_TTL {
+        Err("must be at most 3650d")
+    } else {
+        Ok(ttl)
     }
 }
 
-/// Ten years; what should count longer should not be a token.
-const MOST_SECONDS: u64 = 3_650 * 86_400;
-
-pub(super) fn run(arguments: Arguments) -> Result<String, Failure> {
-    let Arguments {
-        secret_file,
-        sub,
-        scope,
-        client_id,
-        resources,
-        services,
-        max_priority,
-        ttl,
-        issuer,
-        audience,
-    } = arguments;
+pub(super) fn create(arguments: TokenArguments) -> Result<String, Failure> {
     let token = Token {
-        issuer,
-        audience,
-        subject: sub,
-        scopes: scope.iter().flat_map(|it| it.iter()).collect(),
-        clients: client_id,
-        resources,
-        services,
-        max_priority,
-        lifetime: ttl,
+        issuer: arguments.issuer,
+        audience: arguments.audience,
+        subject: arguments.sub,
+        scopes: arguments.scope.iter().flat_map(|it| it.iter()).collect(),
+        clients: arguments.client_id,
+        resources: arguments.resources,
+        services: arguments.services,
+        max_priority: arguments.max_priority,
+        lifetime: arguments.ttl,
     };
-    Ok(format!("{}\n", token.sign(&secret_file)?))
+    Ok(format!("{}\n", token.sign(&arguments.secret_file)?))
 }
 
 #[cfg(test)]
@@ -140,34 +120,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lifetimes_have_units() {
+    fn ttl_is_seconds_or_a_duration() {
         for (text, seconds) in [
             ("90", 90),
             ("90s", 90),
             ("15m", 900),
+            ("1.5h", 5_400),
             ("24h", 86_400),
             ("30d", 2_592_000),
+            ("3650d", 315_360_000),
         ] {
-            assert_eq!(lifetime(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(ttl(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for wrong in [
+        for invalid in [
             "",
             "0",
             "0h",
             "-1",
-            "1w",
-            "1.5h",
             "h",
             "99999999999999999999",
             "3651d",
-            "1 h",
+            "10ms",
         ] {
-            assert!(lifetime(wrong).is_err(), "{wrong}");
+            assert!(ttl(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn a_scope_that_is_none_is_a_mistake() {
+    fn unknown_scopes_are_rejected() {
         assert_eq!(
             scopes("capacity status:read").unwrap().to_string(),
             "capacity status:read"

@@ -1,9 +1,9 @@
-//! The command line as it is told of, by itself and elsewhere.
+//! Errors of the command line, its help, and its documentation.
 
 use super::*;
 
 #[test]
-fn what_makes_no_sense_is_wrong_usage() {
+fn invalid_arguments_are_wrong_usage() {
     for line in [
         "doorman --listen nowhere",
         "doorman --config limits.yaml",
@@ -22,50 +22,50 @@ fn what_makes_no_sense_is_wrong_usage() {
         "doorman --unmached refuse",
     ] {
         let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
-        let told = misuse::misuse(&error);
-        assert_eq!(told.code(), 2, "{line}");
-        let told = told.to_string();
-        assert_eq!(told.lines().count(), 1, "{told}");
-        assert!(told.starts_with("doorman: "), "{told}");
+        let failure = Failure::from_usage(&error);
+        assert_eq!(failure.exit_code(), 2, "{line}");
+        let message = failure.to_string();
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.starts_with("doorman: "), "{message}");
     }
 }
 
 #[test]
-fn what_is_wrong_with_a_command_line_is_told_in_one_line() {
-    for (line, told) in [
+fn usage_errors_are_one_line() {
+    for (line, message) in [
         (
             "doorman get",
-            "doorman: the following required arguments were not provided: --wants <N> <RESOURCE>; --help says what there is",
+            "doorman: the following required arguments were not provided: --wants <N> <RESOURCE>; see --help",
         ),
         (
             "doorman --max-leases 0",
-            "doorman: invalid value '0' for '--max-leases <N>': must be a whole number of at least 1; --help says what there is",
+            "doorman: invalid value '0' for '--max-leases <N>': must be a whole number of at least 1; see --help",
         ),
         (
             "doorman --unmached refuse",
-            "doorman: unexpected argument '--unmached' found; tip: a similar argument exists: '--unmatched'; --help says what there is",
+            "doorman: unexpected argument '--unmached' found; tip: a similar argument exists: '--unmatched'; see --help",
         ),
     ] {
         let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
-        assert_eq!(misuse::misuse(&error).to_string(), told);
+        assert_eq!(Failure::from_usage(&error).to_string(), message);
     }
 }
 
 #[test]
-fn no_password_is_told_of_an_address_that_makes_no_sense() {
+fn usage_errors_redact_passwords() {
     for address in [
         "http://user:hunter2@issuer.example/jwks",
         "ftp://hunter2@issuer.example",
         "http://user:hun@ter2/hunter2@issuer.example/",
     ] {
         let error = Cli::try_parse_from(["doorman", "--auth-jwks", address]).unwrap_err();
-        let told = misuse::misuse(&error).to_string();
-        assert!(!told.contains("hunter2"), "{told}");
-        assert!(told.contains("://…@issuer.example"), "{told}");
+        let message = Failure::from_usage(&error).to_string();
+        assert!(!message.contains("hunter2"), "{message}");
+        assert!(message.contains("://…@issuer.example"), "{message}");
     }
 }
 
-/// The program with all its commands.
+/// The program and all its commands.
 fn commands() -> Vec<clap::Command> {
     let mut program = Cli::command();
     program.build();
@@ -76,7 +76,7 @@ fn commands() -> Vec<clap::Command> {
 }
 
 #[test]
-fn every_flag_is_a_variable_and_every_help_has_examples() {
+fn every_flag_has_a_variable_and_every_help_examples() {
     for command in commands() {
         let name = command.get_name();
         let flags = command.get_arguments().filter_map(clap::Arg::get_long);
@@ -96,8 +96,8 @@ fn every_flag_is_a_variable_and_every_help_has_examples() {
     }
 }
 
-/// Texts that tell operators of flags and variables, by their place in the repository.
-const TOLD: [&str; 20] = [
+/// Documents that name flags and variables.
+const DOCUMENTS: [&str; 20] = [
     "README.md",
     "SECURITY.md",
     "CHANGELOG.md",
@@ -121,32 +121,32 @@ const TOLD: [&str; 20] = [
 ];
 
 #[test]
-fn what_operators_are_told_to_set_can_be_set() {
+fn documented_flags_and_variables_exist() {
     let commands = commands();
     let arguments = || commands.iter().flat_map(clap::Command::get_arguments);
     let flags: Vec<_> = arguments().filter_map(clap::Arg::get_long).collect();
     let variables: Vec<_> = arguments()
         .filter_map(|it| it.get_env()?.to_str())
-        // The first is no flag, as others on the machine could read it; the second is of the tests.
+        // The first has no flag; the second is read by a test.
         .chain(["DOORMAN_TOKEN", "DOORMAN_HOSTILE_SECONDS"])
         .collect();
     let mut found = 0;
-    for path in TOLD {
+    for path in DOCUMENTS {
         let text = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let text = std::fs::read_to_string(text.join(path)).unwrap();
-        let is_of = |char: char| char.is_ascii_uppercase() || char == '_';
+        let in_name = |char: char| char.is_ascii_uppercase() || char == '_';
         for (at, _) in text.match_indices("DOORMAN_") {
             let name = &text[at..];
-            let name = &name[..name.find(|it| !is_of(it)).unwrap_or(name.len())];
-            let all = name == "DOORMAN_";
-            assert!(all || variables.contains(&name), "{name} in {path}");
+            let name = &name[..name.find(|it| !in_name(it)).unwrap_or(name.len())];
+            let prefix = name == "DOORMAN_";
+            assert!(prefix || variables.contains(&name), "{name} in {path}");
             found += 1;
         }
-        // Those of other programs stand behind their names.
+        // A flag of another program is written after its name.
         for (at, _) in text.match_indices("`--") {
             let name = &text[at + 3..];
-            let is_of = |char: char| char.is_ascii_lowercase() || char == '-';
-            let name = &name[..name.find(|it| !is_of(it)).unwrap_or(name.len())];
+            let in_name = |char: char| char.is_ascii_lowercase() || char == '-';
+            let name = &name[..name.find(|it| !in_name(it)).unwrap_or(name.len())];
             let several = name == "auth-" && text[at..].starts_with("`--auth-…");
             assert!(several || flags.contains(&name), "--{name} in {path}");
             found += 1;
@@ -156,30 +156,30 @@ fn what_operators_are_told_to_set_can_be_set() {
 }
 
 #[tokio::test]
-async fn who_is_master_is_told() {
+async fn master_is_printed() {
     with_server(async |address| {
-        let told = ask(&address, "master").await.unwrap();
-        assert!(told.starts_with(&format!("{address}\tnode-")), "{told}");
-        let told = ask(&address, "master --json").await.unwrap();
-        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-        assert_eq!(told["mastership"]["master_address"], *address);
-        let given = ask(&address, "release --client c --json").await.unwrap();
-        assert_eq!(given, "{}\n");
+        let output = call(&address, "master").await.unwrap();
+        assert!(output.starts_with(&format!("{address}\tnode-")), "{output}");
+        let output = call(&address, "master --json").await.unwrap();
+        let output: serde_json::Value = serde_json::from_str(&output).unwrap();
+        assert_eq!(output["mastership"]["master_address"], *address);
+        let output = call(&address, "release --client c --json").await.unwrap();
+        assert_eq!(output, "{}\n");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_document_is_imported_into_no_other_file_by_a_slip() {
+async fn import_rejects_files_that_are_not_stores() {
     let home = TempDir::new().unwrap();
     let (new, old) = (limits(&home, 20), limits(&home, 30));
     let before = std::fs::read_to_string(&old).unwrap();
-    let refused = run(&format!("doorman import {new} --store {old}"))
+    let rejected = run(&format!("doorman import {new} --store {old}"))
         .await
         .unwrap_err();
     assert!(
-        refused.to_string().contains("is not a Doorman store"),
-        "{refused}"
+        rejected.to_string().contains("is not a Doorman store"),
+        "{rejected}"
     );
     assert_eq!(std::fs::read_to_string(&old).unwrap(), before);
 }

@@ -1,4 +1,4 @@
-//! `doorman get` and `doorman release`: lease and give back by hand.
+//! `doorman get` and `doorman release`: leases by hand.
 
 use doorman_openapi::{
     Capacity, CapacityRequest, CapacityResponse, ClientId, ReleaseRequest, ReleaseResponse,
@@ -6,9 +6,9 @@ use doorman_openapi::{
 };
 
 use super::{
-    client::{Client, ServerArgument, default_client_id},
+    client::{Client, ServerArguments, host_name},
     failure::Failure,
-    table::Table,
+    output::{self, JsonFlag, cell},
 };
 
 #[derive(Debug, clap::Args)]
@@ -18,42 +18,45 @@ use super::{
 pub(super) struct GetArguments {
     /// The resource
     resource: ResourceId,
-    /// How much of it, in its own unit
+    /// Capacity to request, in the unit of the resource
     #[arg(long, env = "DOORMAN_WANTS", value_name = "N", value_parser = capacity, allow_negative_numbers = true)]
     wants: Capacity,
-    /// For whom; two processes never share a name
+    /// Client ID; must be unique for each process
     #[arg(long, env = "DOORMAN_CLIENT", value_name = "ID", default_value_t = default_client_id())]
     client: String,
-    /// Print the server's answer as it came
-    #[arg(long, env = "DOORMAN_JSON", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
-    json: bool,
     #[command(flatten)]
-    server: ServerArgument,
+    output: JsonFlag,
+    #[command(flatten)]
+    server: ServerArguments,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  doorman release db\n  doorman release --client shop-1")]
 pub(super) struct ReleaseArguments {
-    /// The resources; none: all that the client holds
+    /// The resources; default: all of the client
     #[arg(value_name = "RESOURCE")]
     resources: Vec<ResourceId>,
-    /// Whose leases
+    /// ID of the client that holds the leases
     #[arg(long, env = "DOORMAN_CLIENT", value_name = "ID", default_value_t = default_client_id())]
     client: String,
-    /// Print the server's answer as it came; else nothing is printed
-    #[arg(long, env = "DOORMAN_JSON", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
-    json: bool,
     #[command(flatten)]
-    server: ServerArgument,
+    output: JsonFlag,
+    #[command(flatten)]
+    server: ServerArguments,
 }
 
 fn capacity(text: &str) -> Result<Capacity, String> {
     let number: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
-    Capacity::new(number).map_err(|rule| rule.to_string())
+    Capacity::new(number).map_err(|error| error.to_string())
+}
+
+/// The client ID shared by all commands on a machine.
+fn default_client_id() -> String {
+    format!("doorman-cli@{}", host_name())
 }
 
 pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
-    let client = Client::new(arguments.server)?;
+    let client = Client::new(&arguments.server)?;
     let request = CapacityRequest {
         client_id: ClientId::new(&arguments.client)?,
         seq: None,
@@ -66,50 +69,42 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
             used: None,
         }],
     };
-    if arguments.json {
-        let answer: serde_json::Value = client.post(paths::CAPACITY, &request).await?;
-        return Ok(format!("{answer:#}\n"));
+    let response: serde_json::Value = client.post(paths::CAPACITY, &request).await?;
+    if arguments.output.json {
+        return output::pretty_json(&response);
     }
-    let answer: CapacityResponse = client.post(paths::CAPACITY, &request).await?;
-    let mut table = Table::new([
-        "RESOURCE", "CAPACITY", "LIMIT", "SECONDS", "REFRESH", "REASON",
-    ]);
-    for answer in &answer.resources {
-        let lease = &answer.gets;
-        table.row([
-            answer.resource_id.to_string(),
+    let response: CapacityResponse = client.decode(response)?;
+    let rows = response.resources.iter().map(|resource| {
+        let lease = &resource.gets;
+        Ok([
+            resource.resource_id.to_string(),
             lease.capacity.to_string(),
-            answer
-                .limit
-                .map_or("-".to_owned(), |limit| limit.to_string()),
+            cell(resource.limit),
             lease.lease_length.to_string(),
             lease.refresh_interval.to_string(),
-            word(&answer.reason)?,
-        ]);
-    }
-    Ok(table.to_string())
+            output::variant_name(&resource.reason)?,
+        ])
+    });
+    Ok(output::table(
+        [
+            "RESOURCE", "CAPACITY", "LIMIT", "SECONDS", "REFRESH", "REASON",
+        ],
+        &rows.collect::<Result<Vec<_>, Failure>>()?,
+    ))
 }
 
 pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failure> {
-    let client = Client::new(arguments.server)?;
+    let client = Client::new(&arguments.server)?;
     let all = arguments.resources.is_empty();
     let request = ReleaseRequest {
         client_id: ClientId::new(&arguments.client)?,
         seq: None,
         resource_ids: (!all).then_some(arguments.resources),
     };
-    if arguments.json {
-        let answer: serde_json::Value = client.post(paths::CAPACITY_RELEASE, &request).await?;
-        return Ok(format!("{answer:#}\n"));
+    let response: serde_json::Value = client.post(paths::CAPACITY_RELEASE, &request).await?;
+    if arguments.output.json {
+        return output::pretty_json(&response);
     }
-    let ReleaseResponse {} = client.post(paths::CAPACITY_RELEASE, &request).await?;
+    let ReleaseResponse {} = client.decode(response)?;
     Ok(String::new())
-}
-
-/// The word that stands for a value on the wire.
-pub(super) fn word(value: &impl serde::Serialize) -> Result<String, Failure> {
-    let value = serde_json::to_value(value)?;
-    Ok(value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned))
 }

@@ -1,0 +1,307 @@
+//! `doorman check`, `import`, `export` and `history`: the document.
+
+use std::{
+    fmt::Write,
+    io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use clap::{ArgAction, builder::FalseyValueParser};
+use doorman_config::{
+    Document, DocumentDiff, FileSource, NewChange, OpenedStore, Store, StoreReader,
+};
+use doorman_openapi::{DryRun, HistoryPage, PastChange, paths};
+use reqwest::header::HeaderValue;
+use serde_json::{json, value::RawValue};
+
+use super::{
+    client::{Client, ServerArguments, host_name},
+    failure::Failure,
+    output::{self, JsonFlag, warn},
+};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  doorman check limits.yaml")]
+pub(super) struct CheckArguments {
+    /// The document, in YAML or JSON
+    file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "An invalid document changes nothing. Holders learn of a change at their next refresh.\n\n\
+    Examples:\n  doorman import limits.yaml --dry-run\n  doorman import limits.yaml\n  \
+    doorman import limits.yaml --store ./doorman-data/doorman.db"
+)]
+pub(super) struct ImportArguments {
+    /// The document, in YAML or JSON
+    file: PathBuf,
+    /// Print the changes without applying them
+    #[arg(long, env = "DOORMAN_DRY_RUN", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    dry_run: bool,
+    #[command(flatten)]
+    location: LocationArguments,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Defaults are written out; comments are lost.\n\nExamples:\n  doorman export > limits.yaml\n  \
+    doorman export --store ./doorman-data/doorman.db --revision 7"
+)]
+pub(super) struct ExportArguments {
+    /// Print this revision; `doorman history` lists them
+    #[arg(long, env = "DOORMAN_REVISION", value_name = "N", requires = "store")]
+    revision: Option<u64>,
+    #[command(flatten)]
+    output: JsonFlag,
+    #[command(flatten)]
+    location: LocationArguments,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  doorman history\n  doorman history --limit 5 --json\n  doorman history --store ./doorman-data/doorman.db"
+)]
+pub(super) struct HistoryArguments {
+    /// Maximum number of changes, newest first
+    #[arg(long, env = "DOORMAN_LIMIT", value_name = "N", default_value_t = 50)]
+    limit: usize,
+    #[command(flatten)]
+    output: JsonFlag,
+    #[command(flatten)]
+    location: LocationArguments,
+}
+
+#[derive(Debug, clap::Args)]
+struct LocationArguments {
+    /// Use the store of a stopped server instead of a running server: a path such as ./doorman-data/doorman.db
+    #[arg(long, env = "DOORMAN_STORE", value_name = "PATH")]
+    store: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArguments,
+}
+
+enum Location {
+    Server(Client),
+    Store(PathBuf),
+}
+
+impl LocationArguments {
+    fn location(self) -> Result<Location, Failure> {
+        Ok(match self.store {
+            Some(path) => Location::Store(path),
+            None => Location::Server(Client::new(&self.server)?),
+        })
+    }
+}
+
+/// Loads a file, and prints its warnings.
+fn load(file: &Path, stderr: &mut impl io::Write) -> Result<Document, Failure> {
+    let document = FileSource::new(file)
+        .load()
+        .map_err(|error| Failure::from_document(&error))?;
+    for warning in document.warnings() {
+        warn(stderr, warning.in_file(&file.display().to_string()));
+    }
+    Ok(document)
+}
+
+/// The active document of a server, and its `ETag`.
+async fn fetch(client: &Client) -> Result<(Document, Option<HeaderValue>), Failure> {
+    let (text, etag): (Box<RawValue>, _) = client.get_with_etag(paths::TEMPLATES).await?;
+    Ok((parse(text.get())?, etag))
+}
+
+/// A revision of the document in a store; `None`: the newest.
+fn read(store: &StoreReader, revision: Option<u64>) -> Result<Document, Failure> {
+    match (store.document(revision)?, revision) {
+        (Some(text), _) => parse(&text),
+        (None, Some(revision)) => Err(Failure::new(format!(
+            "the store has no document of revision {revision}"
+        ))),
+        (None, None) => Err(Failure::new("the store has no document")),
+    }
+}
+
+/// Parses a document that a server has accepted, maybe one of another release.
+fn parse(text: &str) -> Result<Document, Failure> {
+    Document::parse_json(text).map_err(|errors| {
+        Failure::new(format!(
+            "the document is invalid for this version of doorman:\n{errors}"
+        ))
+    })
+}
+
+pub(super) fn check(
+    arguments: &CheckArguments,
+    stderr: &mut impl io::Write,
+) -> Result<String, Failure> {
+    let document = load(&arguments.file, stderr)?;
+    let templates = counted(document.templates().len(), "template");
+    let rules = match document.rules().len() {
+        0 => String::new(),
+        count => format!(", {}", counted(count, "rule")),
+    };
+    Ok(format!(
+        "{}: ok, {templates}{rules}, version {}\n",
+        arguments.file.display(),
+        document.version()
+    ))
+}
+
+fn counted(count: impl ToString, noun: &str) -> String {
+    let count = count.to_string();
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+pub(super) async fn export(arguments: ExportArguments) -> Result<String, Failure> {
+    let document = match arguments.location.location()? {
+        Location::Server(client) => fetch(&client).await?.0,
+        Location::Store(path) => read(&StoreReader::open(&path)?, arguments.revision)?,
+    };
+    let text = if arguments.output.json {
+        document.to_pretty_json()
+    } else {
+        document.to_yaml()
+    };
+    Ok(format!("{}\n", text.trim_end()))
+}
+
+pub(super) async fn history(arguments: HistoryArguments) -> Result<String, Failure> {
+    let limit = arguments.limit;
+    let changes: Vec<PastChange> = match arguments.location.location()? {
+        Location::Server(client) => {
+            client
+                .list(paths::HISTORY, limit, |page: HistoryPage| {
+                    (page.changes, page.next_cursor)
+                })
+                .await?
+        }
+        Location::Store(path) => StoreReader::open(&path)?.history(None, limit)?,
+    };
+    if arguments.output.json {
+        return output::pretty_json(&json!({"changes": changes}));
+    }
+    let rows = changes.into_iter().map(|change| {
+        let time = UNIX_EPOCH + Duration::from_secs(change.changed_at);
+        [
+            change.revision.to_string(),
+            humantime::format_rfc3339_seconds(time).to_string(),
+            change.changed_by,
+            change.change,
+        ]
+    });
+    Ok(output::table(
+        ["REVISION", "CHANGED", "BY", "CHANGE"],
+        &rows.collect::<Vec<_>>(),
+    ))
+}
+
+pub(super) async fn import(arguments: ImportArguments) -> Result<String, Failure> {
+    let mut stderr = io::stderr();
+    let new = load(&arguments.file, &mut stderr)?;
+    match (arguments.location.location()?, arguments.dry_run) {
+        (Location::Server(client), true) => dry_run(&client, &new).await,
+        (Location::Server(client), false) => put(&client, &new).await,
+        (Location::Store(path), true) => {
+            let old = read(&StoreReader::open(&path)?, None)?;
+            Ok(describe("would change", &old, &new))
+        }
+        (Location::Store(path), false) => write(&path, &new, &mut stderr),
+    }
+}
+
+async fn put(client: &Client, new: &Document) -> Result<String, Failure> {
+    let (old, etag) = fetch(client).await?;
+    // With the ETag, the server rejects the change if the document has changed since.
+    let _: Box<RawValue> = client
+        .put(paths::TEMPLATES, etag.as_ref(), new.to_json())
+        .await?;
+    Ok(describe("changed", &old, new))
+}
+
+async fn dry_run(client: &Client, new: &Document) -> Result<String, Failure> {
+    let (old, etag) = fetch(client).await?;
+    let path = format!("{}?dry_run=true", paths::TEMPLATES);
+    let effects: DryRun = client.put(&path, etag.as_ref(), new.to_json()).await?;
+    let mut text = describe("would change", &old, new);
+    for effect in &effects.resources {
+        let verb = if effect.clients == 1 { "has" } else { "have" };
+        writeln!(
+            text,
+            "  {}: {} ({} {verb} {})",
+            effect.resource_id,
+            effect.changes.join(", "),
+            counted(effect.clients, "client"),
+            effect.sum_has
+        )?;
+    }
+    let more = effects
+        .resource_count
+        .saturating_sub(effects.resources.len());
+    if more > 0 {
+        writeln!(text, "  and {}", counted(more, "more resource"))?;
+    }
+    if !effects.looked_at_all {
+        text.push_str("  not all live resources were examined\n");
+    }
+    Ok(text)
+}
+
+/// Writes to a store that no server uses, and locks it meanwhile.
+fn write(path: &Path, new: &Document, stderr: &mut impl io::Write) -> Result<String, Failure> {
+    let now = unix_seconds();
+    let is_new = !path.exists();
+    let OpenedStore {
+        mut store,
+        document: old,
+        problems,
+    } = Store::open(path, new, now)?;
+    for problem in problems {
+        warn(stderr, problem);
+    }
+    if is_new && old == *new {
+        return Ok(format!("created a store with version {}\n", new.version()));
+    }
+    let diff = DocumentDiff::between(&old, new);
+    if !diff.is_empty() {
+        let change = NewChange {
+            changed_at: now,
+            changed_by: &author(),
+            change: &diff.summary(),
+        };
+        if let Err(error) = store.append(new, &change)?.copy {
+            warn(
+                stderr,
+                format!("cannot write the copy of the document beside the store: {error}"),
+            );
+        }
+    }
+    Ok(describe("changed", &old, new))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the history has the time of the wall clock"
+)]
+fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+fn author() -> String {
+    let user = std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
+    format!("doorman import by {user}@{}", host_name())
+}
+
+/// The differences of two documents, one line each.
+fn describe(verb: &str, old: &Document, new: &Document) -> String {
+    let diff = DocumentDiff::between(old, new);
+    if diff.is_empty() {
+        return format!("nothing to change: version {}\n", new.version());
+    }
+    let lines = diff.lines().map(|line| format!("{verb}: {line}\n"));
+    lines.collect::<String>() + &format!("version {}\n", new.version())
+}

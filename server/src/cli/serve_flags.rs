@@ -1,0 +1,453 @@
+//! Flags of `doorman serve`, and their conversion to [`Settings`].
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
+use doorman_config::{Document, LastGoodFile, Source};
+use doorman_openapi::{NodeId, ServerId};
+use doorman_server::{
+    AuthSettings, BaseUrl, CallerLimit, EmptyDirectory, Exposure, JwksSource, KeyAlgorithm,
+    Settings, TlsSettings,
+    ledger::UnmatchedPolicy,
+    observe::log::{self, Filter, Format, Guard},
+};
+
+use super::failure::Failure;
+
+/// The store in the data directory, used without `--config`.
+const DEFAULT_STORE: &str = "doorman.db";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ServeArguments {
+    #[command(flatten)]
+    network: NetworkFlags,
+    #[command(flatten)]
+    document: DocumentFlags,
+    #[command(flatten)]
+    identity: IdentityFlags,
+    #[command(flatten)]
+    limits: LimitFlags,
+    #[command(flatten)]
+    auth: AuthFlags,
+    #[command(flatten)]
+    tls: TlsFlags,
+    #[command(flatten)]
+    pub(super) log: LogFlags,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Network")]
+struct NetworkFlags {
+    /// Listen address of the API; port 0 takes a free port
+    #[arg(long, env = "DOORMAN_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = socket_address)]
+    listen: SocketAddr,
+    /// Second listen address for /metrics, /livez and /readyz only, without TLS and tokens
+    #[arg(long, env = "DOORMAN_METRICS_LISTEN", value_name = "HOST:PORT", value_parser = socket_address)]
+    metrics_listen: Option<SocketAddr>,
+    /// URL at which clients reach this server; default: the listen address
+    #[arg(long, env = "DOORMAN_ADVERTISE", value_name = "URL")]
+    advertise: Option<BaseUrl>,
+    /// Maximum number of open connections; beyond it, those idle for longest are closed
+    ///
+    /// A connection takes 1.4 KiB of memory when idle, 10 KiB with TLS, and 17 KiB more during a
+    /// request.
+    #[arg(long, env = "DOORMAN_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::MAX_CONNECTIONS, value_parser = at_least_one::<NonZeroUsize>)]
+    max_connections: NonZeroUsize,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Document")]
+struct DocumentFlags {
+    /// Configuration source: sqlite:PATH or file:PATH; default: sqlite:DATA_DIR/doorman.db
+    ///
+    /// sqlite:PATH is a store that is changed over HTTP; a new one starts with the built-in
+    /// document. file:PATH is YAML or JSON; changes are loaded without a restart.
+    #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE", value_parser = Source::parse)]
+    config: Option<Source>,
+    /// Treatment of resources that no template matches
+    #[arg(
+        long,
+        env = "DOORMAN_UNMATCHED",
+        value_name = "POLICY",
+        default_value = "grant"
+    )]
+    unmatched: UnmatchedArgument,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Data and identity")]
+struct IdentityFlags {
+    /// Directory of the files that survive a restart; created if missing
+    #[arg(
+        long,
+        env = "DOORMAN_DATA_DIR",
+        value_name = "DIR",
+        default_value = "./doorman-data"
+    )]
+    data_dir: PathBuf,
+    /// Name of this server; default: host name and port
+    #[arg(long, env = "DOORMAN_SERVER_ID", value_name = "NAME")]
+    server_id: Option<ServerId>,
+    /// Name of this server's node; default: the one in the data directory, initially random
+    #[arg(long, env = "DOORMAN_NODE", value_name = "NAME")]
+    node: Option<NodeId>,
+    /// Skip learning mode on an empty data directory, because no server of this node has run before
+    ///
+    /// Without it, earlier leases may exist, and new clients wait until those have expired. Has no
+    /// effect on a directory that a server has used.
+    #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    first_start: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+struct LimitFlags {
+    /// Maximum number of leases of all resources together
+    #[arg(
+        long,
+        env = "DOORMAN_MAX_LEASES",
+        value_name = "N",
+        default_value = "1000000",
+        value_parser = at_least_one::<NonZeroUsize>
+    )]
+    max_leases: NonZeroUsize,
+    /// Rate limit per caller, in decisions per second; default: 400000. `off` disables it
+    ///
+    /// A caller is the subject of a token, or an address without authentication. A request costs
+    /// eight decisions, and one more for each of its resources. Operator calls have a separate
+    /// limit of at least 400000. By default, callers without a token on this machine are not
+    /// limited.
+    #[arg(long, env = "DOORMAN_CALLER_RATE", value_name = "N|off", value_parser = caller_rate)]
+    caller_rate: Option<CallerRate>,
+    /// Burst per caller, in decisions; default: two seconds of --caller-rate
+    #[arg(long, env = "DOORMAN_CALLER_BURST", value_name = "N", value_parser = at_least_one::<NonZeroU32>)]
+    caller_burst: Option<NonZeroU32>,
+}
+
+/// Without any source of keys, callers are not authenticated.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Authentication")]
+struct AuthFlags {
+    /// Accept tokens signed with the secret in this file (HS256, at least 32 bytes), such as those of `doorman token`
+    ///
+    /// Can be repeated, so that one secret can replace another. Changes of the file are loaded
+    /// without a restart.
+    #[arg(
+        long,
+        env = "DOORMAN_AUTH_SECRET_FILE",
+        value_name = "FILE",
+        value_delimiter = ','
+    )]
+    auth_secret_file: Vec<PathBuf>,
+    /// Issuer (`iss`) of tokens signed with a secret
+    #[arg(long, env = "DOORMAN_AUTH_SECRET_ISSUER", value_name = "NAME", default_value = AuthSettings::NAME)]
+    auth_secret_issuer: String,
+    /// Accept tokens signed with the private key of the public key in this file (PEM)
+    ///
+    /// RSA for RS256, P-256 for ES256, Ed25519 for EdDSA. Can be repeated. Changes of the file are
+    /// loaded without a restart.
+    #[arg(
+        long,
+        env = "DOORMAN_AUTH_KEY_FILE",
+        value_name = "FILE",
+        value_delimiter = ','
+    )]
+    auth_key_file: Vec<PathBuf>,
+    /// Accept tokens signed with a key of this JSON Web Key Set: a file or an https:// URL
+    ///
+    /// Changes of a file are loaded without a restart. A URL is fetched every ten minutes, and when
+    /// a token has an unknown key.
+    #[arg(long, env = "DOORMAN_AUTH_JWKS", value_name = "FILE|URL")]
+    auth_jwks: Option<JwksSource>,
+    /// Certificate authorities (PEM) for the URL of --auth-jwks, in addition to those of the system
+    #[arg(
+        long,
+        env = "DOORMAN_AUTH_JWKS_CA",
+        value_name = "FILE",
+        requires = "auth_jwks"
+    )]
+    auth_jwks_ca: Option<PathBuf>,
+    /// Bearer token for the URL of --auth-jwks; the file is read before each request
+    #[arg(
+        long,
+        env = "DOORMAN_AUTH_JWKS_TOKEN_FILE",
+        value_name = "FILE",
+        requires = "auth_jwks"
+    )]
+    auth_jwks_token_file: Option<PathBuf>,
+    /// Issuer (`iss`) of tokens signed with a key
+    #[arg(long, env = "DOORMAN_AUTH_ISSUER", value_name = "NAME")]
+    auth_issuer: Option<String>,
+    /// Audience (`aud`) of tokens
+    #[arg(long, env = "DOORMAN_AUTH_AUDIENCE", value_name = "NAME", default_value = AuthSettings::NAME)]
+    auth_audience: String,
+    /// Accepted algorithms of public keys
+    #[arg(
+        long,
+        env = "DOORMAN_AUTH_ALGORITHMS",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "RS256,ES256,EdDSA"
+    )]
+    auth_algorithms: Vec<KeyAlgorithm>,
+    /// Accepted clock skew between issuer and server, in seconds
+    #[arg(
+        long,
+        env = "DOORMAN_AUTH_LEEWAY",
+        value_name = "SECONDS",
+        default_value_t = 5
+    )]
+    auth_leeway: u64,
+    /// Permissions for tokens of other issuers, such as Kubernetes service accounts (YAML or JSON)
+    ///
+    /// With it, tokens signed with a key have only the permissions of their grants. Tokens signed
+    /// with a secret and without a grant keep the permissions that they claim. Changes of the file
+    /// are loaded without a restart.
+    #[arg(long, env = "DOORMAN_AUTH_GRANTS", value_name = "FILE")]
+    auth_grants: Option<PathBuf>,
+    /// Listen on other addresses than loopback without authentication
+    ///
+    /// Everyone who can reach the address may do everything.
+    #[arg(long, env = "DOORMAN_INSECURE_NO_AUTH", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), conflicts_with_all = ["auth_secret_file", "auth_key_file", "auth_jwks"])]
+    insecure_no_auth: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "TLS")]
+struct TlsFlags {
+    /// Serve only TLS (1.2 or newer) with this certificate chain (PEM, the server's own first)
+    ///
+    /// Changes of the TLS files are loaded without a restart. --metrics-listen remains plain HTTP.
+    #[arg(long, env = "DOORMAN_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate: PEM without a passphrase, in PKCS#8, SEC1 or PKCS#1
+    #[arg(long, env = "DOORMAN_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Require client certificates of the authorities in this file (PEM) on every route
+    ///
+    /// Probes need one, too. Permissions still come from tokens.
+    #[arg(long, env = "DOORMAN_TLS_CLIENT_CA", value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Logging")]
+pub(super) struct LogFlags {
+    /// Log level or EnvFilter directives, added to info; such as debug or doorman::access=debug
+    #[arg(
+        long,
+        env = "DOORMAN_LOG",
+        value_name = "DIRECTIVES",
+        default_value = "info"
+    )]
+    log: String,
+    /// Format of log lines on standard error
+    #[arg(
+        long,
+        env = "DOORMAN_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
+    log_format: FormatArgument,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum UnmatchedArgument {
+    /// Grant what is requested
+    Grant,
+    /// Grant nothing
+    Refuse,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FormatArgument {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum CallerRate {
+    PerSecond(NonZeroU32),
+    Off,
+}
+
+/// Parses an address or a host name with a port.
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    match text.to_socket_addrs() {
+        Ok(mut all) => all.next().ok_or_else(|| format!("{text} has no address")),
+        Err(error) => Err(format!(
+            "must be HOST:PORT, such as 127.0.0.1:7300: {error}"
+        )),
+    }
+}
+
+fn at_least_one<T: FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse()
+        .map_err(|_| "must be a whole number of at least 1")
+}
+
+fn caller_rate(text: &str) -> Result<CallerRate, &'static str> {
+    if text == "off" {
+        return Ok(CallerRate::Off);
+    }
+    text.parse()
+        .map(CallerRate::PerSecond)
+        .map_err(|_| "must be a whole number of at least 1, or off")
+}
+
+impl ServeArguments {
+    /// Loads the document of a file, and converts the flags.
+    pub(super) fn settings(self) -> Result<Settings, Failure> {
+        let Self {
+            network,
+            document,
+            identity,
+            limits,
+            auth,
+            tls,
+            log: _,
+        } = self;
+        let tls = tls.settings()?;
+        let (auth, exposure) = auth.settings();
+        let data_dir = identity.data_dir;
+        let source = document
+            .config
+            .unwrap_or_else(|| Source::Sqlite(data_dir.join(DEFAULT_STORE)));
+        let (active, document_error) = match &source {
+            Source::Sqlite(_) => (Document::built_in(), None),
+            Source::File(file) => match file.load() {
+                Ok(document) => (document, None),
+                Err(error) => match LastGoodFile::in_dir(&data_dir).load(file) {
+                    // A restart must not turn a rejected edit into an outage.
+                    Some(last_good) => (last_good, Some(error.full_message())),
+                    None => return Err(Failure::from_document(&error)),
+                },
+            },
+        };
+        Ok(Settings {
+            listen: network.listen,
+            metrics_listen: network.metrics_listen,
+            advertise: network.advertise,
+            max_connections: network.max_connections,
+            document: Arc::new(active),
+            document_error,
+            config_source: source.to_string(),
+            document_source: Some(source),
+            unmatched: match document.unmatched {
+                UnmatchedArgument::Grant => UnmatchedPolicy::Grant,
+                UnmatchedArgument::Refuse => UnmatchedPolicy::Refuse,
+            },
+            data_dir,
+            server_id: identity.server_id,
+            node: identity.node,
+            empty_directory: if identity.first_start {
+                EmptyDirectory::FirstStart
+            } else {
+                EmptyDirectory::MayBeLost
+            },
+            max_leases: limits.max_leases.get(),
+            callers: limits.callers(),
+            auth,
+            exposure,
+            tls,
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn tls_settings(self) -> Result<Option<TlsSettings>, Failure> {
+        self.tls.settings()
+    }
+}
+
+impl LimitFlags {
+    /// The default exempts callers on this machine; either flag includes them.
+    fn callers(&self) -> CallerLimit {
+        let rate = match (self.caller_rate, self.caller_burst) {
+            (None, None) => return CallerLimit::Usual,
+            (Some(CallerRate::Off), _) => return CallerLimit::Off,
+            (None, Some(_)) => CallerLimit::RATE,
+            (Some(CallerRate::PerSecond(rate)), _) => rate,
+        };
+        let burst = self.caller_burst.unwrap_or(CallerLimit::burst(rate));
+        CallerLimit::Of { rate, burst }
+    }
+}
+
+impl AuthFlags {
+    fn settings(self) -> (Option<AuthSettings>, Exposure) {
+        // An issuer or grants without a source of keys is an error, which the server reports.
+        let is_enabled = !self.auth_secret_file.is_empty()
+            || !self.auth_key_file.is_empty()
+            || self.auth_jwks.is_some()
+            || self.auth_issuer.is_some()
+            || self.auth_grants.is_some();
+        let exposure = if self.insecure_no_auth {
+            Exposure::Anybody
+        } else {
+            Exposure::Loopback
+        };
+        let settings = AuthSettings {
+            secret_files: self.auth_secret_file,
+            secret_issuer: self.auth_secret_issuer,
+            key_files: self.auth_key_file,
+            jwks: self.auth_jwks,
+            jwks_ca: self.auth_jwks_ca,
+            jwks_token_file: self.auth_jwks_token_file,
+            issuer: self.auth_issuer,
+            audience: self.auth_audience,
+            algorithms: self.auth_algorithms,
+            leeway: Duration::from_secs(self.auth_leeway),
+            grants: self.auth_grants,
+        };
+        (is_enabled.then_some(settings), exposure)
+    }
+}
+
+impl TlsFlags {
+    fn settings(self) -> Result<Option<TlsSettings>, Failure> {
+        let (given, missing) = match (self.tls_cert, self.tls_key, self.tls_client_ca) {
+            (None, None, None) => return Ok(None),
+            (Some(certificate), Some(key), client_authority) => {
+                return Ok(Some(TlsSettings {
+                    certificate,
+                    key,
+                    client_authority,
+                }));
+            }
+            (Some(_), None, _) => ("--tls-cert", "--tls-key"),
+            (None, Some(_), _) => ("--tls-key", "--tls-cert"),
+            (None, None, Some(_)) => ("--tls-client-ca", "--tls-cert and --tls-key"),
+        };
+        Err(Failure::wrong_usage(format!(
+            "{given} is given without {missing}: pass both or neither"
+        )))
+    }
+}
+
+impl LogFlags {
+    pub(super) fn format(&self) -> Format {
+        match self.log_format {
+            FormatArgument::Text => Format::Text,
+            FormatArgument::Json => Format::Json,
+        }
+    }
+
+    pub(super) fn start(&self) -> Result<Guard, Failure> {
+        let filter = Filter::parse(&self.log).map_err(|error| {
+            Failure::wrong_usage(format!(
+                "--log {}: must be directives separated by commas, such as debug or doorman::access=debug: {error}",
+                self.log
+            ))
+        })?;
+        Ok(log::start(self.format(), filter)?)
+    }
+}
