@@ -75,7 +75,8 @@ pub(super) struct HistoryArguments {
 
 #[derive(Debug, clap::Args)]
 struct LocationArguments {
-    /// Use the store of a stopped server instead of a running server: a path such as ./doorman-data/doorman.db
+    /// Use the store of a stopped server, such as ./doorman-data/doorman.db, instead of a running
+    /// server
     #[arg(long, env = "DOORMAN_STORE", value_name = "PATH")]
     store: Option<PathBuf>,
     #[command(flatten)]

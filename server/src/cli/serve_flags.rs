@@ -131,11 +131,11 @@ struct LimitFlags {
     caller_burst: Option<NonZeroU32>,
 }
 
-/// Without any source of keys, callers are not authenticated.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Authentication")]
 struct AuthFlags {
-    /// Accept tokens signed with the secret in this file (HS256, at least 32 bytes), such as those of `doorman token`
+    /// Accept tokens signed with the secret in this file (HS256, at least 32 bytes), such as those
+    /// of `doorman token`
     ///
     /// Can be repeated, so that one secret can replace another. Changes of the file are loaded
     /// without a restart.
@@ -149,7 +149,7 @@ struct AuthFlags {
     /// Issuer (`iss`) of tokens signed with a secret
     #[arg(long, env = "DOORMAN_AUTH_SECRET_ISSUER", value_name = "NAME", default_value = AuthSettings::NAME)]
     auth_secret_issuer: String,
-    /// Accept tokens signed with the private key of the public key in this file (PEM)
+    /// Accept tokens that the public key in this file (PEM) verifies
     ///
     /// RSA for RS256, P-256 for ES256, Ed25519 for EdDSA. Can be repeated. Changes of the file are
     /// loaded without a restart.
