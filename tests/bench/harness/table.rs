@@ -1,72 +1,74 @@
-//! One aligned table a benchmark.
+//! Aligned tables of comparisons.
 
 use std::fmt;
 
-use crate::Figures;
+use crate::Samples;
 
-/// What a ratio should come to.
+/// The expected bound of a ratio or figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
-    /// No more than this.
+    /// An upper bound.
     AtMost(f64),
-    /// No less than this.
+    /// A lower bound.
     AtLeast(f64),
-    /// It is only told.
+    /// No bound.
     None,
 }
 
 impl Target {
-    fn verdict(self, figure: f64) -> String {
+    fn evaluate(self, figure: f64) -> String {
         let (text, is_met) = match self {
-            Self::AtMost(bound) => (format!("at most {}", short(bound)), figure <= bound),
-            Self::AtLeast(bound) => (format!("at least {}", short(bound)), figure >= bound),
+            Self::AtMost(bound) => (format!("at most {}", format_figure(bound)), figure <= bound),
+            Self::AtLeast(bound) => (
+                format!("at least {}", format_figure(bound)),
+                figure >= bound,
+            ),
             Self::None => return String::new(),
         };
-        let verdict = if is_met { "met" } else { "missed" };
-        format!("{text}: {verdict}")
+        format!("{text}: {}", if is_met { "met" } else { "missed" })
     }
 }
 
-/// One comparison: what was measured, and beside what.
+/// One measured subject, with or without a baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row([String; 6]);
 
 impl Row {
-    /// Two sides that were measured in the same rounds, and their ratio: the median of the first over the second, round by round.
+    /// A comparison of two sides of the same rounds. The target applies to the median ratio.
     #[must_use]
     pub fn ratio(
-        what: &str,
-        figures: &Figures,
-        beside: &str,
-        others: &Figures,
+        subject: &str,
+        samples: &Samples,
+        baseline: &str,
+        baseline_samples: &Samples,
         target: Target,
     ) -> Self {
-        let ratio = figures.over(others).median();
+        let ratio = samples.ratio_to(baseline_samples).median();
         Self([
-            what.to_owned(),
-            spread(figures),
-            beside.to_owned(),
-            spread(others),
-            format!("{} ×", short(ratio)),
-            target.verdict(ratio),
+            subject.to_owned(),
+            format_samples(samples),
+            baseline.to_owned(),
+            format_samples(baseline_samples),
+            format!("{} ×", format_figure(ratio)),
+            target.evaluate(ratio),
         ])
     }
 
-    /// A figure whose target is no ratio.
+    /// A figure without a baseline. The target applies to the median.
     #[must_use]
-    pub fn figure(what: &str, figures: &Figures, target: Target) -> Self {
+    pub fn figure(subject: &str, samples: &Samples, target: Target) -> Self {
         Self([
-            what.to_owned(),
-            spread(figures),
+            subject.to_owned(),
+            format_samples(samples),
             String::new(),
             String::new(),
             String::new(),
-            target.verdict(figures.median()),
+            target.evaluate(samples.median()),
         ])
     }
 }
 
-/// All comparisons of one benchmark, in one unit.
+/// Rows with the same unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     title: String,
@@ -75,7 +77,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// No rows yet. The unit is that of the figures, such as `ns a decision`.
+    /// An empty table. The unit is that of the figures, such as `ns per decision`.
     #[must_use]
     pub fn new(title: &str, unit: &str) -> Self {
         Self {
@@ -85,13 +87,13 @@ impl Table {
         }
     }
 
-    /// One more comparison.
+    /// Appends a row.
     pub fn add(&mut self, row: Row) {
         self.rows.push(row);
     }
 
-    /// Prints all rows.
-    #[expect(clippy::print_stdout, reason = "this is what a benchmark is run for")]
+    /// Prints the table to the standard output.
+    #[expect(clippy::print_stdout, reason = "the output of a benchmark")]
     pub fn print(&self) {
         println!("{self}");
     }
@@ -99,7 +101,8 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["", "median [all]", "beside", "median [all]", "ratio", ""].map(str::to_owned);
+        let range = "median [min–max]";
+        let head = ["", range, "baseline", range, "ratio", "target"].map(str::to_owned);
         let lines = || std::iter::once(&head).chain(self.rows.iter().map(|Row(cells)| cells));
         let widths: [usize; 6] = std::array::from_fn(|column| {
             let cells = lines().filter_map(|cells| cells.get(column));
@@ -117,16 +120,21 @@ impl fmt::Display for Table {
     }
 }
 
-fn spread(figures: &Figures) -> String {
-    let (least, median, most) = (figures.least(), figures.median(), figures.most());
-    if least == most {
-        return short(median);
+fn format_samples(samples: &Samples) -> String {
+    let (min, median, max) = (samples.min(), samples.median(), samples.max());
+    if min == max {
+        return format_figure(median);
     }
-    format!("{} [{}–{}]", short(median), short(least), short(most))
+    format!(
+        "{} [{}–{}]",
+        format_figure(median),
+        format_figure(min),
+        format_figure(max)
+    )
 }
 
-/// Two or three digits that count, or as many as stand before the point.
-fn short(figure: f64) -> String {
+/// Formats with about three significant digits, and groups the thousands.
+fn format_figure(figure: f64) -> String {
     let decimals = match figure.abs() {
         0.0 => 0,
         size if size < 0.01 => 5,
@@ -135,14 +143,18 @@ fn short(figure: f64) -> String {
         _ => 0,
     };
     let text = format!("{figure:.decimals$}");
-    let grouped = decimals == 0 && text.bytes().all(|digit| digit.is_ascii_digit());
-    if grouped { thousands(&text) } else { text }
+    let is_integer = decimals == 0 && text.bytes().all(|digit| digit.is_ascii_digit());
+    if is_integer {
+        group_thousands(&text)
+    } else {
+        text
+    }
 }
 
-fn thousands(digits: &str) -> String {
+fn group_thousands(digits: &str) -> String {
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -155,24 +167,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_stands_beside_its_target() {
-        let figures = Figures::constant;
-        let mut table = Table::new("A thing", "ns a time");
+    fn row_shows_ratio_and_target() {
+        let samples = Samples::constant;
+        let mut table = Table::new("A subject", "ns per call");
         table.add(Row::ratio(
             "ours",
-            &figures(50.0),
+            &samples(50.0),
             "theirs",
-            &figures(100.0),
+            &samples(100.0),
             Target::AtMost(0.65),
         ));
         table.add(Row::ratio(
             "ours, twice",
-            &figures(100.0),
+            &samples(100.0),
             "theirs",
-            &figures(100.0),
+            &samples(100.0),
             Target::AtMost(0.65),
         ));
-        table.add(Row::figure("bytes", &figures(7.0), Target::AtLeast(8.0)));
+        table.add(Row::figure("bytes", &samples(7.0), Target::AtLeast(8.0)));
         let text = table.to_string();
         assert!(text.contains("ours         50.0"), "{text}");
         assert!(text.contains("0.50 ×  at most 0.65: met"), "{text}");
@@ -192,7 +204,7 @@ mod tests {
             (-1_234.0, "-1234"),
             (f64::NAN, "NaN"),
         ] {
-            assert_eq!(short(figure), text);
+            assert_eq!(format_figure(figure), text);
         }
     }
 }

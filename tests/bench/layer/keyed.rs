@@ -1,65 +1,66 @@
-//! One keyed decision, beside governor's: what a request pays to be told that it may go.
+//! Cost of one keyed decision, compared with governor.
 //!
-//! Ours makes the resource's id of a value of the request, finds the limiter, heeds the end of the lease and the fallback behind it, and
-//! counts what is wanted; every key is leased. Governor's is `RateLimiter::keyed`: a dashmap of GCRA states, its clock quanta's.
+//! The layer builds the resource id from a value of the request, finds the limiter, checks lease
+//! expiry and fallback, and measures demand. Every key is leased. governor uses
+//! `RateLimiter::keyed`: GCRA states in a dashmap, with the clock of quanta.
 
 mod leased;
 
 use std::{borrow::Cow, cell::Cell, hint::black_box, num::NonZeroU32, thread};
 
-use doorman_bench::{Effort, Figures, Row, Table, Target, nanos_per, take_turns};
+use doorman_bench::{Options, Row, Samples, Table, Target, alternate, nanos_per_iteration};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use http::Request;
 use tower_doorman::{Key, Limit, LimitLayer, RequestHead};
 
-use crate::leased::Leased;
+use crate::leased::LeasedProcess;
 
 thread_local! {
-    /// The key of the request that is being made: as cheap to come by as governor's argument.
+    /// The key of the current request. Reading it is as cheap as governor's argument.
     static KEY: Cell<&'static str> = const { Cell::new("") };
 }
 
-/// So many rounds, and so many decisions a round and thread.
 struct Size {
     rounds: usize,
+    /// Per round and thread.
     decisions: usize,
 }
 
 fn main() {
-    let effort = Effort::asked();
+    let options = Options::from_args();
     let size = Size {
-        rounds: effort.pick(21, 5),
-        decisions: effort.pick(1_000_000, 200_000),
+        rounds: options.pick(21, 5),
+        decisions: options.pick(1_000_000, 200_000),
     };
-    let mut table = Table::new("One keyed decision, keys in random order", "ns a decision");
-    for keys in effort.pick(&[1, 10_000, 1_000_000][..], &[1, 10_000, 100_000][..]) {
+    let mut table = Table::new("Keyed decision, keys in random order", "ns per decision");
+    for keys in options.pick(&[1, 10_000, 1_000_000][..], &[1, 10_000, 100_000][..]) {
         compare(*keys, &size, &mut table);
     }
     table.print();
 }
 
 fn compare(count: usize, size: &Size, table: &mut Table) {
-    // They are needed until the end of the program.
+    // The keys live until the program ends.
     let keys: &'static [String] = (0..count)
         .map(|number| format!("{number:032x}"))
         .collect::<Vec<_>>()
         .leak();
-    let ours = Ours::new(keys);
-    let theirs = Theirs::new(keys);
+    let layer = Layer::new(keys);
+    let governor = Governor::new(keys);
     for threads in [1, 2] {
         let order = |_| {
             let random = (0..size.decisions).filter_map(|_| keys.get(fastrand::usize(..count)));
             random.collect()
         };
         let orders: Vec<Vec<&String>> = (0..threads).map(order).collect();
-        let [ours, theirs]: [Figures; 2] = take_turns(
+        let [layer, governor]: [Samples; 2] = alternate(
             size.rounds,
             [
-                &mut || on_threads(&orders, |order| ours.decide(order)),
-                &mut || on_threads(&orders, |order| theirs.decide(order)),
+                &mut || on_threads(&orders, |order| layer.decide(order)),
+                &mut || on_threads(&orders, |order| governor.decide(order)),
             ],
         );
-        // The target is told of the size at which a cache is of little use.
+        // The target applies where most keys miss the CPU caches.
         let target = if count == 1_000_000 {
             Target::AtMost(0.65)
         } else {
@@ -68,37 +69,37 @@ fn compare(count: usize, size: &Size, table: &mut Table) {
         let plural = if threads == 1 { "" } else { "s" };
         table.add(Row::ratio(
             &format!("layer, {count} keys, {threads} thread{plural}"),
-            &ours,
+            &layer,
             "governor",
-            &theirs,
+            &governor,
             target,
         ));
     }
 }
 
-/// One thread an order; the mean of what a decision took each of them.
+/// Runs each order on its own thread. Returns the mean cost of a decision.
 fn on_threads(orders: &[Vec<&'static String>], decide: impl Fn(&[&'static String]) + Sync) -> f64 {
     let decide = &decide;
     let nanos: Vec<f64> = thread::scope(|scope| {
-        let started: Vec<_> = orders
+        let threads: Vec<_> = orders
             .iter()
-            .map(|order| scope.spawn(move || nanos_per(order.len(), || decide(order))))
+            .map(|order| scope.spawn(move || nanos_per_iteration(order.len(), || decide(order))))
             .collect();
-        let ended = started.into_iter().map(thread::ScopedJoinHandle::join);
-        ended.map(|nanos| nanos.expect("nothing panics")).collect()
+        let results = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        results.map(|nanos| nanos.expect("no panic")).collect()
     });
     nanos.iter().sum::<f64>() / nanos.len() as f64
 }
 
-struct Ours {
+struct Layer {
     layer: LimitLayer,
-    _process: Leased,
+    _process: LeasedProcess,
 }
 
-impl Ours {
+impl Layer {
     fn new(keys: &'static [String]) -> Self {
-        let process = Leased::new(1e9);
-        let key = Key::from_fn("k", |_| Some(Cow::Borrowed(KEY.get()))).expect("a short name");
+        let process = LeasedProcess::new(1e9);
+        let key = Key::from_fn("k", |_| Some(Cow::Borrowed(KEY.get()))).expect("a valid name");
         let layer = process.doorman.layer([Limit::rate(key)]);
         process.lease(
             &layer,
@@ -123,11 +124,11 @@ impl Ours {
     }
 }
 
-struct Theirs {
+struct Governor {
     limiter: DefaultKeyedRateLimiter<String>,
 }
 
-impl Theirs {
+impl Governor {
     fn new(keys: &'static [String]) -> Self {
         let quota = Quota::per_second(NonZeroU32::new(1_000_000_000).expect("not zero"));
         let limiter = RateLimiter::keyed(quota);

@@ -1,4 +1,6 @@
-//! A process that holds a lease on every key: the real handle and the real worker, whose control plane is a function.
+//! A process whose layer holds a lease on every key.
+//!
+//! Handle and worker are the real ones. The control plane is a function.
 
 use std::{
     convert::Infallible,
@@ -21,22 +23,22 @@ use tokio::runtime::{Builder, Runtime};
 use tower_doorman::{Doorman, LimitLayer, RequestHead};
 use tower_service::Service;
 
-/// Grants every resource the same, for an hour.
+/// A control plane that grants every resource the same capacity for an hour.
 #[derive(Debug, Clone)]
-struct Plane {
+struct ControlPlane {
     capacity: Capacity,
     granted: Arc<AtomicUsize>,
 }
 
-impl Plane {
-    fn answer(&self, request: CapacityRequest) -> CapacityResponse {
+impl ControlPlane {
+    fn respond(&self, request: CapacityRequest) -> CapacityResponse {
         let hour = Duration::from_secs(3600);
-        let resources = request.resources.into_iter().map(|asked| {
-            if asked.has.is_none() {
+        let resources = request.resources.into_iter().map(|resource| {
+            if resource.has.is_none() {
                 self.granted.fetch_add(1, Ordering::Relaxed);
             }
             ResourceResponse {
-                resource_id: asked.resource_id,
+                resource_id: resource.resource_id,
                 gets: Lease {
                     capacity: self.capacity,
                     lease_length: Seconds::from(hour),
@@ -48,7 +50,7 @@ impl Plane {
                 limit: Some(Capacity::saturating(1e9)),
                 unit: Some(Unit::Rate),
                 per: Some(Seconds::from(Duration::from_secs(1))),
-                // No more than the lease: what is guessed of a demand would be answered with it.
+                // At most the lease, because the layer may use the safe capacity at first.
                 safe_capacity: SafeCapacity::AtMost(Capacity::saturating(
                     self.capacity.get().min(1.0),
                 )),
@@ -58,13 +60,13 @@ impl Plane {
         });
         CapacityResponse {
             resources: resources.collect(),
-            node: NodeId::new("root").expect("a name"),
-            epoch: Epoch::new(1).expect("a number"),
+            node: NodeId::new("root").expect("the id is valid"),
+            epoch: Epoch::new(1).expect("the epoch is valid"),
         }
     }
 }
 
-impl Service<Request<Bytes>> for Plane {
+impl Service<Request<Bytes>> for ControlPlane {
     type Response = Response<Bytes>;
     type Error = Infallible;
     type Future = Ready<Result<Response<Bytes>, Infallible>>;
@@ -74,30 +76,31 @@ impl Service<Request<Bytes>> for Plane {
     }
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        // A release needs no answer.
+        // A release gets an empty response.
         let body = serde_json::from_slice(request.body())
             .ok()
-            .and_then(|request| serde_json::to_vec(&self.answer(request)).ok())
+            .and_then(|request| serde_json::to_vec(&self.respond(request)).ok())
             .unwrap_or_default();
         ready(Ok(Response::new(body.into())))
     }
 }
 
-/// The process: its worker runs only while this leases, so that it does not disturb what is measured meanwhile.
-pub(crate) struct Leased {
+/// A handle and its worker. The worker runs only during [`Self::lease`], so that it does not
+/// disturb the measurement.
+pub(crate) struct LeasedProcess {
     pub(crate) doorman: Doorman,
-    plane: Plane,
+    control_plane: ControlPlane,
     runtime: Runtime,
 }
 
-impl Leased {
-    /// Every resource gets so much a second.
+impl LeasedProcess {
+    /// Every resource gets this capacity per second.
     pub(crate) fn new(capacity: f64) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
-            .expect("a runtime");
-        let plane = Plane {
+            .expect("the runtime starts");
+        let control_plane = ControlPlane {
             capacity: Capacity::saturating(capacity),
             granted: Arc::default(),
         };
@@ -105,35 +108,35 @@ impl Leased {
             .service("bench")
             .max_keys(usize::MAX)
             .idle_after(Duration::from_secs(3600))
-            .build_with(plane.clone())
-            .expect("sensible settings");
+            .build_with(control_plane.clone())
+            .expect("the settings are valid");
         runtime.spawn(worker.run());
         Self {
             doorman,
-            plane,
+            control_plane,
             runtime,
         }
     }
 
-    /// Makes every one of these requests once, and returns when all their keys are leased.
+    /// Admits each request once, and returns when all their keys are leased.
     pub(crate) fn lease(&self, layer: &LimitLayer, heads: impl IntoIterator<Item = Request<()>>) {
-        let mut asked = self.plane.granted.load(Ordering::Relaxed);
+        let mut expected = self.control_plane.granted.load(Ordering::Relaxed);
         let mut heads = heads.into_iter();
         self.runtime.block_on(async {
             loop {
-                let before = asked;
+                let before = expected;
                 for request in heads.by_ref().take(1_000) {
                     layer.try_admit(&RequestHead::of(&request)).ok();
-                    asked += 1;
+                    expected += 1;
                 }
-                while self.plane.granted.load(Ordering::Relaxed) < asked {
+                while self.control_plane.granted.load(Ordering::Relaxed) < expected {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                if asked == before {
+                if expected == before {
                     break;
                 }
             }
-            // The last answer is on its way.
+            // The worker has yet to handle the last response.
             tokio::time::sleep(Duration::from_millis(20)).await;
         });
     }

@@ -1,25 +1,25 @@
-//! What a key costs in memory, beside governor's: by an allocator that counts.
+//! Memory per key, compared with governor, measured by a counting allocator.
 //!
-//! Ours is everything that a leased key costs the process: the limiter, its id and its place in the map, and what the worker keeps to
-//! renew its lease and to measure what is wanted.
+//! The figure of the layer includes everything that a leased key costs the process: the limiter,
+//! its id, its entry in the map, and the worker's state for lease and demand.
 
 mod leased;
 
 use std::{alloc::System, borrow::Cow, cell::RefCell};
 
 use cap::Cap;
-use doorman_bench::{Effort, Figures, Row, Table, Target};
+use doorman_bench::{Options, Row, Samples, Table, Target};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use http::Request;
 use tower_doorman::{Key, Limit};
 
-use crate::leased::Leased;
+use crate::leased::LeasedProcess;
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// A resource id of 32 bytes, `k/` included.
-fn value(number: usize) -> String {
+/// A key whose resource id has 32 bytes with the prefix `k/`.
+fn key_value(number: usize) -> String {
     format!("{number:030x}")
 }
 
@@ -28,48 +28,54 @@ thread_local! {
 }
 
 fn main() {
-    let effort = Effort::asked();
-    let mut table = Table::new("Memory, ids of 32 bytes included", "bytes a key");
-    // Maps double when they are full, so that what a key costs depends on how many there are: 1.5 × 2^16 and 2^19 lie in between.
-    for count in effort.pick(&[98_304, 786_432][..], &[98_304][..]) {
-        let (ours, theirs) = (ours(*count), theirs(*count));
-        let what = format!("layer, {count} leased keys");
-        table.add(Row::figure(&what, &ours, Target::AtMost(200.0)));
-        table.add(Row::ratio(&what, &ours, "governor", &theirs, Target::None));
+    let options = Options::from_args();
+    let mut table = Table::new("Memory, 32-byte ids included", "bytes per key");
+    // Maps double when they are full, so the memory per key depends on the number of keys. These
+    // sizes lie between two doublings.
+    for count in options.pick(&[98_304, 786_432][..], &[98_304][..]) {
+        let (layer, governor) = (layer_bytes(*count), governor_bytes(*count));
+        let subject = format!("layer, {count} leased keys");
+        table.add(Row::figure(&subject, &layer, Target::AtMost(200.0)));
+        table.add(Row::ratio(
+            &subject,
+            &layer,
+            "governor",
+            &governor,
+            Target::None,
+        ));
     }
     table.print();
 }
 
-fn ours(count: usize) -> Figures {
-    let process = Leased::new(1e6);
+fn layer_bytes(count: usize) -> Samples {
+    let process = LeasedProcess::new(1e6);
     let key = Key::from_fn("k", |_| Some(Cow::Owned(KEY.with_borrow(String::clone))));
     let layer = process
         .doorman
-        .layer([Limit::rate(key.expect("a short name"))]);
+        .layer([Limit::rate(key.expect("a valid name"))]);
     let request = |number| {
-        KEY.set(value(number));
+        KEY.set(key_value(number));
         Request::new(())
     };
-    // What there is once a process, and what the first request leaves behind.
+    // Allocate everything that exists once per process.
     process.lease(&layer, (0..1_000).map(request));
     let before = ALLOCATOR.allocated();
     process.lease(&layer, (1_000..1_000 + count).map(request));
-    a_key(before, count)
+    per_key(before, count)
 }
 
-fn theirs(count: usize) -> Figures {
+fn governor_bytes(count: usize) -> Samples {
     let before = ALLOCATOR.allocated();
     let limiter: DefaultKeyedRateLimiter<String> = RateLimiter::keyed(Quota::per_second(
         1_000_000_u32.try_into().expect("not zero"),
     ));
     for number in 0..count {
-        let key = format!("k/{}", value(number));
+        let key = format!("k/{}", key_value(number));
         assert!(limiter.check_key(&key).is_ok());
     }
-    a_key(before, count)
+    per_key(before, count)
 }
 
-/// What has been allocated since, for each of so many keys.
-fn a_key(before: usize, count: usize) -> Figures {
-    Figures::constant((ALLOCATOR.allocated() as f64 - before as f64) / count as f64)
+fn per_key(before: usize, count: usize) -> Samples {
+    Samples::constant((ALLOCATOR.allocated() as f64 - before as f64) / count as f64)
 }

@@ -1,7 +1,8 @@
-//! The whole layer around a service that does nothing, beside tower_governor and beside nothing: what a request pays for wearing it.
+//! Cost of the whole layer around an empty service, compared with tower_governor and with no layer.
 //!
-//! Both make their key of the same header and hold it to one limit. Ours adds `RateLimit` and `RateLimit-Policy` to every response
-//! unless it is told not to, tower_governor its own only with `use_headers`: each is compared with its like.
+//! Both layers use the same header as key, and have one limit. The layer sends `RateLimit` and
+//! `RateLimit-Policy` by default, tower_governor sends its headers only with `use_headers`. Each
+//! variant is compared with its counterpart.
 
 mod leased;
 
@@ -15,7 +16,7 @@ use std::{
 };
 
 use axum::body::Body;
-use doorman_bench::{Effort, Row, Table, Target, nanos_per, take_turns};
+use doorman_bench::{Options, Row, Table, Target, alternate, nanos_per_iteration};
 use governor::{
     clock::QuantaInstant,
     middleware::{NoOpMiddleware, StateInformationMiddleware},
@@ -28,50 +29,53 @@ use tower_governor::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::leased::Leased;
+use crate::leased::LeasedProcess;
 
 const HEADER: &str = "x-tenant";
 
 fn main() {
-    let effort = Effort::asked();
-    let rounds = effort.pick(41, 7);
-    let requests = effort.pick(200_000, 20_000);
-    admitted(rounds, requests);
-    refused(rounds, requests);
+    let options = Options::from_args();
+    let rounds = options.pick(41, 7);
+    let requests = options.pick(200_000, 20_000);
+    compare_admitted(rounds, requests);
+    compare_rejected(rounds, requests);
 }
 
-fn admitted(rounds: usize, requests: usize) {
-    let process = Leased::new(1e9);
-    let ours = ours(&process);
-    let mut ours_silent = ours.clone().headers(false).layer(Nothing);
-    let mut ours = ours.layer(Nothing);
-    let (theirs, with_headers) = theirs(Duration::from_nanos(1), 1_000_000_000);
-    let (mut theirs, mut with_headers) = (theirs.layer(Nothing), with_headers.layer(Nothing));
-    let [bare, ours_silent, theirs, ours, with_headers] = take_turns(
+fn compare_admitted(rounds: usize, requests: usize) {
+    let process = LeasedProcess::new(1e9);
+    let layer = leased_layer(&process);
+    let mut layer_silent = layer.clone().headers(false).layer(EmptyService);
+    let mut layer = layer.layer(EmptyService);
+    let (governor, with_headers) = governor_layers(Duration::from_nanos(1), 1_000_000_000);
+    let (mut governor, mut with_headers) = (
+        governor.layer(EmptyService),
+        with_headers.layer(EmptyService),
+    );
+    let [bare, layer_silent, governor, layer, with_headers] = alternate(
         rounds,
         [
-            &mut || call(requests, &mut Nothing, StatusCode::OK),
-            &mut || call(requests, &mut ours_silent, StatusCode::OK),
-            &mut || call(requests, &mut theirs, StatusCode::OK),
-            &mut || call(requests, &mut ours, StatusCode::OK),
-            &mut || call(requests, &mut with_headers, StatusCode::OK),
+            &mut || call_all(requests, &mut EmptyService, StatusCode::OK),
+            &mut || call_all(requests, &mut layer_silent, StatusCode::OK),
+            &mut || call_all(requests, &mut governor, StatusCode::OK),
+            &mut || call_all(requests, &mut layer, StatusCode::OK),
+            &mut || call_all(requests, &mut with_headers, StatusCode::OK),
         ],
     );
     let mut table = Table::new(
-        "The whole layer, admitted: what comes on top of the bare service",
-        "ns a request",
+        "Whole layer, admitted requests: cost above the bare service",
+        "ns per request",
     );
     table.add(Row::figure("bare service", &bare, Target::None));
     table.add(Row::ratio(
         "layer, without headers",
-        &ours_silent.minus(&bare),
+        &layer_silent.minus(&bare),
         "tower_governor",
-        &theirs.minus(&bare),
+        &governor.minus(&bare),
         Target::AtMost(0.7),
     ));
     table.add(Row::ratio(
         "layer",
-        &ours.minus(&bare),
+        &layer.minus(&bare),
         "tower_governor, with headers",
         &with_headers.minus(&bare),
         Target::AtMost(0.7),
@@ -79,40 +83,46 @@ fn admitted(rounds: usize, requests: usize) {
     table.print();
 }
 
-fn refused(rounds: usize, requests: usize) {
-    // A token a day is there at the beginning, and no more comes.
-    let process = Leased::new(1e-5);
-    let mut ours = ours(&process).layer(Nothing);
-    let (theirs, with_headers) = theirs(Duration::from_secs(86_400), 1);
-    let (mut theirs, mut with_headers) = (theirs.layer(Nothing), with_headers.layer(Nothing));
-    call_once(&mut ours);
-    call_once(&mut theirs);
-    call_once(&mut with_headers);
-    // Whatever passed before the lease came, nothing is left of it now.
+fn compare_rejected(rounds: usize, requests: usize) {
+    // Each limiter starts with one token, and gets the next a day later.
+    let process = LeasedProcess::new(1e-5);
+    let mut layer = leased_layer(&process).layer(EmptyService);
+    let (governor, with_headers) = governor_layers(Duration::from_secs(86_400), 1);
+    let (mut governor, mut with_headers) = (
+        governor.layer(EmptyService),
+        with_headers.layer(EmptyService),
+    );
+    // Spend the tokens.
+    call(&mut layer);
+    call(&mut governor);
+    call(&mut with_headers);
     let status = StatusCode::TOO_MANY_REQUESTS;
-    let [ours, theirs, with_headers] = take_turns(
+    let [layer, governor, with_headers] = alternate(
         rounds,
         [
-            &mut || call(requests, &mut ours, status),
-            // It is so slow that fewer do.
-            &mut || call(requests / 20, &mut theirs, status),
-            &mut || call(requests / 20, &mut with_headers, status),
+            &mut || call_all(requests, &mut layer, status),
+            // tower_governor rejects so slowly that fewer requests suffice.
+            &mut || call_all(requests / 20, &mut governor, status),
+            &mut || call_all(requests / 20, &mut with_headers, status),
         ],
     );
-    let mut table = Table::new("The whole layer, refused: all of it", "ns a request");
-    table.add(Row::figure("layer", &ours, Target::AtMost(2_000.0)));
-    for (name, theirs) in [
-        ("tower_governor", theirs),
+    let mut table = Table::new(
+        "Whole layer, rejected requests: total cost",
+        "ns per request",
+    );
+    table.add(Row::figure("layer", &layer, Target::AtMost(2_000.0)));
+    for (name, governor) in [
+        ("tower_governor", governor),
         ("tower_governor, with headers", with_headers),
     ] {
-        table.add(Row::ratio("layer", &ours, name, &theirs, Target::None));
+        table.add(Row::ratio("layer", &layer, name, &governor, Target::None));
     }
     table.print();
 }
 
-/// The layer, its one key leased.
-fn ours(process: &Leased) -> LimitLayer {
-    let key = Key::header(HEADER).expect("a header");
+/// The layer, with its one key leased.
+fn leased_layer(process: &LeasedProcess) -> LimitLayer {
+    let key = Key::header(HEADER).expect("a valid header name");
     let layer = process.doorman.layer([Limit::rate(key)]);
     process.lease(&layer, [request()]);
     layer
@@ -121,16 +131,19 @@ fn ours(process: &Leased) -> LimitLayer {
 type Silent = GovernorLayer<Tenant, NoOpMiddleware<QuantaInstant>, Body>;
 type WithHeaders = GovernorLayer<Tenant, StateInformationMiddleware, Body>;
 
-/// Theirs, which lets one pass every so often, and saves up so many; as it is, and with `use_headers`.
-fn theirs(every: Duration, burst: u32) -> (Silent, WithHeaders) {
+/// tower_governor without and with `use_headers`.
+fn governor_layers(period: Duration, burst: u32) -> (Silent, WithHeaders) {
     let mut config = GovernorConfigBuilder::default().key_extractor(Tenant);
-    config.period(every).burst_size(burst);
-    let without = config.finish().expect("sensible settings");
-    let with = config.use_headers().finish().expect("sensible settings");
+    config.period(period).burst_size(burst);
+    let without = config.finish().expect("the settings are valid");
+    let with = config
+        .use_headers()
+        .finish()
+        .expect("the settings are valid");
     (GovernorLayer::new(without), GovernorLayer::new(with))
 }
 
-/// The header as it is: a clone of it allocates nothing.
+/// Uses the header value as key, whose clone allocates nothing.
 #[derive(Debug, Clone)]
 struct Tenant;
 
@@ -143,11 +156,11 @@ impl KeyExtractor for Tenant {
     }
 }
 
-/// Answers at once, with nothing.
+/// Returns an empty response immediately.
 #[derive(Debug, Clone)]
-struct Nothing;
+struct EmptyService;
 
-impl Service<Request<()>> for Nothing {
+impl Service<Request<()>> for EmptyService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Ready<Result<Response<Body>, Infallible>>;
@@ -168,19 +181,19 @@ fn request() -> Request<()> {
     request
 }
 
-/// So many requests, all of which are answered so: nanoseconds a request.
-fn call<S, B>(requests: usize, service: &mut S, status: StatusCode) -> f64
+/// Calls the service with all requests, and returns the nanoseconds per request.
+fn call_all<S, B>(requests: usize, service: &mut S, status: StatusCode) -> f64
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
 {
-    nanos_per(requests, || {
+    nanos_per_iteration(requests, || {
         for _ in 0..requests {
-            assert_eq!(black_box(call_once(service)).status(), status);
+            assert_eq!(black_box(call(service)).status(), status);
         }
     })
 }
 
-fn call_once<S>(service: &mut S) -> S::Response
+fn call<S>(service: &mut S) -> S::Response
 where
     S: Service<Request<()>, Error = Infallible>,
 {
@@ -188,6 +201,6 @@ where
     let response = pin!(service.call(black_box(request())));
     match response.poll(&mut cx) {
         Poll::Ready(Ok(response)) => response,
-        Poll::Pending => unreachable!("nothing waits"),
+        Poll::Pending => unreachable!("the service is always ready"),
     }
 }

@@ -1,12 +1,12 @@
-//! Bytes a lease in the books of the control plane: 1,000 clients with 1,000 resources each, identifiers of 32 bytes included, as a
-//! counting allocator sees them.
+//! Bytes per lease in the ledger, 32-byte ids included, measured by a counting allocator.
 //!
-//! Beside it a plain map, from resource and client to what was leased, which could neither divide nor end anything without a scan.
+//! 1,000 clients lease 1,000 resources each. The baseline is a hash map from resource and client to
+//! lease. It could neither compute shares nor expire leases without a scan.
 
 use std::{alloc::System, collections::HashMap, error::Error, sync::Arc, time::Duration};
 
 use cap::Cap;
-use doorman_bench::{Effort, Figures, Row, Table, Target};
+use doorman_bench::{Options, Row, Samples, Table, Target};
 use doorman_config::Document;
 use doorman_openapi::{
     Capacity, CapacityRequest, ClientId, HeldLease, Moment, ResourceId, ResourceRequest,
@@ -20,31 +20,31 @@ const START: Moment = Moment::from_nanos(3_600_000_000_000);
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let effort = Effort::asked();
-    let clients = effort.pick(1_000, 100);
-    let mut table = Table::new("Memory of the books", "bytes a lease");
-    let (joined, renewed) = in_books(clients)?;
-    let what = |when: &str| format!("{clients} clients × {clients} resources, {when}");
+    let options = Options::from_args();
+    let clients = options.pick(1_000, 100);
+    let mut table = Table::new("Memory of the ledger", "bytes per lease");
+    let (joined, refreshed) = ledger_bytes(clients)?;
+    let subject = |when: &str| format!("{clients} clients × {clients} resources, {when}");
     let target = Target::AtMost(320.0);
-    table.add(Row::figure(&what("joined"), &joined, target));
-    table.add(Row::figure(&what("renewed"), &renewed, target));
-    let plain = in_a_map(clients)?;
-    let what = what("renewed");
+    table.add(Row::figure(&subject("joined"), &joined, target));
+    table.add(Row::figure(&subject("refreshed"), &refreshed, target));
+    let map = map_bytes(clients)?;
     table.add(Row::ratio(
-        &what,
-        &renewed,
-        "a plain map",
-        &plain,
+        &subject("refreshed"),
+        &refreshed,
+        "hash map",
+        &map,
         Target::None,
     ));
     table.print();
     Ok(())
 }
 
-/// What the books take for each lease when all clients have joined, and when they have renewed all leases twice.
-fn in_books(clients: usize) -> Result<(Figures, Figures), Box<dyn Error>> {
+/// The bytes per lease after all clients have joined, and after they have refreshed twice.
+fn ledger_bytes(clients: usize) -> Result<(Samples, Samples), Box<dyn Error>> {
     let document = Document::parse(&format!(
-        "resources: [{{identifier_glob: '*', capacity: {}, algorithm: {{kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}}}]",
+        "resources: [{{identifier_glob: '*', capacity: {}, \
+         algorithm: {{kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}}}]",
         25 * clients
     ))?;
     let settings = Settings {
@@ -54,20 +54,20 @@ fn in_books(clients: usize) -> Result<(Figures, Figures), Box<dyn Error>> {
     };
     let document = Arc::new(document);
     let before = ALLOCATOR.allocated();
-    let mut core = Ledger::new(document, settings, START);
+    let mut ledger = Ledger::new(document, settings, START);
     let mut now = START;
-    let mut told = [0.0; 3];
-    for told in &mut told {
+    let mut bytes = [0.0; 3];
+    for bytes in &mut bytes {
         for client in 0..clients {
             let request = request(client, clients)?;
-            drop(core.refresh_client(&request, now));
+            drop(ledger.refresh_client(&request, now));
         }
         now = now.after(REFRESH_INTERVAL);
-        *told = taken_since(before, clients);
+        *bytes = per_lease(before, clients);
     }
-    let [joined, _, renewed] = told.map(Figures::constant);
-    drop(core);
-    Ok((joined, renewed))
+    let [joined, _, refreshed] = bytes.map(Samples::constant);
+    drop(ledger);
+    Ok((joined, refreshed))
 }
 
 fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn Error>> {
@@ -90,21 +90,21 @@ fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn E
     })
 }
 
-fn in_a_map(clients: usize) -> Result<Figures, Box<dyn Error>> {
+fn map_bytes(clients: usize) -> Result<Samples, Box<dyn Error>> {
     let before = ALLOCATOR.allocated();
     let mut leases: HashMap<(ResourceId, ClientId), (Capacity, Capacity, Moment)> = HashMap::new();
     for client in 0..clients {
         let request = request(client, clients)?;
-        for asked in request.resources {
-            let key = (asked.resource_id, request.client_id.clone());
-            leases.insert(key, (asked.wants, asked.wants, START));
+        for resource in request.resources {
+            let key = (resource.resource_id, request.client_id.clone());
+            leases.insert(key, (resource.wants, resource.wants, START));
         }
     }
-    let taken = taken_since(before, clients);
+    let bytes = per_lease(before, clients);
     drop(leases);
-    Ok(Figures::constant(taken))
+    Ok(Samples::constant(bytes))
 }
 
-fn taken_since(before: usize, clients: usize) -> f64 {
+fn per_lease(before: usize, clients: usize) -> f64 {
     (ALLOCATOR.allocated() - before) as f64 / (clients * clients) as f64
 }

@@ -1,38 +1,34 @@
-//! The alternative: a handler as one writes it in axum, with plain types. It answers with as many bytes, and keeps nothing.
+//! The alternative: a plain axum handler. Its response has as many bytes, but it keeps no state.
 
 use std::{error::Error, future::Future, net::SocketAddr};
 
 use axum::{Json, Router, routing::post, serve::ListenerExt};
+use doorman_bench::announce;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-use crate::process;
-
 #[derive(Deserialize)]
 struct Request {
-    #[expect(
-        dead_code,
-        reason = "it is read off the wire, and nothing is made of it"
-    )]
+    #[expect(dead_code, reason = "parsed but not used")]
     client_id: String,
-    #[expect(dead_code, reason = "likewise")]
+    #[expect(dead_code, reason = "parsed but not used")]
     seq: Option<u64>,
-    resources: Vec<Asked>,
+    resources: Vec<ResourceRequest>,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct ResourceRequest {
     resource_id: String,
     wants: f64,
-    #[expect(dead_code, reason = "likewise")]
+    #[expect(dead_code, reason = "parsed but not used")]
     has: Option<Held>,
-    #[expect(dead_code, reason = "likewise")]
+    #[expect(dead_code, reason = "parsed but not used")]
     used: Option<f64>,
 }
 
 #[derive(Deserialize)]
 struct Held {
-    #[expect(dead_code, reason = "likewise")]
+    #[expect(dead_code, reason = "parsed but not used")]
     capacity: f64,
 }
 
@@ -40,11 +36,11 @@ struct Held {
 struct Response {
     node: &'static str,
     epoch: u64,
-    resources: Vec<Answer>,
+    resources: Vec<ResourceResponse>,
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct ResourceResponse {
     resource_id: String,
     gets: Lease,
     reason: &'static str,
@@ -63,22 +59,25 @@ struct Lease {
     expiry_time: u64,
 }
 
-async fn answer(Json(request): Json<Request>) -> Json<Response> {
-    let resources = request.resources.into_iter().map(|asked| Answer {
-        resource_id: asked.resource_id,
-        gets: Lease {
-            capacity: asked.wants,
-            lease_length: 60.0,
-            refresh_interval: 5.0,
-            expiry_time: 1_795_123_516,
-        },
-        reason: "granted",
-        template: "*",
-        limit: 25_000.0,
-        unit: "rate",
-        per: 1.0,
-        safe_capacity: 25.0,
-    });
+async fn respond(Json(request): Json<Request>) -> Json<Response> {
+    let resources = request
+        .resources
+        .into_iter()
+        .map(|resource| ResourceResponse {
+            resource_id: resource.resource_id,
+            gets: Lease {
+                capacity: resource.wants,
+                lease_length: 60.0,
+                refresh_interval: 5.0,
+                expiry_time: 1_795_123_516,
+            },
+            reason: "granted",
+            template: "*",
+            limit: 25_000.0,
+            unit: "rate",
+            per: 1.0,
+            safe_capacity: 25.0,
+        });
     Json(Response {
         node: "node-5a1c9e0b7d2f4386",
         epoch: 1_795_123_456,
@@ -86,16 +85,16 @@ async fn answer(Json(request): Json<Request>) -> Json<Response> {
     })
 }
 
-/// Serves until `ended` is ready.
+/// Serves until `stop` completes.
 pub(crate) async fn serve(
-    ended: impl Future<Output = ()> + Send + 'static,
+    stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-    process::tell(listener.local_addr()?)?;
+    announce(listener.local_addr()?)?;
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    let router = Router::new().route("/v1/capacity", post(answer));
+    let router = Router::new().route("/v1/capacity", post(respond));
     axum::serve(listener, router)
-        .with_graceful_shutdown(ended)
+        .with_graceful_shutdown(stop)
         .await?;
     Ok(())
 }

@@ -1,124 +1,160 @@
-//! The comparisons, and what they should come to.
+//! Comparisons and their targets.
 
 use std::{error::Error, io, time::Duration};
 
-use doorman_bench::{Effort, Figures, Row, Table, Target, take_turns_of};
+use doorman_bench::{Options, Row, Samples, ServerProcess, Table, Target, alternate_results};
 
 use crate::{
-    cores::{self, Core},
+    cpu::{self, Core},
     load::Load,
-    process::{Running, What},
     requests::Requests,
-    tokens::{self, Signed},
+    role::{Role, ServerKind},
+    tokens::{self, Signature},
 };
 
-/// A server, and the load that it is under in its rounds.
+/// A server and its load.
 #[derive(Debug)]
-struct Side {
-    server: Running,
+struct LoadedServer {
+    server: ServerProcess,
     load: Load,
-    length: Duration,
+    round: Duration,
 }
 
-/// What one round told.
+/// The figures of one round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Round {
-    requests_a_second: f64,
+    requests_per_second: f64,
     cpu_micros: f64,
     busy_percent: f64,
 }
 
-impl Side {
-    /// Starts a server on a core, to which each client comes once before the first round.
+/// The requests of a load.
+#[derive(Debug, Clone, Copy)]
+struct Workload<'a> {
+    clients: usize,
+    /// Per request.
+    resources: usize,
+    authorization: Option<&'a str>,
+}
+
+impl LoadedServer {
+    /// Starts a server, and lets every client join.
     fn start(
-        effort: Effort,
-        what: What,
+        options: Options,
+        kind: ServerKind,
         core: Core,
-        clients: usize,
-        resources: usize,
-        authorization: Option<&str>,
+        workload: Workload<'_>,
     ) -> Result<Self, Box<dyn Error>> {
-        let server = Running::start(what, core)?;
-        let mut load = Load::connect(
-            server.address,
-            Requests::new(clients, resources, authorization),
-        )?;
+        let Workload {
+            clients,
+            resources,
+            authorization,
+        } = workload;
+        let server = Role { kind, core }.start()?;
+        let requests = Requests::new(clients, resources, authorization);
+        let mut load = Load::connect(server.address(), requests)?;
         load.send(clients)?;
         Ok(Self {
             server,
             load,
-            length: Duration::from_millis(effort.pick(1_000, 300)),
+            round: Duration::from_millis(options.pick(1_000, 300)),
         })
     }
 
     fn round(&mut self) -> io::Result<Round> {
-        let before = self.server.cpu_nanos()?;
-        let (answered, took) = self.load.send_for(self.length)?;
-        let cpu = (self.server.cpu_nanos()? - before) as f64;
-        let answered = answered as f64;
+        let before = cpu::cpu_nanos(self.server.id())?;
+        let (responses, elapsed) = self.load.send_for(self.round)?;
+        let cpu = (cpu::cpu_nanos(self.server.id())? - before) as f64;
+        let responses = responses as f64;
         Ok(Round {
-            requests_a_second: answered / took.as_secs_f64(),
-            cpu_micros: cpu / 1e3 / answered,
-            busy_percent: cpu / 1e7 / took.as_secs_f64(),
+            requests_per_second: responses / elapsed.as_secs_f64(),
+            cpu_micros: cpu / 1e3 / responses,
+            busy_percent: cpu / 1e7 / elapsed.as_secs_f64(),
         })
     }
 }
 
-/// Measures, and prints.
-pub(crate) fn run(effort: Effort) -> Result<(), Box<dyn Error>> {
-    let (for_servers, for_load) = cores::two()?;
-    cores::pin(for_load)?;
-    let start =
-        |what, clients, resources| Side::start(effort, what, for_servers, clients, resources, None);
-    let [few, many] = [100, effort.pick(100_000, 10_000)];
+pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
+    let (server_core, load_core) = cpu::two_cores()?;
+    cpu::pin(load_core)?;
+    let start = |kind: ServerKind, workload: Workload<'_>| {
+        LoadedServer::start(options, kind, server_core, workload)
+    };
+    let [few, many] = [100, options.pick(100_000, 10_000)];
+    let one_resource = Workload {
+        clients: few,
+        resources: 1,
+        authorization: None,
+    };
+    let without_tokens = ServerKind::Doorman(None);
     let mut tables = Tables::new();
 
-    for (resources, at_least) in [(1, 0.85), (100, 0.9)] {
-        let mut doorman = start(What::Doorman, few, resources)?;
-        let mut bare = start(What::Bare, few, resources)?;
-        let told = turns(effort, &mut doorman, &mut bare)?;
-        let what = format!("resources in a request: {resources}");
+    for (resources, min_rate) in [(1, 0.85), (100, 0.9)] {
+        let workload = Workload {
+            resources,
+            ..one_resource
+        };
+        let mut doorman = start(without_tokens, workload)?;
+        let mut bare = start(ServerKind::Bare, workload)?;
+        let rounds = alternate_rounds(options, &mut doorman, &mut bare)?;
         tables.add(
-            &what,
+            &format!("resources per request: {resources}"),
             "bare handler",
-            &told,
-            Target::AtLeast(at_least),
+            &rounds,
+            Target::AtLeast(min_rate),
             Target::None,
         );
     }
 
-    for (signed, what) in [
-        (Signed::Secret, "with a token by a secret (HS256)"),
-        (Signed::Key, "with a token by a key (ES256)"),
+    for (signature, subject) in [
+        (Signature::Hs256, "with an HS256 token"),
+        (Signature::Es256, "with an ES256 token"),
     ] {
-        let bearer = tokens::bearer(signed)?;
-        let start = |what| Side::start(effort, what, for_servers, few, 1, Some(&bearer));
-        let mut doorman = start(What::Asking(signed))?;
-        let mut bare = start(What::Bare)?;
-        let told = turns(effort, &mut doorman, &mut bare)?;
-        tables.add(what, "bare handler", &told, Target::None, Target::None);
+        let authorization = tokens::authorization(signature)?;
+        let workload = Workload {
+            authorization: Some(&authorization),
+            ..one_resource
+        };
+        let mut doorman = start(ServerKind::Doorman(Some(signature)), workload)?;
+        let mut bare = start(ServerKind::Bare, workload)?;
+        let rounds = alternate_rounds(options, &mut doorman, &mut bare)?;
+        tables.add(subject, "bare handler", &rounds, Target::None, Target::None);
     }
 
-    let mut at_many = start(What::Doorman, many, 1)?;
-    let mut at_few = start(What::Doorman, few, 1)?;
-    let told = turns(effort, &mut at_many, &mut at_few)?;
-    let (what, beside) = (format!("{many} clients"), format!("{few} clients"));
-    tables.add(&what, &beside, &told, Target::None, Target::AtMost(1.5));
+    let many_clients = Workload {
+        clients: many,
+        ..one_resource
+    };
+    let mut with_many = start(without_tokens, many_clients)?;
+    let mut with_few = start(without_tokens, one_resource)?;
+    let rounds = alternate_rounds(options, &mut with_many, &mut with_few)?;
+    tables.add(
+        &format!("{many} clients"),
+        &format!("{few} clients"),
+        &rounds,
+        Target::None,
+        Target::AtMost(1.5),
+    );
 
     tables.print();
     Ok(())
 }
 
-fn turns(effort: Effort, side: &mut Side, beside: &mut Side) -> io::Result<[Vec<Round>; 2]> {
-    let rounds = effort.pick(15, 5);
-    let [told, others] = take_turns_of(rounds, [&mut || side.round(), &mut || beside.round()]);
+fn alternate_rounds(
+    options: Options,
+    subject: &mut LoadedServer,
+    baseline: &mut LoadedServer,
+) -> io::Result<[Vec<Round>; 2]> {
+    let rounds = options.pick(15, 5);
+    let [subject, baseline] =
+        alternate_results(rounds, [&mut || subject.round(), &mut || baseline.round()]);
     Ok([
-        told.into_iter().collect::<io::Result<_>>()?,
-        others.into_iter().collect::<io::Result<_>>()?,
+        subject.into_iter().collect::<io::Result<_>>()?,
+        baseline.into_iter().collect::<io::Result<_>>()?,
     ])
 }
 
-/// One table for each of the figures of a round.
+/// One table per figure of a round.
 #[derive(Debug)]
 struct Tables {
     rates: Table,
@@ -130,12 +166,12 @@ impl Tables {
     fn new() -> Self {
         Self {
             rates: Table::new(
-                "POST /v1/capacity, the server on one core",
-                "requests a second",
+                "POST /v1/capacity, server on one core",
+                "requests per second",
             ),
-            cpu: Table::new("The same by the server's CPU time", "µs a request"),
+            cpu: Table::new("POST /v1/capacity, server CPU time", "µs per request"),
             busy: Table::new(
-                "How busy the server's core was with it; the load is too weak where that is much below 100",
+                "Load of the server's core; the generator is too slow where far below 100",
                 "%",
             ),
         }
@@ -143,21 +179,21 @@ impl Tables {
 
     fn add(
         &mut self,
-        what: &str,
-        beside: &str,
-        told: &[Vec<Round>; 2],
-        of_rates: Target,
-        of_cpu: Target,
+        subject: &str,
+        baseline: &str,
+        rounds: &[Vec<Round>; 2],
+        rate_target: Target,
+        cpu_target: Target,
     ) {
         let row = |of: fn(&Round) -> f64, target| {
-            let [figures, others] = told
+            let [samples, baseline_samples] = rounds
                 .each_ref()
-                .map(|told| told.iter().map(of).collect::<Figures>());
-            Row::ratio(what, &figures, beside, &others, target)
+                .map(|rounds| rounds.iter().map(of).collect::<Samples>());
+            Row::ratio(subject, &samples, baseline, &baseline_samples, target)
         };
         self.rates
-            .add(row(|round| round.requests_a_second, of_rates));
-        self.cpu.add(row(|round| round.cpu_micros, of_cpu));
+            .add(row(|round| round.requests_per_second, rate_target));
+        self.cpu.add(row(|round| round.cpu_micros, cpu_target));
         self.busy.add(row(|round| round.busy_percent, Target::None));
     }
 

@@ -1,33 +1,32 @@
-//! The control plane, as it is run: its own listener, time limits, metrics, checks, books, and the bound on the disk.
+//! The control plane with its listener, metrics, checks and data directory.
 
 use std::{error::Error, future::Future, net::SocketAddr, num::NonZeroU32, sync::Arc};
 
+use doorman_bench::announce;
 use doorman_config::Document;
 use doorman_server::{CallerLimit, Server, Settings};
 
-use crate::{
-    process,
-    tokens::{self, Signed},
-};
+use crate::tokens::{self, Signature};
 
-/// There is less than is wanted of everything, so that every decision divides.
-const DOCUMENT: &str = "resources: [{identifier_glob: '*', capacity: 25000, minimum_refresh_interval: 0, \
+/// The demand exceeds the capacity, so that every decision computes shares.
+const DOCUMENT: &str = "resources: [{identifier_glob: '*', capacity: 25000, \
+    minimum_refresh_interval: 0, \
     algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}]";
 
-/// All load has one token: what it may ask for counts, but is more than it does.
+/// The whole load has one token. Its rate limit is checked, but never reached.
 const CALLERS: CallerLimit = CallerLimit::Of {
     rate: NonZeroU32::new(100_000_000).expect("it is not zero"),
     burst: NonZeroU32::new(200_000_000).expect("it is not zero"),
 };
 
-/// Serves until `ended` is ready; those who have a token that is `signed` so, or everybody.
+/// Serves until `stop` completes. Requires tokens if there is a signature.
 pub(crate) async fn serve(
-    signed: Option<Signed>,
-    ended: impl Future<Output = ()>,
+    signature: Option<Signature>,
+    stop: impl Future<Output = ()>,
 ) -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
-    let auth = signed.map(|signed| tokens::settings(signed, directory.path()));
-    let callers = match signed {
+    let auth = signature.map(|signature| tokens::auth_settings(signature, directory.path()));
+    let callers = match signature {
         Some(_) => CALLERS,
         None => CallerLimit::Usual,
     };
@@ -40,10 +39,10 @@ pub(crate) async fn serve(
         ..Settings::default()
     })
     .await?;
-    process::tell(server.local_addr())?;
-    let stopped = server.run(ended).await;
+    announce(server.local_addr())?;
+    let stopped = server.run(stop).await;
     if stopped.cut_off > 0 {
-        return Err("connections had to be cut off".into());
+        return Err("connections were closed before they had drained".into());
     }
     Ok(())
 }

@@ -1,36 +1,40 @@
-//! `POST /v1/capacity`, beside a bare axum handler that reads the same body and writes the same answer without deciding anything.
+//! `POST /v1/capacity`, compared with a bare axum handler that parses and writes the same JSON.
 //!
-//! Both are processes of their own, pinned to one core; the load comes from another core, over connections that stay open. So that a
-//! busy machine does not decide the comparison, it is made by the CPU time of a request as well.
+//! Each server is a process pinned to one core. The load comes from another core over connections
+//! that stay open. CPU time per request is compared too, because other load of the machine affects
+//! it less than throughput.
 
-#[cfg(target_os = "linux")]
 mod bare;
-#[cfg(target_os = "linux")]
 mod compare;
-#[cfg(target_os = "linux")]
-mod cores;
-#[cfg(target_os = "linux")]
+mod cpu;
 mod doorman;
-#[cfg(target_os = "linux")]
 mod load;
-#[cfg(target_os = "linux")]
-mod process;
-#[cfg(target_os = "linux")]
 mod requests;
-#[cfg(target_os = "linux")]
+mod role;
 mod tokens;
 
 use std::error::Error;
 
-#[cfg(target_os = "linux")]
+use doorman_bench::{Options, wait_for_stdin_end};
+
+use self::role::{Role, ServerKind};
+
 fn main() -> Result<(), Box<dyn Error>> {
-    match process::Role::of_this_process() {
-        Some(role) => process::serve(role),
-        None => compare::run(doorman_bench::Effort::asked()),
+    match Role::of_this_process() {
+        Some(role) => {
+            // The runtime starts one thread per allowed core, so it starts after this.
+            cpu::pin(role.core)?;
+            serve(role.kind)
+        }
+        None => compare::run(Options::from_args()),
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-fn main() -> Result<(), Box<dyn Error>> {
-    Err("this benchmark pins processes to cores and reads their CPU time from /proc: it needs Linux".into())
+#[tokio::main]
+async fn serve(kind: ServerKind) -> Result<(), Box<dyn Error>> {
+    let stop = async { drop(tokio::task::spawn_blocking(wait_for_stdin_end).await) };
+    match kind {
+        ServerKind::Doorman(signature) => doorman::serve(signature, stop).await,
+        ServerKind::Bare => bare::serve(stop).await,
+    }
 }

@@ -1,4 +1,4 @@
-//! Tokens for servers that ask for them, and the settings of those servers.
+//! Tokens of the load, and the settings of a server that accepts them.
 
 use std::{error::Error, fs, path::Path};
 
@@ -6,19 +6,17 @@ use doorman_server::AuthSettings;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp};
 use serde::Serialize;
 
-/// How a token is signed.
+/// The signature algorithm of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signed {
-    /// With a secret: HS256.
-    Secret,
-    /// With a key: ES256.
-    Key,
+pub(crate) enum Signature {
+    Hs256,
+    Es256,
 }
 
 const SECRET: &str = "thirty-two bytes and some more of them";
 const ISSUER: &str = "https://issuer.example";
-const PRIVATE: &[u8] = include_bytes!("../../../../server/src/auth/test_keys/ec.pem");
-const PUBLIC: &str = include_str!("../../../../server/src/auth/test_keys/ec.pub.pem");
+const PRIVATE_KEY: &[u8] = include_bytes!("../../../../server/src/auth/test_keys/ec.pem");
+const PUBLIC_KEY: &str = include_str!("../../../../server/src/auth/test_keys/ec.pub.pem");
 
 #[derive(Serialize)]
 struct Claims {
@@ -29,35 +27,38 @@ struct Claims {
     scope: &'static str,
 }
 
-/// What a server is started with that takes such tokens; its files lie in a folder.
-pub(crate) fn settings(signed: Signed, folder: &Path) -> Result<AuthSettings, Box<dyn Error>> {
-    let file = |name, text| -> Result<_, Box<dyn Error>> {
+/// Settings that accept such tokens. The key file is written to `folder`.
+pub(crate) fn auth_settings(
+    signature: Signature,
+    folder: &Path,
+) -> Result<AuthSettings, Box<dyn Error>> {
+    let write = |name, text| -> Result<_, Box<dyn Error>> {
         let path = folder.join(name);
         fs::write(&path, text)?;
         Ok(path)
     };
-    Ok(match signed {
-        Signed::Secret => AuthSettings {
-            secret_files: vec![file("secret", SECRET)?],
+    Ok(match signature {
+        Signature::Hs256 => AuthSettings {
+            secret_files: vec![write("secret", SECRET)?],
             ..AuthSettings::default()
         },
-        Signed::Key => AuthSettings {
-            key_files: vec![file("key.pem", PUBLIC)?],
+        Signature::Es256 => AuthSettings {
+            key_files: vec![write("key.pem", PUBLIC_KEY)?],
             issuer: Some(ISSUER.to_owned()),
             ..AuthSettings::default()
         },
     })
 }
 
-/// The value of `authorization` with a token that is good for an hour.
-pub(crate) fn bearer(signed: Signed) -> Result<String, Box<dyn Error>> {
-    let (algorithm, key, iss) = match signed {
-        Signed::Secret => {
+/// An `authorization` value with a token that is valid for an hour.
+pub(crate) fn authorization(signature: Signature) -> Result<String, Box<dyn Error>> {
+    let (algorithm, key, iss) = match signature {
+        Signature::Hs256 => {
             let key = EncodingKey::from_secret(SECRET.as_bytes());
             (Algorithm::HS256, key, AuthSettings::NAME)
         }
-        Signed::Key => {
-            let key = EncodingKey::from_ec_pem(PRIVATE)?;
+        Signature::Es256 => {
+            let key = EncodingKey::from_ec_pem(PRIVATE_KEY)?;
             (Algorithm::ES256, key, ISSUER)
         }
     };
@@ -68,8 +69,6 @@ pub(crate) fn bearer(signed: Signed) -> Result<String, Box<dyn Error>> {
         exp: get_current_timestamp().saturating_add(3600),
         scope: "capacity",
     };
-    Ok(format!(
-        "Bearer {}",
-        encode(&Header::new(algorithm), &claims, &key)?
-    ))
+    let token = encode(&Header::new(algorithm), &claims, &key)?;
+    Ok(format!("Bearer {token}"))
 }

@@ -1,13 +1,14 @@
-//! What operators look at, over 100,000 live resources with three holders each: how long a page takes, and what lease requests pay for a
-//! reader that never stops.
+//! Latency of the operators' reads over 100,000 resources with three holders each, and what a
+//! constant reader costs lease requests.
 //!
-//! The server is a process of its own with its own listener, checks and tokens, and has all cores, as the readers and those who lease have:
-//! they take turns with and without a reader, and the 99th percentiles of the same minute are compared.
+//! The server is a process with its own listener, checks and tokens. It shares all cores with the
+//! readers and the clients. Lease requests run alternately with and without a reader, and their
+//! 99th percentiles are compared.
 
+mod clients;
+mod compare;
 mod connection;
-mod leases;
-mod measure;
-mod pages;
+mod reader;
 mod server;
 
 use std::error::Error;
@@ -15,6 +16,6 @@ use std::error::Error;
 fn main() -> Result<(), Box<dyn Error>> {
     match server::home_of_this_process() {
         Some(home) => server::serve(&home),
-        None => measure::run(doorman_bench::Effort::asked()),
+        None => compare::run(doorman_bench::Options::from_args()),
     }
 }

@@ -1,66 +1,54 @@
-//! The server runs as a process of its own: this benchmark's executable, started anew with a folder in its environment.
+//! The server process, and tokens for it.
 
 use std::{
     env,
     error::Error,
     fs,
-    io::{self, BufRead, BufReader, Write},
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
 };
 
+use doorman_bench::{ServerProcess, announce, wait_for_stdin_end};
 use doorman_config::Document;
 use doorman_openapi::Scopes;
 use doorman_server::{AuthSettings, CallerLimit, Server, Settings, Token};
 use tempfile::TempDir;
 
+/// The folder with the secret and the data directory, passed to the process.
 const HOME: &str = "DOORMAN_BENCH_HOME";
 
-/// There is less than is wanted of everything. No lease ends while pages are measured.
-const DOCUMENT: &str = "resources: [{identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 600, refresh_interval: 5}}]";
+/// The demand exceeds every capacity. No lease expires during the benchmark.
+const DOCUMENT: &str = "resources: [{identifier_glob: '*', capacity: 100, \
+    algorithm: {kind: FAIR_SHARE, lease_length: 600, refresh_interval: 5}}]";
 
-/// The folder of this process, when it was started to serve.
+/// The folder, if this process was started as the server.
 pub(crate) fn home_of_this_process() -> Option<PathBuf> {
     env::var_os(HOME).map(PathBuf::from)
 }
 
-/// A server that runs until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Running {
-    child: Child,
+pub(crate) struct RunningServer {
+    // Stops before its folder is removed.
+    process: ServerProcess,
     home: TempDir,
-    pub(crate) address: SocketAddr,
 }
 
-impl Running {
-    /// Starts it, and waits until it listens.
+impl RunningServer {
     pub(crate) fn start() -> Result<Self, Box<dyn Error>> {
         let home = tempfile::tempdir()?;
-        fs::write(
-            secret(home.path()),
-            "a secret of at least 32 bytes, no less",
-        )?;
-        let mut child = Command::new(env::current_exe()?)
-            .env(HOME, home.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut line = String::new();
-        if let Some(out) = child.stdout.take() {
-            BufReader::new(out).read_line(&mut line)?;
-        }
-        let address = line.trim().parse()?;
-        Ok(Self {
-            child,
-            home,
-            address,
-        })
+        let secret = "a secret of at least 32 bytes, no less";
+        fs::write(secret_path(home.path()), secret)?;
+        let process = ServerProcess::start(HOME, home.path())?;
+        Ok(Self { process, home })
     }
 
-    /// A token that lets its bearer lease and look, at these resources if there are any, else at all.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.process.address()
+    }
+
+    /// A token that may lease and read. It is restricted to the given resources, if any.
     pub(crate) fn token(&self, resources: &[&str]) -> Result<String, Box<dyn Error>> {
         let token = Token {
             issuer: AuthSettings::NAME.to_owned(),
@@ -73,19 +61,11 @@ impl Running {
             max_priority: None,
             lifetime: Duration::from_secs(24 * 3600),
         };
-        Ok(token.sign(&secret(self.home.path()))?)
+        Ok(token.sign(&secret_path(self.home.path()))?)
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It ends when its standard input does, also when this process is killed.
-        drop(self.child.stdin.take());
-        drop(self.child.wait());
-    }
-}
-
-fn secret(home: &Path) -> PathBuf {
+fn secret_path(home: &Path) -> PathBuf {
     home.join("secret")
 }
 
@@ -97,23 +77,18 @@ pub(crate) async fn serve(home: &Path) -> Result<(), Box<dyn Error>> {
         data_dir: home.join("data"),
         document: Arc::new(Document::parse(DOCUMENT)?),
         auth: Some(AuthSettings {
-            secret_files: vec![secret(home)],
+            secret_files: vec![secret_path(home)],
             ..AuthSettings::default()
         }),
         callers: CallerLimit::Off,
         ..Settings::default()
     })
     .await?;
-    let mut out = io::stdout();
-    writeln!(out, "{}", server.local_addr())?;
-    out.flush()?;
-    let ended = async {
-        let read = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink()));
-        drop(read.await);
-    };
-    let stopped = server.run(ended).await;
+    announce(server.local_addr())?;
+    let stop = async { drop(tokio::task::spawn_blocking(wait_for_stdin_end).await) };
+    let stopped = server.run(stop).await;
     if stopped.cut_off > 0 {
-        return Err("connections had to be cut off".into());
+        return Err("connections were closed before they had drained".into());
     }
     Ok(())
 }

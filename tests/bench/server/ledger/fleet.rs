@@ -1,45 +1,61 @@
-//! A fleet that has been there for a while: everybody renews once an interval, in an order of chance, and wants another amount each time.
+//! Clients that refresh once per interval, in random order, with a new demand each time.
 
 use std::time::Duration;
 
-use doorman_bench::nanos_per;
+use doorman_bench::nanos_per_iteration;
 use doorman_openapi::{
     Capacity, CapacityRequest, ClientId, HeldLease, InvalidId, Moment, ResourceId, ResourceRequest,
     Seq,
 };
 use fastrand::Rng;
 
-/// The resource that all want.
-pub(crate) const RESOURCE: &str = "tenant/acme/orders-per-second";
+const RESOURCE: &str = "tenant/acme/orders-per-second";
 
-/// How long a lease lasts, and after how long its holder comes back.
 pub(crate) const LEASE_LENGTH: Duration = Duration::from_secs(60);
 pub(crate) const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What there is for each client. On average it wants twice as much.
+/// On average a client wants twice as much.
 pub(crate) const CAPACITY_PER_CLIENT: f64 = 25.0;
-const MOST_WANTED: f64 = 100.0;
+const MAX_WANTS: f64 = 100.0;
 
-/// When the first client comes.
+/// The time of the first request.
 pub(crate) const START: Moment = Moment::from_nanos(3_600_000_000_000);
 
-/// Whoever decides what a client gets.
-pub(crate) trait Decides {
-    /// The client asks for one resource; returns what it gets.
+/// An algorithm whose decision depends on the other clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    FairShare,
+    ProportionalShare,
+}
+
+impl Algorithm {
+    /// The name in a document.
+    pub(crate) const fn kind(self) -> &'static str {
+        match self {
+            Self::FairShare => "FAIR_SHARE",
+            Self::ProportionalShare => "PROPORTIONAL_SHARE",
+        }
+    }
+}
+
+/// A ledger or its alternative.
+pub(crate) trait Decide {
+    /// Handles a request for one resource, and returns the grant.
     fn decide(&mut self, request: &CapacityRequest, now: Moment) -> Capacity;
 }
 
-/// What a client may want.
-pub(crate) fn wants(chance: &mut Rng) -> Capacity {
-    Capacity::saturating(chance.f64() * MOST_WANTED)
+/// A random demand.
+pub(crate) fn wants(rng: &mut Rng) -> Capacity {
+    Capacity::saturating(rng.f64() * MAX_WANTS)
 }
 
-/// The identifiers of so many clients: 32 bytes each, as long as a UUID without hyphens.
+/// Client ids of 32 bytes, the length of a UUID without hyphens.
 pub(crate) fn ids(clients: usize) -> impl Iterator<Item = Result<ClientId, InvalidId>> {
     (0..clients).map(|number| ClientId::new(format!("client-{number:025}")))
 }
 
-/// So many requests lie ready at a time: fewer than there are clients, whose next request tells the answer to the one before.
+/// Requests are built in batches before their decisions are timed. A batch is smaller than a fleet,
+/// because the next request of a client contains its last grant.
 const BATCH: usize = 50;
 
 #[derive(Debug)]
@@ -48,43 +64,43 @@ struct Client {
     has: Capacity,
 }
 
-/// A fleet, and who decides for it.
 #[derive(Debug)]
-pub(crate) struct Steady<D> {
-    decides: D,
+pub(crate) struct Fleet<D> {
+    decide: D,
     resource: ResourceId,
-    /// In the order in which they come.
+    /// In the order of their requests.
     clients: Vec<Client>,
     next: usize,
     now: Moment,
     seq: Seq,
-    chance: Rng,
+    rng: Rng,
 }
 
-impl<D: Decides> Steady<D> {
-    /// Clients that have not come yet.
-    pub(crate) fn new(decides: D, clients: usize) -> Result<Self, InvalidId> {
+impl<D: Decide> Fleet<D> {
+    /// Clients that have not sent a request yet.
+    pub(crate) fn new(decide: D, clients: usize) -> Result<Self, InvalidId> {
         let has = Capacity::ZERO;
         let mut clients = ids(clients)
             .map(|id| Ok(Client { id: id?, has }))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut chance = Rng::with_seed(1);
-        chance.shuffle(&mut clients);
+        let mut rng = Rng::with_seed(1);
+        rng.shuffle(&mut clients);
         Ok(Self {
-            decides,
+            decide,
             resource: ResourceId::new(RESOURCE)?,
             clients,
             next: 0,
             now: START,
             seq: Seq::ZERO,
-            chance,
+            rng,
         })
     }
 
-    /// All clients come twice: once to join, once to get their share of what all want.
-    pub(crate) fn settle(mut self) -> Result<Self, InvalidId> {
+    /// Sends two requests per client: the first joins, the second gets a share of the total demand.
+    pub(crate) fn join(mut self) -> Result<Self, InvalidId> {
         self.round(self.clients.len());
-        // The books keep the identifiers of the first request. Those of the next ones lie elsewhere, as when they are read from the wire.
+        // The ledger stores the ids of the first requests. Later requests have copies at other
+        // addresses, like ids that are parsed from the wire.
         for client in &mut self.clients {
             client.id = ClientId::new(client.id.as_str())?;
         }
@@ -92,7 +108,7 @@ impl<D: Decides> Steady<D> {
         Ok(self)
     }
 
-    /// The next clients come, so many; returns how long one decision takes, in nanoseconds.
+    /// Returns the nanoseconds per decision.
     pub(crate) fn round(&mut self, decisions: usize) -> f64 {
         let mut nanos = 0.0;
         let mut left = decisions;
@@ -109,9 +125,9 @@ impl<D: Decides> Steady<D> {
         if self.next + decisions > self.clients.len() {
             self.next = 0;
         }
-        let come = self.clients.iter_mut().skip(self.next).take(decisions);
+        let batch = self.clients.iter_mut().skip(self.next).take(decisions);
         self.next += decisions;
-        let (clients, requests): (Vec<_>, Vec<_>) = come
+        let (clients, requests): (Vec<_>, Vec<_>) = batch
             .map(|client| {
                 self.seq = self.seq.next();
                 self.now = self.now.after(step);
@@ -120,7 +136,7 @@ impl<D: Decides> Steady<D> {
                     seq: Some(self.seq),
                     resources: vec![ResourceRequest {
                         resource_id: self.resource.clone(),
-                        wants: wants(&mut self.chance),
+                        wants: wants(&mut self.rng),
                         priority: 0,
                         has: Some(HeldLease {
                             capacity: client.has,
@@ -132,14 +148,14 @@ impl<D: Decides> Steady<D> {
                 (client, (request, self.now))
             })
             .unzip();
-        let mut answers = Vec::with_capacity(requests.len());
-        let nanos = nanos_per(requests.len(), || {
+        let mut grants = Vec::with_capacity(requests.len());
+        let nanos = nanos_per_iteration(requests.len(), || {
             for (request, now) in &requests {
-                answers.push(self.decides.decide(request, *now));
+                grants.push(self.decide.decide(request, *now));
             }
         });
-        for (client, answer) in clients.into_iter().zip(answers) {
-            client.has = answer;
+        for (client, grant) in clients.into_iter().zip(grants) {
+            client.has = grant;
         }
         nanos
     }
