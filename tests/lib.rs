@@ -1,5 +1,5 @@
-//! The whole system, tested through its public doors: with real processes in `it/`, in virtual time in `sim/`, with hostile input
-//! in `fuzz/`. `run` runs every test of the workspace.
+//! Tests of the whole system: with real processes in `it/`, in virtual time in `sim/`, and with
+//! hostile input in `fuzz/`. The script `run` runs every test of the workspace.
 
 #[path = "fuzz/mod.rs"]
 pub mod fuzz;

@@ -1,15 +1,14 @@
-//! New inputs from known ones, by chance alone.
+//! Random mutations of known inputs.
 //!
-//! Ours, because the libraries for it need a newer compiler than the workspace, or a derive on every type: what the targets take is
-//! bytes.
+//! The libraries for this need a newer compiler than the workspace, or a derive on every type.
 
 use fastrand::Rng;
 
-/// No input grows longer.
-const MOST_BYTES: usize = 4096;
+/// The longest input.
+const MAX_BYTES: usize = 4096;
 
-/// What readers stumble over.
-const WORDS: &[&[u8]] = &[
+/// Tokens that parsers often get wrong.
+const TOKENS: &[&[u8]] = &[
     b"null",
     b"true",
     b"-0",
@@ -68,66 +67,72 @@ const WORDS: &[&[u8]] = &[
     b"\x1e",
 ];
 
-/// A source of inputs: the same seed and corpus always make the same.
+/// A source of inputs. The same seed and corpus produce the same inputs.
 #[derive(Debug)]
 pub struct Mutator {
-    chance: Rng,
+    rng: Rng,
 }
 
 impl Mutator {
-    /// Chance begins here.
+    /// A mutator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
-            chance: Rng::with_seed(seed),
+            rng: Rng::with_seed(seed),
         }
     }
 
-    /// One of the known inputs, changed in one to eight places.
+    /// An input of the corpus, changed in one to eight places.
     pub fn next(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
-        let mut input = self.one_of(corpus);
-        for _ in 0..self.chance.usize(1..=8) {
+        let mut input = self.choose(corpus);
+        for _ in 0..self.rng.usize(1..=8) {
             self.change(&mut input, corpus);
         }
-        input.truncate(MOST_BYTES);
+        input.truncate(MAX_BYTES);
         input
     }
 
     fn change(&mut self, input: &mut Vec<u8>, corpus: &[Vec<u8>]) {
-        let (from, to) = self.piece(input.len());
-        match self.chance.u8(..7) {
-            // A bit, a byte, a piece less, a piece twice, a word, a piece of another input, its digits.
+        let (from, to) = self.range(input.len());
+        match self.rng.u8(..7) {
+            // Flips a bit.
             0 => {
-                let bit = 1 << self.chance.u8(..8);
+                let bit = 1 << self.rng.u8(..8);
                 input
                     .iter_mut()
                     .skip(from)
                     .take(1)
                     .for_each(|byte| *byte ^= bit);
             }
+            // Replaces a byte.
             1 => {
-                let other = self.chance.u8(..);
+                let other = self.rng.u8(..);
                 input
                     .iter_mut()
                     .skip(from)
                     .take(1)
                     .for_each(|byte| *byte = other);
             }
+            // Removes a range.
             2 => drop(input.drain(from..to)),
+            // Duplicates a range.
             3 => {
-                let piece: Vec<u8> = input.drain(from..to).collect();
-                input.splice(from..from, piece.repeat(2));
+                let range: Vec<u8> = input.drain(from..to).collect();
+                input.splice(from..from, range.repeat(2));
             }
+            // Inserts a token, or replaces a range with it.
             4 => {
-                let word = self.chance.choice(WORDS).copied().unwrap_or_default();
-                let end = if self.chance.bool() { from } else { to };
-                input.splice(from..end, word.iter().copied());
+                let token = self.rng.choice(TOKENS).copied().unwrap_or_default();
+                let end = if self.rng.bool() { from } else { to };
+                input.splice(from..end, token.iter().copied());
             }
+            // Replaces a range with one of another input.
             5 => {
-                let other = self.one_of(corpus);
-                let (start, end) = self.piece(other.len());
+                let other = self.choose(corpus);
+                let (start, end) = self.range(other.len());
                 input.splice(from..to, other.into_iter().take(end).skip(start));
             }
+            // Replaces a digit.
             _ => {
                 let digits = input
                     .iter_mut()
@@ -135,20 +140,20 @@ impl Mutator {
                     .filter(|byte| byte.is_ascii_digit());
                 digits
                     .take(1)
-                    .for_each(|byte| *byte = self.chance.u8(b'0'..=b'9'));
+                    .for_each(|byte| *byte = self.rng.u8(b'0'..=b'9'));
             }
         }
     }
 
-    fn one_of(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
-        self.chance.choice(corpus).cloned().unwrap_or_default()
+    fn choose(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
+        self.rng.choice(corpus).cloned().unwrap_or_default()
     }
 
-    /// Where a piece begins and ends; short ones are likelier.
-    fn piece(&mut self, len: usize) -> (usize, usize) {
-        let from = self.chance.usize(..=len);
-        let most = if self.chance.bool() { 8 } else { len };
-        let to = from.saturating_add(self.chance.usize(..=most)).min(len);
+    /// A random range; short ones are likelier.
+    fn range(&mut self, len: usize) -> (usize, usize) {
+        let from = self.rng.usize(..=len);
+        let longest = if self.rng.bool() { 8 } else { len };
+        let to = from.saturating_add(self.rng.usize(..=longest)).min(len);
         (from, to)
     }
 }

@@ -1,4 +1,4 @@
-//! By what a layer refuses a request.
+//! The refusal of a request by a layer.
 
 use std::{
     convert::Infallible,
@@ -12,22 +12,22 @@ use http_body_util::Full;
 use tower::{Layer as _, Service};
 use tower_doorman::{Doorman, Limit, Refusal};
 
-/// What a layer with this limit says of a request that it refuses.
+/// Sends a request that the layer must reject immediately, and returns its refusal.
 ///
 /// # Panics
-/// When it lets the request pass, or wait.
+/// When the request passes or waits.
 pub(super) fn refusal(doorman: &Doorman, limit: Limit, request: Request<()>) -> Refusal {
     let mut service = doorman.layer([limit]).layer(Inner);
-    let mut answer = std::pin::pin!(service.call(request));
+    let mut response = std::pin::pin!(service.call(request));
     let context = &mut Context::from_waker(Waker::noop());
-    let Poll::Ready(Ok(response)) = answer.as_mut().poll(context) else {
-        panic!("a refusal waits for nothing");
+    let Poll::Ready(Ok(response)) = response.as_mut().poll(context) else {
+        panic!("the request waits");
     };
     let refusal: Option<&Refusal> = response.extensions().get();
-    refusal.expect("nothing is allowed").clone()
+    refusal.expect("the request is rejected").clone()
 }
 
-/// What nothing reaches.
+/// A service that no request reaches.
 #[derive(Debug, Clone)]
 struct Inner;
 

@@ -1,4 +1,4 @@
-//! What callers write into the headers of proxies: whatever it is, the client is whom the first trusted proxy was called from.
+//! Forged proxy headers: the client is always the peer of the first trusted proxy.
 
 use std::net::SocketAddr;
 
@@ -10,10 +10,10 @@ use crate::fuzz::refusal::refusal;
 const CALLER: &str = "192.0.2.1";
 const PROXY: [u8; 4] = [10, 0, 0, 1];
 
-/// Takes every line for one of the header that the caller sends.
+/// Reads each line as a header line sent by the caller.
 ///
 /// # Panics
-/// When the caller is taken for another than it is.
+/// When the caller is identified by another address than its own.
 pub fn run(data: &[u8]) {
     let lines: Vec<_> = data
         .split(|byte| *byte == b'\n')
@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
         };
         for proxies in proxies {
             let callers = Callers::new().trusted_proxies(proxies);
-            // The proxy writes whom it was called from, in a line of its own or at the end of the last.
+            // The proxy appends its peer, as a line of its own or to the last line.
             let own_line = [&lines[..], &[value(seen.as_bytes())]].concat();
             let mut joined = lines.clone();
             let last = joined.pop().unwrap_or_else(|| value(b""));
@@ -40,20 +40,20 @@ pub fn run(data: &[u8]) {
                 let client = client(&callers, name, &lines);
                 assert_eq!(client.as_deref(), Some("client_ip/192.0.2.1"), "{lines:?}");
             }
-            // Without a word of a proxy anything may come of it, but nothing breaks.
+            // Without an entry of the proxy any result is possible, but no panic.
             client(&callers, name, &lines);
         }
-        // Who trusts nobody believes nobody.
+        // Without trusted proxies the header is ignored.
         let peer = client(&Callers::new(), name, &lines);
         assert_eq!(peer.as_deref(), Some("client_ip/10.0.0.1"), "{lines:?}");
     }
 }
 
 fn value(bytes: &[u8]) -> HeaderValue {
-    HeaderValue::from_bytes(bytes).expect("made of such")
+    HeaderValue::from_bytes(bytes).expect("a valid value")
 }
 
-/// The resource of the client that a request of the proxy speaks for; `None` when it cannot be told.
+/// The resource for the client of a request; `None` if it is unknown.
 fn client(callers: &Callers, header: &'static str, lines: &[HeaderValue]) -> Option<String> {
     let mut request = Request::new(());
     for line in lines {
@@ -62,8 +62,8 @@ fn client(callers: &Callers, header: &'static str, lines: &[HeaderValue]) -> Opt
     }
     let peer = SocketAddr::from((PROXY, 4711));
     request.extensions_mut().insert(PeerAddr(peer));
-    // Nothing is allowed, so that each request is refused and says by what.
-    let nothing = Doorman::fixed([("", 0.0); 0]).with_callers(callers.clone());
-    let refusal = refusal(&nothing, Limit::rate(Key::client_ip()), request);
+    // The limit is zero, so each request is rejected, and its refusal names the resource.
+    let closed = Doorman::fixed([("", 0.0); 0]).with_callers(callers.clone());
+    let refusal = refusal(&closed, Limit::rate(Key::client_ip()), request);
     refusal.resource().map(ToString::to_string)
 }

@@ -1,63 +1,63 @@
-//! GlobSet over identifiers, beside a matcher that is plain and slow.
+//! Globs, compared with a simple and slow matcher.
 
 use doorman_openapi::Glob;
 
-/// Longer ones would keep the plain matcher busy for ever.
-const MOST_CHARS: usize = 24;
+/// The simple matcher takes too long for longer texts.
+const MAX_CHARS: usize = 24;
 
-/// Takes the first line for a glob, and the rest for what may match it.
+/// Reads the first line as a glob, and the rest as text to match.
 ///
 /// # Panics
-/// When the two disagree on what a glob is, or on what it matches.
+/// When the two disagree on whether the glob is valid or whether it matches.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (glob, text) = text.split_once('\n').unwrap_or((&text, ""));
-    let made = Glob::new(glob);
+    let parsed = Glob::new(glob);
     let control = glob.chars().any(char::is_control);
-    let parts = parts(&glob.chars().collect::<Vec<_>>());
+    let parts = parse(&glob.chars().collect::<Vec<_>>());
     let expected = !glob.is_empty() && glob.len() <= 1024 && !control && parts.is_some();
-    assert_eq!(made.is_ok(), expected, "{glob:?}");
-    let (Ok(made), Some(parts)) = (made, parts) else {
+    assert_eq!(parsed.is_ok(), expected, "{glob:?}");
+    let (Ok(glob_under_test), Some(parts)) = (parsed, parts) else {
         return;
     };
-    assert_eq!(made.as_str(), glob);
-    let every = made.is_catch_all();
-    assert_eq!(every, glob.chars().all(|c| c == '*'), "{glob:?}");
-    // However long, it ends.
-    let matches = made.matches(text);
+    assert_eq!(glob_under_test.as_str(), glob);
+    let catch_all = glob_under_test.is_catch_all();
+    assert_eq!(catch_all, glob.chars().all(|c| c == '*'), "{glob:?}");
+    // It must end for texts of any length.
+    let matched = glob_under_test.matches(text);
     let text: Vec<char> = text.chars().collect();
-    if parts.len() <= MOST_CHARS && text.len() <= MOST_CHARS {
-        assert_eq!(matches, fits(&parts, &text), "{glob:?} {text:?}");
+    if parts.len() <= MAX_CHARS && text.len() <= MAX_CHARS {
+        assert_eq!(matched, matches(&parts, &text), "{glob:?} {text:?}");
     }
 }
 
-/// What a glob is made of.
 #[derive(Debug)]
 enum Part {
+    /// `*`
     Run,
-    /// One character within one of these ranges, or within none.
+    /// One character that is, or is not, within one of these ranges.
     One(bool, Vec<(char, char)>),
 }
 
-/// Reads a glob from its first character on; `None` when it is none.
-fn parts(glob: &[char]) -> Option<Vec<Part>> {
+/// Parses a glob; `None` when it is invalid.
+fn parse(glob: &[char]) -> Option<Vec<Part>> {
     let (part, rest) = match glob {
         [] => return Some(Vec::new()),
         ['*', rest @ ..] => (Part::Run, rest),
         ['?', rest @ ..] => (Part::One(false, Vec::new()), rest),
-        ['[', '^' | '!', rest @ ..] => class(rest, false)?,
-        ['[', rest @ ..] => class(rest, true)?,
+        ['[', '^' | '!', rest @ ..] => parse_class(rest, false)?,
+        ['[', rest @ ..] => parse_class(rest, true)?,
         ['\\', c, rest @ ..] => (Part::One(true, vec![(*c, *c)]), rest),
         ['\\'] => return None,
         [c, rest @ ..] => (Part::One(true, vec![(*c, *c)]), rest),
     };
     let mut all = vec![part];
-    all.extend(parts(rest)?);
+    all.extend(parse(rest)?);
     Some(all)
 }
 
-/// Reads a class behind its `[`; what follows it is left.
-fn class(mut rest: &[char], within: bool) -> Option<(Part, &[char])> {
+/// Parses a class after its `[`; returns it and the rest.
+fn parse_class(mut rest: &[char], within: bool) -> Option<(Part, &[char])> {
     let mut ranges = Vec::new();
     loop {
         let from = match rest {
@@ -80,7 +80,7 @@ fn class(mut rest: &[char], within: bool) -> Option<(Part, &[char])> {
     }
 }
 
-/// Takes one character of a class off the front.
+/// Takes a character of a class off the front.
 fn character(rest: &mut &[char]) -> Option<char> {
     let (c, after) = match *rest {
         ['\\', c, after @ ..] => (*c, after),
@@ -91,19 +91,19 @@ fn character(rest: &mut &[char]) -> Option<char> {
     Some(c)
 }
 
-/// Tries everything that a run can take.
-fn fits(parts: &[Part], text: &[char]) -> bool {
+/// Matches by trying every length of a run.
+fn matches(parts: &[Part], text: &[char]) -> bool {
     match (parts, text) {
         ([], []) => true,
         ([Part::Run, after @ ..], _) => {
-            fits(after, text)
+            matches(after, text)
                 || text
                     .split_first()
-                    .is_some_and(|(_, text)| fits(parts, text))
+                    .is_some_and(|(_, text)| matches(parts, text))
         }
         ([Part::One(within, ranges), parts @ ..], [c, text @ ..]) => {
             let found = ranges.iter().any(|(from, to)| from <= c && c <= to);
-            found == *within && fits(parts, text)
+            found == *within && matches(parts, text)
         }
         ([Part::One(..), ..], []) | ([], [_, ..]) => false,
     }

@@ -1,5 +1,5 @@
-//! Keys made of templates and of what requests say: whatever that is, the control plane takes the resource they come to, and nobody
-//! can come by the resource of another.
+//! Keys built from templates and requests: each yields a valid resource, and different values
+//! never yield the same one.
 
 use std::net::SocketAddr;
 
@@ -9,28 +9,30 @@ use tower_doorman::{Doorman, Key, Limit, MissingKey, PeerAddr, RefusalReason};
 
 use crate::fuzz::refusal::refusal;
 
-/// Takes the first line for a template, and each of the next two for a request: method, peer and values of `x-a` and `x-b`, between
-/// tabs.
+/// Reads the first line as a template, and each of the next two as a request: method, peer, and
+/// values of `x-a` and `x-b`, separated by tabs.
 ///
 /// # Panics
-/// When a key is no identifier, or two requests that differ in what it is made of have the same.
+/// When a key is an invalid identifier, or requests with different values have the same key.
 pub fn run(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let mut line = || lines.next().unwrap_or_default();
     let template = String::from_utf8_lossy(line());
-    let asked = [Asked::of(line()), Asked::of(line())];
-    fits(&resource(Key::constant(&template), &asked[0]).expect("a constant is always there"));
+    let inputs = [Input::of(line()), Input::of(line())];
+    check_id(&resource(Key::constant(&template), &inputs[0]).expect("a constant is never missing"));
 
     let key = match Key::template(&template) {
         Ok(key) => key,
-        Err(refused) => {
-            assert!(!refused.to_string().is_empty());
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
             return;
         }
     };
-    let ids = asked.each_ref().map(|asked| resource(key.clone(), asked));
-    let values = asked.each_ref().map(|asked| asked.values(&template));
-    ids.iter().flatten().for_each(fits);
+    let ids = inputs
+        .each_ref()
+        .map(|inputs| resource(key.clone(), inputs));
+    let values = inputs.each_ref().map(|inputs| inputs.values(&template));
+    ids.iter().flatten().for_each(check_id);
     for (id, values) in ids.iter().zip(&values) {
         assert_eq!(
             id.is_some(),
@@ -39,31 +41,31 @@ pub fn run(data: &[u8]) {
         );
     }
     if ids[0].is_some() && ids[1].is_some() {
-        // The same process, and any other, comes to the same; and to another for other values.
+        // Equal values yield the same resource, different values another one.
         assert_eq!(
             ids[0] == ids[1],
             values[0] == values[1],
             "{template:?} {values:?} {ids:?}"
         );
-        assert_eq!(resource(key, &asked[0]), ids[0]);
+        assert_eq!(resource(key, &inputs[0]), ids[0]);
     }
 }
 
-/// As the server has it.
-fn fits(id: &ResourceId) {
+/// The server accepts the identifier.
+fn check_id(id: &ResourceId) {
     assert!((1..=256).contains(&id.as_str().len()), "{id}");
     assert!(!id.as_str().contains(char::is_control), "{id:?}");
 }
 
-/// What a request says.
+/// The parts of a request that keys can use.
 #[derive(Debug)]
-struct Asked {
+struct Input {
     method: Method,
     peer: Option<SocketAddr>,
     headers: [Option<HeaderValue>; 2],
 }
 
-impl Asked {
+impl Input {
     fn of(line: &[u8]) -> Self {
         let mut parts = line.split(|byte| *byte == b'\t');
         let method = parts.next().and_then(|part| Method::from_bytes(part).ok());
@@ -94,15 +96,15 @@ impl Asked {
         request
     }
 
-    /// What each placeholder of a template stands for; `None` where there is nothing. A route is never there, and has a word of its
-    /// own; no proxy is trusted.
+    /// The value of each placeholder of a template; `None` where it is missing. A request without
+    /// route has a constant one. No proxy is trusted.
     fn values(&self, template: &str) -> Vec<Option<Vec<u8>>> {
         let placeholders = template.split('{').skip(1);
         placeholders
             .map(|rest| match rest.split('}').next().unwrap_or_default() {
                 "method" => Some(self.method.as_str().into()),
                 "route" => Some(Vec::new()),
-                "peer" | "client_ip" => self.party(),
+                "peer" | "client_ip" => self.peer_network(),
                 name => {
                     let header = ["header:", "api_key:"]
                         .into_iter()
@@ -122,23 +124,24 @@ impl Asked {
             .collect()
     }
 
-    /// What one party owns of its address.
-    fn party(&self) -> Option<Vec<u8>> {
+    /// The address, or the /64 network of an IPv6 address.
+    fn peer_network(&self) -> Option<Vec<u8>> {
         match self.peer?.ip().to_canonical() {
             std::net::IpAddr::V4(address) => Some(address.octets().to_vec()),
-            std::net::IpAddr::V6(address) => {
-                address.octets().first_chunk::<8>().map(|own| own.to_vec())
-            }
+            std::net::IpAddr::V6(address) => address
+                .octets()
+                .first_chunk::<8>()
+                .map(|prefix| prefix.to_vec()),
         }
     }
 }
 
-/// The resource that a layer with this key has a request spend; `None` when the request lacks what the key is made of.
-fn resource(key: Key, asked: &Asked) -> Option<ResourceId> {
-    // Nothing is allowed, so that each request is refused and says by what.
-    let nothing = Doorman::fixed([("", 0.0); 0]);
+/// The resource of a request; `None` when a value of the key is missing.
+fn resource(key: Key, inputs: &Input) -> Option<ResourceId> {
+    // The limit is zero, so each request is rejected, and its refusal names the resource.
+    let closed = Doorman::fixed([("", 0.0); 0]);
     let limit = Limit::rate(key).on_missing_key(MissingKey::Reject);
-    let refusal = refusal(&nothing, limit, asked.request());
+    let refusal = refusal(&closed, limit, inputs.request());
     let missing = refusal.reason() == RefusalReason::MissingKey;
     assert_eq!(missing, refusal.resource().is_none(), "{refusal:?}");
     refusal.resource().cloned()

@@ -1,19 +1,21 @@
-//! The four calls that change the books, through the server's own router.
+//! The four requests that change the ledger, through the server's router.
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use doorman_openapi::{
     AlgorithmKind, CapacityRequest, CapacityResponse, HolderKind, HolderView, LeasePage,
     ProblemType, ReleaseRequest, ResourceId, ResourcePage, ResourceResponse, ResourceView,
     ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, paths,
 };
+use http::Response;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
-use crate::fuzz::plane::{Plane, Reply, problem, read};
+use crate::fuzz::control_plane::{ControlPlane, problem, read};
 
-/// Every algorithm, nothing, and as much as can be spoken of; leases outlast every run.
+/// Every algorithm, no capacity, and the most. Leases outlast every run.
 const DOCUMENT: &str = "
 resources:
   - {identifier_glob: none/*, capacity: 10, algorithm: {kind: NO_ALGORITHM, lease_length: 3600, refresh_interval: 5}}
@@ -26,90 +28,92 @@ resources:
   - {identifier_glob: '[!u]*', capacity: 1000, algorithm: {kind: FAIR_SHARE, lease_length: 3600, refresh_interval: 5}}
 ";
 
-/// The byte between two calls; JSON has no place for it.
+/// Separates two requests; it never occurs in JSON.
 const SEPARATOR: u8 = 0x1e;
-/// The most calls of one input.
-const MOST_CALLS: usize = 8;
-/// The most that sums of the books may be off by: they are of floating point.
+/// The most requests of one input.
+const MAX_REQUESTS: usize = 8;
+/// The error allowed for floating-point sums.
 const ROUNDING: f64 = 1.0 + 1e-9;
-/// As documented for each of the calls; in a process, nothing is late and the books are sound.
+/// The documented statuses, without timeouts and a poisoned ledger, which cannot happen here.
 const STATUSES: [u16; 4] = [200, 400, 413, 422];
 
-/// Takes the bytes for calls in a row: each is a letter, `c`, `s`, `r` or `d`, and a body.
+/// Reads the bytes as a sequence of requests: each is a letter, `c`, `s`, `r` or `d`, and a body.
 ///
 /// # Panics
-/// When an answer is not as documented, a refused call changes anything, more is handed out than there is, or something stays in the
-/// books that everybody has given back.
+/// When a response is not as documented, a rejected request changes the ledger, the capacity is
+/// exceeded, or anything remains in the ledger after all leases are released.
 pub fn run(data: &[u8]) {
-    let plane = Plane::new(DOCUMENT);
-    for call in data.split(|byte| *byte == SEPARATOR).take(MOST_CALLS) {
-        let Some((letter, body)) = call.split_first() else {
+    let plane = ControlPlane::new(DOCUMENT);
+    for request in data.split(|byte| *byte == SEPARATOR).take(MAX_REQUESTS) {
+        let Some((letter, body)) = request.split_first() else {
             continue;
         };
-        let before = books(&plane);
+        let before = resources(&plane);
         let accepted = match letter {
-            b's' => asked_by_node(&plane, body),
-            b'r' => released::<ReleaseRequest>(&plane, paths::CAPACITY_RELEASE, body),
-            b'd' => released::<ServerReleaseRequest>(&plane, paths::SERVER_CAPACITY_RELEASE, body),
-            _ => asked_by_client(&plane, body),
+            b's' => request_by_node(&plane, body),
+            b'r' => release::<ReleaseRequest>(&plane, paths::CAPACITY_RELEASE, body),
+            b'd' => release::<ServerReleaseRequest>(&plane, paths::SERVER_CAPACITY_RELEASE, body),
+            _ => request_by_client(&plane, body),
         };
-        let after = books(&plane);
+        let after = resources(&plane);
         if !accepted {
             assert_eq!(before, after, "{}", body.escape_ascii());
         }
-        after.iter().for_each(|resource| adds_up(&plane, resource));
+        after
+            .iter()
+            .for_each(|resource| check_sums(&plane, resource));
     }
-    give_everything_back(&plane);
+    release_all(&plane);
 }
 
-fn asked_by_client(plane: &Plane, body: &[u8]) -> bool {
-    let reply = plane.post(paths::CAPACITY, body);
-    let Some(request) = accepted::<CapacityRequest>(&reply, body) else {
+fn request_by_client(plane: &ControlPlane, body: &[u8]) -> bool {
+    let response = plane.post(paths::CAPACITY, body);
+    let Some(request) = accepted::<CapacityRequest>(&response, body) else {
         return false;
     };
-    let answer: CapacityResponse = read(&reply);
-    answered(
-        request.resources.iter().map(|asked| &asked.resource_id),
-        answer.resources.iter(),
+    let parsed: CapacityResponse = read(&response);
+    check_responses(
+        request.resources.iter().map(|it| &it.resource_id),
+        parsed.resources.iter(),
     );
     true
 }
 
-fn asked_by_node(plane: &Plane, body: &[u8]) -> bool {
-    let reply = plane.post(paths::SERVER_CAPACITY, body);
-    let Some(request) = accepted::<ServerCapacityRequest>(&reply, body) else {
+fn request_by_node(plane: &ControlPlane, body: &[u8]) -> bool {
+    let response = plane.post(paths::SERVER_CAPACITY, body);
+    let Some(request) = accepted::<ServerCapacityRequest>(&response, body) else {
         return false;
     };
-    let answer: ServerCapacityResponse = read(&reply);
-    let answers = answer.resources.iter().map(|answer| &answer.answer);
-    answered(
-        request.resources.iter().map(|asked| &asked.resource_id),
-        answers,
+    let parsed: ServerCapacityResponse = read(&response);
+    let responses = parsed.resources.iter().map(|it| &it.answer);
+    check_responses(
+        request.resources.iter().map(|it| &it.resource_id),
+        responses,
     );
     true
 }
 
-fn released<T: DeserializeOwned>(plane: &Plane, path: &str, body: &[u8]) -> bool {
-    let reply = plane.post(path, body);
-    let released = accepted::<T>(&reply, body).is_some();
+fn release<T: DeserializeOwned>(plane: &ControlPlane, path: &str, body: &[u8]) -> bool {
+    let response = plane.post(path, body);
+    let released = accepted::<T>(&response, body).is_some();
     if released {
-        assert_eq!(reply.body(), "{}");
+        assert_eq!(response.body(), "{}");
     }
     released
 }
 
-/// The request that was accepted, if it was; else the answer says what was wrong with it.
-fn accepted<T: DeserializeOwned>(reply: &Reply, body: &[u8]) -> Option<T> {
+/// The request if it was accepted; otherwise checks the problem document.
+fn accepted<T: DeserializeOwned>(response: &Response<Bytes>, body: &[u8]) -> Option<T> {
     let shown = body.escape_ascii();
-    let status = reply.status().as_u16();
-    assert!(STATUSES.contains(&status), "{reply:?} {shown}");
+    let status = response.status().as_u16();
+    assert!(STATUSES.contains(&status), "{response:?} {shown}");
     let is_json =
         str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
     if status == 200 {
         let request = serde_json::from_slice(body);
         return Some(request.unwrap_or_else(|error| panic!("{error}: {shown}")));
     }
-    let problem = problem(reply);
+    let problem = problem(response);
     let kind = ProblemType::ALL
         .iter()
         .find(|kind| kind.name() == problem.kind);
@@ -134,39 +138,39 @@ fn accepted<T: DeserializeOwned>(reply: &Reply, body: &[u8]) -> Option<T> {
     None
 }
 
-/// One answer a resource, in the order of the request, and each of them within the limit that it tells.
-fn answered<'a>(
-    asked: impl Iterator<Item = &'a ResourceId>,
-    answers: impl Iterator<Item = &'a ResourceResponse> + Clone,
+/// One response per resource, in the order of the request, each within its limit.
+fn check_responses<'a>(
+    requested: impl Iterator<Item = &'a ResourceId>,
+    responses: impl Iterator<Item = &'a ResourceResponse> + Clone,
 ) {
-    assert!(asked.eq(answers.clone().map(|answer| &answer.resource_id)));
-    for answer in answers {
-        let gets = &answer.gets;
-        let undivided = answer
+    assert!(requested.eq(responses.clone().map(|response| &response.resource_id)));
+    for response in responses {
+        let gets = &response.gets;
+        let unlimited = response
             .template
             .as_deref()
             .is_none_or(|template| template == "none/*");
-        let limit = answer.limit.filter(|_| !undivided);
+        let limit = response.limit.filter(|_| !unlimited);
         assert!(
             limit.is_none_or(|limit| gets.capacity <= limit),
-            "{answer:?}"
+            "{response:?}"
         );
-        let lasts = gets.lease_length.get() > 0.0;
+        let has_lease = gets.lease_length.get() > 0.0;
         assert!(
-            !lasts || gets.refresh_interval < gets.lease_length,
-            "{answer:?}"
+            !has_lease || gets.refresh_interval < gets.lease_length,
+            "{response:?}"
         );
-        assert!(lasts || gets.capacity.get() == 0.0, "{answer:?}");
+        assert!(has_lease || gets.capacity.get() == 0.0, "{response:?}");
     }
 }
 
-/// All live resources.
-fn books(plane: &Plane) -> Vec<ResourceView> {
+/// All resources in the ledger.
+fn resources(plane: &ControlPlane) -> Vec<ResourceView> {
     pages(|cursor| {
         let page: ResourcePage = plane.get(&format!("{}?limit=1000{cursor}", paths::RESOURCES));
         let mut resources = page.resources;
         for resource in &mut resources {
-            // These change by themselves, as time passes.
+            // These change as time passes.
             resource.balance = None;
             resource.admission_probability = None;
         }
@@ -175,7 +179,7 @@ fn books(plane: &Plane) -> Vec<ResourceView> {
 }
 
 /// The holders of a resource.
-fn holders(plane: &Plane, id: &ResourceId) -> Vec<HolderView> {
+fn holders(plane: &ControlPlane, id: &ResourceId) -> Vec<HolderView> {
     let name = utf8_percent_encode(id.as_str(), NON_ALPHANUMERIC).to_string();
     let path = paths::RESOURCE_LEASES.replace("{resource_id}", &name);
     pages(|cursor| {
@@ -194,8 +198,8 @@ fn pages<T>(mut page: impl FnMut(&str) -> (Vec<T>, Option<String>)) -> Vec<T> {
     all
 }
 
-/// What a resource says of itself is what its holders have, and no more than there is where it is divided.
-fn adds_up(plane: &Plane, resource: &ResourceView) {
+/// A resource reports the sums over its holders, within its capacity where it is shared.
+fn check_sums(plane: &ControlPlane, resource: &ResourceView) {
     let holders = holders(plane, &resource.resource_id);
     let close = |one: f64, other: f64| one <= other * ROUNDING && other <= one * ROUNDING;
     let booked = holders.iter().map(|holder| holder.booked).sum();
@@ -205,7 +209,7 @@ fn adds_up(plane: &Plane, resource: &ResourceView) {
     for holder in &holders {
         assert!(holder.has.get() <= holder.booked * ROUNDING, "{holder:?}");
     }
-    let most = |amount: f64| {
+    let within_capacity = |amount: f64| {
         resource
             .capacity
             .is_some_and(|capacity| amount <= capacity.get() * ROUNDING)
@@ -214,25 +218,28 @@ fn adds_up(plane: &Plane, resource: &ResourceView) {
         AlgorithmKind::NoAlgorithm => {}
         AlgorithmKind::Static | AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => {
             assert!(
-                holders.iter().all(|holder| most(holder.booked)),
+                holders.iter().all(|holder| within_capacity(holder.booked)),
                 "{holders:?}"
             );
         }
         AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => {
-            assert!(most(resource.sum_has), "{resource:?} {holders:?}");
+            assert!(
+                within_capacity(resource.sum_has),
+                "{resource:?} {holders:?}"
+            );
         }
     }
 }
 
-/// Afterwards nothing is left: to the last bit, since sums are not kept by adding and subtracting.
-fn give_everything_back(plane: &Plane) {
-    let all = books(plane);
+/// Afterwards all sums are exactly zero: they are not maintained by adding and subtracting.
+fn release_all(plane: &ControlPlane) {
+    let all = resources(plane);
     let all = all
         .iter()
         .flat_map(|resource| holders(plane, &resource.resource_id));
     let holders: BTreeSet<_> = all.map(|holder| (holder.kind, holder.client_id)).collect();
     for (kind, id) in holders {
-        // After everything that the holder can have sent.
+        // The release is newer than any request of the holder.
         let (path, release) = match kind {
             HolderKind::Client => (paths::CAPACITY_RELEASE, json!({"client_id": id})),
             HolderKind::Node => (
@@ -246,7 +253,7 @@ fn give_everything_back(plane: &Plane) {
             "{release}"
         );
     }
-    for resource in books(plane) {
+    for resource in resources(plane) {
         let ResourceView {
             sum_has,
             sum_wants,

@@ -1,51 +1,51 @@
-//! Answers of a hostile control plane, read by the state machine that holds the leases.
+//! Lease responses of a hostile control plane, handled by the state machine of the holder.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use doorman_openapi::{Capacity, CapacityResponse, ClientId, Moment, ResourceId, Seconds, Seq};
 use tower_doorman::lease::{Demand, Effect, Event, Failure, Holder, HolderSettings, Holding};
 
-/// The byte between two answers; JSON has no place for it.
+/// Separates two responses; it never occurs in JSON.
 const SEPARATOR: u8 = 0x1e;
-/// The most answers of one input.
-const MOST_ANSWERS: usize = 16;
-/// The most ticks at one moment: one for each request that may be under way, and some to spare.
-const MOST_TICKS: usize = 64;
+/// The most responses of one input.
+const MAX_RESPONSES: usize = 16;
+/// More ticks than the holder needs before it sends a request.
+const MAX_TICKS: usize = 64;
 
-/// Takes the bytes for answers in a row, each to the next request for `db` and `tenant/a`. What is no answer is a failure, by its
-/// first byte.
+/// Reads the bytes as a sequence of responses, each to the next request for `db` and `tenant/a`.
+/// Bytes that do not parse are a failure, selected by the first byte.
 ///
 /// # Panics
-/// When an answer lengthens a lease, makes one of what is no amount, repeats a number, or keeps the holder busy without rest.
+/// When a lease outlasts its grant or has an invalid capacity, a sequence number does not increase,
+/// or the holder ticks without end.
 pub fn run(data: &[u8]) {
     let mut world = World::new();
-    for answer in data.split(|byte| *byte == SEPARATOR).take(MOST_ANSWERS) {
+    for bytes in data.split(|byte| *byte == SEPARATOR).take(MAX_RESPONSES) {
         let Some(seq) = world.next_request() else {
             break;
         };
-        let event = match serde_json::from_slice(answer) {
+        let event = match serde_json::from_slice(bytes) {
             Ok(response) => Event::Answered { seq, response },
             Err(_) => Event::Failed {
                 seq,
-                failure: failure(answer),
+                failure: failure(bytes),
             },
         };
         world.handle(event);
     }
     world.handle(Event::Stop);
     assert!(
-        world.open.is_empty(),
-        "one that has stopped asks for something"
+        world.unanswered.is_empty(),
+        "a stopped holder sends a request"
     );
     assert_eq!(world.holder.wake_at(), Moment::NEVER);
 }
 
-fn failure(answer: &[u8]) -> Failure {
-    // The last bytes count.
-    let rest = answer.iter().skip(1);
+fn failure(bytes: &[u8]) -> Failure {
+    let rest = bytes.iter().skip(1);
     let number = rest.fold(0, |number, byte| (number << 8) | u64::from(*byte));
     let position = usize::try_from(number).unwrap_or(usize::MAX);
-    match answer.first() {
+    match bytes.first() {
         Some(b'0') => Failure::Unavailable {
             retry_after: Some(Duration::from_secs(number)),
         },
@@ -62,19 +62,19 @@ fn failure(answer: &[u8]) -> Failure {
     }
 }
 
-/// A holder, and its time.
+/// A holder with its clock and network.
 struct World {
     holder: Holder,
     now: Moment,
-    last: Option<Seq>,
-    /// Requests that have not been answered, and when they were sent.
-    open: BTreeMap<Seq, Moment>,
+    last_seq: Option<Seq>,
+    /// When each unanswered request was sent.
+    unanswered: BTreeMap<Seq, Moment>,
 }
 
 impl World {
     fn new() -> Self {
         let settings = HolderSettings {
-            client_id: ClientId::new("fuzz").expect("a good name"),
+            client_id: ClientId::new("fuzz").expect("a valid identifier"),
             endpoints: 3,
             seed: 7,
         };
@@ -82,11 +82,11 @@ impl World {
         let mut world = Self {
             holder: Holder::new(settings),
             now,
-            last: None,
-            open: BTreeMap::new(),
+            last_seq: None,
+            unanswered: BTreeMap::new(),
         };
         for resource in ["db", "tenant/a"] {
-            let resource = ResourceId::new(resource).expect("a good name");
+            let resource = ResourceId::new(resource).expect("a valid identifier");
             let wants = Capacity::saturating(50.0);
             world.handle(Event::Demand {
                 resource,
@@ -99,10 +99,10 @@ impl World {
         world
     }
 
-    /// Lets time pass until something is asked.
+    /// Advances time to the next request.
     fn next_request(&mut self) -> Option<Seq> {
-        for _ in 0..MOST_TICKS {
-            if let Some((seq, _)) = self.open.first_key_value() {
+        for _ in 0..MAX_TICKS {
+            if let Some((seq, _)) = self.unanswered.first_key_value() {
                 return Some(*seq);
             }
             let wake = self.holder.wake_at();
@@ -112,15 +112,17 @@ impl World {
             self.now = self.now.max(wake);
             self.handle(Event::Tick);
         }
-        panic!("the holder is kept busy at {:?}", self.now);
+        panic!("no end of ticks at {:?}", self.now);
     }
 
     fn handle(&mut self, event: Event) {
         let (sent, response) = match &event {
-            Event::Answered { seq, response } => (self.open.remove(seq), Some(response.clone())),
-            Event::Failed { seq, .. } => (self.open.remove(seq), None),
+            Event::Answered { seq, response } => {
+                (self.unanswered.remove(seq), Some(response.clone()))
+            }
+            Event::Failed { seq, .. } => (self.unanswered.remove(seq), None),
             Event::Stop => {
-                self.open.clear();
+                self.unanswered.clear();
                 (None, None)
             }
             Event::Demand { .. } | Event::Forget { .. } | Event::Tick => (None, None),
@@ -133,18 +135,18 @@ impl World {
                     endpoint,
                     ..
                 } => {
-                    self.numbered(seq);
+                    self.check_seq(seq);
                     assert!(timeout > Duration::ZERO && endpoint < 3);
-                    self.open.insert(seq, self.now);
+                    self.unanswered.insert(seq, self.now);
                 }
                 Effect::SendRelease { seq, endpoint, .. } => {
-                    self.numbered(seq);
+                    self.check_seq(seq);
                     assert!(endpoint < 3);
                 }
                 Effect::Changed { resource, holding } => {
-                    is_sound(&holding);
+                    check_holding(&holding);
                     if let (Some(sent), Some(response)) = (sent, &response) {
-                        was_told(&resource, &holding, sent, response);
+                        check_granted(&resource, &holding, sent, response);
                     }
                 }
                 Effect::Warn(_) => {}
@@ -152,37 +154,42 @@ impl World {
         }
     }
 
-    fn numbered(&mut self, seq: Seq) {
-        assert!(self.last < Some(seq), "{seq} after {:?}", self.last);
-        self.last = Some(seq);
+    fn check_seq(&mut self, seq: Seq) {
+        assert!(self.last_seq < Some(seq), "{seq} after {:?}", self.last_seq);
+        self.last_seq = Some(seq);
     }
 }
 
-fn is_sound(holding: &Holding) {
+fn check_holding(holding: &Holding) {
     assert!(
         holding
             .lease
             .is_none_or(|lease| lease.capacity.get().is_finite()),
         "{holding:?}"
     );
-    let told = holding.terms.as_ref();
+    let terms = holding.terms.as_ref();
     assert!(
-        told.is_none_or(|told| told.per > Seconds::ZERO),
+        terms.is_none_or(|terms| terms.per > Seconds::ZERO),
         "{holding:?}"
     );
-    assert!(told.is_none_or(|told| told.limit.is_none_or(|limit| limit.get().is_finite())));
+    assert!(terms.is_none_or(|terms| terms.limit.is_none_or(|limit| limit.get().is_finite())));
 }
 
-/// A lease that came with this answer is one that stands in it, counted from the sending.
-fn was_told(resource: &ResourceId, holding: &Holding, sent: Moment, response: &CapacityResponse) {
+/// The lease was granted by this response, and lasts from the moment of sending.
+fn check_granted(
+    resource: &ResourceId,
+    holding: &Holding,
+    sent: Moment,
+    response: &CapacityResponse,
+) {
     let Some(lease) = holding.lease else { return };
     let of_resource = response
         .resources
         .iter()
-        .filter(|answer| answer.resource_id == *resource);
-    let mut told = of_resource.map(|answer| answer.gets);
+        .filter(|response| response.resource_id == *resource);
+    let mut grants = of_resource.map(|response| response.gets);
     assert!(
-        told.any(|gets| gets.capacity == lease.capacity
+        grants.any(|gets| gets.capacity == lease.capacity
             && sent.after(gets.lease_length.duration()) == lease.ends),
         "{lease:?} {response:?}"
     );

@@ -1,4 +1,4 @@
-//! A control plane to call without a connection, fresh for every input.
+//! A control plane without a network, new for every input.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -14,25 +14,22 @@ use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 
 thread_local! {
-    /// Nothing of an input outlives it here: tasks end with the server that started them.
+    /// Tasks end with the server that started them, so inputs do not affect each other.
     static RUNTIME: RefCell<Runtime> = RefCell::new(
-        Builder::new_current_thread().enable_all().build().expect("there is room for a runtime"),
+        Builder::new_current_thread().enable_all().build().expect("a runtime"),
     );
 }
 
-/// A server that has just started, and has nothing to learn.
+/// A new server, not in learning mode.
 #[derive(Debug)]
-pub(super) struct Plane {
-    /// Put together once, which takes longer than a call.
+pub(super) struct ControlPlane {
+    /// Built once: that takes longer than a call.
     router: Router,
     _server: Server,
     _directory: tempfile::TempDir,
 }
 
-/// What came back.
-pub(super) type Reply = Response<Bytes>;
-
-impl Plane {
+impl ControlPlane {
     pub(super) fn new(document: &str) -> Self {
         let directory = directory();
         let settings = Settings {
@@ -49,45 +46,45 @@ impl Plane {
         }
     }
 
-    pub(super) fn post(&self, path: &str, body: &[u8]) -> Reply {
+    pub(super) fn post(&self, path: &str, body: &[u8]) -> Response<Bytes> {
         let body = Full::from(Bytes::copy_from_slice(body));
         let request = Request::post(path).header("content-type", "application/json");
-        self.call(request.body(body).expect("the path is one"))
+        self.call(request.body(body).expect("a valid path"))
     }
 
-    /// Reads what operators look at.
+    /// GETs JSON.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> T {
         let request = Request::get(path).body(Full::default());
-        read(&self.call(request.expect("the path is one")))
+        read(&self.call(request.expect("a valid path")))
     }
 
-    fn call(&self, request: Request<Full<Bytes>>) -> Reply {
+    fn call(&self, request: Request<Full<Bytes>>) -> Response<Bytes> {
         block_on(async {
-            let Ok(answer) = self.router.clone().oneshot(request).await;
-            let (parts, body) = answer.into_parts();
-            let body = body.collect().await.expect("an answer does not break off");
+            let Ok(response) = self.router.clone().oneshot(request).await;
+            let (parts, body) = response.into_parts();
+            let body = body.collect().await.expect("a complete body");
             Response::from_parts(parts, body.to_bytes())
         })
     }
 }
 
-/// Reads an answer that is as documented.
-pub(super) fn read<T: DeserializeOwned>(reply: &Reply) -> T {
-    assert_eq!(reply.status(), 200, "{reply:?}");
-    assert_eq!(reply.headers()["content-type"], "application/json");
-    serde_json::from_slice(reply.body()).unwrap_or_else(|error| panic!("{error}: {reply:?}"))
+/// Parses a successful response.
+pub(super) fn read<T: DeserializeOwned>(response: &Response<Bytes>) -> T {
+    assert_eq!(response.status(), 200, "{response:?}");
+    assert_eq!(response.headers()["content-type"], "application/json");
+    serde_json::from_slice(response.body()).unwrap_or_else(|error| panic!("{error}: {response:?}"))
 }
 
-/// Reads the problem that every refusal is.
-pub(super) fn problem(reply: &Reply) -> Problem {
+/// Parses the problem document of a failed response.
+pub(super) fn problem(response: &Response<Bytes>) -> Problem {
     assert_eq!(
-        reply.headers()["content-type"],
+        response.headers()["content-type"],
         Problem::MEDIA_TYPE,
-        "{reply:?}"
+        "{response:?}"
     );
-    let problem: Problem =
-        serde_json::from_slice(reply.body()).unwrap_or_else(|error| panic!("{error}: {reply:?}"));
-    assert_eq!(problem.status, reply.status().as_u16());
+    let problem: Problem = serde_json::from_slice(response.body())
+        .unwrap_or_else(|error| panic!("{error}: {response:?}"));
+    assert_eq!(problem.status, response.status().as_u16());
     problem
 }
 
@@ -95,9 +92,9 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     RUNTIME.with_borrow(|runtime| runtime.block_on(future))
 }
 
-/// In memory where that can be had: a server waits for its disk before it answers.
+/// In memory where possible: the server waits for its disk before it responds.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
-        .expect("there is room for a directory")
+        .expect("a temporary directory")
 }

@@ -1,4 +1,4 @@
-//! Responses of a hostile control plane, read by the worker; and what callers of the service are told afterwards.
+//! HTTP responses of a hostile control plane, and the responses of the service behind the layer.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -11,49 +11,47 @@ use tokio::sync::Notify;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_doorman::{Doorman, Fallback, Limit, WorkerState, lease::Transport};
 
-use crate::fuzz::plane::block_on;
+use crate::fuzz::control_plane::block_on;
 
-/// The name has what a structured field must escape, or cannot hold.
+/// A limit name that structured fields must escape or replace.
 const NAME: &str = "per \"db\" \\ ü";
-/// How often others get their turn, so that the worker has read what it was answered.
-const TURNS: usize = 32;
-/// The requests of callers.
+/// Enough yields for the worker to process a response.
+const YIELDS: usize = 32;
+/// Requests to the service.
 const REQUESTS: usize = 3;
 
-/// Takes the bytes for a response of HTTP/1, and what is none for the body of a good one.
+/// Reads the bytes as an HTTP/1 response, or else as the body of a successful one.
 ///
 /// # Panics
-/// When the worker dies of it, a number is not finite, or what callers are told is no structured field.
+/// When the worker panics, a number is not finite, or a response of the service is malformed.
 pub fn run(data: &[u8]) {
     block_on(exchange(response(data)));
 }
 
 async fn exchange(response: Response<Bytes>) {
-    let heard = Arc::new(Notify::new());
-    let transport = transport(response, Arc::clone(&heard));
+    let requested = Arc::new(Notify::new());
+    let transport = transport(response, Arc::clone(&requested));
     let builder = Doorman::builder("http://a")
         .server("https://b:1/x")
         .service("fuzz");
-    let (doorman, worker) = builder
-        .build_with(transport)
-        .expect("the settings are good");
+    let (doorman, worker) = builder.build_with(transport).expect("valid settings");
     let limit = Limit::rate("db").named(NAME).fallback(Fallback::Safe);
     let inner = service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
     });
     let service = doorman.layer([limit]).layer(inner);
     let worker = tokio::spawn(worker.run());
-    heard.notified().await;
-    for _ in 0..TURNS {
+    requested.notified().await;
+    for _ in 0..YIELDS {
         tokio::task::yield_now().await;
     }
 
     assert_eq!(doorman.worker_state(), WorkerState::Running);
     for _ in 0..REQUESTS {
-        let Ok(answer) = service.clone().oneshot(Request::new(())).await;
-        let (parts, body) = answer.into_parts();
+        let Ok(response) = service.clone().oneshot(Request::new(())).await;
+        let (parts, body) = response.into_parts();
         let Ok(body) = body.collect().await;
-        is_told(parts.status, &parts.headers, &body.to_bytes());
+        check_response(parts.status, &parts.headers, &body.to_bytes());
     }
     let snapshot = doorman.snapshot();
     for limit in &snapshot.limits {
@@ -74,16 +72,16 @@ async fn exchange(response: Response<Bytes>) {
     worker.abort();
 }
 
-/// The way to a server that always answers the same.
-fn transport(response: Response<Bytes>, heard: Arc<Notify>) -> impl Transport {
+/// A server that always sends this response.
+fn transport(response: Response<Bytes>, requested: Arc<Notify>) -> impl Transport {
     service_fn(move |_: Request<Bytes>| {
-        heard.notify_one();
+        requested.notify_one();
         let response = response.clone();
         async { Ok::<_, Infallible>(response) }
     })
 }
 
-/// Reads the bytes as they would come over a connection.
+/// Parses the bytes as if they came over a connection.
 fn response(data: &[u8]) -> Response<Bytes> {
     let mut response = Response::new(Bytes::copy_from_slice(data));
     let mut headers = [httparse::EMPTY_HEADER; 16];
@@ -103,7 +101,7 @@ fn response(data: &[u8]) -> Response<Bytes> {
     response
 }
 
-fn is_told(status: StatusCode, headers: &HeaderMap, body: &[u8]) {
+fn check_response(status: StatusCode, headers: &HeaderMap, body: &[u8]) {
     let policy = list(headers, "ratelimit-policy", ["q", "w"]);
     let limit = list(headers, "ratelimit", ["r", "t"]);
     for [amount, seconds] in policy.into_iter().chain(limit) {
@@ -112,19 +110,19 @@ fn is_told(status: StatusCode, headers: &HeaderMap, body: &[u8]) {
     if status == StatusCode::OK {
         return;
     }
-    let waits: u64 = headers["retry-after"]
+    let retry_after: u64 = headers["retry-after"]
         .to_str()
-        .expect("is ASCII")
+        .expect("ASCII")
         .parse()
-        .expect("is a number");
-    assert!(waits >= 1, "{headers:?}");
+        .expect("a number");
+    assert!(retry_after >= 1, "{headers:?}");
     assert!([429, 503].contains(&status.as_u16()), "{status}");
-    let problem: Problem = serde_json::from_slice(body).expect("a refusal is a problem");
+    let problem: Problem = serde_json::from_slice(body).expect("a problem document");
     assert_eq!(problem.status, status.as_u16());
     assert_eq!(problem.violated_policies, [NAME]);
 }
 
-/// Reads a field that is a list of strings with two integers each (RFC 9651).
+/// Parses a structured field: a list of strings with two integer parameters each (RFC 9651).
 fn list(headers: &HeaderMap, field: &str, parameters: [&str; 2]) -> Vec<[i64; 2]> {
     let lines: Vec<_> = headers
         .get_all(field)
@@ -136,11 +134,11 @@ fn list(headers: &HeaderMap, field: &str, parameters: [&str; 2]) -> Vec<[i64; 2]
     }
     let list: sfv::List = Parser::new(&lines.join(&b", "[..]))
         .parse()
-        .expect("is a list");
+        .expect("a list");
     list.iter()
         .map(|entry| {
             let ListEntry::Item(item) = entry else {
-                panic!("{field} has a list in it")
+                panic!("{field} has an inner list")
             };
             let BareItem::String(name) = &item.bare_item else {
                 panic!("{field} has no name")
