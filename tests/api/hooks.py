@@ -1,7 +1,8 @@
-"""What no schema can say, and the server refuses all the same.
+"""Validation rules that no schema can express.
 
-schemathesis takes it for a failure when data that fits its schema is refused. Such a refusal is let pass here if all of its reasons are
-among these. Any other one fails the run: either a schema can say it, and should, or it belongs below.
+schemathesis reports a failure when the server rejects data that fits the schema. The hooks ignore a
+rejection if all of its reasons match the rules below. Any other rejection fails the run: either the
+schema should express the rule, or the rule belongs into this list.
 """
 
 import json
@@ -9,9 +10,9 @@ import re
 
 import schemathesis
 
-# Rules of documents and leases beyond their schemas, by the words in which the server tells of faults.
+# Rules for documents and leases beyond their schemas, matched against error details.
 BEYOND_SCHEMAS = [
-    # Between elements: schemas tell equal elements, not unequal ones with equal names, and they do not add.
+    # Between elements: schemas compare whole elements, not their names, and do not add.
     r"must (stand|appear) only once",
     r"duplicate (resource|priority)",
     r"must be unique; an earlier (template|rule) has this",
@@ -28,7 +29,7 @@ BEYOND_SCHEMAS = [
     r"must be a number from 0 to 1 for surplus",
     r"must be 0 or a number from 0.000001 for granularity",
     r"is missing; must be a resource",
-    # Grammars: of globs, of the paths of axum, of resources with their placeholders, of methods that are misspelt.
+    # Grammars of globs, paths, resources with placeholders, and misspelled methods.
     r"must be a glob (whose|without|with ascending)",
     r"must have (its placeholders in braces|placeholders that have a name)",
     r"must be a resource, such as .*; (unbalanced brace|missing separator|too long|\{header)",
@@ -36,16 +37,15 @@ BEYOND_SCHEMAS = [
     r"must be a method in upper case, .*; did you mean",
 ]
 
-# Schemas count characters, the server counts the bytes of UTF-8.
+# Schemas count characters, the server counts bytes of UTF-8.
 IN_BYTES = r".*\b(1 to 256|1 to 1024|at most 1024) bytes"
 
-
-# The server takes whole numbers written with a point up to 2 ** 49, where none is taken for another.
+# The server accepts integers written with a decimal point only up to 2 ** 49.
 TOO_LARGE_FOR_A_POINT = r"must be an integer from [01] to|invalid type: floating point"
 
 
 def _reasons(response):
-    """Why the server refused, a text each."""
+    """The reasons of a rejection."""
     problem = response.json()
     return [error["detail"] for error in problem.get("errors", [])] or [problem["detail"]]
 
@@ -65,7 +65,7 @@ def _has_large_float(value):
 
 def _is_beyond_schemas(case, response):
     if response.status_code == 412:
-        # What is there now is for nobody to know beforehand.
+        # The current state is unknown to the generator.
         return bool({"if-match", "if-none-match"} & {name.lower() for name in case.headers or {}})
     if response.status_code not in (400, 422):
         return False
@@ -75,33 +75,33 @@ def _is_beyond_schemas(case, response):
     if _has_large_float(case.body):
         rules.append(TOO_LARGE_FOR_A_POINT)
     if response.status_code == 400:
-        # A cursor is opaque, and only those that the server has given out are good.
+        # Only cursors from the server are valid.
         rules.append(r"(invalid )?query parameters? `cursor`")
     known = re.compile("|".join(f"(?:{rule})" for rule in rules), re.DOTALL)
     return all(map(known.match, _reasons(response)))
 
 
-# What was last "deleted" by a dry run, which deletes nothing, though it succeeds.
-_only_tried_out = set()
+# Deletions by dry runs, which succeed and delete nothing.
+_dry_runs = set()
 
 
 @schemathesis.hook
 def after_call(context, case, response):
-    """Remembers what each deletion was."""
+    """Records which deletions were dry runs."""
     if case.method.upper() == "DELETE" and response.status_code < 300:
         deleted = f"DELETE {case.formatted_path}"
         if response.status_code == 204:
-            _only_tried_out.discard(deleted)
+            _dry_runs.discard(deleted)
         else:
-            _only_tried_out.add(deleted)
+            _dry_runs.add(deleted)
 
 
 @schemathesis.hook
 def filter_failure(context, failure, case, response):
-    """Keeps a failure, unless it is one of these refusals, or reads what was deleted in a dry run."""
+    """Ignores known rejections, and reads of resources that a dry run deleted."""
     kind = type(failure).__name__
     if kind == "RejectedPositiveData":
         return not _is_beyond_schemas(case, response)
     if kind == "UseAfterFree":
-        return failure.free not in _only_tried_out
+        return failure.free not in _dry_runs
     return True

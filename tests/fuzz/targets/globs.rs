@@ -11,45 +11,45 @@ const MAX_CHARS: usize = 24;
 /// When the two disagree on whether the glob is valid or whether it matches.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let (glob, text) = text.split_once('\n').unwrap_or((&text, ""));
-    let parsed = Glob::new(glob);
-    let control = glob.chars().any(char::is_control);
-    let parts = parse(&glob.chars().collect::<Vec<_>>());
-    let expected = !glob.is_empty() && glob.len() <= 1024 && !control && parts.is_some();
-    assert_eq!(parsed.is_ok(), expected, "{glob:?}");
-    let (Ok(glob_under_test), Some(parts)) = (parsed, parts) else {
+    let (pattern, text) = text.split_once('\n').unwrap_or((&text, ""));
+    let parsed = Glob::new(pattern);
+    let control = pattern.chars().any(char::is_control);
+    let parts = parse(&pattern.chars().collect::<Vec<_>>());
+    let expected = !pattern.is_empty() && pattern.len() <= 1024 && !control && parts.is_some();
+    assert_eq!(parsed.is_ok(), expected, "{pattern:?}");
+    let (Ok(glob), Some(parts)) = (parsed, parts) else {
         return;
     };
-    assert_eq!(glob_under_test.as_str(), glob);
-    let catch_all = glob_under_test.is_catch_all();
-    assert_eq!(catch_all, glob.chars().all(|c| c == '*'), "{glob:?}");
+    assert_eq!(glob.as_str(), pattern);
+    let catch_all = glob.is_catch_all();
+    assert_eq!(catch_all, pattern.chars().all(|c| c == '*'), "{pattern:?}");
     // It must end for texts of any length.
-    let matched = glob_under_test.matches(text);
+    let matched = glob.matches(text);
     let text: Vec<char> = text.chars().collect();
     if parts.len() <= MAX_CHARS && text.len() <= MAX_CHARS {
-        assert_eq!(matched, matches(&parts, &text), "{glob:?} {text:?}");
+        assert_eq!(matched, matches(&parts, &text), "{pattern:?} {text:?}");
     }
 }
 
 #[derive(Debug)]
 enum Part {
     /// `*`
-    Run,
+    Star,
     /// One character that is, or is not, within one of these ranges.
-    One(bool, Vec<(char, char)>),
+    Char(bool, Vec<(char, char)>),
 }
 
 /// Parses a glob; `None` when it is invalid.
 fn parse(glob: &[char]) -> Option<Vec<Part>> {
     let (part, rest) = match glob {
         [] => return Some(Vec::new()),
-        ['*', rest @ ..] => (Part::Run, rest),
-        ['?', rest @ ..] => (Part::One(false, Vec::new()), rest),
+        ['*', rest @ ..] => (Part::Star, rest),
+        ['?', rest @ ..] => (Part::Char(false, Vec::new()), rest),
         ['[', '^' | '!', rest @ ..] => parse_class(rest, false)?,
         ['[', rest @ ..] => parse_class(rest, true)?,
-        ['\\', c, rest @ ..] => (Part::One(true, vec![(*c, *c)]), rest),
+        ['\\', c, rest @ ..] => (Part::Char(true, vec![(*c, *c)]), rest),
         ['\\'] => return None,
-        [c, rest @ ..] => (Part::One(true, vec![(*c, *c)]), rest),
+        [c, rest @ ..] => (Part::Char(true, vec![(*c, *c)]), rest),
     };
     let mut all = vec![part];
     all.extend(parse(rest)?);
@@ -62,7 +62,7 @@ fn parse_class(mut rest: &[char], within: bool) -> Option<(Part, &[char])> {
     loop {
         let from = match rest {
             [']', after @ ..] if !ranges.is_empty() => {
-                return Some((Part::One(within, ranges), after));
+                return Some((Part::Char(within, ranges), after));
             }
             _ => character(&mut rest)?,
         };
@@ -91,20 +91,20 @@ fn character(rest: &mut &[char]) -> Option<char> {
     Some(c)
 }
 
-/// Matches by trying every length of a run.
+/// Matches by trying every length of a star.
 fn matches(parts: &[Part], text: &[char]) -> bool {
     match (parts, text) {
         ([], []) => true,
-        ([Part::Run, after @ ..], _) => {
+        ([Part::Star, after @ ..], _) => {
             matches(after, text)
                 || text
                     .split_first()
                     .is_some_and(|(_, text)| matches(parts, text))
         }
-        ([Part::One(within, ranges), parts @ ..], [c, text @ ..]) => {
+        ([Part::Char(within, ranges), parts @ ..], [c, text @ ..]) => {
             let found = ranges.iter().any(|(from, to)| from <= c && c <= to);
             found == *within && matches(parts, text)
         }
-        ([Part::One(..), ..], []) | ([], [_, ..]) => false,
+        ([Part::Char(..), ..], []) | ([], [_, ..]) => false,
     }
 }

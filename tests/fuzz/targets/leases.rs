@@ -43,31 +43,31 @@ const STATUSES: [u16; 4] = [200, 400, 413, 422];
 /// When a response is not as documented, a rejected request changes the ledger, the capacity is
 /// exceeded, or anything remains in the ledger after all leases are released.
 pub fn run(data: &[u8]) {
-    let plane = ControlPlane::new(DOCUMENT);
+    let server = ControlPlane::new(DOCUMENT);
     for request in data.split(|byte| *byte == SEPARATOR).take(MAX_REQUESTS) {
         let Some((letter, body)) = request.split_first() else {
             continue;
         };
-        let before = resources(&plane);
+        let before = resources(&server);
         let accepted = match letter {
-            b's' => request_by_node(&plane, body),
-            b'r' => release::<ReleaseRequest>(&plane, paths::CAPACITY_RELEASE, body),
-            b'd' => release::<ServerReleaseRequest>(&plane, paths::SERVER_CAPACITY_RELEASE, body),
-            _ => request_by_client(&plane, body),
+            b's' => request_by_node(&server, body),
+            b'r' => release::<ReleaseRequest>(&server, paths::CAPACITY_RELEASE, body),
+            b'd' => release::<ServerReleaseRequest>(&server, paths::SERVER_CAPACITY_RELEASE, body),
+            _ => request_by_client(&server, body),
         };
-        let after = resources(&plane);
+        let after = resources(&server);
         if !accepted {
             assert_eq!(before, after, "{}", body.escape_ascii());
         }
         after
             .iter()
-            .for_each(|resource| check_sums(&plane, resource));
+            .for_each(|resource| check_sums(&server, resource));
     }
-    release_all(&plane);
+    release_all(&server);
 }
 
-fn request_by_client(plane: &ControlPlane, body: &[u8]) -> bool {
-    let response = plane.post(paths::CAPACITY, body);
+fn request_by_client(server: &ControlPlane, body: &[u8]) -> bool {
+    let response = server.post(paths::CAPACITY, body);
     let Some(request) = accepted::<CapacityRequest>(&response, body) else {
         return false;
     };
@@ -79,8 +79,8 @@ fn request_by_client(plane: &ControlPlane, body: &[u8]) -> bool {
     true
 }
 
-fn request_by_node(plane: &ControlPlane, body: &[u8]) -> bool {
-    let response = plane.post(paths::SERVER_CAPACITY, body);
+fn request_by_node(server: &ControlPlane, body: &[u8]) -> bool {
+    let response = server.post(paths::SERVER_CAPACITY, body);
     let Some(request) = accepted::<ServerCapacityRequest>(&response, body) else {
         return false;
     };
@@ -93,8 +93,8 @@ fn request_by_node(plane: &ControlPlane, body: &[u8]) -> bool {
     true
 }
 
-fn release<T: DeserializeOwned>(plane: &ControlPlane, path: &str, body: &[u8]) -> bool {
-    let response = plane.post(path, body);
+fn release<T: DeserializeOwned>(server: &ControlPlane, path: &str, body: &[u8]) -> bool {
+    let response = server.post(path, body);
     let released = accepted::<T>(&response, body).is_some();
     if released {
         assert_eq!(response.body(), "{}");
@@ -165,9 +165,9 @@ fn check_responses<'a>(
 }
 
 /// All resources in the ledger.
-fn resources(plane: &ControlPlane) -> Vec<ResourceView> {
+fn resources(server: &ControlPlane) -> Vec<ResourceView> {
     pages(|cursor| {
-        let page: ResourcePage = plane.get(&format!("{}?limit=1000{cursor}", paths::RESOURCES));
+        let page: ResourcePage = server.get(&format!("{}?limit=1000{cursor}", paths::RESOURCES));
         let mut resources = page.resources;
         for resource in &mut resources {
             // These change as time passes.
@@ -179,11 +179,11 @@ fn resources(plane: &ControlPlane) -> Vec<ResourceView> {
 }
 
 /// The holders of a resource.
-fn holders(plane: &ControlPlane, id: &ResourceId) -> Vec<HolderView> {
+fn holders(server: &ControlPlane, id: &ResourceId) -> Vec<HolderView> {
     let name = utf8_percent_encode(id.as_str(), NON_ALPHANUMERIC).to_string();
     let path = paths::RESOURCE_LEASES.replace("{resource_id}", &name);
     pages(|cursor| {
-        let page: LeasePage = plane.get(&format!("{path}?limit=1000{cursor}"));
+        let page: LeasePage = server.get(&format!("{path}?limit=1000{cursor}"));
         (page.leases, page.next_cursor)
     })
 }
@@ -199,8 +199,8 @@ fn pages<T>(mut page: impl FnMut(&str) -> (Vec<T>, Option<String>)) -> Vec<T> {
 }
 
 /// A resource reports the sums over its holders, within its capacity where it is shared.
-fn check_sums(plane: &ControlPlane, resource: &ResourceView) {
-    let holders = holders(plane, &resource.resource_id);
+fn check_sums(server: &ControlPlane, resource: &ResourceView) {
+    let holders = holders(server, &resource.resource_id);
     let close = |one: f64, other: f64| one <= other * ROUNDING && other <= one * ROUNDING;
     let booked = holders.iter().map(|holder| holder.booked).sum();
     assert!(close(resource.sum_has, booked), "{resource:?} {holders:?}");
@@ -232,11 +232,11 @@ fn check_sums(plane: &ControlPlane, resource: &ResourceView) {
 }
 
 /// Afterwards all sums are exactly zero: they are not maintained by adding and subtracting.
-fn release_all(plane: &ControlPlane) {
-    let all = resources(plane);
+fn release_all(server: &ControlPlane) {
+    let all = resources(server);
     let all = all
         .iter()
-        .flat_map(|resource| holders(plane, &resource.resource_id));
+        .flat_map(|resource| holders(server, &resource.resource_id));
     let holders: BTreeSet<_> = all.map(|holder| (holder.kind, holder.client_id)).collect();
     for (kind, id) in holders {
         // The release is newer than any request of the holder.
@@ -248,12 +248,12 @@ fn release_all(plane: &ControlPlane) {
             ),
         };
         assert_eq!(
-            plane.post(path, release.to_string().as_bytes()).status(),
+            server.post(path, release.to_string().as_bytes()).status(),
             200,
             "{release}"
         );
     }
-    for resource in resources(plane) {
+    for resource in resources(server) {
         let ResourceView {
             sum_has,
             sum_wants,

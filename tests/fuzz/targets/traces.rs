@@ -8,7 +8,7 @@ use doorman_openapi::{SpanId, TraceContext};
 /// When an invalid value is accepted, a valid one is rejected, or the context changes.
 pub fn run(data: &[u8]) {
     let read = TraceContext::parse(data);
-    let expected = parts(data);
+    let expected = parse(data);
     let actual = read.map(|it| {
         (
             it.trace_id.to_string(),
@@ -33,7 +33,7 @@ pub fn run(data: &[u8]) {
 
 /// Trace ID, parent ID and the sampled flag: four fields of hexadecimal digits separated by
 /// hyphens. Later versions may append more (W3C Trace Context, section 3.2).
-fn parts(value: &[u8]) -> Option<(String, String, bool)> {
+fn parse(value: &[u8]) -> Option<(String, String, bool)> {
     let mut fields = value.splitn(5, |byte| *byte == b'-');
     let mut field = |digits| {
         let text = str::from_utf8(fields.next()?).ok()?;
