@@ -1,17 +1,13 @@
-//! From settings to a handle and its worker.
-
-#[cfg(feature = "reqwest")]
-mod over_http;
+//! Construction of a handle and its worker from settings.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use doorman_openapi::{ClientId, InvalidId};
 use tokio::sync::mpsc;
 
-#[cfg(feature = "reqwest")]
-use crate::lease::Certificates;
 use crate::{
     Callers, Credentials, Doorman, WorkerState,
+    handle::MAX_KEYS,
     lease::{
         Address, ControlPlaneClient, Holder, HolderSettings, InvalidAddress, Transport,
         TransportError, Worker, WorkerParts,
@@ -19,14 +15,13 @@ use crate::{
     limiter::{Registry, Source, WorkerWatchdog},
     status::Status,
 };
+#[cfg(feature = "reqwest")]
+use crate::lease::{Certificates, HttpTransport, Pem};
 
-/// How many keys there may be unless it is said, whether they are leased for or not.
-pub(crate) const MAX_KEYS: usize = 100_000;
-/// How long a key is kept without an attempt unless it is said.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
-/// Builds a [`Doorman`]. Building needs no server: as long as none can be reached, the fallbacks count.
-#[must_use = "nothing is leased until it is built and its worker is run"]
+/// Builds a [`Doorman`]. Building contacts no server. Fallbacks apply until one is reached.
+#[must_use = "nothing is leased until it is built and its worker runs"]
 pub struct Builder {
     servers: Vec<String>,
     service: Option<String>,
@@ -42,37 +37,38 @@ pub struct Builder {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The address of a server is none.
-    #[error("server address {address:?}")]
+    /// The address of a server is invalid.
+    #[error("server: {reason}, not {address:?}")]
     Server {
-        /// The address, unless it holds what looks like a password.
+        /// The address; `***` if it contains a user.
         address: String,
-        /// What would be right.
-        source: InvalidAddress,
+        /// What an address must be.
+        reason: InvalidAddress,
     },
-    /// The service's name cannot be part of a client id.
-    #[error("service name")]
-    Service(#[source] InvalidId),
-    /// The token cannot be sent.
-    #[error("credentials")]
-    Credentials(#[source] TransportError),
-    /// Connections cannot be made at all, for the authority's certificate or the client's own, or for want of certificates on the system.
+    /// The service name cannot be part of a client id.
+    #[error("service: must have at most 228 bytes and no control characters, not {0:?}")]
+    Service(String),
+    /// The token is empty or invalid in a header.
+    #[error("credentials: {0}")]
+    Credentials(TransportError),
+    /// A certificate or its key is invalid or cannot be read, or the system has no certificates.
     #[cfg(feature = "reqwest")]
-    #[error("transport")]
+    #[error("cannot set up TLS with these certificates")]
     Transport(#[source] TransportError),
-    /// There is to be no room for any key.
-    #[error("no room for any key: `max_keys` must be at least 1")]
+    /// [`Builder::max_keys`] is 0.
+    #[error("max_keys: must be at least 1, not 0")]
     NoKeys,
-    /// [`Builder::spawn`] outside a runtime.
+    /// [`Builder::spawn`] is called outside of a tokio runtime.
     #[cfg(feature = "reqwest")]
-    #[error("there is no tokio runtime to spawn the worker on")]
+    #[error("no tokio runtime; call `spawn` inside of one, or `build` and run the worker there")]
     NoRuntime,
 }
 
-impl Builder {
-    pub(crate) fn new(server: String) -> Self {
-        Self {
-            servers: vec![server],
+impl Doorman {
+    /// Begins with the address of a server of the control plane, such as `http://127.0.0.1:7300`.
+    pub fn builder(server: impl Into<String>) -> Builder {
+        Builder {
+            servers: vec![server.into()],
             service: None,
             credentials: None,
             #[cfg(feature = "reqwest")]
@@ -82,52 +78,56 @@ impl Builder {
             idle_after: IDLE_AFTER,
         }
     }
+}
 
-    /// Another server of the same control plane, to be asked when those before it do not serve. Never one of another: two control
-    /// planes are two capacities, and the answers of the second are refused.
+impl Builder {
+    /// Adds a server of the same control plane, used if the ones before it fail. A server of another
+    /// control plane has another ledger; its responses are rejected.
     pub fn server(mut self, server: impl Into<String>) -> Self {
         self.servers.push(server.into());
         self
     }
 
-    /// The name of the service: which rules are for it, and what the client id begins with; the host's name unless it is said. In the
-    /// client id the process id and a random part follow, so that no two processes share one.
+    /// The name of the service, by default the host name. It selects the rules that apply. The
+    /// client id is this name, the process id and a random part, so it is unique per process.
     pub fn service(mut self, name: impl Into<String>) -> Self {
         self.service = Some(name.into());
         self
     }
 
-    /// What to show to the control plane; nothing unless it is said.
+    /// The credentials for the control plane, by default none.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = Some(credentials);
         self
     }
 
-    /// How callers are told apart, for keys that need to know: which proxies are trusted, and the like. Nobody is unless it is said.
+    /// How callers are identified, for keys by caller. By default no proxy is trusted and no token
+    /// verified.
     pub fn callers(mut self, callers: Callers) -> Self {
         self.callers = callers;
         self
     }
 
-    /// How many keys made of requests are limited one by one at the same time: 100,000 unless it is said. Those beyond share one.
-    /// What the program names does not count. None at all cannot be [built](BuildError::NoKeys).
+    /// The maximum number of keys made of requests, by default 100,000. Further keys share one
+    /// limit. Constant keys are not counted. 0 is an [error](BuildError::NoKeys).
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys;
         self
     }
 
-    /// How long a key without an attempt is kept before its lease is given back: a minute unless it is said, and a second at least. It
-    /// is kept for longer while its bucket is not full, or who comes back slowly would find it full every time.
+    /// How long a key is retained after its last request, by default a minute, at least a second.
+    /// Then its lease is released. A key is retained longer until its bucket is full; otherwise a
+    /// slow caller would always find a full one.
     pub fn idle_after(mut self, time: Duration) -> Self {
         self.idle_after = time.max(Duration::from_secs(1));
         self
     }
 
-    /// The handle and the worker, with a way to the control plane of your own: a mock, a router in this process, a client with its
-    /// own middleware. It must follow no redirects and repeat no request.
+    /// Builds the handle and its worker with a transport of your own: a mock, a router in this
+    /// process, or a client with middleware. The transport must not follow redirects or retry.
     ///
     /// # Errors
-    /// [`BuildError`] when a setting makes no sense.
+    /// [`BuildError`] if a setting is invalid.
     pub fn build_with<T: Transport>(
         self,
         transport: T,
@@ -137,19 +137,17 @@ impl Builder {
     }
 
     fn addresses(&self) -> Result<Arc<[Address]>, BuildError> {
-        self.servers
-            .iter()
-            .map(|address| {
-                Address::parse(address).map_err(|source| BuildError::Server {
-                    address: if address.contains('@') {
-                        String::from("***")
-                    } else {
-                        address.clone()
-                    },
-                    source,
-                })
+        let parse = |address: &String| {
+            Address::parse(address).map_err(|reason| BuildError::Server {
+                // Before an @ there may be a password.
+                address: match address.contains('@') {
+                    true => "***".to_owned(),
+                    false => address.clone(),
+                },
+                reason,
             })
-            .collect()
+        };
+        self.servers.iter().map(parse).collect()
     }
 
     fn assemble<T: Transport>(
@@ -165,7 +163,7 @@ impl Builder {
         }
         let service = self.service.unwrap_or_else(host_name);
         let holder = Holder::new(HolderSettings {
-            client_id: client_id(&service).map_err(BuildError::Service)?,
+            client_id: client_id(&service).map_err(|_| BuildError::Service(service.clone()))?,
             endpoints: servers.len(),
             seed: fastrand::u64(..),
         });
@@ -193,24 +191,93 @@ impl Builder {
             service,
             rules: Arc::clone(&rules),
         });
-        let doorman = Doorman::new(registry, command, status, self.callers, rules);
+        let doorman = Doorman {
+            registry,
+            commands: Some(command),
+            status,
+            callers: self.callers,
+            rules,
+        };
         Ok((doorman, worker))
     }
 }
 
-/// A name that no other process has: replicas on one host differ by process id, and those in containers, which all are process 1, by
-/// chance.
-fn client_id(service: &str) -> Result<ClientId, InvalidId> {
-    let process = std::process::id();
-    let chance = fastrand::u64(..);
-    ClientId::new(format!("{service}-{process}-{chance:016x}"))
+/// Settings and construction with the HTTP transport.
+#[cfg(feature = "reqwest")]
+impl Builder {
+    /// The authority of the servers' certificates, in PEM, instead of those of the system.
+    pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.authority = Some(Pem::Text(pem.into()));
+        self
+    }
+
+    /// A PEM file with the authority of the servers' certificates, instead of those of the system.
+    ///
+    /// The file is reloaded before requests, at most once per second. New requests use new
+    /// connections; requests in flight finish on the old ones. If the file is invalid, the previous
+    /// authority stays and the failure is logged. A read longer than half a second delays no
+    /// request further.
+    pub fn certificate_authority_file(mut self, path: impl Into<std::path::PathBuf>) -> Self {
+        self.certificates.authority = Some(Pem::Files(vec![path.into()]));
+        self
+    }
+
+    /// The client certificate for servers that require one (`--tls-client-ca`): certificate chain
+    /// and key in PEM. [Credentials](Self::credentials) may be needed in addition.
+    pub fn client_identity(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.identity = Some(Pem::Text(pem.into()));
+        self
+    }
+
+    /// Files of the client certificate and of its key, for short-lived certificates. They are
+    /// reloaded like the [authority](Self::certificate_authority_file). While they do not match,
+    /// because only one has been replaced, the previous ones stay in use.
+    pub fn client_identity_files(
+        mut self,
+        certificate: impl Into<std::path::PathBuf>,
+        key: impl Into<std::path::PathBuf>,
+    ) -> Self {
+        self.certificates.identity = Some(Pem::Files(vec![certificate.into(), key.into()]));
+        self
+    }
+
+    /// Builds the handle and its worker, which leases when it is [run](Worker::run).
+    ///
+    /// # Errors
+    /// [`BuildError`] if a setting is invalid or a certificate file cannot be read.
+    pub fn build(mut self) -> Result<(Doorman, Worker), BuildError> {
+        let servers = self.addresses()?;
+        let encrypted = servers.iter().any(Address::is_encrypted);
+        let certificates = std::mem::take(&mut self.certificates);
+        let transport =
+            HttpTransport::new(certificates, encrypted).map_err(BuildError::Transport)?;
+        self.assemble(servers, transport)
+    }
+
+    /// Builds the handle and spawns its worker on the current tokio runtime.
+    /// [`Doorman::worker_state`] reports if the worker dies.
+    ///
+    /// # Errors
+    /// [`BuildError`] as for [`build`](Self::build), and outside of a runtime.
+    pub fn spawn(self) -> Result<Doorman, BuildError> {
+        let runtime =
+            tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let (doorman, worker) = self.build()?;
+        runtime.spawn(worker.run());
+        Ok(doorman)
+    }
 }
 
-/// What stands in for the name of a service that has none.
+/// Replicas in containers are all process 1, so the id also has a random part.
+fn client_id(service: &str) -> Result<ClientId, InvalidId> {
+    let process = std::process::id();
+    let random = fastrand::u64(..);
+    ClientId::new(format!("{service}-{process}-{random:016x}"))
+}
+
 fn host_name() -> String {
     let host = rustix::system::uname();
-    let name = host.nodename().to_str();
-    name.unwrap_or("unknown").to_owned()
+    host.nodename().to_str().unwrap_or("unknown").to_owned()
 }
 
 impl fmt::Debug for Builder {
@@ -233,40 +300,49 @@ mod tests {
 
     use super::*;
 
-    fn refusal(builder: Builder) -> BuildError {
-        let (nobody, _) = tower_test::mock::pair::<Request<Bytes>, Response<Bytes>>();
-        builder.build_with(nobody).map(drop).unwrap_err()
+    fn builder() -> Builder {
+        Doorman::builder("http://a:7300")
+    }
+
+    fn error(builder: Builder) -> BuildError {
+        let (unused, _) = tower_test::mock::pair::<Request<Bytes>, Response<Bytes>>();
+        builder.build_with(unused).map(drop).unwrap_err()
     }
 
     #[test]
-    fn refuses_what_makes_no_sense() {
-        let good = || Doorman::builder("http://a:7300");
-        assert!(matches!(
-            refusal(good().server("b:7300")),
-            BuildError::Server { address, .. } if address == "b:7300"
-        ));
-        assert!(matches!(
-            refusal(good().service("a\nb")),
-            BuildError::Service(_)
-        ));
-        assert!(matches!(refusal(good().max_keys(0)), BuildError::NoKeys));
-        assert!(matches!(
-            refusal(good().credentials(Credentials::token(""))),
-            BuildError::Credentials(_)
-        ));
+    fn invalid_settings_are_rejected_with_what_would_be_right() {
+        let token = Credentials::token("");
+        for (builder, expected) in [
+            (
+                builder().server("b:7300"),
+                "server: must be like http://host:7300, without user, query or fragment, \
+                 not \"b:7300\"",
+            ),
+            (
+                builder().service("a\nb"),
+                "service: must have at most 228 bytes and no control characters, not \"a\\nb\"",
+            ),
+            (builder().max_keys(0), "max_keys: must be at least 1, not 0"),
+            (builder().credentials(token), "credentials: the token is empty"),
+        ] {
+            assert_eq!(error(builder).to_string(), expected);
+        }
+        let longest = "x".repeat(228);
+        let (unused, _) = tower_test::mock::pair::<Request<Bytes>, Response<Bytes>>();
+        assert!(builder().service(longest).build_with(unused).is_ok());
     }
 
     #[test]
-    fn shows_no_secret() {
+    fn no_output_shows_a_secret() {
         let address = "http://user:secret@a";
-        let shown = format!("{:?}", refusal(Doorman::builder(address)));
-        assert!(!shown.contains("secret"), "{shown}");
+        let error = error(Doorman::builder(address));
+        assert!(!format!("{error:?} {error}").contains("secret"), "{error:?}");
         let builder = Doorman::builder(address).credentials(Credentials::token("secret"));
         assert!(!format!("{builder:?}").contains("secret"));
     }
 
     #[test]
-    fn no_two_processes_share_a_client_id() {
+    fn client_ids_are_unique() {
         for service in ["orders", &host_name()] {
             let ids = [client_id(service).unwrap(), client_id(service).unwrap()];
             assert_ne!(ids[0], ids[1]);
@@ -274,5 +350,28 @@ mod tests {
         let id = client_id("orders").unwrap();
         let start = format!("orders-{}-", std::process::id());
         assert!(id.as_str().starts_with(&start), "{id}");
+    }
+
+    #[cfg(feature = "reqwest")]
+    #[test]
+    fn invalid_certificates_are_rejected() {
+        for invalid in [
+            builder().certificate_authority("not a certificate"),
+            builder().client_identity("not a certificate"),
+        ] {
+            assert!(matches!(invalid.build(), Err(BuildError::Transport(_))));
+        }
+        let missing = builder().client_identity_files("/missing/tls.crt", "/missing/tls.key");
+        let Err(BuildError::Transport(error)) = missing.build() else {
+            panic!("the files cannot be read");
+        };
+        assert!(error.to_string().contains("/missing/tls.crt"), "{error}");
+    }
+
+    #[cfg(feature = "reqwest")]
+    #[test]
+    fn only_spawn_needs_a_runtime() {
+        assert!(matches!(builder().spawn(), Err(BuildError::NoRuntime)));
+        assert!(builder().build().is_ok());
     }
 }

@@ -1,35 +1,32 @@
-//! What one request takes from a limit.
+//! Cost of a request.
 
 use std::fmt;
 
-/// How much of a limit one request takes, in the resource's own unit. Finite, above 0, at most 1e15.
+/// The tokens that a request takes of a limit, in the resource's own unit: above 0, at most 1e15.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 pub struct Cost(f64);
 
-/// Why a number is not a cost.
+/// A number that is not a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a cost must be a number above 0 and at most 1e15")]
+#[error("cost must be a number above 0 and at most 1e15")]
 pub struct InvalidCost;
 
 impl Cost {
-    /// One: what a request costs if nothing else is said.
+    /// One, the default.
     pub const ONE: Self = Self(1.0);
-    /// The largest cost that can be spoken of.
+    /// The largest cost.
     pub const MAX: Self = Self(1e15);
 
-    /// Checks a number and takes it as a cost.
+    /// Validates a number.
     ///
     /// # Errors
-    /// [`InvalidCost`] when it is not finite, not above 0, or above 1e15.
+    /// [`InvalidCost`] if it is not a number above 0 and at most 1e15.
     pub fn new(cost: f64) -> Result<Self, InvalidCost> {
-        if cost > 0.0 && cost <= Self::MAX.0 {
-            Ok(Self(cost))
-        } else {
-            Err(InvalidCost)
-        }
+        let valid = cost > 0.0 && cost <= Self::MAX.0;
+        valid.then_some(Self(cost)).ok_or(InvalidCost)
     }
 
-    /// What two requests cost together, as far as it can be spoken of.
+    /// The sum, at most [`MAX`](Self::MAX).
     pub(crate) fn plus(self, other: Self) -> Self {
         Self((self.0 + other.0).min(Self::MAX.0))
     }
@@ -72,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_is_not_a_cost() {
+    fn out_of_range_costs_are_rejected() {
         for bad in [
             0.0,
             -0.0,

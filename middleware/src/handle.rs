@@ -1,4 +1,4 @@
-//! The handle: one for the whole process, as cheap to clone as a pointer.
+//! The handle to the limits of a process.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -9,9 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    Builder, Callers, Limit, LimitLayer, LimitSnapshot, Rate, Snapshot, WorkerState,
-    builder::MAX_KEYS,
-    clock,
+    Callers, Limit, LimitLayer, LimitSnapshot, Rate, Snapshot, WorkerState, clock,
     key::to_resource_id,
     lease::Command,
     limiter::{LeaseState, Registry, Source},
@@ -19,63 +17,62 @@ use crate::{
     status::Status,
 };
 
-/// The process's one handle to its limits.
+/// The default of [`Builder::max_keys`](crate::Builder::max_keys).
+pub(crate) const MAX_KEYS: usize = 100_000;
+/// The worker releases the leases in half a second. A handle does not wait longer if it hangs.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(600);
+
+/// The handle to the limits of a process. Layers and direct rates are made from it. Cheap to clone.
 ///
-/// Layers and direct rates are made from it. All of them, and all clones of the handle, share one state and one worker, and when the
-/// last of them is dropped the worker gives the leases back and ends.
+/// All clones, layers and rates share one state and one worker. When the last of them is dropped,
+/// the worker releases the leases and ends.
 #[derive(Debug, Clone)]
 pub struct Doorman {
-    registry: Arc<Registry>,
-    /// To the worker; `None` when none is needed.
-    commands: Option<UnboundedSender<Command>>,
-    status: Arc<Status>,
-    callers: Callers,
-    rules: Arc<Rules>,
+    pub(crate) registry: Arc<Registry>,
+    /// `None` if no worker is needed.
+    pub(crate) commands: Option<UnboundedSender<Command>>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) callers: Callers,
+    pub(crate) rules: Arc<Rules>,
 }
 
 /// Why the limits are not ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReady {
-    /// Not every resource was answered for in time. What came since counts all the same.
-    #[error("not every resource was answered for in time")]
+    /// Not every resource had a response in time. Leases that arrived are in use.
+    #[error("timed out; not every resource has a response")]
     TimedOut,
-    /// Nobody asks.
-    #[error("the worker is not there to ask ({0:?})")]
+    /// No worker requests leases.
+    #[error("the worker does not run ({0:?})")]
     NoWorker(WorkerState),
 }
 
-/// Why the leases were not given back. They end by themselves.
+/// Why the leases were not released. They expire.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReleased {
-    /// No server took them back in time.
-    #[error("no server took the leases back: {0}")]
+    /// No server accepted the release in time.
+    #[error("leases not released; they expire instead: {0}")]
     Failed(String),
-    /// There was nobody to give them back.
-    #[error("the worker is not there to give the leases back ({0:?})")]
+    /// No worker releases them.
+    #[error("leases not released; the worker does not run ({0:?})")]
     NoWorker(WorkerState),
 }
 
-/// What the worker needs to be told, and more, so that a handle never waits for one that hangs.
-const SHUTDOWN_TIME: Duration = Duration::from_millis(600);
-
 impl Doorman {
-    /// Begins with the address of a server of the control plane, such as `http://127.0.0.1:7300`.
-    pub fn builder(server: impl Into<String>) -> Builder {
-        Builder::new(server.into())
-    }
-
-    /// Limits that admit everything, without a server, a worker or a runtime: for tests of what wears them. Those that are
-    /// [local](Limit::local) count all the same.
+    /// Limits that admit everything, without server, worker or runtime: for tests of services.
+    /// [Local](Limit::local) limits still apply.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::without_worker(|_| LeaseState::Unlimited)
     }
 
-    /// Limits on resources as if this process were alone, in cost per second, without a server, a worker or a runtime: for tests of what wears them.
+    /// Fixed rates by resource, in cost per second, without server, worker or runtime: for tests of
+    /// services.
     ///
-    /// A resource that is not named is blocked, so that a forgotten name shows. A rate that is negative or not a number is 0.
+    /// A resource without a rate is blocked, so that a misspelt name is noticed. A rate that is
+    /// negative or not a number is 0.
     ///
     /// ```
     /// use tower_doorman::{Cost, Doorman};
@@ -86,15 +83,11 @@ impl Doorman {
     /// ```
     #[must_use]
     pub fn fixed(rates: impl IntoIterator<Item = (impl AsRef<str>, f64)>) -> Self {
-        let rates: HashMap<ResourceId, f64> = rates
-            .into_iter()
-            .map(|(resource, rate)| {
-                (
-                    to_resource_id(resource.as_ref()),
-                    Capacity::saturating(rate).get(),
-                )
-            })
-            .collect();
+        let rates = rates.into_iter().map(|(resource, rate)| {
+            let resource = to_resource_id(resource.as_ref());
+            (resource, Capacity::saturating(rate).get())
+        });
+        let rates: HashMap<ResourceId, f64> = rates.collect();
         Self::without_worker(move |resource| LeaseState::Fixed {
             rate: rates.get(resource).copied().unwrap_or_default(),
         })
@@ -111,124 +104,108 @@ impl Doorman {
         }
     }
 
-    pub(crate) fn new(
-        registry: Arc<Registry>,
-        commands: UnboundedSender<Command>,
-        status: Arc<Status>,
-        callers: Callers,
-        rules: Arc<Rules>,
-    ) -> Self {
-        Self {
-            registry,
-            commands: Some(commands),
-            status,
-            callers,
-            rules,
-        }
-    }
-
-    /// The handle, with another way to tell callers apart in the layers that are made of it from now on. For
-    /// [`unlimited`](Self::unlimited) and [`fixed`](Self::fixed), which have no [builder](Builder::callers).
+    /// Replaces the identification of callers in layers made from now on. For
+    /// [`unlimited`](Self::unlimited) and [`fixed`](Self::fixed), which have no
+    /// [builder](crate::Builder::callers).
     #[must_use]
     pub fn with_callers(mut self, callers: Callers) -> Self {
         self.callers = callers;
         self
     }
 
-    /// A layer that holds services to these limits, all or nothing. The resources with constant keys are leased from now on.
+    /// A layer that enforces all of these limits. Resources with constant keys are leased from now
+    /// on. A request that one limit rejects costs nothing at the others.
     ///
-    /// The keys of a request are all made before any limit is asked, so that one which an earlier limit refuses still takes the
-    /// [room](Builder::max_keys) of its later keys. Where callers choose those, limit them by address in a layer further out.
+    /// All keys of a request are made before any limit decides. A request that one limit rejects
+    /// therefore still occupies a [key](crate::Builder::max_keys) of the others. If callers choose
+    /// those keys, limit callers by address in an outer layer.
     pub fn layer(&self, limits: impl IntoIterator<Item = Limit>) -> LimitLayer {
         LimitLayer::new(Arc::clone(&self.registry), self.callers.clone(), limits)
             .with_rules(Arc::clone(&self.rules))
     }
 
-    /// A layer that holds services to the rules of the control plane for this [service](Builder::service), and to nothing else. See
-    /// [`LimitLayer::and_rules`].
+    /// A layer that enforces only the control plane's rules for this
+    /// [service](crate::Builder::service). See [`LimitLayer::and_rules`].
     pub fn rules(&self) -> LimitLayer {
         self.layer([]).and_rules()
     }
 
-    /// The rate of one resource, to be used directly. It is leased from now on.
+    /// The rate of one resource, for direct use. It is leased from now on.
     #[must_use]
     pub fn rate(&self, resource: &str) -> Rate {
         Rate::new(Arc::clone(&self.registry), resource)
     }
 
-    /// Waits until the control plane has answered for every limit with a constant key, and every direct rate, that there is now; and
-    /// where a layer follows the rules, until they are known, and answered for as well.
+    /// Waits until the control plane has responded for every current limit with a constant key and
+    /// every direct rate. If a layer follows the rules, also for the rules and their limits.
     ///
-    /// Nothing needs to wait for this: until then the fallbacks count. A service may use it to come up with its leases in hand.
+    /// Waiting is optional: fallbacks apply until then.
     ///
     /// # Errors
-    /// [`NotReady`] when the time is over, or there is no worker that asks. It is safe to go on all the same.
+    /// [`NotReady`] on timeout, or if no worker runs. The service can start anyway.
     ///
     /// # Cancel safety
     /// Safe: it changes nothing.
     pub async fn ready(&self, within: Duration) -> Result<(), NotReady> {
-        let Some(commands) = &self.commands else {
-            return Ok(());
-        };
-        let (reply, ready) = oneshot::channel();
-        if commands.send(Command::Ready(reply)).is_err() {
-            return Err(NotReady::NoWorker(self.worker_state()));
-        }
-        match timeout(within, ready).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(NotReady::NoWorker(self.worker_state())),
-            Err(_) => Err(match self.worker_state() {
-                WorkerState::NotStarted => NotReady::NoWorker(WorkerState::NotStarted),
-                WorkerState::NotNeeded
-                | WorkerState::Running
-                | WorkerState::Stopped
-                | WorkerState::Died => NotReady::TimedOut,
-            }),
+        match &self.commands {
+            Some(commands) => self.call_worker(commands, Command::Ready, within).await,
+            None => Ok(()),
         }
     }
 
-    /// Gives every lease back and ends the worker, in half a second at most. Whatever still wears the limits lives by the fallbacks.
+    /// Releases every lease and ends the worker, in half a second at most. Limits still in use apply
+    /// their fallbacks.
     ///
-    /// Dropping every handle, layer and rate does the same without waiting for it.
+    /// Dropping every handle, layer and rate does the same in the background.
     ///
     /// # Errors
-    /// [`NotReleased`] says why not; there is no need to try again.
+    /// [`NotReleased`] if the leases have to expire. A retry is of no use.
     ///
     /// # Cancel safety
-    /// The worker carries on with it.
+    /// The worker continues the shutdown.
     pub async fn shutdown(self) -> Result<(), NotReleased> {
         let Some(commands) = &self.commands else {
             return Ok(());
         };
-        let (reply, released) = oneshot::channel();
-        if commands.send(Command::Shutdown(reply)).is_err() {
-            return Err(NotReleased::NoWorker(self.worker_state()));
-        }
-        match timeout(SHUTDOWN_TIME, released).await {
-            Ok(Ok(result)) => result.map_err(NotReleased::Failed),
-            Ok(Err(_)) => Err(NotReleased::NoWorker(self.worker_state())),
-            Err(_) => Err(match self.worker_state() {
-                WorkerState::NotStarted => NotReleased::NoWorker(WorkerState::NotStarted),
-                WorkerState::NotNeeded
-                | WorkerState::Running
-                | WorkerState::Stopped
-                | WorkerState::Died => NotReleased::Failed("the worker is busy".to_owned()),
-            }),
+        let released = self.call_worker(commands, Command::Shutdown, SHUTDOWN_TIMEOUT);
+        match released.await {
+            Ok(released) => released.map_err(NotReleased::Failed),
+            Err(NotReady::NoWorker(state)) => Err(NotReleased::NoWorker(state)),
+            Err(NotReady::TimedOut) => {
+                Err(NotReleased::Failed("the worker did not respond".to_owned()))
+            }
         }
     }
 
-    /// Every limit at this moment, for debugging: sorted by resource, and as long as there are keys.
+    async fn call_worker<T>(
+        &self,
+        commands: &UnboundedSender<Command>,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+        within: Duration,
+    ) -> Result<T, NotReady> {
+        let (reply, response) = oneshot::channel();
+        if commands.send(command(reply)).is_ok() {
+            match timeout(within, response).await {
+                Ok(Ok(response)) => return Ok(response),
+                Err(_) if self.worker_state() != WorkerState::NotStarted => {
+                    return Err(NotReady::TimedOut);
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        Err(NotReady::NoWorker(self.worker_state()))
+    }
+
+    /// The state of every limit, for debugging: sorted by resource, with one entry per key.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let now = clock::now();
-        let leased = self.registry.limiters();
-        let local = self.registry.local_limiters();
-        let leased = leased
-            .iter()
-            .map(|limiter| LimitSnapshot::new(limiter, false, now));
-        let local = local
-            .iter()
-            .map(|limiter| LimitSnapshot::new(limiter, true, now));
+        let snapshots = |limiters: Vec<_>, local| {
+            let limiters = limiters.into_iter();
+            limiters.map(move |limiter: Arc<_>| LimitSnapshot::new(&limiter, local, now))
+        };
+        let leased = snapshots(self.registry.limiters(), false);
+        let local = snapshots(self.registry.local_limiters(), true);
         let mut limits: Vec<_> = leased.chain(local).collect();
         limits.sort_unstable_by(|one, other| one.resource.cmp(&other.resource));
         Snapshot {
@@ -238,7 +215,7 @@ impl Doorman {
         }
     }
 
-    /// Whether leases can come. Where the worker was not run though requests need it, the log says so, too.
+    /// The state of the worker. A worker that requests need but that never ran is also logged.
     #[must_use]
     pub fn worker_state(&self) -> WorkerState {
         self.status.get()
@@ -251,7 +228,7 @@ mod tests {
     use crate::limiter::LimiterSettings;
 
     #[test]
-    fn limits_without_a_server_are_bounded_too() {
+    fn keys_without_a_server_are_bounded() {
         let settings = Arc::new(LimiterSettings::default());
         for doorman in [Doorman::unlimited(), Doorman::fixed([("db", 10.0)])] {
             let keys = 0..=MAX_KEYS;

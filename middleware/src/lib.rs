@@ -1,13 +1,9 @@
-//! Holds a fleet to one limit, without a network call on any request.
+//! Rate limiting of a whole fleet, without a network call per request.
 //!
-//! Many processes share something of limited capacity: a database, a paid API, a tenant's quota. Together they must not exceed it,
-//! none of it should lie unused, and it should be divided fairly. A limiter in each process knows nothing of the others; one that
-//! asks a central store before every request puts a round trip, and an outage, into every request.
-//!
-//! This crate does neither. A worker in the background leases a part of the capacity from a Doorman control plane, asks for what the
-//! process wants, measured, and renews the lease before it ends. A [tower layer](LimitLayer) spends the lease locally: a request is
-//! admitted, delayed or refused by arithmetic alone. When the control plane is away, leases last until their end; after that each
-//! limit does what its [`Fallback`] says.
+//! Many processes share a limited capacity: a database, a paid API, a tenant's quota. A background
+//! worker leases a part of it from a Doorman control plane, according to measured demand. A
+//! [tower layer](LimitLayer) spends the lease with local arithmetic. If the control plane is down,
+//! leases last until they expire; then each limit applies its [`Fallback`].
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "axum", feature = "reqwest"))]
@@ -20,7 +16,7 @@
 //! let (doorman, worker) = Doorman::builder("http://127.0.0.1:7300").service("orders").build()?;
 //! let worker = tokio::spawn(worker.run());
 //!
-//! // The whole fleet is held to the capacity of `api`; within it each tenant to that of `tenant/<name>`.
+//! // The capacities of `api`, for the fleet, and of `tenant/<name>`, for each tenant.
 //! let limits = doorman.layer([
 //!     Limit::rate("api"),
 //!     Limit::rate(Key::template("tenant/{header:x-tenant}")?)
@@ -28,20 +24,20 @@
 //! ]);
 //! let app: Router = Router::new().route("/", get(async || "ok")).layer(limits);
 //!
-//! // Come up with the leases in hand, if they can be had; until then the fallbacks count.
+//! // Optional: wait for the first leases. Until then fallbacks apply.
 //! doorman.ready(Duration::from_secs(2)).await.ok();
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
 //! let stop = async { drop(tokio::signal::ctrl_c().await) };
 //! axum::serve(listener, app).with_graceful_shutdown(stop).await?;
 //!
-//! // Give the leases back, so that the others need not wait for their end.
+//! // Release the leases, so that other processes get the capacity immediately.
 //! doorman.shutdown().await?;
 //! worker.await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Without requests of its own, code asks directly:
+//! Code without requests uses a [`Rate`] directly:
 //!
 //! ```no_run
 //! # #[cfg(feature = "reqwest")]
@@ -51,48 +47,48 @@
 //! let doorman = Doorman::builder("http://127.0.0.1:7300").spawn()?;
 //! let database = doorman.rate("db");
 //! database.wait(Cost::ONE).await?;
-//! // … one query.
+//! // One query.
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! What one process bears needs no lease: [`Limit::local`] holds this process to a [`Quota`], alone or beside leased limits.
-//!
-//! Limits that are not written in code are written in the control plane's document, as rules: [`Doorman::rules`] is a layer that follows
-//! them, and [`LimitLayer::and_rules`] makes any layer follow them besides its own.
-//!
-//! A team's own tests wear [`Doorman::unlimited`] or [`Doorman::fixed`], which need no server, and a runtime only where something
-//! waits.
+//! [`Limit::local`] limits one process without a lease. [`Doorman::rules`] and
+//! [`LimitLayer::and_rules`] enforce the rules of the control plane's document. Tests of a service
+//! use [`Doorman::unlimited`] or [`Doorman::fixed`], without a server. The guides are in the
+//! repository: `docs/LAYER.md` (limits, responses), `docs/KEYS.md` (keys, trust) and
+//! `docs/RULES.md`.
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `axum` (default) | keys from axum's route template (`MatchedPath`) and peer address (`ConnectInfo`) |
-//! | `jwt` | keys by claims of tokens that the layer verifies (`JwtVerifier`); claims that the service has verified need no feature |
-//! | `metrics` | counts for the program's own recorder, through the [`metrics`](https://docs.rs/metrics) facade |
-//! | `reqwest` (default) | the way to the control plane that [`Builder`] takes unless it is [given another](Builder::build_with): HTTP, TLS with rustls |
+//! | `axum` (default) | keys by axum's route template (`MatchedPath`) and peer address (`ConnectInfo`) |
+//! | `jwt` | verification of bearer tokens (`JwtVerifier`); [`VerifiedClaims`] need no feature |
+//! | `metrics` | metrics for the program's recorder, by the [`metrics`](https://docs.rs/metrics) facade |
+//! | `reqwest` (default) | the HTTP transport to the control plane, with TLS by rustls; without it use [`Builder::build_with`] |
 //!
 //! # Metrics
 //!
 //! | with the feature `metrics` | labels | |
 //! |---|---|---|
-//! | `doorman_layer_decisions_total` | `limit`, `outcome` | Requests by what became of them, below |
-//! | `doorman_layer_admissions_without_lease_total` | `limit`, `fallback` | Those of them that a [`Fallback`] admitted: `safe` or `optimistic` |
-//! | `doorman_layer_keys` | | A gauge: the keys of requests that are limited one by one |
+//! | `doorman_layer_decisions_total` | `limit`, `outcome` | Decisions by outcome |
+//! | `doorman_layer_admissions_without_lease_total` | `limit`, `fallback` | Admissions by a [`Fallback`]: `safe` or `optimistic` |
+//! | `doorman_layer_keys` | | Gauge: keys made of requests |
 //! | `doorman_layer_lease_requests_total` | `outcome` | Requests to the control plane: `answered`, `unavailable`, `redirected`, `refused`, `too_large` or `limited` |
-//! | `doorman_layer_lease_changes_total` | `to` | Resources that came to a lease (`leased`), to one on a capacity of nothing (`blocked`), or to none (`lost`); not those of keys forgotten for being idle |
-//! | `doorman_layer_leased_capacity` | `resource` | A gauge: the capacity leased of a resource with a constant key, in its own unit; 0 without a lease |
+//! | `doorman_layer_lease_changes_total` | `to` | Resources that got a lease (`leased`), a lease of zero (`blocked`), or lost theirs (`lost`); idle keys are not counted |
+//! | `doorman_layer_leased_capacity` | `resource` | Gauge: leased capacity of a resource with a constant key, in its own unit; 0 without a lease |
 //!
-//! A request is `admitted` at once or `delayed`, which is admitted after it waited for its turn. It is refused for a
-//! [`RefusalReason`]: `spent`, `blocked`, `no_lease`, `warming_up`, `overflow`, `queue_full`, `suppressed` or `missing_key` (a token that is missing or does not count, too), and counted so for the limit that
-//! refused it and for no other. What a limit in shadow mode would have refused is `shadow`. A limit that does not apply, for want of a key
-//! or because the program [says so](Limit::skip), has `skipped` it; a caller that goes away while the
-//! request waits for its turn has `gone`.
+//! The outcome of a decision is `admitted` (immediately), `delayed` (admitted after a wait), or the
+//! [`RefusalReason`] of a rejection: `spent`, `blocked`, `no_lease`, `warming_up`, `overflow`,
+//! `queue_full`, `suppressed` or `missing_key` (including missing and invalid tokens). A rejection
+//! counts only for the limit that rejected. `shadow` is what a limit in shadow mode would reject,
+//! `skipped` a request that a limit does not [apply](Limit::skip) to, `gone` a caller that
+//! disconnected while queued.
 //!
-//! `limit` is the name of the limit, and of a [`Rate`] its resource. No label is made of a request, and at most 100 limits and 100
-//! resources have series of their own: further limits count as `(others)`, further resources have no gauge.
+//! `limit` is the limit's name, or the resource of a [`Rate`]; no label comes from a request. At
+//! most 100 limits and 100 resources have their own series: further limits count as `(others)`,
+//! further resources have no gauge.
 //!
-//! Install the recorder first. A limit looks its counters up when it first decides, and the worker when it first has something to
-//! count; what does so before there is a recorder is never counted.
+//! Install the recorder first: counters are registered at the first decision of a limit and at the
+//! first event of the worker.
 
 mod admission;
 mod builder;

@@ -1,4 +1,4 @@
-//! A limit: which requests spend which resource, how much, and what becomes of those for which nothing is left.
+//! Settings of one limit: key, cost, burst, fallback and response to excess.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,6 +8,10 @@ use crate::{
     Cost, Fallback, Key, MissingKey, Quota, RequestHead,
     limiter::{Burst, LimiterSettings},
 };
+
+/// The longest burst: a bucket counts single tokens up to a day at the fastest rate.
+const MAX_BURST: Duration = Duration::from_secs(86_400);
+const QUEUE: u32 = 1_000;
 
 /// A limit that a layer enforces.
 ///
@@ -24,10 +28,10 @@ use crate::{
 /// # Ok::<(), tower_doorman::InvalidKey>(())
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "a limit does nothing until a layer wears it"]
+#[must_use = "a limit does nothing until a layer enforces it"]
 pub struct Limit {
     pub(crate) key: Key,
-    /// How much, of a limit of this process alone; `None`: as leased.
+    /// `None`: the capacity is leased.
     pub(crate) quota: Option<Quota>,
     pub(crate) name: Arc<str>,
     pub(crate) cost: CostRule,
@@ -39,26 +43,27 @@ pub struct Limit {
     pub(crate) skip: Skip,
 }
 
-/// What becomes of a request for which nothing is left.
+/// How a limit treats a request that exceeds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnLimit {
-    /// It is refused at once.
+    /// It is rejected immediately.
     #[default]
     Reject,
-    /// It waits for its turn. It is refused at once when there is nothing to wait for: its turn would not come in time, too many wait
-    /// already, or the resource is suppressed and chance is against the request. Where the lease is small only because little was asked
-    /// for, it waits all the same, for a larger one that may come in time; it has no place among the others until then. A caller that
-    /// goes away gives its place back.
+    /// It is queued. It is rejected immediately if its turn would come too late, the queue is full,
+    /// or the resource is suppressed and chance rejects it. If the lease is small only because demand
+    /// was low, it waits outside of the queue for a larger lease. A caller that disconnects leaves
+    /// the queue.
     Delay {
-        /// How long it waits at most; not at all is the same as [`Reject`](OnLimit::Reject).
+        /// The longest wait. 0 is the same as [`Reject`](OnLimit::Reject).
         max_delay: Duration,
     },
-    /// It passes, and spends nothing of this limit: to try a limit out before it counts. It is counted as refused, by the limit's
-    /// resource in the [snapshot](crate::Doorman::snapshot), and its response does not speak of the limit.
+    /// It passes and spends nothing, so that a limit can be tried out. It is counted as refused in
+    /// the [snapshot](crate::Doorman::snapshot). Its response does not mention the limit.
     ///
-    /// What the limit admits is spent of its resource, though, unless a limit of the same layer in earnest spends the same resource for
-    /// that request: give a limit that is tried out a resource of its own if another layer, or a limit in earnest, wears it.
+    /// Requests that the limit admits do spend tokens of the resource, unless an enforcing limit of
+    /// the same layer spends them for the same request. Use a separate resource if other layers or
+    /// enforcing limits use this one.
     Shadow,
 }
 
@@ -68,39 +73,35 @@ pub(crate) enum CostRule {
     By(Arc<dyn for<'a> Fn(&RequestHead<'a>) -> Cost + Send + Sync>),
 }
 
-/// A day at the fastest rate is what a bucket can count token by token.
-const LONGEST_BURST: Duration = Duration::from_secs(86_400);
-/// How many requests may wait for one resource, if nothing else is said.
-const QUEUE: u32 = 1_000;
-
 impl Limit {
-    /// So many requests per second as the process's lease on the key's resource says.
+    /// A rate limit on the key's resource: the process's lease, in cost per second.
     ///
-    /// A text is a [constant](Key::constant) key. If nothing else is said, a request costs one, a second's worth may be saved up,
-    /// and what goes beyond is refused.
+    /// A text is a [constant](Key::constant) key. By default a request costs one, the burst is one
+    /// second, and excess is rejected.
     pub fn rate(key: impl Into<Key>) -> Self {
         Self::new(key.into(), None)
     }
 
-    /// So much of this process alone: nothing is leased for it, and no other process knows of it.
+    /// A limit of this process alone, without lease.
     ///
-    /// Each layer that wears it counts by itself; the clones of a layer, and what they serve, count together. It has no lease that could
-    /// be missing, so what is said of leases means nothing to it: fallback, wants, priority and the wait for a lease.
+    /// Each layer has its own bucket, which its clones share. Settings about leases have no effect:
+    /// fallback, wants, priority and the wait for a lease.
     ///
     /// ```
     /// use tower_doorman::{Doorman, Key, Limit, per_second};
     ///
-    /// // However large the lease on the fleet's limit grows: this process does not bear more than that.
+    /// // Protects this process even if its lease on the fleet's limit is larger.
     /// let limits = Doorman::unlimited().layer([Limit::rate("api"), Limit::local(per_second(500))]);
     /// ```
     pub fn local(quota: Quota) -> Self {
         Self::new(Key::constant("local"), Some(quota))
     }
 
-    /// The same for each key by itself, such as each caller: `Limit::local_per(Key::client_ip(), per_minute(60))`.
+    /// A limit of this process for each key, such as each client:
+    /// `Limit::local_per(Key::client_ip(), per_minute(60))`.
     ///
-    /// It keeps as many keys as [`Builder::max_keys`](crate::Builder::max_keys) says, besides those of other limits; idle ones are
-    /// forgotten as new ones come, and those beyond share one.
+    /// It retains up to [`Builder::max_keys`](crate::Builder::max_keys) keys, separately from other
+    /// limits. New keys evict idle ones; keys beyond that share one limit.
     pub fn local_per(key: impl Into<Key>, quota: Quota) -> Self {
         Self::new(key.into(), Some(quota))
     }
@@ -120,23 +121,24 @@ impl Limit {
         }
     }
 
-    /// The name that responses give the limit; if nothing else is said, the text of its key, and `local` of a local limit without.
+    /// The name in responses, metrics and logs. By default the text of the key, and `local` for a
+    /// local limit without key.
     pub fn named(mut self, name: &str) -> Self {
         if self.quota.is_some() && self.key.as_constant().is_some() {
-            // It is no resource that others know: in the snapshot, too, it goes by its name.
+            // The snapshot shows the key, and no other process has this resource.
             self.key = Key::constant(name);
         }
         self.name = name.into();
         self
     }
 
-    /// What each request costs.
+    /// The cost of each request, by default one.
     pub fn cost(mut self, cost: Cost) -> Self {
         self.cost = CostRule::Fixed(cost);
         self
     }
 
-    /// What a request costs, by its head.
+    /// The cost of a request as a function of its head.
     pub fn cost_by<F>(mut self, cost: F) -> Self
     where
         F: for<'a> Fn(&RequestHead<'a>) -> Cost + Send + Sync + 'static,
@@ -145,72 +147,76 @@ impl Limit {
         self
     }
 
-    /// How much may be saved up, as a time at the limit's rate: always one whole token, and never more than a day's. A request that costs more than all of it
-    /// passes when nothing is missing, and what comes after it waits longer.
+    /// The size of the token bucket, as a time at the limit's rate: by default a second, at most a
+    /// day, and always at least one token. A request that costs more than the bucket holds is
+    /// admitted when the bucket is full; later requests wait longer.
     ///
-    /// Limits on one resource share its tokens: the burst, fallback and wants of the first of them count.
+    /// Limits on one resource share its bucket. The burst, fallback and wants of the first apply.
     pub fn burst(mut self, burst: Duration) -> Self {
-        self.settings.burst = Burst::new(burst.min(LONGEST_BURST)).into();
+        self.settings.burst = Burst::new(burst.min(MAX_BURST)).into();
         self
     }
 
-    /// What counts while there is no lease. What passes on credit is charged when the lease comes: at most one burst.
+    /// The decision without a lease, by default [`Fallback::Safe`]. Cost admitted without a lease is
+    /// charged to the next one, up to one burst.
     pub fn fallback(mut self, fallback: Fallback) -> Self {
         self.settings.fallback = fallback.into();
         self
     }
 
-    /// How important it is, where the control plane shares by importance: more is more important, and 0 is if nothing is said.
+    /// The priority of this limit's demand: more is more important, by default 0. No effect yet: no
+    /// algorithm of the control plane uses it.
     ///
-    /// Limits on one resource share its lease: the highest priority of them counts.
+    /// Limits on one resource share its lease, with the highest of their priorities.
     pub fn priority(mut self, priority: i32) -> Self {
         self.settings.priority = priority.into();
         self
     }
 
-    /// States the demand of this process, in the resource's own unit, instead of measuring it. Who wants 0 is leased nothing.
+    /// A fixed demand in the resource's own unit, instead of the measured one. 0 leases nothing.
     pub fn wants(mut self, wants: Capacity) -> Self {
         self.settings.wants = Some(wants);
         self
     }
 
-    /// What becomes of a request for which nothing is left.
+    /// How a request that exceeds the limit is treated, by default [`OnLimit::Reject`].
     pub fn on_limit(mut self, on_limit: OnLimit) -> Self {
         self.on_limit = on_limit;
         self
     }
 
-    /// How many requests may wait for one resource: 1,000 if nothing else is said, and one at least. The next is refused.
+    /// The length of the queue per resource: by default 1,000, at least one. Further requests are
+    /// rejected.
     pub fn queue(mut self, requests: u32) -> Self {
         self.queue = requests.max(1);
         self
     }
 
-    /// How long the first requests for a resource wait for its first lease before the fallback decides: not at all if nothing else
-    /// is said. It is counted once for each resource, from its first request, or from when the layer is made if the key is constant:
-    /// so that an outage of the control plane delays a resource only once, however often it is asked in vain.
+    /// How long requests wait for the first lease of a resource before the fallback applies, by
+    /// default 0. The time runs once per resource: from its first request, or for a constant key from
+    /// the construction of the layer. An outage of the control plane thus delays a resource only
+    /// once.
     pub fn wait_for_lease(mut self, max_wait: Duration) -> Self {
         self.wait_for_lease = max_wait;
         self
     }
 
-    /// Requests that the limit does not apply to, by their head, such as health checks. Said several times, it does not apply to those
-    /// that any of them names.
+    /// Requests that the limit does not apply to, such as health checks. Several calls add up.
     ///
     /// ```
     /// use tower_doorman::Limit;
     ///
     /// let api = Limit::rate("api").skip(|head| head.uri().path() == "/healthz");
     /// ```
-    pub fn skip<F>(mut self, applies: F) -> Self
+    pub fn skip<F>(mut self, predicate: F) -> Self
     where
         F: for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync + 'static,
     {
-        self.skip.0.push(Arc::new(applies));
+        self.skip.0.push(Arc::new(predicate));
         self
     }
 
-    /// What becomes of a request of which the key cannot be made.
+    /// How a request without a key is treated, by default [`MissingKey::Shared`].
     pub fn on_missing_key(mut self, on_missing_key: MissingKey) -> Self {
         self.on_missing_key = on_missing_key;
         self
@@ -219,7 +225,6 @@ impl Limit {
 
 type Predicate = dyn for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync;
 
-/// Which requests a limit does not apply to.
 #[derive(Clone, Default)]
 pub(crate) struct Skip(Vec<Arc<Predicate>>);
 

@@ -1,9 +1,9 @@
-//! A limit that the program states itself: so much in so much time.
+//! Rates stated by the program: an amount per time.
 
 use std::{fmt, time::Duration};
 
-/// So much in so much time: from 1e-9 to 1e9 a second. Made by [`per_second`], [`per_minute`] and [`per_hour`] of whole numbers,
-/// and by [`Quota::new`] of any.
+/// An amount per time, from 1e-9 to 1e9 per second. Made by [`per_second`], [`per_minute`] and
+/// [`per_hour`] of integers, and by [`Quota::new`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,93 +19,81 @@ use std::{fmt, time::Duration};
 #[derive(Clone, Copy, PartialEq)]
 pub struct Quota {
     amount: f64,
-    /// The time, in seconds.
+    /// In seconds.
     per: f64,
 }
 
-/// Why so much in so much time is no limit.
+/// A quota that is 0, not a number or out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a limit must be from 1e-9 to 1e9 a second")]
+#[error("quota must be from 1e-9 to 1e9 per second")]
 pub struct InvalidQuota;
 
-/// Beyond it a bucket could not tell one token from none; see the limiter's arithmetic.
-const FASTEST: f64 = 1e9;
+/// A bucket cannot count single tokens at faster rates.
+const MAX_RATE: f64 = 1e9;
 /// One in thirty years.
-const SLOWEST: f64 = 1e-9;
+const MIN_RATE: f64 = 1e-9;
 
-/// So many requests a second, or what they cost together.
+/// A number of requests per second, or their total cost.
 ///
 /// # Panics
-/// When it is 0, or above a thousand million: a limit that admits nothing, or everything, was not meant. In a constant this is an
-/// error of compilation.
+/// If it is 0 or above 1e9. In a constant this is a compile error.
 #[must_use]
 pub const fn per_second(requests: u32) -> Quota {
-    whole(requests, 1.0)
+    integer(requests, 1.0)
 }
 
-/// So many requests a minute, or what they cost together.
+/// A number of requests per minute, or their total cost.
 ///
 /// # Panics
-/// When it is 0, as [`per_second`] does.
+/// If it is 0. In a constant this is a compile error.
 #[must_use]
 pub const fn per_minute(requests: u32) -> Quota {
-    whole(requests, 60.0)
+    integer(requests, 60.0)
 }
 
-/// So many requests an hour, or what they cost together.
+/// A number of requests per hour, or their total cost.
 ///
 /// # Panics
-/// When it is 0, as [`per_second`] does.
+/// If it is 0. In a constant this is a compile error.
 #[must_use]
 pub const fn per_hour(requests: u32) -> Quota {
-    whole(requests, 3_600.0)
+    integer(requests, 3_600.0)
 }
 
-const fn whole(requests: u32, per: f64) -> Quota {
-    let quota = Quota {
-        amount: requests as f64,
-        per,
-    };
-    assert!(
-        quota.is_valid(),
-        "a limit must be from 1e-9 to 1e9 a second"
-    );
+const fn integer(requests: u32, per: f64) -> Quota {
+    let amount = requests as f64;
+    let quota = Quota { amount, per };
+    assert!(quota.is_valid(), "quota must be from 1e-9 to 1e9 per second");
     quota
 }
 
 impl Quota {
-    /// So much in so much time.
+    /// An amount per time.
     ///
     /// # Errors
-    /// [`InvalidQuota`] when that is not a number from 1e-9 to 1e9 a second: 0, negative, or beyond what can be told apart.
+    /// [`InvalidQuota`] if that is not a number from 1e-9 to 1e9 per second.
     pub fn new(amount: f64, per: Duration) -> Result<Self, InvalidQuota> {
-        let quota = Self {
-            amount,
-            per: per.as_secs_f64(),
-        };
-        if quota.is_valid() {
-            Ok(quota)
-        } else {
-            Err(InvalidQuota)
-        }
+        let per = per.as_secs_f64();
+        let quota = Self { amount, per };
+        quota.is_valid().then_some(quota).ok_or(InvalidQuota)
     }
 
+    /// False for NaN.
     const fn is_valid(self) -> bool {
-        // What is not a number is in no range.
         let rate = self.amount / self.per;
-        rate >= SLOWEST && rate <= FASTEST
+        rate >= MIN_RATE && rate <= MAX_RATE
     }
 
     pub(crate) fn amount(self) -> f64 {
         self.amount
     }
 
-    /// The time, in seconds.
+    /// In seconds.
     pub(crate) fn per(self) -> f64 {
         self.per
     }
 
-    /// How much a second.
+    /// Per second.
     pub(crate) fn rate(self) -> f64 {
         self.amount / self.per
     }
@@ -124,7 +112,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_is_no_limit_cannot_be_built() {
+    fn out_of_range_quotas_are_rejected() {
         for bad in [
             0.0,
             -0.0,
@@ -147,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_part_of_the_limit() {
+    fn quota_has_an_amount_a_time_and_a_rate() {
         for (quota, amount, seconds, rate) in [
             (per_second(50), 50.0, 1, 50.0),
             (per_minute(30), 30.0, 60, 0.5),

@@ -1,4 +1,4 @@
-//! Why a limit refused a request.
+//! Refusals: why a limit rejected a request, and when to retry.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ pub struct Refusal {
     retry_after: Duration,
 }
 
-/// Why a limit refused a request, and the HTTP status.
+/// Why a limit rejected a request, and the HTTP status.
 ///
 /// In gRPC 429 is `RESOURCE_EXHAUSTED` (8), 503 is `UNAVAILABLE` (14), 400 is `INVALID_ARGUMENT`
 /// (3) and 401 is `UNAUTHENTICATED` (16).
@@ -32,7 +32,7 @@ pub enum RefusalReason {
     Overflow,
     /// The queue of waiting requests is full: 503.
     QueueFull,
-    /// The limit is exceeded over all holders, and chance refused this request: 429. A retry may
+    /// The limit is exceeded over all holders, and chance rejected this request: 429. A retry may
     /// succeed.
     Suppressed,
     /// No key can be made of the request: 400.
@@ -66,7 +66,7 @@ impl Refusal {
         }
     }
 
-    /// No key can be made of the request.
+    /// A refusal of a request without a key.
     pub(crate) fn without_key(limit: &Arc<str>, reason: RefusalReason) -> Self {
         Self {
             limit: Arc::clone(limit),

@@ -1,86 +1,89 @@
-//! What every limit looks like at one moment, for debugging.
+//! State of every limit at one moment, for debugging.
 
 use doorman_openapi::{Moment, ResourceId};
 use serde::Serialize;
 
 use crate::{WorkerState, limiter::Limiter};
 
-/// Every limit of the process at one moment: made by [`Doorman::snapshot`](crate::Doorman::snapshot).
+/// The state of every limit of the process, by [`Doorman::snapshot`](crate::Doorman::snapshot).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Whether leases can come.
+    /// The state of the worker.
     pub worker: WorkerState,
-    /// The limits, by resource.
+    /// The limits, sorted by resource.
     pub limits: Vec<LimitSnapshot>,
     /// The rules; null when no layer [follows](crate::LimitLayer::and_rules) them.
     pub rules: Option<RulesSnapshot>,
 }
 
-/// The rules of the control plane as this process follows them.
+/// The rules of the control plane in this process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RulesSnapshot {
-    /// The version of the rules that are followed; null until the first are known.
+    /// The version of the active rules; null before the first response.
     pub version: Option<String>,
-    /// Why those of the control plane are not known, or not understood; null while what is followed is theirs.
+    /// Why the rules of the control plane cannot be fetched or are invalid; null if they are active.
     pub error: Option<String>,
-    /// The rules that this process cannot follow: what they limit elsewhere, they do not limit here.
+    /// The rules that this process does not support and does not enforce.
     pub not_applied: Vec<NotApplied>,
 }
 
-/// A rule that a process cannot follow.
+/// A rule that the process does not enforce.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NotApplied {
-    /// Its name.
+    /// The name of the rule.
     pub rule: String,
-    /// Why not.
+    /// Why it is not enforced.
     pub reason: String,
 }
 
-/// One resource as this process sees it.
+/// The state of one resource in this process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LimitSnapshot {
-    /// The resource; of a local limit its name, or what its key made of a request.
+    /// The resource; for a local limit its name or key.
     pub resource: ResourceId,
-    /// Whether it is a limit of this process [alone](crate::Limit::local).
+    /// Whether the limit is [local](crate::Limit::local).
     pub local: bool,
-    /// What is held; null when there is no lease, and the fallback counts.
+    /// The lease; null if there is none and the fallback applies.
     pub lease: Option<LeaseSnapshot>,
-    /// The whole limit, of which the lease is a part, in the resource's own unit; null when it was not told.
+    /// The capacity of the resource over all holders, in its own unit; null if it was not sent.
     pub limit: Option<f64>,
-    /// The seconds that `limit`, `wants` and the lease's capacity are counted over.
+    /// The time in seconds that `limit`, `wants` and the lease's capacity refer to.
     pub per: f64,
-    /// The demand as last seen, in the resource's own unit.
+    /// The last measured demand, in the resource's own unit.
     pub wants: f64,
-    /// The total cost admitted since the process began, or since the resource was last forgotten.
+    /// The total cost admitted since the process started, or since the resource was last idle and
+    /// forgotten.
     pub admitted: f64,
-    /// The total cost refused in the same time, with what a limit in [shadow mode](crate::OnLimit::Shadow) would have refused.
+    /// The total cost rejected in the same time, including what a limit in
+    /// [shadow mode](crate::OnLimit::Shadow) would reject.
     pub refused: f64,
-    /// How many requests wait.
+    /// The number of queued requests.
     pub waiting: u32,
-    /// Why the limit cannot do what it should; null when it can.
+    /// A fault of the limit's configuration; null if there is none.
     pub fault: Option<LimitFault>,
 }
 
-/// Why a limit cannot do what it should.
+/// A fault of a limit's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LimitFault {
-    /// The resource counts what is in use at one time, and a limit wears it as a rate: there is no lease, and the fallback counts.
+    /// The resource is a gauge but is used as a rate limit: there is no lease and the fallback
+    /// applies.
     NotARate,
 }
 
-/// What is held of a resource.
+/// The lease on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LeaseSnapshot {
-    /// How much may be used, in the resource's own unit; null when everything passes.
+    /// The leased capacity, in the resource's own unit; null if it is unlimited.
     pub capacity: Option<f64>,
-    /// Seconds until it ends unless it is renewed; null when it needs no lease.
+    /// Seconds until it expires unless renewed; null for limits without a control plane.
     pub expires_in: Option<f64>,
 }
 
