@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use doorman_openapi::{ClientId, InvalidId};
 use tokio::sync::mpsc;
 
+#[cfg(feature = "reqwest")]
+use crate::lease::{Certificates, HttpTransport, Pem};
 use crate::{
     Callers, Credentials, Doorman, WorkerState,
     handle::MAX_KEYS,
@@ -15,8 +17,6 @@ use crate::{
     limiter::{Registry, Source, WorkerWatchdog},
     status::Status,
 };
-#[cfg(feature = "reqwest")]
-use crate::lease::{Certificates, HttpTransport, Pem};
 
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
@@ -260,8 +260,7 @@ impl Builder {
     /// # Errors
     /// [`BuildError`] as for [`build`](Self::build), and outside of a runtime.
     pub fn spawn(self) -> Result<Doorman, BuildError> {
-        let runtime =
-            tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let (doorman, worker) = self.build()?;
         runtime.spawn(worker.run());
         Ok(doorman)
@@ -323,7 +322,10 @@ mod tests {
                 "service: must have at most 228 bytes and no control characters, not \"a\\nb\"",
             ),
             (builder().max_keys(0), "max_keys: must be at least 1, not 0"),
-            (builder().credentials(token), "credentials: the token is empty"),
+            (
+                builder().credentials(token),
+                "credentials: the token is empty",
+            ),
         ] {
             assert_eq!(error(builder).to_string(), expected);
         }
@@ -336,7 +338,10 @@ mod tests {
     fn no_output_shows_a_secret() {
         let address = "http://user:secret@a";
         let error = error(Doorman::builder(address));
-        assert!(!format!("{error:?} {error}").contains("secret"), "{error:?}");
+        assert!(
+            !format!("{error:?} {error}").contains("secret"),
+            "{error:?}"
+        );
         let builder = Doorman::builder(address).credentials(Credentials::token("secret"));
         assert!(!format!("{builder:?}").contains("secret"));
     }

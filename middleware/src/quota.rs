@@ -63,7 +63,10 @@ pub const fn per_hour(requests: u32) -> Quota {
 const fn integer(requests: u32, per: f64) -> Quota {
     let amount = requests as f64;
     let quota = Quota { amount, per };
-    assert!(quota.is_valid(), "quota must be from 1e-9 to 1e9 per second");
+    assert!(
+        quota.is_valid(),
+        "quota must be from 1e-9 to 1e9 per second"
+    );
     quota
 }
 

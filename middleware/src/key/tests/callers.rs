@@ -5,7 +5,8 @@ use crate::{ForwardedHeader, TrustedProxies};
 
 fn id_of(key: &Key, callers: &Callers, request: &Request<()>) -> String {
     let mut id = Vec::new();
-    key.write(&RequestHead::of(request).with_callers(callers), &mut id).ok();
+    key.write(&RequestHead::of(request).with_callers(callers), &mut id)
+        .ok();
     String::from_utf8(id).unwrap()
 }
 
