@@ -41,7 +41,7 @@ pub(crate) struct DocumentEditor {
     failed: AtomicU64,
 }
 
-/// Quotas the operations of one kind, so that none of the kinds blocks the others.
+/// Limits the operations of one kind, so that none of the kinds blocks the others.
 #[derive(Debug)]
 struct Lane {
     queued: Semaphore,

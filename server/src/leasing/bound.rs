@@ -138,10 +138,10 @@ mod tests {
             unmatched: UnmatchedPolicy::Grant,
             predecessor: Predecessor::None,
         };
-        let mut core = Ledger::new(Arc::new(Document::built_in()), settings, NOW);
+        let mut ledger = Ledger::new(Arc::new(Document::built_in()), settings, NOW);
         let request = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":5}]}"#;
         let request: CapacityRequest = serde_json::from_str(request).unwrap();
-        core.refresh_client(&request, NOW)
+        ledger.refresh_client(&request, NOW)
     }
 
     #[tokio::test(start_paused = true)]
