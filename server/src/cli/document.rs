@@ -103,7 +103,7 @@ fn load(file: &Path, stderr: &mut impl io::Write) -> Result<Document, Failure> {
         .load()
         .map_err(|error| Failure::from_document(&error))?;
     for warning in document.warnings() {
-        warn(stderr, warning.in_file(&file.display().to_string()));
+        warn(stderr, &warning.in_file(&file.display().to_string()));
     }
     Ok(document)
 }
@@ -139,10 +139,10 @@ pub(super) fn check(
     stderr: &mut impl io::Write,
 ) -> Result<String, Failure> {
     let document = load(&arguments.file, stderr)?;
-    let templates = counted(document.templates().len(), "template");
+    let templates = counted(&document.templates().len(), "template");
     let rules = match document.rules().len() {
         0 => String::new(),
-        count => format!(", {}", counted(count, "rule")),
+        count => format!(", {}", counted(&count, "rule")),
     };
     Ok(format!(
         "{}: ok, {templates}{rules}, version {}\n",
@@ -151,7 +151,7 @@ pub(super) fn check(
     ))
 }
 
-fn counted(count: impl ToString, noun: &str) -> String {
+fn counted(count: &impl ToString, noun: &str) -> String {
     let count = count.to_string();
     let plural = if count == "1" { "" } else { "s" };
     format!("{count} {noun}{plural}")
@@ -235,7 +235,7 @@ async fn dry_run(client: &Client, new: &Document) -> Result<String, Failure> {
             "  {}: {} ({} {verb} {})",
             effect.resource_id,
             effect.changes.join(", "),
-            counted(effect.clients, "client"),
+            counted(&effect.clients, "client"),
             effect.sum_has
         )?;
     }
@@ -243,7 +243,7 @@ async fn dry_run(client: &Client, new: &Document) -> Result<String, Failure> {
         .resource_count
         .saturating_sub(effects.resources.len());
     if more > 0 {
-        writeln!(text, "  and {}", counted(more, "more resource"))?;
+        writeln!(text, "  and {}", counted(&more, "more resource"))?;
     }
     if !effects.looked_at_all {
         text.push_str("  not all live resources were examined\n");
@@ -261,7 +261,7 @@ fn write(path: &Path, new: &Document, stderr: &mut impl io::Write) -> Result<Str
         problems,
     } = Store::open(path, new, now)?;
     for problem in problems {
-        warn(stderr, problem);
+        warn(stderr, &problem);
     }
     if is_new && old == *new {
         return Ok(format!("created a store with version {}\n", new.version()));
@@ -276,7 +276,7 @@ fn write(path: &Path, new: &Document, stderr: &mut impl io::Write) -> Result<Str
         if let Err(error) = store.append(new, &change)?.copy {
             warn(
                 stderr,
-                format!("cannot write the copy of the document beside the store: {error}"),
+                &format!("cannot write the copy of the document beside the store: {error}"),
             );
         }
     }

@@ -59,10 +59,11 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one value")]
 enum Command {
     /// Run the control plane (the default command)
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(Box<ServeArguments>),
+    Serve(ServeArguments),
     #[command(flatten)]
     OneShot(OneShot),
 }
@@ -113,8 +114,8 @@ pub(crate) fn main() -> ExitCode {
 
 impl Cli {
     fn run(self) -> Result<(), Failure> {
-        match self.command.unwrap_or(Command::Serve(Box::new(self.serve))) {
-            Command::Serve(arguments) => serve::run(*arguments),
+        match self.command.unwrap_or(Command::Serve(self.serve)) {
+            Command::Serve(arguments) => serve::run(arguments),
             Command::OneShot(command) => {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()

@@ -28,7 +28,7 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes to standard error. Its failure does not stop the command.
-pub(super) fn warn(stderr: &mut impl Write, warning: impl Display) {
+pub(super) fn warn(stderr: &mut impl Write, warning: &dyn Display) {
     drop(writeln!(stderr, "warning: {warning}"));
 }
 

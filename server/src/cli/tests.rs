@@ -2,9 +2,15 @@
 
 mod usage;
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
 use clap::CommandFactory;
 use doorman_config::Source;
 use doorman_server::{Server, Settings};
+use reqwest::StatusCode;
 use tempfile::TempDir;
 
 use super::*;
@@ -282,16 +288,38 @@ async fn import_uses_the_etag_of_the_server() {
         Json(document.clone())
     };
     let page = get(async move || ([("etag", "\"another\"")], Json(current.clone()))).put(put);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    let server = axum::serve(listener, Router::new().route("/v1/templates", page));
     let home = TempDir::new().unwrap();
     let line = format!("import {}", limits(&home, 20));
+    let output = call_stub(Router::new().route("/v1/templates", page), &line).await;
+    assert!(output.unwrap().contains("changed: "));
+}
+
+#[tokio::test]
+async fn rate_limited_requests_are_retried_three_times() {
+    use axum::{Router, routing::get};
+
+    for (rejections, succeeds) in [(3, true), (4, false)] {
+        let left = Arc::new(AtomicUsize::new(rejections));
+        let probe = get(async move || {
+            let was = left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+            let status = if was.is_ok() { 429 } else { 200 };
+            (
+                StatusCode::from_u16(status).unwrap(),
+                [("retry-after", "0")],
+            )
+        });
+        let output = call_stub(Router::new().route("/readyz", probe), "ready").await;
+        assert_eq!(output.is_ok(), succeeds, "{output:?}");
+    }
+}
+
+/// Runs a command against a server with these routes only.
+async fn call_stub(routes: axum::Router, line: &str) -> Result<String, Failure> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
     tokio::select! {
-        stopped = server => panic!("{stopped:?}"),
-        output = call(&address, &line) => {
-            assert!(output.unwrap().contains("changed: "));
-        }
+        stopped = axum::serve(listener, routes) => panic!("{stopped:?}"),
+        output = call(&address, line) => output,
     }
 }
 
