@@ -10,28 +10,32 @@ use std::{
     io::{self, IsTerminal, Write},
     panic,
     sync::{
-        OnceLock,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
 use tracing::field::{DisplayValue, display};
-use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::{EnvFilter, filter::ParseError, fmt};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::{
+    EnvFilter,
+    filter::ParseError,
+    fmt::{self, MakeWriter},
+};
 
 use self::format::WithContext;
 
 /// Lines that may wait for standard error.
 const MAX_QUEUED_LINES: usize = 4096;
 
-static QUEUE_DROPS: OnceLock<ErrorCounter> = OnceLock::new();
-static WRITE_ERRORS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that may wait for standard error: some lines quote tokens or errors of any length.
+const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
+
+static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Lines dropped since the start of the process.
 pub(crate) fn dropped_lines() -> u64 {
-    let queue = QUEUE_DROPS.get().map_or(0, ErrorCounter::dropped_lines);
-    let all = queue.saturating_add(WRITE_ERRORS.load(Relaxed));
-    u64::try_from(all).unwrap_or(u64::MAX)
+    DROPPED.load(Relaxed)
 }
 
 /// Format of log lines.
@@ -69,15 +73,10 @@ pub struct Guard(#[expect(dead_code, reason = "dropping it flushes the log")] Wo
 /// # Errors
 /// The process has a log already.
 pub fn start(format: Format, Filter(filter): Filter) -> io::Result<Guard> {
-    let (writer, guard) = NonBlockingBuilder::default()
-        .buffered_lines_limit(MAX_QUEUED_LINES)
-        .lossy(true)
-        .thread_name("log")
-        .finish(Stderr { reported: 0 });
-    QUEUE_DROPS.get_or_init(|| writer.error_counter());
-    let log = fmt()
+    let (queue, guard) = Queue::start(io::stderr());
+    let log = fmt::fmt()
         .with_env_filter(filter)
-        .with_writer(writer)
+        .with_writer(queue)
         // They would go where the log cannot go.
         .log_internal_errors(false);
     let started = match format {
@@ -116,17 +115,92 @@ fn captured(backtrace: &Backtrace) -> Option<DisplayValue<&Backtrace>> {
     (backtrace.status() == BacktraceStatus::Captured).then(|| display(backtrace))
 }
 
-/// Standard error, for the thread of the log.
-struct Stderr {
+/// The queue of lines to the thread of the log.
+#[derive(Debug, Clone)]
+struct Queue {
+    lines: NonBlocking,
+    queued: QueuedBytes,
+}
+
+impl Queue {
+    fn start(output: impl Write + Send + 'static) -> (Self, WorkerGuard) {
+        let queued = QueuedBytes::default();
+        let (lines, guard) = NonBlockingBuilder::default()
+            // One more, so that the guard's message always fits: it complains on standard output
+            // when it does not, which may be blocked, too.
+            .buffered_lines_limit(MAX_QUEUED_LINES + 1)
+            .lossy(true)
+            .thread_name("log")
+            .finish(Output {
+                output,
+                queued: queued.clone(),
+                reported: 0,
+            });
+        (Self { lines, queued }, guard)
+    }
+}
+
+impl Write for Queue {
+    /// Queues a line, or counts it as dropped.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.queued.add(line) {
+            return self.lines.write(line);
+        }
+        DROPPED.fetch_add(1, Relaxed);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// Bytes of the queued lines; clones share them. A short line counts as its share of the bytes,
+/// which limits the lines, too.
+#[derive(Debug, Clone, Default)]
+struct QueuedBytes(Arc<AtomicUsize>);
+
+impl QueuedBytes {
+    fn size(line: &[u8]) -> usize {
+        line.len().max(MAX_QUEUED_BYTES / MAX_QUEUED_LINES)
+    }
+
+    /// Adds a line if there is room for it.
+    fn add(&self, line: &[u8]) -> bool {
+        let add = |queued: usize| {
+            let queued = queued.checked_add(Self::size(line))?;
+            (queued <= MAX_QUEUED_BYTES).then_some(queued)
+        };
+        self.0.fetch_update(Relaxed, Relaxed, add).is_ok()
+    }
+
+    fn remove(&self, line: &[u8]) {
+        self.0.fetch_sub(Self::size(line), Relaxed);
+    }
+}
+
+/// The output, for the thread of the log.
+struct Output<W> {
+    output: W,
+    queued: QueuedBytes,
     /// The dropped lines that have been logged.
     reported: u64,
 }
 
-impl Write for Stderr {
+impl<W: Write> Write for Output<W> {
     /// Writes a line, or counts it as dropped.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if io::stderr().write_all(line).is_err() {
-            WRITE_ERRORS.fetch_add(1, Relaxed);
+        self.queued.remove(line);
+        if self.output.write_all(line).is_err() {
+            DROPPED.fetch_add(1, Relaxed);
             self.reported = self.reported.saturating_add(1);
         }
         Ok(line.len())
@@ -146,6 +220,8 @@ impl Write for Stderr {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     #[test]
@@ -154,5 +230,44 @@ mod tests {
         let text = captured(&forced).map(|it| it.to_string());
         assert!(text.unwrap().contains("panic_is_logged"));
         assert!(captured(&Backtrace::disabled()).is_none());
+    }
+
+    /// An output that accepts nothing until it is released.
+    struct Blocked(mpsc::Receiver<()>);
+
+    impl Write for Blocked {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.recv().ok();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn queue_is_bounded_in_lines_and_bytes() {
+        for (len, limit) in [(1, MAX_QUEUED_LINES), (64 * 1024, 64)] {
+            let (release, blocked) = mpsc::channel();
+            let (mut queue, guard) = Queue::start(Blocked(blocked));
+            let line = vec![b'x'; len];
+            queue.write_all(&line).unwrap();
+            // The thread holds the first line.
+            while queue.queued.0.load(Relaxed) > 0 {
+                std::thread::yield_now();
+            }
+            for _ in 0..=MAX_QUEUED_LINES {
+                queue.write_all(&line).unwrap();
+            }
+            let queued = queue.queued.0.load(Relaxed) / QueuedBytes::size(&line);
+            assert_eq!(queued, limit, "{len}");
+            // The channel itself has dropped nothing, and still has room for the guard's message.
+            assert_eq!(queue.lines.error_counter().dropped_lines(), 0);
+            drop(release);
+            drop(guard);
+            assert_eq!(queue.queued.0.load(Relaxed), 0);
+        }
+        assert!(dropped_lines() > 0);
     }
 }
