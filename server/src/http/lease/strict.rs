@@ -1,11 +1,14 @@
 //! `Strict`: a deserializer that does not accept an array for a struct, nor `null` for an absent
 //! field, as derived implementations do. The OpenAPI document allows neither.
+//!
+//! Its errors name no Rust type and quote no string: that may be as long as the body, and longer
+//! with escapes.
 
 use std::fmt;
 
 use serde::{
     Deserializer,
-    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
+    de::{self, DeserializeSeed, MapAccess, SeqAccess, Unexpected, Visitor},
     forward_to_deserialize_any,
 };
 
@@ -20,37 +23,52 @@ macro_rules! forward {
     };
 }
 
+macro_rules! number {
+    ($expected:literal: $($method:ident)+) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            let expected = $expected;
+            self.0.deserialize_any(NumberVisitor { visitor, expected })
+        })+
+    };
+}
+
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     type Error = D::Error;
 
     forward! {
-        deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128 deserialize_u8
-        deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128 deserialize_f32 deserialize_f64 deserialize_char
-        deserialize_str deserialize_string deserialize_bytes deserialize_byte_buf deserialize_unit deserialize_identifier
-        deserialize_ignored_any deserialize_any
+        deserialize_bool deserialize_char deserialize_str deserialize_string deserialize_bytes
+        deserialize_byte_buf deserialize_unit deserialize_identifier deserialize_ignored_any
+        deserialize_any
     }
+
+    number! {
+        "a whole number": deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
+        deserialize_i128 deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
+        deserialize_u128
+    }
+
+    number! { "a number": deserialize_f32 deserialize_f64 }
 
     /// Only an absent field is `None`.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         visitor.visit_some(self)
     }
 
-    /// An array is no map.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_map(Strict(visitor))
+        self.deserialize_map(visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_map(Strict(visitor))
+        self.0.deserialize_any(ObjectVisitor(visitor))
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_seq(Strict(visitor))
+        self.0.deserialize_any(ArrayVisitor(visitor))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -64,19 +82,71 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     forward_to_deserialize_any! { tuple tuple_struct unit_struct enum }
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
+/// Visits an object.
+struct ObjectVisitor<V>(V);
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectVisitor<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.expecting(f)
+        f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
         self.0.visit_map(Strict(map))
     }
 
+    fn visit_str<E: de::Error>(self, _: &str) -> Result<V::Value, E> {
+        Err(E::invalid_type(Unexpected::Other("string"), &self))
+    }
+}
+
+/// Visits an array.
+struct ArrayVisitor<V>(V);
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for ArrayVisitor<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
         self.0.visit_seq(Strict(seq))
+    }
+
+    fn visit_str<E: de::Error>(self, _: &str) -> Result<V::Value, E> {
+        Err(E::invalid_type(Unexpected::Other("string"), &self))
+    }
+}
+
+/// Visits a number.
+struct NumberVisitor<V> {
+    visitor: V,
+    expected: &'static str,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for NumberVisitor<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<V::Value, E> {
+        self.visitor.visit_i64(number)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<V::Value, E> {
+        self.visitor.visit_u64(number)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<V::Value, E> {
+        self.visitor.visit_f64(number)
+    }
+
+    fn visit_str<E: de::Error>(self, _: &str) -> Result<V::Value, E> {
+        Err(E::invalid_type(Unexpected::Other("string"), &self))
     }
 }
 

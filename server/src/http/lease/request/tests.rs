@@ -196,6 +196,30 @@ fn errors_say_what_would_be_valid() {
 }
 
 #[test]
+fn errors_do_not_quote_long_strings() {
+    let long = "\u{7f}".repeat(100_000);
+    for (body, expected) in [
+        ("LONG".to_owned(), "an object"),
+        (r#"{"client_id":"c","resources":LONG}"#.to_owned(), "an array"),
+        (r#"{"client_id":LONG,"resources":[]}"#.to_owned(), "1 to 256 bytes"),
+        (r#"{"client_id":"c","seq":LONG}"#.to_owned(), "a whole number"),
+        (resource(r#""wants":LONG"#), "a number"),
+        (resource(r#""wants":1,"priority":LONG"#), "a whole number"),
+        (resource(r#""wants":1,"has":LONG"#), "an object"),
+    ] {
+        let body = body.replace("LONG", &format!("\"{long}\""));
+        let error = parse::<CapacityRequest>(body.as_bytes()).unwrap_err();
+        let detail = error.into_problem().detail;
+        assert!(detail.contains(expected), "{detail}");
+        assert!(detail.len() < 200, "{detail}");
+    }
+
+    fn resource(members: &str) -> String {
+        format!(r#"{{"client_id":"c","resources":[{{"resource_id":"a",{members}}}]}}"#)
+    }
+}
+
+#[test]
 fn unknown_fields_are_ignored_at_any_depth() {
     let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
     let nested = "{\"a\":".repeat(100_000) + "1" + &"}".repeat(100_000);
