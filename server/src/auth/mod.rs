@@ -101,7 +101,7 @@ impl Auth {
         let mut sources = sources::of_settings(&settings);
         for source in &mut sources {
             if let Location::File(path) = &source.location {
-                let content = small_file::read(path).map_err(|error| source.error(error))?;
+                let content = small_file::read(path).map_err(|error| source.error(&error))?;
                 source.set_valid(content);
             }
         }

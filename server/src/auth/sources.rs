@@ -99,7 +99,7 @@ impl Source {
         }
     }
 
-    pub(super) fn error(&self, reason: impl ToString) -> AuthError {
+    pub(super) fn error(&self, reason: &(impl ToString + ?Sized)) -> AuthError {
         AuthError::new(self.flag(), Some(self.name()), reason.to_string())
     }
 }
@@ -149,10 +149,10 @@ pub(super) fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Ve
         };
         match source.kind {
             SourceKind::Secret => {
-                secrets.push(Key::from_secret(content).map_err(|it| source.error(it))?);
+                secrets.push(Key::from_secret(content).map_err(|it| source.error(&it))?);
             }
             SourceKind::Key => {
-                let key = Key::from_pem(content).map_err(|it| source.error(it))?;
+                let key = Key::from_pem(content).map_err(|it| source.error(&it))?;
                 if !allowed.contains(&key.algorithm) {
                     return Err(source.error("must be for an algorithm of --auth-algorithms"));
                 }
@@ -164,14 +164,14 @@ pub(super) fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Ve
                 Err(it @ (InvalidSet::Empty | InvalidSet::NoKey)) if source.may_revoke_all() => {
                     tracing::error!(
                         "no usable keys; tokens from this issuer are rejected: {}",
-                        source.error(it)
+                        source.error(&it)
                     );
                 }
-                Err(it) => return Err(source.error(it)),
+                Err(it) => return Err(source.error(&it)),
             },
             SourceKind::Grants => {
                 let text = str::from_utf8(content).map_err(|_| source.error("must be UTF-8"))?;
-                grants = Grants::parse(text).map_err(|errors| source.error(errors))?;
+                grants = Grants::parse(text).map_err(|errors| source.error(&errors))?;
             }
         }
     }
