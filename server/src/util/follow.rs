@@ -194,6 +194,7 @@ mod tests {
         let (content, ()) = tokio::join!(changed, write);
         assert_eq!(content, "second");
     }
+
     #[tokio::test(start_paused = true)]
     async fn unsettled_content_is_returned_after_max_reads_only() {
         let unsettled = || {
