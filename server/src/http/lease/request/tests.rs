@@ -200,9 +200,18 @@ fn errors_do_not_quote_long_strings() {
     let long = "\u{7f}".repeat(100_000);
     for (body, expected) in [
         ("LONG".to_owned(), "an object"),
-        (r#"{"client_id":"c","resources":LONG}"#.to_owned(), "an array"),
-        (r#"{"client_id":LONG,"resources":[]}"#.to_owned(), "1 to 256 bytes"),
-        (r#"{"client_id":"c","seq":LONG}"#.to_owned(), "a whole number"),
+        (
+            r#"{"client_id":"c","resources":LONG}"#.to_owned(),
+            "an array",
+        ),
+        (
+            r#"{"client_id":LONG,"resources":[]}"#.to_owned(),
+            "1 to 256 bytes",
+        ),
+        (
+            r#"{"client_id":"c","seq":LONG}"#.to_owned(),
+            "a whole number",
+        ),
         (resource(r#""wants":LONG"#), "a number"),
         (resource(r#""wants":1,"priority":LONG"#), "a whole number"),
         (resource(r#""wants":1,"has":LONG"#), "an object"),
