@@ -38,8 +38,8 @@ function fail(problem: Problem): never {
   throw new Error(explain(problem));
 }
 
-function say(step: string, what: object): void {
-  console.log(JSON.stringify({ step, ...what }));
+function print(step: string, fields: object): void {
+  console.log(JSON.stringify({ step, ...fields }));
 }
 
 /** Requests a lease. It counts from the moment of sending, on this process's monotonic clock. */
@@ -66,7 +66,7 @@ async function put(capacity: number, tag: string | null) {
 }
 
 const leased = await lease(30, 1);
-say("leased", { client_id, capacity: leased.gets.capacity, reason: leased.reason, limit: leased.limit });
+print("leased", { client_id, capacity: leased.gets.capacity, reason: leased.reason, limit: leased.limit });
 
 // The first change creates the template, the second replaces it, the third has a stale tag.
 const created = await put(20, null);
@@ -75,17 +75,17 @@ const first = created.response.headers.get("etag");
 const changed = await put(10, first);
 if (changed.error) fail(changed.error);
 const late = await put(5, first);
-say("changed", { from: first, late: late.error && explain(late.error), type: late.error?.type });
+print("changed", { from: first, late: late.error && explain(late.error), type: late.error?.type });
 
 // From the next refresh on the lease is within the new limit.
 const refreshed = await lease(30, 2);
 const view = await doorman.GET("/v1/resources/{resource_id}", { params: { path: { resource_id } } });
 if (view.error) fail(view.error);
-say("refreshed", { capacity: refreshed.gets.capacity, has: view.data.sum_has, of: view.data.capacity, template: view.data.template });
+print("refreshed", { capacity: refreshed.gets.capacity, has: view.data.sum_has, of: view.data.capacity, template: view.data.template });
 
 // Hold it until standard input ends. A real client refreshes it in time.
 for await (const _ of process.stdin);
 
 const released = await doorman.POST("/v1/capacity/release", { body: { client_id, seq: 3, resource_ids: [resource_id] } });
 if (released.error) fail(released.error);
-say("released", { early: refreshed.ends > performance.now() });
+print("released", { early: refreshed.ends > performance.now() });

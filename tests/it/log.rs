@@ -47,7 +47,7 @@ impl Server {
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 #[test]
-fn json_lines_of_a_request_have_its_id_and_trace() {
+fn json_log_lines_have_request_id_and_trace() {
     let mut server = Server::start("doorman::access=debug", &["--log-format", "json"]);
     let address = server.address.clone();
     let json = "content-type: application/json";

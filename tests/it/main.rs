@@ -10,7 +10,7 @@
 )]
 
 mod conformance;
-mod delivery;
+mod deploy;
 mod fleet;
 mod grpc;
 mod guides;

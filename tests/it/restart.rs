@@ -67,7 +67,7 @@ fn clean_restart_keeps_leases_and_skips_learning_mode() {
 }
 
 #[test]
-fn learning_mode_after_a_crash_ends_with_the_last_lease() {
+fn learning_mode_after_crash_ends_with_last_lease() {
     let server = ControlPlane::start(DOCUMENT);
     assert_eq!(
         lease(&server, "a", "brief", 80.0, None)["reason"],
@@ -102,7 +102,7 @@ fn learning_mode_after_a_crash_ends_with_the_last_lease() {
 }
 
 #[test]
-fn second_server_on_a_data_directory_exits_with_one_line() {
+fn second_server_on_a_data_directory_is_rejected() {
     let server = ControlPlane::start("resources: []");
     let epoch = server.get("/v1/discovery")["epoch"].clone();
     let data = server.home().join("data");

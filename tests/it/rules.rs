@@ -42,7 +42,7 @@ fn is_rejected(service: &Service) -> bool {
 }
 
 #[test]
-fn running_service_follows_edited_rules_and_keeps_them_in_an_outage() {
+fn service_follows_edited_rules_even_through_outage() {
     let server = ControlPlane::start(RESOURCES);
     let service = Service::follow_rules(server.address(), &["--service", "orders-eu"]);
     let first = wait_for_rules(&service, "the first rules", |rules| {

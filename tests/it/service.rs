@@ -101,7 +101,7 @@ async fn first_request_after_idle_time_is_admitted() {
 
 /// The example `hyper` limits each caller's address to a burst of ten and one request a second.
 #[test]
-fn plain_hyper_service_limits_a_caller_over_all_connections() {
+fn hyper_service_limits_caller_over_all_connections() {
     let server = ControlPlane::start(LONG_LEASES);
     let service = Service::on_hyper(server.address());
     until("the limit is known", || service.limit("api").is_some());

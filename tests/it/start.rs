@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::support::{ControlPlane, Process, curl, doorman};
 
 #[test]
-fn start_without_document_prints_it_and_a_working_curl_command() {
+fn default_start_prints_document_and_working_curl_command() {
     let home = TempDir::new().expect("a temporary directory");
     let data = home.path().join("data").display().to_string();
     let mut process = Process::start(
@@ -100,7 +100,7 @@ fn restart_keeps_the_node_and_increases_the_epoch() {
 }
 
 #[test]
-fn learning_mode_is_skipped_on_first_start_but_not_after_a_crash() {
+fn only_the_first_start_skips_learning_mode() {
     let document =
         "resources: [{identifier_glob: db, capacity: 10, algorithm: {kind: FAIR_SHARE}}]";
     let request = r#"{"client_id":"a","resources":[{"resource_id":"db","wants":5}]}"#;

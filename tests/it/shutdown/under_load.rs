@@ -24,13 +24,13 @@ resources:
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stop_under_load_fails_no_request_and_needs_no_learning() {
+async fn stop_under_load_fails_no_request() {
     let _exclusive = exclusive_load().await;
     stop_and_restart(ControlPlane::start(DOCUMENT), None, 10).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stop_under_load_with_tls_fails_no_request() {
+async fn tls_stop_under_load_fails_no_request() {
     let _exclusive = exclusive_load().await;
     let authority = Authority::new();
     let server = ControlPlane::start_encrypted(DOCUMENT, &authority);
