@@ -267,8 +267,8 @@ impl TokenRequest {
 fn warn_unverified(limit: &str) {
     tracing::warn!(
         limit,
-        "limit by token claims, but the request has no verified claims; all such requests share \
-         one key; give `Callers` a `JwtVerifier`, or add `VerifiedClaims` to request extensions"
+        "limit by token claims, but this process verifies no tokens; requests lack its key; give \
+         `Callers` a `JwtVerifier`, or add `VerifiedClaims` to request extensions"
     );
 }
 

@@ -47,7 +47,10 @@ pub(crate) enum Decision {
     Pending(PendingDecision),
 }
 
-pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Decision> + Send>>;
+pub(crate) type PendingDecision =
+    Pin<Box<dyn Future<Output = Result<RateLimitHeaders, Refused>> + Send>>;
+/// A refusal and the headers of its response.
+pub(crate) type Refused = (Box<Refusal>, RateLimitHeaders);
 
 /// The limits of a layer: those in code, with or without rules.
 #[derive(Debug, Clone)]
@@ -173,14 +176,15 @@ impl Admission {
         Decision::Admitted(pending.commit(now))
     }
 
-    async fn after_first_leases(self: Arc<Self>, mut pending: PendingChecks) -> Decision {
+    async fn after_first_leases(
+        self: Arc<Self>,
+        mut pending: PendingChecks,
+    ) -> Result<RateLimitHeaders, Refused> {
         pending.wait_first_leases().await;
         let now = clock::now();
         let policy = |request: &TokenRequest| request.wait_policy(now);
-        match pending.reserve(&self.registry, policy, now) {
-            Ok(()) => pending.wait_turns().await,
-            Err((refusal, headers)) => Decision::Refused(refusal, headers),
-        }
+        pending.reserve(&self.registry, policy, now)?;
+        pending.wait_turns().await
     }
 
     /// Decides on a request that cannot wait. A refusal spends nothing.

@@ -6,7 +6,7 @@ use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
 use super::{
-    CompiledLimit, Decision, RateLimitHeaders,
+    CompiledLimit, RateLimitHeaders, Refused,
     check::{LimitCheck, LimitChecks},
     compiled::TokenRequest,
 };
@@ -36,8 +36,6 @@ enum Tokens {
     /// Another check of the request reserves at the same limiter.
     Shared(Arc<Limiter>),
 }
-
-type Refused = (Box<Refusal>, RateLimitHeaders);
 
 impl PendingChecks {
     pub(super) fn new(checks: &LimitChecks<'_>) -> Self {
@@ -92,7 +90,7 @@ impl PendingChecks {
         self.0.iter().any(PendingCheck::is_delayed)
     }
 
-    pub(super) async fn wait_turns(mut self) -> Decision {
+    pub(super) async fn wait_turns(mut self) -> Result<RateLimitHeaders, Refused> {
         let mut rejection = None;
         for check in &mut self.0 {
             if let Err(rejected) = check.wait_turn().await {
@@ -102,11 +100,8 @@ impl PendingChecks {
         }
         let now = clock::now();
         match rejection {
-            Some((limiter, refusal)) => {
-                let (refusal, headers) = self.refuse(&limiter, refusal, now);
-                Decision::Refused(refusal, headers)
-            }
-            None => Decision::Admitted(self.commit(now)),
+            Some((limiter, refusal)) => Err(self.refuse(&limiter, refusal, now)),
+            None => Ok(self.commit(now)),
         }
     }
 

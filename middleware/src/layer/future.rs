@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::{LimitBody, response::ResponsePolicy};
 use crate::{
     RequestHead,
-    admission::{Decision, PendingDecision, RateLimitHeaders},
+    admission::{PendingDecision, RateLimitHeaders},
 };
 
 pin_project! {
@@ -105,24 +105,19 @@ where
                         return Poll::Pending;
                     };
                     match decided {
-                        Decision::Admitted(headers) => {
+                        Ok(headers) => {
                             let (mut service, request) = *held;
                             State::Forwarded {
                                 response: service.call(request),
                                 headers: Some(responses.filter(headers)),
                             }
                         }
-                        Decision::Refused(refusal, headers) => {
+                        Err((refusal, headers)) => {
                             let head = RequestHead::of(&held.1);
                             let response = responses.refuse(*refusal, headers, &head);
                             State::Refused {
                                 response: Some(Box::new(response)),
                             }
-                        }
-                        Decision::Pending(next) => {
-                            *decision = next;
-                            *call = Some(held);
-                            continue;
                         }
                     }
                 }

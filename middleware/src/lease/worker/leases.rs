@@ -165,8 +165,7 @@ impl<T: Transport> Worker<T> {
         };
         let terms = holding.terms.as_deref();
         tracked.apply_terms(holding.refresh_interval, terms);
-        let limiter = &tracked.limiter;
-        let fallback = limiter.settings().fallback.get();
+        let fallback = tracked.limiter.settings().fallback.get();
         let basis = tracked.update_basis(now);
         let limiter = &tracked.limiter;
         let state = lease_state(holding, basis, fallback);
