@@ -1,7 +1,7 @@
 //! Clocks of the layer. Everything else takes the time as an argument.
 //!
 //! [`now`] is precise. [`coarse_now`] is the time at the kernel's last tick and costs a few
-//! nanoseconds: reading a precise clock serialises the processor and is the most expensive part of
+//! nanoseconds: reading a precise clock serializes the processor and is the most expensive part of
 //! a decision. The kernel's own coarse clock stands still during a suspend, so it only tells
 //! whether the tick has changed; the first decision in a tick reads the precise clock for all.
 //!

@@ -10,7 +10,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 pub(super) const MAX_PAUSE_WITHOUT_LEASE: Duration = Duration::from_secs(4);
 /// The pause after a rate limited request without a `Retry-After`.
 pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The longest `Retry-After` that is honoured.
+/// The longest `Retry-After` that is honored.
 pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Exponential backoff with jitter. Failures during a pause count as one, because several requests
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_honoured_within_longest() {
+    fn retry_after_is_honored_within_longest() {
         let now = Moment::from_nanos(1);
         let mut backoff = Backoff::default();
         fail(&mut backoff, Some(Duration::from_secs(20)), LONG, now);

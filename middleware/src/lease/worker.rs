@@ -279,7 +279,7 @@ impl Waiters {
         self.reply();
     }
 
-    /// Replies to waiters that are done and drops those that were cancelled.
+    /// Replies to waiters that are done and drops those that were canceled.
     fn reply(&mut self) {
         let is_done = |waiter: &mut Waiter| {
             (waiter.unanswered.is_empty() && !waiter.rules) || waiter.reply.is_closed()

@@ -1,4 +1,4 @@
-mod cancelled;
+mod canceled;
 mod delayed;
 mod first_lease;
 mod keys;

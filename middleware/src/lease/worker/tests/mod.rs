@@ -1,6 +1,6 @@
 //! The worker against a control plane in this process, under a paused clock.
 
-mod cancelled;
+mod canceled;
 #[cfg(feature = "metrics")]
 mod counted;
 mod ending;

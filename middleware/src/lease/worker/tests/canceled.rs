@@ -1,4 +1,4 @@
-//! Cancelled waits for the worker.
+//! Canceled waits for the worker.
 
 use super::*;
 use crate::testing::poll_and_drop;
@@ -6,7 +6,7 @@ use crate::testing::poll_and_drop;
 const A_WHILE: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_ready_changes_nothing() {
+async fn canceled_ready_changes_nothing() {
     for polls in 0..10 {
         let plane = Plane::new(|_| Reply::Hang);
         let (doorman, _worker) = run(builder(), &plane);
@@ -20,7 +20,7 @@ async fn cancelled_ready_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_shutdown_still_releases_leases() {
+async fn canceled_shutdown_still_releases_leases() {
     for polls in 1.. {
         let plane = Plane::new(grants(10.0));
         let (doorman, worker) = run(builder(), &plane);
