@@ -81,8 +81,8 @@ impl Doorman {
 }
 
 impl Builder {
-    /// Adds a server of the same control plane, used if the ones before it fail. A server of another
-    /// control plane has another ledger; its responses are rejected.
+    /// Adds a server of the same control plane, used if the ones before it fail. A server of
+    /// another control plane has another ledger; its responses are rejected.
     pub fn server(mut self, server: impl Into<String>) -> Self {
         self.servers.push(server.into());
         self

@@ -153,8 +153,8 @@ impl Doorman {
         }
     }
 
-    /// Releases every lease and ends the worker, in half a second at most. Limits still in use apply
-    /// their fallbacks.
+    /// Releases every lease and ends the worker, in half a second at most. Limits still in use
+    /// apply their fallbacks.
     ///
     /// Dropping every handle, layer and rate does the same in the background.
     ///

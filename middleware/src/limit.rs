@@ -51,9 +51,9 @@ pub enum OnLimit {
     #[default]
     Reject,
     /// It is queued. It is rejected immediately if its turn would come too late, the queue is full,
-    /// or the resource is suppressed and chance rejects it. If the lease is small only because demand
-    /// was low, it waits outside of the queue for a larger lease. A caller that disconnects leaves
-    /// the queue.
+    /// or the resource is suppressed and chance rejects it. If the lease is small only because
+    /// demand was low, it waits outside of the queue for a larger lease. A caller that disconnects
+    /// leaves the queue.
     Delay {
         /// The longest wait. 0 is the same as [`Reject`](OnLimit::Reject).
         max_delay: Duration,
@@ -157,8 +157,8 @@ impl Limit {
         self
     }
 
-    /// The decision without a lease, by default [`Fallback::Safe`]. Cost admitted without a lease is
-    /// charged to the next one, up to one burst.
+    /// The decision without a lease, by default [`Fallback::Safe`]. Cost admitted without a lease
+    /// is charged to the next one, up to one burst.
     pub fn fallback(mut self, fallback: Fallback) -> Self {
         self.settings.fallback = fallback.into();
         self
@@ -193,9 +193,9 @@ impl Limit {
     }
 
     /// How long requests wait for the first lease of a resource before the fallback applies, by
-    /// default 0. The time runs once per resource: from its first request, or for a constant key from
-    /// the construction of the layer. An outage of the control plane thus delays a resource only
-    /// once.
+    /// default 0. The time runs once per resource: from its first request, or for a constant key
+    /// from the construction of the layer. An outage of the control plane thus delays a resource
+    /// only once.
     pub fn wait_for_lease(mut self, max_wait: Duration) -> Self {
         self.wait_for_lease = max_wait;
         self

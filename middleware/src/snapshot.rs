@@ -23,7 +23,8 @@ pub struct Snapshot {
 pub struct RulesSnapshot {
     /// The version of the active rules; null before the first response.
     pub version: Option<String>,
-    /// Why the rules of the control plane cannot be fetched or are invalid; null if they are active.
+    /// Why the rules of the control plane cannot be fetched or are invalid; null if they are
+    /// active.
     pub error: Option<String>,
     /// The rules that this process does not support and does not enforce.
     pub not_applied: Vec<NotApplied>,

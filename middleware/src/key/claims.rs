@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 /// Claims of a token whose signature was verified. Cheap to clone.
 ///
-/// A service that verifies tokens in an outer layer adds this to the extensions of each request, for
-/// keys by [claim](crate::Key::jwt). It takes precedence over the layer's own verifier. Never add
-/// claims of an unverified token: every caller could choose its key.
+/// A service that verifies tokens in an outer layer adds this to the extensions of each request,
+/// for keys by [claim](crate::Key::jwt). It takes precedence over the layer's own verifier. Never
+/// add claims of an unverified token: every caller could choose its key.
 ///
 /// ```
 /// use tower_doorman::VerifiedClaims;

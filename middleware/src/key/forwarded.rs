@@ -17,7 +17,8 @@ const MAX_CHAIN: usize = 32;
 /// The proxies whose forwarding header is trusted. The default is none.
 ///
 /// A trusted proxy must append the address that called it to the header, as proxies do by default,
-/// or replace the header. If it passes the header on unchanged, every caller can choose its address.
+/// or replace the header. If it passes the header on unchanged, every caller can choose its
+/// address.
 ///
 /// ```
 /// use tower_doorman::{ForwardedHeader, TrustedProxies};
@@ -89,8 +90,8 @@ impl TrustedProxies {
         Ok(Self(Trust::Networks(networks?, header)))
     }
 
-    /// The address of the client. An unreadable or hidden address ends the search: the client is then
-    /// the proxy that wrote it.
+    /// The address of the client. An unreadable or hidden address ends the search: the client is
+    /// then the proxy that wrote it.
     pub(super) fn client_ip(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let header = match &self.0 {
             Trust::None => return peer,
@@ -151,8 +152,8 @@ fn parse_network(text: &str) -> Result<IpNet, InvalidNetwork> {
 
 /// The elements of a list from last to first, split at commas outside of quotes.
 ///
-/// Quotes are matched from the right: a quote that the caller leaves open must not hide what a proxy
-/// appended.
+/// Quotes are matched from the right: a quote that the caller leaves open must not hide what a
+/// proxy appended.
 fn elements_from_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     iter::from_fn(move || {

@@ -168,8 +168,8 @@ impl fmt::Debug for RequestHead<'_> {
     }
 }
 
-/// The host without its port: of the URI (RFC 9112 section 3.2.2), else of the `Host` header, unless
-/// that is repeated.
+/// The host without its port: of the URI (RFC 9112 section 3.2.2), else of the `Host` header,
+/// unless that is repeated.
 pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     let host = match uri.host() {
         Some(host) => host,

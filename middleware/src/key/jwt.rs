@@ -42,8 +42,8 @@ const MIN_SECRET: usize = 32;
 /// practices of RFC 8725.
 ///
 /// Valid tokens are cached for up to five minutes, so that each is verified once. Every invalid
-/// token costs a signature check. Limit those by [address](crate::Key::client_ip) in an outer layer:
-/// one layer makes all keys before any of its limits decides.
+/// token costs a signature check. Limit those by [address](crate::Key::client_ip) in an outer
+/// layer: one layer makes all keys before any of its limits decides.
 ///
 /// ```
 /// use tower_doorman::{Callers, JwtKey, JwtVerifier};
@@ -62,8 +62,8 @@ struct Verifier {
     cache: Arc<TokenCache>,
 }
 
-/// A key that verifies signatures, and its one algorithm. Cheap to clone. Debug output does not show
-/// it.
+/// A key that verifies signatures, and its one algorithm. Cheap to clone. Debug output does not
+/// show it.
 #[derive(Clone)]
 pub struct JwtKey {
     algorithm: Algorithm,
@@ -92,12 +92,12 @@ pub enum InvalidJwtKey {
 }
 
 impl JwtVerifier {
-    /// Accepts tokens that one of these keys signed, with this issuer and audience. Several keys let
-    /// the issuer rotate them.
+    /// Accepts tokens that one of these keys signed, with this issuer and audience. Several keys
+    /// let the issuer rotate them.
     ///
     /// # Errors
-    /// [`InvalidJwtKey`] if there is no key, or there are secrets and public keys: a caller could use
-    /// a public key as a secret.
+    /// [`InvalidJwtKey`] if there is no key, or there are secrets and public keys: a caller could
+    /// use a public key as a secret.
     pub fn new(
         keys: impl IntoIterator<Item = JwtKey>,
         issuer: &str,
@@ -130,8 +130,8 @@ impl JwtVerifier {
         })))
     }
 
-    /// The tolerated difference of clocks between issuer and service, in whole seconds. The default is
-    /// 30 seconds.
+    /// The tolerated difference of clocks between issuer and service, in whole seconds. The default
+    /// is 30 seconds.
     #[must_use]
     pub fn leeway(self, leeway: Duration) -> Self {
         let mut verifier = Arc::unwrap_or_clone(self.0);

@@ -138,8 +138,8 @@ impl Key {
     }
 
     /// One resource per value of a claim: `jwt:sub/alice`. The claim is a string, an integer or a
-    /// boolean. A text that begins with a slash is a JSON Pointer (RFC 6901) to a nested claim, such
-    /// as `/realm/tenant`; any other text is a name.
+    /// boolean. A text that begins with a slash is a JSON Pointer (RFC 6901) to a nested claim,
+    /// such as `/realm/tenant`; any other text is a name.
     ///
     /// The claims are the [`VerifiedClaims`] in the request's extensions, or those of the bearer
     /// token in `Authorization` after the [verifier](Callers#method.jwt) accepted it (feature
@@ -189,15 +189,15 @@ impl Key {
     /// | `{route}` | [route template](Self::route) |
     ///
     /// # Errors
-    /// [`InvalidKey`] if a placeholder is unknown, lacks a separator or names a
-    /// [header with secrets](Self::header), a brace is unbalanced, or the constant text is too long.
+    /// [`InvalidKey`] if a placeholder is unknown, lacks a separator or names a [header with
+    /// secrets](Self::header), a brace is unbalanced, or the constant text is too long.
     pub fn template(template: &str) -> Result<Self, InvalidKey> {
         template::parse(template, &[])
     }
 
     /// A [template](Self::template) with placeholders of your own: `{name}` is the result of the
-    /// closure of that name. If it is `None` or empty, the key is missing. Built-in placeholders take
-    /// precedence. Box closures of different types as
+    /// closure of that name. If it is `None` or empty, the key is missing. Built-in placeholders
+    /// take precedence. Box closures of different types as
     /// `Box<dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync>`.
     ///
     /// ```

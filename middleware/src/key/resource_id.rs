@@ -43,7 +43,8 @@ impl Key {
         to_resource_id(&id)
     }
 
-    /// Writes the resource id of a request into `id`, as UTF-8, with `(missing)` for missing values.
+    /// Writes the resource id of a request into `id`, as UTF-8, with `(missing)` for missing
+    /// values.
     ///
     /// # Errors
     /// The reason why the first missing value is missing.
@@ -136,7 +137,8 @@ impl Placeholder {
     }
 }
 
-/// An IPv4 address, or the /64 network of an IPv6 address, of which one host often has all addresses.
+/// An IPv4 address, or the /64 network of an IPv6 address, of which one host often has all
+/// addresses.
 fn with_address<R>(address: IpAddr, use_value: impl FnOnce(&[u8]) -> Option<R>) -> Option<R> {
     // The longest has four groups of four digits and `::/64`.
     let mut text = [0; 32];
@@ -197,8 +199,8 @@ fn push_encoded_or_hash(id: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-/// Appends 34 bytes. The hash is the same on every instance and in every version, and callers cannot
-/// find collisions.
+/// Appends 34 bytes. The hash is the same on every instance and in every version, and callers
+/// cannot find collisions.
 fn push_hash(id: &mut Vec<u8>, value: &[u8]) {
     id.push(b'(');
     id.extend_from_slice(&hex(Sha256::digest(value)));
@@ -217,8 +219,8 @@ fn hex(bytes: impl IntoIterator<Item = u8>) -> [u8; 32] {
     digits
 }
 
-/// Makes a resource id of a text of the program: control characters are percent-encoded, a text that
-/// is too long is hashed, and an empty one becomes `(empty)`.
+/// Makes a resource id of a text of the program: control characters are percent-encoded, a text
+/// that is too long is hashed, and an empty one becomes `(empty)`.
 pub(crate) fn to_resource_id(text: &str) -> ResourceId {
     let mut id = String::with_capacity(text.len());
     push_literal(&mut id, text);
