@@ -36,7 +36,7 @@ impl Crate {
             .join(name)
             .join("src");
         let mut files = BTreeMap::new();
-        read_module(&src, &src.join("lib.rs"), Vec::new(), &mut files);
+        read_module(&src, &src.join("lib.rs"), &Vec::new(), &mut files);
         Self { files }
     }
 
@@ -93,7 +93,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-fn read_module(src: &Path, path: &Path, module: Module, files: &mut BTreeMap<Module, File>) {
+fn read_module(src: &Path, path: &Path, module: &Module, files: &mut BTreeMap<Module, File>) {
     let text =
         fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let syntax =
@@ -116,7 +116,7 @@ fn read_module(src: &Path, path: &Path, module: Module, files: &mut BTreeMap<Mod
         } else {
             base.join("mod.rs")
         };
-        read_module(src, &path, submodule, files);
+        read_module(src, &path, &submodule, files);
     }
 }
 
