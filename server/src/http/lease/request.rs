@@ -73,10 +73,14 @@ fn diagnose<T: DeserializeOwned>(text: &str) -> ApiError {
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     match serde_path_to_error::deserialize::<_, T>(Strict(&mut deserializer)) {
-        Err(error) => ApiError::invalid(vec![FieldError {
-            pointer: pointer(error.path()),
-            detail: error.inner().to_string(),
-        }]),
+        Err(error) => {
+            let detail = error.inner().to_string();
+            let mut pointer = pointer(error.path());
+            if let Some(field) = field_of_object(&detail) {
+                pointer = format!("{pointer}/{field}");
+            }
+            ApiError::invalid(vec![FieldError { pointer, detail }])
+        }
         // The same text failed before.
         Ok(_) => ApiError::internal(),
     }
@@ -125,6 +129,14 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
             Segment::Enum { .. } | Segment::Unknown => String::new(),
         })
         .collect()
+}
+
+/// The field of an error that serde reports for the whole object.
+fn field_of_object(detail: &str) -> Option<&str> {
+    let rest = detail
+        .strip_prefix("missing field `")
+        .or_else(|| detail.strip_prefix("duplicate field `"))?;
+    Some(rest.split_once('`')?.0)
 }
 
 impl LeaseRequest for CapacityRequest {
