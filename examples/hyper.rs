@@ -11,6 +11,7 @@ use std::{
     error::Error,
     io::{self, Write},
     net::SocketAddr,
+    pin::pin,
     time::Duration,
 };
 
@@ -25,12 +26,10 @@ use hyper_util::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    signal::unix::{SignalKind, signal},
     time,
 };
 use tower::{Layer, Service, service_fn, util::MapRequestLayer};
 use tower_doorman::{Doorman, Key, Limit, LimitBody, LimitLayer, PeerAddr, per_minute};
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// Deadline of a graceful shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -48,11 +47,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt()
-        .with_env_filter(log_filter())
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .init();
+    doorman_examples::init_log();
     let Arguments { listen, server } = Arguments::parse();
     let doorman = Doorman::builder(server).service("hyper").spawn()?;
     let limits = limits(&doorman);
@@ -60,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     writeln!(io::stdout(), "listening on http://{address}")?;
 
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut stop = pin!(doorman_examples::shutdown_signal()?);
     let connections = GracefulShutdown::new();
     loop {
         tokio::select! {
@@ -69,8 +64,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 // Perhaps too many open files: wait for connections to close.
                 Err(_) => time::sleep(Duration::from_millis(100)).await,
             },
-            _ = terminate.recv() => break,
-            _ = tokio::signal::ctrl_c() => break,
+            () = &mut stop => break,
         }
     }
     drop(listener);
@@ -148,12 +142,4 @@ fn response(request: &Request<Incoming>, doorman: &Doorman) -> Response<Full<Byt
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response
-}
-
-/// `info`, unless `RUST_LOG` says otherwise, such as `RUST_LOG=tower_doorman=debug`.
-fn log_filter() -> EnvFilter {
-    let usual = LevelFilter::INFO.into();
-    EnvFilter::builder()
-        .with_default_directive(usual)
-        .from_env_lossy()
 }

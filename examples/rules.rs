@@ -15,12 +15,8 @@ use std::{
 
 use axum::{Json, Router, extract::State, routing::get};
 use clap::Parser;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-};
+use tokio::net::TcpListener;
 use tower_doorman::{Doorman, Snapshot};
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 #[derive(Debug, Parser)]
 #[command(name = "rules", about = "A service that follows rules")]
@@ -38,11 +34,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt()
-        .with_env_filter(log_filter())
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .init();
+    doorman_examples::init_log();
     let Arguments {
         listen,
         server,
@@ -53,15 +45,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     writeln!(io::stdout(), "listening on http://{address}")?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-    };
     axum::serve(listener, app)
-        .with_graceful_shutdown(stop)
+        .with_graceful_shutdown(doorman_examples::shutdown_signal()?)
         .await?;
     // When the release fails, the layer has logged it, and the leases end by themselves.
     drop(doorman.shutdown().await);
@@ -80,12 +65,4 @@ fn app(doorman: &Doorman) -> Router {
 
 async fn limits(State(doorman): State<Doorman>) -> Json<Snapshot> {
     Json(doorman.snapshot())
-}
-
-/// `info`, unless `RUST_LOG` says otherwise, such as `RUST_LOG=tower_doorman=debug`.
-fn log_filter() -> EnvFilter {
-    let usual = LevelFilter::INFO.into();
-    EnvFilter::builder()
-        .with_default_directive(usual)
-        .from_env_lossy()
 }

@@ -8,7 +8,7 @@
 
 use std::{
     error::Error,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     iter,
     net::SocketAddr,
     path::PathBuf,
@@ -19,15 +19,10 @@ use std::{
 use axum::{Json, Router, extract::State, routing::get};
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use futures_util::FutureExt;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-    time,
-};
+use tokio::{net::TcpListener, time};
 use tower_doorman::{
     BuildError, Credentials, Doorman, Fallback, InvalidKey, Key, Limit, OnLimit, Snapshot,
 };
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// Deadline of a graceful shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -61,13 +56,9 @@ pub(crate) struct Arguments {
 #[tokio::main]
 #[expect(clippy::print_stderr, reason = "a program reports its errors")]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(log_filter())
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .init();
+    doorman_examples::init_log();
     let arguments = Arguments::parse();
-    let result = match shutdown_signal() {
+    let result = match doorman_examples::shutdown_signal() {
         Ok(stop) => run(arguments, stop).await,
         Err(error) => Err(error.into()),
     };
@@ -184,24 +175,4 @@ pub(crate) fn error_chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<_> = causes.map(ToString::to_string).collect();
     messages.join(": ")
-}
-
-/// Completes on SIGTERM or Ctrl-C. Once this returns, neither kills the process.
-pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send + 'static> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
-/// `info`, unless `RUST_LOG` says otherwise, such as `RUST_LOG=tower_doorman=debug`.
-fn log_filter() -> EnvFilter {
-    let usual = LevelFilter::INFO.into();
-    EnvFilter::builder()
-        .with_default_directive(usual)
-        .from_env_lossy()
 }

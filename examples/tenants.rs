@@ -20,7 +20,6 @@ use jsonwebtoken::{EncodingKey, Header};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tower_doorman::{Callers, Doorman, JwtKey, JwtVerifier, Key, Limit, MissingKey};
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 const ISSUER: &str = "https://issuer.example";
 const AUDIENCE: &str = "orders";
@@ -46,11 +45,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt()
-        .with_env_filter(log_filter())
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .init();
+    doorman_examples::init_log();
     let arguments = Arguments::parse();
     let verifier = JwtVerifier::new([JwtKey::hs256(&arguments.secret)?], ISSUER, AUDIENCE)?;
     let doorman = Doorman::builder(arguments.server)
@@ -77,9 +72,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for tenant in ["acme", "globex"] {
         writeln!(out, "{tenant}: {}", token(tenant, &arguments.secret)?)?;
     }
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
     axum::serve(listener, app)
-        .with_graceful_shutdown(stop)
+        .with_graceful_shutdown(doorman_examples::shutdown_signal()?)
         .await?;
     // When the release fails, the layer has logged it, and the leases end by themselves.
     drop(doorman.shutdown().await);
@@ -93,12 +87,4 @@ fn token(tenant: &str, secret: &str) -> Result<String, Box<dyn Error>> {
     let claims = json!({"iss": ISSUER, "aud": AUDIENCE, "sub": tenant, "exp": end.as_secs()});
     let key = EncodingKey::from_secret(secret.as_bytes());
     Ok(jsonwebtoken::encode(&Header::default(), &claims, &key)?)
-}
-
-/// `info`, unless `RUST_LOG` says otherwise, such as `RUST_LOG=tower_doorman=debug`.
-fn log_filter() -> EnvFilter {
-    let usual = LevelFilter::INFO.into();
-    EnvFilter::builder()
-        .with_default_directive(usual)
-        .from_env_lossy()
 }

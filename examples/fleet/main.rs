@@ -92,7 +92,7 @@ async fn run(options: Options, role: Option<Role>) -> Result<(), Box<dyn Error>>
         }
         Some(Role::Service(arguments)) => service::run(arguments, processes::parent_exit()).await,
         None => {
-            let stop = service::shutdown_signal()?;
+            let stop = doorman_examples::shutdown_signal()?;
             let mut processes = Processes::start(options.port, options.limit).await?;
             let result = show(&options, &mut processes, stop).await;
             processes.stop().await?;
