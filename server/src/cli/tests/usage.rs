@@ -136,7 +136,7 @@ fn documented_flags_and_variables_exist() {
     let flags: Vec<_> = arguments().filter_map(clap::Arg::get_long).collect();
     let variables: Vec<_> = arguments()
         .filter_map(|it| it.get_env()?.to_str())
-        // The first has no flag; the second is read by a test.
+        // Has no flag.
         .chain(["DOORMAN_TOKEN"])
         .chain(TEST_VARIABLES)
         .collect();
