@@ -1,7 +1,6 @@
 //! Globs over identifiers.
 //!
-//! Crates such as `globset` match paths: there `*` stops at `/`, and `**` and `{a,b}` have a
-//! meaning. An identifier is opaque text.
+//! Crates such as `globset` match paths, with `/` and `**` special. An identifier is opaque text.
 
 use std::{borrow::Cow, fmt, str::Chars};
 
@@ -235,7 +234,6 @@ impl Token {
 
 const UNCLOSED: InvalidGlob = InvalidGlob("a glob whose every `[` is closed by a `]`");
 
-/// Parses a class after its `[`.
 fn class(chars: &mut Chars<'_>) -> Result<Token, InvalidGlob> {
     let mut ahead = chars.clone();
     let negated = matches!(ahead.next(), Some('^' | '!'));

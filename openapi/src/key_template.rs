@@ -1,7 +1,6 @@
 //! Key templates, such as `tenant/{header:x-tenant}/{route}`: the resource id of a request.
 //!
-//! Shared by the rules of documents and the keys of the layer. This module knows the grammar, not
-//! the placeholders.
+//! Shared by rules and layer keys. This module knows the grammar, not the placeholders.
 
 /// The most bytes of a value in a resource id: longer values are hashed.
 pub const MAX_VALUE_BYTES: usize = 40;
@@ -99,7 +98,6 @@ pub fn parse_key_template(template: &str) -> Result<Vec<KeyTemplatePart<'_>>, In
     }
 }
 
-/// The secret header of a placeholder.
 fn secret(placeholder: &str) -> Option<&'static str> {
     let header = placeholder.strip_prefix("header:")?;
     SECRETS
@@ -107,7 +105,6 @@ fn secret(placeholder: &str) -> Option<&'static str> {
         .find(|secret| header.eq_ignore_ascii_case(secret))
 }
 
-/// Whether a placeholder may follow these parts.
 fn may_follow(parts: &[KeyTemplatePart<'_>]) -> bool {
     match parts {
         [.., KeyTemplatePart::Placeholder(_)] => false,

@@ -71,8 +71,7 @@ pub use time::Moment;
 pub use trace::{SpanId, TraceContext, TraceId};
 pub use view::{HeldBackBy, HolderKind, HolderView, LeasePage, ResourcePage, ResourceView, Status};
 
-/// The OpenAPI 3.1 document of the control plane. A server without authentication serves it without
-/// the security schemes.
+/// The OpenAPI 3.1 document. A server without authentication serves it without security schemes.
 pub const OPENAPI_JSON: &str = include_str!("../openapi.json");
 
 /// The most bytes of a request body: 4 MiB.

@@ -279,7 +279,6 @@ impl de::Visitor<'_> for Integer {
 mod tests {
     use super::*;
 
-    /// Checks the limits of a range.
     fn check<T: TryFrom<f64>>(saturating: fn(f64) -> T, get: fn(T) -> f64, [min, max]: [f64; 2]) {
         let new = |number: f64| T::try_from(number).ok().map(get);
         for edge in [min, max] {

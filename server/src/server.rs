@@ -251,12 +251,6 @@ impl Server {
         scheme(self.app.tls.as_ref())
     }
 
-    /// Whether callers need a token.
-    #[must_use]
-    pub fn requires_tokens(&self) -> bool {
-        self.app.auth.is_some()
-    }
-
     /// All routes, to call them without a connection.
     pub fn router(&self) -> Router {
         http::router(self.app.clone())
@@ -322,7 +316,6 @@ impl Server {
     }
 }
 
-/// Rejects settings that contradict each other.
 fn check(settings: &Settings, is_loopback: bool) -> Result<(), StartError> {
     if !is_loopback && settings.auth.is_none() && settings.exposure == Exposure::Loopback {
         return Err(StartError::NeedsAuthentication(settings.listen));

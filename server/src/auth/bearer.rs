@@ -2,7 +2,6 @@
 
 use axum::http::{HeaderMap, header};
 
-/// Size limit of a token in bytes.
 pub(super) const MAX_TOKEN: usize = 8 * 1024;
 
 /// A request has no usable token.
@@ -15,9 +14,7 @@ pub(super) enum NoToken {
 }
 
 /// Finds the bearer token (RFC 6750, section 2.1; the scheme is case-insensitive by RFC 9110,
-/// section 11.1).
-///
-/// Two headers are rejected: another program on the way might use the other one.
+/// section 11.1). Two headers are rejected: another program on the way might use the other one.
 pub(super) fn token(headers: &HeaderMap) -> Result<&str, NoToken> {
     let mut lines = headers.get_all(header::AUTHORIZATION).into_iter();
     let value = lines.next().ok_or(NoToken::Absent)?;

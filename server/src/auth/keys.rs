@@ -64,7 +64,6 @@ impl Key {
         })
     }
 
-    /// A public key in PEM.
     pub(super) fn from_pem(pem: &[u8]) -> Result<Self, InvalidKey> {
         type Parse = fn(&[u8]) -> Result<DecodingKey, Error>;
 
@@ -110,7 +109,6 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The secret in a file.
 pub(super) fn secret(bytes: &[u8]) -> Result<&[u8], InvalidKey> {
     let secret = bytes.trim_ascii();
     if secret.starts_with(b"-----BEGIN ") {
@@ -122,8 +120,7 @@ pub(super) fn secret(bytes: &[u8]) -> Result<&[u8], InvalidKey> {
     Ok(secret)
 }
 
-/// Reads the signature keys of a set that an allowed algorithm uses. Other keys are skipped:
-/// issuers publish keys for other purposes beside them. So are secrets.
+/// Reads the signature keys of a set that an allowed algorithm uses. Skips others, and secrets.
 pub(super) fn read_set(text: &[u8], allowed: &[Algorithm]) -> Result<Vec<Key>, InvalidSet> {
     #[derive(Deserialize)]
     struct Set {

@@ -1,11 +1,8 @@
 //! Authentication by bearer tokens (JWT).
 //!
-//! `bearer` finds the token of a request. `verify` checks it by the keys of trusted issuers, and
-//! `claims` or a grant make a [`Caller`] of it, whose scopes and restrictions `http` enforces.
-//! `token_cache` remembers valid tokens.
-//!
-//! Keys and grants come from `sources`: files that are followed, and a URL that `jwks_client`
-//! fetches. A change of any source makes a new verifier, which verifies each token again.
+//! `bearer` finds the token of a request, `verify` checks it by the keys of trusted issuers, and
+//! `claims` or a grant make a [`Caller`] of it. `token_cache` remembers valid tokens. A change of
+//! any of the `sources` (files, and a URL that `jwks_client` fetches) makes a new verifier.
 
 mod bearer;
 mod caller;
@@ -76,7 +73,6 @@ pub(crate) enum Unauthenticated {
     KeysUnavailable,
 }
 
-/// Authenticates callers.
 #[derive(Debug)]
 pub(crate) struct Auth {
     settings: AuthSettings,
@@ -209,7 +205,6 @@ impl Auth {
         }
     }
 
-    /// Fetches the keys until they are loaded, and whenever they are too old.
     async fn refresh_keys(&self) {
         let Some(jwks) = &self.jwks else { return };
         let mut checks = interval(AGE_CHECK_INTERVAL);

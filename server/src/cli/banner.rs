@@ -49,7 +49,6 @@ pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) ->
     )
 }
 
-/// The banner as a log line.
 pub(super) fn log(server: &Server, config_source: &str) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -65,8 +64,7 @@ pub(super) fn log(server: &Server, config_source: &str) {
     );
 }
 
-/// A shell expression for a token: created with the server's secret, or from the variable that
-/// commands read.
+/// A shell expression for a token: created with the server's secret, or read from a variable.
 pub(super) fn token_expression(auth: &AuthSettings) -> String {
     let Some(secret) = auth.secret_files.first() else {
         return "$DOORMAN_TOKEN".to_owned();

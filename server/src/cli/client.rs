@@ -25,7 +25,6 @@ const TOKEN_VARIABLE: &str = "DOORMAN_TOKEN";
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Retries after a 429.
 const MAX_RETRIES: usize = 3;
 
 /// The longest `Retry-After` that is waited for.
@@ -247,8 +246,7 @@ impl Client {
             .headers(authorization.collect::<HeaderMap>())
     }
 
-    /// Sends a request, and repeats it after a 429 as `Retry-After` asks. Fails unless the status
-    /// is 2xx.
+    /// Sends a request, and repeats it after a 429. Fails unless the status is 2xx.
     async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let mut response = self.attempt(&request).await?;
         for _ in 0..MAX_RETRIES {
@@ -285,7 +283,6 @@ impl Client {
         })
     }
 
-    /// Converts JSON from a response of this server.
     pub(super) fn decode<T: DeserializeOwned>(&self, json: Value) -> Result<T, Failure> {
         serde_json::from_value(json).map_err(|error| self.unexpected().with_cause(&error))
     }

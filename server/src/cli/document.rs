@@ -97,7 +97,6 @@ impl LocationArguments {
     }
 }
 
-/// Loads a file, and prints its warnings.
 fn load(file: &Path, stderr: &mut impl io::Write) -> Result<Document, Failure> {
     let document = FileSource::new(file)
         .load()
@@ -108,7 +107,6 @@ fn load(file: &Path, stderr: &mut impl io::Write) -> Result<Document, Failure> {
     Ok(document)
 }
 
-/// The active document of a server, and its `ETag`.
 async fn fetch(client: &Client) -> Result<(Document, Option<HeaderValue>), Failure> {
     let (text, etag): (Box<RawValue>, _) = client.get_with_etag(paths::TEMPLATES).await?;
     Ok((parse(text.get())?, etag))
@@ -297,7 +295,6 @@ fn author() -> String {
     format!("doorman import by {user}@{}", host_name())
 }
 
-/// The differences of two documents, one line each.
 fn describe(verb: &str, old: &Document, new: &Document) -> String {
     let diff = DocumentDiff::between(old, new);
     if diff.is_empty() {

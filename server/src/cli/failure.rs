@@ -18,7 +18,6 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// The command failed or was rejected.
     pub(super) fn new(message: impl Display) -> Self {
         Self {
             message: format!("doorman: {message}"),
@@ -95,7 +94,6 @@ impl Failure {
         self.exit_code
     }
 
-    /// Writes the message to standard error.
     pub(super) fn report(&self) -> ExitCode {
         // If standard error is closed, the exit code still reports the failure.
         drop(writeln!(io::stderr(), "{self}"));
@@ -115,7 +113,6 @@ impl<E: Error> From<E> for Failure {
     }
 }
 
-/// Joins an error and its sources in one line.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

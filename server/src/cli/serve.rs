@@ -17,8 +17,7 @@ use tokio::{
 
 use super::{banner, failure::Failure, output, serve_flags::ServeArguments};
 
-/// Time for blocking tasks to end after the server has stopped. By then the ledger is written;
-/// changes of the document are atomic.
+/// Time for blocking tasks after the stop: the ledger is written, document changes are atomic.
 const BLOCKING_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) fn run(arguments: ServeArguments) -> Result<(), Failure> {
@@ -90,9 +89,8 @@ async fn serve(settings: Settings, format: Format) -> Result<(), Failure> {
 
 /// Signals that stop the server: SIGTERM, SIGINT, and SIGHUP in a terminal.
 ///
-/// A terminal that closes sends SIGHUP, up to twice: the shell to its jobs, and the kernel to the
-/// foreground process group. Therefore it is never a second signal. Without a terminal, SIGHUP asks
-/// to reload files. These are followed anyway, so it is ignored.
+/// A terminal that closes sends SIGHUP up to twice, from the shell and from the kernel, so it is
+/// never a second signal. Without a terminal it asks to reload files; these are followed anyway.
 struct Signals {
     stop: [Signal; 2],
     hang_up: Signal,

@@ -280,7 +280,6 @@ enum CallerRate {
     Off,
 }
 
-/// Parses an address or a host name with a port.
 pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     match text.to_socket_addrs() {
         Ok(mut all) => all.next().ok_or_else(|| format!("{text} has no address")),
@@ -305,7 +304,6 @@ fn caller_rate(text: &str) -> Result<CallerRate, &'static str> {
 }
 
 impl ServeArguments {
-    /// Loads the document of a file, and converts the flags.
     pub(super) fn settings(self) -> Result<Settings, Failure> {
         let Self {
             network,

@@ -29,7 +29,6 @@ struct State {
     reloads: Reloads,
 }
 
-/// How often the document has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reloads {
     pub(crate) applied: u64,
@@ -60,7 +59,6 @@ impl ActiveDocument {
         Arc::clone(&self.state().document)
     }
 
-    /// Why the source's last change was rejected; `None` while the source's document is active.
     pub(crate) fn error(&self) -> Option<String> {
         self.state().error.clone()
     }
@@ -99,7 +97,6 @@ impl ActiveDocument {
         state.reloads.rejected = state.reloads.rejected.saturating_add(1);
     }
 
-    /// Whether the source was last rejected with this error.
     pub(super) fn has_rejected(&self, error: &str) -> bool {
         self.state().error.as_deref() == Some(&*truncated(error))
     }

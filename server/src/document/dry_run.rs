@@ -158,7 +158,6 @@ fn fields(template: Option<&Arc<Template>>) -> [(&'static str, String); 12] {
     ]
 }
 
-/// The kind as documents spell it.
 fn kind(template: &Template) -> String {
     let kind = serde_json::to_value(template.algorithm().kind);
     let kind = kind.ok().and_then(|kind| kind.as_str().map(str::to_owned));

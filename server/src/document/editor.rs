@@ -28,7 +28,6 @@ const MAX_QUEUED: usize = 16;
 /// How long an operation waits to run.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Edits the document in its store.
 #[derive(Debug)]
 pub(crate) struct DocumentEditor {
     active: Arc<ActiveDocument>,
@@ -57,7 +56,6 @@ impl Default for Lane {
     }
 }
 
-/// How many changes were written to the store, and how many failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreWrites {
     pub(crate) written: u64,
@@ -104,8 +102,7 @@ impl DocumentEditor {
         }
     }
 
-    /// Replaces the active document by the result of `edit`. An edit that changes nothing is
-    /// not written.
+    /// Replaces the active document by the result of `edit`; writes only if something changes.
     ///
     /// # Cancel safety
     /// A change that runs already is completed.
@@ -127,8 +124,7 @@ impl DocumentEditor {
         edit: impl FnOnce(&Document) -> Result<Document, E>,
     ) -> Result<Edit, EditFailed<E>> {
         let store = self.store.as_ref().ok_or(EditFailed::ReadOnly)?;
-        // A write is atomic, so the store stays usable after a panic. It is held until the new
-        // document is active: changes are made one after the other.
+        // A write is atomic, so the store stays usable after a panic. The lock orders the changes.
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.active.get();
         let after = Arc::new(edit(&before).map_err(EditFailed::Rejected)?);
@@ -216,8 +212,7 @@ impl DocumentEditor {
         .await
     }
 
-    /// Runs an operation on a blocking thread when its lane has room. The operation goes on when
-    /// this future is dropped.
+    /// Runs an operation on a blocking thread when its lane has room, to its end even if dropped.
     async fn run<T: Send + 'static, E: Send + 'static>(
         self: &Arc<Self>,
         lane: &Lane,

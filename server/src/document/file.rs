@@ -1,7 +1,5 @@
-//! The document follows its file while the server runs.
-//!
-//! An invalid file leaves the active document in place. Every active document is also stored in the
-//! data directory, for a start that finds the file invalid.
+//! The document follows its file. An invalid file leaves the active document in place. Every active
+//! document is stored in the data directory, for a start that finds the file invalid.
 
 use std::{
     io,
@@ -25,7 +23,6 @@ const MAX_READS: usize = 20;
 /// The content of the file, or why it could not be read.
 type Content = Result<RawDocument, String>;
 
-/// The file that changes the document.
 #[derive(Debug)]
 pub(crate) struct DocumentFile {
     source: FileSource,
@@ -95,7 +92,6 @@ async fn parse(content: Content) -> Result<Document, String> {
         .map_err(|error| error.full_message())
 }
 
-/// Stores the active document in the data directory.
 #[derive(Debug)]
 pub(super) struct LastValidWriter {
     source: FileSource,

@@ -15,7 +15,6 @@ pub(crate) struct OpenedDocument {
     pub(crate) error: Option<String>,
     /// Where the document is changed over HTTP.
     pub(crate) store: Option<Store>,
-    /// The file that changes it.
     pub(crate) file: Option<DocumentFile>,
 }
 

@@ -24,7 +24,6 @@ const FILE: &str = "bound";
 const SLOT_DISTANCE: usize = 4096;
 const FILE_BYTES: usize = 2 * SLOT_DISTANCE;
 
-/// First field of a slot.
 const MAGIC: [u8; FIELD] = *b"doorman1";
 const FIELD: usize = 8;
 const FIELDS: usize = 6;
@@ -46,7 +45,6 @@ pub(super) struct StoredBound {
     pub(super) boot: Boot,
 }
 
-/// The content of the file when it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BoundOnDisk {
     Missing,
@@ -82,7 +80,6 @@ impl BoundFile {
         Ok((Self { file, next }, content))
     }
 
-    /// A file that rejects writes.
     #[cfg(test)]
     pub(super) fn read_only(directory: &Path) -> Self {
         let file = File::open(directory.join(FILE)).unwrap();
@@ -120,8 +117,7 @@ impl BoundFile {
                 longest,
                 boot,
             };
-            // A write goes on when this task is dropped, so it holds the lock: no other server may
-            // start before it ends.
+            // A write may outlive this task; its lock keeps other servers from starting.
             let Some(lock) = lock.upgrade() else {
                 return Ok(());
             };

@@ -67,7 +67,6 @@ impl Lock {
     }
 }
 
-/// Creates a directory and its parents unless they exist.
 pub(crate) fn create_dir(path: &Path) -> Result<(), DataDirError> {
     fs::create_dir_all(path).map_err(io_error("create", path))
 }

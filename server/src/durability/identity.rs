@@ -12,7 +12,6 @@ use super::data_dir::{self, DataDirError, io_error};
 
 const FILE: &str = "identity.json";
 
-/// The identity of one start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) node: NodeId,

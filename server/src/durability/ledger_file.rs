@@ -100,10 +100,9 @@ fn write_lines(path: &Path, header: &Header, ledger: &Ledger, now: Moment) -> io
         .sync_all()
 }
 
-/// Restores the ledger that the server of epoch `last` wrote into an empty one, and returns the end
-/// of its latest lease; `None` without such a file. `now` was read from the clock of `boot`.
-///
-/// After an error the ledger may be restored in part.
+/// Restores the ledger that the server of epoch `last` wrote into an empty one; after an error
+/// in part. Returns the end of its latest lease; `None` without such a file. `now` was read from the
+/// clock of `boot`.
 pub(super) fn read(
     directory: &Path,
     ledger: &mut Ledger,
@@ -128,8 +127,7 @@ pub(super) fn read(
         // A later server has granted leases that are not in this file.
         return Ok(None);
     }
-    // After another boot the clock does not say how long ago the stop was, so the remaining times
-    // count from now.
+    // After another boot the time of the stop is unknown, so the remaining times count from now.
     let stopped = if header.boot == format!("{:032x}", boot.0) {
         Moment::from_nanos(header.stopped).min(now)
     } else {
@@ -157,7 +155,6 @@ pub(super) fn read(
     Ok(Some(ends))
 }
 
-/// Compares the checksum with the lines before it.
 fn verify(mut file: impl BufRead) -> Result<(), LedgerFileError> {
     let mut hasher = crc32fast::Hasher::new();
     let mut last = Vec::new();

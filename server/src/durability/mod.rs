@@ -1,8 +1,7 @@
 //! The data directory: state that survives a restart or a crash.
 //!
-//! After a crash, `bound` says until when leases may be outstanding, so that the next start knows
-//! how long to learn. After a clean stop, `ledger.json` holds all leases, and the next start learns
-//! nothing.
+//! After a crash, `bound` says until when leases may be outstanding, so how long to learn. After a
+//! clean stop, `ledger.json` holds all leases, and the next start learns nothing.
 
 mod bound_file;
 mod data_dir;

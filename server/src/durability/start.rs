@@ -31,7 +31,6 @@ pub(crate) struct StartOptions {
     pub(crate) empty_directory: EmptyDirectory,
 }
 
-/// The recovered state.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     pub(crate) node: NodeId,
@@ -88,8 +87,7 @@ impl StartOptions {
             }
         };
 
-        // The bound for a crash from now on. A restored ledger has all outstanding
-        // leases, but a bound of the same clock is never lowered.
+        // A restored ledger has all leases, but a bound of the same clock is never lowered.
         let ends = match restored {
             Some(ends) if outstanding.reason != Reason::Bound => Some(ends),
             _ => restored.max(outstanding.until),

@@ -1,10 +1,9 @@
 //! Protection against DNS rebinding and cross-site requests for servers without authentication.
 //!
-//! A browser on the same machine reaches a server on loopback. A web page can resolve its own name
-//! to 127.0.0.1 and then read and write as the same origin, and any page can send simple requests
-//! to any address. So the `host` must be a name that only this machine gives the server, and a
-//! change must not come from another origin. Browsers send no bearer token by themselves, so none
-//! of this is needed with authentication.
+//! A web page can resolve its own name to 127.0.0.1 and call a server on loopback as the same
+//! origin, and any page can send simple requests. So the `host` must be a name that only this
+//! machine gives the server, and a change must not come from another origin. With bearer tokens
+//! none of this is needed, because browsers do not add them by themselves.
 
 use std::net::IpAddr;
 
@@ -53,7 +52,6 @@ impl AllowedHosts {
         }
     }
 
-    /// The same server on another listener.
     pub(super) fn for_listener(&self, loopback: bool) -> Self {
         if loopback {
             Self::of_loopback(&self.advertised)
@@ -106,7 +104,6 @@ fn is_safe(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
 }
 
-/// The host of `host:port`.
 fn host(name: &str) -> &str {
     let end = match name.strip_prefix('[') {
         Some(rest) => rest.find(']').map_or(name.len(), |at| at.saturating_add(2)),

@@ -1,7 +1,5 @@
 //! Authorization by the restrictions of a caller: which resources, clients, services, templates and
-//! rules its token may name.
-//!
-//! No decision depends on whether the thing exists.
+//! rules its token may name. No decision depends on whether the thing exists.
 
 use doorman_config::{Document, DocumentDiff, MAX_DOCUMENT_BYTES, Restrictions, Rule, Template};
 use doorman_openapi::{FieldError, Glob, ResourceId, Seconds};
@@ -48,8 +46,7 @@ pub(super) fn template(glob: &str, restrictions: &Restrictions) -> Result<(), Ap
     check(owns_template(glob, restrictions), "template", glob)
 }
 
-/// Checks that a caller may read a rule. It may if its services follow the rule, whatever resource
-/// that spends.
+/// Checks that a caller may read a rule: its services follow it, whatever resource that spends.
 ///
 /// # Errors
 /// 403, also if there is no such rule.
@@ -123,8 +120,7 @@ pub(super) fn edit(
     owned_size(old, new, restrictions)
 }
 
-/// A restricted token may fill only a part of the document, which has a maximum size. What is
-/// larger already may only shrink.
+/// A restricted token may fill only a part of the document. Larger parts may only shrink.
 fn owned_size(old: &Document, new: &Document, restrictions: &Restrictions) -> Result<(), ApiError> {
     let bytes = owned_bytes(new, restrictions);
     if bytes <= MAX_OWNED_BYTES || bytes <= owned_bytes(old, restrictions) {

@@ -45,7 +45,6 @@ pub(crate) use self::{
 use self::{error::ApiError, response::buffer::ResponseBuffer};
 use crate::{auth::Caller, http::state::AppState, observe::context::RequestContextLayer};
 
-/// The router of the API.
 pub(crate) fn router(app: AppState) -> Router {
     let (routes, _) = routes().split_for_parts();
     let buffer = ResponseBuffer::default();
@@ -64,8 +63,7 @@ pub(crate) fn router(app: AppState) -> Router {
         .with_state(app)
 }
 
-/// The router of the metrics listener: metrics and probes without authentication, rate limited by
-/// address.
+/// The router of the metrics listener: no authentication, rate limits by address.
 pub(crate) fn metrics_router(app: AppState, loopback: bool) -> Router {
     let (routes, _) = metrics::routes().merge(probes::routes()).split_for_parts();
     let guard = (app.clone(), app.allowed_hosts.for_listener(loopback));

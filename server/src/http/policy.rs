@@ -1,7 +1,5 @@
-//! Route policy: one table of which scopes each route needs and what a request to it costs.
-//!
-//! The OpenAPI document takes its security requirements from this table. A route that is missing
-//! here is closed.
+//! Route policy: the scopes that each route needs and the cost of a request to it. The OpenAPI
+//! document uses it too. A route that is missing here is closed.
 
 use axum::http::Method;
 use doorman_openapi::{Scope, paths};
@@ -82,7 +80,6 @@ pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
 }
 
 impl Access {
-    /// The scopes of which the token needs one; `None` if it needs no token.
     pub(super) fn scopes(self) -> Option<&'static [Scope]> {
         match self {
             Self::Public => None,

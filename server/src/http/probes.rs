@@ -1,7 +1,5 @@
-//! Liveness and readiness probes. The status is the result; the text is for people.
-//!
-//! The server is alive unless the ledger is poisoned, which only a restart repairs. It is ready
-//! unless it is draining.
+//! Liveness and readiness probes. The server is alive unless the ledger is poisoned, which only a
+//! restart repairs. It is ready unless it is draining.
 
 use std::sync::Arc;
 

@@ -39,7 +39,6 @@ impl From<AppParts> for AppState {
     }
 }
 
-/// The parts of the server that handlers use.
 #[derive(Debug)]
 pub(crate) struct AppParts {
     pub(crate) ledger: Arc<SharedLedger>,

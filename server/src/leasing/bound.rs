@@ -1,5 +1,4 @@
-//! The time until which the data directory covers leases: a response never reports a lease beyond
-//! it.
+//! The time until which the data directory covers leases. No response reports a lease beyond it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,9 +17,8 @@ const MIN_AHEAD: Duration = Duration::from_millis(1500);
 /// How long a response waits for the disk before its leases are shortened to the bound.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The end of the latest lease, and the part of it that a restarted server will know of.
-///
-/// Requests raise the first; a task of the data directory writes it and raises the second.
+/// The end of the latest lease, and the part of it that a restarted server will know of. Requests
+/// raise the first; a task of the data directory writes it and raises the second.
 #[derive(Debug)]
 pub(crate) struct DurableBound {
     /// The latest end of all granted leases, in nanoseconds on the clock.
@@ -33,7 +31,6 @@ pub(crate) struct DurableBound {
     failed: AtomicU64,
 }
 
-/// How often the bound was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BoundWrites {
     pub(crate) written: u64,
@@ -55,8 +52,7 @@ impl DurableBound {
 
     /// Returns leases granted at `handled` once the bound covers them, or shortened to the bound
     /// when the disk takes longer than a second.
-    ///
-    /// Renewals are covered already. Only a lease that ends some seconds later than all before it,
+    /// Renewals are covered already. Only a lease that ends seconds after all before it waits.
     /// such as the first one, waits.
     pub(crate) async fn cover(&self, granted: Vec<Grant>, handled: Moment) -> Vec<Grant> {
         let ends = granted
@@ -75,7 +71,6 @@ impl DurableBound {
         }
         self.urgent.notify_one();
         let mut written = self.written.subscribe();
-        // After a timeout the leases are shortened below.
         drop(timeout(PATIENCE, written.wait_for(|written| ends <= *written)).await);
         let bound = self.get();
         granted
@@ -84,7 +79,6 @@ impl DurableBound {
             .collect()
     }
 
-    /// The bound on the disk.
     pub(crate) fn get(&self) -> Moment {
         *self.written.borrow()
     }

@@ -1,8 +1,7 @@
 //! The ledger behind one lock, shared by requests, readers and the sweeper.
 //!
-//! The lock is held for a bounded number of steps: long requests are decided in parts, and other
-//! threads may take it between two parts. Responses report a lease only as far as the
-//! [`DurableBound`] covers it.
+//! The lock is held for a bounded number of steps: long requests are decided in parts. Responses
+//! report a lease only as far as the [`DurableBound`] covers it.
 
 mod bound;
 pub(crate) mod sweeper;
@@ -23,8 +22,7 @@ use crate::{
     util::clock,
 };
 
-/// How long a reader sleeps while others wait for the lock: long enough for a waiting thread to
-/// wake up and take it.
+/// How long a reader sleeps while others wait for the lock: long enough for one to wake up.
 const YIELD: Duration = Duration::from_millis(1);
 
 /// A panic interrupted a change of the ledger, so no decision can be based on it any more.
@@ -49,8 +47,7 @@ impl SharedLedger {
         }
     }
 
-    /// Runs `decide` under the lock. The clock is read under the lock too, so the ledger never sees
-    /// time go back.
+    /// Runs `decide` under the lock. The clock is read under it too, so time never goes back.
     pub(crate) fn with<T>(
         &self,
         decide: impl FnOnce(&mut Ledger, Moment) -> T,
@@ -110,8 +107,7 @@ impl SharedLedger {
         }
     }
 
-    /// Whether a request only renews leases. `renews` checks the next few resources from a position
-    /// on.
+    /// Whether a request only renews. `renews` checks the next few resources from a position on.
     pub(crate) async fn renews(
         &self,
         renews: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
@@ -144,7 +140,6 @@ impl SharedLedger {
         self.ledger.is_poisoned()
     }
 
-    /// The bound that every reported lease stays within.
     pub(crate) fn bound(&self) -> &DurableBound {
         &self.bound
     }

@@ -13,8 +13,7 @@ const BUDGET: usize = 256;
 /// The longest sleep: a lease that is granted meanwhile may expire before all known ones.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// Sweeps until the ledger is poisoned. `report` is called after every turn, with or without
-/// events.
+/// Sweeps until the ledger is poisoned. Calls `report` after every turn, even without events.
 pub(crate) async fn run(ledger: Arc<SharedLedger>, mut report: impl FnMut(LedgerEvents, Moment)) {
     while let Ok((wait, events, now)) = ledger.with(|ledger, now| {
         let next = ledger.sweep(now, BUDGET);

@@ -2,7 +2,6 @@
 
 use doorman_openapi::{CLOCK_DRIFT, Moment};
 
-/// An amount until a deadline.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Hold {
     pub(super) amount: f64,
@@ -57,7 +56,6 @@ impl Booking {
         }
     }
 
-    /// The most that the holder may be using.
     pub(super) fn amount(&self, now: Moment) -> f64 {
         let amount = |hold: &Hold| {
             if hold.is_active(now) {
@@ -79,7 +77,6 @@ impl Booking {
         Some(self.claim).filter(|hold| hold.is_active(now))
     }
 
-    /// The hold with the larger amount.
     pub(super) fn largest(&self, now: Moment) -> Option<Hold> {
         self.active(now)
             .filter(|hold| hold.amount > 0.0)

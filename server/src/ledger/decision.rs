@@ -15,7 +15,6 @@ use super::{
 /// Relative tolerance for comparing sums.
 pub(super) const TOLERANCE: f64 = 1e-9;
 
-/// The lease that a holder gets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Decision {
     pub(super) capacity: Capacity,
@@ -37,14 +36,11 @@ pub(super) struct Anomalies {
     pub(super) over_capacity: bool,
 }
 
-/// The amounts that determine a grant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct GrantInput {
     pub(super) wants: f64,
     pub(super) share: f64,
-    /// The holder's current amount.
     pub(super) held: f64,
-    /// The capacity that the other holders leave.
     pub(super) available: f64,
 }
 
@@ -80,12 +76,10 @@ pub(super) fn keep_while_learning(held: f64, others: f64, terms: &ResourceTerms)
     }
 }
 
-/// Whether an amount is at least `goal`, up to rounding.
 pub(super) fn reaches(amount: f64, goal: f64) -> bool {
     amount >= goal * (1.0 - TOLERANCE)
 }
 
-/// Whether more is booked than the capacity to be divided.
 pub(super) fn is_over_capacity(terms: &ResourceTerms, booked: &SumTree) -> bool {
     terms.rule().divides() && booked.total() > terms.capacity() * (1.0 + TOLERANCE)
 }
@@ -111,8 +105,7 @@ pub(super) fn restate_lease(entry: &Entry, terms: &ResourceTerms, now: Moment) -
 }
 
 /// The lease of a node, for its new master: the most that it may have handed out. In learning mode
-/// this is unknown, because a late request of the old master may be all that was received. The new
-/// master then gets nothing and asks again.
+/// this is unknown, so the new master gets nothing and asks again.
 pub(super) fn report_to_new_master(
     entry: &Entry,
     terms: &ResourceTerms,

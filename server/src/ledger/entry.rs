@@ -20,21 +20,17 @@ use super::{
 /// cannot bloat the ledger.
 const MAX_BANDS: usize = 32;
 
-/// One holder's entry in the ledger of a resource.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) holder: HolderKey,
     pub(super) slot: EntrySlot,
     pub(super) booking: Booking,
-    /// The newest request.
     pub(super) order: RequestOrder,
     pub(super) outstanding: Capacity,
     pub(super) used: Option<Capacity>,
     pub(super) last_decision: Option<LastDecision>,
-    /// The current deadline of this entry in the expiry heap.
     pub(super) deadline: Moment,
-    /// A released entry stays until then for its order, so that a late request cannot bring the
-    /// lease back.
+    /// Until then a released entry stays, so that a late request cannot bring the lease back.
     pub(super) released_until: Moment,
     /// A client has one, which needs no allocation.
     bands: SmallVec<[PlacedBand; 1]>,
@@ -52,8 +48,7 @@ struct PlacedBand {
 pub(super) struct LastDecision {
     pub(super) at: Moment,
     pub(super) reason: Reason,
-    /// Seconds from `at` until the refresh is due, by the last response. Only people read it, so
-    /// `f32` is precise enough.
+    /// Seconds from `at` to the next refresh. Only people read it, so `f32` is precise enough.
     due_after: f32,
 }
 
@@ -66,7 +61,6 @@ impl LastDecision {
         }
     }
 
-    /// When the next refresh is due.
     pub(super) fn due(&self) -> Moment {
         self.at.after_seconds(f64::from(self.due_after))
     }
@@ -213,10 +207,8 @@ fn merge_bands(bands: &[Band]) -> Cow<'_, [Band]> {
     bands.into()
 }
 
-/// The entries of one resource, by holder and by slot.
-///
-/// Entries are large and there may be a million of them, so they lie in a slab. Only a small map
-/// from holder to slot is hashed.
+/// The entries of one resource, by holder and by slot. They are large and many, so they lie in a
+/// slab; only a small map is hashed.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     slots: LinearHashMap<HolderKey, EntrySlot, RandomState>,

@@ -61,14 +61,12 @@ impl<K: Ord> ExpiryHeap<K> {
         }
     }
 
-    /// The earliest deadline.
     pub(super) fn next_at(&self) -> Option<Moment> {
         let earliest = |heap: &Heap<K>| heap.peek().map(|Reverse((at, _))| *at);
         let both = [earliest(&self.heap), earliest(&self.uncompacted)];
         both.into_iter().flatten().min()
     }
 
-    /// Removes the earliest deadline that has passed.
     pub(super) fn pop_due(&mut self, now: Moment) -> Option<(Moment, K)> {
         // `Reverse` orders the earlier deadline as the greater one; `None` is the least.
         let heap = if self.heap.peek() <= self.uncompacted.peek() {

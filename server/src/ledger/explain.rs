@@ -67,8 +67,7 @@ pub struct HolderStatus {
 }
 
 impl HolderStatus {
-    /// Reports the lease as held back if it ends after `bound`: [`Grant`](super::Grant) is then
-    /// capped.
+    /// Reports the lease as held back if it ends after `bound`: [`Grant`](super::Grant) is capped.
     #[must_use]
     pub fn capped_at(self, bound: Moment) -> Self {
         if self.has > 0.0 && self.lease_end.is_some_and(|end| end > bound) {
@@ -222,8 +221,7 @@ impl Resource {
     }
 }
 
-/// Explains a holder's lease in a sentence. It names no other holder, because the reader may not be
-/// allowed to see them.
+/// Explains a holder's lease. Names no other holder: the reader may not be allowed to see them.
 fn explain(resource: &ResourceView, holder: &HolderStatus) -> String {
     let mut text = match holder.held_back_by {
         None => explain_met(holder),

@@ -42,7 +42,6 @@ impl Feedback {
 /// A previous server that left no snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LostPredecessor {
-    /// When this server started.
     pub(super) replaced_at: Moment,
     /// When the last of its leases has ended.
     pub(super) leases_end: Moment,
@@ -91,7 +90,6 @@ impl SharedFeedback {
         }
     }
 
-    /// Sets the sum of all demands from now on.
     pub(super) fn set_demand(&mut self, wants: f64, now: Moment) {
         if let Self::Demand(demand) = self {
             demand.observe(wants, now);

@@ -128,7 +128,6 @@ impl Holders {
         }
     }
 
-    /// The resources that the holder leases, in order, from `from` on.
     pub(super) fn resources(
         &self,
         key: HolderKey,

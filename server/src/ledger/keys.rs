@@ -24,7 +24,6 @@ slab_key!(
     HolderKey
 );
 slab_key!(
-    /// A live resource.
     ResourceKey
 );
 slab_key!(

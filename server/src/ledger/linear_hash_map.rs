@@ -13,10 +13,9 @@ const MAX_SHARDS: usize = 1 << 16;
 
 /// A hash map that grows one shard at a time.
 ///
-/// The standard map rehashes all entries when it is full: with a million entries that stalls the
-/// ledger for a tenth of a second. This map splits one shard after the other in a fixed order
-/// (linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing",
-/// VLDB 1980). A small map is a single shard.
+/// The standard map rehashes all entries when it is full, which stalls a million entries for a
+/// tenth of a second. This map splits one shard after the other in a fixed order (linear hashing:
+/// W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980).
 ///
 /// Use a randomly seeded hasher for keys that clients choose.
 #[derive(Debug)]
@@ -97,7 +96,6 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> LinearHashMap<K, V, S> {
             return 0;
         }
         // A shard uses the low bits of the same hash for the bucket and the highest for the tag.
-        // The bits between still differ within a shard.
         let bits = usize::from((self.hasher.hash_one(key) >> 40) as u16);
         let power_of_two = power_of_two(shards);
         let shard = bits & (2 * power_of_two - 1);
@@ -109,7 +107,6 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> LinearHashMap<K, V, S> {
     }
 }
 
-/// The largest power of two up to this positive number.
 fn power_of_two(shards: usize) -> usize {
     1 << shards.ilog2()
 }

@@ -15,8 +15,7 @@ const MAX_SCANNED: usize = 1024;
 const SHARES_BELOW_ONE: &str = "an equal share is less than one request per refresh interval; \
      SHARED_BUCKET or SUPPRESSION fits such a low rate with so many clients better";
 
-/// Limits of one call that lists items. The work per call is bounded, so a page may be short or
-/// empty although others follow.
+/// Limits of one listing call. The work is bounded: a page may be short although others follow.
 #[derive(Debug, Clone, Copy)]
 pub struct PageQuery<'a> {
     /// The most items to return.

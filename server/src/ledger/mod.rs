@@ -86,8 +86,7 @@ pub struct Ledger {
     started: Moment,
     /// Live resources in listing order.
     by_id: BTreeMap<ResourceId, ResourceKey>,
-    /// The same for exact lookups. Clients choose the identifiers, so the hasher is randomly
-    /// seeded.
+    /// For exact lookups. Clients choose the identifiers, so the hasher is randomly seeded.
     keys: LinearHashMap<ResourceId, ResourceKey, foldhash::quality::RandomState>,
     live: Slab<LiveResource>,
     next_incarnation: u64,
@@ -105,7 +104,6 @@ struct LiveResource {
     resource: Resource,
     /// The document that its terms are from.
     generation: u64,
-    /// The current deadline in the expiry heap.
     deadline: Moment,
     reported: ReportedEvents,
 }
@@ -361,7 +359,6 @@ impl Ledger {
         Grant::new(id.clone(), &terms, clients + 1.0, &decision, Feedback::None)
     }
 
-    /// The terms of a resource, and when its learning mode ends.
     fn terms_of(&self, id: &ResourceId) -> (ResourceTerms, Moment) {
         let terms = self.document.lookup(id).map_or_else(
             || ResourceTerms::unmatched(self.settings.unmatched),
@@ -397,7 +394,6 @@ impl Ledger {
         }
     }
 
-    /// When the last lease of a predecessor ends.
     fn outstanding_until(&self) -> Option<Moment> {
         match self.settings.predecessor {
             Predecessor::None => None,

@@ -1,8 +1,7 @@
 //! Requests of clients and nodes, handled in parts.
 //!
-//! A request may name 10,000 resources and a release may concern a million leases. The caller takes
-//! the ledger's lock once per part, so that other requests do not wait. Each part is decided at the
-//! time at which it is handled.
+//! A request may name 10,000 resources, a release may concern a million leases. The caller locks
+//! the ledger once per part, and each part is decided at the time at which it is handled.
 
 use doorman_openapi::{
     Band, Capacity, CapacityRequest, ClientCount, Moment, ReleaseRequest, ResourceId,

@@ -21,7 +21,6 @@ use super::{
 /// Expirations handled per request. A request adds at most one deadline, so they cannot pile up.
 const EXPIRATIONS_PER_REQUEST: usize = 8;
 
-/// A holder's request for one resource.
 #[derive(Debug)]
 pub(super) struct Ask<'a> {
     pub(super) order: RequestOrder,
@@ -116,7 +115,6 @@ impl Resource {
         self.feedback.current(&self.terms, now)
     }
 
-    /// The most that all holders together may be using.
     pub(super) fn sum_has(&self) -> f64 {
         self.booked.total()
     }
@@ -134,7 +132,6 @@ impl Resource {
         self.demands.total().weight
     }
 
-    /// Decides what a holder gets, and books it.
     pub(super) fn refresh(&mut self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> Decision {
         let learning = self.is_learning(now);
         let Self {

@@ -1,6 +1,5 @@
-//! Snapshot of the ledger, from a server that stops cleanly to its successor.
-//!
-//! Records hold durations relative to the stop. Another process cannot interpret a [`Moment`].
+//! Snapshot of the ledger, from a server that stops cleanly to its successor. Records hold
+//! durations relative to the stop, because another process cannot interpret a [`Moment`].
 
 use doorman_openapi::{
     Balance, Band, Capacity, ClientId, HolderKind, InvalidId, Moment, NodeId, Reason, ResourceId,

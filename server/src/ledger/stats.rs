@@ -18,8 +18,7 @@ pub struct LedgerStats {
     pub unmatched: u64,
     /// Claims that exceeded what the holder can have.
     pub excess_claims: u64,
-    /// Requests of holders that use more than is leased to them, such as long operations after
-    /// their lease has expired.
+    /// Requests of holders that use more than is leased to them, such as for long operations.
     pub overused: u64,
     /// Grants of resources with NO_ALGORITHM, or without a template.
     pub no_algorithm_grants: u64,

@@ -2,9 +2,8 @@
 
 /// A number per slot, with the sum of all and of all but one in O(log n).
 ///
-/// Adding and subtracting single numbers accumulates rounding: 1e18 added to 100 and subtracted
-/// again leaves 28 too many. This tree recomputes one path per change, so an emptied tree sums to
-/// exactly zero.
+/// Adding and subtracting accumulates rounding: 1e18 added to 100 and subtracted again leaves 28
+/// too many. This tree recomputes one path per change, so an emptied tree sums to exactly zero.
 #[derive(Debug, Default)]
 pub(super) struct SumTree {
     slots: Vec<f64>,
@@ -29,12 +28,10 @@ impl SumTree {
         }
     }
 
-    /// The sum of all slots.
     pub(super) fn total(&self) -> f64 {
         sum(self.top())
     }
 
-    /// The sum of all slots but this one.
     pub(super) fn total_except(&self, slot: usize) -> f64 {
         let mut at = slot;
         if at >= self.slots.len() {

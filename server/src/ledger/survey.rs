@@ -65,8 +65,7 @@ impl Survey {
 }
 
 impl Ledger {
-    /// Examines `budget` slots; `false` when all have been examined. Resources that appear or
-    /// disappear between two calls may or may not be counted.
+    /// Examines `budget` slots; `false` at the end. May miss resources that appear between calls.
     pub fn survey(&self, survey: &mut Survey, budget: usize, now: Moment) -> bool {
         for _ in 0..budget {
             let slot = survey.next;

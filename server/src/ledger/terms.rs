@@ -81,7 +81,6 @@ impl ResourceTerms {
         self.algorithm.lease_length.get()
     }
 
-    /// When a holder should refresh; soon if more is pending.
     pub(super) fn refresh_interval(&self, pending: bool) -> Seconds {
         let interval = self.algorithm.refresh_interval.get();
         Seconds::saturating(if pending { interval.min(1.0) } else { interval })
@@ -131,8 +130,7 @@ impl ResourceTerms {
         }
     }
 
-    /// Whether an equal share of a rate is less than one request per refresh interval, so that a
-    /// holder can hardly admit any request.
+    /// Whether an equal share of a rate is less than one request per refresh interval.
     pub(super) fn shares_are_below_one(&self, clients: f64) -> bool {
         let unit = self.template.as_ref().map(|template| template.unit());
         let is_divided =

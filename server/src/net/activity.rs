@@ -1,7 +1,5 @@
-//! What a connection is doing, and the timeouts that follow from it.
-//!
-//! A connection is *waiting* for the head of a request, *busy* with requests or responses, or
-//! *idle* between requests. Handlers have no timeout here, and request bodies have that of their reader.
+//! Activity of a connection, and the timeouts that follow from it. It *waits* for the head of a
+//! request, is *busy* with requests or responses, or *idle* between requests.
 //!
 //! hyper's own head timeout also runs while a connection is idle, so it cannot be short without
 //! closing clients that return every few seconds.
@@ -97,7 +95,6 @@ impl Activity {
         }
     }
 
-    /// The peer's address, where the transport has one.
     pub(super) fn peer(&self) -> Option<PeerAddr> {
         self.peer
     }
@@ -192,8 +189,7 @@ impl Activity {
         }
     }
 
-    /// Whether every request with a complete head has been answered, and the system has the
-    /// response.
+    /// Whether every complete request has been answered, and the system has the response.
     pub(super) fn is_quiet(&self) -> bool {
         self.state().is_quiet()
     }
@@ -220,9 +216,8 @@ impl Activity {
         }
     }
 
-    /// Since when the peer has been too slow with a request body or with a response.
-    /// [`Moment::NEVER`] when it is not, and while the handler of a complete request is running:
-    /// that request must not fail for a slow one beside it.
+    /// Since when the peer has been too slow with a body or a response; [`Moment::NEVER`] if it is
+    /// not, or while a handler runs: its request must not fail for a slow one beside it.
     pub(super) fn slow_since(&self, now: Moment) -> Moment {
         let state = self.state();
         if state.requests > state.request_bodies.len() {
@@ -276,7 +271,6 @@ impl State {
     }
 }
 
-/// A request in progress.
 #[derive(Debug)]
 pub(super) struct RequestGuard(Arc<Activity>);
 
@@ -291,7 +285,6 @@ impl Drop for RequestGuard {
     }
 }
 
-/// Removes one of the equal entries.
 fn remove(all: &mut Vec<Moment>, since: Moment) {
     if let Some(at) = all.iter().position(|it| *it == since) {
         all.swap_remove(at);

@@ -92,7 +92,6 @@ async fn wait_open<S, D: Future>(
     .await
 }
 
-/// Parks a connection until its next request begins.
 async fn park<S, D>(
     stream: &mut TrackedStream<S>,
     protocol: Option<Protocol>,

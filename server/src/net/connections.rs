@@ -1,8 +1,7 @@
 //! The open connections, and eviction when the connection limit is reached.
 //!
-//! A new connection finds a slot unless all are taken by requests in progress: as soon as the last
-//! slot is taken, the connections that have waited longest for their peers are closed. Their
-//! clients lose nothing but an idle connection.
+//! When the last slot is taken, the connections that have waited longest for their peers are
+//! closed. So a new connection finds a slot unless all are taken by requests in progress.
 
 use std::{collections::HashMap, future::Future, sync::Arc};
 
@@ -16,11 +15,9 @@ use tokio::task::{Id, JoinSet};
 use super::{activity::Activity, supervisor::Closed};
 use crate::util::{clock, log_throttle::LogThrottle, peer::PeerAddr};
 
-/// One slot in this many is freed at a time. Finding the longest wait looks at every connection,
-/// which is too much work for each new one.
+/// One slot in this many is freed at a time: each search looks at every connection.
 const EVICTION_FRACTION: usize = 64;
 
-/// The open connections, each with its task.
 #[derive(Debug)]
 pub(super) struct Connections {
     limit: usize,
@@ -53,12 +50,10 @@ impl Connections {
         self.metrics.open.set(gauge_value(self.len()));
     }
 
-    /// How many connections are open.
     pub(super) fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether the connection limit is reached.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= self.limit
     }
@@ -116,7 +111,6 @@ impl Connections {
         }
     }
 
-    /// Aborts all connections.
     pub(super) async fn abort(mut self) {
         self.tasks.shutdown().await;
         self.metrics.open.set(0);

@@ -29,8 +29,7 @@ use super::{
 };
 use crate::util::{clock, log_throttle::LogThrottle, peer::PeerAddr};
 
-/// Time for requests in progress after the shutdown began. The whole stop, which also writes the
-/// ledger, takes at most 10 s.
+/// Time for requests in progress after the shutdown began. The whole stop takes at most 10 s.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Accept queue of the system, which may shorten it. After a restart all clients connect at once,
@@ -43,8 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Time between two evictions while the connection limit is reached.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time for TCP handshakes in progress when the listener closes: a round trip around the world, and
-/// some queueing.
+/// Time for TCP handshakes in progress when the listener closes: a long round trip and queueing.
 const TCP_HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// File descriptors for everything but connections: files, directory watches, the runtime.
@@ -98,9 +96,8 @@ impl Listener {
     }
 
     /// Serves the router until `shutdown` is ready, then calls `on_drain` and shuts down
-    /// gracefully: accepts the connections that are already queued, announces the shutdown on every
-    /// connection, and answers for at most [`DRAIN_TIMEOUT`] what is in progress or arrives before
-    /// its client has seen the announcement. Returns the number of connections it aborted.
+    /// gracefully: accepts queued connections, announces the shutdown on all, and answers requests
+    /// for at most [`DRAIN_TIMEOUT`]. Returns the number of connections it aborted.
     ///
     /// # Cancel safety
     /// All connections are aborted when it is dropped.
@@ -189,8 +186,7 @@ impl Listener {
     }
 }
 
-/// Accepts the next connection. Errors of a single connection are skipped; others, such as a lack
-/// of file descriptors, are logged and retried.
+/// Accepts the next connection. Skips errors of one connection; logs and retries others.
 async fn accept(listener: &TcpListener, log: &LogThrottle) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
@@ -267,7 +263,6 @@ fn accept_all<T>(
     }
 }
 
-/// Whether an accept failed for one connection only.
 fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(

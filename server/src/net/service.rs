@@ -32,17 +32,15 @@ use crate::util::{clock, guarded_body::GuardedBody};
 /// Read buffer of an HTTP/1 connection, which also limits the size of a head.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// HTTP/2 window of a connection and of each stream. h2 buffers this much of request bodies that no
-/// handler has read yet, before the caller is known and outside of the limit for request bodies, so
-/// it is a quarter of hyper's default. A body of 4 MiB alone on its connection still arrives within
-/// its ten seconds at a round trip of 300 ms.
+/// HTTP/2 window of a connection and of each stream: a quarter of hyper's default, because h2
+/// buffers this much of unread bodies before the caller is known. A lone body of 4 MiB arrives
+/// within its ten seconds at a round trip of 300 ms.
 const HTTP2_WINDOW: u32 = 256 * 1024;
 
 /// Settings of all connections, and the number of those that hyper serves.
 ///
 /// Between two requests a connection in hyper takes 18 KiB of resident memory (16 KiB read buffer,
-/// 8 KiB write buffer; hyper 1.12), and 11 KiB with the smallest buffers. A parked one takes
-/// 1.4 KiB. TLS adds 8 KiB to both.
+/// 8 KiB write buffer; hyper 1.12), a parked one 1.4 KiB. TLS adds 8 KiB to both.
 #[derive(Debug)]
 pub(super) struct HttpServer {
     pub(super) http1: http1::Builder,
@@ -160,7 +158,6 @@ impl HttpServer {
     }
 }
 
-/// A connection that hyper serves.
 #[derive(Debug)]
 pub(super) struct ActiveGuard(Arc<HttpServer>);
 

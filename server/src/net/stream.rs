@@ -16,9 +16,8 @@ use tokio::{
 
 use super::activity::Activity;
 
-/// How long a shutdown waits for the peer to close its end, when the server stops. Closing a socket
-/// with unread bytes resets it, and a peer that was sending its next request may lose the last
-/// response (RFC 9112, 9.6).
+/// How long a shutdown waits for the peer to close its end. Closing a socket with unread bytes
+/// resets it, and the peer may lose the last response (RFC 9112, 9.6).
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The HTTP version of a connection.
@@ -28,7 +27,6 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// A stream that is ready for requests.
 #[derive(Debug)]
 pub(super) struct Opened<S> {
     pub(super) stream: S,
@@ -65,7 +63,6 @@ impl<S> TrackedStream<S> {
         &self.peeked
     }
 
-    /// Puts bytes back, to be read again.
     pub(super) fn unread(&mut self, bytes: &[u8]) {
         // A copy: `bytes` may be a small part of a large buffer.
         self.peeked = [bytes, &self.peeked].concat().into();
@@ -73,8 +70,7 @@ impl<S> TrackedStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> TrackedStream<S> {
-    /// Reads more bytes into [`Self::peeked`], by way of `buf`. Returns how many: 0 at the end of
-    /// the stream.
+    /// Reads more bytes into [`Self::peeked`], by way of `buf`. Returns how many: 0 at the end.
     pub(super) fn poll_peek(
         &mut self,
         cx: &mut Context<'_>,

@@ -14,8 +14,7 @@ use super::activity::{Activity, HEAD_TIMEOUT, IDLE_TIMEOUT};
 use crate::util::clock;
 
 /// How long an idle connection stays open after the shutdown began. Its peer may be sending a
-/// request at this moment; a connection in use sends the next within this time, and learns of the
-/// shutdown by the response.
+/// request, and learns of the shutdown by the response.
 pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
 /// Why a connection was closed.
@@ -40,7 +39,6 @@ pub(super) enum Action {
     Close(Closed),
 }
 
-/// Supervises one connection.
 #[derive(Debug)]
 pub(super) struct Supervisor<'a, D> {
     activity: Arc<Activity>,
@@ -60,8 +58,7 @@ enum Shutdown<'a, D> {
 }
 
 impl<'a, D: Future> Supervisor<'a, D> {
-    /// Supervises a new connection. `shutdown` is ready when the server shuts down; `timer` is
-    /// reset.
+    /// `shutdown` is ready when the server shuts down; `timer` is reset.
     pub(super) fn new(
         activity: Arc<Activity>,
         mut timer: Pin<&'a mut Sleep>,

@@ -1,7 +1,5 @@
-//! Log lines of answered requests.
-//!
-//! Successful requests are logged at `debug`, because most are renewals. Document changes,
-//! rejections by authentication and failures are logged by default, a few of each class per second.
+//! Log lines of answered requests. Successes are logged at `debug`, because most are renewals;
+//! document changes, rejections by authentication and failures by default, a few per second.
 
 use std::time::Duration;
 
@@ -20,7 +18,6 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Longer paths are cut, in bytes.
 const MAX_PATH: usize = 256;
 
-/// An answered request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answered<'a> {
     pub(super) method: &'static str,
@@ -45,13 +42,10 @@ pub(super) struct AccessLog {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// 5xx.
     Failed,
     /// 401, which anybody can cause without a token.
     Unauthenticated,
-    /// 403.
     Forbidden,
-    /// A change of the document.
     Change,
     Other,
 }

@@ -1,8 +1,7 @@
 //! The context of the request being handled: its ID, its trace and its caller.
 //!
-//! The context is a task-local value. Every log line written while a request is handled names the
-//! request, whatever its level. A tracing span would format its fields for each request; most
-//! requests write no line.
+//! The context is a task-local value, which every log line of a request names. A tracing span would
+//! format its fields for each request; most requests write no line.
 
 use std::{
     cell::OnceCell,
@@ -33,7 +32,6 @@ tokio::task_local! {
     static CURRENT: RequestContext;
 }
 
-/// The context of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestContext {
     pub(super) id: RequestId,
@@ -44,7 +42,6 @@ pub(crate) struct RequestContext {
     caller: OnceCell<CallerLabel>,
 }
 
-/// The issuer and the subject of the caller's token.
 #[derive(Debug, Clone)]
 pub(super) struct CallerLabel {
     pub(super) issuer: Arc<str>,
@@ -97,7 +94,6 @@ pub(crate) fn current<T>(read: impl FnOnce(&RequestContext) -> T) -> Option<T> {
     CURRENT.try_with(read).ok()
 }
 
-/// Adds the caller to the context of the current request.
 pub(crate) fn set_caller(issuer: &Arc<str>, subject: &Arc<str>) {
     let label = CallerLabel {
         issuer: Arc::clone(issuer),
@@ -116,8 +112,7 @@ pub(crate) fn propagate<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     }
 }
 
-/// Headers that continue the trace of the current request, with a new span. Empty outside of a
-/// trace.
+/// Headers that continue the trace of the current request, with a new span; none without one.
 pub(crate) fn outgoing_headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     current(|context| {
@@ -133,7 +128,6 @@ pub(crate) fn outgoing_headers() -> HeaderMap {
     headers
 }
 
-/// A request ID: 1 to 128 bytes of visible ASCII, stored as the header of the response.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct RequestId(HeaderValue);
 
@@ -214,7 +208,6 @@ where
 }
 
 pin_project! {
-    /// The future of [`WithRequestContext`].
     #[derive(Debug)]
     pub(crate) struct ResponseFuture<F> {
         #[pin]

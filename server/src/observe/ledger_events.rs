@@ -11,7 +11,6 @@ use crate::{
 
 const LINES_PER_SECOND: u32 = 10;
 
-/// Writes ledger events to the log, throttled.
 #[derive(Debug)]
 pub(crate) struct LedgerEventLog(LogThrottle);
 

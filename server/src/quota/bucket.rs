@@ -10,7 +10,6 @@ use doorman_openapi::Moment;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Refill rate and burst of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BucketConfig {
     /// Tokens per second.
@@ -27,8 +26,7 @@ impl BucketConfig {
         }
     }
 
-    /// The time to refill so many tokens, in nanoseconds; rounded up, so that rounding never adds
-    /// tokens.
+    /// The time to refill tokens, in nanoseconds; rounded up, so that rounding adds no tokens.
     fn refill(self, tokens: u64) -> u64 {
         let nanos = tokens.saturating_mul(NANOS_PER_SECOND);
         nanos.div_ceil(u64::from(self.rate.get()))
@@ -39,14 +37,11 @@ impl BucketConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overdraft {
     None,
-    /// By half of the burst.
     Half,
-    /// By the burst.
     Full,
 }
 
-/// State of a bucket: the time at which it is full again, in nanoseconds of the clock. A full
-/// bucket holds no history and equals a new one.
+/// The time at which the bucket is full again, in nanoseconds. A full bucket equals a new one.
 #[derive(Debug, Default)]
 pub(super) struct Bucket(AtomicU64);
 

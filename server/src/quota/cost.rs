@@ -6,8 +6,7 @@ pub(super) const REQUEST: u64 = 8;
 /// A response without a token, or the verification of an invalid one. A signature takes 0.1 ms.
 pub(super) const UNVERIFIED: u64 = 100;
 
-/// A read of the ledger or the document, which may list a thousand items. Also a scrape: the read
-/// throttle bounds how much of the ledger it visits.
+/// A read of the ledger or the document, which may list a thousand items, or a scrape.
 const VIEW: u64 = 1_000;
 
 /// A change of the document or a dry run: it visits all resources or waits for the disk.
@@ -19,7 +18,6 @@ const REJECTION_FRACTION: u64 = 4;
 /// Reading so many bytes takes as long as one lease.
 const BYTES_PER_TOKEN: u64 = 1024;
 
-/// A call of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     View,
@@ -35,7 +33,6 @@ impl Operation {
     }
 }
 
-/// Cost of a call for leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseCost {
     /// Charged before the body is read.
@@ -58,7 +55,6 @@ impl LeaseCost {
         }
     }
 
-    /// The cost of this call for so many resources.
     pub(crate) fn with_resources(self, resources: usize) -> Self {
         let total = REQUEST.saturating_add(tokens(resources));
         Self {

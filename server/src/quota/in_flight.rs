@@ -1,8 +1,5 @@
-//! Overload detection by the number of lease decisions in progress.
-//!
-//! A call counts with each of its resources from when it has been read until it is answered. The
-//! number is small while the server keeps up, and grows when calls queue for the ledger. It needs
-//! no clock and no guessed rate.
+//! Overload detection by the number of lease decisions in progress, which grows when calls queue
+//! for the ledger. It needs no clock and no guessed rate.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -12,7 +9,6 @@ const MAX_WITH_NEW: usize = 100_000;
 /// From here on renewals are rejected, too. Bounds the memory of calls in progress.
 const MAX: usize = 1_000_000;
 
-/// Lease decisions in progress.
 #[derive(Debug, Default)]
 pub(super) struct InFlight(AtomicUsize);
 

@@ -1,15 +1,13 @@
 //! Limits per caller, and overload protection of the whole server.
 //!
 //! [`Quotas`] charges each call to a `key` (the caller) in tokens (`cost`), from the caller's
-//! bucket (`bucket`) in a table of fixed size (`table`). A call pays before the work: a call for
-//! leases pays for its length when it arrives, so malformed calls are charged too, and for its
-//! resources when they have been counted. Independently of callers, `in_flight` detects overload
-//! and `read_throttle` slows down reads of the ledger.
+//! bucket (`bucket`) in a `table`. A call pays before the work: for its length when it arrives, and
+//! for its resources when they have been counted. `in_flight` detects overload and `read_throttle`
+//! slows down reads.
 //!
-//! **Renewals before new leases.** Each bucket has a reserve as large as the burst. New leases
-//! cannot reach it, and rejecting them takes at most half of it, except for the cost of reading
-//! them. An overloaded server rejects new leases long before renewals. Whether a call renews is
-//! asked of the ledger, and only when the call would be rejected otherwise.
+//! **Renewals before new leases.** Each bucket has a reserve as large as the burst, which new
+//! leases cannot reach; rejecting them takes at most half of it. An overloaded server rejects new
+//! leases first. Only a call that would be rejected is checked for being a renewal.
 
 mod bucket;
 mod cost;
@@ -76,8 +74,7 @@ impl CallerLimit {
 #[derive(Debug)]
 pub(crate) struct Quotas {
     callers: Option<BucketConfig>,
-    /// At least the default limit: the cost of a call of an operator is fixed and harmless to
-    /// holders.
+    /// At least the default limit: the calls of operators are harmless to holders.
     operators: Option<BucketConfig>,
     loopback: Loopback,
     buckets: BucketTable,
@@ -147,7 +144,6 @@ impl Quotas {
         }
     }
 
-    /// Charges a call of an operator.
     pub(crate) fn charge_operation(
         &self,
         key: Option<QuotaKey>,
@@ -163,7 +159,6 @@ impl Quotas {
         )
     }
 
-    /// Charges a call of a holder that asks for no lease.
     pub(crate) fn charge_request(
         &self,
         key: Option<QuotaKey>,
@@ -215,9 +210,8 @@ impl Quotas {
             .map_err(caller_limited)
     }
 
-    /// Counts the rejection of a call that has been read, and reduces its charge to a quarter. New
-    /// leases pay only for their reading once half of the reserve is used up, which leaves the
-    /// rest to renewals. Returns the rejection with the final wait.
+    /// Counts the rejection of a call that has been read, and reduces its charge to a quarter.
+    /// Beyond half of the reserve new leases pay only for their reading. Returns the final wait.
     pub(crate) fn reject(
         &self,
         key: Option<QuotaKey>,
@@ -273,7 +267,6 @@ impl Quotas {
         self.reads.delay(kind, now)
     }
 
-    /// Registers the metrics of all limits.
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.rejections.register(registry);
     }

@@ -1,9 +1,8 @@
 //! Limit on reads of the ledger by calls that lease nothing: pages, scrapes and dry runs.
 //!
-//! Such a read visits the ledger in parts. Without a limit, readers would keep a processor busy
-//! that leases need. All readers of a kind share one token bucket of parts, and only a few read at
-//! a time, because a read holds memory. Lists and full scans have separate buckets, so that no
-//! number of list readers stops a scrape.
+//! A read visits the ledger in parts, and holds memory. All readers of a kind share one token
+//! bucket of parts, and few read at a time. Lists and full scans have separate buckets, so that
+//! lists stop no scrape.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -29,7 +28,6 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadKind {
-    /// A page of a list.
     Page,
     /// All resources: a scrape or a dry run.
     All,
@@ -41,7 +39,6 @@ pub(super) struct ReadThrottle {
     all: Readers,
 }
 
-/// Limits that readers of one kind share.
 #[derive(Debug)]
 struct Readers {
     parts: Bucket,

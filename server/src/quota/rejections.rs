@@ -29,7 +29,6 @@ pub(crate) enum LimitScope {
 pub(crate) enum CallKind {
     /// New leases, or rules.
     New,
-    /// Renewals or releases.
     Renewal,
     /// Leases, from a caller so far beyond its limit that the body is not read.
     Unread,
@@ -39,7 +38,6 @@ pub(crate) enum CallKind {
     Unverified,
 }
 
-/// Rejected calls by kind and limit.
 #[derive(Debug)]
 pub(super) struct Rejections(Family<Labels, Counter>);
 

@@ -18,11 +18,10 @@ pub(super) struct BucketKey(pub(super) u64);
 
 /// A set-associative table with a bucket for each caller that has spent tokens.
 ///
-/// Only a full bucket is reassigned to another caller. It equals a new one, so no flood of invented
-/// callers makes the table forget a spent bucket. Callers whose set has no full bucket share one.
+/// Only a full bucket, which equals a new one, is reassigned: no flood of invented callers makes
+/// the table forget a spent one. Callers whose set has no full bucket share one.
 ///
-/// A look-up takes no lock and allocates nothing. When two threads reassign one bucket at the same
-/// time, a charge may go to the bucket of another caller, or to none.
+/// It has no lock: when two threads reassign one bucket, a charge may go to another caller or none.
 #[derive(Debug)]
 pub(super) struct BucketTable(Box<[Set]>);
 

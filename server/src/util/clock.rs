@@ -42,8 +42,7 @@ pub(crate) fn now() -> Moment {
     Moment::ORIGIN.after((HOUR + ahead).saturating_sub(behind))
 }
 
-/// The wall clock in Unix seconds, for display and for epochs. No lease length or expiry is
-/// computed from it.
+/// The wall clock in Unix seconds, for display and epochs only, never for lease lengths.
 #[expect(
     clippy::disallowed_methods,
     reason = "displayed times and the epoch come from the wall clock"

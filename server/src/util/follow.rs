@@ -1,7 +1,6 @@
 //! Following files that change while the server runs.
 //!
-//! A directory watch reports changes early. A poll finds the others: not every file system reports
-//! changes, and a symbolic link may point into a directory that is not watched.
+//! A directory watch reports changes early. A poll finds the others, such as behind symbolic links.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -18,11 +17,9 @@ use tokio::{
 /// Time between two reads of files whose directories report no change.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Files whose content changed must read the same after this time. A file that is written in place
-/// can be read half-way, and half of a document may be valid.
+/// Files must read the same after this time: one that is written in place may be read half-way.
 pub(crate) const SETTLE_TIME: Duration = Duration::from_millis(250);
 
-/// Reads files whenever they may have changed.
 pub(crate) struct FileFollower<T> {
     read: Arc<dyn Fn() -> T + Send + Sync>,
     changed: Arc<Notify>,

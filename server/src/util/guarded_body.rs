@@ -1,8 +1,5 @@
-//! Response body whose bytes hold a guard.
-//!
-//! hyper drops a body as soon as it has taken the last chunk, and keeps the chunk until the peer
-//! takes it. With HTTP/2 that may take long. A guard that must live as long as the memory must be
-//! held by the bytes.
+//! Response body whose bytes hold a guard. hyper drops a body when it has the last chunk, and keeps
+//! the chunk until the peer takes it. A guard that must live as long must be held by the bytes.
 
 use std::{
     pin::Pin,

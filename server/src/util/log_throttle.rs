@@ -23,7 +23,6 @@ struct Window {
 }
 
 impl LogThrottle {
-    /// Admits `lines` lines per `interval`.
     pub(crate) const fn new(lines: u32, interval: Duration) -> Self {
         Self {
             lines,
@@ -41,8 +40,7 @@ impl LogThrottle {
         Self::new(1, Duration::from_secs(60))
     }
 
-    /// Admits or suppresses a line. `Some` admits it and holds the number of lines that were
-    /// suppressed since the last admitted one.
+    /// Admits or suppresses a line. `Some` holds the number of lines suppressed since the last one.
     pub(crate) fn admit(&self, now: Moment) -> Option<u64> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         if window.end <= now {
@@ -57,8 +55,7 @@ impl LogThrottle {
         Some(std::mem::take(&mut window.suppressed))
     }
 
-    /// Takes the number of suppressed lines once their window has ended, if it is not 0. Reports
-    /// them even if no further line follows.
+    /// Takes the number of suppressed lines after their window, if not 0, even without a new line.
     pub(crate) fn take_suppressed(&self, now: Moment) -> Option<u64> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         if now < window.end || window.suppressed == 0 {

@@ -58,7 +58,6 @@ impl FromRequestParts<AppState> for EditRequest {
     }
 }
 
-/// A change with its body: JSON in UTF-8, not parsed yet.
 #[derive(Debug)]
 pub(super) struct PutRequest {
     pub(super) edit: EditRequest,
@@ -92,10 +91,8 @@ fn dry_run(uri: &Uri) -> Result<bool, ApiError> {
     }
 }
 
-/// Changes the document, or describes the change in a dry run.
-///
-/// `version` is the current version of the entity, `edit` makes the new document, and `respond` the
-/// response to a change that was made.
+/// Changes the document, or describes the change in a dry run. `version` is the current version of
+/// the entity, and `respond` makes the response to a change that was made.
 pub(super) async fn apply(
     editor: &Arc<DocumentEditor>,
     quotas: Arc<Quotas>,
@@ -166,7 +163,6 @@ impl<T> WithWarnings<T> {
     }
 }
 
-/// The response to a `DELETE`.
 pub(super) fn deleted() -> Response<Body> {
     let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
     (StatusCode::NO_CONTENT, no_store).into_response()

@@ -1,8 +1,7 @@
 //! `/v1/templates`: the document as a whole, and its individual templates.
 //!
-//! A template is addressed by its glob, percent-encoded. The whole document is one entity, since
-//! the order of templates matters, and one may take its algorithm from another. Every entity has a
-//! strong `ETag`; preconditions are optional.
+//! The whole document is one entity, since the order of templates matters, and one may take its
+//! algorithm from another. Every entity has a strong `ETag`; preconditions are optional.
 
 use std::sync::Arc;
 

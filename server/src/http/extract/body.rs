@@ -20,8 +20,7 @@ pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// would otherwise see a connection reset instead of the 413.
 const DRAIN_BYTES: usize = 4 * MAX_BODY_BYTES;
 
-/// Memory for all bodies that are still arriving. A body that arrives in one piece needs none of
-/// it, so small requests succeed even when large ones use it up.
+/// Memory for bodies that are still arriving. One that arrives in one piece needs none of it.
 const BUFFER_BYTES: usize = 32 * 1024 * 1024;
 
 /// The unit in which the buffer is reserved.
@@ -30,7 +29,6 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// After this many bytes of one body other tasks run: a fast connection always has more to read.
 const YIELD_BYTES: usize = 256 * 1024;
 
-/// Memory for all bodies that are still arriving.
 #[derive(Debug)]
 pub(crate) struct BodyBuffer(Semaphore);
 

@@ -1,5 +1,4 @@
-//! Query strings. An unknown or repeated parameter is an error: a misspelt filter must not be
-//! ignored.
+//! Query strings. An unknown or repeated parameter is an error: it may be a misspelt filter.
 
 use axum::http::Uri;
 use percent_encoding::percent_decode_str;

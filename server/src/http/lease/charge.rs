@@ -11,8 +11,7 @@ use crate::{
     util::clock,
 };
 
-/// The account of a lease call, and its cost so far. `guard` puts it into the request after
-/// charging for the body; it is absent without a quota.
+/// The account of a lease call, and its cost so far. Absent without a quota.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuotaCharge {
     key: Option<QuotaKey>,

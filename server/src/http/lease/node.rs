@@ -1,9 +1,8 @@
-//! `POST /v1/server-capacity` and its release: leases of a node of the server tree, for its
-//! clients.
+//! `POST /v1/server-capacity` and its release: leases of a node of the server tree.
 //!
-//! Separate from the calls of clients: the demand of a node comes in bands, an absent `has` means
-//! *unknown* instead of *none*, requests are ordered by the epoch of its master, too, and the
-//! response has the algorithm, by which the node divides further.
+//! Unlike for clients, demand comes in bands, an absent `has` means *unknown*, requests are also
+//! ordered by the master's epoch, and the response has the algorithm, by which the node divides
+//! further.
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
-//! Bodies of lease calls: parsed strictly, then checked for what no type expresses.
-//!
-//! The first error is reported, with a JSON Pointer to its place. Unknown fields are ignored.
+//! Bodies of lease calls: parsed strictly, then checked for what no type expresses. The first error
+//! is reported, with a JSON Pointer to its place. Unknown fields are ignored.
 
 use std::{collections::HashSet, hash::Hash};
 
@@ -22,7 +21,6 @@ use crate::http::{
     state::AppState,
 };
 
-/// The body of a lease call.
 pub(crate) trait LeaseRequest: DeserializeOwned {
     /// Checks what the types do not.
     ///

@@ -1,8 +1,7 @@
 //! Bodies of lease responses, written by hand.
 //!
-//! The output equals that of the types of the contract. A response may have 10,000 resources, most
-//! of them of a few templates; what equals the resource before is copied instead of serialized
-//! again. Through `serde` a response of 100 resources takes five times the instructions.
+//! The output equals that of the contract's types. What equals the previous resource is copied:
+//! through `serde` a response of 100 resources takes five times the instructions.
 
 use std::{ops::Range, sync::Arc};
 

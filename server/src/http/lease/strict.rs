@@ -1,8 +1,5 @@
-//! `Strict`: a deserializer that does not accept an array for a struct, nor `null` for an absent
-//! field, as derived implementations do. The OpenAPI document allows neither.
-//!
-//! Its errors name no Rust type and quote no string: that may be as long as the body, and longer
-//! with escapes.
+//! `Strict`: a deserializer that rejects an array for a struct, and `null` for an absent field,
+//! unlike derived implementations. Its errors name no Rust type and quote no string of the body.
 
 use std::fmt;
 
@@ -82,7 +79,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     forward_to_deserialize_any! { tuple tuple_struct unit_struct enum }
 }
 
-/// Visits an object.
 struct ObjectVisitor<V>(V);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectVisitor<V> {
@@ -101,7 +97,6 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectVisitor<V> {
     }
 }
 
-/// Visits an array.
 struct ArrayVisitor<V>(V);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for ArrayVisitor<V> {
@@ -120,7 +115,6 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ArrayVisitor<V> {
     }
 }
 
-/// Visits a number.
 struct NumberVisitor<V> {
     visitor: V,
     expected: &'static str,

@@ -29,7 +29,6 @@ const BUDGET: usize = 512;
 
 type ResourceGauge = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
 
-/// The state of the ledger at a scrape.
 #[derive(Debug)]
 pub(super) struct LedgerMetrics {
     stats: LedgerStats,

@@ -1,7 +1,5 @@
-//! The OpenAPI document: what all operations share.
-//!
-//! Handlers document themselves. Security requirements and the errors of `guard` come from
-//! `policy`.
+//! What all operations of the OpenAPI document share. Handlers document themselves; security
+//! requirements and the errors of `guard` come from `policy`.
 
 pub(super) mod pages;
 pub(super) mod responses;

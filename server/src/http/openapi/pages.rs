@@ -94,7 +94,6 @@ async fn get_openapi(State(auth): State<Option<Arc<Auth>>>, headers: HeaderMap) 
     })
 }
 
-/// The document of a server without authentication.
 fn without_tokens() -> String {
     let mut document: Value = serde_json::from_str(OPENAPI_JSON).unwrap_or_default();
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);

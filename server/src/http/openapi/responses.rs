@@ -55,7 +55,6 @@ groups! {
     UnavailableError = [Unavailable, InternalError];
 }
 
-/// The name of a component.
 fn name(kind: ProblemType) -> String {
     format!("{kind:?}")
 }
@@ -65,7 +64,6 @@ fn refer(kind: ProblemType) -> (String, RefOr<Response>) {
     (kind.status().to_string(), RefOr::Ref(reference))
 }
 
-/// All error responses by name.
 pub(super) fn components() -> impl Iterator<Item = (String, Response)> {
     ProblemType::ALL
         .iter()

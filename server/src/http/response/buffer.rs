@@ -1,7 +1,6 @@
 //! Memory limit for responses that clients have not read yet.
 //!
-//! A response can be nine times as large as its request, and a client may never read it.
-//! `net` limits how long a client may take.
+//! A response can be nine times as large as its request. `net` limits how long a client may take.
 
 use std::sync::Arc;
 
@@ -24,7 +23,6 @@ const SMALL_BYTES: u32 = 4 * 1024;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StaticBody;
 
-/// Memory for the responses of all requests, in bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseBuffer(Arc<Semaphore>);
 

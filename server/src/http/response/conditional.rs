@@ -16,7 +16,6 @@ fn etag(version: &str) -> String {
     format!("\"{version}\"")
 }
 
-/// Adds the `ETag` of a version to a response.
 pub(crate) fn set_etag(response: &mut Response<Body>, version: &str) {
     if let Ok(value) = HeaderValue::try_from(etag(version)) {
         response.headers_mut().insert(header::ETAG, value);
@@ -55,7 +54,6 @@ pub(crate) fn respond(
     response
 }
 
-/// The preconditions of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Preconditions {
     if_match: Option<Vec<String>>,

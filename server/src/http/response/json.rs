@@ -1,5 +1,4 @@
-//! JSON serializer: the output of `serde_json`, but whole numbers, which most are, take a faster
-//! path.
+//! JSON serializer: the output of `serde_json`, with a faster path for whole numbers.
 
 use std::io;
 

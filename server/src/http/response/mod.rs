@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use super::error::ApiError;
 
-/// Initial capacity of a response body.
 const BODY_CAPACITY: usize = 1024;
 
 /// A JSON response that must not be cached.

@@ -1,8 +1,7 @@
 //! Cursors of lists, safe in a URL and valid only for the list that they come from.
 //!
-//! A cursor of resources is an identifier, in plain text if the caller may see it. Positions that
-//! would tell a restricted token of others are encrypted: hidden identifiers, and positions in a
-//! list of leases, which tell how many holders there are.
+//! Positions that would tell a restricted token of others are encrypted: hidden identifiers, and
+//! positions in a list of leases, which tell how many holders there are.
 
 use aws_lc_rs::{
     aead::{AES_128_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
@@ -21,7 +20,6 @@ const LEASE: u8 = b'l';
 /// Hidden identifiers are padded to a multiple of this, to hide their length.
 const PADDING: usize = 64;
 
-/// Encrypts cursors with a key of this process.
 #[derive(Debug)]
 pub(crate) struct CursorKey(RandomizedNonceKey);
 

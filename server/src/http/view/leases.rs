@@ -1,7 +1,6 @@
 //! `GET /v1/resources/{resource_id}/leases`: the holders of a resource.
 //!
-//! A page takes several short locks of the ledger, in an order that does not change while holders
-//! stay, so that none of them is missed or repeated.
+//! A page takes several short locks of the ledger. In a stable order none is missed or repeated.
 
 use std::sync::Arc;
 

@@ -1,7 +1,4 @@
-//! `GET /v1/resources`: the live resources.
-//!
-//! A resource is live while it has a holder, or a client waits for it. A resource that only matches
-//! a template is not found.
+//! `GET /v1/resources`: the live resources. One that only matches a template is not found.
 
 use std::sync::Arc;
 

@@ -1,6 +1,4 @@
-//! Shares of a capacity by algorithm: pure functions of all current demands.
-//!
-//! A share is the target. What is granted also depends on what others still hold, see `decision`.
+//! Pure functions from all demands for a capacity to shares. `decision` limits the grants.
 
 mod shared_bucket;
 mod suppression;
@@ -17,7 +15,6 @@ use super::demands::{Demand, DemandSum, DemandTree, PlacedDemand};
 /// Tolerance when whole steps are counted, so that three steps are not rounded to 2.999.
 const STEP_TOLERANCE: f64 = 1e-9;
 
-/// The algorithm of a resource with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ShareRule {
     pub(super) kind: AlgorithmKind,
@@ -29,8 +26,7 @@ pub(super) struct ShareRule {
 }
 
 impl ShareRule {
-    /// Whether the shares of all holders add up to at most the capacity, so that a grant depends on
-    /// what the others hold.
+    /// Whether the shares add up to at most the capacity, so that a grant depends on the others.
     pub(super) fn divides(&self) -> bool {
         match self.kind {
             AlgorithmKind::NoAlgorithm
@@ -41,7 +37,6 @@ impl ShareRule {
         }
     }
 
-    /// The share of the holder with the demands `own`.
     pub(super) fn share(
         &self,
         demands: &DemandTree,
@@ -152,8 +147,7 @@ fn proportional_share(capacity: f64, demands: &DemandTree) -> ShareCurve {
     }
 }
 
-/// Shares as a function of demand: one line for demands up to `threshold` per weight, another for
-/// larger ones. Being linear, it also maps sums of demands to sums of shares.
+/// Share by demand, linear up to and above `threshold` per weight, so that it also maps sums.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ShareCurve {
     threshold: f64,
@@ -162,7 +156,6 @@ struct ShareCurve {
 }
 
 impl ShareCurve {
-    /// Every demand is met, with a surplus on top.
     fn as_wanted(surplus_per_weight: f64) -> Self {
         let line = Line {
             per_weight: surplus_per_weight,

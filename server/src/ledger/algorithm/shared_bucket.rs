@@ -12,7 +12,6 @@ const BURST: f64 = 1.0;
 /// The largest debt, in seconds of refill, so that a wrong report cannot block a resource for good.
 const MAX_DEBT: f64 = 3600.0;
 
-/// The balance at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SharedBucket {
     tokens: f64,
@@ -32,7 +31,6 @@ impl SharedBucket {
         }
     }
 
-    /// The size of the bucket.
     pub(crate) fn burst(rate: f64) -> f64 {
         if rate > 0.0 {
             (rate * BURST).max(1.0)

@@ -11,20 +11,16 @@ use doorman_openapi::{Capacity, Moment};
 const SLOTS: usize = 24;
 const SLOT_SECONDS: f64 = 1.0;
 
-/// Slots that detect a burst.
 const BURST_SLOTS: usize = 6;
 /// Demand that moves between holders is counted twice for a moment, because they report at
 /// different times. A burst must exceed the limit by this factor.
 const BURST_FACTOR: f64 = 1.25;
 
-/// The demand for a resource in the last 24 seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RecentDemand {
     /// Demand × seconds per slot, newest first.
     slots: [f64; SLOTS],
-    /// When the newest slot began.
     began: Moment,
-    /// The demand since `since`.
     wants: f64,
     since: Moment,
 }
@@ -39,7 +35,6 @@ impl RecentDemand {
         }
     }
 
-    /// Sets the demand from `now` on.
     pub(crate) fn observe(&mut self, wants: f64, now: Moment) {
         self.advance(now);
         self.wants = wants;
@@ -100,7 +95,6 @@ impl RecentDemand {
         }
     }
 
-    /// Adds the current demand to the slots up to `now`.
     fn advance(&mut self, now: Moment) {
         for _ in 0..=SLOTS {
             let end = self.began.after_seconds(SLOT_SECONDS);

@@ -13,7 +13,6 @@ use self::node::{Node, Span};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Demand {
     pub(super) wants: f64,
-    /// The number of clients.
     pub(super) weight: f64,
 }
 
@@ -24,7 +23,6 @@ impl Demand {
     }
 }
 
-/// The sum of some demands.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct DemandSum {
     pub(super) wants: f64,
@@ -215,7 +213,6 @@ fn sum<S: Span>(spans: &[S]) -> DemandSum {
         .fold(DemandSum::default(), |sum, span| sum.plus(span.sum()))
 }
 
-/// Water-filling in progress.
 struct Filling {
     capacity: f64,
     /// The sum of the demands that are met in full.

@@ -2,14 +2,12 @@
 
 use super::{DemandSum, PlacedDemand, SortKey, sum};
 
-/// A node has fewer children than this. A child takes 24 bytes in a leaf, and a cache line in an
-/// inner node.
+/// A node has fewer children: 24 bytes each in a leaf, a cache line each in an inner node.
 pub(super) const MAX_CHILDREN: usize = 16;
 
 /// A node with fewer children borrows from its neighbour, or is merged with it.
 const MIN_CHILDREN: usize = MAX_CHILDREN / 4;
 
-/// Some consecutive demands.
 pub(super) trait Span {
     fn sum(&self) -> DemandSum;
     fn last(&self) -> SortKey;
@@ -25,7 +23,6 @@ impl Span for PlacedDemand {
     }
 }
 
-/// A node with its summary.
 #[derive(Debug)]
 pub(super) struct Branch {
     /// Recomputed from the children on every change, so that it does not drift.

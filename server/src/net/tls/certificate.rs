@@ -76,7 +76,6 @@ impl fmt::Debug for Files {
     }
 }
 
-/// A certificate with the configuration of its handshakes.
 #[derive(Debug)]
 pub(super) struct Certificate {
     pub(super) config: Arc<ServerConfig>,
@@ -164,7 +163,6 @@ fn client_verifier(
         .map_err(|error| invalid(error.to_string()))
 }
 
-/// Parses one or more PEM certificates.
 fn certificates(
     flag: &'static str,
     path: &Path,

@@ -64,8 +64,7 @@ where
     }
 }
 
-/// Answers a client that speaks HTTP without TLS: all methods begin with a capital letter, and no
-/// handshake does.
+/// Answers HTTP without TLS: all methods begin with a capital letter, and no handshake does.
 async fn reject_plain_http<S: AsyncRead + AsyncWrite + Unpin>(mut stream: BufReader<S>) {
     let problem = Problem::new(
         ProblemType::MalformedRequest,
@@ -96,7 +95,6 @@ struct Counters {
     abandoned: AtomicU64,
 }
 
-/// Handshakes by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HandshakeCounts {
     pub(crate) completed: u64,
@@ -151,10 +149,9 @@ impl Drop for Handshake<'_> {
     }
 }
 
-/// An encrypted stream. Its drop sends a `close_notify` if the socket takes it immediately.
-///
-/// A write is complete only when the system has the bytes, not when rustls has them: rustls buffers
-/// up to 64 KiB, and an unread response would seem to be taken.
+/// An encrypted stream. Its drop sends a `close_notify` if the socket takes it immediately. A write
+/// is complete only when the system has the bytes: rustls buffers up to 64 KiB, and
+/// an unread response would seem to be taken.
 #[derive(Debug)]
 pub(in crate::net) struct TlsStream<S>
 where

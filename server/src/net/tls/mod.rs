@@ -37,7 +37,6 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// The directories of the files.
     fn directories(&self) -> BTreeSet<&Path> {
         let files = [&self.certificate, &self.key];
         files
@@ -95,7 +94,6 @@ pub(crate) struct Tls {
     is_stale: AtomicBool,
 }
 
-/// Counters of certificate reloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reloads {
     pub(crate) applied: u64,

@@ -1,8 +1,7 @@
 //! Reload of the certificate when its files change.
 //!
-//! A file that cannot be used never replaces the active certificate. It is tried again at each
-//! poll, and reported when it has been unusable for some time: certificate and key may be written
-//! one after the other, and do not match in between.
+//! A file that cannot be used never replaces the active certificate. It is tried again at each poll
+//! and reported after some time: certificate and key may be written one after the other.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},

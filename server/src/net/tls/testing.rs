@@ -18,10 +18,8 @@ use super::{Tls, TlsSettings};
 /// The name in all certificates.
 pub(crate) const NAME: &str = "doorman.test";
 
-/// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key, in PEM.
 #[derive(Debug, Clone)]
 pub(crate) struct Pair {
     pub(crate) certificate: String,
@@ -106,14 +104,12 @@ impl Authority {
 }
 
 impl Pair {
-    /// Writes the files that [`settings`] names.
     pub(crate) fn write(&self, home: &Path) {
         fs::write(home.join("tls.crt"), &self.certificate).unwrap();
         fs::write(home.join("tls.key"), &self.key).unwrap();
     }
 }
 
-/// The files in a directory.
 pub(crate) fn settings(home: &Path) -> TlsSettings {
     TlsSettings {
         certificate: home.join("tls.crt"),

@@ -11,7 +11,6 @@ use tracing_subscriber::{
 use super::Format;
 use crate::observe::context::{self, RequestContext};
 
-/// A format that appends the IDs of the current request.
 #[derive(Debug)]
 pub(super) struct WithContext<F> {
     inner: F,

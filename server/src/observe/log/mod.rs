@@ -115,7 +115,6 @@ fn captured(backtrace: &Backtrace) -> Option<DisplayValue<&Backtrace>> {
     (backtrace.status() == BacktraceStatus::Captured).then(|| display(backtrace))
 }
 
-/// The queue of lines to the thread of the log.
 #[derive(Debug, Clone)]
 struct Queue {
     lines: NonBlocking,
@@ -141,7 +140,6 @@ impl Queue {
 }
 
 impl Write for Queue {
-    /// Queues a line, or counts it as dropped.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.queued.add(line) {
             return self.lines.write(line);
@@ -163,8 +161,7 @@ impl<'a> MakeWriter<'a> for Queue {
     }
 }
 
-/// Bytes of the queued lines; clones share them. A short line counts as its share of the bytes,
-/// which limits the lines, too.
+/// Bytes of the queued lines; clones share them. A short line counts as its share.
 #[derive(Debug, Clone, Default)]
 struct QueuedBytes(Arc<AtomicUsize>);
 
@@ -173,7 +170,6 @@ impl QueuedBytes {
         line.len().max(MAX_QUEUED_BYTES / MAX_QUEUED_LINES)
     }
 
-    /// Adds a line if there is room for it.
     fn add(&self, line: &[u8]) -> bool {
         let add = |queued: usize| {
             let queued = queued.checked_add(Self::size(line))?;
@@ -187,7 +183,6 @@ impl QueuedBytes {
     }
 }
 
-/// The output, for the thread of the log.
 struct Output<W> {
     output: W,
     queued: QueuedBytes,
@@ -196,7 +191,6 @@ struct Output<W> {
 }
 
 impl<W: Write> Write for Output<W> {
-    /// Writes a line, or counts it as dropped.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.queued.remove(line);
         if self.output.write_all(line).is_err() {

@@ -44,7 +44,6 @@ struct Failure {
     status: u16,
 }
 
-/// A request that is not answered yet.
 #[derive(Debug)]
 struct Pending {
     call: Call,
@@ -140,7 +139,6 @@ impl<S> Layer<S> for RequestMetrics {
     }
 }
 
-/// A service that records its requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded<S> {
     inner: S,
@@ -182,7 +180,6 @@ where
 }
 
 pin_project! {
-    /// The future of [`Recorded`].
     #[derive(Debug)]
     pub(crate) struct ResponseFuture<F> {
         pending: Pending,
