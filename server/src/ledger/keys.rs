@@ -23,9 +23,7 @@ slab_key!(
     /// A client or node, in all resources.
     HolderKey
 );
-slab_key!(
-    ResourceKey
-);
+slab_key!(ResourceKey);
 slab_key!(
     /// A holder's entry in one resource, and its slot in the sums of that resource.
     EntrySlot
