@@ -101,8 +101,8 @@ fn write_lines(path: &Path, header: &Header, ledger: &Ledger, now: Moment) -> io
 }
 
 /// Restores the ledger that the server of epoch `last` wrote into an empty one; after an error
-/// in part. Returns the end of its latest lease; `None` without such a file. `now` was read from the
-/// clock of `boot`.
+/// in part. Returns the end of its latest lease; `None` without such a file. `now` was read from
+/// the clock of `boot`.
 pub(super) fn read(
     directory: &Path,
     ledger: &mut Ledger,

@@ -42,6 +42,7 @@ impl Feedback {
 /// A previous server that left no snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LostPredecessor {
+    /// When this server started.
     pub(super) replaced_at: Moment,
     /// When the last of its leases has ended.
     pub(super) leases_end: Moment,

@@ -96,6 +96,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> LinearHashMap<K, V, S> {
             return 0;
         }
         // A shard uses the low bits of the same hash for the bucket and the highest for the tag.
+        // The bits between still differ within a shard.
         let bits = usize::from((self.hasher.hash_one(key) >> 40) as u16);
         let power_of_two = power_of_two(shards);
         let shard = bits & (2 * power_of_two - 1);

@@ -6,8 +6,9 @@
 //! slows down reads.
 //!
 //! **Renewals before new leases.** Each bucket has a reserve as large as the burst, which new
-//! leases cannot reach; rejecting them takes at most half of it. An overloaded server rejects new
-//! leases first. Only a call that would be rejected is checked for being a renewal.
+//! leases cannot reach; rejecting them takes at most half of it, except for the cost of reading
+//! them. An overloaded server rejects new leases first. Only a call that would be rejected is
+//! checked for being a renewal.
 
 mod bucket;
 mod cost;
