@@ -81,8 +81,8 @@ impl Doorman {
 }
 
 impl Builder {
-    /// Adds a server of the same control plane, used if the ones before it fail. A server of
-    /// another control plane has another ledger; its responses are rejected.
+    /// Adds a server of the same control plane, used if the ones before it fail. Responses of
+    /// another control plane are rejected.
     pub fn server(mut self, server: impl Into<String>) -> Self {
         self.servers.push(server.into());
         self
@@ -101,8 +101,7 @@ impl Builder {
         self
     }
 
-    /// How callers are identified, for keys by caller. By default no proxy is trusted and no token
-    /// verified.
+    /// How callers are identified. By default no proxy is trusted and no token verified.
     pub fn callers(mut self, callers: Callers) -> Self {
         self.callers = callers;
         self
@@ -115,9 +114,8 @@ impl Builder {
         self
     }
 
-    /// How long a key is retained after its last request, by default a minute, at least a second.
-    /// Then its lease is released. A key is retained longer until its bucket is full; otherwise a
-    /// slow caller would always find a full one.
+    /// How long a key and its lease are retained after its last request: by default a minute, at
+    /// least a second, and at least until its bucket is full.
     pub fn idle_after(mut self, time: Duration) -> Self {
         self.idle_after = time.max(Duration::from_secs(1));
         self
@@ -202,7 +200,6 @@ impl Builder {
     }
 }
 
-/// Settings and construction with the HTTP transport.
 #[cfg(feature = "reqwest")]
 impl Builder {
     /// The authority of the servers' certificates, in PEM, instead of those of the system.
@@ -212,11 +209,8 @@ impl Builder {
     }
 
     /// A PEM file with the authority of the servers' certificates, instead of those of the system.
-    ///
-    /// The file is reloaded before requests, at most once per second. New requests use new
-    /// connections; requests in flight finish on the old ones. If the file is invalid, the previous
-    /// authority stays and the failure is logged. A read longer than half a second delays no
-    /// request further.
+    /// It is reloaded before requests, at most once per second; requests in flight finish on old
+    /// connections. If the file is invalid, the previous authority stays and the failure is logged.
     pub fn certificate_authority_file(mut self, path: impl Into<std::path::PathBuf>) -> Self {
         self.certificates.authority = Some(Pem::Files(vec![path.into()]));
         self

@@ -5,11 +5,10 @@
 //! a decision. The kernel's own coarse clock stands still during a suspend, so it only tells
 //! whether the tick has changed; the first decision in a tick reads the precise clock for all.
 //!
-//! - The coarse time is never ahead. An earlier time means fewer tokens, so whatever it admits
-//!   would be admitted now. Rejections and promises are made on the precise clock.
-//! - It is never from before a stop or a suspend, because the tick is another one afterwards.
-//! - It is late by up to a tick (1 to 10 ms, more on a busy virtual machine). Within
-//!   [`COARSE_SLACK_NANOS`] of the end of a lease the precise clock decides.
+//! The coarse time is never ahead, so that what it admits would be admitted now; rejections and
+//! promises use the precise clock. It is never from before a stop or a suspend, because the tick is
+//! another one then. It is late by up to a tick (1 to 10 ms, more on a busy virtual machine):
+//! within [`COARSE_SLACK_NANOS`] of the end of a lease the precise clock decides.
 
 #[cfg(any(test, target_os = "linux"))]
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// More than the coarse time is ever late, in nanoseconds. Leases are renewed long before this.
 pub(crate) const COARSE_SLACK_NANOS: u64 = 1_000_000_000;
 
-/// Now, on the clock that runs through a suspend where there is one (Linux): a process that slept
-/// past the end of its lease must find it expired.
+/// On Linux, by the clock that runs through a suspend: leases must expire meanwhile.
 #[cfg(not(test))]
 pub(crate) fn now() -> Moment {
     #[cfg(target_os = "linux")]
@@ -42,8 +40,7 @@ fn read(clock: ClockId) -> Moment {
     Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// Now, on tokio's clock, which tests pause and advance. It begins an hour after the origin, so
-/// that no test is at the edge of the range.
+/// On tokio's clock, which tests pause and advance, an hour after the origin.
 #[cfg(test)]
 #[expect(
     clippy::disallowed_methods,

@@ -61,7 +61,6 @@ impl Credentials {
         Self(Kind::Closure(Arc::new(token)))
     }
 
-    /// The value of the `Authorization` header.
     pub(crate) async fn header(&self) -> Result<HeaderValue, Error> {
         match &self.0 {
             Kind::Token(token) => bearer(token),
@@ -75,7 +74,6 @@ impl Credentials {
         }
     }
 
-    /// Checks a constant token.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         match &self.0 {
             Kind::Token(token) => bearer(token).map(drop),

@@ -1,14 +1,11 @@
-//! Demand of a process for a resource, measured: attempts, admitted or not, over the last few
-//! seconds, plus a little headroom.
+//! Measured demand of a process for a resource: recent attempts, plus a little headroom.
 
 use doorman_openapi::{Capacity, Moment};
 
-/// The sub-intervals in a window.
 const SUB_INTERVALS: f64 = 4.0;
 /// Slots for sub-intervals. Samples come at any time, so a window may be cut into a few more.
 const SLOTS: usize = 6;
-/// Samples per window while there are attempts, so that a demand that outgrows its lease shows
-/// soon.
+/// Samples per window while there are attempts, so that growing demand shows soon.
 const SAMPLES: f64 = 8.0;
 /// Samples per window without attempts: the limiter itself signals when it runs low.
 const SAMPLES_WHILE_QUIET: f64 = 2.0;
@@ -24,8 +21,7 @@ const ROUNDING: f64 = 0.999;
 /// The headroom, as a part of the attempts.
 const HEADROOM: f64 = 0.1;
 
-/// The length of a window in seconds: about two refresh intervals, so that the demand is neither
-/// stale nor jumpy.
+/// In seconds: about two refresh intervals, so that the demand is neither stale nor jumpy.
 pub(crate) fn window_length(refresh_interval: f64) -> f64 {
     (2.0 * refresh_interval).clamp(MIN_WINDOW, MAX_WINDOW)
 }
@@ -173,11 +169,9 @@ fn clear_before_window(slots: &mut [Slot; SLOTS], length: f64) {
     }
 }
 
-/// The demand, in attempts per second, of a process that was quiet for longer than a window: one
-/// attempt in that time.
-///
-/// It fades to nothing and on its way restores the token that the last request took, so that the
-/// next request finds one without waiting for a lease.
+/// The demand, in attempts per second, after more than a window without any: one attempt in that
+/// time. Fading, it restores the token that the last request took, so that the next one finds it
+/// without waiting for a lease.
 pub(crate) fn fading_demand(quiet_seconds: f64) -> f64 {
     1.0 / quiet_seconds.max(MIN_WINDOW)
 }
@@ -192,12 +186,10 @@ pub(crate) struct ReportedDemand {
 }
 
 impl ReportedDemand {
-    /// Nothing was attempted or reported before `now`.
     pub(crate) fn new(now: Moment) -> Self {
         Self::reported(0.0, now)
     }
 
-    /// `total` was reported at `now`.
     pub(crate) fn reported(total: f64, now: Moment) -> Self {
         Self {
             total,
@@ -205,8 +197,7 @@ impl ReportedDemand {
         }
     }
 
-    /// The demand in attempts per second, for a report that covers `interval` seconds. An early
-    /// report covers as much.
+    /// Attempts per second, for a report that covers `interval` seconds even if it is early.
     pub(crate) fn per_second(&self, total: f64, interval: f64, now: Moment) -> f64 {
         let elapsed = now.seconds_since(self.reported_at);
         (total - self.total).max(0.0) / elapsed.max(interval).max(MIN_REPORT)

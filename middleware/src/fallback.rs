@@ -3,8 +3,7 @@
 /// How a limit decides while it has no lease on its resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Fallback {
-    /// Apply the safe capacity that the control plane last sent for the resource or its template.
-    /// Admit every request as long as it is unknown.
+    /// Apply the safe capacity last sent for the resource or its template; admit all while unknown.
     #[default]
     Safe,
     /// Admit every request.

@@ -22,10 +22,8 @@ pub(crate) const MAX_KEYS: usize = 100_000;
 /// The worker releases the leases in half a second. A handle does not wait longer if it hangs.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(600);
 
-/// The handle to the limits of a process. Layers and direct rates are made from it. Cheap to clone.
-///
-/// All clones, layers and rates share one state and one worker. When the last of them is dropped,
-/// the worker releases the leases and ends.
+/// The handle to the limits of a process, for layers and direct rates. Cheap to clone. When the
+/// last handle, layer and rate is dropped, the worker releases the leases and ends.
 #[derive(Debug, Clone)]
 pub struct Doorman {
     pub(crate) registry: Arc<Registry>,
@@ -69,10 +67,8 @@ impl Doorman {
     }
 
     /// Fixed rates by resource, in cost per second, without server, worker or runtime: for tests of
-    /// services.
-    ///
-    /// A resource without a rate is blocked, so that a misspelt name is noticed. A rate that is
-    /// negative or not a number is 0.
+    /// services. A resource without a rate is blocked. A rate that is negative or not a number is
+    /// 0.
     ///
     /// ```
     /// use tower_doorman::{Cost, Doorman};
@@ -104,8 +100,7 @@ impl Doorman {
         }
     }
 
-    /// Replaces the identification of callers in layers made from now on. For
-    /// [`unlimited`](Self::unlimited) and [`fixed`](Self::fixed), which have no
+    /// Replaces the identification of callers in layers made from now on, for handles without a
     /// [builder](crate::Builder::callers).
     #[must_use]
     pub fn with_callers(mut self, callers: Callers) -> Self {
@@ -113,12 +108,10 @@ impl Doorman {
         self
     }
 
-    /// A layer that enforces all of these limits. Resources with constant keys are leased from now
-    /// on. A request that one limit rejects costs nothing at the others.
-    ///
-    /// All keys of a request are made before any limit decides. A request that one limit rejects
-    /// therefore still occupies a [key](crate::Builder::max_keys) of the others. If callers choose
-    /// those keys, limit callers by address in an outer layer.
+    /// A layer that enforces all of these limits: a request that one rejects costs nothing at the
+    /// others. Resources with constant keys are leased from now on. All keys of a request are made
+    /// before any limit decides, so a rejected request occupies a [key](crate::Builder::max_keys)
+    /// of each. If callers choose those keys, limit callers by address in an outer layer.
     pub fn layer(&self, limits: impl IntoIterator<Item = Limit>) -> LimitLayer {
         LimitLayer::new(Arc::clone(&self.registry), self.callers.clone(), limits)
             .with_rules(Arc::clone(&self.rules))
@@ -136,10 +129,9 @@ impl Doorman {
         Rate::new(Arc::clone(&self.registry), resource)
     }
 
-    /// Waits until the control plane has responded for every current limit with a constant key and
-    /// every direct rate. If a layer follows the rules, also for the rules and their limits.
-    ///
-    /// Waiting is optional: fallbacks apply until then.
+    /// Waits until the control plane has responded for every current limit with a constant key,
+    /// every direct rate and, if a layer follows them, the rules. Optional: fallbacks apply until
+    /// then.
     ///
     /// # Errors
     /// [`NotReady`] on timeout, or if no worker runs. The service can start anyway.
@@ -154,9 +146,8 @@ impl Doorman {
     }
 
     /// Releases every lease and ends the worker, in half a second at most. Limits still in use
-    /// apply their fallbacks.
-    ///
-    /// Dropping every handle, layer and rate does the same in the background.
+    /// apply their fallbacks. Dropping every handle, layer and rate does the same in the
+    /// background.
     ///
     /// # Errors
     /// [`NotReleased`] if the leases have to expire. A retry is of no use.

@@ -47,7 +47,6 @@
 //! let doorman = Doorman::builder("http://127.0.0.1:7300").spawn()?;
 //! let database = doorman.rate("db");
 //! database.wait(Cost::ONE).await?;
-//! // One query.
 //! # Ok(())
 //! # }
 //! ```
@@ -84,11 +83,9 @@
 //! disconnected while queued.
 //!
 //! `limit` is the limit's name, or the resource of a [`Rate`]; no label comes from a request. At
-//! most 100 limits and 100 resources have their own series: further limits count as `(others)`,
-//! further resources have no gauge.
-//!
-//! Install the recorder first: counters are registered at the first decision of a limit and at the
-//! first event of the worker.
+//! most 100 limits have series of their own; further ones count as `(others)`. At most 100
+//! resources have a gauge. Install the recorder first: counters are registered at the first
+//! decision of a limit and at the first event of the worker.
 
 mod admission;
 mod builder;

@@ -58,12 +58,10 @@ pub enum OnLimit {
         /// The longest wait. 0 is the same as [`Reject`](OnLimit::Reject).
         max_delay: Duration,
     },
-    /// It passes and spends nothing, so that a limit can be tried out. It is counted as refused in
-    /// the [snapshot](crate::Doorman::snapshot). Its response does not mention the limit.
-    ///
-    /// Requests that the limit admits do spend tokens of the resource, unless an enforcing limit of
-    /// the same layer spends them for the same request. Use a separate resource if other layers or
-    /// enforcing limits use this one.
+    /// It passes, spends nothing, and its response does not mention the limit, so that a limit can
+    /// be tried out. The [snapshot](crate::Doorman::snapshot) counts it as refused. Requests that
+    /// the limit admits do spend tokens of the resource, unless an enforcing limit of the same
+    /// layer spends them. Use a separate resource if other layers or enforcing limits use this one.
     Shadow,
 }
 
@@ -74,18 +72,15 @@ pub(crate) enum CostRule {
 }
 
 impl Limit {
-    /// A rate limit on the key's resource: the process's lease, in cost per second.
-    ///
-    /// A text is a [constant](Key::constant) key. By default a request costs one, the burst is one
-    /// second, and excess is rejected.
+    /// A rate limit on the key's resource: the process's lease, in cost per second. A text is a
+    /// [constant](Key::constant) key. By default a request costs one, the burst is one second, and
+    /// excess is rejected.
     pub fn rate(key: impl Into<Key>) -> Self {
         Self::new(key.into(), None)
     }
 
-    /// A limit of this process alone, without lease.
-    ///
-    /// Each layer has its own bucket, which its clones share. Settings about leases have no effect:
-    /// fallback, wants, priority and the wait for a lease.
+    /// A limit of this process alone, without lease: fallback, wants, priority and the wait for a
+    /// lease have no effect. Each layer has its own bucket, which its clones share.
     ///
     /// ```
     /// use tower_doorman::{Doorman, Key, Limit, per_second};
@@ -97,11 +92,9 @@ impl Limit {
         Self::new(Key::constant("local"), Some(quota))
     }
 
-    /// A limit of this process for each key, such as each client:
-    /// `Limit::local_per(Key::client_ip(), per_minute(60))`.
-    ///
-    /// It retains up to [`Builder::max_keys`](crate::Builder::max_keys) keys, separately from other
-    /// limits. New keys evict idle ones; keys beyond that share one limit.
+    /// A limit of this process for each key: `Limit::local_per(Key::client_ip(), per_minute(60))`.
+    /// It retains up to [`Builder::max_keys`](crate::Builder::max_keys) keys of its own. New keys
+    /// evict idle ones; keys beyond that share one limit.
     pub fn local_per(key: impl Into<Key>, quota: Quota) -> Self {
         Self::new(key.into(), Some(quota))
     }
@@ -148,10 +141,9 @@ impl Limit {
     }
 
     /// The size of the token bucket, as a time at the limit's rate: by default a second, at most a
-    /// day, and always at least one token. A request that costs more than the bucket holds is
-    /// admitted when the bucket is full; later requests wait longer.
-    ///
-    /// Limits on one resource share its bucket. The burst, fallback and wants of the first apply.
+    /// day, and always at least one token. A request that costs more is admitted when the bucket is
+    /// full; later requests wait longer. Limits on one resource share its bucket, with the burst,
+    /// fallback and wants of the first.
     pub fn burst(mut self, burst: Duration) -> Self {
         self.settings.burst = Burst::new(burst.min(MAX_BURST)).into();
         self
@@ -164,10 +156,8 @@ impl Limit {
         self
     }
 
-    /// The priority of this limit's demand: more is more important, by default 0. No effect yet: no
-    /// algorithm of the control plane uses it.
-    ///
-    /// Limits on one resource share its lease, with the highest of their priorities.
+    /// The priority of this limit's demand, by default 0: more is more important. No algorithm of
+    /// the control plane uses it yet. Limits on one resource share the highest of their priorities.
     pub fn priority(mut self, priority: i32) -> Self {
         self.settings.priority = priority.into();
         self
@@ -185,8 +175,7 @@ impl Limit {
         self
     }
 
-    /// The length of the queue per resource: by default 1,000, at least one. Further requests are
-    /// rejected.
+    /// The length of the queue per resource: by default 1,000, at least one. Excess is rejected.
     pub fn queue(mut self, requests: u32) -> Self {
         self.queue = requests.max(1);
         self
@@ -194,20 +183,14 @@ impl Limit {
 
     /// How long requests wait for the first lease of a resource before the fallback applies, by
     /// default 0. The time runs once per resource: from its first request, or for a constant key
-    /// from the construction of the layer. An outage of the control plane thus delays a resource
-    /// only once.
+    /// from the construction of the layer.
     pub fn wait_for_lease(mut self, max_wait: Duration) -> Self {
         self.wait_for_lease = max_wait;
         self
     }
 
-    /// Requests that the limit does not apply to, such as health checks. Several calls add up.
-    ///
-    /// ```
-    /// use tower_doorman::Limit;
-    ///
-    /// let api = Limit::rate("api").skip(|head| head.uri().path() == "/healthz");
-    /// ```
+    /// Requests that the limit does not apply to, such as health checks. Several calls add up. For
+    /// example: `Limit::rate("api").skip(|head| head.uri().path() == "/healthz")`.
     pub fn skip<F>(mut self, predicate: F) -> Self
     where
         F: for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync + 'static,

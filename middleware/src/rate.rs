@@ -13,10 +13,8 @@ use crate::{
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// The rate of one resource, for code that asks before it acts: made by
-/// [`Doorman::rate`](crate::Doorman::rate). Cheap to clone.
-///
-/// Without a lease it admits nothing ([`Fallback::Pessimistic`]), unless an earlier limit on the
-/// same resource has another fallback.
+/// [`Doorman::rate`](crate::Doorman::rate). Cheap to clone. Without a lease it admits nothing
+/// ([`Fallback::Pessimistic`]), unless an earlier limit on the same resource has another fallback.
 #[derive(Debug, Clone)]
 pub struct Rate {
     registry: Arc<Registry>,

@@ -13,10 +13,8 @@ pub struct Refusal {
     retry_after: Duration,
 }
 
-/// Why a limit rejected a request, and the HTTP status.
-///
-/// In gRPC 429 is `RESOURCE_EXHAUSTED` (8), 503 is `UNAVAILABLE` (14), 400 is `INVALID_ARGUMENT`
-/// (3) and 401 is `UNAUTHENTICATED` (16).
+/// Why a limit rejected a request, and the HTTP status. In gRPC 429 is `RESOURCE_EXHAUSTED` (8),
+/// 503 is `UNAVAILABLE` (14), 400 is `INVALID_ARGUMENT` (3) and 401 is `UNAUTHENTICATED` (16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalReason {
@@ -32,8 +30,7 @@ pub enum RefusalReason {
     Overflow,
     /// The queue of waiting requests is full: 503.
     QueueFull,
-    /// The limit is exceeded over all holders, and chance rejected this request: 429. A retry may
-    /// succeed.
+    /// The limit is exceeded over all holders, and chance rejected this request: 429.
     Suppressed,
     /// No key can be made of the request: 400.
     MissingKey,
@@ -66,7 +63,6 @@ impl Refusal {
         }
     }
 
-    /// A refusal of a request without a key.
     pub(crate) fn without_key(limit: &Arc<str>, reason: RefusalReason) -> Self {
         Self {
             limit: Arc::clone(limit),
@@ -99,10 +95,8 @@ impl Refusal {
         self.reason
     }
 
-    /// How long to wait before a retry can succeed at all limits of the request.
-    ///
-    /// Exact for [`Spent`](RefusalReason::Spent): if the leases do not change and no other request
-    /// comes, a retry is admitted then and not before.
+    /// How long to wait before a retry can succeed at all limits of the request. Exact for
+    /// [`Spent`](RefusalReason::Spent), if the leases do not change and no other request comes.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after

@@ -23,8 +23,7 @@ pub struct Snapshot {
 pub struct RulesSnapshot {
     /// The version of the active rules; null before the first response.
     pub version: Option<String>,
-    /// Why the rules of the control plane cannot be fetched or are invalid; null if they are
-    /// active.
+    /// Why the rules cannot be fetched or are invalid; null if they are active.
     pub error: Option<String>,
     /// The rules that this process does not support and does not enforce.
     pub not_applied: Vec<NotApplied>,
@@ -56,11 +55,9 @@ pub struct LimitSnapshot {
     pub per: f64,
     /// The last measured demand, in the resource's own unit.
     pub wants: f64,
-    /// The total cost admitted since the process started, or since the resource was last idle and
-    /// forgotten.
+    /// The total cost admitted since the start, or since the resource was last forgotten as idle.
     pub admitted: f64,
-    /// The total cost rejected in the same time, including what a limit in
-    /// [shadow mode](crate::OnLimit::Shadow) would reject.
+    /// The total cost rejected since then, including by [shadow](crate::OnLimit::Shadow) limits.
     pub refused: f64,
     /// The number of queued requests.
     pub waiting: u32,
@@ -73,8 +70,7 @@ pub struct LimitSnapshot {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LimitFault {
-    /// The resource is a gauge but is used as a rate limit: there is no lease and the fallback
-    /// applies.
+    /// The resource is a gauge but is used as a rate limit: the fallback applies.
     NotARate,
 }
 

@@ -26,10 +26,9 @@ impl LimitCheck<'_> {
     }
 }
 
-/// Adds a check, and merges the tokens of limits that share a limiter into the first of them.
-///
-/// Taken one by one, a bucket of one token would admit a request at the first limit and never at
-/// the second. A shadow limit takes nothing when an enforcing limit shares its limiter.
+/// Adds a check, and merges the tokens of limits that share a limiter into the first of them: one
+/// by one, a bucket of one token would never admit at the second. A shadow limit takes nothing when
+/// an enforcing limit shares its limiter.
 #[inline]
 pub(super) fn add_check<'f>(checks: &mut LimitChecks<'f>, mut check: LimitCheck<'f>) {
     for earlier in checks.iter_mut() {
@@ -51,7 +50,6 @@ pub(super) fn add_check<'f>(checks: &mut LimitChecks<'f>, mut check: LimitCheck<
     checks.push(check);
 }
 
-/// The checks that take tokens.
 pub(super) fn with_tokens<'a, 'f>(
     checks: &'a LimitChecks<'f>,
 ) -> impl Iterator<Item = (&'a LimitCheck<'f>, &'a TokenRequest)> {

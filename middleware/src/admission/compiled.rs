@@ -109,7 +109,6 @@ impl CompiledLimit {
         self.limit.key.needs_claims().then_some(&*self.limit.name)
     }
 
-    /// The limiter, if the key is constant.
     pub(crate) fn constant_limiter(&self) -> Option<&Arc<Limiter>> {
         match &self.target {
             Target::Constant(limiter) => Some(limiter),
@@ -224,7 +223,6 @@ impl CompiledLimit {
     }
 }
 
-/// The tokens that a request takes from one limiter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TokenRequest {
     pub(super) cost: Cost,

@@ -1,8 +1,6 @@
-//! The `RateLimit-Policy` and `RateLimit` headers of draft-ietf-httpapi-ratelimit-headers-11.
-//!
-//! Every name of the draft is in this module. Both headers are lists (RFC 9651) of one item per
-//! limit. `RateLimit-Policy` is the limit of the resource, the same at every instance. `RateLimit`
-//! is what this instance would admit now.
+//! The `RateLimit-Policy` and `RateLimit` headers of draft-ietf-httpapi-ratelimit-headers-11: lists
+//! (RFC 9651) of one item per limit. `RateLimit-Policy` is the limit of the resource, the same at
+//! every instance. `RateLimit` is what this instance would admit now.
 
 use doorman_openapi::Moment;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -20,14 +18,12 @@ const EFFECTIVE_WINDOW: &str = ";t=";
 /// The largest integer of a structured field.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// Whether responses have the headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeaderPolicy {
     Send,
     Omit,
 }
 
-/// The headers of one response.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RateLimitHeaders {
     policy: List,

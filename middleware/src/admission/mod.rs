@@ -38,7 +38,6 @@ pub(crate) struct Admission {
     has_local: bool,
 }
 
-/// The decision on a request.
 pub(crate) enum Decision {
     /// The headers are empty under [`HeaderPolicy::Omit`].
     Admitted(RateLimitHeaders),
@@ -75,9 +74,8 @@ impl AdmissionSource {
     }
 }
 
-/// The limits in code, followed by those of the current rules.
-///
-/// New rules replace the whole [`Admission`], so that one set decides a request to its end.
+/// The limits in code, followed by those of the current rules. New rules replace the whole
+/// [`Admission`], so that one set decides a request to its end.
 #[derive(Debug)]
 pub(crate) struct DynamicAdmission {
     in_code: Arc<Admission>,

@@ -105,7 +105,6 @@ impl PendingChecks {
         }
     }
 
-    /// Admits the request.
     pub(super) fn commit(mut self, now: Moment) -> RateLimitHeaders {
         for check in &self.0 {
             let limiter = check.limiter();
@@ -149,7 +148,6 @@ impl PendingChecks {
         (Box::new(refusal), headers)
     }
 
-    /// Whether the request waits for tokens of a limiter.
     fn is_delayed_at(&self, limiter: &Arc<Limiter>) -> bool {
         let mut there = self
             .0

@@ -7,11 +7,9 @@ use matchit::Router;
 
 use crate::RequestHead;
 
-/// Methods and a path template.
-///
-/// A path is matched by the matcher of axum's router, on its own and still percent-encoded, so it
-/// means what an axum route of the same text means. GET includes HEAD, as in axum (RFC 9110
-/// section 9.3.2).
+/// Methods and a path template. A path is matched by axum's matcher, on its own and still
+/// percent-encoded, so it means what an axum route means. GET includes HEAD (RFC 9110 section
+/// 9.3.2).
 #[derive(Debug)]
 pub(crate) struct RequestPattern {
     /// `None`: any.
@@ -20,7 +18,6 @@ pub(crate) struct RequestPattern {
     path: Option<Router<()>>,
 }
 
-/// Why a [`RequestPattern`] is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidPattern {
     #[error("has an invalid method `{0}`")]
@@ -30,7 +27,6 @@ pub(crate) enum InvalidPattern {
 }
 
 impl RequestPattern {
-    /// `None` matches any method or path.
     pub(crate) fn new(
         methods: Option<&[String]>,
         path: Option<&str>,

@@ -14,11 +14,9 @@ use crate::RefusalReason;
 /// The HMAC key of API keys without a secret. It separates these hashes from all others.
 const NO_SECRET: &[u8] = b"doorman api key";
 
-/// How a process identifies its callers: the proxies it trusts, how it verifies tokens, and the
-/// secret that hashes API keys. Cheap to clone.
-///
-/// It applies to all layers of a handle, including their limits by rules. Configure every instance
-/// of a fleet alike, or they make different keys of one caller.
+/// How a process identifies its callers: trusted proxies, verification of tokens, and the secret
+/// that hashes API keys. Cheap to clone. It applies to all layers of a handle. Configure every
+/// instance of a fleet alike, or they make different keys of one caller.
 ///
 /// ```no_run
 /// # #[cfg(feature = "reqwest")]
@@ -53,8 +51,7 @@ impl Callers {
         }
     }
 
-    /// The proxies whose forwarding header is trusted, for
-    /// [`Key::client_ip`](crate::Key::client_ip).
+    /// The trusted proxies, for [`Key::client_ip`](crate::Key::client_ip).
     #[must_use]
     pub fn trusted_proxies(mut self, proxies: TrustedProxies) -> Self {
         self.proxies = proxies;
@@ -107,7 +104,6 @@ impl Callers {
         }
     }
 
-    /// The claims of the request's bearer token.
     #[cfg(feature = "jwt")]
     pub(super) fn verify(&self, headers: &HeaderMap) -> Result<VerifiedClaims, RefusalReason> {
         let verifier = self.verifier.as_ref().ok_or(RefusalReason::MissingToken)?;

@@ -57,7 +57,6 @@ impl fmt::Debug for VerifiedClaims {
     }
 }
 
-/// Path of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ClaimPath {
     /// A top-level claim, whatever characters its name has.

@@ -1,7 +1,5 @@
-//! Client addresses behind proxies: `Forwarded` and `X-Forwarded-For`.
-//!
-//! Each proxy appends the address that called it. The caller can invent everything further left, so
-//! the header is read from the right, for as long as trusted proxies wrote it.
+//! Client addresses behind proxies: `Forwarded` and `X-Forwarded-For`. The header is read from the
+//! right for as long as trusted proxies wrote it: the caller can invent everything further left.
 
 #[cfg(test)]
 mod tests;
@@ -14,11 +12,9 @@ use ipnet::IpNet;
 /// The most addresses read.
 const MAX_CHAIN: usize = 32;
 
-/// The proxies whose forwarding header is trusted. The default is none.
-///
-/// A trusted proxy must append the address that called it to the header, as proxies do by default,
-/// or replace the header. If it passes the header on unchanged, every caller can choose its
-/// address.
+/// The proxies whose forwarding header is trusted; by default none. A trusted proxy must append the
+/// address that called it, as proxies do by default, or replace the header. If it passes the header
+/// on unchanged, every caller can choose its address.
 ///
 /// ```
 /// use tower_doorman::{ForwardedHeader, TrustedProxies};
@@ -41,8 +37,7 @@ enum Trust {
     Networks(Arc<[IpNet]>, ForwardedHeader),
 }
 
-/// The header that the proxies write. The other header is ignored, even if this one is missing: it
-/// comes from the caller.
+/// The header that the proxies write. The other one comes from the caller and is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ForwardedHeader {
     /// `Forwarded`, RFC 7239: `for=192.0.2.60;proto=http, for="[2001:db8::1]:4711"`.
@@ -63,10 +58,9 @@ impl TrustedProxies {
         Self(Trust::None)
     }
 
-    /// A fixed number of proxies that every request passes. For proxies whose addresses change.
-    ///
-    /// No caller may bypass them: one that reaches the service through fewer proxies can invent its
-    /// address. The peer address is ignored and may be unknown. 0 trusts no proxies.
+    /// A fixed number of proxies that every request passes, for proxies whose addresses change. A
+    /// caller that can bypass them can invent its address. The peer address is ignored. 0 trusts
+    /// none.
     #[must_use]
     pub const fn hops(count: u8, header: ForwardedHeader) -> Self {
         match count {
@@ -150,10 +144,8 @@ fn parse_network(text: &str) -> Result<IpNet, InvalidNetwork> {
     }
 }
 
-/// The elements of a list from last to first, split at commas outside of quotes.
-///
-/// Quotes are matched from the right: a quote that the caller leaves open must not hide what a
-/// proxy appended.
+/// The elements of a list from last to first, split at commas outside of quotes. Quotes are matched
+/// from the right: one that the caller leaves open must not hide what a proxy appended.
 fn elements_from_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     iter::from_fn(move || {
@@ -186,8 +178,7 @@ fn is_escaped(line: &[u8], at: usize) -> bool {
     before.take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
 
-/// The address in the `for` of an element of `Forwarded`; `None` if it is missing, repeated or
-/// malformed.
+/// The address in the `for` of an element, unless it is missing, repeated or malformed.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = element;
@@ -231,10 +222,8 @@ fn unquoted(value: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// An address with or without port and brackets: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`,
-/// `[2001:db8::1]:80`. `None` for names that hide one (`unknown`, `_hidden`).
-///
-/// More lenient than either header's grammar, because proxies are inexact about brackets.
+/// An address with or without port and brackets; `None` for names that hide one (`unknown`,
+/// `_hidden`). Lenient, because proxies are inexact about brackets.
 fn parse_address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
     let (address, port) = match text.strip_prefix('[') {

@@ -99,11 +99,9 @@ impl<'a> RequestHead<'a> {
         self.extensions
     }
 
-    /// The template of the matched route, such as `/orders/{id}`: axum's `MatchedPath`.
-    ///
-    /// `None` without the feature `axum`, if no route matched or a `nest_service` did, and in a
-    /// layer around the router instead of inside it (`Router::layer`). Inside a nested router it is
-    /// the whole template.
+    /// The template of the matched route, such as `/orders/{id}`: axum's `MatchedPath`, with the
+    /// prefix of nested routers. `None` without the feature `axum`, if no route matched or a
+    /// `nest_service` did, and in a layer around the router instead of inside it (`Router::layer`).
     #[must_use]
     pub fn route(&self) -> Option<&'a str> {
         #[cfg(feature = "axum")]
@@ -168,8 +166,7 @@ impl fmt::Debug for RequestHead<'_> {
     }
 }
 
-/// The host without its port: of the URI (RFC 9112 section 3.2.2), else of the `Host` header,
-/// unless that is repeated.
+/// Without its port: of the URI (RFC 9112 section 3.2.2), else of a single `Host` header.
 pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     let host = match uri.host() {
         Some(host) => host,

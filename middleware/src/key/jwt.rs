@@ -22,7 +22,6 @@ use crate::clock;
 
 /// The longest token in bytes.
 const MAX_TOKEN: usize = 8 * 1024;
-/// The default difference of clocks between issuer and service.
 const LEEWAY: Duration = Duration::from_secs(30);
 /// The longest time in the cache: the wall clock may be set meanwhile.
 const MAX_CACHED: Duration = Duration::from_secs(300);
@@ -62,8 +61,7 @@ struct Verifier {
     cache: Arc<TokenCache>,
 }
 
-/// A key that verifies signatures, and its one algorithm. Cheap to clone. Debug output does not
-/// show it.
+/// A key that verifies signatures, and its one algorithm. Cheap to clone.
 #[derive(Clone)]
 pub struct JwtKey {
     algorithm: Algorithm,
@@ -130,8 +128,7 @@ impl JwtVerifier {
         })))
     }
 
-    /// The tolerated difference of clocks between issuer and service, in whole seconds. The default
-    /// is 30 seconds.
+    /// The tolerated difference of clocks, in whole seconds; by default 30 seconds.
     #[must_use]
     pub fn leeway(self, leeway: Duration) -> Self {
         let mut verifier = Arc::unwrap_or_clone(self.0);
@@ -143,7 +140,6 @@ impl JwtVerifier {
         Self(Arc::new(verifier))
     }
 
-    /// The claims of a valid token.
     pub(super) fn verify(&self, token: &str) -> Option<VerifiedClaims> {
         let now = clock::now();
         if let Some(claims) = self.0.cache.get(token, now) {
@@ -252,8 +248,7 @@ impl fmt::Debug for JwtKey {
     }
 }
 
-/// Verified tokens, with their claims and the end of their validity. Invalid tokens are not stored,
-/// so that callers without a valid token cannot evict those of others.
+/// Verified tokens only: callers without a valid token cannot evict those of others.
 struct TokenCache(Cache<Box<str>, (VerifiedClaims, Moment), TokenBytes, RandomState>);
 
 #[derive(Clone)]

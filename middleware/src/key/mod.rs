@@ -29,12 +29,10 @@ pub use self::{
 
 /// Maps a request to a resource. Cheap to clone.
 ///
-/// Values of the request are percent-encoded in the resource id (all but `A-Z a-z 0-9 - . _ ~`).
-/// If the id would exceed 256 bytes, values over 40 bytes are hashed. A value can therefore neither
-/// imitate another part of the id nor make the id invalid.
-///
-/// A caller chooses the headers it sends. Limit by a header only if an outer layer verifies it, or
-/// if a caller gains nothing by changing it.
+/// Values of the request are percent-encoded in the resource id (all but `A-Z a-z 0-9 - . _ ~`). If
+/// the id would exceed 256 bytes, values over 40 bytes are hashed. A value can therefore neither
+/// imitate another part of the id nor make the id invalid. A caller chooses its headers: limit by a
+/// header only if an outer layer verifies it, or if changing it gains nothing.
 #[derive(Clone)]
 pub struct Key {
     /// The template, with header names in lower case: the default name of the limit.
@@ -42,8 +40,7 @@ pub struct Key {
     parts: Arc<[Part]>,
 }
 
-/// How a limit treats a request without a key: a header, the peer address or a valid token is
-/// missing.
+/// How a limit treats a request whose header, peer address or valid token is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissingKey {
     /// All such requests share one key, with `(missing)` in place of the value.
@@ -51,16 +48,13 @@ pub enum MissingKey {
     Shared,
     /// The limit does not apply.
     Skip,
-    /// The request is rejected: with 401 and `WWW-Authenticate: Bearer` if a valid token is
-    /// missing, else with 400.
+    /// The request is rejected: with 401 if a valid token is missing, else with 400.
     Reject,
 }
 
 impl Key {
-    /// The same resource for all requests.
-    ///
-    /// A text that is not a valid resource id is made one: control characters are percent-encoded,
-    /// a text over 256 bytes is hashed, and an empty one becomes `(empty)`. Braces have no meaning
+    /// The same resource for all requests. In the id, control characters are percent-encoded, a
+    /// text over 256 bytes is hashed, and an empty one becomes `(empty)`. Braces have no meaning
     /// here; see [`template`](Self::template).
     #[must_use]
     pub fn constant(resource: &str) -> Self {
@@ -70,10 +64,8 @@ impl Key {
         }
     }
 
-    /// One resource per value of a header: `x-tenant/acme`. If the header is repeated, the first
-    /// value is used.
-    ///
-    /// The caller chooses the value, unless an outer layer verifies it.
+    /// One resource per value of a header, the first if it is repeated: `x-tenant/acme`. The caller
+    /// chooses the value, unless an outer layer verifies it.
     ///
     /// # Errors
     /// [`InvalidKey`] if the name is invalid, or is `Authorization`, `Cookie` or
@@ -100,25 +92,21 @@ impl Key {
         Self::single("route", Placeholder::Route)
     }
 
-    /// One resource per [peer address](RequestHead::peer): `peer/192.0.2.1`. The addresses of an
-    /// IPv6 /64 network share one resource.
+    /// One resource per [peer address](RequestHead::peer) or IPv6 /64 network: `peer/192.0.2.1`.
     #[must_use]
     pub fn peer() -> Self {
         Self::single("peer", Placeholder::Peer)
     }
 
-    /// One resource per client address: `client_ip/192.0.2.1`. The addresses of an IPv6 /64 network
+    /// One resource per client address: `client_ip/192.0.2.1`, according to the [`TrustedProxies`]
+    /// of [`Callers`]; without them the [`peer`](Self::peer). The addresses of an IPv6 /64 network
     /// share one resource, and IPv4-mapped IPv6 addresses are IPv4.
-    ///
-    /// The address is taken from the connection's [peer](RequestHead::peer) and from the
-    /// [`TrustedProxies`] of [`Callers`]. Without trusted proxies it is the [`peer`](Self::peer).
     #[must_use]
     pub fn client_ip() -> Self {
         Self::single("client_ip", Placeholder::ClientIp)
     }
 
-    /// One resource per requested host: `host/api.example.com`, in lower case and without the port.
-    ///
+    /// One resource per requested host, in lower case and without the port: `host/api.example.com`.
     /// The caller chooses the host, unless a proxy or router rejects unknown ones.
     #[must_use]
     pub fn host() -> Self {
@@ -126,21 +114,16 @@ impl Key {
     }
 
     /// One resource per API key in the header `x-api-key`: `api_key/` and 32 hexadecimal digits of
-    /// its hash. The id never contains the API key. A template can name another header:
-    /// `{api_key:authorization}`.
-    ///
-    /// The layer does not validate API keys. Put it inside the layer that does, or a caller gets a
-    /// new limit with every invented API key. API keys that can be guessed need a
-    /// [secret](Callers::api_key_secret).
+    /// its hash. A template can name another header: `{api_key:authorization}`. The layer does not
+    /// validate API keys: put it inside the layer that does, or a caller gets a new limit with
+    /// every invented one. API keys that can be guessed need a [secret](Callers::api_key_secret).
     #[must_use]
     pub fn api_key() -> Self {
         Self::single("api_key", Placeholder::ApiKey(template::API_KEY))
     }
 
-    /// One resource per value of a claim: `jwt:sub/alice`. The claim is a string, an integer or a
-    /// boolean. A text that begins with a slash is a JSON Pointer (RFC 6901) to a nested claim,
-    /// such as `/realm/tenant`; any other text is a name.
-    ///
+    /// One resource per value of a string, integer or boolean claim: `jwt:sub/alice`. A claim that
+    /// begins with a slash is a JSON Pointer (RFC 6901) to a nested one, such as `/realm/tenant`.
     /// The claims are the [`VerifiedClaims`] in the request's extensions, or those of the bearer
     /// token in `Authorization` after the [verifier](Callers#method.jwt) accepted it (feature
     /// `jwt`). Claims that nothing verified are ignored.
@@ -155,8 +138,7 @@ impl Key {
         })
     }
 
-    /// One resource per result of a closure: `<name>/<value>`. If the closure returns `None` or an
-    /// empty value, the key is missing.
+    /// One resource per result of a closure: `<name>/<value>`. No key if it is `None` or empty.
     ///
     /// # Errors
     /// [`InvalidKey`] if the name is too long.
@@ -245,7 +227,6 @@ impl Key {
         parts.any(|part| matches!(part, Part::Value(Placeholder::Jwt(_))))
     }
 
-    /// The resource, if it is the same for all requests.
     pub(crate) fn as_constant(&self) -> Option<ResourceId> {
         match &*self.parts {
             [Part::Text(text)] => Some(to_resource_id(text)),
@@ -255,14 +236,12 @@ impl Key {
 }
 
 impl From<&str> for Key {
-    /// The [constant](Key::constant) key.
     fn from(resource: &str) -> Self {
         Self::constant(resource)
     }
 }
 
 impl From<String> for Key {
-    /// The [constant](Key::constant) key.
     fn from(resource: String) -> Self {
         Self::constant(&resource)
     }

@@ -1,6 +1,5 @@
-//! Resource ids of requests: the values of a key's placeholders, encoded and concatenated.
-//!
-//! Parentheses mark words of this crate, such as `(missing)`. Encoded values contain none.
+//! Resource ids of requests: a key's values, encoded and concatenated. Parentheses mark words of
+//! this crate, such as `(missing)`; encoded values contain none.
 
 use std::{
     io::Write as _,
@@ -44,10 +43,7 @@ impl Key {
     }
 
     /// Writes the resource id of a request into `id`, as UTF-8, with `(missing)` for missing
-    /// values.
-    ///
-    /// # Errors
-    /// The reason why the first missing value is missing.
+    /// values. The error is the reason why the first of them is missing.
     pub(crate) fn write(
         &self,
         head: &RequestHead<'_>,
@@ -137,8 +133,7 @@ impl Placeholder {
     }
 }
 
-/// An IPv4 address, or the /64 network of an IPv6 address, of which one host often has all
-/// addresses.
+/// An IPv4 address, or an IPv6 /64 network, of which one host often has all addresses.
 fn with_address<R>(address: IpAddr, use_value: impl FnOnce(&[u8]) -> Option<R>) -> Option<R> {
     // The longest has four groups of four digits and `::/64`.
     let mut text = [0; 32];
@@ -199,8 +194,7 @@ fn push_encoded_or_hash(id: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-/// Appends 34 bytes. The hash is the same on every instance and in every version, and callers
-/// cannot find collisions.
+/// Appends 34 bytes: a collision-resistant hash, the same on every instance and in every version.
 fn push_hash(id: &mut Vec<u8>, value: &[u8]) {
     id.push(b'(');
     id.extend_from_slice(&hex(Sha256::digest(value)));
@@ -219,8 +213,7 @@ fn hex(bytes: impl IntoIterator<Item = u8>) -> [u8; 32] {
     digits
 }
 
-/// Makes a resource id of a text of the program: control characters are percent-encoded, a text
-/// that is too long is hashed, and an empty one becomes `(empty)`.
+/// Makes a valid id of any text, as [`Key::constant`](super::Key::constant) describes.
 pub(crate) fn to_resource_id(text: &str) -> ResourceId {
     let mut id = String::with_capacity(text.len());
     push_literal(&mut id, text);

@@ -32,7 +32,6 @@ pub(super) enum Part {
     Value(Placeholder),
 }
 
-/// Source of a value in the request.
 #[derive(Clone)]
 pub(super) enum Placeholder {
     Header(HeaderName),

@@ -1,7 +1,5 @@
-//! gRPC status of a refusal, as a response of headers only.
-//!
-//! "gRPC over HTTP2" (PROTOCOL-HTTP2.md of grpc/grpc) calls it Trailers-Only. gRPC-Web
-//! (PROTOCOL-WEB.md) reads the same headers. The retry pushback is that of proposal A6.
+//! gRPC status of a refusal, as a response of headers only: Trailers-Only in grpc/grpc's
+//! PROTOCOL-HTTP2.md, also read by gRPC-Web. The retry pushback is that of proposal A6.
 
 use std::time::Duration;
 
@@ -17,7 +15,6 @@ const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 /// Everything but printable ASCII, and the percent sign.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// Status codes of refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     InvalidArgument = 3,
@@ -26,10 +23,8 @@ pub(super) enum Code {
     Unauthenticated = 16,
 }
 
-/// The content type of the response to a gRPC request; `None` for other requests.
-///
-/// gRPC is always a `POST`. With another method, intermediaries would read status 200 as success,
-/// and could cache it for a `GET`.
+/// The content type of the response to a gRPC request, which is always a `POST`. With another
+/// method, intermediaries would read status 200 as success, and could cache it for a `GET`.
 pub(super) fn response_content_type(head: &RequestHead<'_>) -> Option<HeaderValue> {
     const GRPC: &str = "application/grpc";
     if head.method() != Method::POST {

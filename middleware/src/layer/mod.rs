@@ -21,10 +21,8 @@ use crate::{
     rules::Rules,
 };
 
-/// Applies limits to a service: made by [`Doorman::layer`](crate::Doorman::layer).
-///
-/// Clones of the layer and of its services share one state. Limits on the same resource share one
-/// limiter, in all layers of the process.
+/// Applies limits to a service: made by [`Doorman::layer`](crate::Doorman::layer). Clones share one
+/// state. Limits on the same resource share one limiter, in all layers of the process.
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing until it wraps a service"]
 pub struct LimitLayer {
@@ -48,7 +46,6 @@ impl LimitLayer {
         }
     }
 
-    /// Sets the rules that the layer may follow.
     pub(crate) fn with_rules(self, rules: Arc<Rules>) -> Self {
         Self { rules, ..self }
     }
@@ -58,19 +55,17 @@ impl LimitLayer {
     ///
     /// Every matching rule applies, after the limits in code and in the order of the document, all
     /// or nothing with them. A rule that exempts affects only the rules after it. Limits and rules
-    /// on one resource share its tokens: the burst and fallback of the first apply, and the
-    /// highest priority. A rule's path matches the path of the whole request, also in a nested
-    /// router. A rule by token claims needs a process that [verifies](crate::Callers) tokens, or
-    /// an outer layer that does. Otherwise all requests lack its key, which is logged.
+    /// on one resource share its tokens: the burst and fallback of the first apply, and the highest
+    /// priority. Paths are those of the whole request, also in a nested router. Rules by token
+    /// claims need tokens [verified](crate::Callers) here or by an outer layer.
     ///
     /// There are no rules until the first are fetched; [`ready`](crate::Doorman::ready) waits for
     /// them. The last valid rules stay while the control plane is unreachable or sends invalid
-    /// ones. A valid rule that this layer does not support, such as a gauge, is not applied, which
-    /// is logged and shown in the [snapshot](crate::Doorman::snapshot).
-    ///
-    /// Only one layer on the path of a request should follow the rules: each of them spends.
+    /// ones. A rule that this layer does not support, such as a gauge, is not applied, which is
+    /// logged and shown in the [snapshot](crate::Doorman::snapshot). Only one layer on the path of
+    /// a request should follow the rules: each spends.
     /// [`Doorman::unlimited`](crate::Doorman::unlimited) and
-    /// [`Doorman::fixed`](crate::Doorman::fixed) have no rules.
+    /// [`Doorman::fixed`](crate::Doorman::fixed) have none.
     pub fn and_rules(self) -> Self {
         let dynamic = match self.admission {
             AdmissionSource::Code(admission) => DynamicAdmission::new(admission),
@@ -95,10 +90,9 @@ impl LimitLayer {
         self
     }
 
-    /// Builds the responses to refused requests, including those of gRPC, with a closure.
-    ///
-    /// The layer adds its [headers](Self::headers), and the [`Refusal`] to the extensions.
-    /// [`Refusal::to_response`] is the default response.
+    /// Builds the responses to refused requests, including those of gRPC; by default
+    /// [`Refusal::to_response`]. The layer adds its [headers](Self::headers), and the [`Refusal`]
+    /// to the extensions.
     ///
     /// ```
     /// use http::{Response, StatusCode, header::RETRY_AFTER};
@@ -123,10 +117,8 @@ impl LimitLayer {
         self
     }
 
-    /// Decides on a request immediately, for code without a tower service. An admitted request is
-    /// spent at every limit.
-    ///
-    /// A request that would wait, for its turn or a first lease, is decided by the present state.
+    /// Decides on a request immediately, for code without a tower service, and spends it at every
+    /// limit. A request that would wait is decided by the present state.
     ///
     /// # Errors
     /// [`Refusal`] when a limit does not admit the request. Nothing is spent then.

@@ -16,7 +16,6 @@ const REGISTRY: &str = "https://iana.org/assignments/http-problem-types";
 
 type RefusalHandler = dyn for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<Bytes> + Send + Sync;
 
-/// How a layer responds.
 #[derive(Clone)]
 pub(super) struct ResponsePolicy {
     callers: Callers,
@@ -52,7 +51,6 @@ impl ResponsePolicy {
         }));
     }
 
-    /// Applies the header policy.
     pub(super) fn filter(&self, headers: RateLimitHeaders) -> RateLimitHeaders {
         match self.headers {
             HeaderPolicy::Send => headers,
@@ -60,7 +58,6 @@ impl ResponsePolicy {
         }
     }
 
-    /// Logs a refusal and builds its response.
     pub(super) fn refuse(
         &self,
         refusal: Refusal,
@@ -110,12 +107,11 @@ fn trace(head: &RequestHead<'_>) -> Option<TraceContext> {
 }
 
 impl Refusal {
-    /// The response of a layer without [`on_refusal`](crate::LimitLayer::on_refusal).
-    ///
-    /// A gRPC request (a `POST` with its content type) gets status 200 without a body, and the
-    /// headers `grpc-status`, `grpc-message` and `grpc-retry-pushback-ms`. Any other request gets
-    /// the status of the reason and a problem (RFC 9457) as body. Both have
-    /// `Cache-Control: no-store`, and `Retry-After` if a retry can succeed.
+    /// The default response of a layer. A gRPC request (a `POST` with its content type) gets status
+    /// 200 without a body, and the headers `grpc-status`, `grpc-message` and
+    /// `grpc-retry-pushback-ms`. Any other request gets the status of the reason and a problem (RFC
+    /// 9457) as body. Both have `Cache-Control: no-store`, and `Retry-After` if a retry can
+    /// succeed.
     #[must_use]
     pub fn to_response(&self, head: &RequestHead<'_>) -> Response<Bytes> {
         let kind = self.reason().kind();

@@ -15,10 +15,8 @@ use crate::{
     admission::{AdmissionSource, Decision},
 };
 
-/// A service behind limits. Refusals are responses; the error type is the inner service's.
-///
-/// [`poll_ready`](Service::poll_ready) is the inner service's and reserves nothing: which limits
-/// apply depends on the request.
+/// A service behind limits. Refusals are responses; the error type is the inner service's. So is
+/// [`poll_ready`](Service::poll_ready), which reserves nothing: limits depend on the request.
 #[derive(Debug, Clone)]
 pub struct LimitService<S> {
     inner: S,

@@ -24,10 +24,9 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Records a failure and begins a pause of twice the last length, half of it jitter.
-    ///
-    /// `retry_after` lengthens the pause. It ends at most `longest` after the request was sent, so
-    /// that the time spent waiting for a hanging server is part of it.
+    /// Records a failure and begins a pause of twice the last length, half of it jitter, which
+    /// `retry_after` lengthens. It ends at most `longest` after the request was sent, so that the
+    /// time spent waiting for a hanging server is part of it.
     pub(super) fn record_failure(
         &mut self,
         retry_after: Option<Duration>,
@@ -54,7 +53,6 @@ impl Backoff {
         *self = Self::default();
     }
 
-    /// Whether the last request succeeded.
     pub(super) fn is_idle(&self) -> bool {
         self.failures == 0
     }

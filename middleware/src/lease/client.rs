@@ -1,6 +1,4 @@
-//! Client of the control plane: sends requests over a [`Transport`] and reads the responses.
-//!
-//! Responses are untrusted: whatever a server sends becomes leases, rules or a failure.
+//! Client of the control plane: sends requests over a [`Transport`] and reads untrusted responses.
 
 use std::{error::Error, future::Future, sync::Arc, time::Duration};
 
@@ -71,7 +69,6 @@ pub(super) struct RequestIds {
     pub(super) request_id: Option<String>,
 }
 
-/// Outcome of a request.
 #[derive(Debug)]
 pub(super) struct Outcome<T> {
     pub(super) endpoint: usize,
@@ -79,7 +76,6 @@ pub(super) struct Outcome<T> {
     pub(super) result: Result<T, RequestError>,
 }
 
-/// A failed request: what the state machine needs, and the reason for the log.
 #[derive(Debug)]
 pub(super) struct RequestError {
     pub(super) failure: Failure,
@@ -95,7 +91,6 @@ impl RequestError {
     }
 }
 
-/// Response to a request for rules.
 #[derive(Debug)]
 pub(super) enum FetchedRules {
     /// The rules still have the `ETag` that was sent.
@@ -127,7 +122,6 @@ impl Call {
 }
 
 impl<T: Transport> ControlPlaneClient<T> {
-    /// Requests leases. Resolves within `time`.
     pub(super) fn request_leases(
         &self,
         seq: Seq,
@@ -141,7 +135,6 @@ impl<T: Transport> ControlPlaneClient<T> {
         async move { (seq, outcome.await) }
     }
 
-    /// Releases leases. Resolves within `time`.
     pub(super) fn release(
         &self,
         endpoint: usize,
@@ -179,7 +172,6 @@ impl<T: Transport> ControlPlaneClient<T> {
         })
     }
 
-    /// The address of a server, for the log.
     pub(super) fn address(&self, endpoint: usize) -> String {
         let server = self.servers.get(endpoint);
         server.map_or_else(String::new, Address::to_string)

@@ -14,8 +14,7 @@ use crate::limiter::Sharing;
 pub struct Demand {
     /// The demand, in the resource's own unit.
     pub wants: Capacity,
-    /// The total cost admitted since the resource was first requested: a running total, not a
-    /// delta.
+    /// The running total of cost admitted since the resource was first requested.
     pub used: Capacity,
     /// The priority: higher is more important.
     pub priority: i32,
@@ -53,8 +52,7 @@ pub enum Event {
     /// Time has passed. Only a tick sends, and it sends at most one request: tick again while
     /// [`Holder::wake_at`](super::Holder::wake_at) is not after now.
     Tick,
-    /// Release everything and request nothing more. A second stop, after the release failed,
-    /// releases at the next server.
+    /// Release everything and request nothing more. A second stop releases at the next server.
     Stop,
 }
 
@@ -167,16 +165,14 @@ pub struct ResourceTerms {
     pub suppressed: bool,
 }
 
-/// A condition worth logging. Except for [`Rejected`](Self::Rejected), each comes at most once a
-/// minute.
+/// A condition to log: at most once a minute, except for [`Rejected`](Self::Rejected).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
     /// No server grants leases.
     Unreachable,
     /// Servers grant leases again, after [`Unreachable`](Self::Unreachable).
     Recovered,
-    /// The control plane rejects this resource. Reported once until it is accepted; the resource is
-    /// requested again now and then.
+    /// The control plane rejects this resource. Reported once until it is accepted.
     Rejected {
         /// The resource.
         resource: ResourceId,

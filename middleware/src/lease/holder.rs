@@ -30,13 +30,10 @@ use super::{
 };
 use crate::log_throttle::LogThrottle;
 
-/// The most resources in one request.
 const MAX_BATCH: usize = 1_000;
-/// The most rejected resources in one request. A server names only so many rejected positions, and
-/// resources beyond them would be requested again and again.
+/// The most rejected resources in one request: a server names only so many positions.
 const MAX_REJECTED_BATCH: usize = 100;
-/// The most requests in flight: a new resource need not wait for a slow response, and a dead server
-/// does not collect requests.
+/// A new resource need not wait for a slow response; a dead server collects few requests.
 const MAX_IN_FLIGHT: usize = 8;
 /// The most queued releases. Beyond it, capacity is freed when the lease expires.
 const MAX_RELEASES: usize = 10_000;
@@ -103,7 +100,6 @@ pub struct Holder {
     effects: Vec<Effect>,
 }
 
-/// A request in flight.
 #[derive(Debug)]
 struct Request {
     seq: Seq,
@@ -111,7 +107,6 @@ struct Request {
     endpoint: usize,
     sent: Moment,
     deadline: Moment,
-    /// Whether it contains a resource without a lease.
     wants_new_lease: bool,
 }
 
@@ -191,8 +186,7 @@ impl Holder {
         .unwrap_or(Moment::NEVER)
     }
 
-    /// The resources that a tick at `now` would request: report their demand first, so that the
-    /// request is up to date.
+    /// The resources that a tick at `now` would request. Report their demand first.
     #[must_use]
     pub fn due(&self, now: Moment) -> Vec<ResourceId> {
         if self.stopped || now < self.next_send_at() || now < self.backoff_until() {
@@ -220,7 +214,6 @@ impl Holder {
         Some(resource.holding(not_before, now))
     }
 
-    /// How many resources have no lease.
     pub(super) fn without_lease(&self) -> usize {
         self.resources.without_lease()
     }
@@ -334,8 +327,7 @@ impl Holder {
         });
     }
 
-    /// The shortest timeout of the resources. A probe after a failure holds up the others, so its
-    /// timeout is bounded.
+    /// The shortest of the resources; bounded for a probe, because it holds up the others.
     fn timeout(&self, batch: &[ResourceId], now: Moment) -> Duration {
         let resources = batch.iter().filter_map(|id| self.resources.get(id));
         let shortest = resources.map(|it| it.timeout(now)).min();

@@ -1,8 +1,7 @@
 //! Index of resources: values by id or by a small stable index, and timers by that index.
 //!
-//! A process may lease for hundreds of thousands of keys, so memory per key decides. `IndexMap`
-//! and `priority-queue` store a hash and a position of eight bytes per entry; a `BTreeSet` of
-//! timers takes about half as much again as [`TimerHeap`]; tokio's `DelayQueue` needs a runtime.
+//! A process may lease for hundreds of thousands of keys, so memory per key decides. `IndexMap`,
+//! `priority-queue` and `BTreeSet` need more of it; tokio's `DelayQueue` needs a runtime.
 
 use std::{cmp::Reverse, collections::BinaryHeap, hash::BuildHasher};
 
@@ -26,7 +25,6 @@ pub(super) trait HasResource {
     fn resource(&self) -> &ResourceId;
 }
 
-/// Map from resource to value.
 #[derive(Debug)]
 pub(super) struct IndexedMap<T> {
     indices: HashTable<ResourceIndex>,
@@ -95,10 +93,8 @@ impl<T: HasResource> IndexedMap<T> {
     }
 }
 
-/// Timers in one or several lanes, each ordered by time. A resource has a timer in at most one
-/// lane.
-///
-/// A binary heap per lane, with the position of each timer, so that a timer moves without a search.
+/// Timers in lanes, each a binary heap with the position of each timer, so that one moves without a
+/// search. A resource has a timer in at most one lane.
 #[derive(Debug)]
 pub(super) struct TimerHeap<const LANES: usize> {
     /// No timer is earlier than its parent.
@@ -154,7 +150,6 @@ impl<const LANES: usize> TimerHeap<LANES> {
         Some((*self.lane_of.get(index.get())?, self.time(index)))
     }
 
-    /// The earliest timer of a lane.
     pub(super) fn first(&self, lane: u8) -> Option<(Moment, ResourceIndex)> {
         self.at(lane, 0)
     }

@@ -1,8 +1,7 @@
 //! Leasing: requests capacity from the control plane and renews it.
 //!
-//! [`Holder`] is the protocol as a pure state machine: it does no IO, so that a simulator can run
-//! it. [`Worker`] is the task around it: it keeps the time, sends the requests and publishes leases
-//! to the limiters.
+//! [`Holder`] is the protocol as a pure state machine without IO, which a simulator can run.
+//! [`Worker`] is the task around it: it keeps the time, sends requests and publishes leases.
 
 mod backoff;
 mod client;

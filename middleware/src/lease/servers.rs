@@ -1,5 +1,4 @@
-//! Servers of the control plane: their addresses, which of them to ask next, and whose responses
-//! are accepted.
+//! Servers of the control plane: addresses, the next to ask, and whose responses are accepted.
 
 use std::fmt;
 
@@ -51,7 +50,6 @@ impl Address {
         self.scheme == Scheme::HTTPS
     }
 
-    /// The URI of one of the API's paths.
     pub(super) fn uri(&self, path: &str) -> String {
         format!("{self}{path}")
     }
@@ -87,11 +85,9 @@ pub(super) enum Retry {
     AfterPause,
 }
 
-/// Selection of the server to ask, by position in the list of servers.
-///
-/// Stays with a server that answers, goes to the next when it fails, and follows a redirect once.
-/// There is a pause after at most one try of each server and one redirect, so that servers that
-/// redirect to each other do not cause a loop.
+/// Selection of the server to ask, by position. It stays with a server that answers, goes to the
+/// next when it fails, and follows a redirect once. It pauses after at most one try of each server
+/// and one redirect, so that servers that redirect to each other cause no loop.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     count: usize,
@@ -163,10 +159,8 @@ pub(super) enum MasterCheck {
     StaleEpoch { known: Epoch },
 }
 
-/// The node and epoch that leases come from.
-///
-/// Another node or a lower epoch is accepted only when every lease of the known master has expired:
-/// before that, two masters could hand out the same capacity.
+/// The node and epoch that leases come from. Another node or a lower epoch is accepted only when
+/// every lease of the known master has expired: two masters could hand out the same capacity.
 #[derive(Debug, Default)]
 pub(super) struct MasterTracker {
     master: Option<Master>,

@@ -30,20 +30,17 @@ use crate::{clock, log_throttle::LogThrottle};
 const MAX_BODY: usize = 16 * 1024 * 1024;
 /// The connect timeout. The request's own deadline may come first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long reloading must fail before it is logged: certificate and key may be written one after
-/// the other.
+/// How long reloading must fail before it is logged: files may be replaced one by one.
 const RELOAD_GRACE: Duration = Duration::from_secs(10);
-/// How long a request waits for a reload. Then it uses the previous certificates, so that a hanging
-/// file system costs no lease.
+/// How long a request waits for a reload, so that a hanging file system costs no lease.
 const RELOAD_WAIT: Duration = Duration::from_millis(500);
 /// The shortest time between reloads: there may be hundreds of requests a second.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Carries requests to the control plane over HTTP, with pooled connections and TLS by rustls.
-///
-/// It follows no redirects, because the holder does so itself and only to configured servers. It
-/// uses no proxies from the environment and retries nothing, because every transmission has its own
-/// sequence number.
+/// Carries requests to the control plane over HTTP, with pooled connections and TLS by rustls. It
+/// follows no redirects, because the holder does so itself and only to configured servers. It uses
+/// no proxies from the environment and retries nothing: every transmission has its own sequence
+/// number.
 #[derive(Clone)]
 pub struct HttpTransport {
     client: Arc<ReloadingClient>,
@@ -96,8 +93,7 @@ impl Service<Request<Bytes>> for HttpTransport {
     }
 }
 
-/// An HTTP client that is replaced when its certificate files change. Requests in flight finish on
-/// the client that they began with.
+/// An HTTP client that is replaced when its certificate files change.
 struct ReloadingClient {
     certificates: Certificates,
     encrypted: bool,
@@ -112,9 +108,8 @@ struct ReloadState {
     reload: Reload,
 }
 
-/// `NotBefore → Running` when a request finds the files due; `Running → NotBefore` when the reload
-/// ends. Only one reload runs at a time: a hanging one blocks one thread, and none overwrites a
-/// newer result.
+/// `NotBefore → Running` when a request finds the files due, and back when the reload ends. Only
+/// one runs: a hanging one blocks one thread, and none overwrites a newer result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reload {
     NotBefore(Moment),
@@ -147,11 +142,8 @@ impl ReloadingClient {
         })
     }
 
-    /// The client to use now, after a reload if one is due. If reloading fails, the previous client
-    /// stays in use.
-    ///
-    /// # Cancel safety
-    /// A reload that has begun runs to its end.
+    /// The client to use now, after a reload if one is due; the previous one if that fails. Cancel
+    /// safe: a reload that has begun runs to its end.
     async fn current(self: &Arc<Self>) -> Client {
         if self.certificates.are_files()
             && let Some(guard) = self.begin_reload(clock::now())

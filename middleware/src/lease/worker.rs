@@ -57,7 +57,6 @@ const MAX_SLEEP: Duration = Duration::from_secs(5);
 /// The most samples or nudges between two polls, so that other tasks get their turn.
 const MAX_PER_ROUND: usize = 1_000;
 
-/// Command from a handle.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Reply when every permanent limiter that exists now has been answered.
@@ -66,7 +65,6 @@ pub(crate) enum Command {
     Shutdown(oneshot::Sender<Result<(), String>>),
 }
 
-/// Parts of a [`Worker`] that the builder provides.
 pub(crate) struct WorkerParts<T> {
     pub(crate) holder: Holder,
     pub(crate) client: ControlPlaneClient<T>,
@@ -124,8 +122,7 @@ impl<T: Transport> Worker<T> {
     /// it releases the leases, within half a second.
     ///
     /// # Cancel safety
-    /// Dropped before its end, it releases nothing: the leases expire, and with them what the
-    /// limits may spend.
+    /// Dropped before its end, it releases nothing: the leases expire.
     pub async fn run(mut self) {
         self.parts.status.set(WorkerState::Running);
         let end = self.run_until_end().await;

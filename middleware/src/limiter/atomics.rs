@@ -33,9 +33,8 @@ impl AtomicF64 {
     }
 }
 
-/// A sequence lock: words that are read together often and written together seldom.
-///
-/// Readers take no lock. A reader that overlaps with a writer reads again.
+/// A sequence lock: words that are read together often and written together seldom. Readers take no
+/// lock; one that overlaps with a writer reads again.
 #[derive(Debug)]
 pub(super) struct SeqLock<const N: usize> {
     /// Odd while a writer is active.

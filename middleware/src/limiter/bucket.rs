@@ -1,31 +1,25 @@
 //! Arithmetic of a token bucket whose rate is a lease. Pure: time is an argument.
 //!
-//! The state is two running totals. *Issued* counts the tokens ever added: a piecewise linear
-//! function of time that a [`RefillSchedule`] describes ahead, past the end of the lease. *Spent*
-//! counts the tokens ever taken. Their difference is what is left, at most one burst. Tokens that
-//! overflow are lost, which is a floor under *spent* that rises with *issued*.
-//!
-//! A new rate bends the line of *issued* and changes neither total, so that no switch between
-//! leases, or between a lease and a fallback, adds a second burst.
+//! Two running totals: *issued*, a piecewise linear function of time ([`RefillSchedule`]), and
+//! *spent*. Their difference is what is left, at most one burst: overflow raises a floor under
+//! *spent*. A new rate bends *issued* and changes neither total, so no switch between rates adds a
+//! burst.
 
 use doorman_openapi::Moment;
 
 use super::settings::Burst;
 
-/// The highest rate. It keeps the totals below 2^53, where one token makes a difference, for more
-/// than a hundred days.
+/// The highest rate. The totals stay below 2^53, where one token still counts, for 100 days.
 const MAX_RATE: f64 = 1e9;
 
 /// The end of a lease that came and was not applied.
 const LONG_AGO: Moment = Moment::from_nanos(1);
 
-/// How tokens are added to a bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Refill {
     /// None are added, and none may be taken.
     Blocked,
-    /// Tokens a second. At 0 none are added, but those left may be taken: a burst holds at least
-    /// one.
+    /// Tokens a second. At 0 none are added, but those left may be taken.
     PerSecond(f64),
     /// Every request is admitted. Its cost is charged when there is a rate again.
     Unlimited,
@@ -84,7 +78,6 @@ pub(crate) struct RefillSchedule {
     pub(crate) on_credit: bool,
 }
 
-/// The input of a new [`RefillSchedule`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Supply {
     Lease {
@@ -246,8 +239,7 @@ impl RefillSchedule {
         }
     }
 
-    /// The earliest moment from `now` on at which `range` is available under this schedule; `None`
-    /// if never.
+    /// The earliest moment from `now` on at which `range` is available; `None` if never.
     pub(crate) fn reach(&self, range: TokenRange, now: Moment, burst: Burst) -> Option<Moment> {
         if now < self.ends {
             let line = IssueLine {
@@ -304,10 +296,8 @@ impl IssueLine {
 }
 
 /// The first moment from `about` on that satisfies a monotonic predicate; [`Moment::NEVER`] if none
-/// does.
-///
-/// Division and conversion to whole nanoseconds round. The search finds the moment at which the
-/// comparison itself succeeds, so a client that retries then is admitted, and none before.
+/// does. A search, because division rounds: a client that retries then is admitted, and none
+/// before.
 fn first_moment(about: Moment, holds: impl Fn(Moment) -> bool) -> Moment {
     let (mut too_early, mut moment) = (None, about);
     let mut step = 1_u64;
@@ -330,7 +320,6 @@ fn first_moment(about: Moment, holds: impl Fn(Moment) -> bool) -> Moment {
     moment
 }
 
-/// A bucket at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BucketView {
     /// When the current refill started.
@@ -351,13 +340,11 @@ pub(crate) struct TokenRange {
 }
 
 impl TokenRange {
-    /// *Spent* after the range is taken.
     pub(crate) fn end(self) -> f64 {
         self.start + self.cost
     }
 
-    /// Whether the range has been issued. A cost above a full bucket is available when the bucket
-    /// is full, and leaves debt.
+    /// A cost above a full bucket is available when the bucket is full, and leaves debt.
     #[inline]
     fn is_available(self, issued: f64, burst: f64) -> bool {
         if self.cost < burst {
@@ -375,7 +362,6 @@ impl TokenRange {
 }
 
 impl BucketView {
-    /// The next range in the order of tokens.
     #[inline]
     pub(crate) fn next(&self, spent: f64, cost: f64) -> TokenRange {
         TokenRange {
@@ -418,7 +404,6 @@ impl BucketView {
         }
     }
 
-    /// Whether less than half a bucket is left.
     #[inline]
     pub(crate) fn runs_low(&self, spent: f64) -> bool {
         match self.refill {

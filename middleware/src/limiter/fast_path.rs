@@ -64,13 +64,11 @@ impl Limiter {
         }
     }
 
-    /// Counts the tokens as admitted.
     #[inline]
     pub(crate) fn commit(&self, acquired: &Acquired) {
         self.admitted.update(|total| total + acquired.range.cost);
     }
 
-    /// Returns the tokens.
     pub(crate) fn undo(&self, acquired: &Acquired, now: Moment) {
         // Available ranges come before all queued ones, so all of the queue is behind.
         self.take_back(acquired.range, self.queue(), None, now);

@@ -30,7 +30,6 @@ pub(crate) enum LeaseState {
         /// The lease covers all that was requested, so a larger one may be granted.
         may_grow: bool,
     },
-    /// Every request is admitted.
     Unlimited,
     /// A fixed rate that needs no lease.
     Fixed {
@@ -175,7 +174,6 @@ impl LimiterUpdate {
     }
 }
 
-/// The refill without a lease.
 pub(super) fn lapsed_refill(fallback: Fallback, safe: Option<SafeRate>) -> Refill {
     match (fallback, safe) {
         (Fallback::Optimistic, _) | (Fallback::Safe, None | Some(SafeRate::Unlimited)) => {

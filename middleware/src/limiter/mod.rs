@@ -44,8 +44,6 @@ use self::{
 };
 use crate::Fallback;
 
-/// The limiter of one resource.
-///
 /// The fields of the fast path come first, in this order, so that a decision on one of very many
 /// keys loads few cache lines.
 #[derive(Debug)]
@@ -91,7 +89,6 @@ pub(crate) struct Reading {
     pub(crate) changes_at: Moment,
 }
 
-/// The state of a limiter for debugging.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LimiterSnapshot {
     pub(crate) tally: Tally,
@@ -150,10 +147,7 @@ impl Limiter {
         &self.settings
     }
 
-    /// Makes another limit on the same resource share this limiter.
-    ///
-    /// # Errors
-    /// [`SettingsConflict`] when the settings differ. Those of the first limit apply.
+    /// Lets another limit share this limiter; [`SettingsConflict`] when its settings differ.
     pub(crate) fn attach(&self, settings: &Arc<LimiterSettings>) -> Result<(), SettingsConflict> {
         if Arc::ptr_eq(&self.settings, settings) {
             return Ok(());
@@ -178,7 +172,6 @@ impl Limiter {
         self.admitted.load() + self.rejected.load() + self.pending.load()
     }
 
-    /// How many requests wait.
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -188,12 +181,10 @@ impl Limiter {
         self.retention.is_permanent()
     }
 
-    /// Records that the resource is a gauge, not a rate.
     pub(crate) fn set_unit_mismatch(&self, mismatch: bool) {
         self.unit_mismatch.store(mismatch, Ordering::Relaxed);
     }
 
-    /// Records the measured demand, for snapshots.
     pub(crate) fn record_wants(&self, wants: f64) {
         self.wants.update(|_| wants);
     }

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::RefusalReason;
 
-/// A rejection by one limiter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rejected {
     pub(crate) reason: RefusalReason,
@@ -41,10 +40,8 @@ impl Limiter {
         self.rejection(reason, retry_at, published)
     }
 
-    /// Rejects a request by chance, and counts it.
-    ///
-    /// Every try has the same chance. A retry makes sense after the mean time between two admitted
-    /// requests, or when the probability may have changed.
+    /// Rejects a request by chance, and counts it. A retry makes sense after the mean time between
+    /// two admitted requests, or when the probability may have changed.
     pub(super) fn suppress(
         &self,
         range: TokenRange,
@@ -95,8 +92,7 @@ impl Limiter {
         published.schedule.reach(range, now, burst)
     }
 
-    /// The earliest moment at which a retry can succeed for a range that becomes available at
-    /// `reach`.
+    /// The earliest moment for a retry of a range that becomes available at `reach`.
     pub(super) fn retry_at(
         range: TokenRange,
         reach: Option<Moment>,

@@ -1,5 +1,4 @@
-//! A reservation of tokens for one request: taken immediately, queued, or waiting for a larger
-//! lease.
+//! Reservation of tokens for one request: taken, queued, or waiting for a larger lease.
 
 use std::{
     future::Future,
@@ -18,7 +17,6 @@ use super::{
 };
 use crate::{Cost, RefusalReason, clock};
 
-/// How long a request may wait for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitPolicy {
     Never,
@@ -31,8 +29,7 @@ pub(crate) enum WaitPolicy {
 }
 
 impl WaitPolicy {
-    /// What to wait for when the turn comes at `reach`, and a larger lease may come before
-    /// `may_grow_until`; `None` when the request does not wait.
+    /// The turn comes at `reach`, and a larger lease may come before `may_grow_until`.
     fn wait(
         self,
         reach: Option<Moment>,
@@ -65,14 +62,12 @@ impl WaitPolicy {
 }
 
 enum Wait {
-    /// The turn comes before the deadline.
     Turn { deadline: Moment },
     /// The turn comes too late under the current lease.
     LargerLease { until: Moment },
 }
 
-/// The tokens of one request at one limiter. Dropping it releases them unless it is
-/// [committed](Self::commit).
+/// The tokens of one request at one limiter, released on drop unless [committed](Self::commit).
 #[derive(Debug)]
 pub(crate) struct Reservation {
     limiter: Arc<Limiter>,
@@ -124,10 +119,7 @@ impl Reservation {
         &self.limiter
     }
 
-    /// Takes the next tokens, or starts to wait for them.
-    ///
-    /// # Errors
-    /// [`Rejected`] when they do not become available within the wait policy.
+    /// Takes the next tokens, or waits for them; [`Rejected`] if they come too late for `policy`.
     pub(crate) fn reserve(&mut self, policy: WaitPolicy, now: Moment) -> Result<(), Rejected> {
         self.release(now);
         self.try_reserve(policy, None, now)
@@ -253,7 +245,6 @@ impl Reservation {
         }
     }
 
-    /// Counts the tokens as admitted.
     pub(crate) fn commit(&mut self) {
         if let State::Queued { ticket, .. } = mem::replace(&mut self.state, State::Committed) {
             self.limiter.queue().remove(ticket);
@@ -272,7 +263,6 @@ impl Reservation {
         }
     }
 
-    /// The cost is counted as admitted or rejected.
     fn clear_pending(&mut self) {
         if mem::take(&mut self.pending) {
             let cost = self.cost.get();
@@ -309,16 +299,10 @@ impl Reservation {
         }
     }
 
-    /// Waits for the turn of the tokens, and looks again whenever the lease changes.
-    ///
-    /// If it waits for a larger lease, it waits for that first. Without a deadline it gives up when
-    /// `no_lease_can_come` resolves and the turn is not known.
-    ///
-    /// # Errors
-    /// [`Rejected`] when the turn does not come in time.
-    ///
-    /// # Cancel safety
-    /// Safe: the reservation stays as it is.
+    /// Waits for the turn of the tokens, and looks again whenever the lease changes; waits for a
+    /// larger lease first if it needs one. Without a deadline it gives up when `no_lease_can_come`
+    /// resolves and the turn is not known. [`Rejected`] when the turn does not come in time. Cancel
+    /// safe: the reservation stays as it is.
     pub(crate) async fn wait_turn(
         &mut self,
         no_lease_can_come: impl Future<Output = ()>,
@@ -389,11 +373,8 @@ impl Reservation {
         }
     }
 
-    /// Waits for the first lease of the resource, until `timeout` after the limiter was created.
-    /// Does not wait when `queue` requests wait already.
-    ///
-    /// # Cancel safety
-    /// Safe: it takes nothing.
+    /// Waits for the first lease, until `timeout` after the limiter was created, unless `queue`
+    /// requests wait already. Cancel safe: it takes nothing.
     pub(crate) async fn wait_first_lease(&self, timeout: Duration, queue: u32) {
         let Some(_slot) = WaitSlot::acquire(&self.limiter, queue) else {
             return;
@@ -430,8 +411,7 @@ impl Drop for Reservation {
 }
 
 impl Limiter {
-    /// Returns the tokens of a range that have not overflowed, and moves the requests queued behind
-    /// it forward.
+    /// Returns the tokens that have not overflowed, and moves the requests queued behind forward.
     pub(super) fn take_back(
         &self,
         range: TokenRange,
@@ -447,7 +427,6 @@ impl Limiter {
     }
 }
 
-/// Counts one waiting request of a limiter.
 #[derive(Debug)]
 struct WaitSlot(Arc<Limiter>);
 

@@ -2,7 +2,6 @@
 
 use super::sync::{AtomicU8, AtomicUsize, Ordering};
 
-/// What a limiter exists for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A key of a request. It occupies a key slot and is removed when idle.
@@ -58,7 +57,6 @@ impl Retention {
         Self(AtomicU8::new(purpose.bit()))
     }
 
-    /// Whether code or a rule names the resource.
     pub(super) fn is_permanent(&self) -> bool {
         self.0.load(Ordering::Acquire) & (CODE | RULE) != 0
     }

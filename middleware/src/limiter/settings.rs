@@ -31,20 +31,15 @@ pub(crate) struct LimiterSettings {
 pub(crate) struct SettingsConflict;
 
 impl LimiterSettings {
-    /// Lets a later limit with `other` settings share a limiter that has these. The higher priority
-    /// applies while `other` exists.
-    ///
-    /// # Errors
-    /// [`SettingsConflict`] when anything but the priority differs.
+    /// Lets a later limit share a limiter of these settings. Its priority, if higher, applies while
+    /// it exists. [`SettingsConflict`] when anything but the priority differs.
     pub(crate) fn attach(&self, other: &Self) -> Result<(), SettingsConflict> {
         self.priority.attach(&other.priority);
         self.compare(other)
     }
 
-    /// Merges the settings of a second rule of the same set on the same resource into these.
-    ///
-    /// # Errors
-    /// [`SettingsConflict`] when anything but the priority differs.
+    /// Merges the settings of a second rule on the same resource; fails as
+    /// [`attach`](Self::attach).
     pub(crate) fn merge(&self, other: &Self) -> Result<(), SettingsConflict> {
         self.priority.raise(&other.priority);
         self.compare(other)
@@ -93,9 +88,8 @@ impl Default for Burst {
     }
 }
 
-/// The priority that one limit states, and those of the other limits on its resource.
-///
-/// Another limit's priority is read where that limit stores it, so it follows changes of its rule.
+/// The priority of one limit and those of the others on its resource, which are read where those
+/// limits store them, so that they follow changes of rules.
 #[derive(Debug, Default)]
 pub(crate) struct Priority(Arc<Stated>);
 

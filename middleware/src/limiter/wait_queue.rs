@@ -7,9 +7,7 @@ use super::{
     sync::{MutexGuard, Notify},
 };
 
-/// The reservations that are ahead of their turn.
-///
-/// Of very many keys most never queue, so the queue allocates when the first request waits.
+/// The reservations ahead of their turn. Most of very many keys never queue and allocate nothing.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue(Option<Box<Waiting>>);
 

@@ -10,8 +10,7 @@ use metrics::{Counter, Gauge, SharedString, counter, describe_counter, describe_
 use super::Outcome;
 use crate::{Fallback, RefusalReason};
 
-/// The most names with series of their own. A program that derives names from data would otherwise
-/// create series without bound.
+/// The most names with series of their own, because a program may derive names from data.
 pub(super) const MAX_NAMES: usize = 100;
 /// The name for all further limits.
 pub(super) const OTHERS: &str = "(others)";
@@ -20,7 +19,6 @@ const DECISIONS: &str = "doorman_layer_decisions_total";
 const WITHOUT_LEASE: &str = "doorman_layer_admissions_without_lease_total";
 const KEYS: &str = "doorman_layer_keys";
 
-/// The meters of one registry.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
     limits: Mutex<HashMap<Arc<str>, LimitMeter>>,
@@ -28,7 +26,6 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    /// The meter of all limits of this name.
     pub(crate) fn limit(&self, name: &Arc<str>) -> LimitMeter {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(meter) = limits.get(name) {
@@ -71,8 +68,7 @@ pub(crate) struct LimitMeter(Arc<Series>);
 #[derive(Debug)]
 struct Series {
     limit: Arc<str>,
-    /// Looked up at the first decision, so that a recorder may be installed after the layer was
-    /// made, and only once.
+    /// Looked up at the first decision, as a recorder may be installed after the layer is made.
     counters: OnceLock<Counters>,
 }
 

@@ -1,6 +1,4 @@
-//! Metrics of the layer through the `metrics` facade. The crate's documentation lists them.
-//!
-//! Without the feature `metrics` the same calls do nothing.
+//! Metrics of the layer through the `metrics` facade; without that feature the calls do nothing.
 
 #[cfg(feature = "metrics")]
 mod leases;
@@ -34,7 +32,6 @@ pub(crate) enum Outcome {
     Gone,
 }
 
-/// Outcome of a request to the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestOutcome {
     Answered,

@@ -29,7 +29,6 @@ pub(super) struct CompiledRules {
     pub(super) not_applied: Vec<NotApplied>,
 }
 
-/// A limit and the requests that it applies to.
 #[derive(Debug)]
 pub(super) struct RuleLimit {
     pub(super) scope: RequestScope,

@@ -1,9 +1,6 @@
-//! Rules of the control plane: fetched by the worker and applied by layers beside the limits in
-//! code.
-//!
-//! A response is valid as a whole or invalid as a whole ([`compile`]), so that the last valid rules
-//! stay in force. Valid rules become a [`RuleSet`], which is handed to every layer that follows the
-//! rules. Requests read it without a lock.
+//! Rules of the control plane, applied by layers beside the limits in code. A response is valid or
+//! invalid as a whole ([`compile`]), so that the last valid rules stay in force. Every layer that
+//! follows the rules reads their [`RuleSet`] without a lock.
 
 mod compile;
 mod set;
@@ -67,24 +64,18 @@ impl Rules {
         self.requested.notify_one();
     }
 
-    /// Resolves when the first layer follows the rules.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
+    /// Resolves when the first layer follows the rules. Cancel safe.
     pub(crate) async fn requested(&self) {
         self.requested.notified().await;
     }
 
-    /// Whether a layer waits for the first rules.
     pub(crate) fn are_pending(&self) -> bool {
         let state = self.state();
         state.requested && state.active.is_none()
     }
 
-    /// Applies the rules of a response; `None` when their version is active already.
-    ///
-    /// # Errors
-    /// [`InvalidRules`] when any rule is invalid. The active rules stay.
+    /// Applies the rules of a response; `None` when their version is active already. When any rule
+    /// is invalid, the active rules stay.
     pub(crate) fn apply(
         &self,
         response: RulesResponse,
@@ -124,7 +115,6 @@ impl Rules {
         self.state().error = None;
     }
 
-    /// Records why the rules cannot be fetched or applied.
     pub(crate) fn set_error(&self, reason: String) {
         self.state().error = Some(reason);
     }

@@ -19,39 +19,32 @@ use crate::{
 pub(super) const GATHER_TIME: Duration = Duration::from_millis(3);
 /// The shortest time between requests for one resource, whatever a server says.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
-/// The refresh interval before the first response.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest request timeout, unless the lease ends before.
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A resource that is due within this part of its interval joins a request that is sent now.
 const JOIN_FRACTION: f64 = 0.1;
-/// Refreshes come early by up to this part of the interval, so that a fleet does not refresh in
-/// step.
+/// Refreshes come early by up to this part of the interval, so that a fleet is not in step.
 const JITTER: f64 = 0.05;
 /// Growth of a demand beyond the noise of a measured rate, as a factor.
 const GROWTH: f64 = 1.2;
-/// Growth of a demand that counts as a leap, as a factor. From almost nothing to the whole capacity
-/// there are so few leaps that each may be reported early.
+/// A demand that grows by this factor leaps and is reported early: few leaps reach the capacity.
 const LEAP: f64 = 2.0;
-/// A demand that has grown without a leap is reported after a quarter of the interval, and no later
-/// than this. Otherwise the remainder of a leap would be missing for a whole interval.
+/// The latest report of growth without a leap: the remainder of a leap cannot wait an interval.
 const MAX_GROWTH_DELAY: Duration = Duration::from_millis(1250);
-/// Early requests leave at common moments this far apart, which bounds their number however many
-/// demands rise.
+/// Early requests leave at common moments this far apart, which bounds their number.
 const EARLY_REQUEST_GRID: Duration = Duration::from_millis(20);
 /// Capacities that differ by less than this part are equal: the server's sums are not exact.
 const TOLERANCE: f64 = 1e-9;
 
-/// `Waiting → InFlight` when the resource is sent. A grown demand moves `due` forward.
-///
-/// `InFlight → Waiting` when this very request is answered or fails. Any other response is stale.
+/// `Waiting → InFlight` when sent; back when this very request is answered or fails. Any other
+/// response is stale. A grown demand moves `due` forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestState {
     Waiting { due: Moment },
     InFlight { seq: Seq },
 }
 
-/// A resource that the process wants.
 #[derive(Debug)]
 pub(super) struct Resource {
     id: ResourceId,
@@ -183,7 +176,6 @@ impl Resource {
         lease.map(|lease| lease.capacity)
     }
 
-    /// Whether it joins a request that is sent now.
     pub(super) fn joins(&self, now: Moment) -> bool {
         let RequestState::Waiting { due } = self.state else {
             return false;
@@ -203,7 +195,6 @@ impl Resource {
         }
     }
 
-    /// Puts the resource into the request `seq`.
     pub(super) fn send(&mut self, seq: Seq, now: Moment) -> ResourceRequest {
         self.leapt = self.sent.is_some() && self.demand.wants.get() > self.requested.get() * LEAP;
         self.requested = self.demand.wants;
@@ -227,9 +218,8 @@ impl Resource {
         self.advance_due(now);
     }
 
-    /// Requests early when the demand has outgrown both the lease and the last request; almost
-    /// immediately after a leap. Also once when a leap turned out to be a burst, so that others do
-    /// not lack the capacity for a whole interval.
+    /// Requests early when the demand has outgrown both the lease and the last request, and once
+    /// when a leap turned out to be a burst, so that others get its capacity soon.
     fn advance_due(&mut self, now: Moment) {
         let (RequestState::Waiting { due }, Some(sent)) = (self.state, self.sent) else {
             return;
@@ -255,7 +245,6 @@ impl Resource {
         };
     }
 
-    /// Takes over the response to the newest request.
     pub(super) fn on_response(
         &mut self,
         response: &ResourceResponse,

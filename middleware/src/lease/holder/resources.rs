@@ -61,7 +61,6 @@ impl Resources {
         self.resources.remove(index)
     }
 
-    /// Changes a resource, if it exists.
     pub(super) fn update<T>(
         &mut self,
         id: &ResourceId,
@@ -80,11 +79,9 @@ impl Resources {
         self.lease_ends.set(index, end);
     }
 
-    /// The resources of a request sent now: those that are due and those that are nearly due. Empty
-    /// when none is due.
-    ///
-    /// Rejected resources are requested apart and after the others, so that they cannot cause a
-    /// request for others to be rejected. Apart from new leases, renewals go first.
+    /// The resources of a request sent now: those due and nearly due, if any is due. Rejected
+    /// resources are requested apart and after the others, so that they cannot cause a request for
+    /// others to be rejected. Apart from new leases, renewals go first.
     pub(super) fn next_batch(
         &self,
         limits: BatchLimits,
@@ -148,7 +145,6 @@ impl Resources {
         self.lease_ends.first(ENDS).map(|(end, _)| end)
     }
 
-    /// How many resources have no lease.
     pub(super) fn without_lease(&self) -> usize {
         self.resources
             .len()
@@ -173,7 +169,6 @@ fn or_else(batch: Vec<ResourceId>, other: impl FnOnce() -> Vec<ResourceId>) -> V
     if batch.is_empty() { other() } else { batch }
 }
 
-/// Merges two ordered iterators.
 fn merge<T>(
     one: impl Iterator<Item = (Moment, T)>,
     other: impl Iterator<Item = (Moment, T)>,

@@ -82,8 +82,7 @@ impl Holder {
         }
     }
 
-    /// Takes the leases, in any order, and returns the longest length. Resources that the request
-    /// did not contain, and second entries of one resource, are ignored.
+    /// Takes the leases and returns their longest length. Ignores foreign and repeated resources.
     fn take_leases(
         &mut self,
         request: &Request,
@@ -141,8 +140,7 @@ impl Holder {
             .unwrap_or(DEFAULT_RETRY_AFTER)
             .min(MAX_RETRY_AFTER);
         if self.wants_new_lease(request) {
-            // Not earlier than the server says, with jitter so that a fleet does not come back in
-            // step.
+            // With jitter, so that a fleet does not come back in step.
             let until = now.after(wait.mul_f64(1.0 + 0.5 * self.rng.f64()));
             let not_before = match self.new_leases {
                 NewLeases::WithRenewals => until,
@@ -223,8 +221,7 @@ impl Holder {
         self.emit_changed(id, now);
     }
 
-    /// When a resource rejected now is requested again: together with those rejected shortly
-    /// before.
+    /// Together with the resources that were rejected shortly before.
     fn next_rejected_retry(&mut self, now: Moment) -> Moment {
         let earliest = now.after(REJECTED_INTERVAL.mul_f64(0.75));
         if self.rejected_until < earliest {
@@ -271,8 +268,7 @@ impl Holder {
         interval.max(MAX_PAUSE_WITH_LEASES).min(half_of_rest)
     }
 
-    /// Renewals at a busy server do not come faster and faster as a lease nears its end, until only
-    /// one more try fits in.
+    /// Renewals at a busy server do not come faster and faster as a lease nears its end.
     fn min_rate_limited_pause(&self, now: Moment) -> Duration {
         let rest = self.resources.first_lease_end().map(|end| end.since(now));
         match rest {

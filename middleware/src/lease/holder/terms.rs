@@ -53,8 +53,7 @@ impl TemplateTerms {
         terms
     }
 
-    /// The terms of the template that matches a resource: an exact name, else the longest glob,
-    /// which is the narrowest in any sensible document.
+    /// By an exact name, else the longest glob: the narrowest in any sensible document.
     pub(super) fn find(&self, resource: &ResourceId) -> Option<Arc<ResourceTerms>> {
         let resource = resource.as_str();
         self.by_template

@@ -18,8 +18,7 @@ use crate::{
 /// The refresh interval, in seconds, before the first response.
 const DEFAULT_INTERVAL: f64 = 1.0;
 /// How soon a limiter that begins to reject is sampled again, in seconds. The time doubles while it
-/// goes on rejecting, up to the usual time between samples: a sudden demand is known soon, and a
-/// permanent excess costs no more samples than other limiters.
+/// goes on, so that a permanent excess costs no more samples than usual.
 const FIRST_SAMPLE_WHILE_DENIED: f32 = 0.1;
 /// A demand that was watched this long before its lease was requested counts as measured.
 const MEASURED_AFTER: Duration = Duration::from_secs(1);
@@ -36,7 +35,6 @@ pub(super) enum DemandBasis {
     Stated,
 }
 
-/// A limiter and its demand.
 #[derive(Debug)]
 pub(super) struct TrackedLimiter {
     pub(super) limiter: Arc<Limiter>,
@@ -53,7 +51,6 @@ pub(super) struct TrackedLimiter {
     sample_while_denied: f32,
     /// Whether it rejected or delayed since its demand signal was last cleared.
     denied: bool,
-    /// Whether the control plane has answered for it.
     pub(super) answered: bool,
     pub(super) unit_mismatch_logged: bool,
     pub(super) lease_phase: LeasePhase,
@@ -140,7 +137,6 @@ impl TrackedLimiter {
         now.after_seconds(self.window.next_sample(self.window_length.into()))
     }
 
-    /// When to sample again after a demand signal.
     fn next_sample_after(&mut self, shortage: Shortage, now: Moment) -> Moment {
         let usual = self.next_sample(now);
         if shortage < Shortage::Denied {
@@ -159,7 +155,6 @@ impl TrackedLimiter {
         self.limiter.clear_demand_signal();
     }
 
-    /// Measures the demand as the resource's terms require.
     pub(super) fn apply_terms(
         &mut self,
         refresh_interval: Duration,
@@ -181,13 +176,11 @@ impl TrackedLimiter {
     }
 }
 
-/// Result of sampling a limiter.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) id: ResourceId,
     pub(super) demand: Demand,
-    /// Whether it has been unused for long and its bucket is full, so that forgetting it gives
-    /// nothing away.
+    /// Unused for long and with a full bucket, so that forgetting it gives nothing away.
     pub(super) idle: bool,
     pub(super) basis_changed: bool,
 }
@@ -219,7 +212,6 @@ impl Limiters {
         first.map_or(Moment::NEVER, |(at, _)| at)
     }
 
-    /// The demand to report in a request that is sent now.
     pub(super) fn report(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
         let tracked = self.get_mut(id)?;
         let demand = tracked.sample(now);
@@ -278,11 +270,9 @@ impl Limiters {
     }
 }
 
-/// Converts what is held from the resource's own unit to tokens per second.
-///
-/// A gauge is no rate, so a rate limiter has no lease on one. A lease that was requested on a guess
-/// does not count while the safe capacity is larger: otherwise a new process would reject for a
-/// second what nobody else needs.
+/// Converts from the resource's own unit to tokens per second. A gauge has no lease. A lease
+/// requested on a guess does not count while the safe capacity is larger: otherwise a new process
+/// would reject for a second what nobody else needs.
 pub(super) fn lease_state(holding: &Holding, basis: DemandBasis, fallback: Fallback) -> LeaseState {
     let terms = holding.terms.as_deref();
     let per = period(terms);

@@ -18,7 +18,6 @@ use crate::{
     rules::RulesChange,
 };
 
-/// The time between polls.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Jitter of the interval, so that a fleet does not poll in step.
 const JITTER: f64 = 0.1;
@@ -113,7 +112,6 @@ impl RulesPoller {
 }
 
 impl<T: Transport> Worker<T> {
-    /// Fetches the rules if a poll is due.
     pub(super) fn poll_rules(&mut self, now: Moment) {
         if let Some((endpoint, etag)) = self.rules_poller.poll(now) {
             let WorkerParts {

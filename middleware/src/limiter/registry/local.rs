@@ -1,6 +1,4 @@
-//! Registries of limits of this process only.
-//!
-//! Each local limit has its own registry, and no worker removes its idle keys: new keys do.
+//! Registries of limits of this process only. No worker removes their idle keys: new keys do.
 
 use std::{
     collections::VecDeque,

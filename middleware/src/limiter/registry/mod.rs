@@ -35,25 +35,19 @@ pub(crate) enum Source {
     },
     /// A function of the resource, without leases.
     Static(Box<dyn Fn(&ResourceId) -> LeaseState + Send + Sync>),
-    /// A quota of this process for each key.
     Local { quota: Quota, idle: IdleScan },
 }
 
-/// A message to the worker.
-///
-/// The worker [clears](Limiter::clear_demand_signal) a limiter's signal only when the channel was
-/// just empty, so that the channel holds at most five messages of one limiter: one `New` and twice
-/// two shortages.
+/// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's signal
+/// only when the channel was just empty, which thus holds at most five messages of one limiter.
 #[derive(Debug, Clone)]
 pub(crate) enum Nudge {
     New(Arc<Limiter>),
     Shortage(Arc<Limiter>, Shortage),
 }
 
-/// All limiters of the process.
-///
-/// The request path owns it. The worker holds only the receiver of the nudges, which closes when
-/// the registry is dropped.
+/// All limiters of the process, owned by the request path. The worker holds only the receiver of
+/// the nudges, which closes when the registry is dropped.
 pub(crate) struct Registry {
     /// The map stores names inline, to compare a name without loading its limiter.
     limiters: HashMap<Name, Arc<Limiter>, RandomState>,
@@ -91,9 +85,8 @@ impl Registry {
         self.pin(resource, settings, Purpose::Code)
     }
 
-    /// The limiter of a resource named in a rule, which stays until [`unpin`](Self::unpin).
-    ///
-    /// Only the worker may call it: concurrent callers could unpin each other's limiters.
+    /// The limiter of a resource named in a rule, which stays until [`unpin`](Self::unpin). Only
+    /// for the worker: concurrent callers could unpin each other's limiters.
     pub(crate) fn pin_for_rule(
         &self,
         resource: &ResourceId,
@@ -199,7 +192,6 @@ impl Registry {
         true
     }
 
-    /// The meter of the limits of this name.
     pub(crate) fn meter(&self, limit: &Arc<str>) -> LimitMeter {
         self.meters.limit(limit)
     }
@@ -209,7 +201,6 @@ impl Registry {
         self.limiters.pin().values().cloned().collect()
     }
 
-    /// The limiters of all local limits.
     pub(crate) fn local_limiters(&self) -> Vec<Arc<Limiter>> {
         let locals = self.locals.all();
         locals.iter().flat_map(|local| local.limiters()).collect()
@@ -267,18 +258,15 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// Limiters borrowed from the registry.
-///
-/// It pins the map at the first lookup, so that the fast path does not touch reference counts,
-/// which threads deciding on one key would contend for.
+/// Limiters borrowed from the registry. It pins the map at the first lookup, so that the fast path
+/// does not touch reference counts, for which threads would contend.
 pub(crate) struct RegistryLookup<'r> {
     registry: &'r Registry,
     map: OnceCell<HashMapRef<'r, Name, Arc<Limiter>, RandomState, LocalGuard<'r>>>,
 }
 
 impl RegistryLookup<'_> {
-    /// The limiter of a key; `None` when it is new and no slot is free. `settings` apply to a new
-    /// limiter only.
+    /// `None` when the key is new and no slot is free. `settings` apply to a new limiter only.
     #[inline]
     pub(crate) fn keyed(
         &self,
