@@ -62,9 +62,13 @@ impl WaitPolicy {
 }
 
 enum Wait {
-    Turn { deadline: Moment },
+    Turn {
+        deadline: Moment,
+    },
     /// The turn comes too late under the current lease.
-    LargerLease { until: Moment },
+    LargerLease {
+        until: Moment,
+    },
 }
 
 /// The tokens of one request at one limiter, released on drop unless [committed](Self::commit).

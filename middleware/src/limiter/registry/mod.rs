@@ -35,7 +35,10 @@ pub(crate) enum Source {
     },
     /// A function of the resource, without leases.
     Static(Box<dyn Fn(&ResourceId) -> LeaseState + Send + Sync>),
-    Local { quota: Quota, idle: IdleScan },
+    Local {
+        quota: Quota,
+        idle: IdleScan,
+    },
 }
 
 /// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's signal
