@@ -186,10 +186,6 @@ pub(crate) struct ReportedDemand {
 }
 
 impl ReportedDemand {
-    pub(crate) fn new(now: Moment) -> Self {
-        Self::reported(0.0, now)
-    }
-
     pub(crate) fn reported(total: f64, now: Moment) -> Self {
         Self {
             total,

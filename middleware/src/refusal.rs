@@ -40,7 +40,6 @@ pub enum RefusalReason {
     InvalidToken,
 }
 
-/// When to retry if nothing is known.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(60);
 
 fn wait(retry_at: Option<Moment>, now: Moment) -> Duration {

@@ -9,7 +9,6 @@ use std::{iter, net::IpAddr, sync::Arc};
 use http::HeaderMap;
 use ipnet::IpNet;
 
-/// The most addresses read.
 const MAX_CHAIN: usize = 32;
 
 /// The proxies whose forwarding header is trusted; by default none. A trusted proxy must append the

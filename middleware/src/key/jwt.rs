@@ -105,7 +105,8 @@ impl JwtVerifier {
         // A provider that the program installed stays.
         crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
         let keys: Vec<_> = keys.into_iter().collect();
-        let secrets = keys.iter().filter(|key| key.is_secret()).count();
+        let is_secret = |key: &&JwtKey| key.key.family() == AlgorithmFamily::Hmac;
+        let secrets = keys.iter().filter(is_secret).count();
         if keys.is_empty() {
             return Err(InvalidJwtKey::None);
         }
@@ -233,10 +234,6 @@ impl JwtKey {
     ) -> Result<Self, InvalidJwtKey> {
         let key = key.map_err(|error| InvalidJwtKey::Pem(name, error))?;
         Ok(Self { algorithm, key })
-    }
-
-    fn is_secret(&self) -> bool {
-        self.key.family() == AlgorithmFamily::Hmac
     }
 }
 

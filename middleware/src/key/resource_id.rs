@@ -19,7 +19,6 @@ use super::{
 };
 use crate::RefusalReason;
 
-/// The most bytes of a resource id.
 pub(super) const MAX_BYTES: usize = 256;
 
 /// All but the unreserved characters of RFC 3986.

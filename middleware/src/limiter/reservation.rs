@@ -62,13 +62,10 @@ impl WaitPolicy {
 }
 
 enum Wait {
-    Turn {
-        deadline: Moment,
-    },
+    /// The turn comes before the deadline.
+    Turn { deadline: Moment },
     /// The turn comes too late under the current lease.
-    LargerLease {
-        until: Moment,
-    },
+    LargerLease { until: Moment },
 }
 
 /// The tokens of one request at one limiter, released on drop unless [committed](Self::commit).

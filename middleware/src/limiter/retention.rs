@@ -115,7 +115,6 @@ impl KeySlots {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes a slot. Returns false if none is free.
     pub(super) fn acquire(&self) -> bool {
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {

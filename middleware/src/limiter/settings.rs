@@ -38,8 +38,7 @@ impl LimiterSettings {
         self.compare(other)
     }
 
-    /// Merges the settings of a second rule on the same resource; fails as
-    /// [`attach`](Self::attach).
+    /// Merges the settings of a second rule on the same resource. Fails as [`Self::attach`] does.
     pub(crate) fn merge(&self, other: &Self) -> Result<(), SettingsConflict> {
         self.priority.raise(&other.priority);
         self.compare(other)

@@ -40,7 +40,6 @@ impl WaitQueue {
         self.0.as_ref()?.ranges.get(&ticket).copied()
     }
 
-    /// The cost of all queued reservations.
     pub(super) fn cost(&self) -> f64 {
         let waiting = self.0.iter();
         let ranges = waiting.flat_map(|waiting| waiting.ranges.values());

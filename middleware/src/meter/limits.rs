@@ -12,7 +12,6 @@ use crate::{Fallback, RefusalReason};
 
 /// The most names with series of their own, because a program may derive names from data.
 pub(super) const MAX_NAMES: usize = 100;
-/// The name for all further limits.
 pub(super) const OTHERS: &str = "(others)";
 
 const DECISIONS: &str = "doorman_layer_decisions_total";

@@ -19,7 +19,6 @@ use crate::{
     meter::{LeasePhase, RequestOutcome},
 };
 
-/// The timeout for releasing idle resources.
 const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
 
 /// The last failed lease request, for the log.

@@ -169,7 +169,7 @@ impl TrackedLimiter {
         } else if interval.is_some() {
             self.suppression = Some(Box::new(SuppressionReports {
                 // Nothing was reported before.
-                demand: ReportedDemand::new(self.limiter.created_at()),
+                demand: ReportedDemand::reported(0.0, self.limiter.created_at()),
                 interval,
             }));
         }

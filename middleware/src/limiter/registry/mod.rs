@@ -35,10 +35,8 @@ pub(crate) enum Source {
     },
     /// A function of the resource, without leases.
     Static(Box<dyn Fn(&ResourceId) -> LeaseState + Send + Sync>),
-    Local {
-        quota: Quota,
-        idle: IdleScan,
-    },
+    /// A quota of this process for each key.
+    Local { quota: Quota, idle: IdleScan },
 }
 
 /// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's signal
