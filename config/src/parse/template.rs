@@ -180,7 +180,7 @@ impl<'n> Draft<'n> {
             return Err(item.error(message, errors));
         }
         let kind = section.algorithm.kind;
-        if let AlgorithmKind::Suppression | AlgorithmKind::SharedBucket = kind
+        if is_for_rates_only(kind)
             && self.unit.is_ok_and(|unit| unit == Some(Unit::Gauge))
             && let Some(item) = self.fields.get("unit")
         {
@@ -243,30 +243,26 @@ fn check_refresh_interval(
     })
 }
 
-/// The algorithms by name, with their number in Doorman's protocol, which is valid in documents.
-const KINDS: [(&str, Option<f64>, AlgorithmKind); 6] = [
-    ("NO_ALGORITHM", Some(0.0), AlgorithmKind::NoAlgorithm),
-    ("STATIC", Some(1.0), AlgorithmKind::Static),
-    (
-        "PROPORTIONAL_SHARE",
-        Some(2.0),
-        AlgorithmKind::ProportionalShare,
-    ),
-    ("FAIR_SHARE", Some(3.0), AlgorithmKind::FairShare),
-    ("SUPPRESSION", None, AlgorithmKind::Suppression),
-    ("SHARED_BUCKET", None, AlgorithmKind::SharedBucket),
+/// The algorithms, with their number in Doorman's protocol, which is valid in documents.
+const KINDS: [(AlgorithmKind, Option<f64>); 6] = [
+    (AlgorithmKind::NoAlgorithm, Some(0.0)),
+    (AlgorithmKind::Static, Some(1.0)),
+    (AlgorithmKind::ProportionalShare, Some(2.0)),
+    (AlgorithmKind::FairShare, Some(3.0)),
+    (AlgorithmKind::Suppression, None),
+    (AlgorithmKind::SharedBucket, None),
 ];
 
 const KIND: FieldType<AlgorithmKind> = FieldType {
     expected: "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET",
     parse: |value| {
         let known = match value {
-            Value::Number { value, .. } => KINDS.iter().find(|(_, it, _)| *it == Some(*value)),
-            Value::Text(text) => KINDS.iter().find(|(name, ..)| name == text),
+            Value::Number { value, .. } => KINDS.iter().find(|(_, it)| *it == Some(*value)),
+            Value::Text(text) => KINDS.iter().find(|(kind, _)| kind_name(*kind) == text),
             Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => None,
         };
         match (known, value) {
-            (Some((_, _, kind)), _) => Ok(*kind),
+            (Some((kind, _)), _) => Ok(*kind),
             (None, Value::Text(text)) => Err(unknown_kind(text)),
             (None, _) => Err(Mismatch::Unexpected),
         }
@@ -278,7 +274,7 @@ fn unknown_kind(text: &str) -> Mismatch {
     if text == "PRIORITY_SHARE" {
         return Mismatch::Message(format!("{text} is not yet supported; must be {expected}"));
     }
-    match suggestion(text, &KINDS.map(|(name, ..)| name)) {
+    match suggestion(text, &KINDS.map(|(kind, _)| kind_name(kind))) {
         Some(meant) => Mismatch::Message(format!(
             "must be {expected}, not {}; did you mean {meant}?",
             Quoted(text)
@@ -288,8 +284,34 @@ fn unknown_kind(text: &str) -> Mismatch {
 }
 
 fn kind_name(kind: AlgorithmKind) -> &'static str {
-    let known = KINDS.iter().find(|(.., it)| *it == kind);
-    known.map_or("", |(name, ..)| name)
+    match kind {
+        AlgorithmKind::NoAlgorithm => "NO_ALGORITHM",
+        AlgorithmKind::Static => "STATIC",
+        AlgorithmKind::ProportionalShare => "PROPORTIONAL_SHARE",
+        AlgorithmKind::FairShare => "FAIR_SHARE",
+        AlgorithmKind::Suppression => "SUPPRESSION",
+        AlgorithmKind::SharedBucket => "SHARED_BUCKET",
+    }
+}
+
+fn takes_parameters(kind: AlgorithmKind) -> bool {
+    match kind {
+        AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => true,
+        AlgorithmKind::NoAlgorithm
+        | AlgorithmKind::Static
+        | AlgorithmKind::Suppression
+        | AlgorithmKind::SharedBucket => false,
+    }
+}
+
+fn is_for_rates_only(kind: AlgorithmKind) -> bool {
+    match kind {
+        AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => true,
+        AlgorithmKind::NoAlgorithm
+        | AlgorithmKind::Static
+        | AlgorithmKind::ProportionalShare
+        | AlgorithmKind::FairShare => false,
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -350,12 +372,8 @@ fn parameter(
     let name = fields.required("name", &PARAMETER_NAME, errors);
     let number = fields.required("value", &PARAMETER_VALUE, errors);
     let (name, number) = (name?, number?);
-    if let Some(
-        kind @ (AlgorithmKind::NoAlgorithm
-        | AlgorithmKind::Static
-        | AlgorithmKind::Suppression
-        | AlgorithmKind::SharedBucket),
-    ) = kind
+    if let Some(kind) = kind
+        && !takes_parameters(kind)
     {
         let message = format!("must be left out: {} takes no parameters", kind_name(kind));
         return Err(item.error(message, errors));
