@@ -30,7 +30,7 @@ impl Counts {
     /// The counters of a metric that are not 0, by labels like `limit=api outcome=spent`.
     pub(crate) fn of(&self, metric: &str) -> BTreeMap<String, u64> {
         let start = format!("{metric} ");
-        let counters = self.counters.lock().unwrap();
+        let counters = self.counters.lock().expect("not poisoned");
         counters
             .iter()
             .filter_map(|(series, count)| Some((series.strip_prefix(&start)?, count)))
@@ -41,27 +41,27 @@ impl Counts {
 
     /// A gauge like `doorman_layer_keys`, if it exists.
     pub(crate) fn gauge(&self, series: &str) -> Option<f64> {
-        let gauges = self.gauges.lock().unwrap();
+        let gauges = self.gauges.lock().expect("not poisoned");
         let bits = gauges.get(series)?.load(Ordering::Relaxed);
         Some(f64::from_bits(bits))
     }
 
     /// Every series, with its labels.
     pub(crate) fn series(&self) -> BTreeSet<String> {
-        let counters = self.counters.lock().unwrap();
-        let gauges = self.gauges.lock().unwrap();
+        let counters = self.counters.lock().expect("not poisoned");
+        let gauges = self.gauges.lock().expect("not poisoned");
         counters.keys().chain(gauges.keys()).cloned().collect()
     }
 
     /// The metrics that are described.
     pub(crate) fn described(&self) -> BTreeSet<String> {
-        self.described.lock().unwrap().clone()
+        self.described.lock().expect("not poisoned").clone()
     }
 
     fn describe(&self, name: &KeyName) {
         self.described
             .lock()
-            .unwrap()
+            .expect("not poisoned")
             .insert(name.as_str().to_owned());
     }
 }
@@ -70,7 +70,13 @@ fn cell(cells: &Mutex<BTreeMap<String, Arc<AtomicU64>>>, key: &Key) -> Arc<Atomi
     let labels = key.labels();
     let labels = labels.map(|label| format!(" {}={}", label.key(), label.value()));
     let series = format!("{}{}", key.name(), labels.collect::<String>());
-    Arc::clone(cells.lock().unwrap().entry(series).or_default())
+    Arc::clone(
+        cells
+            .lock()
+            .expect("not poisoned")
+            .entry(series)
+            .or_default(),
+    )
 }
 
 impl Recorder for Counts {
