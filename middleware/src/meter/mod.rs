@@ -6,9 +6,11 @@ mod leases;
 mod limits;
 #[cfg(not(feature = "metrics"))]
 mod noop;
-#[cfg(all(test, feature = "metrics"))]
+#[cfg(test)]
+#[cfg(feature = "metrics")]
 pub(crate) mod testing;
-#[cfg(all(test, feature = "metrics"))]
+#[cfg(test)]
+#[cfg(feature = "metrics")]
 mod tests;
 
 #[cfg(not(feature = "metrics"))]
