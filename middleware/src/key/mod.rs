@@ -1,4 +1,4 @@
-//! Keys: the resource of a request, made of its head. Every instance makes the same key.
+//! Keys: map the head of a request to its resource.
 
 mod callers;
 mod claims;

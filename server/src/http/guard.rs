@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Lets a request pass with its `Caller` in the extensions.
-pub(super) async fn check(
+pub(super) async fn guard(
     State(app): State<AppState>,
     mut request: Request,
     next: Next,
@@ -40,7 +40,7 @@ pub(super) async fn check(
 }
 
 /// Lets a request pass without authentication: for the metrics listener.
-pub(super) async fn check_without_auth(
+pub(super) async fn guard_without_auth(
     State((app, hosts)): State<(AppState, AllowedHosts)>,
     mut request: Request,
     next: Next,

@@ -58,7 +58,7 @@ pub(crate) fn router(app: AppState) -> Router {
             app.requests.clone(),
             MapResponseLayer::new(move |it: Response<_>| buffer.reserve(it.map(Body::new))),
             CatchPanicLayer::custom(panicked),
-            from_fn_with_state(app.clone(), guard::check),
+            from_fn_with_state(app.clone(), guard::guard),
         ))
         .with_state(app)
 }
@@ -71,7 +71,7 @@ pub(crate) fn metrics_router(app: AppState, loopback: bool) -> Router {
     routes
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(from_fn_with_state(guard, guard::check_without_auth))
+        .layer(from_fn_with_state(guard, guard::guard_without_auth))
         .layer(Extension(Caller::ANONYMOUS))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(MapResponseLayer::new(move |it| buffer.reserve(it)))

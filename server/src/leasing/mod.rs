@@ -47,10 +47,10 @@ impl SharedLedger {
         }
     }
 
-    /// Runs `decide` under the lock. The clock is read under it too, so time never goes back.
+    /// Runs `operation` under the lock. The clock is read under it too, so time never goes back.
     pub(crate) fn with<T>(
         &self,
-        decide: impl FnOnce(&mut Ledger, Moment) -> T,
+        operation: impl FnOnce(&mut Ledger, Moment) -> T,
     ) -> Result<T, LedgerPoisoned> {
         let mut ledger = match self.ledger.try_lock() {
             Ok(ledger) => ledger,
@@ -62,11 +62,11 @@ impl SharedLedger {
                 ledger.map_err(|_| LedgerPoisoned)?
             }
         };
-        Ok(decide(&mut ledger, clock::now()))
+        Ok(operation(&mut ledger, clock::now()))
     }
 
-    /// Decides on `count` leases and returns the part of them that may be reported. `decide`
-    /// handles the next few from a position on.
+    /// Decides on `count` leases, and returns them shortened to what the bound covers. `decide`
+    /// decides a bounded number of them, from an index on.
     ///
     /// # Cancel safety
     /// Decided leases stay booked until they expire, as if the response had been lost.
@@ -85,19 +85,19 @@ impl SharedLedger {
         Ok(self.bound.cover(granted, handled).await)
     }
 
-    /// Releases leases and returns how many resources were visited. `release` handles the next few
-    /// from a position on.
+    /// Releases leases and returns how many resources were visited. `release_part` releases a
+    /// bounded number, from an index on.
     ///
     /// # Cancel safety
     /// Leases that were not released yet expire.
     pub(crate) async fn release(
         &self,
-        mut release: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
+        mut release_part: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
     ) -> Result<usize, LedgerPoisoned> {
         let (mut from, mut visited) = (0, 0_usize);
         loop {
             let ReleaseProgress { scanned, next } =
-                self.with(|ledger, now| release(ledger, from, now))?;
+                self.with(|ledger, now| release_part(ledger, from, now))?;
             visited = visited.saturating_add(scanned);
             match next {
                 Some(next) => from = next,
@@ -107,14 +107,15 @@ impl SharedLedger {
         }
     }
 
-    /// Whether a request only renews. `renews` checks the next few resources from a position on.
+    /// Whether a request only renews. `check_part` checks a bounded number of
+    /// resources, from an index on.
     pub(crate) async fn renews(
         &self,
-        renews: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
+        check_part: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
     ) -> Result<bool, LedgerPoisoned> {
         let mut from = 0;
         loop {
-            match self.with(|ledger, now| renews(ledger, from, now))? {
+            match self.with(|ledger, now| check_part(ledger, from, now))? {
                 RenewalCheck::AllHeld => return Ok(true),
                 RenewalCheck::SomeNew => return Ok(false),
                 RenewalCheck::HeldSoFar(next) => from = next,
@@ -123,9 +124,9 @@ impl SharedLedger {
         }
     }
 
-    /// Pauses a reader before it takes the lock again: for `pause`, or else while other threads
-    /// wait for the lock. A mutex is not fair: without this, a reader takes it again before a
-    /// waiting thread has woken up.
+    /// Pauses a reader before it takes the lock again: for `pause` or, if that is zero, once for a
+    /// millisecond when other threads wait. A mutex is not fair: a reader would take it again before
+    /// a waiting thread has woken up.
     pub(crate) async fn yield_to_waiters(&self, pause: Duration) {
         if !pause.is_zero() {
             return tokio::time::sleep(pause).await;

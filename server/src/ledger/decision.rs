@@ -25,7 +25,7 @@ pub(super) struct Decision {
     pub(super) anomalies: Anomalies,
 }
 
-/// Occasions on which holders may together use more than the capacity.
+/// Conditions under which holders may together use more than the capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Anomalies {
     /// The holder claimed more than it can have. The excess was ignored.

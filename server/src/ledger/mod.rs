@@ -13,7 +13,9 @@
 //! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this. A decision
 //! takes O(log holders): sums are kept in trees and deadlines in heaps.
 //!
-//! To add an algorithm, extend `AlgorithmKind` and `algorithm`. The compiler names the other places.
+//! To add an algorithm, extend `AlgorithmKind` (in `doorman-openapi`), its names in
+//! `config/src/parse/template.rs` and `algorithm`. The compiler names the other places. Describe it in
+//! `docs/ALGORITHMS.md` and write `openapi.json` anew (`DOORMAN_UPDATE=1`).
 
 mod algorithm;
 mod booking;

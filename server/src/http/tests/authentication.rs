@@ -144,7 +144,7 @@ async fn route_without_a_policy_is_closed() {
         .route("/v1/new", axum::routing::get(|| async { "secrets" }))
         .layer(axum::middleware::from_fn_with_state(
             app,
-            crate::http::guard::check,
+            crate::http::guard::guard,
         ));
     call(&router, &Method::GET, "/v1/new", &[])
         .await
