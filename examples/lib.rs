@@ -1,4 +1,4 @@
-//! What the examples share: a load generator, the log, and the shutdown signal.
+//! Shared by the examples: a load generator, the log, and the shutdown signal.
 
 pub mod load;
 

@@ -112,7 +112,7 @@ impl Diagnostic {
         &self.location.pointer
     }
 
-    /// What is wrong, and what would be right.
+    /// The problem, and what would be right.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -190,7 +190,7 @@ impl Document {
         self.longest_lease
     }
 
-    /// What is valid, but probably a mistake or a risk.
+    /// Valid content that is probably a mistake or a risk.
     #[must_use]
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings

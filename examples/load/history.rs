@@ -24,7 +24,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What was added since an earlier reading.
+    /// The change since an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.zip(earlier, u64::saturating_sub)

@@ -42,7 +42,7 @@ pub enum BuildError {
     Server {
         /// The address; `***` if it contains a user.
         address: String,
-        /// What an address must be.
+        /// The expected form of an address.
         reason: InvalidAddress,
     },
     /// The service name cannot be part of a client id.

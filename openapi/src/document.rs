@@ -142,7 +142,7 @@ pub struct DryRun {
     pub changes: Vec<String>,
     /// The number of changes.
     pub change_count: usize,
-    /// What is valid, but probably a mistake or a risk.
+    /// Valid content that is probably a mistake or a risk.
     pub warnings: Vec<String>,
     /// The live resources that would change at the next refresh of their holders, by identifier; at
     /// most 100.

@@ -16,7 +16,7 @@ pub struct Problem {
     pub title: String,
     /// The status of the response.
     pub status: u16,
-    /// What is wrong, and what would be right.
+    /// The problem, and what would be right.
     pub detail: String,
     /// All errors of the request body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -40,7 +40,7 @@ pub struct Problem {
 pub struct FieldError {
     /// The location, as a JSON Pointer (RFC 6901); empty for the whole body.
     pub pointer: String,
-    /// What is wrong, and what would be right.
+    /// The problem, and what would be right.
     pub detail: String,
 }
 

@@ -74,11 +74,11 @@ pub struct Rule {
     #[serde(default = "Rule::default_burst")]
     #[cfg_attr(feature = "schema", schema(required = false, default = 1.0))]
     pub burst: Seconds,
-    /// What happens to a request beyond the limit.
+    /// The action for a request beyond the limit.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub on_limit: OnLimit,
-    /// What happens to a request without a value for a placeholder.
+    /// The action for a request without a value for a placeholder.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub on_missing_key: OnMissingKey,
@@ -106,7 +106,7 @@ impl Rule {
     }
 }
 
-/// What happens to a request beyond the limit.
+/// The action for a request beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case", try_from = "RawOnLimit")]
 pub enum OnLimit {
@@ -124,7 +124,7 @@ pub enum OnLimit {
     Exempt,
 }
 
-/// What happens to a request without a value for a placeholder.
+/// The action for a request without a value for a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

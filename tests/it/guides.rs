@@ -53,7 +53,7 @@ const INIT: &str =
 /// One shell at a time: without a namespace they share the ports.
 static SHELL: Mutex<()> = Mutex::new(());
 
-/// What the guides expect: a running control plane, and a client that holds a lease.
+/// The guides expect a running control plane, and a client that holds a lease.
 const RUNNING_SERVER: [&str; 4] = [
     r#"PATH="$PWD/target/release:$PATH""#,
     "doorman &",

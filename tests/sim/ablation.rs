@@ -34,7 +34,7 @@ macro_rules! rules {
 rules! {
     /// A lease starts when its request is sent. Without: when the response arrives.
     LeaseFromSendTime = "lease-from-send-time",
-    /// The ledger books a holder's old and new grant together. Without: only the new one.
+    /// The ledger books the larger of a holder's old and new grant. Without: only the new one.
     CombinedBooking = "combined-booking",
     /// A grant is at most what the holder has or what is free. Without: it is the full share.
     GrantCap = "grant-cap",

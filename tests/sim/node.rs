@@ -18,7 +18,7 @@ use super::{
 /// Request timeout in seconds.
 const TIMEOUT: f64 = 2.0;
 
-/// What the node knows about one resource. Times are the node's.
+/// The node's state of one resource. Times are the node's.
 #[derive(Debug, Clone, Copy, Default)]
 struct NodeLease {
     /// Whether the current master knows the node's lease.

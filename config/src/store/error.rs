@@ -84,7 +84,7 @@ pub enum OpenError {
     Foreign {
         /// The path.
         path: PathBuf,
-        /// What is there instead.
+        /// Description of the file.
         what: &'static str,
     },
     /// There is no store, and none can be created.

@@ -27,7 +27,7 @@ pub struct OpenedStore {
     pub store: Store,
     /// The document to use.
     pub document: Document,
-    /// What went wrong, for the log. Empty if the document is the newest that was written, and the
+    /// Problems, for the log. Empty if the document is the newest that was written, and the
     /// store is writable.
     pub problems: Vec<String>,
 }

@@ -106,18 +106,18 @@ pub enum Effect {
         /// The release.
         request: ReleaseRequest,
     },
-    /// What is held of a resource has changed: apply it before sending anything else.
+    /// The holding of a resource has changed: apply it before sending anything else.
     Changed {
         /// The resource.
         resource: ResourceId,
-        /// What is held of it from now on.
+        /// Its holding from now on.
         holding: Holding,
     },
     /// Log this.
     Warn(Warning),
 }
 
-/// What the holder has of a resource.
+/// The part of a resource that the holder has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Holding {
     /// The lease, if there is one.

@@ -202,7 +202,7 @@ impl Holder {
             .next_batch(self.batch_limits, new_leases, now)
     }
 
-    /// What is held of a resource at `now`; `None` when it is not wanted.
+    /// The holding of a resource at `now`; `None` when it is not wanted.
     #[must_use]
     pub fn holding(&self, resource: &ResourceId, now: Moment) -> Option<Holding> {
         let resource = self.resources.get(resource)?;

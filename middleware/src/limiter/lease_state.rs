@@ -1,4 +1,4 @@
-//! What the leasing worker publishes about a resource, in tokens and tokens a second.
+//! State of a resource's lease as the worker publishes it, in tokens and tokens per second.
 
 use doorman_openapi::{Balance, Capacity, Moment, Probability};
 

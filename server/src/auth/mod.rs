@@ -124,7 +124,7 @@ impl Auth {
         self
     }
 
-    /// What is known of a request's token without verifying it.
+    /// The status of a request's token, without verifying it.
     pub(crate) fn token_status(&self, headers: &HeaderMap, now: Moment) -> TokenStatus {
         match bearer::token(headers) {
             Ok(token) => self.verifier.load().token_status(token, now),

@@ -33,7 +33,7 @@ pub(super) enum VerifyError {
     Expired,
 }
 
-/// What is known of a token without verifying it.
+/// The status of a token, without verifying it.
 #[derive(Debug)]
 pub(crate) enum TokenStatus {
     /// Verified, with its bearer.

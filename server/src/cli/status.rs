@@ -141,7 +141,7 @@ fn resource_table(resources: &[ResourceView]) -> Result<String, Failure> {
     ))
 }
 
-/// What applies to all holders, one line each.
+/// Facts that apply to all holders, one line each.
 fn details(view: &ResourceView) -> String {
     let safe_capacity = match view.safe_capacity {
         SafeCapacity::Unlimited => "unlimited".to_owned(),

@@ -208,7 +208,7 @@ impl Grant {
         unix_now.saturating_add(self.lease_length.get() as u64)
     }
 
-    /// The response on the wire. `unix_now` only serves people who read it.
+    /// The response on the wire. `unix_now` is for display only.
     #[must_use]
     pub fn into_response(self, unix_now: u64) -> ResourceResponse {
         let template = self.template.as_deref();

@@ -80,7 +80,7 @@ impl HolderStatus {
         }
     }
 
-    /// The view on the wire. `unix_now` only serves people who read it.
+    /// The view on the wire. `unix_now` is for display only.
     #[must_use]
     pub fn into_view(self, resource: &ResourceView, unix_now: u64) -> HolderView {
         HolderView {

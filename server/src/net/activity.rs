@@ -36,7 +36,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request body or a response may take when the connection limit is reached.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What a connection is doing. Shared by the connection's task, its requests, and eviction.
+/// State of a connection. Shared by the connection's task, its requests, and eviction.
 #[derive(Debug)]
 pub(super) struct Activity {
     peer: Option<PeerAddr>,

@@ -26,7 +26,7 @@ pub(super) enum Closed {
     Evicted,
 }
 
-/// What to do with a connection.
+/// The next step for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// The shutdown begins: make the next response the last. Returned once.

@@ -1,4 +1,4 @@
-//! What operators see of a running server: log, metrics of requests, and the context of a request.
+//! Observability: log, request metrics and request context.
 
 mod access_log;
 pub(crate) mod context;

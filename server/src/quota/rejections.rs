@@ -24,7 +24,7 @@ pub(crate) enum LimitScope {
     Server,
 }
 
-/// What a rejected call asked for.
+/// The kind of a rejected call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallKind {
     /// New leases, or rules.

@@ -316,7 +316,7 @@ impl Resource {
         self.lease = None;
     }
 
-    /// What is held now. No request is sent before `not_before`.
+    /// The holding now. No request is sent before `not_before`.
     pub(super) fn holding(&self, not_before: Moment, now: Moment) -> Holding {
         Holding {
             lease: self

@@ -25,7 +25,7 @@ const MEASURED_AFTER: Duration = Duration::from_secs(1);
 /// The only lane of the sampling timers.
 const SAMPLES: u8 = 0;
 
-/// What the demand in the last lease request was based on.
+/// The basis of the demand in the last lease request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DemandBasis {
     /// The demand had just begun, or not yet.

@@ -32,7 +32,7 @@ use crate::{
 /// The most warnings in a response.
 const MAX_WARNINGS: usize = 100;
 
-/// Who changes the document, and how.
+/// The caller and the conditions of a change.
 #[derive(Debug)]
 pub(super) struct EditRequest {
     caller: Caller,

@@ -1,4 +1,4 @@
-//! `GET /v1/history`: who changed the document, and when.
+//! `GET /v1/history`: authors and times of the document's changes.
 
 use std::sync::Arc;
 

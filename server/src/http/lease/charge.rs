@@ -41,7 +41,7 @@ impl QuotaCharge {
     /// 429, or 503 if the ledger is poisoned.
     ///
     /// # Cancel safety
-    /// What is charged is not refunded.
+    /// A charge is not refunded.
     pub(super) async fn leases<'a>(
         self,
         quotas: &'a Quotas,

@@ -1,4 +1,4 @@
-//! What all operations of the OpenAPI document share. Handlers document themselves; security
+//! Parts of the OpenAPI document that all operations share. Handlers document themselves; security
 //! requirements and the errors of `guard` come from `policy`.
 
 pub(super) mod pages;

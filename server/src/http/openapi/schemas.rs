@@ -66,7 +66,7 @@ impl<T: Entity> ToSchema for PutBody<T> {
     }
 }
 
-/// What was put, and what is likely a mistake in it.
+/// The new entity, and the warnings about it.
 #[derive(Debug)]
 pub(in crate::http) struct WithWarnings<T>(PhantomData<T>);
 
@@ -74,7 +74,7 @@ impl<T: ToSchema> PartialSchema for WithWarnings<T> {
     fn schema() -> RefOr<Schema> {
         let text = ObjectBuilder::new().schema_type(Type::String);
         let warnings = ArrayBuilder::new().items(text).description(Some(
-            "What is valid but likely a mistake; absent if nothing is",
+            "Valid content that is probably a mistake or a risk; absent if there is none",
         ));
         edited::<T>(|object| {
             let warnings = Schema::Array(warnings.build());

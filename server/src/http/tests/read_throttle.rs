@@ -116,7 +116,7 @@ async fn reader_yields_while_others_wait_for_the_ledger() {
         }
         thread::yield_now();
     }
-    assert!(rested, "who looks has made no way");
+    assert!(rested, "the reader did not yield");
     drop(give_back);
     holds.join().unwrap().unwrap();
     waiter.join().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What is held after responses, expiry, release and stop.
+//! Holdings after responses, expiry, release and stop.
 
 use super::*;
 
