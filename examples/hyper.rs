@@ -2,9 +2,9 @@
 //!
 //! Run with: `cargo run --example hyper`
 //!
-//! Then: `curl -i http://127.0.0.1:8080/`. Each caller has a local limit of sixty requests per minute,
-//! and the fleet shares the resource `api`; `curl http://127.0.0.1:8080/doorman` shows both. It starts
-//! without a control plane; `cargo run --bin doorman` starts one.
+//! Then: `curl -i http://127.0.0.1:8080/`. Each caller has a local limit of sixty requests per
+//! minute, and the fleet shares the resource `api`; `curl http://127.0.0.1:8080/doorman` shows
+//! both. It starts without a control plane; `cargo run --bin doorman` starts one.
 
 use std::{
     convert::Infallible,

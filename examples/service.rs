@@ -2,9 +2,9 @@
 //!
 //! Run with: `cargo run --example service -- --listen 127.0.0.1:8080 --server http://127.0.0.1:7300`
 //!
-//! Then: `curl -i http://127.0.0.1:8080/`, and `curl http://127.0.0.1:8080/doorman` for its leases. It
-//! starts without a control plane; `cargo run --bin doorman` starts one. For a limit per tenant add
-//! `--key-header x-tenant --resource tenant`.
+//! Then: `curl -i http://127.0.0.1:8080/`, and `curl http://127.0.0.1:8080/doorman` for its leases.
+//! It starts without a control plane; `cargo run --bin doorman` starts one. For a limit per tenant
+//! add `--key-header x-tenant --resource tenant`.
 
 use std::{
     error::Error,

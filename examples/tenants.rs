@@ -4,8 +4,8 @@
 //! `cargo run --example tenants -- --listen 127.0.0.1:8081`, or several on different ports.
 //!
 //! Then send more than four requests per second with a token that it prints:
-//! `curl -i -H "authorization: Bearer $TOKEN" http://127.0.0.1:8081/orders`. Requests without a valid
-//! token get 401.
+//! `curl -i -H "authorization: Bearer $TOKEN" http://127.0.0.1:8081/orders`
+//! Requests without a valid token get 401.
 
 use std::{
     error::Error,
@@ -53,8 +53,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .callers(Callers::new().jwt(verifier))
         .spawn()?;
 
-    // `tenant/*` is one bucket for all instances. Each route has a limit of its own, so that a flood of
-    // one route leaves capacity for the others. Both limits must admit a request, or neither is charged.
+    // `tenant/*` is one bucket for all instances. Each route has a limit of its own, so that a
+    // flood of one route leaves capacity for the others. Both limits must admit a request, or
+    // neither is charged.
     let limits = [
         Limit::rate(Key::template("tenant/{jwt:sub}")?)
             .named("tenant")

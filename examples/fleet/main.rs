@@ -2,9 +2,10 @@
 //!
 //! Run with: `cargo run --release --example fleet`
 //!
-//! It starts a control plane, three services with the layer, each a process of its own, and a load of
-//! up to three times the limit that shifts between them. The table shows how the leases follow the
-//! load. `--seconds 60` stops it after a minute; Ctrl-C stops it immediately. Nothing is left behind.
+//! It starts a control plane, three services with the layer, each a process of its own, and a load
+//! of up to three times the limit that shifts between them. The table shows how the leases follow
+//! the load. `--seconds 60` stops it after a minute; Ctrl-C stops it immediately. Nothing is left
+//! behind.
 
 mod plan;
 mod processes;

@@ -1,8 +1,8 @@
 //! Open-loop load generator for services on this machine.
 //!
-//! Requests are sent when they are due, however fast responses arrive. They are due at an even pace,
-//! and the connections of a target take them in turn. A [`History`] samples the totals ten times per
-//! second, so that the rates of any window can be read afterwards.
+//! Requests are sent when they are due, however fast responses arrive. They are due at an even
+//! pace, and the connections of a target take them in turn. A [`History`] samples the totals ten
+//! times per second, so that the rates of any window can be read afterwards.
 //!
 //! ```no_run
 //! # async fn demonstrate() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,7 +54,8 @@ pub struct Load<const N: usize> {
 }
 
 impl<const N: usize> Load<N> {
-    /// Starts a load of 0 requests per second, with `connections` keep-alive connections per target.
+    /// Starts a load of 0 requests per second, with `connections` keep-alive connections per
+    /// target.
     ///
     /// A connection carries one request at a time. Where responses are delayed, use as many
     /// connections as there are delayed requests.

@@ -1,8 +1,8 @@
 //! The commands of the README and of every guide, pasted line by line into a shell.
 //!
 //! They use fixed ports, so the shell gets a network namespace, as root or in a user namespace.
-//! Where neither is allowed, as in most containers, it uses the machine's network, and the ports must
-//! be free. `cargo` is a stub: the programs are built already.
+//! Where neither is allowed, as in most containers, it uses the machine's network, and the ports
+//! must be free. `cargo` is a stub: the programs are built already.
 
 use std::{
     fs,

@@ -1,6 +1,6 @@
 //! Rules of the control plane, applied by layers beside the limits in code. A response is valid or
-//! invalid as a whole ([`mod@compile`]), so that the last valid rules stay in force. Every layer that
-//! follows the rules reads their [`RuleSet`] without a lock.
+//! invalid as a whole ([`mod@compile`]), so that the last valid rules stay in force. Every layer
+//! that follows the rules reads their [`RuleSet`] without a lock.
 
 mod compile;
 mod set;

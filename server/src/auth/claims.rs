@@ -12,8 +12,9 @@ use super::caller::Identity;
 /// Size limit of a subject in bytes: subjects appear in logs.
 const MAX_SUBJECT: usize = 512;
 
-/// The claims that matter. A duplicate makes the token invalid. Permissions stay raw values, because
-/// they are ignored where a grant applies: another issuer may use these names for something else.
+/// The claims that matter. A duplicate makes the token invalid. Permissions stay raw values,
+/// because they are ignored where a grant applies: another issuer may use these names for something
+/// else.
 #[derive(Debug, Deserialize)]
 pub(super) struct Claims {
     iss: String,

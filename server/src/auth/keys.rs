@@ -1,6 +1,6 @@
 //! Verification keys: secrets, PEM files and JSON Web Key Sets (RFC 7517).
 //!
-//! The key determines the algorithm. What a token claims only selects the keys to try.
+//! The key determines the algorithm. The claims of a token only select the keys to try.
 
 use std::fmt;
 

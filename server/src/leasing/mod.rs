@@ -125,8 +125,8 @@ impl SharedLedger {
     }
 
     /// Pauses a reader before it takes the lock again: for `pause` or, if that is zero, once for a
-    /// millisecond when other threads wait. A mutex is not fair: a reader would take it again before
-    /// a waiting thread has woken up.
+    /// millisecond when other threads wait. A mutex is not fair: a reader would take it again
+    /// before a waiting thread has woken up.
     pub(crate) async fn yield_to_waiters(&self, pause: Duration) {
         if !pause.is_zero() {
             return tokio::time::sleep(pause).await;

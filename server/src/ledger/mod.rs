@@ -14,8 +14,8 @@
 //! takes O(log holders): sums are kept in trees and deadlines in heaps.
 //!
 //! To add an algorithm, extend `AlgorithmKind` (in `doorman-openapi`), its names in
-//! `config/src/parse/template.rs` and `algorithm`. The compiler names the other places. Describe it in
-//! `docs/ALGORITHMS.md` and write `openapi.json` anew (`DOORMAN_UPDATE=1`).
+//! `config/src/parse/template.rs` and `algorithm`. The compiler names the other places. Describe it
+//! in `docs/ALGORITHMS.md` and write `openapi.json` anew (`DOORMAN_UPDATE=1`).
 
 mod algorithm;
 mod booking;

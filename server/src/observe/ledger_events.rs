@@ -1,4 +1,5 @@
-//! Log lines of ledger events: a few per second, because clients can invent any number of resources.
+//! Log lines of ledger events: a few per second, because clients can invent any number of
+//! resources.
 
 use std::time::Duration;
 

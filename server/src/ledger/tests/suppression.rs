@@ -22,7 +22,8 @@ impl World {
             .unwrap()
     }
 
-    /// Two clients refresh every second with this total demand. Returns what is admitted each second.
+    /// Two clients refresh every second with this total demand. Returns what is admitted each
+    /// second.
     fn run(&mut self, wants: impl Fn(f64) -> f64, seconds: u32) -> Vec<f64> {
         let started = self.now;
         let admitted = (0..seconds).map(|_| {
