@@ -202,7 +202,10 @@ impl Admission {
         Ok(())
     }
 
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a decision on a hot key")]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: a tenth of a decision on a hot key"
+    )]
     #[inline(always)]
     fn lookups(&self) -> Lookups<'_> {
         let mut lookups = Lookups {
@@ -277,7 +280,10 @@ impl Admission {
         true
     }
 
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a decision on a hot key")]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: a tenth of a decision on a hot key"
+    )]
     #[inline(always)]
     fn commit(&self, check: &LimitCheck<'_>, acquired: &Acquired, recent: Moment) {
         check.limiter.commit(acquired);

@@ -148,7 +148,10 @@ impl Limiter {
     }
 
     /// Lets another limit share this limiter; [`SettingsConflict`] when its settings differ.
-    #[expect(clippy::inline_always, reason = "measured: a tenth of a decision on a hot key")]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: a tenth of a decision on a hot key"
+    )]
     #[inline(always)]
     pub(crate) fn attach(&self, settings: &Arc<LimiterSettings>) -> Result<(), SettingsConflict> {
         if Arc::ptr_eq(&self.settings, settings) {
