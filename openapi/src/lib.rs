@@ -27,6 +27,7 @@ mod discovery;
 mod document;
 mod glob;
 pub mod headers;
+mod hints;
 mod ident;
 mod key_template;
 mod lease;
@@ -53,6 +54,7 @@ pub use document::{
     TemplateAlgorithm,
 };
 pub use glob::{Glob, GlobSet, InvalidGlob};
+pub use hints::{DEFAULT_HINT_WAIT, Hint, HintsResponse, MAX_HINT_WAIT, MAX_HINTS};
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};
 pub use key_template::{InvalidKeyTemplate, KeyTemplatePart, MAX_VALUE_BYTES, parse_key_template};
 pub use lease::{CLOCK_DRIFT, HeldLease, Lease, SafeCapacity};

@@ -8,6 +8,8 @@ pub const CAPACITY_RELEASE: &str = "/v1/capacity/release";
 pub const SERVER_CAPACITY: &str = "/v1/server-capacity";
 /// Release leases of a node.
 pub const SERVER_CAPACITY_RELEASE: &str = "/v1/server-capacity/release";
+/// Long poll for the leases to refresh now.
+pub const HINTS: &str = "/v1/hints";
 /// The master of the node.
 pub const DISCOVERY: &str = "/v1/discovery";
 /// Live resources.
