@@ -18,6 +18,11 @@ pub struct CapacityRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
+    /// The highest epoch of this node that the client has heard in a response. Absent before the
+    /// first response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub heard_epoch: Option<Epoch>,
     /// The resources, each at most once; at most 10,000.
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resources: Vec<ResourceRequest>,
@@ -127,6 +132,11 @@ pub struct ReleaseRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
+    /// The highest epoch of this node that the client has heard in a response. Absent before the
+    /// first response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub heard_epoch: Option<Epoch>,
     /// The resources. Default: all of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false, max_items = 10000))]

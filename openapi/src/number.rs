@@ -215,6 +215,11 @@ checked_integer!(
     "an integer from 1 to 1e15"
 );
 
+impl Epoch {
+    /// Before the first start.
+    pub const ZERO: Self = Self(0);
+}
+
 impl Seq {
     /// Before the first transmission.
     pub const ZERO: Self = Self(0);

@@ -21,6 +21,11 @@ pub struct ServerCapacityRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
+    /// The highest epoch of the parent that the node has heard in a response. Absent before the
+    /// first response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub heard_epoch: Option<Epoch>,
     /// The resources, each at most once; at most 10,000.
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resources: Vec<ServerResourceRequest>,
@@ -99,6 +104,11 @@ pub struct ServerReleaseRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
+    /// The highest epoch of the parent that the node has heard in a response. Absent before the
+    /// first response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub heard_epoch: Option<Epoch>,
     /// The resources. Default: all of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false, max_items = 10000))]

@@ -54,6 +54,8 @@ rules! {
     /// A new master learns the leases of earlier masters before it grants. Without: it starts with
     /// an empty ledger.
     LearningMode = "learning-mode",
+    /// A claim is confirmed by the epoch of the new master. Without: every claim is.
+    EpochEcho = "epoch-echo",
     /// Learning mode lasts until every earlier lease has expired. Without: for the lease length of
     /// the active document.
     LearningDuration = "learning-duration",

@@ -56,6 +56,8 @@ pub(super) struct Node {
     next_refresh: Moment,
     leases: [NodeLease; RESOURCES],
     parent_epoch: Epoch,
+    /// The highest epoch in which the parent has answered the current master.
+    heard_epoch: Option<Epoch>,
     /// The node rejects responses of lower epochs until then.
     parent_epoch_until: Moment,
 }
@@ -72,7 +74,8 @@ impl Node {
             pending: None,
             next_refresh: Moment::ORIGIN,
             leases: Default::default(),
-            parent_epoch: Epoch::new(0).expect("the epoch is small"),
+            parent_epoch: Epoch::ZERO,
+            heard_epoch: None,
             parent_epoch_until: Moment::ORIGIN,
         }
     }
@@ -97,6 +100,7 @@ impl Node {
             };
         }
         self.parent_epoch_until = Moment::ORIGIN;
+        self.heard_epoch = None;
     }
 
     /// The simulated time at which the node needs a tick.
@@ -165,6 +169,7 @@ impl Node {
             node_id: NodeId::new("region").expect("the id is valid"),
             epoch: Some(Epoch::new(self.epoch).expect("the epoch is small")),
             seq: Some(Seq::new(self.seq).expect("the seq is small")),
+            heard_epoch: self.heard_epoch,
             resources: resources.collect(),
         }
     }
@@ -224,6 +229,7 @@ impl Node {
             };
         }
         self.parent_epoch = response.epoch;
+        self.heard_epoch = self.heard_epoch.max(Some(response.epoch));
         self.next_refresh = now.after_seconds(refresh_in.max(0.1));
         lost
     }

@@ -145,7 +145,8 @@ impl Server {
         };
         let snapshot = self.data_dir.snapshot.take();
         let must_learn = self.data_dir.epoch > 1 && snapshot.is_none() && horizon > now;
-        let mut ledger = self.new_ledger(document, must_learn.then_some(horizon), now);
+        let learn_until = must_learn.then_some(horizon);
+        let mut ledger = self.new_ledger(document, self.data_dir.epoch, learn_until, now);
         if let Some(snapshot) = snapshot {
             if let Some(learning) = snapshot.learning {
                 ledger.restore_learning(learning, snapshot.taken);
@@ -196,7 +197,7 @@ impl Server {
         };
         let learn_until = learn_for.map(|seconds| now.after_seconds(seconds));
         self.mastership = Some(Mastership {
-            ledger: self.new_ledger(document, learn_until, now),
+            ledger: self.new_ledger(document, epoch, learn_until, now),
             epoch,
             fence,
         });
@@ -205,6 +206,7 @@ impl Server {
     fn new_ledger(
         &self,
         document: Arc<Document>,
+        epoch: u64,
         learn_until: Option<Moment>,
         now: Moment,
     ) -> Ledger {
@@ -213,6 +215,7 @@ impl Server {
             max_leases: 1_000,
             unmatched: UnmatchedPolicy::Refuse,
             predecessor: learn_until.map_or(Predecessor::None, Predecessor::Until),
+            epoch: self.sent_epoch(epoch),
         };
         Ledger::new(document, settings, now)
     }
@@ -234,6 +237,7 @@ impl Server {
         let mut request = request.clone();
         match self.without {
             Some(Rule::RequestSeq) => request.seq = None,
+            Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
             Some(Rule::CombinedBooking) => {
                 for resource in &mut request.resources {
                     resource.has = None;
@@ -257,6 +261,7 @@ impl Server {
         match self.without {
             Some(Rule::RequestSeq) => request.seq = None,
             Some(Rule::Epoch) => request.epoch = None,
+            Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
             Some(Rule::CombinedBooking) => {
                 for resource in &mut request.resources {
                     resource.has = Some(HeldLease {
@@ -281,6 +286,20 @@ impl Server {
         if let Some(mastership) = self.serving(now) {
             mastership.ledger.release_client(&request, now);
         }
+    }
+
+    /// The epoch that responses carry.
+    fn sent_epoch(&self, epoch: u64) -> Epoch {
+        let epoch = match self.without {
+            Some(Rule::Epoch) => 1,
+            _ => epoch,
+        };
+        Epoch::new(epoch).expect("the epoch is small")
+    }
+
+    fn current_epoch(&self) -> Option<Epoch> {
+        let mastership = self.mastership.as_ref()?;
+        Some(self.sent_epoch(mastership.epoch))
     }
 
     /// The mastership, unless the election lease may have expired.
@@ -326,13 +345,9 @@ impl Server {
                 ablate_grant(rule, grant, &mastership.ledger, holder, limit, now);
             }
         }
-        let epoch = match self.without {
-            Some(Rule::Epoch) => 1,
-            _ => epoch,
-        };
         Ok(CapacityResponse {
             node: NodeId::new(NODE).expect("the id is valid"),
-            epoch: Epoch::new(epoch).expect("the epoch is small"),
+            epoch: self.sent_epoch(epoch),
             resources: grants.into_iter().map(|it| it.into_response(0)).collect(),
         })
     }

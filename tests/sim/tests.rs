@@ -104,6 +104,7 @@ necessary_rules! {
     capacity_needs_self_fencing_masters: SelfFencing => Capacity,
     capacity_needs_clock_drift_margin: ClockDrift => Capacity,
     capacity_needs_learning_mode: LearningMode => Capacity,
+    capacity_needs_echoed_epoch: EpochEcho => Capacity,
     capacity_needs_full_learning_duration: LearningDuration => Capacity,
     partial_grants_after_cut_need_gradual_cut: GradualCut => PartialGrant,
 }

@@ -321,6 +321,7 @@ impl Holder {
             request: CapacityRequest {
                 client_id: self.client_id.clone(),
                 seq: Some(seq),
+                heard_epoch: self.master.heard_epoch(),
                 resources,
             },
             timeout,
@@ -361,6 +362,7 @@ impl Holder {
             request: ReleaseRequest {
                 client_id: self.client_id.clone(),
                 seq: Some(seq),
+                heard_epoch: self.master.heard_epoch(),
                 resource_ids,
             },
         });

@@ -170,6 +170,8 @@ pub(super) struct MasterTracker {
 struct Master {
     node: NodeId,
     epoch: Epoch,
+    /// The highest epoch of the node, even if a lower one was accepted since.
+    highest_epoch: Epoch,
     /// When the last of its leases expires.
     leases_end: Moment,
 }
@@ -187,16 +189,26 @@ impl MasterTracker {
         }
     }
 
+    /// The highest epoch that the node of the current master has answered with.
+    pub(super) fn heard_epoch(&self) -> Option<Epoch> {
+        self.master.as_ref().map(|master| master.highest_epoch)
+    }
+
     /// Records an accepted response whose longest lease expires at `leases_end`.
     pub(super) fn record(&mut self, node: NodeId, epoch: Epoch, leases_end: Moment) {
-        let same = self
-            .master
-            .take()
-            .filter(|master| master.node == node && master.epoch <= epoch);
+        let known = self.master.take().filter(|master| master.node == node);
+        let (highest_epoch, known_end) = match known {
+            Some(master) if master.epoch <= epoch => {
+                (master.highest_epoch.max(epoch), master.leases_end)
+            }
+            Some(master) => (master.highest_epoch, Moment::ORIGIN),
+            None => (epoch, Moment::ORIGIN),
+        };
         self.master = Some(Master {
             node,
             epoch,
-            leases_end: same.map_or(leases_end, |master| master.leases_end.max(leases_end)),
+            highest_epoch,
+            leases_end: leases_end.max(known_end),
         });
     }
 }
@@ -313,6 +325,17 @@ mod tests {
         ] {
             let check = tracker.check(&node(name), epoch(number), at(now));
             assert_eq!(check, expected, "{number} {name} {now}");
+        }
+    }
+
+    #[test]
+    fn highest_epoch_of_the_node_is_echoed() {
+        let mut tracker = MasterTracker::default();
+        assert_eq!(tracker.heard_epoch(), None);
+        for (name, number, heard) in [("a", 7, 7), ("a", 9, 9), ("a", 8, 9), ("b", 3, 3)] {
+            let (node, epoch) = (NodeId::new(name).unwrap(), Epoch::new(number).unwrap());
+            tracker.record(node, epoch, Moment::ORIGIN);
+            assert_eq!(tracker.heard_epoch(), Some(Epoch::new(heard).unwrap()));
         }
     }
 }

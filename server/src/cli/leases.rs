@@ -60,6 +60,7 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
     let request = CapacityRequest {
         client_id: ClientId::new(&arguments.client)?,
         seq: None,
+        heard_epoch: None,
         resources: vec![ResourceRequest {
             resource_id: arguments.resource,
             wants: arguments.wants,
@@ -99,6 +100,7 @@ pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failu
     let request = ReleaseRequest {
         client_id: ClientId::new(&arguments.client)?,
         seq: None,
+        heard_epoch: None,
         resource_ids: (!all).then_some(arguments.resources),
     };
     let response: serde_json::Value = client.post(paths::CAPACITY_RELEASE, &request).await?;

@@ -1,7 +1,7 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use doorman_config::{Document, FileSource, LastGoodFile};
-use doorman_openapi::Moment;
+use doorman_openapi::{Epoch, Moment};
 use tempfile::TempDir;
 use tokio::time::{advance, sleep};
 
@@ -24,6 +24,7 @@ fn active(document: Document) -> ActiveDocument {
         max_leases: 10,
         unmatched: UnmatchedPolicy::Grant,
         predecessor: Predecessor::None,
+        epoch: Epoch::ZERO,
     };
     let ledger = Ledger::new(Arc::clone(&document), settings, clock::now());
     let bound = Arc::new(DurableBound::new(Moment::NEVER, 0));

@@ -201,6 +201,7 @@ mod tests {
             max_leases: 10,
             unmatched: UnmatchedPolicy::Grant,
             predecessor: Predecessor::None,
+            epoch: Epoch::ZERO,
         };
         Ledger::new(Arc::new(Document::built_in()), settings, now)
     }

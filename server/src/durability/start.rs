@@ -76,14 +76,14 @@ impl StartOptions {
         let now = clock::now();
 
         let outstanding = self.outstanding(&identity, on_disk, boot, now);
-        let (ledger, restored) = match self.restore(identity.last_epoch, boot, now) {
+        let (ledger, restored) = match self.restore(&identity, boot, now) {
             Some((ledger, ends)) => (ledger, Some(ends)),
             None => {
                 outstanding.log(now);
                 let predecessor = outstanding
                     .until
                     .map_or(Predecessor::None, Predecessor::Until);
-                (self.ledger(predecessor, now), None)
+                (self.ledger(predecessor, identity.epoch, now), None)
             }
         };
 
@@ -135,18 +135,20 @@ impl StartOptions {
         })
     }
 
-    fn ledger(&self, predecessor: Predecessor, now: Moment) -> Ledger {
+    fn ledger(&self, predecessor: Predecessor, epoch: Epoch, now: Moment) -> Ledger {
         let settings = ledger::Settings {
             max_leases: self.max_leases,
             unmatched: self.unmatched,
             predecessor,
+            epoch,
         };
         Ledger::new(Arc::clone(&self.document), settings, now)
     }
 
-    /// The ledger that the server of epoch `last` wrote, and the end of its latest lease.
-    fn restore(&self, last: Option<Epoch>, boot: Boot, now: Moment) -> Option<(Ledger, Moment)> {
-        let mut ledger = self.ledger(Predecessor::None, now);
+    /// The ledger that the last server wrote, and the end of its latest lease.
+    fn restore(&self, identity: &Identity, boot: Boot, now: Moment) -> Option<(Ledger, Moment)> {
+        let mut ledger = self.ledger(Predecessor::None, identity.epoch, now);
+        let last = identity.last_epoch;
         match ledger_file::read(&self.data_dir, &mut ledger, last, boot, now) {
             Ok(ends) => {
                 let ends = ends?;
@@ -229,15 +231,18 @@ impl Outstanding {
             }
             Reason::Bound => tracing::info!(
                 %seconds,
-                "the last server did not stop cleanly; new clients wait until its leases expire"
+                "the last server did not stop cleanly; until its leases expire, only capacity that \
+                 their holders report is granted"
             ),
             Reason::OtherBoot => tracing::info!(
-                %seconds, "the machine has rebooted; new clients wait until earlier leases expire"
+                %seconds,
+                "the machine has rebooted; until earlier leases expire, only capacity that their \
+                 holders report is granted"
             ),
             Reason::NoBound => tracing::warn!(
                 %seconds,
-                "the bound in the data directory is missing or corrupted; new clients wait until \
-                 the longest lease has expired"
+                "the bound in the data directory is missing or corrupted; until the longest lease \
+                 has expired, only capacity that holders report is granted"
             ),
         }
     }

@@ -118,7 +118,7 @@ mod tests {
     use std::sync::Arc;
 
     use doorman_config::Document;
-    use doorman_openapi::{CapacityRequest, Reason};
+    use doorman_openapi::{CapacityRequest, Epoch, Reason};
 
     use super::*;
     use crate::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
@@ -131,6 +131,7 @@ mod tests {
             max_leases: 10,
             unmatched: UnmatchedPolicy::Grant,
             predecessor: Predecessor::None,
+            epoch: Epoch::ZERO,
         };
         let mut ledger = Ledger::new(Arc::new(Document::built_in()), settings, NOW);
         let request = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":5}]}"#;

@@ -65,8 +65,8 @@ impl GrantInput {
     }
 }
 
-/// Safety rule: in learning mode a holder keeps what it claims, and new holders wait until the
-/// leases of the predecessor have ended. Claims above the capacity are scaled down.
+/// Safety rule: in learning mode a holder keeps what it claims until its claim is confirmed. Claims
+/// above the capacity are scaled down.
 pub(super) fn keep_while_learning(held: f64, others: f64, terms: &ResourceTerms) -> f64 {
     let claimed = held + others;
     if claimed > terms.capacity() {
@@ -104,15 +104,15 @@ pub(super) fn restate_lease(entry: &Entry, terms: &ResourceTerms, now: Moment) -
     }
 }
 
-/// The lease of a node, for its new master: the most that it may have handed out. In learning mode
-/// this is unknown, so the new master gets nothing and asks again.
+/// The lease of a node, for its new master: the most that it may have handed out. Unless that is
+/// known, the new master gets nothing and asks again.
 pub(super) fn report_to_new_master(
     entry: &Entry,
     terms: &ResourceTerms,
-    learning: bool,
+    is_known: bool,
     now: Moment,
 ) -> Decision {
-    let hold = entry.booking.largest(now).filter(|_| !learning);
+    let hold = entry.booking.largest(now).filter(|_| is_known);
     let (amount, length) = hold.map_or((0.0, 0.0), |hold| (hold.amount, hold.remaining(now)));
     let soon = terms.refresh_interval(true).get();
     Decision {

@@ -30,8 +30,8 @@ pub(super) struct Entry {
     pub(super) used: Option<Capacity>,
     pub(super) last_decision: Option<LastDecision>,
     pub(super) deadline: Moment,
-    /// Until then a released entry stays, so that a late request cannot bring the lease back.
-    pub(super) released_until: Moment,
+    /// Until then the entry stays without a lease, so that a late request is known as such.
+    pub(super) retained_until: Moment,
     /// A client has one, which needs no allocation.
     bands: SmallVec<[PlacedBand; 1]>,
 }
@@ -85,7 +85,7 @@ impl Entry {
             used: None,
             last_decision: None,
             deadline: Moment::NEVER,
-            released_until: Moment::ORIGIN,
+            retained_until: Moment::ORIGIN,
             bands: SmallVec::new(),
         }
     }
@@ -118,6 +118,15 @@ impl Entry {
             priority: band.priority,
             placed: demands.insert(demand_of(band)),
         }));
+    }
+
+    /// Withdraws the demand and frees the leases. The order stays.
+    pub(super) fn clear(&mut self, demands: &mut DemandTree) {
+        self.remove_demand(demands);
+        self.booking = Booking::NONE;
+        self.outstanding = Capacity::ZERO;
+        self.used = None;
+        self.last_decision = None;
     }
 
     pub(super) fn remove_demand(&mut self, demands: &mut DemandTree) {
@@ -166,14 +175,14 @@ impl Entry {
         bands.collect()
     }
 
-    /// When the entry changes next: the end of a hold, or of its retention after a release.
+    /// When the entry changes next: the end of a hold, or of its retention.
     pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
-        let released = Some(self.released_until).filter(|end| *end > now);
-        self.booking.next_end(now).into_iter().chain(released).min()
+        let retained = Some(self.retained_until).filter(|end| *end > now);
+        self.booking.next_end(now).into_iter().chain(retained).min()
     }
 
     /// Whether it is retained only for its order.
-    pub(super) fn is_released(&self) -> bool {
+    pub(super) fn is_cleared(&self) -> bool {
         self.bands.is_empty()
     }
 }

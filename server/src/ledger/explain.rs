@@ -62,6 +62,8 @@ pub struct HolderStatus {
     /// Seconds until its refresh is due; negative if it is overdue.
     pub(super) due_in: Option<f64>,
     lease_end: Option<Moment>,
+    /// In learning mode: whether its claim is confirmed.
+    confirmed: bool,
     /// Seconds until all its capacity is free.
     expires_in: Seconds,
 }
@@ -115,6 +117,8 @@ struct HolderPosition {
     outstanding: f64,
     booked: f64,
     available: f64,
+    /// In learning mode: whether its claim is confirmed.
+    confirmed: bool,
 }
 
 impl HolderPosition {
@@ -150,9 +154,10 @@ impl HolderPosition {
         {
             return Some(HeldBackBy::Suppressed);
         }
+        let has_share = self.confirmed && reaches(self.has, self.share);
         if reaches(self.has, self.wants) {
             None
-        } else if current.is_learning() {
+        } else if current.is_learning() && !has_share {
             Some(HeldBackBy::Learning)
         } else if !reaches(self.has, self.next_grant(current.terms.rule())) {
             Some(HeldBackBy::NotRefreshed)
@@ -182,6 +187,7 @@ impl Resource {
             outstanding: entry.outstanding.get(),
             booked: entry.booking.amount(now),
             available: terms.available_beside(others),
+            confirmed: self.is_confirmed(entry),
         };
         HolderStatus {
             id: holder.as_str().to_owned(),
@@ -203,6 +209,7 @@ impl Resource {
                 due.seconds_since(now) - now.seconds_since(due)
             }),
             lease_end: lease.map(|lease| lease.end),
+            confirmed: position.confirmed,
             expires_in: entry.booking.last_end().since(now).into(),
         }
     }
@@ -315,12 +322,14 @@ fn explain_share(resource: &ResourceView, holder: &HolderStatus) -> String {
 
 fn explain_learning(resource: &ResourceView, holder: &HolderStatus) -> String {
     let left = rounded(resource.learning_ends_in.map_or(0.0, Seconds::get));
-    let meanwhile = if holder.has > 0.0 {
-        "it keeps at most what it claims or has outstanding"
+    let meanwhile = if holder.confirmed {
+        "until then it gets only what other holders give up"
+    } else if holder.has > 0.0 {
+        "it keeps what it claims until it has sent `heard_epoch`"
     } else {
-        "new holders get nothing"
+        "a new holder gets nothing before it has sent `heard_epoch`"
     };
-    format!("the server is in learning mode for {left} s: until then {meanwhile}")
+    format!("the server is in learning mode for {left} s: {meanwhile}")
 }
 
 fn explain_not_refreshed(holder: &HolderStatus) -> String {

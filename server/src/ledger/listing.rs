@@ -171,7 +171,7 @@ impl Ledger {
         self.with_current_terms(live, now, |current| {
             let slots = live.resource.entries.slots_from(from as usize);
             for (scanned, (slot, entry)) in slots.enumerate() {
-                let entry = entry.filter(|entry| !entry.is_released());
+                let entry = entry.filter(|entry| !entry.is_cleared());
                 let holder = entry.and_then(|entry| self.holders.id(entry.holder));
                 let holder = holder.filter(|holder| query.allows(holder.as_str()));
                 let is_full = holder.is_some() && holders.len() >= query.limit;
@@ -212,7 +212,7 @@ impl Ledger {
             for holder in std::iter::once(client).chain(node) {
                 let key = self.holders.find(&holder);
                 let entry = key.and_then(|key| live.resource.entries.get(key));
-                if let Some(entry) = entry.filter(|entry| !entry.is_released()) {
+                if let Some(entry) = entry.filter(|entry| !entry.is_cleared()) {
                     holders.push(live.resource.holder_status(entry, &holder, current));
                 }
             }

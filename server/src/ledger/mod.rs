@@ -27,6 +27,7 @@ mod explain;
 mod feedback;
 mod holders;
 mod keys;
+mod learning;
 mod linear_hash_map;
 mod listing;
 mod order;
@@ -70,7 +71,7 @@ use self::{
     holders::{HolderId, Holders},
     keys::{HolderKey, ResourceKey},
     linear_hash_map::LinearHashMap,
-    order::RequestOrder,
+    order::RequestStamp,
     resource::{Ask, Resource},
     terms::ResourceTerms,
 };
@@ -277,12 +278,12 @@ impl Ledger {
         grant
     }
 
-    fn release(&mut self, holder: HolderKey, key: ResourceKey, order: RequestOrder, now: Moment) {
+    fn release(&mut self, holder: HolderKey, key: ResourceKey, stamp: RequestStamp, now: Moment) {
         let Some(live) = self.live.get_mut(key.index()) else {
             return;
         };
         let before = live.resource.entries.len();
-        live.resource.release(holder, order, now);
+        live.resource.release(holder, stamp, now);
         if live.resource.entries.len() < before {
             self.stats.leases = self.stats.leases.saturating_sub(1);
             self.holders.remove_lease(holder, key);

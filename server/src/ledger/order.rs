@@ -4,6 +4,24 @@ use std::cmp::Ordering;
 
 use doorman_openapi::{Epoch, Seq};
 
+/// When a request was sent, as far as it tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RequestStamp {
+    pub(super) order: RequestOrder,
+    /// Whether its sender had heard from this master. Then it was sent after the failover.
+    pub(super) echoes_epoch: bool,
+}
+
+impl RequestStamp {
+    /// Whether the request changes nothing. `confirmed` says whether its sender is known to have
+    /// heard from this master: a request without the echo is then a late copy, unless its order
+    /// tells that it is newer.
+    pub(super) fn is_stale(self, last: RequestOrder, confirmed: bool) -> bool {
+        let is_late_copy = confirmed && !self.echoes_epoch && !self.order.was_sent_after(last);
+        is_late_copy || !self.order.is_newer_than(last)
+    }
+}
+
 /// A request's position among those of its sender: by the epoch of a node's master, then by `seq`.
 ///
 /// Safety rule: a request that is not newer than the last one of its sender changes nothing.
@@ -35,6 +53,15 @@ impl RequestOrder {
                 (Some(seq), Some(last)) => seq > last,
                 (None, _) | (_, None) => true,
             },
+        }
+    }
+
+    /// Whether it was certainly sent later. Without `seq` that is unknown within an epoch.
+    fn was_sent_after(self, last: Self) -> bool {
+        match self.epoch.cmp(&last.epoch) {
+            Ordering::Less => false,
+            Ordering::Greater => true,
+            Ordering::Equal => self.seq.zip(last.seq).is_some_and(|(seq, last)| seq > last),
         }
     }
 

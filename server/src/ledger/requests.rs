@@ -4,7 +4,7 @@
 //! the ledger once per part, and each part is decided at the time at which it is handled.
 
 use doorman_openapi::{
-    Band, Capacity, CapacityRequest, ClientCount, Moment, ReleaseRequest, ResourceId,
+    Band, Capacity, CapacityRequest, ClientCount, Epoch, Moment, ReleaseRequest, ResourceId,
     ServerCapacityRequest, ServerReleaseRequest,
 };
 
@@ -12,7 +12,7 @@ use super::{
     Grant, Ledger, TenantId,
     holders::HolderId,
     keys::{HolderKey, ResourceKey},
-    order::RequestOrder,
+    order::{RequestOrder, RequestStamp},
     resource::{Ask, Has},
 };
 
@@ -65,6 +65,7 @@ impl Ledger {
         let id = HolderId::Client(request.client_id.clone());
         let holder = self.holders.begin_request(&id, tenant);
         let order = RequestOrder::of_client(request.seq);
+        let stamp = self.stamp(order, request.heard_epoch);
         let part = request.resources.iter().skip(from).take(self.max_part());
         let grants = part.map(|asked| {
             let band = Band {
@@ -73,7 +74,7 @@ impl Ledger {
                 wants: asked.wants,
             };
             let ask = Ask {
-                order,
+                stamp,
                 bands: std::slice::from_ref(&band),
                 // A client knows what it has, so none means nothing.
                 has: Has::Amount(asked.has.map_or(Capacity::ZERO, |held| held.capacity)),
@@ -105,11 +106,12 @@ impl Ledger {
         let id = HolderId::Node(request.node_id.clone());
         let holder = self.holders.begin_request(&id, tenant);
         let order = RequestOrder::of_node(request.epoch, request.seq);
+        let stamp = self.stamp(order, request.heard_epoch);
         let part = request.resources.iter().skip(from).take(self.max_part());
         let grants = part.map(|asked| {
             let has = asked.has.map(|held| Has::Amount(held.capacity));
             let ask = Ask {
-                order,
+                stamp,
                 bands: &asked.wants,
                 has: has.unwrap_or(Has::Unknown),
                 outstanding: asked.outstanding,
@@ -144,8 +146,9 @@ impl Ledger {
             .holders
             .find(&HolderId::Client(request.client_id.clone()));
         let order = RequestOrder::of_client(request.seq);
+        let stamp = self.stamp(order, request.heard_epoch);
         let ids = request.resource_ids.as_deref();
-        self.release_part(holder, ids, allowed, order, from, now)
+        self.release_part(holder, ids, allowed, stamp, from, now)
     }
 
     /// Releases the next leases of a node, as [`Self::release_client_part`] does.
@@ -158,8 +161,9 @@ impl Ledger {
     ) -> ReleaseProgress {
         let holder = self.holders.find(&HolderId::Node(request.node_id.clone()));
         let order = RequestOrder::of_node(request.epoch, request.seq);
+        let stamp = self.stamp(order, request.heard_epoch);
         let ids = request.resource_ids.as_deref();
-        self.release_part(holder, ids, allowed, order, from, now)
+        self.release_part(holder, ids, allowed, stamp, from, now)
     }
 
     fn release_part(
@@ -167,7 +171,7 @@ impl Ledger {
         holder: Option<HolderKey>,
         ids: Option<&[ResourceId]>,
         allowed: &dyn Fn(&ResourceId) -> bool,
-        order: RequestOrder,
+        stamp: RequestStamp,
         from: usize,
         now: Moment,
     ) -> ReleaseProgress {
@@ -191,10 +195,17 @@ impl Ledger {
         for key in keys {
             let live = self.live.get(key.index());
             if live.is_some_and(|live| allowed(&live.id)) {
-                self.release(holder, key, order, now);
+                self.release(holder, key, stamp, now);
             }
         }
         ReleaseProgress { scanned, next }
+    }
+
+    fn stamp(&self, order: RequestOrder, heard_epoch: Option<Epoch>) -> RequestStamp {
+        RequestStamp {
+            order,
+            echoes_epoch: heard_epoch == Some(self.settings.epoch),
+        }
     }
 
     /// Checks the next resources of a client's request, from position `from` on.

@@ -3,7 +3,7 @@
 use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
 
 use super::{
-    booking::{Booking, Hold},
+    booking::Hold,
     decision::{
         Anomalies, Decision, GrantInput, TOLERANCE, is_over_capacity, keep_while_learning, reaches,
         report_to_new_master, restate_lease,
@@ -13,7 +13,8 @@ use super::{
     expiry_heap::ExpiryHeap,
     feedback::{Feedback, LostPredecessor, SharedFeedback},
     keys::HolderKey,
-    order::RequestOrder,
+    learning::Learning,
+    order::RequestStamp,
     sum_tree::SumTree,
     terms::ResourceTerms,
 };
@@ -23,7 +24,7 @@ const EXPIRATIONS_PER_REQUEST: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Ask<'a> {
-    pub(super) order: RequestOrder,
+    pub(super) stamp: RequestStamp,
     pub(super) bands: &'a [Band],
     pub(super) has: Has,
     pub(super) outstanding: Capacity,
@@ -51,6 +52,8 @@ impl Has {
 pub(super) struct Resource {
     pub(super) terms: ResourceTerms,
     pub(super) learning_until: Moment,
+    /// Present in learning mode, unless its end was moved: then no claim is confirmed any more.
+    learning: Option<Box<Learning>>,
     predecessor: Option<LostPredecessor>,
     pub(super) entries: Entries,
     /// The booked amount per entry.
@@ -71,6 +74,7 @@ impl Resource {
             feedback: SharedFeedback::new(&terms, predecessor, now),
             terms,
             learning_until,
+            learning: (now < learning_until).then(Box::default),
             predecessor,
             entries: Entries::default(),
             booked: SumTree::default(),
@@ -84,11 +88,27 @@ impl Resource {
         self.feedback.set_terms(&self.terms, &terms, now);
         self.feedback.set_demand(self.sum_wants(), now);
         self.terms = terms;
-        self.learning_until = learning_until;
+        if self.learning_until != learning_until {
+            // Confirmed entries are retained only until the old end.
+            self.learning = None;
+            self.learning_until = learning_until;
+        }
     }
 
     pub(super) fn is_learning(&self, now: Moment) -> bool {
         now < self.learning_until
+    }
+
+    pub(super) fn is_confirmed(&self, entry: &Entry) -> bool {
+        self.learning
+            .as_ref()
+            .is_some_and(|learning| learning.is_confirmed(entry.slot))
+    }
+
+    fn end_learning(&mut self, now: Moment) {
+        if !self.is_learning(now) {
+            self.learning = None;
+        }
     }
 
     /// Whether a holder has a lease, even on 0, or a claim.
@@ -133,10 +153,12 @@ impl Resource {
     }
 
     pub(super) fn refresh(&mut self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> Decision {
-        let learning = self.is_learning(now);
+        self.end_learning(now);
+        let is_learning = self.is_learning(now);
         let Self {
             terms,
             learning_until,
+            learning,
             predecessor,
             entries,
             booked,
@@ -146,19 +168,39 @@ impl Resource {
         } = self;
         let (entry, is_new) = match entries.get_mut(holder) {
             Some(entry) => (entry, false),
-            None => (entries.add(holder, ask.order), true),
+            None => (entries.add(holder, ask.stamp.order), true),
         };
-        if !is_new && !ask.order.is_newer_than(entry.order) {
+        let was_confirmed = learning
+            .as_ref()
+            .is_some_and(|learning| learning.is_confirmed(entry.slot));
+        if !is_new && ask.stamp.is_stale(entry.order, was_confirmed) {
+            let is_known = !is_learning || was_confirmed;
             let decision = match ask.has {
                 Has::Amount(_) => restate_lease(entry, terms, now),
-                Has::Unknown => report_to_new_master(entry, terms, learning, now),
+                Has::Unknown => report_to_new_master(entry, terms, is_known, now),
             };
             entry.set_due(decision.refresh_interval, now);
             return decision;
         }
 
-        entry.order = ask.order.advance_from(entry.order);
-        entry.released_until = Moment::ORIGIN;
+        if let (Some(learning), Has::Amount(has), true) =
+            (&mut *learning, ask.has, ask.stamp.echoes_epoch)
+        {
+            // Without `outstanding`: operations may outlive their lease.
+            learning.confirm(entry.slot, has.get().min(terms.capacity()));
+        }
+        let confirmed = learning
+            .as_deref_mut()
+            .filter(|learning| learning.is_confirmed(entry.slot));
+        // Whether the holder may have leases of a predecessor beside what is booked for it.
+        let is_unknown = is_learning && confirmed.is_none();
+
+        entry.order = ask.stamp.order.advance_from(entry.order);
+        entry.retained_until = if confirmed.is_some() {
+            *learning_until
+        } else {
+            Moment::ORIGIN
+        };
         entry.outstanding = ask.outstanding;
         let baseline = if predecessor.is_some_and(|lost| now < lost.leases_end) {
             UsageBaseline::FirstReport
@@ -172,10 +214,14 @@ impl Resource {
 
         let booked_before = entry.booking.amount(now);
         let others = booked.total_except(entry.slot.index());
-        let available = terms.available_beside(others);
+        let available = match &confirmed {
+            Some(learning) => learning.available_beside_others(entry.slot, terms.capacity()),
+            None => terms.available_beside(others),
+        };
         // Safety rule: a claim counts up to what is booked for the holder, or else what the others
-        // leave. In learning mode neither is known, so it counts up to the capacity.
-        let claim_limit = if learning && ask.has != Has::Unknown {
+        // leave. In learning mode neither is known at first, so it counts up to the capacity.
+        let is_first_claim = is_learning && !was_confirmed;
+        let claim_limit = if is_first_claim && ask.has != Has::Unknown {
             Hold {
                 amount: terms.capacity(),
                 end: *learning_until,
@@ -186,16 +232,16 @@ impl Resource {
         let exceeds = |amount: f64, limit: f64| amount > limit * (1.0 + TOLERANCE);
         let mut anomalies = Anomalies {
             excess_claim: exceeds(ask.has.amount(), claim_limit.amount),
-            // In learning mode the leases behind it are unknown.
-            overused: !learning && exceeds(ask.outstanding.get(), booked_before),
+            // The leases behind a first claim are unknown.
+            overused: !is_first_claim && exceeds(ask.outstanding.get(), booked_before),
             over_capacity: false,
         };
         let held = book_claim(entry, ask, claim_limit, now);
 
-        let asks_as_new_master = ask.has == Has::Unknown && (learning || booked_before > 0.0);
-        // A pending holder may refresh early. In learning mode a lease may stem from a late
-        // request, so a holder has what it claims and not what was booked.
-        let is_early = !learning
+        let asks_as_new_master = ask.has == Has::Unknown && (is_unknown || booked_before > 0.0);
+        // A pending holder may refresh early. A lease from before the first confirmed claim may stem
+        // from a late request, so a holder has what it claims and not what was booked.
+        let is_early = !is_first_claim
             && entry.last_decision.is_some_and(|last| {
                 last.reason != Reason::Pending && now < terms.early_until(last.at)
             });
@@ -205,14 +251,14 @@ impl Resource {
                 let nothing = Hold::lease(0.0, terms.lease_length(), now);
                 entry.booking.set_lease(nothing);
             }
-            report_to_new_master(entry, terms, learning, now)
+            report_to_new_master(entry, terms, !is_unknown, now)
         } else if is_early {
             restate_lease(entry, terms, now)
         } else {
             let wants = entry.wants();
             let (capacity, reason) = if terms.is_blocked() {
                 (0.0, Reason::Blocked)
-            } else if learning {
+            } else if is_unknown {
                 let kept = keep_while_learning(held, others, terms);
                 let reason = match reaches(kept, wants) {
                     true => Reason::Granted,
@@ -241,31 +287,43 @@ impl Resource {
             }
         };
         entry.set_due(decision.refresh_interval, now);
-        booked.set(entry.slot.index(), entry.booking.amount(now));
+        let amount = entry.booking.amount(now);
+        booked.set(entry.slot.index(), amount);
+        if let Some(learning) = confirmed {
+            learning.set_booked(entry.slot, amount);
+        }
         schedule_expiry(entry, expiries, now);
         anomalies.over_capacity =
-            !learning && !asks_as_new_master && !is_early && is_over_capacity(terms, booked);
+            !is_learning && !asks_as_new_master && !is_early && is_over_capacity(terms, booked);
         decision.anomalies = anomalies;
         decision
     }
 
     /// Releases all that a holder has. A stale release is ignored.
-    pub(super) fn release(&mut self, holder: HolderKey, order: RequestOrder, now: Moment) {
+    pub(super) fn release(&mut self, holder: HolderKey, stamp: RequestStamp, now: Moment) {
+        self.end_learning(now);
         let Some(entry) = self.entries.get_mut(holder) else {
             return;
         };
-        if !order.is_newer_than(entry.order) {
+        let learning = self.learning.as_deref_mut();
+        let confirmed = learning.filter(|learning| learning.is_confirmed(entry.slot));
+        if stamp.is_stale(entry.order, confirmed.is_some()) {
             return;
         }
-        entry.order = order.advance_from(entry.order);
-        entry.remove_demand(&mut self.demands);
+        entry.order = stamp.order.advance_from(entry.order);
+        entry.clear(&mut self.demands);
         self.feedback.set_demand(self.demands.total().wants, now);
-        entry.booking = Booking::NONE;
-        entry.used = None;
-        entry.last_decision = None;
         self.booked.set(entry.slot.index(), 0.0);
+        let mut retained_until = Moment::ORIGIN;
         if entry.order.is_ordered() {
-            entry.released_until = now.after_seconds(self.terms.lease_length() * CLOCK_DRIFT);
+            retained_until = now.after_seconds(self.terms.lease_length() * CLOCK_DRIFT);
+        }
+        if let Some(learning) = confirmed {
+            learning.set_booked(entry.slot, 0.0);
+            retained_until = retained_until.max(self.learning_until);
+        }
+        if retained_until > now {
+            entry.retained_until = retained_until;
             schedule_expiry(entry, &mut self.expiries, now);
         } else {
             self.remove(holder, now);
@@ -280,6 +338,7 @@ impl Resource {
 
     /// Handles some expirations. Calls `removed` for each holder whose entry is removed.
     pub(super) fn expire(&mut self, now: Moment, mut removed: impl FnMut(HolderKey)) {
+        self.end_learning(now);
         for _ in 0..EXPIRATIONS_PER_REQUEST {
             let Some((at, holder)) = self.expiries.pop_due(now) else {
                 return;
@@ -289,9 +348,16 @@ impl Resource {
                 continue;
             };
             entry.deadline = Moment::NEVER;
-            self.booked
-                .set(entry.slot.index(), entry.booking.amount(now));
+            let amount = entry.booking.amount(now);
+            self.booked.set(entry.slot.index(), amount);
+            if let Some(learning) = &mut self.learning {
+                learning.set_booked(entry.slot, amount);
+            }
             if entry.next_end(now).is_some() {
+                if entry.booking.next_end(now).is_none() && !entry.is_cleared() {
+                    entry.clear(&mut self.demands);
+                    self.feedback.set_demand(self.demands.total().wants, now);
+                }
                 schedule_expiry(entry, &mut self.expiries, now);
             } else {
                 self.remove(holder, now);

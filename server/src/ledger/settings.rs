@@ -1,6 +1,6 @@
 //! Settings of the ledger.
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Epoch, Moment};
 
 /// Ledger settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Settings {
     pub unmatched: UnmatchedPolicy,
     /// Whether leases of a previous server may be outstanding.
     pub predecessor: Predecessor,
+    /// The epoch of this server. In learning mode a claim counts once its request carries it.
+    pub epoch: Epoch,
 }
 
 impl Settings {

@@ -77,7 +77,7 @@ pub struct HolderRecord {
     pub used: Option<Capacity>,
     /// Its last decision.
     pub decided: Option<DecisionRecord>,
-    /// How long a released entry is retained, in nanoseconds.
+    /// How long the entry is retained without a lease, in nanoseconds.
     #[serde(rename = "kept")]
     pub retained: u64,
 }
@@ -192,7 +192,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Continues the learning mode of a server that stopped at `stopped`.
+    /// Continues the learning mode of a server that stopped at `stopped`. Holders confirm their
+    /// claims again, with the epoch of this ledger.
     pub fn restore_learning(&mut self, learning: LearningRecord, stopped: Moment) {
         self.started = before(stopped, learning.ago);
         self.settings.predecessor = Predecessor::Until(after(stopped, learning.left));
@@ -220,7 +221,7 @@ impl Entry {
                 reason: last.reason,
                 due_after: nanos_between(last.at, last.due()),
             }),
-            retained: nanos_between(now, self.released_until),
+            retained: nanos_between(now, self.retained_until),
         }
     }
 }
@@ -253,7 +254,7 @@ impl Resource {
             LastDecision::new(at, last.reason, after(at, last.due_after))
         });
         if record.retained > 0 {
-            entry.released_until = after(stopped, record.retained);
+            entry.retained_until = after(stopped, record.retained);
         }
         entry.set_demand(&record.bands, &mut self.demands);
         self.feedback

@@ -9,7 +9,7 @@ use cap::Cap;
 use doorman_bench::{Options, Row, Samples, Table, Target};
 use doorman_config::Document;
 use doorman_openapi::{
-    Capacity, CapacityRequest, ClientId, HeldLease, Moment, ResourceId, ResourceRequest,
+    Capacity, CapacityRequest, ClientId, Epoch, HeldLease, Moment, ResourceId, ResourceRequest,
 };
 use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 
@@ -51,6 +51,7 @@ fn ledger_bytes(clients: usize) -> Result<(Samples, Samples), Box<dyn Error>> {
         max_leases: clients * clients,
         unmatched: UnmatchedPolicy::Grant,
         predecessor: Predecessor::None,
+        epoch: Epoch::ZERO,
     };
     let document = Arc::new(document);
     let before = ALLOCATOR.allocated();
@@ -86,6 +87,7 @@ fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn E
     Ok(CapacityRequest {
         client_id: ClientId::new(format!("client-{client:025}"))?,
         seq: None,
+        heard_epoch: None,
         resources: resources.collect::<Result<_, Box<dyn Error>>>()?,
     })
 }

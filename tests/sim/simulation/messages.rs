@@ -220,7 +220,8 @@ fn format_request(request: &CapacityRequest) -> String {
         format!("{} wants {} has {has:?}", it.resource_id, it.wants)
     };
     let resources: Vec<_> = request.resources.iter().map(format).collect();
-    format!("{:?} {}", request.seq, resources.join(", "))
+    let echo = request.heard_epoch;
+    format!("{:?} heard {echo:?} {}", request.seq, resources.join(", "))
 }
 
 fn format_node_request(request: &ServerCapacityRequest) -> String {
@@ -231,7 +232,7 @@ fn format_node_request(request: &ServerCapacityRequest) -> String {
         )
     };
     let resources: Vec<_> = request.resources.iter().map(format).collect();
-    resources.join(", ")
+    format!("heard {:?} {}", request.heard_epoch, resources.join(", "))
 }
 
 fn format_outcome(outcome: &Outcome) -> String {

@@ -58,6 +58,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
                 value = json!({
                     "client_id": "shop-1",
                     "seq": 2,
+                    "heard_epoch": 1795123456,
                     "resources": [{
                         "resource_id": "db",
                         "wants": 80,
@@ -138,7 +139,7 @@ async fn lease_capacity(
             )),
             ("all" = (
                 summary = "All leases of a client that stops",
-                value = json!({"client_id": "shop-2", "seq": 3})
+                value = json!({"client_id": "shop-2", "seq": 3, "heard_epoch": 1795123456})
             ))
         )
     ),

@@ -68,6 +68,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
                     "node_id": "eu-west",
                     "epoch": 1795123456,
                     "seq": 7,
+                    "heard_epoch": 1795120000,
                     "resources": [{
                         "resource_id": "db",
                         "wants": [{"priority": 0, "num_clients": 4, "wants": 120}],

@@ -180,7 +180,7 @@ async fn learning_mode_is_explained() {
         "the server is in learning mode for 20 s",
     )
     .await;
-    check(&router, "b", "learning", "new holders get nothing").await;
+    check(&router, "b", "learning", "a new holder gets nothing").await;
     let resource = get(&router, "/v1/resources/db").await.json();
     assert_eq!(resource["learning_ends_in"], 20.0);
 }

@@ -59,6 +59,7 @@ const SETTINGS: ledger::Settings = ledger::Settings {
     max_leases: 1_000_000,
     unmatched: UnmatchedPolicy::Grant,
     predecessor: Predecessor::None,
+    epoch: Epoch::ZERO,
 };
 
 /// A new server with this document.

@@ -367,9 +367,14 @@ fn learning_and_zero_capacity_are_reasons() {
     world.refresh("a", 50.0, Some(30.0));
     world.refresh("b", 50.0, None);
     world.wait(1.0);
-    let why = "the server is in learning mode for 20 s: until then it keeps at most what it claims or has outstanding";
+    let why = "the server is in learning mode for 20 s: it keeps what it claims until it has sent `heard_epoch`";
     check(&world, "a", Some(HeldBackBy::Learning), why);
-    let why = "the server is in learning mode for 20 s: until then new holders get nothing";
+    let why = "the server is in learning mode for 20 s: a new holder gets nothing before it has sent `heard_epoch`";
+    check(&world, "b", Some(HeldBackBy::Learning), why);
+    let mut confirmed = request("b", None, 50.0, None);
+    confirmed.heard_epoch = Some(settings.epoch);
+    world.send(&confirmed);
+    let why = "the server is in learning mode for 20 s: until then it gets only what other holders give up";
     check(&world, "b", Some(HeldBackBy::Learning), why);
     let view = world.view().unwrap();
     assert_eq!(view.learning_ends_in.map(Seconds::get), Some(20.0));

@@ -1,14 +1,38 @@
 //! Learning mode.
 
-use doorman_openapi::Reason;
+use doorman_openapi::{Epoch, Reason};
 
 use super::*;
 
 /// The last lease of the predecessor ends 21 s after the start.
-const SUCCESSOR: Settings = Settings {
-    predecessor: Predecessor::Until(Moment::from_nanos(3_621_000_000_000)),
-    ..SETTINGS
-};
+const SUCCESSOR: Settings = successor(21);
+
+const fn successor(seconds: u64) -> Settings {
+    Settings {
+        predecessor: Predecessor::Until(Moment::from_nanos((3600 + seconds) * 1_000_000_000)),
+        ..SETTINGS
+    }
+}
+
+/// A request from a client that has heard from this server.
+fn echoing(client: &str, seq: Option<u64>, wants: f64, has: Option<f64>) -> CapacityRequest {
+    CapacityRequest {
+        heard_epoch: Some(SUCCESSOR.epoch),
+        ..request(client, seq, wants, has)
+    }
+}
+
+/// Sends a request that confirms its claim.
+fn confirm(
+    world: &mut World,
+    client: &str,
+    seq: u64,
+    wants: f64,
+    has: Option<f64>,
+) -> (f64, Reason) {
+    let grant = world.send(&echoing(client, Some(seq), wants, has));
+    (grant.capacity.get(), grant.reason)
+}
 
 #[test]
 fn learning_keeps_claims_and_new_holders_wait() {
@@ -133,4 +157,231 @@ fn claim_of_a_late_request_does_not_last() {
     );
     let now = world.send(&request("a", Some(3), 100.0, None));
     assert_eq!((now.capacity.get(), now.reason), (0.0, Reason::Pending));
+}
+
+#[test]
+fn confirmed_capacity_is_shared_with_new_holders() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    assert_eq!(
+        confirm(&mut world, "a", 9, 100.0, Some(100.0)),
+        (100.0, Reason::Granted)
+    );
+    assert_eq!(
+        confirm(&mut world, "b", 2, 100.0, None),
+        (0.0, Reason::Pending)
+    );
+    assert_eq!(
+        confirm(&mut world, "a", 10, 100.0, Some(100.0)),
+        (50.0, Reason::Share)
+    );
+    assert_eq!(
+        confirm(&mut world, "b", 3, 100.0, None),
+        (0.0, Reason::Pending)
+    );
+    assert_eq!(
+        confirm(&mut world, "a", 11, 100.0, Some(50.0)),
+        (50.0, Reason::Share)
+    );
+    assert_eq!(
+        confirm(&mut world, "b", 4, 100.0, None),
+        (50.0, Reason::Share)
+    );
+    assert!(world.view().unwrap().in_learning_mode);
+}
+
+#[test]
+fn capacity_of_unheard_holders_is_not_granted() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    confirm(&mut world, "a", 9, 10.0, Some(40.0));
+    confirm(&mut world, "a", 10, 10.0, Some(10.0));
+    assert_eq!(
+        confirm(&mut world, "b", 2, 80.0, None),
+        (30.0, Reason::Pending)
+    );
+    // It keeps its lease, of which nobody has got anything.
+    let unheard = world.refresh("c", 60.0, Some(60.0));
+    assert_eq!(
+        (unheard.capacity.get(), unheard.reason),
+        (60.0, Reason::Granted)
+    );
+    assert_eq!(
+        confirm(&mut world, "b", 3, 80.0, Some(30.0)),
+        (30.0, Reason::Pending)
+    );
+}
+
+#[test]
+fn claim_without_the_echo_is_not_confirmed() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    let other = Epoch::new(SUCCESSOR.epoch.get() + 1).unwrap();
+    for (new_holder, heard_epoch) in [("b", None), ("c", Some(other))] {
+        world.send(&CapacityRequest {
+            heard_epoch,
+            ..request("a", None, 0.0, Some(100.0))
+        });
+        world.refresh("a", 0.0, None);
+        let grant = confirm(&mut world, new_holder, 2, 100.0, None);
+        assert_eq!(grant, (0.0, Reason::Pending));
+    }
+}
+
+#[test]
+fn late_copy_of_a_claim_does_not_grow_the_pool() {
+    // The release and the end of the leases come before the end of learning mode.
+    let mut world = World::with(document("FAIR_SHARE", 100.0), successor(90));
+    confirm(&mut world, "a", 9, 50.0, Some(50.0));
+    world.release("a", Some(10));
+    assert_eq!(
+        confirm(&mut world, "b", 2, 50.0, None),
+        (50.0, Reason::Granted)
+    );
+    let copy_of_b = echoing("b", Some(3), 50.0, Some(50.0));
+    world.send(&copy_of_b);
+    for pause in [0.0, 25.0, 60.0] {
+        world.wait(pause);
+        assert_eq!(confirm(&mut world, "a", 9, 50.0, Some(50.0)).0, 0.0);
+        let repeated = world.send(&copy_of_b).capacity.get();
+        assert_eq!(repeated, if pause == 0.0 { 50.0 } else { 0.0 });
+    }
+    // All of the pool is free again, and no more.
+    assert_eq!(
+        confirm(&mut world, "c", 2, 80.0, None),
+        (50.0, Reason::Pending)
+    );
+    world.wait(5.0);
+    assert_eq!(world.ledger.stats().leases, 1);
+}
+
+#[test]
+fn expired_holder_has_no_share_of_the_pool() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), successor(90));
+    confirm(&mut world, "a", 9, 100.0, Some(100.0));
+    world.release("a", Some(10));
+    assert_eq!(
+        confirm(&mut world, "b", 2, 100.0, None),
+        (100.0, Reason::Granted)
+    );
+    world.wait(21.0);
+    assert_eq!(world.view().unwrap().sum_wants, 0.0);
+    assert_eq!(
+        confirm(&mut world, "c", 2, 100.0, None),
+        (100.0, Reason::Granted)
+    );
+}
+
+#[test]
+fn unordered_late_copies_of_a_confirmed_holder_are_ignored() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    world.send(&echoing("a", None, 40.0, Some(40.0)));
+    let restated = world.refresh("a", 90.0, Some(90.0));
+    assert_eq!(restated.capacity.get(), 40.0);
+    world.release("a", None);
+    assert_eq!(world.view().unwrap().sum_has, 40.0);
+    world.send(&echoing("a", None, 40.0, None));
+    world.ledger.release_client(
+        &ReleaseRequest {
+            client_id: ClientId::new("a").unwrap(),
+            seq: None,
+            heard_epoch: Some(SUCCESSOR.epoch),
+            resource_ids: None,
+        },
+        world.now,
+    );
+    assert_eq!(world.view().unwrap().sum_has, 0.0);
+    world.refresh("a", 90.0, Some(90.0));
+    assert_eq!(world.view().unwrap().sum_has, 0.0);
+}
+
+#[test]
+fn claims_of_confirmed_holders_are_limited_to_the_pool() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    confirm(&mut world, "a", 9, 20.0, Some(20.0));
+    confirm(&mut world, "b", 9, 30.0, Some(30.0));
+    assert_eq!(confirm(&mut world, "a", 10, 90.0, Some(90.0)).0, 20.0);
+    assert_eq!(world.ledger.stats().excess_claims, 1);
+}
+
+#[test]
+fn operations_beside_a_lease_are_not_shared() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    let mut ask = echoing("a", Some(9), 10.0, Some(10.0));
+    ask.resources[0].outstanding = Capacity::new(60.0).unwrap();
+    world.send(&ask);
+    confirm(&mut world, "a", 10, 0.0, None);
+    assert_eq!(confirm(&mut world, "b", 2, 80.0, None).0, 10.0);
+}
+
+#[test]
+fn cut_applies_to_confirmed_holders() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    confirm(&mut world, "a", 9, 50.0, Some(50.0));
+    confirm(&mut world, "b", 9, 50.0, Some(50.0));
+    world.ledger.reconfigure(document("FAIR_SHARE", 40.0));
+    assert_eq!(confirm(&mut world, "a", 10, 50.0, Some(50.0)).0, 20.0);
+    assert_eq!(confirm(&mut world, "b", 10, 50.0, Some(50.0)).0, 20.0);
+    assert_eq!(confirm(&mut world, "a", 11, 50.0, Some(20.0)).0, 20.0);
+    assert_eq!(confirm(&mut world, "b", 11, 50.0, Some(20.0)).0, 20.0);
+    assert_eq!(world.view().unwrap().sum_has, 40.0);
+    // A raise does not tell what others hold.
+    world.ledger.reconfigure(document("FAIR_SHARE", 200.0));
+    assert_eq!(
+        confirm(&mut world, "c", 2, 200.0, None),
+        (60.0, Reason::Pending)
+    );
+}
+
+#[test]
+fn moved_end_of_learning_stops_confirmation() {
+    let text = |duration: u32| {
+        parse(&format!(
+            "resources: [{{identifier_glob: db, capacity: 100, \
+             algorithm: {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, learning_mode_duration: {duration}}}}}]"
+        ))
+    };
+    let mut world = World::with(text(30), SUCCESSOR);
+    confirm(&mut world, "a", 9, 60.0, Some(60.0));
+    world.ledger.reconfigure(text(40));
+    confirm(&mut world, "a", 10, 0.0, Some(60.0));
+    confirm(&mut world, "a", 11, 0.0, None);
+    assert_eq!(
+        confirm(&mut world, "b", 2, 60.0, None),
+        (0.0, Reason::Pending)
+    );
+    world.wait(40.0);
+    assert_eq!(
+        confirm(&mut world, "b", 3, 60.0, None),
+        (60.0, Reason::Granted)
+    );
+}
+
+#[test]
+fn clean_restart_while_learning_confirms_again() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    confirm(&mut world, "a", 9, 100.0, Some(100.0));
+    let records: Vec<_> = world.ledger.snapshot(world.now).collect();
+    let learning = world.ledger.learning_snapshot(world.now).unwrap();
+    let settings = Settings {
+        epoch: Epoch::new(SUCCESSOR.epoch.get() + 1).unwrap(),
+        ..SETTINGS
+    };
+    let mut next = World::with(document("FAIR_SHARE", 100.0), settings);
+    next.ledger.restore_learning(learning, world.now);
+    for record in &records {
+        next.ledger.restore(record, world.now).unwrap();
+    }
+    // This echo is of the last server.
+    assert_eq!(confirm(&mut next, "a", 10, 0.0, Some(100.0)).0, 100.0);
+    let mut echo = echoing("b", Some(2), 100.0, None);
+    echo.heard_epoch = Some(settings.epoch);
+    assert_eq!(next.send(&echo).capacity.get(), 0.0);
+    let mut echo = echoing("a", Some(11), 0.0, Some(100.0));
+    echo.heard_epoch = Some(settings.epoch);
+    assert_eq!(next.send(&echo).capacity.get(), 0.0);
+    next.send(&CapacityRequest {
+        seq: Some(Seq::new(12).unwrap()),
+        ..echoing("a", None, 0.0, None)
+    });
+    let mut echo = echoing("b", Some(3), 100.0, None);
+    echo.heard_epoch = Some(settings.epoch);
+    assert_eq!(next.send(&echo).capacity.get(), 100.0);
 }

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use doorman_config::Document;
 use doorman_openapi::{
-    Capacity, CapacityRequest, ClientId, HeldLease, HolderView, Moment, ReleaseRequest, ResourceId,
-    ResourceRequest, ResourceView, Seq,
+    Capacity, CapacityRequest, ClientId, Epoch, HeldLease, HolderView, Moment, ReleaseRequest,
+    ResourceId, ResourceRequest, ResourceView, Seq,
 };
 
 use super::{
@@ -33,6 +33,7 @@ pub(super) const SETTINGS: Settings = Settings {
     max_leases: 1_000_000,
     unmatched: UnmatchedPolicy::Grant,
     predecessor: Predecessor::None,
+    epoch: Epoch::ZERO,
 };
 
 /// A document with the resource `db`.
@@ -92,6 +93,7 @@ impl World {
         let release = ReleaseRequest {
             client_id: ClientId::new(client).unwrap(),
             seq: seq.map(|seq| Seq::new(seq).unwrap()),
+            heard_epoch: None,
             resource_ids: None,
         };
         self.ledger.release_client(&release, self.now);
@@ -150,6 +152,7 @@ pub(super) fn request(
     CapacityRequest {
         client_id: ClientId::new(client).unwrap(),
         seq: seq.map(|seq| Seq::new(seq).unwrap()),
+        heard_epoch: None,
         resources: vec![ResourceRequest {
             resource_id: db(),
             wants: Capacity::new(wants).unwrap(),

@@ -22,6 +22,7 @@ fn node_request(
         node_id: NodeId::new("eu").unwrap(),
         epoch: Some(Epoch::new(epoch).unwrap()),
         seq: Some(Seq::new(seq).unwrap()),
+        heard_epoch: None,
         resources: vec![ServerResourceRequest {
             resource_id: db(),
             wants: bands.collect(),
@@ -134,6 +135,7 @@ fn node_and_client_with_one_name_are_distinct() {
         node_id: NodeId::new("eu").unwrap(),
         epoch: Some(Epoch::new(1).unwrap()),
         seq: Some(Seq::new(2).unwrap()),
+        heard_epoch: None,
         resource_ids: Some(vec![db()]),
     };
     world
@@ -208,4 +210,39 @@ fn node_gone_during_learning_is_dropped() {
     assert_eq!(grant.lease_length.get(), 0.0);
     world.wait(22.0);
     assert_eq!(world.ledger.stats().leases, 0);
+}
+
+#[test]
+fn new_master_of_a_confirmed_node_gets_its_lease() {
+    let learning = Settings {
+        predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3621.0)),
+        ..SETTINGS
+    };
+    let mut world = World::with(document("FAIR_SHARE", 100.0), learning);
+    let mut confirmed = node_request(1, 9, &[(0, 1, 100.0)], Some(80.0));
+    confirmed.heard_epoch = Some(learning.epoch);
+    assert_eq!(send(&mut world, &confirmed).capacity.get(), 80.0);
+    let unknown = node_request(2, 1, &[(0, 1, 100.0)], None);
+    assert_eq!(send(&mut world, &unknown).capacity.get(), 80.0);
+    // Late requests of the deposed master change nothing.
+    let mut late = node_request(1, 10, &[(0, 1, 0.0)], Some(0.0));
+    late.heard_epoch = Some(learning.epoch);
+    send(&mut world, &late);
+    assert_eq!(world.view().unwrap().sum_has, 80.0);
+}
+
+#[test]
+fn unknown_lease_of_a_node_is_not_confirmed() {
+    let learning = Settings {
+        predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3621.0)),
+        ..SETTINGS
+    };
+    let mut world = World::with(document("FAIR_SHARE", 100.0), learning);
+    let mut unknown = node_request(2, 1, &[(0, 1, 100.0)], None);
+    unknown.heard_epoch = Some(learning.epoch);
+    assert_eq!(send(&mut world, &unknown).lease_length.get(), 0.0);
+    // Its claim is still its first one.
+    let mut claim = node_request(2, 2, &[(0, 1, 30.0)], Some(80.0));
+    claim.heard_epoch = Some(learning.epoch);
+    assert_eq!(send(&mut world, &claim).capacity.get(), 30.0);
 }

@@ -24,6 +24,7 @@ fn release(client: &str, resource_ids: Option<Vec<ResourceId>>) -> ReleaseReques
     ReleaseRequest {
         client_id: ClientId::new(client).unwrap(),
         seq: Some(Seq::new(2).unwrap()),
+        heard_epoch: None,
         resource_ids,
     }
 }

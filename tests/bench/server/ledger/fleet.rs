@@ -134,6 +134,7 @@ impl<D: Decide> Fleet<D> {
                 let request = CapacityRequest {
                     client_id: client.id.clone(),
                     seq: Some(self.seq),
+                    heard_epoch: None,
                     resources: vec![ResourceRequest {
                         resource_id: self.resource.clone(),
                         wants: wants(&mut self.rng),

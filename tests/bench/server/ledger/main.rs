@@ -10,7 +10,7 @@ use std::{error::Error, sync::Arc};
 
 use doorman_bench::{Options, Row, Table, Target, alternate};
 use doorman_config::Document;
-use doorman_openapi::{Capacity, CapacityRequest, Moment};
+use doorman_openapi::{Capacity, CapacityRequest, Epoch, Moment};
 use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 
 use self::{
@@ -118,6 +118,7 @@ fn ledger_fleet(algorithm: Algorithm, clients: usize) -> Result<Fleet<Ledger>, B
         max_leases: clients,
         unmatched: UnmatchedPolicy::Grant,
         predecessor: Predecessor::None,
+        epoch: Epoch::ZERO,
     };
     let ledger = Ledger::new(Arc::new(document), settings, START);
     Ok(Fleet::new(ledger, clients)?.join()?)

@@ -100,6 +100,7 @@ fn forgotten_resource_is_released() {
     assert_eq!(releases.len(), 1);
     assert_eq!(releases[0].resource_ids.as_deref(), Some(&[id("db")][..]));
     assert!(releases[0].seq > Seq::new(1).ok());
+    assert_eq!(releases[0].heard_epoch, Epoch::new(7).ok());
     assert_eq!(script.holder.wake_at(), Moment::NEVER);
 }
 

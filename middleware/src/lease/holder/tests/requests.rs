@@ -34,10 +34,12 @@ fn request_reports_lease_and_use() {
     assert_eq!(has(&first), None);
     assert_eq!(first.request.client_id.as_str(), "shop-1");
     assert_eq!(first.request.seq, Some(first.seq));
+    assert_eq!(first.request.heard_epoch, None);
     script.answer(&first, grant_all(&first.request, 10.0));
     let second = script.next_request();
     assert_eq!(has(&second), Some(10.0));
     assert_eq!(second.request.resources[0].used, Capacity::new(1.0).ok());
+    assert_eq!(second.request.heard_epoch, Epoch::new(7).ok());
 }
 
 #[test]

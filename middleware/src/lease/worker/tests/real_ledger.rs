@@ -21,10 +21,12 @@ pub(super) fn refreshed_every(interval: u32, kind: &str, capacity: f64) -> Plane
         "resources: [{{identifier_glob: '*', capacity: {capacity}, \
          algorithm: {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}}}}}]"
     );
+    let epoch = Epoch::new(1).unwrap();
     let settings = Settings {
         max_leases: 1_000_000,
         unmatched: UnmatchedPolicy::Refuse,
         predecessor: Predecessor::None,
+        epoch,
     };
     let document = Arc::new(Document::parse(&document).unwrap());
     let ledger = Mutex::new(Ledger::new(document, settings, clock::now()));
@@ -40,7 +42,7 @@ pub(super) fn refreshed_every(interval: u32, kind: &str, capacity: f64) -> Plane
         let granted = ledger.refresh_client(&request, call.at).into_iter();
         CapacityResponse {
             node: NodeId::new("root").unwrap(),
-            epoch: Epoch::new(1).unwrap(),
+            epoch,
             resources: granted.map(|granted| granted.into_response(0)).collect(),
         }
         .into()

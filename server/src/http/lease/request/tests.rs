@@ -73,6 +73,8 @@ fn invalid_fields_of_a_client_request_are_located() {
         (r#""resources":{}"#, "/resources"),
         (r#""resources":null"#, "/resources"),
         (r#""seq":null"#, "/seq"),
+        (r#""heard_epoch":null"#, "/heard_epoch"),
+        (r#""heard_epoch":-1"#, "/heard_epoch"),
         (r#""seq":-1"#, "/seq"),
         (r#""seq":1.5"#, "/seq"),
         (r#""seq":9007199254740992"#, "/seq"),

@@ -1,0 +1,53 @@
+//! Division of the capacity of one resource in learning mode.
+
+use super::{keys::EntrySlot, sum_tree::SumTree};
+
+/// The claims that are confirmed, and what is booked for their holders.
+///
+/// A claim is confirmed when its request carries the epoch of this master: no copy of a request from
+/// before the failover can. The confirmed holders and new ones share the pool, which is the sum of
+/// the first confirmed claims.
+///
+/// Safety rule: the predecessor's bookings summed to at most the capacity, and each confirmed claim
+/// is at most what was booked for its holder. So all other holders have at most the capacity less
+/// the pool, and the pool is free to be divided again.
+#[derive(Debug, Default)]
+pub(super) struct Learning {
+    pool: f64,
+    /// The booked amount per confirmed entry.
+    booked: SumTree,
+    /// By slot. A confirmed entry stays until learning mode ends, so its slot has no other holder.
+    confirmed: Vec<bool>,
+}
+
+impl Learning {
+    pub(super) fn is_confirmed(&self, slot: EntrySlot) -> bool {
+        self.confirmed.get(slot.index()).is_some_and(|it| *it)
+    }
+
+    /// Adds the first confirmed claim of a holder to the pool; 0 for a new holder.
+    pub(super) fn confirm(&mut self, slot: EntrySlot, claim: f64) {
+        let index = slot.index();
+        if index >= self.confirmed.len() {
+            self.confirmed.resize(index.saturating_add(1), false);
+        }
+        if let Some(confirmed) = self.confirmed.get_mut(index)
+            && !std::mem::replace(confirmed, true)
+        {
+            self.pool += claim;
+        }
+    }
+
+    /// The most that a confirmed holder can have while the other confirmed ones keep theirs.
+    pub(super) fn available_beside_others(&self, slot: EntrySlot, capacity: f64) -> f64 {
+        let others = self.booked.total_except(slot.index());
+        (self.pool.min(capacity) - others).max(0.0)
+    }
+
+    /// Records what is booked for a holder, unless it is not confirmed.
+    pub(super) fn set_booked(&mut self, slot: EntrySlot, amount: f64) {
+        if self.is_confirmed(slot) {
+            self.booked.set(slot.index(), amount);
+        }
+    }
+}
