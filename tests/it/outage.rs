@@ -5,7 +5,7 @@ use std::time::Duration;
 use doorman_examples::load::{Load, Totals};
 use tokio::time::sleep;
 
-use crate::support::{ControlPlane, Service, TIMEOUT, exclusive_load};
+use crate::support::{ControlPlane, Service, TIMEOUT, exclusive_load, now};
 
 const DOCUMENT: &str = "
 resources:
@@ -129,4 +129,51 @@ async fn holders_keep_their_leases_through_learning_mode() {
         assert_eq!(not_admitted(totals), 0, "{totals:?}");
     }
     assert_eq!(server.get("/v1/resources/api")["in_learning_mode"], false);
+}
+
+const LONG_LEASES: &str = "
+resources:
+  - identifier_glob: api
+    capacity: 300
+    safe_capacity: 20
+    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 4}
+";
+
+/// Waits until each service has at least this lease of `api`.
+async fn until_leased(services: &[(&Service, f64)], longest: Duration) {
+    let began = now();
+    loop {
+        let leases = services.iter().map(|(service, _)| service.lease("api"));
+        let leases: Vec<_> = leases.collect();
+        let mut reached = leases.iter().zip(services);
+        if reached.all(|(lease, (_, least))| *lease >= Some(*least)) {
+            return;
+        }
+        assert!(now() - began < longest, "{leases:?} after {longest:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capacity_moves_before_learning_mode_ends() {
+    let _exclusive = exclusive_load().await;
+    let server = ControlPlane::start(LONG_LEASES);
+    let start = |server: &ControlPlane| Service::start(server.address(), &[]);
+    let [busy, quiet] = [start(&server), start(&server)];
+    let load = Load::start([busy.target(), quiet.target()], 8);
+    load.offer([400.0, 30.0]);
+    until_leased(&[(&busy, 240.0), (&quiet, 25.0)], TIMEOUT).await;
+
+    let server = server.kill().restart();
+    let newcomer = start(&server);
+    let newcomer_load = Load::start([newcomer.target()], 8);
+    newcomer_load.offer([400.0]);
+    load.offer([400.0, 400.0]);
+    let two_refresh_intervals = Duration::from_secs(8);
+    let shares = [&busy, &quiet, &newcomer].map(|service| (service, 95.0));
+    until_leased(&shares, two_refresh_intervals).await;
+    let view = server.get("/v1/resources/api");
+    assert_eq!(view["in_learning_mode"], true, "{view}");
+    let booked = view["sum_has"].as_f64();
+    assert!(booked <= Some(300.0 * (1.0 + 1e-9)), "{view}");
 }
