@@ -1,7 +1,10 @@
 //! Tests of the whole system: with real processes in `it/`, in virtual time in `sim/`, and with
-//! hostile input in `fuzz/`. The script `run` runs every test of the workspace.
+//! hostile input in `fuzz/`. `situations/` counts rejected requests. The script `run` runs every
+//! test of the workspace.
 
 #[path = "fuzz/mod.rs"]
 pub mod fuzz;
 #[path = "sim/mod.rs"]
 pub mod sim;
+#[path = "situations/mod.rs"]
+pub mod situations;

@@ -1,14 +1,11 @@
-//! Totals and ten-second averages of the whole run.
+//! Totals of the whole run, and the rates of its seconds from the first one on.
 
 use std::{fmt, time::Duration};
 
 use doorman_examples::load::{History, Totals};
 
-/// Length of the windows that averages are taken over.
-const WINDOW: Duration = Duration::from_secs(10);
-
-/// How long the leases may take to follow a shift of the load.
-const SETTLING: Duration = Duration::from_secs(5);
+/// Length of the windows that rates are taken over.
+const WINDOW: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Summary {
@@ -18,10 +15,10 @@ pub(crate) struct Summary {
     /// Start of the first window that is not counted yet.
     next: Duration,
     highest: Option<f64>,
-    /// When the leases follow the current overload; `None` below the limit.
-    settled_from: Option<Duration>,
-    /// Lowest and highest average of windows under a settled overload.
-    settled: Option<(f64, f64)>,
+    /// When the current overload began; `None` below the limit.
+    overloaded_from: Option<Duration>,
+    /// Lowest rate of a window under overload.
+    lowest: Option<f64>,
 }
 
 impl Summary {
@@ -33,25 +30,24 @@ impl Summary {
             totals: Totals::default(),
             next: Duration::ZERO,
             highest: None,
-            settled_from: Some(SETTLING),
-            settled: None,
+            overloaded_from: Some(Duration::ZERO),
+            lowest: None,
         }
     }
 
     /// The load shifts at `now`; `overload`: to more than the limit.
     pub(crate) fn shift(&mut self, now: Duration, overload: bool) {
-        self.settled_from = overload.then_some(now.saturating_add(SETTLING));
+        self.overloaded_from = overload.then_some(now);
     }
 
     /// Counts every window that is complete and not counted yet, from the first second on.
     pub(crate) fn add_windows<const N: usize>(&mut self, history: &History<N>) {
         for window in history.windows(self.next, WINDOW) {
             self.next = window.from.saturating_add(Duration::from_nanos(1));
-            let average = window.per_second(window.total().admitted);
-            self.highest = Some(self.highest.map_or(average, |highest| highest.max(average)));
-            if self.settled_from.is_some_and(|from| from <= window.from) {
-                let (lowest, highest) = self.settled.unwrap_or((average, average));
-                self.settled = Some((lowest.min(average), highest.max(average)));
+            let rate = window.per_second(window.total().admitted);
+            self.highest = Some(self.highest.map_or(rate, |highest| highest.max(rate)));
+            if self.overloaded_from.is_some_and(|from| from <= window.from) {
+                self.lowest = Some(self.lowest.map_or(rate, |lowest| lowest.min(rate)));
             }
         }
     }
@@ -81,14 +77,11 @@ impl fmt::Display for Summary {
         if let Some(highest) = self.highest {
             writeln!(
                 f,
-                "At most {highest:.1}/s over any 10 s, saved-up burst included."
+                "At most {highest:.1}/s over any second, saved-up burst included."
             )?;
         }
-        if let Some((lowest, highest)) = self.settled {
-            writeln!(
-                f,
-                "{lowest:.1} to {highest:.1}/s over any 10 s of overload, from 5 s after a shift."
-            )?;
+        if let Some(lowest) = self.lowest {
+            writeln!(f, "At least {lowest:.1}/s over any second of overload.")?;
         }
         Ok(())
     }
@@ -112,24 +105,27 @@ mod tests {
     }
 
     #[test]
-    fn first_full_window_is_counted() {
+    fn first_second_counts() {
         let mut summary = Summary::new(1000.0);
-        summary.add_windows(&history(9, 1200));
-        assert_eq!(summary.highest, None);
-        summary.add_windows(&history(10, 1200));
-        assert_eq!((summary.highest, summary.settled), (Some(1200.0), None));
+        summary.add_windows(&history(0, 1200));
+        assert_eq!((summary.highest, summary.lowest), (None, None));
+        summary.add_windows(&history(1, 1200));
+        assert_eq!(
+            (summary.highest, summary.lowest),
+            (Some(1200.0), Some(1200.0))
+        );
     }
 
     #[test]
-    fn only_settled_overload_is_averaged() {
+    fn lowest_rate_is_that_of_overload() {
         let mut summary = Summary::new(1000.0);
         summary.add_windows(&history(15, 1000));
-        assert_eq!(summary.settled, Some((1000.0, 1000.0)));
+        assert_eq!(summary.lowest, Some(1000.0));
         summary.shift(Duration::from_secs(15), false);
         summary.add_windows(&history(40, 500));
-        assert_eq!(summary.settled, Some((1000.0, 1000.0)));
-        summary.shift(Duration::from_secs(35), true);
+        assert_eq!(summary.lowest, Some(1000.0));
+        summary.shift(Duration::from_secs(40), true);
         summary.add_windows(&history(50, 900));
-        assert_eq!(summary.settled, Some((900.0, 1000.0)));
+        assert_eq!(summary.lowest, Some(900.0));
     }
 }

@@ -1,0 +1,264 @@
+//! The situations.
+
+mod alone;
+mod limits;
+mod shares;
+mod shifts;
+
+use std::iter;
+
+use super::{
+    Error, Outcome, Programs,
+    load::{Arrivals, Load},
+    outcome::Result as Measured,
+    plan::{Plan, Report},
+};
+
+/// A situation that can be measured.
+#[derive(Debug)]
+pub struct Situation {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What happens in it.
+    pub about: &'static str,
+    measure: fn(&Programs) -> Result<Vec<Outcome>, Error>,
+}
+
+impl Situation {
+    /// Measures it.
+    ///
+    /// # Errors
+    /// If a process fails.
+    pub fn measure(&self, programs: &Programs) -> Result<Vec<Outcome>, Error> {
+        (self.measure)(programs)
+    }
+}
+
+/// All situations. Unless stated, a limit is 1000/s and all else as in the built-in document.
+pub const SITUATIONS: &[Situation] = &[
+    Situation {
+        name: "one-request",
+        about: "one request, then nothing",
+        measure: alone::one_request,
+    },
+    Situation {
+        name: "page-of-six",
+        about: "a page with 6 parallel requests every 15 s",
+        measure: alone::page_of_six,
+    },
+    Situation {
+        name: "slow-requests",
+        about: "one process with 0.5/s, 2/s and 20/s",
+        measure: alone::slow_requests,
+    },
+    Situation {
+        name: "step-up",
+        about: "one process with 1/s for 20 s, then 100/s",
+        measure: alone::step_up,
+    },
+    Situation {
+        name: "hey",
+        about: "ten connections with 100/s each on a limit of 10,000,000/s",
+        measure: alone::hey,
+    },
+    Situation {
+        name: "ten-at-once",
+        about: "10 requests at once every 10 s, alone on 10/s",
+        measure: alone::ten_at_once,
+    },
+    Situation {
+        name: "idle-key",
+        about: "an idle key, alone on 10/s, then 60 requests at once",
+        measure: alone::idle_key,
+    },
+    Situation {
+        name: "new-tenant",
+        about: "a new tenant's first 60 requests at once on 10/s, safe capacity known",
+        measure: alone::new_tenant,
+    },
+    Situation {
+        name: "wait-loop",
+        about: "one wait after the other, alone on 100/s",
+        measure: alone::wait_loop,
+    },
+    Situation {
+        name: "shift-to-one",
+        about: "100/s on three instances, then all on one",
+        measure: shifts::to_one,
+    },
+    Situation {
+        name: "shift-825",
+        about: "45 → 825/s moves to another instance, 900/s in all, refreshed every second",
+        measure: shifts::of_825,
+    },
+    Situation {
+        name: "shift-800",
+        about: "800/s moves to another instance, refreshed every 5 s",
+        measure: shifts::of_800,
+    },
+    Situation {
+        name: "small-bursts",
+        about: "700 + 150 + 50/s, the last in bursts of 50",
+        measure: shares::small_bursts,
+    },
+    Situation {
+        name: "readme",
+        about: "the first seconds of the README's first command",
+        measure: shares::readme,
+    },
+    Situation {
+        name: "start-together",
+        about: "12 services start together on 100/s",
+        measure: shares::start_together,
+    },
+    Situation {
+        name: "overload",
+        about: "3000/s on three instances, split 90/9/1",
+        measure: |programs| shares::overload(programs, DEFAULTS),
+    },
+    Situation {
+        name: "overload-1s",
+        about: "the same, refreshed every second",
+        measure: |programs| shares::overload(programs, (1.0, 20.0)),
+    },
+    Situation {
+        name: "changed-limit",
+        about: "a limit is changed with curl",
+        measure: limits::changed,
+    },
+    Situation {
+        name: "suppression",
+        about: "SUPPRESSION, 900/s on 100/s",
+        measure: limits::suppression,
+    },
+    Situation {
+        name: "sigkill",
+        about: "newcomers and shifted load after a SIGKILL of the control plane",
+        measure: limits::sigkill,
+    },
+    Situation {
+        name: "twenty-fair-share",
+        about: "20 instances with 9/s each of 200/s, FAIR_SHARE",
+        measure: |programs| shares::twenty(programs, "FAIR_SHARE"),
+    },
+    Situation {
+        name: "twenty-shared-bucket",
+        about: "the same with SHARED_BUCKET",
+        measure: |programs| shares::twenty(programs, "SHARED_BUCKET"),
+    },
+    Situation {
+        name: "twenty-suppression",
+        about: "the same with SUPPRESSION",
+        measure: |programs| shares::twenty(programs, "SUPPRESSION"),
+    },
+];
+
+/// Refresh interval and lease length of the built-in document, in seconds.
+const DEFAULTS: (f64, f64) = (5.0, 60.0);
+
+/// A document whose resources all have this limit per second.
+fn document(capacity: f64, intervals: (f64, f64)) -> String {
+    document_with(capacity, "FAIR_SHARE", intervals)
+}
+
+fn document_with(
+    capacity: f64,
+    kind: &str,
+    (refresh_interval, lease_length): (f64, f64),
+) -> String {
+    format!(
+        "resources:
+  - identifier_glob: '*'
+    capacity: {capacity}
+    algorithm: {{kind: {kind}, lease_length: {lease_length}, refresh_interval: {refresh_interval}}}
+"
+    )
+}
+
+/// Services that share a limit, which no other case uses.
+#[derive(Debug)]
+struct Case {
+    name: String,
+    plans: Vec<Plan>,
+}
+
+impl Case {
+    fn new(name: impl Into<String>, plans: impl IntoIterator<Item = Plan>) -> Self {
+        Self {
+            name: name.into(),
+            plans: plans.into_iter().collect(),
+        }
+    }
+}
+
+/// Runs all cases at the same time, beside one control plane, and evaluates each.
+fn measure(
+    programs: &Programs,
+    document: &str,
+    refresh_interval: f64,
+    cases: &[Case],
+    evaluate: impl Fn(&Case, &[Report]) -> Measured,
+) -> Result<Vec<Outcome>, Error> {
+    let plans: Vec<_> = cases.iter().flat_map(|case| case.plans.clone()).collect();
+    let reports = programs.run(document, &plans)?;
+    Ok(outcomes(cases, reports, refresh_interval, evaluate))
+}
+
+/// Evaluates the reports of all cases, which are in the order of their plans.
+fn outcomes(
+    cases: &[Case],
+    reports: Vec<Report>,
+    refresh_interval: f64,
+    evaluate: impl Fn(&Case, &[Report]) -> Measured,
+) -> Vec<Outcome> {
+    let mut reports = reports.into_iter();
+    let outcomes = cases.iter().map(|case| {
+        let reports: Vec<_> = reports.by_ref().take(case.plans.len()).collect();
+        let plans = case.plans.iter();
+        let seconds = plans.map(|plan| plan.ends - plan.joins).fold(0.0, f64::max);
+        let result = evaluate(case, &reports);
+        Outcome::new(&case.name, &reports, seconds, refresh_interval, result)
+    });
+    outcomes.collect()
+}
+
+/// Both distributions of arrivals, with their names.
+const PACES: [&str; 2] = ["even", "Poisson"];
+
+/// Arrivals of a pace; every seed gives other arrivals.
+fn arrivals(pace: &str, seed: u64) -> Arrivals {
+    if pace == "even" {
+        Arrivals::Even
+    } else {
+        Arrivals::Poisson { seed }
+    }
+}
+
+/// A load of these rates in successive intervals, of which the first begins at 0.
+fn steps(pace: &str, seed: u64, rates: &[(f64, f64)]) -> impl Iterator<Item = Load> {
+    let starts = iter::once(0.0).chain(rates.iter().map(|(until, _)| *until));
+    let steps = starts.zip(rates.to_vec()).zip(seed..);
+    let arrivals = move |seed| arrivals(pace, seed);
+    let loads: Vec<_> = steps
+        .filter(|((_, (_, per_second)), _)| *per_second > 0.0)
+        .map(|((from, (until, per_second)), seed)| Load::Rate {
+            from,
+            until,
+            per_second,
+            arrivals: arrivals(seed),
+        })
+        .collect();
+    loads.into_iter()
+}
+
+/// A service with the load of [`steps`]; its end is that of the last step.
+fn stepping(key: &str, pace: &str, seed: u64, rates: &[(f64, f64)]) -> Plan {
+    let ends = rates.last().map(|(until, _)| *until).unwrap_or_default();
+    steps(pace, seed, rates).fold(Plan::new(key, ends), Plan::load)
+}
+
+/// Numbers in a list such as `39, 34, 80`.
+fn list(numbers: impl IntoIterator<Item = usize>) -> String {
+    let numbers: Vec<_> = numbers.into_iter().map(|it| it.to_string()).collect();
+    numbers.join(", ")
+}
