@@ -1,4 +1,9 @@
-//! Measured demand of a process for a resource: recent attempts, plus a little headroom.
+//! Measured demand of a process for a resource.
+//!
+//! It is the mean over a window of seconds, from samples of the running total of attempts. A sudden
+//! rise, which two stretches between samples confirm within tens of milliseconds, begins a new
+//! window. Bursts are measured apart. Nothing includes headroom: the surplus that the server grants
+//! is the headroom.
 
 use doorman_openapi::{Capacity, Moment};
 
@@ -14,12 +19,10 @@ const MIN_WINDOW: f64 = 1.0;
 const MAX_WINDOW: f64 = 10.0;
 /// The shortest time that a report covers, in seconds.
 const MIN_REPORT: f64 = 0.1;
-/// The shortest stretch between samples that tells of a rate, in seconds.
-const MIN_STRETCH: f64 = 0.1;
-/// Allowance for the single precision of stretches.
-const ROUNDING: f64 = 0.999;
-/// The headroom, as a part of the attempts.
-const HEADROOM: f64 = 0.1;
+/// The shortest stretch between samples that tells of a rate, in seconds. Shorter ones are merged.
+const MIN_STRETCH: f64 = 0.015;
+/// A burst is remembered for one to two times as many seconds.
+const BURST_MEMORY: f64 = 40.0;
 
 /// In seconds: about two refresh intervals, so that the demand is neither stale nor jumpy.
 pub(crate) fn window_length(refresh_interval: f64) -> f64 {
@@ -34,6 +37,7 @@ pub(crate) struct Window {
     /// The running total at the last sample.
     total: f64,
     sampled_at: Moment,
+    bursts: Bursts,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -44,6 +48,8 @@ struct Busy {
     stretches: [Slot; 2],
     /// The stretch that is still too short.
     current: Slot,
+    /// The window began with a rise, and not with attempts that may have come at one moment.
+    risen: bool,
 }
 
 /// Attempts over some time. Single precision is enough.
@@ -53,6 +59,17 @@ struct Slot {
     attempts: f32,
 }
 
+/// Attempts beyond the measured rate, as the level of a bucket that drains at that rate, and its
+/// recent maximum. A lease of the rate alone would have rejected them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bursts {
+    backlog: f32,
+    /// The largest backlogs in the current period of [`BURST_MEMORY`] and in the one before.
+    peaks: [f32; 2],
+    /// The age of the current period in seconds.
+    age: f32,
+}
+
 impl Window {
     /// Attempts before the first sample count as made just before it.
     pub(crate) fn new(now: Moment) -> Self {
@@ -60,27 +77,27 @@ impl Window {
             busy: None,
             total: 0.0,
             sampled_at: now,
+            bursts: Bursts::default(),
         }
     }
 
     /// Records a sample of the running total and returns whether it grew.
     pub(crate) fn record(&mut self, total: f64, length: f64, now: Moment) -> bool {
         let attempts = (total - self.total).max(0.0);
-        let mut seconds = now.seconds_since(self.sampled_at);
+        let seconds = now.seconds_since(self.sampled_at);
         self.total = self.total.max(total);
         self.sampled_at = self.sampled_at.max(now);
+        let drained = self.per_second() * seconds;
+        self.bursts.add(attempts, drained, seconds, length);
 
-        if attempts > 0.0 && self.busy.is_none() {
+        if let Some(busy) = &mut self.busy {
+            busy.add(attempts, seconds, length);
+            if busy.slots.iter().all(|slot| slot.attempts <= 0.0) {
+                self.busy = None;
+            }
+        } else if attempts > 0.0 {
             // A limiter that begins to run low is sampled immediately: the time before was quiet.
-            seconds = 0.0;
-            self.busy = Some(Box::default());
-        }
-        let Some(busy) = &mut self.busy else {
-            return false;
-        };
-        busy.add(attempts, seconds, length);
-        if busy.slots.iter().all(|slot| slot.attempts <= 0.0) {
-            self.busy = None;
+            self.busy = Some(Box::new(Busy::begin(attempts)));
         }
         attempts > 0.0
     }
@@ -98,16 +115,68 @@ impl Window {
     /// The demand in attempts per second: finite, not negative, and 0 without attempts.
     pub(crate) fn per_second(&self) -> f64 {
         let busy = self.busy.as_ref();
-        busy.map_or(0.0, |busy| busy.mean().max(busy.rise()))
+        busy.map_or(0.0, |busy| busy.mean())
+    }
+
+    /// The most attempts per second that the newest stretch alone may stand for.
+    pub(crate) fn newest(&self) -> f64 {
+        let busy = self.busy.as_ref();
+        busy.map_or(0.0, |busy| busy.stretches[0].per_second(1.0))
+    }
+
+    /// The tokens of a bucket that would have held the bursts of the last minute; 0 when one token
+    /// is enough, which every bucket holds.
+    pub(crate) fn burst(&self) -> f64 {
+        let [current, before] = self.bursts.peaks.map(f64::from);
+        let tokens = (current.max(before) - 1e-3).ceil();
+        if tokens > 1.0 { tokens } else { 0.0 }
+    }
+
+    /// Forgets the bursts so far, so that others get what only they need.
+    pub(crate) fn forget_bursts(&mut self) {
+        self.bursts = Bursts::default();
+    }
+}
+
+impl Bursts {
+    fn add(&mut self, attempts: f64, drained: f64, seconds: f64, length: f64) {
+        // The backlog of a slow rise, which the measured rate follows late, is no burst.
+        let kept = (1.0 - seconds / length).max(0.0);
+        let level = f64::from(self.backlog) * kept + attempts;
+        let backlog = (level - drained).max(0.0);
+        self.backlog = backlog as f32;
+
+        self.age += seconds as f32;
+        if f64::from(self.age) >= BURST_MEMORY {
+            let [current, _] = self.peaks;
+            let recent = f64::from(self.age) < 2.0 * BURST_MEMORY;
+            self.peaks = [0.0, if recent { current } else { 0.0 }];
+            self.age = 0.0;
+        }
+        if attempts > 0.0 {
+            // Attempts that the rate explains may still have come at one moment, up to their noise.
+            let peak = backlog + drained.min(attempts.sqrt());
+            let [current, _] = &mut self.peaks;
+            *current = current.max(peak.min(level) as f32);
+        }
     }
 }
 
 impl Busy {
+    /// The first attempts after a quiet time. They may have come at one moment, so they are part
+    /// of no stretch.
+    fn begin(attempts: f64) -> Self {
+        let mut busy = Self::default();
+        busy.slots[0].add(attempts, 0.0);
+        busy
+    }
+
     fn add(&mut self, attempts: f64, seconds: f64, length: f64) {
         let Self {
             slots,
             stretches,
             current,
+            ..
         } = self;
         if f64::from(slots[0].seconds) + seconds > length / SUB_INTERVALS {
             slots.rotate_right(1);
@@ -117,12 +186,29 @@ impl Busy {
         clear_before_window(slots, length);
 
         current.add(attempts, seconds);
-        if f64::from(current.seconds) >= MIN_STRETCH * ROUNDING {
+        if f64::from(current.seconds) >= MIN_STRETCH {
             stretches[1] = std::mem::replace(&mut stretches[0], std::mem::take(current));
+            self.begin_at_rise();
         }
     }
 
-    /// The mean over the window, plus headroom.
+    /// Begins a new window with the last two stretches if both are above the mean by more than
+    /// their noise. One stretch may contain a burst at one moment, which is no rate.
+    fn begin_at_rise(&mut self) {
+        let [newer, older] = self.stretches;
+        let mean = self.mean();
+        if newer.per_second(-2.0) > mean && older.per_second(-2.0) > mean {
+            self.slots = [Slot::default(); SLOTS];
+            self.slots[0] = Slot {
+                seconds: newer.seconds + older.seconds,
+                attempts: newer.attempts + older.attempts,
+            };
+            self.risen = true;
+        }
+    }
+
+    /// The mean over the window. Right after a rise it includes the noise of so short a time, so
+    /// that the first request for more asks for enough.
     fn mean(&self) -> f64 {
         // The quiet time before a demand began does not count.
         let active = self.slots.iter().rposition(|slot| slot.attempts > 0.0);
@@ -134,15 +220,11 @@ impl Busy {
             seconds += f64::from(slot.seconds);
             attempts += f64::from(slot.attempts);
         }
-        let headroom = f64::max(HEADROOM * attempts, attempts.sqrt());
-        (attempts + headroom) / f64::max(seconds, MIN_WINDOW)
-    }
-
-    /// The rate that both of the last two stretches confirm, however short. A mean over seconds
-    /// would show a sudden rise only slowly, and a burst at one moment is no rate.
-    fn rise(&self) -> f64 {
-        let [newer, older] = self.stretches;
-        newer.lower_bound().min(older.lower_bound()) * (1.0 + HEADROOM)
+        if self.risen && seconds < MIN_WINDOW {
+            let noise = attempts.sqrt() * (1.0 - seconds / MIN_WINDOW);
+            return (attempts + noise) / seconds.max(MIN_STRETCH);
+        }
+        attempts / seconds.max(MIN_WINDOW)
     }
 }
 
@@ -152,10 +234,10 @@ impl Slot {
         self.attempts += attempts as f32;
     }
 
-    /// The rate less the noise of counting, so that it stays below the mean of a constant demand.
-    fn lower_bound(self) -> f64 {
+    /// The rate, plus this many standard deviations of counting.
+    fn per_second(self, deviations: f64) -> f64 {
         let (attempts, seconds) = (f64::from(self.attempts), f64::from(self.seconds));
-        (attempts - attempts.sqrt()).max(0.0) / seconds.max(MIN_STRETCH)
+        (attempts + deviations * attempts.sqrt()) / seconds.max(MIN_STRETCH)
     }
 }
 
@@ -231,13 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn steady_demand_is_measured_with_headroom() {
+    fn steady_demand_is_measured_without_headroom() {
         for rate in [1.0, 10.0, 45.0, 720.0, 1e6] {
             for (time, wants) in measure(2.0, 10.0, |_| rate) {
-                assert!(time < 3.0 || wants >= rate, "{time} {rate} {wants}");
-                // The noise of two seconds.
-                let most = rate + f64::max(0.1 * rate, (rate / 2.0).sqrt());
-                assert!(time < 3.0 || wants <= most * 1.001, "{time} {rate} {wants}");
+                let ratio = wants / rate;
+                assert!(
+                    time < 3.0 || (0.999..=1.001).contains(&ratio),
+                    "{time} {rate} {wants}"
+                );
             }
         }
     }
@@ -248,8 +331,14 @@ mod tests {
             let rate = |time| if time < 10.3 { before } else { after };
             for (time, wants) in measure(2.0, 20.0, rate) {
                 if time >= 10.3 + 2.5 {
-                    assert!(wants >= after, "{before} {after}: {wants} at {time}");
-                    assert!(wants <= after * 1.25, "{before} {after}: {wants} at {time}");
+                    assert!(
+                        wants >= after * 0.999,
+                        "{before} {after}: {wants} at {time}"
+                    );
+                    assert!(
+                        wants <= after * 1.001,
+                        "{before} {after}: {wants} at {time}"
+                    );
                 }
             }
         }
@@ -260,7 +349,7 @@ mod tests {
         let rate = |time| if time < 5.0 { 0.0 } else { 100.0 };
         let wants = measure(2.0, 6.1, rate);
         let (time, wants) = wants.last().unwrap();
-        assert!(*wants >= 100.0, "{wants} at {time}");
+        assert!(*wants >= 99.9, "{wants} at {time}");
     }
 
     /// Samples at these seconds, each with attempts since the one before; returns the last demand.
@@ -318,11 +407,11 @@ mod tests {
                 Moment::ORIGIN.after_seconds(f64::from(sample) / 1000.0),
             );
         }
-        assert!((100.0..=115.0).contains(&window.per_second()), "{window:?}");
+        assert!((99.9..=100.1).contains(&window.per_second()), "{window:?}");
         // An hour without a sample is one long sub-interval.
         let much_later = Moment::ORIGIN.after_seconds(3610.0);
         window.record(total + 7200.0, 2.0, much_later);
-        assert!((2.0..=2.3).contains(&window.per_second()), "{window:?}");
+        assert!((1.99..=2.01).contains(&window.per_second()), "{window:?}");
     }
 
     proptest! {

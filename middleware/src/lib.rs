@@ -76,7 +76,7 @@
 //! | `doorman_layer_leased_capacity` | `resource` | Gauge: leased capacity of a resource with a constant key, in its own unit; 0 without a lease |
 //!
 //! The outcome of a decision is `admitted` (immediately), `delayed` (admitted after a wait), or the
-//! [`RefusalReason`] of a rejection: `spent`, `blocked`, `no_lease`, `warming_up`, `overflow`,
+//! [`RefusalReason`] of a rejection: `spent`, `blocked`, `no_lease`, `growing`, `overflow`,
 //! `queue_full`, `suppressed` or `missing_key` (including missing and invalid tokens). A rejection
 //! counts only for the limit that rejected. `shadow` is what a limit in shadow mode would reject,
 //! `skipped` a request that a limit does not [apply](Limit::skip) to, `gone` a caller that

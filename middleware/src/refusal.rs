@@ -22,13 +22,14 @@ pub enum RefusalReason {
     Spent,
     /// The capacity of the resource is zero: 429.
     Blocked,
-    /// There is no lease, or one of zero, and the fallback admits no more: 503.
+    /// There is no lease, because the control plane does not answer or learns, and the fallback
+    /// admits no more: 503.
     NoLease,
-    /// A small lease, requested at low demand, is spent. A larger one may come soon: 503.
-    WarmingUp,
-    /// The bound on keys is reached, and the limit shared by the other keys is exceeded: 503.
+    /// The lease is spent, and a larger one was requested: 429.
+    Growing,
+    /// The bound on keys is reached, and the limit shared by the other keys is exceeded: 429.
     Overflow,
-    /// The queue of waiting requests is full: 503.
+    /// The queue of waiting requests is full: 429.
     QueueFull,
     /// The limit is exceeded over all holders, and chance rejected this request: 429.
     Suppressed,
@@ -120,7 +121,7 @@ impl fmt::Display for Refusal {
             RefusalReason::Spent => write!(f, "limit `{limit}` exceeded"),
             RefusalReason::Blocked => write!(f, "capacity of limit `{limit}` is zero"),
             RefusalReason::NoLease => write!(f, "no capacity leased for limit `{limit}`"),
-            RefusalReason::WarmingUp => {
+            RefusalReason::Growing => {
                 write!(f, "limit `{limit}` exceeded; more capacity was requested")
             }
             RefusalReason::Overflow => write!(f, "too many keys for limit `{limit}`"),

@@ -195,7 +195,7 @@ impl RefusalReason {
             | Self::Blocked
             | Self::Suppressed
             | Self::NoLease
-            | Self::WarmingUp
+            | Self::Growing
             | Self::Overflow
             | Self::QueueFull
             | Self::MissingKey => None,
@@ -204,13 +204,18 @@ impl RefusalReason {
 
     fn kind(self) -> Kind {
         match self {
-            Self::Spent | Self::Blocked | Self::Suppressed => Kind {
+            Self::Spent
+            | Self::Blocked
+            | Self::Suppressed
+            | Self::Growing
+            | Self::Overflow
+            | Self::QueueFull => Kind {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 code: Code::ResourceExhausted,
                 problem: Some("quota-exceeded"),
                 title: "Request cannot be satisfied as assigned quota has been exceeded",
             },
-            Self::NoLease | Self::WarmingUp | Self::Overflow | Self::QueueFull => Kind {
+            Self::NoLease => Kind {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 code: Code::Unavailable,
                 problem: Some("temporary-reduced-capacity"),

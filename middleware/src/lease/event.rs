@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, Epoch, Moment, NodeId, ReleaseRequest, ResourceId,
-    SafeCapacity, Seconds, Seq, Unit,
+    Capacity, CapacityRequest, CapacityResponse, Epoch, Moment, NodeId, Reason, ReleaseRequest,
+    ResourceId, SafeCapacity, Seconds, Seq, Unit,
 };
 
 use crate::limiter::Sharing;
@@ -125,12 +125,23 @@ pub struct Holding {
     /// The terms last reported for the resource, even without a lease. Until the first response
     /// these are the terms of another resource of the same template; `None` when there are none.
     pub terms: Option<Arc<ResourceTerms>>,
-    /// Whether the control plane has answered for this resource.
-    pub answered: bool,
+    /// What came of the first request.
+    pub first_answer: FirstAnswer,
     /// How often the control plane wants the lease renewed.
     pub refresh_interval: Duration,
     /// When the next request is due.
     pub refresh_at: Moment,
+}
+
+/// What came of the requests for a new resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstAnswer {
+    /// No request has been answered or has failed yet.
+    Awaited,
+    /// Requests have failed, and none was answered.
+    Failed,
+    /// The control plane has answered, with a lease or without.
+    Received,
 }
 
 /// A lease as its holder uses it.
@@ -140,10 +151,8 @@ pub struct ActiveLease {
     pub capacity: Capacity,
     /// When the lease ends: its length counted from the moment the request was sent.
     pub ends: Moment,
-    /// Whether the whole capacity is 0. Any other lease of 0 comes from a demand of 0.
-    pub blocked: bool,
-    /// Whether the whole demand was granted: a larger demand may be granted more.
-    pub granted_in_full: bool,
+    /// Why it is this capacity.
+    pub reason: Reason,
     /// How holders share the capacity.
     pub sharing: Sharing,
 }

@@ -19,7 +19,9 @@ mod worker;
 pub use self::transport::HttpTransport;
 pub use self::{
     client::{Transport, TransportError},
-    event::{ActiveLease, Demand, Effect, Event, Failure, Holding, ResourceTerms, Warning},
+    event::{
+        ActiveLease, Demand, Effect, Event, Failure, FirstAnswer, Holding, ResourceTerms, Warning,
+    },
     holder::{Holder, HolderSettings},
     servers::InvalidAddress,
     worker::Worker,

@@ -198,10 +198,7 @@ impl<T: Transport> Worker<T> {
         match nudge {
             Nudge::New(limiter) => self.limiters.insert(limiter, now),
             Nudge::Shortage(limiter, shortage) => {
-                let id = limiter.resource();
-                if let Some(demand) = self.limiters.on_shortage(id, shortage, now) {
-                    self.set_demand(id.clone(), demand, now);
-                }
+                self.limiters.on_shortage(limiter.resource(), shortage, now);
             }
         }
     }

@@ -12,15 +12,15 @@ use super::settings::Burst;
 /// The highest rate. The totals stay below 2^53, where one token still counts, for 100 days.
 const MAX_RATE: f64 = 1e9;
 
-/// The end of a lease that came and was not applied.
-const LONG_AGO: Moment = Moment::from_nanos(1);
-
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Refill {
     /// None are added, and none may be taken.
     Blocked,
     /// Tokens a second. At 0 none are added, but those left may be taken.
     PerSecond(f64),
+    /// None are added, and one bucket of this rate may be taken. It is charged when there is a
+    /// rate.
+    Credit(f64),
     /// Every request is admitted. Its cost is charged when there is a rate again.
     Unlimited,
 }
@@ -30,6 +30,15 @@ impl Refill {
     pub(crate) fn at(rate: f64) -> Self {
         if rate > 0.0 {
             Self::PerSecond(rate.min(MAX_RATE))
+        } else {
+            Self::Blocked
+        }
+    }
+
+    /// A rate of 0 is blocked.
+    pub(crate) fn credit(rate: f64) -> Self {
+        if rate > 0.0 {
+            Self::Credit(rate.min(MAX_RATE))
         } else {
             Self::Blocked
         }
@@ -46,7 +55,7 @@ impl Refill {
     fn tokens(self, seconds: f64) -> f64 {
         match self {
             Self::PerSecond(rate) => rate * seconds,
-            Self::Blocked | Self::Unlimited => 0.0,
+            Self::Blocked | Self::Credit(_) | Self::Unlimited => 0.0,
         }
     }
 
@@ -55,7 +64,7 @@ impl Refill {
     fn floor(self, issued: f64, burst: Burst) -> f64 {
         match self {
             Self::PerSecond(rate) => issued - burst.tokens(rate),
-            Self::Blocked | Self::Unlimited => f64::NEG_INFINITY,
+            Self::Blocked | Self::Credit(_) | Self::Unlimited => f64::NEG_INFINITY,
         }
     }
 }
@@ -89,8 +98,6 @@ pub(crate) enum Supply {
     },
     NoLease {
         lapsed: Refill,
-        /// A lease came but does not apply.
-        answered: bool,
     },
 }
 
@@ -100,7 +107,7 @@ pub(crate) struct Transition {
     pub(crate) schedule: RefillSchedule,
     /// Keeps lost what overflowed before.
     pub(crate) min_spent: f64,
-    /// Limits the debt from credit to one burst.
+    /// Limits the debt from credit to one bucket of the whole limit.
     pub(crate) max_spent: f64,
 }
 
@@ -158,11 +165,13 @@ impl RefillSchedule {
         }
     }
 
-    /// The schedule from `now` on. `taken` is what admitted requests have spent.
+    /// The schedule from `now` on. `taken` is what admitted requests have spent, `limit` the rate
+    /// of the whole resource.
     pub(crate) fn succeed(
         &self,
         supply: Supply,
         taken: f64,
+        limit: Option<f64>,
         now: Moment,
         burst: Burst,
     ) -> Transition {
@@ -173,33 +182,25 @@ impl RefillSchedule {
                 lapsed,
                 left,
             } if now < ends => (refill, ends, lapsed, left),
-            Supply::NoLease {
-                lapsed,
-                answered: true,
-            } => (
-                Refill::Blocked,
-                self.ends.min(now).max(LONG_AGO),
-                lapsed,
-                None,
-            ),
-            Supply::Lease { lapsed, .. }
-            | Supply::NoLease {
-                lapsed,
-                answered: false,
-            } => (Refill::Blocked, self.ends.min(now), lapsed, None),
+            Supply::Lease { lapsed, .. } | Supply::NoLease { lapsed } => {
+                (Refill::Blocked, self.ends.min(now), lapsed, None)
+            }
         };
         let next = if now < ends { refill } else { lapsed };
 
         let view = self.at(now, burst);
         let (mut issued, mut since) = (view.issued, now);
         match (view.refill, next) {
-            // Unlimited refill continues: it is charged as a whole, from its beginning.
-            (Refill::Unlimited, Refill::Unlimited) => since = view.from,
+            // Credit continues: it is charged as a whole, from its beginning.
+            (Refill::Unlimited | Refill::Credit(_), Refill::Unlimited | Refill::Credit(_)) => {
+                since = view.from;
+            }
             // What was admitted is charged against what the rate would have issued meanwhile.
-            (Refill::Unlimited, Refill::PerSecond(rate)) => {
+            (Refill::Unlimited | Refill::Credit(_), Refill::PerSecond(rate)) => {
                 issued += rate * now.seconds_since(view.from);
             }
-            (Refill::Unlimited, Refill::Blocked) | (Refill::PerSecond(_) | Refill::Blocked, _) => {}
+            (Refill::Unlimited | Refill::Credit(_), Refill::Blocked)
+            | (Refill::PerSecond(_) | Refill::Blocked, _) => {}
         }
         if let Refill::PerSecond(rate) = next
             && view.issued == 0.0
@@ -207,7 +208,7 @@ impl RefillSchedule {
             issued += burst.tokens(rate);
         }
         let owed = match view.refill {
-            Refill::Unlimited => true,
+            Refill::Unlimited | Refill::Credit(_) => true,
             Refill::Blocked => self.on_credit,
             Refill::PerSecond(_) => false,
         };
@@ -215,14 +216,14 @@ impl RefillSchedule {
         if let Some(left) = left {
             issued = taken.max(view.floor) + left;
         }
-        // Credit is charged to the first rate, at most one burst of it.
+        // Credit is charged to the first rate, in full, or one bucket of the whole limit.
         let charged_to = match (next, lapsed) {
             // `left` already includes everything taken.
             _ if left.is_some() => None,
             (Refill::PerSecond(rate), _) | (Refill::Blocked, Refill::PerSecond(rate)) => {
                 Some(rate).filter(|_| owed)
             }
-            (Refill::Blocked | Refill::Unlimited, _) => None,
+            (Refill::Blocked | Refill::Credit(_) | Refill::Unlimited, _) => None,
         };
         Transition {
             schedule: Self {
@@ -235,7 +236,9 @@ impl RefillSchedule {
                 on_credit: owed && next == Refill::Blocked,
             },
             min_spent: view.floor,
-            max_spent: charged_to.map_or(f64::INFINITY, |rate| issued + burst.tokens(rate)),
+            max_spent: charged_to.map_or(f64::INFINITY, |rate| {
+                issued + burst.tokens(limit.map_or(rate, |limit| limit.max(rate)))
+            }),
         }
     }
 
@@ -280,6 +283,9 @@ impl IssueLine {
         match refill {
             Refill::Blocked => None,
             Refill::Unlimited => Some(now),
+            Refill::Credit(rate) => range
+                .is_on_credit(issued, burst.tokens(rate))
+                .then_some(now),
             Refill::PerSecond(rate) => {
                 let bucket = burst.tokens(rate);
                 if rate == 0.0 {
@@ -355,6 +361,12 @@ impl TokenRange {
         }
     }
 
+    /// Within a bucket of credit, of which a first request may cost more.
+    #[inline]
+    fn is_on_credit(self, issued: f64, bucket: f64) -> bool {
+        self.is_available(issued + bucket, bucket)
+    }
+
     /// The tokens that a release returns: those that have not overflowed meanwhile.
     pub(crate) fn returnable(self, view: &BucketView) -> f64 {
         (self.end() - view.floor).clamp(0.0, self.cost)
@@ -375,6 +387,7 @@ impl BucketView {
         match self.refill {
             Refill::Blocked => false,
             Refill::Unlimited => true,
+            Refill::Credit(rate) => range.is_on_credit(self.issued, self.burst.tokens(rate)),
             Refill::PerSecond(rate) => range.is_available(self.issued, self.burst.tokens(rate)),
         }
     }
@@ -385,13 +398,14 @@ impl BucketView {
         match self.refill {
             Refill::Blocked => 0.0,
             Refill::Unlimited => f64::INFINITY,
+            Refill::Credit(rate) => self.issued + self.burst.tokens(rate) - spent.max(self.floor),
             Refill::PerSecond(_) => self.issued - spent.max(self.floor),
         }
     }
 
     pub(crate) fn rate(&self) -> Option<f64> {
         match self.refill {
-            Refill::PerSecond(rate) => Some(rate),
+            Refill::PerSecond(rate) | Refill::Credit(rate) => Some(rate),
             Refill::Blocked | Refill::Unlimited => None,
         }
     }
@@ -400,7 +414,7 @@ impl BucketView {
     pub(crate) fn is_full(&self, spent: f64) -> bool {
         match self.refill {
             Refill::PerSecond(_) => spent <= self.floor,
-            Refill::Blocked | Refill::Unlimited => spent <= self.issued,
+            Refill::Blocked | Refill::Credit(_) | Refill::Unlimited => spent <= self.issued,
         }
     }
 
@@ -408,7 +422,7 @@ impl BucketView {
     pub(crate) fn runs_low(&self, spent: f64) -> bool {
         match self.refill {
             Refill::PerSecond(rate) => self.left(spent) < self.burst.tokens(rate) / 2.0,
-            Refill::Blocked | Refill::Unlimited => false,
+            Refill::Blocked | Refill::Credit(_) | Refill::Unlimited => false,
         }
     }
 }

@@ -14,8 +14,8 @@ pub(crate) enum LeaseState {
         safe: Option<SafeRate>,
         refresh_at: Moment,
         policy: Option<Policy>,
-        /// A lease came but is too small to apply. Requests stop waiting for the first lease.
-        answered: bool,
+        /// No request for the resource has been answered or has failed yet.
+        awaits_answer: bool,
     },
     /// A lease. The limiter notices its end by itself.
     Leased {
@@ -27,7 +27,8 @@ pub(crate) enum LeaseState {
         refresh_at: Moment,
         policy: Option<Policy>,
         sharing: Sharing,
-        /// The lease covers all that was requested, so a larger one may be granted.
+        /// A larger lease may be granted on request: this one covers the whole demand, or others
+        /// have yet to give capacity up.
         may_grow: bool,
     },
     Unlimited,
@@ -45,6 +46,13 @@ pub(crate) enum LeaseState {
 pub(crate) struct Policy {
     pub(crate) limit: f64,
     pub(crate) per: f64,
+}
+
+impl Policy {
+    /// In tokens a second.
+    pub(crate) fn per_second(self) -> f64 {
+        self.limit / self.per
+    }
 }
 
 /// The rate allowed without a lease.
@@ -99,16 +107,19 @@ impl LimiterUpdate {
                 safe,
                 refresh_at,
                 policy,
-                answered,
+                awaits_answer,
             } => Self {
+                may_grow: awaits_answer,
                 supply: Supply::NoLease {
-                    lapsed: lapsed_refill(fallback, safe),
-                    answered,
+                    lapsed: if awaits_answer {
+                        first_refill(fallback, policy)
+                    } else {
+                        lapsed_refill(fallback, safe)
+                    },
                 },
                 refresh_at,
                 policy,
                 admit_probability: ALWAYS,
-                may_grow: false,
             },
             LeaseState::Leased {
                 rate,
@@ -171,6 +182,16 @@ impl LimiterUpdate {
             admit_probability: ALWAYS,
             may_grow: false,
         }
+    }
+}
+
+/// The refill until the first answer, which takes a round trip. The limit, if it is known, bounds
+/// what is admitted meanwhile.
+fn first_refill(fallback: Fallback, policy: Option<Policy>) -> Refill {
+    match (fallback, policy) {
+        (Fallback::Pessimistic, _) => Refill::Blocked,
+        (Fallback::Safe, Some(policy)) => Refill::credit(policy.per_second()),
+        (Fallback::Safe, None) | (Fallback::Optimistic, _) => Refill::Unlimited,
     }
 }
 

@@ -77,6 +77,27 @@ pub(crate) struct Tally {
     pub(crate) refused: f64,
 }
 
+/// What the worker needs to know of a lease to measure the demand, in tokens a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LeaseLevel {
+    /// The leased rate; 0 without a lease, or with one that is blocked.
+    pub(crate) rate: f64,
+    /// Tokens left: negative when in debt or reserved ahead, infinite when unlimited.
+    pub(crate) left: f64,
+    /// Less than half of the bucket is left.
+    pub(crate) runs_low: bool,
+    /// The whole limit; infinite when unknown.
+    pub(crate) limit: f64,
+    burst: Burst,
+}
+
+impl LeaseLevel {
+    /// The rate whose bucket holds this many tokens.
+    pub(crate) fn rate_for(&self, tokens: f64) -> f64 {
+        self.burst.rate_for(tokens)
+    }
+}
+
 /// The values of the response headers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Reading {
@@ -217,7 +238,8 @@ impl Limiter {
                 may_grow,
             } = LimiterUpdate::new(state, self.settings.fallback.get(), admitted, now);
             let burst = self.settings.burst.get();
-            let transition = old.schedule.succeed(supply, taken, now, burst);
+            let limit = policy.map(Policy::per_second);
+            let transition = old.schedule.succeed(supply, taken, limit, now, burst);
             let max_spent = queue.forgive(transition.max_spent);
             self.spent
                 .update(|spent| spent.max(transition.min_spent).min(max_spent));
@@ -257,6 +279,19 @@ impl Limiter {
         }
     }
 
+    pub(crate) fn lease_level(&self, now: Moment) -> LeaseLevel {
+        let published = self.read();
+        let view = self.view(&published, now);
+        let spent = self.spent.load();
+        LeaseLevel {
+            rate: view.rate().filter(|_| view.leased).unwrap_or_default(),
+            left: view.left(spent),
+            runs_low: view.runs_low(spent),
+            limit: published.policy.map_or(f64::INFINITY, Policy::per_second),
+            burst: self.settings.burst.get(),
+        }
+    }
+
     /// The fallback that decides at `now`; `None` while there is a lease.
     pub(crate) fn fallback_at(&self, now: Moment) -> Option<Fallback> {
         (now >= self.read().schedule.ends).then(|| self.settings.fallback.get())
@@ -273,7 +308,7 @@ impl Limiter {
                 rate: match schedule.refill {
                     Refill::Blocked => Some(0.0),
                     Refill::PerSecond(rate) => Some(rate),
-                    Refill::Unlimited => None,
+                    Refill::Credit(_) | Refill::Unlimited => None,
                 },
                 ends: schedule.ends,
             }),

@@ -45,17 +45,14 @@ impl Published {
         Some(self.refresh_at).filter(|&moment| moment < Moment::NEVER)
     }
 
-    /// Until when a larger lease may come: while there is a lease and its refresh is not overdue.
+    /// Until when a first or larger lease may come: while the lease lasts and its refresh is not
+    /// overdue.
     pub(super) fn may_grow_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.refresh_at.after(OVERDUE).min(self.schedule.ends);
+        let mut until = self.refresh_at.after(OVERDUE);
+        if self.schedule.ever_leased() {
+            until = until.min(self.schedule.ends);
+        }
         (self.may_grow && now < until).then_some(until)
-    }
-
-    /// Whether the next refresh, before this moment (`None`: never), may bring a larger lease.
-    pub(super) fn may_grow_before(&self, moment: Option<Moment>, now: Moment) -> bool {
-        self.may_grow_until(now)
-            .and(self.next_refresh())
-            .is_some_and(|refresh| moment.is_none_or(|it| refresh < it))
     }
 
     pub(super) fn is_suppressed(&self) -> bool {
@@ -145,12 +142,13 @@ impl Published {
     }
 }
 
-/// [`Refill::Blocked`] as a rate.
+/// [`Refill::Blocked`] as a rate. Smaller numbers are [`Refill::Credit`], less this one.
 const BLOCKED: f64 = -1.0;
 
 fn refill_to_bits(refill: Refill) -> u64 {
     match refill {
         Refill::Blocked => BLOCKED,
+        Refill::Credit(rate) => BLOCKED - rate,
         Refill::PerSecond(rate) => rate,
         Refill::Unlimited => f64::INFINITY,
     }
@@ -162,6 +160,8 @@ fn refill_from_bits(bits: u64) -> Refill {
     let rate = f64::from_bits(bits);
     if rate.is_infinite() {
         Refill::Unlimited
+    } else if rate < BLOCKED {
+        Refill::credit(BLOCKED - rate)
     } else {
         Refill::leased((rate != BLOCKED).then_some(rate))
     }

@@ -1,5 +1,7 @@
 //! Why a limiter rejects a request, and when a retry can succeed.
 
+use std::time::Duration;
+
 use doorman_openapi::Moment;
 
 use super::{
@@ -8,6 +10,9 @@ use super::{
     published::{OVERDUE, Published},
 };
 use crate::RefusalReason;
+
+/// When a larger lease can have come: the limiter has signaled, and the answer takes a round trip.
+const GROWTH_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rejected {
@@ -26,18 +31,17 @@ impl Limiter {
         now: Moment,
     ) -> Rejected {
         self.rejected.update(|total| total + range.cost);
-        let reach = self.reach(range, published, now);
+        let may_grow = published.may_grow_until(now).is_some();
         let reason = match (view.leased, view.refill) {
-            (true, Refill::PerSecond(_)) if published.may_grow_before(reach, now) => {
-                RefusalReason::WarmingUp
-            }
-            (true, Refill::PerSecond(0.0)) => RefusalReason::NoLease,
-            (true, Refill::PerSecond(_) | Refill::Unlimited) => RefusalReason::Spent,
-            (true, Refill::Blocked) => RefusalReason::Blocked,
+            (_, Refill::Credit(_)) => RefusalReason::Growing,
             (false, _) => RefusalReason::NoLease,
+            (true, Refill::Blocked) => RefusalReason::Blocked,
+            (true, Refill::PerSecond(_)) if may_grow => RefusalReason::Growing,
+            (true, Refill::PerSecond(_) | Refill::Unlimited) => RefusalReason::Spent,
         };
+        let reach = self.reach(range, published, now);
         let retry_at = Self::retry_at(range, reach, published, view, now);
-        self.rejection(reason, retry_at, published)
+        self.rejection(reason, retry_at)
     }
 
     /// Rejects a request by chance, and counts it. A retry makes sense after the mean time between
@@ -56,27 +60,14 @@ impl Limiter {
             .unwrap_or_else(|| now.after(OVERDUE));
         let rate = view.rate().unwrap_or_default() * published.admit_probability;
         let retry_at = now.after_seconds(1.0 / rate).min(may_change);
-        self.rejection(RefusalReason::Suppressed, Some(retry_at), published)
+        self.rejection(RefusalReason::Suppressed, Some(retry_at))
     }
 
-    /// Only a spent or suppressed limit depends on its requests. The next refresh may change all
-    /// else.
-    pub(super) fn rejection(
-        &self,
-        reason: RefusalReason,
-        retry_at: Option<Moment>,
-        published: &Published,
-    ) -> Rejected {
+    pub(super) fn rejection(&self, reason: RefusalReason, retry_at: Option<Moment>) -> Rejected {
         let reason = if self.retention.is_overflow() {
             RefusalReason::Overflow
         } else {
             reason
-        };
-        let is_spent = matches!(reason, RefusalReason::Spent | RefusalReason::Suppressed);
-        let retry_at = if is_spent {
-            retry_at
-        } else {
-            published.next_refresh().or(retry_at)
         };
         Rejected { reason, retry_at }
     }
@@ -100,15 +91,21 @@ impl Limiter {
         view: &BucketView,
         now: Moment,
     ) -> Option<Moment> {
+        let refresh = published.next_refresh();
+        let grown = published
+            .may_grow_until(now)
+            .map(|_| now.after(GROWTH_TIME));
         match view.refill {
-            // A rate of 0 changes with the next refresh at the earliest.
-            Refill::PerSecond(0.0) if !view.admits(range) => published.next_refresh().or(reach),
-            Refill::PerSecond(_) if published.may_grow_before(reach, now) => {
-                published.next_refresh()
-            }
-            Refill::PerSecond(_) | Refill::Blocked | Refill::Unlimited => {
-                reach.or(published.next_refresh())
-            }
+            Refill::Credit(_) => Some(now.after(GROWTH_TIME)),
+            // A capacity of 0 changes with the next refresh at the earliest.
+            Refill::Blocked if view.leased => refresh.or(reach),
+            Refill::PerSecond(0.0) if !view.admits(range) => grown.or(refresh).or(reach),
+            Refill::PerSecond(_) if view.leased => earlier(reach, grown).or(refresh),
+            Refill::PerSecond(_) | Refill::Blocked | Refill::Unlimited => earlier(reach, refresh),
         }
     }
+}
+
+fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
+    one.into_iter().chain(other).min()
 }

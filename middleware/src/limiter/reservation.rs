@@ -172,11 +172,7 @@ impl Reservation {
                     .or_else(|| WaitSlot::acquire(limiter, policy.queue()))
                 else {
                     let rejected = limiter.reject(range, &published, &view, now);
-                    return Err(limiter.rejection(
-                        RefusalReason::QueueFull,
-                        rejected.retry_at,
-                        &published,
-                    ));
+                    return Err(limiter.rejection(RefusalReason::QueueFull, rejected.retry_at));
                 };
                 let deadline = match wait {
                     Wait::Turn { deadline } => deadline,

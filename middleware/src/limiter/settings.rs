@@ -78,6 +78,11 @@ impl Burst {
     pub(crate) fn tokens(self, rate: f64) -> f64 {
         (rate * self.0).max(1.0)
     }
+
+    /// The rate whose bucket holds this many tokens; 0 if none does, because none is saved up.
+    pub(crate) fn rate_for(self, tokens: f64) -> f64 {
+        if self.0 > 0.0 { tokens / self.0 } else { 0.0 }
+    }
 }
 
 impl Default for Burst {

@@ -70,7 +70,20 @@ pub(crate) fn no_lease(safe: Option<SafeRate>) -> LeaseState {
             limit: 1_000.0,
             per: 1.0,
         }),
-        answered: false,
+        awaits_answer: false,
+    }
+}
+
+/// No answer yet, with a known policy of 1,000 a second.
+pub(crate) fn awaiting_answer() -> LeaseState {
+    LeaseState::NoLease {
+        safe: Some(SafeRate::PerSecond(2.0)),
+        refresh_at: clock::now(),
+        policy: Some(Policy {
+            limit: 1_000.0,
+            per: 1.0,
+        }),
+        awaits_answer: true,
     }
 }
 

@@ -103,19 +103,19 @@ async fn renewed_lease_adds_no_second_burst() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_lease_charges_at_most_one_burst_of_credit() {
+async fn first_lease_charges_credit_in_full() {
     let limiter = limiter(Fallback::Safe);
     for _ in 0..1_000 {
         reserve(&limiter, clock::now()).unwrap().commit();
     }
-    limiter.publish(leased(10.0, MINUTE), clock::now());
+    limiter.publish(leased(10.0, 2 * MINUTE), clock::now());
 
-    // One second pays the debt, and a tenth the first token.
+    // A bucket of ten pays the first of them, and ten a second the others.
     let rejected = reserve(&limiter, clock::now()).unwrap_err();
     let wait = rejected.retry_at.unwrap().since(clock::now());
     assert_eq!(
         (rejected.reason, wait),
-        (RefusalReason::Spent, Duration::from_millis(1_100))
+        (RefusalReason::Spent, Duration::from_millis(99_100))
     );
 }
 

@@ -113,14 +113,14 @@ async fn blocked_and_missing_leases_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn growing_lease_counts_as_warming_up() {
+async fn growing_lease_is_counted() {
     let counts = Counts::default();
     let _guard = counts.install();
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::rate("api")]);
     registry.publish("api", leased_as_requested(0.02, MINUTE));
     assert_eq!(admitted(&service, 3).await, 1);
-    assert_outcomes(&counts, "api", &[("admitted", 1), ("warming_up", 2)]);
+    assert_outcomes(&counts, "api", &[("admitted", 1), ("growing", 2)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +163,7 @@ async fn delayed_gone_and_queue_full_are_counted() {
     let service = limited(&one_a_second(), [delaying(2)]);
     assert_eq!(status(&service).await, 200);
     let (first, second) = (wait(&service).await, wait(&service).await);
-    assert_eq!(status(&service).await, 503);
+    assert_eq!(status(&service).await, 429);
     second.abort();
     first.await.unwrap();
     let expected = [

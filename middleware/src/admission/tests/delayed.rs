@@ -73,7 +73,7 @@ async fn canceled_request_frees_its_queue_position() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn full_queue_refuses_with_503() {
+async fn full_queue_refuses_with_429() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [delayed(MINUTE).queue(2)]);
     registry.publish("api", leased(1.0, MINUTE));
@@ -83,9 +83,9 @@ async fn full_queue_refuses_with_503() {
     let response = send(&service, Request::new(())).await;
     assert_eq!(
         (response.status().as_u16(), reason(&response)),
-        (503, RefusalReason::QueueFull)
+        (429, RefusalReason::QueueFull)
     );
-    assert_eq!(header(&response, "retry-after"), "2", "the next refresh");
+    assert_eq!(header(&response, "retry-after"), "3", "its turn");
     for waiting in waiting {
         assert_eq!(waiting.await.unwrap(), 200);
     }
@@ -215,7 +215,7 @@ async fn wait_for_larger_lease_ends_in_time() {
     registry.publish("api", leased_as_requested(0.1, MINUTE));
     assert_eq!(status(&service).await, 200);
     let start = clock::now();
-    assert_eq!(status(&service).await, 503);
+    assert_eq!(status(&service).await, 429);
     assert_eq!(clock::now().since(start), SECOND);
 
     let waiting = spawn(&service);
@@ -250,7 +250,7 @@ async fn waiting_for_larger_lease_wakes_no_other_request() {
         settle().await;
     }
     for waiting in waiting {
-        assert_eq!(waiting.await.unwrap(), 503);
+        assert_eq!(waiting.await.unwrap(), 429);
     }
     let polls = polls.load(Ordering::Relaxed);
     assert!(polls <= 4_000, "{polls}");
@@ -276,7 +276,7 @@ async fn waiting_for_larger_lease_holds_no_position() {
     let refusal = response.extensions().get::<Refusal>().unwrap();
     assert_eq!(
         (refusal.reason(), refusal.retry_after()),
-        (RefusalReason::Spent, SECOND)
+        (RefusalReason::Growing, SECOND)
     );
     assert!(waiting.iter().all(|it| !it.is_finished()));
 }

@@ -81,31 +81,3 @@ async fn waiting_request_is_one_attempt() {
     assert_eq!(outcomes, [200, 200, 200, 429, 429]);
     assert_eq!(limiter.attempted(), 5.0, "after the decision");
 }
-
-#[tokio::test(start_paused = true)]
-async fn too_small_lease_ends_the_wait() {
-    let (registry, _nudges) = leased_registry(10);
-    let limit = patient().fallback(Fallback::Safe);
-    let service = limited(&registry, [limit]);
-    let waiting = spawn(&service);
-    settle().await;
-    let before = clock::now();
-    let LeaseState::NoLease {
-        safe,
-        refresh_at,
-        policy,
-        ..
-    } = no_lease(Some(SafeRate::PerSecond(100.0)))
-    else {
-        unreachable!();
-    };
-    let answered = LeaseState::NoLease {
-        safe,
-        refresh_at,
-        policy,
-        answered: true,
-    };
-    registry.publish("api", answered);
-    assert_eq!(waiting.await.unwrap(), 200);
-    assert_eq!(clock::now(), before);
-}

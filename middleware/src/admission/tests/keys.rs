@@ -34,7 +34,7 @@ async fn keys_beyond_the_bound_share_a_limiter() {
     let response = send(&service, tenant("newer")).await;
     assert_eq!(
         (response.status().as_u16(), reason(&response)),
-        (503, RefusalReason::Overflow)
+        (429, RefusalReason::Overflow)
     );
     let refusal: &Refusal = response.extensions().get().unwrap();
     assert_eq!(refusal.resource().unwrap().as_str(), "tenant/(overflow)");

@@ -124,7 +124,7 @@ async fn failed_delay_releases_earlier_limits() {
     let waiting = spawn(&service);
     settle().await;
     registry.publish("db", leased(0.0, MINUTE));
-    assert_eq!(waiting.await.unwrap(), 503);
+    assert_eq!(waiting.await.unwrap(), 429);
     let reading = registry.known("fleet").reading(clock::now());
     assert_eq!(reading.left, 1.0);
 }

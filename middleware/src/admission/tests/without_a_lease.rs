@@ -1,7 +1,10 @@
 //! Fallbacks, and leases that are blocked, zero or small.
 
 use super::*;
-use crate::limiter::{Sharing, testing::blocked};
+use crate::limiter::{
+    Sharing,
+    testing::{awaiting_answer, blocked},
+};
 
 async fn admitted_of_10(fallback: Fallback, state: Option<LeaseState>) -> usize {
     let (registry, _nudges) = leased_registry(10);
@@ -118,7 +121,7 @@ async fn idle_lease_of_zero_admits_one_request() {
     let response = send(&service, Request::new(())).await;
     assert_eq!(
         (response.status().as_u16(), reason(&response)),
-        (503, RefusalReason::NoLease)
+        (429, RefusalReason::Spent)
     );
     assert_eq!(header(&response, "retry-after"), "2", "the next refresh");
     advance(10 * SECOND).await;
@@ -169,47 +172,111 @@ async fn credit_is_charged_to_the_next_lease() {
         registry.publish("api", leased(10.0, MINUTE));
         assert_eq!(
             registry.known("api").reading(clock::now()).left,
-            -10.0,
+            -490.0,
             "{way:?}"
         );
         assert_eq!(admitted(&service, 100).await, 0);
-        advance(millis(1_100)).await;
-        assert_eq!(admitted(&service, 100).await, 1, "a burst of debt, no more");
+        advance(millis(49_100)).await;
+        assert_eq!(admitted(&service, 100).await, 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn small_requested_lease_is_warming_up() {
-    for (state, status, reason_of_it, wait) in [
+async fn debt_from_credit_is_at_most_one_bucket_of_the_limit() {
+    let (registry, _nudges) = leased_registry(10);
+    let service = limited(&registry, [Limit::rate("api")]);
+    assert_eq!(admitted(&service, 2_500).await, 2_500);
+    registry.publish("api", leased(10.0, MINUTE));
+    let left = registry.known("api").reading(clock::now()).left;
+    assert_eq!(left, -1_000.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_bucket_of_a_known_limit_passes_before_the_first_answer() {
+    for (burst, bucket) in [(SECOND, 1_000), (SECOND / 10, 100)] {
+        let (registry, _nudges) = leased_registry(10);
+        let service = limited(&registry, [Limit::rate("api").burst(burst)]);
+        registry.publish("api", awaiting_answer());
+        assert_eq!(admitted(&service, 2_000).await, bucket);
+        let response = send(&service, Request::new(())).await;
+        assert_eq!(
+            (response.status().as_u16(), reason(&response)),
+            (429, RefusalReason::Growing)
+        );
+        assert_eq!(header(&response, "retry-after"), "1");
+        assert_eq!(header(&response, "ratelimit"), r#""api";r=0;t=1"#);
+        advance(SECOND / 2).await;
+        assert_eq!(admitted(&service, 10).await, 0, "no tokens are issued");
+
+        registry.publish("api", leased(50.0, MINUTE));
+        let left = registry.known("api").reading(clock::now()).left;
+        let first_bucket = (50.0 * burst.as_secs_f64()).max(1.0);
+        assert_eq!(left, first_bucket + 25.0 - bucket as f64, "charged in full");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_before_the_first_answer_applies_the_safe_capacity() {
+    let (registry, _nudges) = leased_registry(10);
+    let service = limited(&registry, [Limit::rate("api")]);
+    registry.publish("api", awaiting_answer());
+    assert_eq!(admitted(&service, 1).await, 1);
+    registry.publish("api", no_lease(Some(SafeRate::PerSecond(2.0))));
+    assert_eq!(
+        admitted(&service, 10).await,
+        1,
+        "charged with the first one"
+    );
+    let response = send(&service, Request::new(())).await;
+    assert_eq!(
+        (response.status().as_u16(), reason(&response)),
+        (503, RefusalReason::NoLease)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_request_waits_for_the_first_answer() {
+    let (registry, _nudges) = leased_registry(10);
+    let max_delay = SECOND / 2;
+    let limit = Limit::rate("api").burst(Duration::ZERO);
+    let service = limited(&registry, [limit.on_limit(OnLimit::Delay { max_delay })]);
+    registry.publish("api", awaiting_answer());
+    assert_eq!(admitted(&service, 1).await, 1);
+    let waiting = spawn(&service);
+    settle().await;
+    registry.publish("api", leased(10.0, MINUTE));
+    assert_eq!(waiting.await.unwrap(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_that_may_grow_gets_429_growing() {
+    for (state, reason_of_it, wait) in [
         (
             leased_as_requested(0.1, MINUTE),
-            503,
-            RefusalReason::WarmingUp,
-            2 * SECOND,
+            RefusalReason::Growing,
+            SECOND,
         ),
         (
             leased_as_requested(0.0, MINUTE),
-            503,
-            RefusalReason::WarmingUp,
-            2 * SECOND,
-        ),
-        // No larger lease will come.
-        (leased(0.1, MINUTE), 429, RefusalReason::Spent, 10 * SECOND),
-        // Its tokens come before the refresh.
-        (
-            leased_as_requested(1.0, MINUTE),
-            429,
-            RefusalReason::Spent,
+            RefusalReason::Growing,
             SECOND,
         ),
+        // Its own tokens come earlier.
+        (
+            leased_as_requested(5.0, MINUTE),
+            RefusalReason::Growing,
+            SECOND / 5,
+        ),
+        // No larger lease will come.
+        (leased(0.1, MINUTE), RefusalReason::Spent, 10 * SECOND),
     ] {
         let (registry, _nudges) = leased_registry(10);
         let service = limited(&registry, [Limit::rate("api")]);
         registry.publish("api", state);
-        assert_eq!(admitted(&service, 1).await, 1);
+        admitted(&service, 5).await;
         let response = send(&service, Request::new(())).await;
         let refusal = response.extensions().get::<Refusal>().unwrap();
-        assert_eq!(response.status(), status);
+        assert_eq!(response.status(), 429);
         assert_eq!(
             (refusal.reason(), refusal.retry_after()),
             (reason_of_it, wait)
@@ -218,7 +285,7 @@ async fn small_requested_lease_is_warming_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn overdue_refresh_ends_warming_up() {
+async fn overdue_refresh_ends_growing() {
     let (registry, _nudges) = leased_registry(10);
     let limit = || Limit::rate("api").fallback(Fallback::Pessimistic);
     let service = limited(&registry, [limit()]);
@@ -244,7 +311,7 @@ async fn overdue_refresh_ends_warming_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expiring_lease_ends_warming_up() {
+async fn expiring_lease_ends_growing() {
     let (registry, _nudges) = leased_registry(10);
     let safe = Some(SafeRate::PerSecond(0.01));
     let limit = || Limit::rate("api").fallback(Fallback::Safe);

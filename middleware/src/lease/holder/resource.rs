@@ -9,7 +9,7 @@ use doorman_openapi::{
 
 use crate::{
     lease::{
-        ActiveLease, Demand, Holding, ResourceTerms, backoff::MAX_PAUSE_WITHOUT_LEASE,
+        ActiveLease, Demand, FirstAnswer, Holding, ResourceTerms, backoff::MAX_PAUSE_WITHOUT_LEASE,
         index::HasResource,
     },
     limiter::{SharedBalance, Sharing},
@@ -28,12 +28,15 @@ const JOIN_FRACTION: f64 = 0.1;
 const JITTER: f64 = 0.05;
 /// Growth of a demand beyond the noise of a measured rate, as a factor.
 const GROWTH: f64 = 1.2;
-/// A demand that grows by this factor leaps and is reported early: few leaps reach the capacity.
-const LEAP: f64 = 2.0;
-/// The latest report of growth without a leap: the remainder of a leap cannot wait an interval.
-const MAX_GROWTH_DELAY: Duration = Duration::from_millis(1250);
+/// The pause between a regular request and an early one.
+const MIN_EARLY_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause before an early request, unless a quarter of the interval is shorter.
+const MAX_EARLY_PAUSE: Duration = Duration::from_millis(1250);
 /// Early requests leave at common moments this far apart, which bounds their number.
-const EARLY_REQUEST_GRID: Duration = Duration::from_millis(20);
+const EARLY_REQUEST_GRID: Duration = Duration::from_millis(10);
+/// Less of the whole limit than this, given up for lack of demand, need not be reported before the
+/// next refresh.
+const NOTABLE: f64 = 0.05;
 /// Capacities that differ by less than this part are equal: the server's sums are not exact.
 const TOLERANCE: f64 = 1e-9;
 
@@ -56,7 +59,7 @@ pub(super) struct Resource {
     lease: Option<StoredLease>,
     /// The resource's terms once it was answered, those of its template before.
     terms: Option<Arc<ResourceTerms>>,
-    answered: bool,
+    first_answer: FirstAnswer,
     interval: Seconds,
     /// When the newest request was sent.
     sent: Option<Moment>,
@@ -65,8 +68,11 @@ pub(super) struct Resource {
     claimed: bool,
     /// Whether the newest request reports a smaller lease.
     reporting_shrink: bool,
-    /// Whether the newest request was early because of a leap, which may have been a burst.
-    leapt: bool,
+    /// Whether the next or newest request is early, for a grown demand.
+    early: bool,
+    /// The pause before an early request: 0 after a regular one, 1 after an early one, and more
+    /// after early ones that brought no larger lease.
+    pause_step: u8,
     rejected: bool,
 }
 
@@ -75,8 +81,7 @@ pub(super) struct Resource {
 struct StoredLease {
     capacity: Capacity,
     ends: Moment,
-    blocked: bool,
-    granted_in_full: bool,
+    reason: Reason,
     sharing: Option<Box<Sharing>>,
 }
 
@@ -85,15 +90,13 @@ impl From<ActiveLease> for StoredLease {
         let ActiveLease {
             capacity,
             ends,
-            blocked,
-            granted_in_full,
+            reason,
             sharing,
         } = lease;
         Self {
             capacity,
             ends,
-            blocked,
-            granted_in_full,
+            reason,
             sharing: (sharing != Sharing::Divided).then(|| Box::new(sharing)),
         }
     }
@@ -104,8 +107,7 @@ impl From<&StoredLease> for ActiveLease {
         Self {
             capacity: lease.capacity,
             ends: lease.ends,
-            blocked: lease.blocked,
-            granted_in_full: lease.granted_in_full,
+            reason: lease.reason,
             sharing: lease.sharing.as_deref().copied().unwrap_or_default(),
         }
     }
@@ -131,7 +133,7 @@ impl Resource {
             reported: Capacity::ZERO,
             lease: None,
             terms,
-            answered: false,
+            first_answer: FirstAnswer::Awaited,
             interval: DEFAULT_INTERVAL.into(),
             sent: None,
             state: RequestState::Waiting {
@@ -139,7 +141,8 @@ impl Resource {
             },
             claimed: false,
             reporting_shrink: false,
-            leapt: false,
+            early: false,
+            pause_step: 0,
             rejected: false,
         }
     }
@@ -196,7 +199,6 @@ impl Resource {
     }
 
     pub(super) fn send(&mut self, seq: Seq, now: Moment) -> ResourceRequest {
-        self.leapt = self.sent.is_some() && self.demand.wants.get() > self.requested.get() * LEAP;
         self.requested = self.demand.wants;
         self.reported = self.demand.used;
         self.sent = Some(now);
@@ -218,8 +220,8 @@ impl Resource {
         self.advance_due(now);
     }
 
-    /// Requests early when the demand has outgrown both the lease and the last request, and once
-    /// when a leap turned out to be a burst, so that others get its capacity soon.
+    /// Requests early when the demand has outgrown both the lease and the last request. Early
+    /// requests that bring nothing become rarer.
     fn advance_due(&mut self, now: Moment) {
         let (RequestState::Waiting { due }, Some(sent)) = (self.state, self.sent) else {
             return;
@@ -228,21 +230,19 @@ impl Resource {
         let held = self.held(now).unwrap_or_default().get();
         let requested = self.requested.get();
         let grown = wants > held && wants > requested * GROWTH;
-        // Under SUPPRESSION a demand is measured from report to report, so it falls with each.
-        let fallen =
-            self.leapt && !self.is_suppressed() && wants < held && wants * LEAP < requested;
-        if self.rejected || !(grown || fallen) {
+        if self.rejected || !grown {
             return;
         }
-        let pause = if wants > requested * LEAP {
-            MIN_INTERVAL
-        } else {
-            (self.interval() / 4).clamp(MIN_INTERVAL, MAX_GROWTH_DELAY)
+        let longest = (self.interval() / 4).clamp(MIN_INTERVAL, MAX_EARLY_PAUSE);
+        let pause = match self.pause_step {
+            0 => MIN_EARLY_PAUSE,
+            step => MIN_INTERVAL.saturating_mul(1 << (step - 1).min(4)),
         };
-        let early = next_on_grid(sent.after(pause).max(now));
-        self.state = RequestState::Waiting {
-            due: due.min(early),
-        };
+        let early = next_on_grid(sent.after(pause.min(longest)).max(now));
+        if early < due {
+            self.early = true;
+            self.state = RequestState::Waiting { due: early };
+        }
     }
 
     pub(super) fn on_response(
@@ -265,13 +265,21 @@ impl Resource {
             .filter(|lease| now < lease.ends)
             .map(StoredLease::from);
         self.terms = Some(terms);
-        self.answered = true;
+        self.first_answer = FirstAnswer::Received;
         self.rejected = false;
         let interval = response.gets.refresh_interval.duration();
         self.interval = interval.max(MIN_INTERVAL).into();
 
         let after = self.held(now).unwrap_or_default().get();
-        let shrunk = after < before * (1.0 - TOLERANCE);
+        self.pause_step = match (std::mem::take(&mut self.early), after > before) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => self.pause_step.max(1).saturating_add(1),
+        };
+        let shrunk = after < before * (1.0 - TOLERANCE)
+            && (response.reason != Reason::Granted
+                || self.lease.is_none()
+                || self.is_notable(before - after));
         let due = match (
             shrunk,
             std::mem::replace(&mut self.reporting_shrink, shrunk),
@@ -291,6 +299,12 @@ impl Resource {
         self.terms.as_ref().is_some_and(|terms| terms.suppressed)
     }
 
+    /// Whether others should soon have a capacity that this holder no longer wants.
+    fn is_notable(&self, freed: f64) -> bool {
+        let limit = self.terms.as_ref().and_then(|terms| terms.limit);
+        limit.is_none_or(|limit| freed > limit.get() * NOTABLE)
+    }
+
     fn next_refresh(&self, sent: Moment, now: Moment, rng: &mut fastrand::Rng) -> Moment {
         let refresh = sent.after(self.interval());
         let latest = match &self.lease {
@@ -301,14 +315,22 @@ impl Resource {
         now.after(wait.max(MIN_INTERVAL))
     }
 
-    /// The newest request failed: the lease stays and is requested again at `due`.
+    /// The newest request brought nothing: the lease stays and is requested again at `due`.
     pub(super) fn retry_at(&mut self, due: Moment) {
         self.state = RequestState::Waiting { due };
     }
 
+    /// Like [`retry_at`](Self::retry_at), after a failure of the control plane.
+    pub(super) fn fail_until(&mut self, due: Moment) {
+        self.retry_at(due);
+        if self.first_answer == FirstAnswer::Awaited {
+            self.first_answer = FirstAnswer::Failed;
+        }
+    }
+
     /// The control plane rejected the resource. Returns whether it was accepted before.
     pub(super) fn reject_until(&mut self, due: Moment) -> bool {
-        self.retry_at(due);
+        self.fail_until(due);
         !std::mem::replace(&mut self.rejected, true)
     }
 
@@ -325,7 +347,7 @@ impl Resource {
                 .map(ActiveLease::from)
                 .filter(|lease| now < lease.ends),
             terms: self.terms.clone(),
-            answered: self.answered,
+            first_answer: self.first_answer,
             refresh_interval: self.interval(),
             refresh_at: self.due().unwrap_or(now).max(not_before),
         }
@@ -350,10 +372,9 @@ fn granted_lease(
     let lease = response.gets;
     let pending = response.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
     (lease.lease_length > Seconds::ZERO && !pending).then(|| ActiveLease {
-        blocked: response.reason == Reason::Blocked,
-        granted_in_full: response.reason == Reason::Granted,
         capacity: lease.capacity,
         ends: sent.after(lease.lease_length.duration()),
+        reason: response.reason,
         sharing: match (response.balance, response.admission_probability) {
             (Some(tokens), _) => Sharing::Bucket(SharedBalance {
                 tokens,

@@ -39,7 +39,8 @@ impl Holder {
                 let longest = self.take_leases(request, &resources, now);
                 self.master.record(node, epoch, now.after(longest));
                 // Resources that the response left out.
-                self.retry_at(request, now.after(MAX_PAUSE_WITHOUT_LEASE), now);
+                let due = now.after(MAX_PAUSE_WITHOUT_LEASE);
+                self.retry_at(request, due, Resource::fail_until, now);
                 return;
             }
             MasterCheck::ForeignNode { known } => {
@@ -114,21 +115,21 @@ impl Holder {
                 let retry = self.endpoints.on_failure(request.endpoint);
                 self.retry(request, retry, retry_after, now);
             }
-            Failure::Redirected { to } => {
-                let retry = self.endpoints.on_redirect(request.endpoint, to);
-                self.retry(request, retry, None, now);
-            }
+            Failure::Redirected { to } => match self.endpoints.on_redirect(request.endpoint, to) {
+                Retry::Now => self.retry_at(request, now, Resource::retry_at, now),
+                Retry::AfterPause => self.retry(request, Retry::AfterPause, None, now),
+            },
             Failure::RateLimited { retry_after } => {
                 self.on_rate_limited(request, retry_after, now);
-                self.retry_at(request, now, now);
+                self.retry_at(request, now, Resource::fail_until, now);
             }
             Failure::TooLarge => {
                 self.split(request, now);
-                self.retry_at(request, now, now);
+                self.retry_at(request, now, Resource::retry_at, now);
             }
             Failure::Rejected { positions } => {
                 self.on_rejected(request, &positions, now);
-                self.retry_at(request, now, now);
+                self.retry_at(request, now, Resource::retry_at, now);
             }
         }
     }
@@ -244,7 +245,7 @@ impl Holder {
                 self.effects.push(Effect::Warn(Warning::Unreachable));
             }
         }
-        self.retry_at(request, now, now);
+        self.retry_at(request, now, Resource::fail_until, now);
     }
 
     fn pause(&mut self, request: &Request, retry_after: Option<Duration>, now: Moment) {
@@ -278,12 +279,18 @@ impl Holder {
     }
 
     /// Requests again at `due` the resources for which the request brought nothing.
-    fn retry_at(&mut self, request: &Request, due: Moment, now: Moment) {
+    fn retry_at(
+        &mut self,
+        request: &Request,
+        due: Moment,
+        retry: impl Fn(&mut Resource, Moment),
+        now: Moment,
+    ) {
         for id in &request.resources {
             let without_lease = self.resources.update(id, |resource| {
                 let in_flight = resource.is_in_flight(request.seq);
                 if in_flight {
-                    resource.retry_at(due);
+                    retry(resource, due);
                 }
                 in_flight && resource.lease_end().is_none()
             });

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock,
     lease::{
-        Demand, Effect, Event, Failure, Holding, Transport, Warning,
+        Demand, Effect, Event, Failure, FirstAnswer, Holding, Transport, Warning,
         client::{Outcome, RequestIds},
     },
     limiter::LeaseState,
@@ -48,12 +48,9 @@ impl<T: Transport> Worker<T> {
                 self.handle(Event::Forget { resource }, now);
                 continue;
             }
-            if sample.basis_changed
-                && let Some(holding) = self.parts.holder.holding(&sample.id, now)
-            {
-                self.apply(&sample.id, &holding, now);
+            if let Some(demand) = sample.demand {
+                self.set_demand(sample.id, demand, now);
             }
-            self.set_demand(sample.id, sample.demand, now);
         }
         while self.parts.holder.wake_at() <= now {
             for id in self.parts.holder.due(now) {
@@ -159,15 +156,13 @@ impl<T: Transport> Worker<T> {
 
     /// Publishes to the limiter of a resource what is held of it.
     fn apply(&mut self, resource: &ResourceId, holding: &Holding, now: Moment) {
+        self.limiters.apply(resource, holding, now);
         let Some(tracked) = self.limiters.get_mut(resource) else {
             return;
         };
         let terms = holding.terms.as_deref();
-        tracked.apply_terms(holding.refresh_interval, terms);
-        let fallback = tracked.limiter.settings().fallback.get();
-        let basis = tracked.update_basis(now);
         let limiter = &tracked.limiter;
-        let state = lease_state(holding, basis, fallback);
+        let state = lease_state(holding, limiter.settings().wants.is_some());
         let is_gauge = is_gauge(terms);
         limiter.set_unit_mismatch(is_gauge);
         limiter.publish(state, now);
@@ -200,7 +195,9 @@ impl<T: Transport> Worker<T> {
                 "resource is a gauge but is used as a rate limit; applying the fallback"
             );
         }
-        if holding.answered && !std::mem::replace(&mut tracked.answered, true) {
+        if holding.first_answer == FirstAnswer::Received
+            && !std::mem::replace(&mut tracked.answered, true)
+        {
             self.waiters.on_answered(resource);
         }
     }

@@ -2,38 +2,29 @@
 
 use std::{sync::Arc, time::Duration};
 
-use doorman_openapi::{Capacity, Moment, ResourceId, SafeCapacity, Seconds, Unit};
+use doorman_openapi::{Capacity, Moment, Reason, ResourceId, SafeCapacity, Seconds, Unit};
 
 use crate::{
-    Fallback,
     demand::{ReportedDemand, Window, fading_demand, in_unit, window_length},
     lease::{
-        ActiveLease, Demand, Holding, ResourceTerms, Sharing,
+        Demand, FirstAnswer, Holding, ResourceTerms,
         index::{HasResource, IndexedMap, TimerHeap},
     },
-    limiter::{LeaseState, Limiter, Policy, SafeRate, Shortage},
+    limiter::{LeaseLevel, LeaseState, Limiter, Policy, SafeRate, Shortage},
     meter::LeasePhase,
 };
 
 /// The refresh interval, in seconds, before the first response.
 const DEFAULT_INTERVAL: f64 = 1.0;
-/// How soon a limiter that begins to reject is sampled again, in seconds. The time doubles while it
-/// goes on, so that a permanent excess costs no more samples than usual.
-const FIRST_SAMPLE_WHILE_DENIED: f32 = 0.1;
-/// A demand that was watched this long before its lease was requested counts as measured.
-const MEASURED_AFTER: Duration = Duration::from_secs(1);
+/// How soon a limiter that begins to run low is sampled again, in seconds. The time doubles while
+/// the shortage lasts, so that a permanent one costs no more samples than usual.
+const FIRST_FAST_SAMPLE: f32 = 0.02;
+/// Growth of the wants while requests wait: how much they would use is unknown.
+const GROWTH_WHILE_WAITING: f64 = 2.0;
+/// The least growth of the wants while requests are rejected and capacity is free.
+const GROWTH_WHILE_DENIED: f64 = 1.25;
 /// The only lane of the sampling timers.
 const SAMPLES: u8 = 0;
-
-/// The basis of the demand in the last lease request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DemandBasis {
-    /// The demand had just begun, or not yet.
-    Guess,
-    Measurement,
-    /// The program states the demand.
-    Stated,
-}
 
 #[derive(Debug)]
 pub(super) struct TrackedLimiter {
@@ -44,13 +35,16 @@ pub(super) struct TrackedLimiter {
     period: f64,
     /// Boxed, because few resources use SUPPRESSION.
     suppression: Option<Box<SuppressionReports>>,
-    basis: DemandBasis,
-    requested_at: Moment,
-    first_attempt: Option<Moment>,
     last_attempt: Moment,
-    sample_while_denied: f32,
-    /// Whether it rejected or delayed since its demand signal was last cleared.
-    denied: bool,
+    /// The pause before the next sample while a shortage is being measured; 0 otherwise.
+    fast_sample: f32,
+    /// The most urgent shortage since the demand signal was last cleared.
+    shortage: Option<Shortage>,
+    /// The most urgent shortage that was measured already, until a period without one.
+    known_shortage: Option<Shortage>,
+    /// The last answer granted less than was wanted, because others have the rest.
+    scarce: bool,
+    leased: Capacity,
     pub(super) answered: bool,
     pub(super) unit_mismatch_logged: bool,
     pub(super) lease_phase: LeasePhase,
@@ -77,26 +71,31 @@ impl TrackedLimiter {
             window_length: window_length(DEFAULT_INTERVAL) as f32,
             period: 1.0,
             suppression: None,
-            basis: DemandBasis::Guess,
-            requested_at: now,
-            first_attempt: None,
             last_attempt: now,
-            sample_while_denied: FIRST_SAMPLE_WHILE_DENIED,
-            denied: false,
+            fast_sample: 0.0,
+            shortage: None,
+            known_shortage: None,
+            scarce: false,
+            leased: Capacity::ZERO,
             answered: false,
             unit_mismatch_logged: false,
             lease_phase: LeasePhase::default(),
         }
     }
 
-    fn sample(&mut self, now: Moment) -> Demand {
+    /// Samples the attempts and returns their total.
+    fn record(&mut self, now: Moment) -> f64 {
         let total = self.limiter.attempted();
         if self.window.record(total, self.window_length.into(), now) {
-            self.first_attempt.get_or_insert(now);
             self.last_attempt = now;
         }
+        total
+    }
+
+    fn sample(&mut self, now: Moment) -> Demand {
+        let total = self.record(now);
         let wants = self.limiter.settings().wants;
-        let wants = wants.unwrap_or_else(|| in_unit(self.measured(total, now), self.period));
+        let wants = wants.unwrap_or_else(|| in_unit(self.wants(total, now), self.period));
         self.limiter.record_wants(wants.get());
         Demand {
             wants,
@@ -105,64 +104,98 @@ impl TrackedLimiter {
         }
     }
 
-    /// The demand in attempts per second.
-    fn measured(&self, total: f64, now: Moment) -> f64 {
+    /// The demand in attempts per second, and what else the limiter could use while capacity is
+    /// free.
+    fn wants(&self, total: f64, now: Moment) -> f64 {
         if let Some(reports) = &self.suppression
             && let Some(interval) = reports.interval
         {
             return reports.demand.per_second(total, interval, now);
         }
-        let measured = self.window.per_second();
-        if total > 0.0 && measured == 0.0 {
+        let level = self.limiter.lease_level(now);
+        let mut wants = self.window.per_second();
+        if self.runs_out_soon(&level) {
+            wants = wants.max(self.window.newest());
+        }
+        let mut growth = 0.0_f64;
+        if self.limiter.waiting() > 0 {
+            growth = GROWTH_WHILE_WAITING * level.rate;
+        }
+        if !self.scarce {
+            growth = growth.max(level.rate_for(self.window.burst()));
+            if self.shortage == Some(Shortage::Denied) && wants > level.rate {
+                growth = growth.max(GROWTH_WHILE_DENIED * level.rate);
+            }
+        }
+        let wants = wants.max(growth.min(level.limit));
+        if total > 0.0 && wants == 0.0 {
             return fading_demand(now.seconds_since(self.last_attempt));
         }
-        measured
+        wants
     }
 
-    /// Updates and returns what the demand is based on. Once measured it stays measured.
-    pub(super) fn update_basis(&mut self, now: Moment) -> DemandBasis {
-        let measured = self.first_attempt.is_some_and(|first| {
-            first.after(MEASURED_AFTER) <= self.requested_at
-                || first.after_seconds(self.window_length.into()) <= now
-        });
-        if self.limiter.settings().wants.is_some() {
-            self.basis = DemandBasis::Stated;
-        } else if measured {
-            self.basis = DemandBasis::Measurement;
-        }
-        self.basis
+    /// Whether the newest demand spends what is left before the next sample.
+    fn runs_out_soon(&self, level: &LeaseLevel) -> bool {
+        let excess = self.window.newest() - level.rate;
+        level.left < excess * f64::from(self.fast_sample)
     }
 
     fn next_sample(&self, now: Moment) -> Moment {
         now.after_seconds(self.window.next_sample(self.window_length.into()))
     }
 
-    fn next_sample_after(&mut self, shortage: Shortage, now: Moment) -> Moment {
+    /// Begins to measure a shortage, unless it is a known one. Returns when to sample.
+    fn on_shortage(&mut self, shortage: Shortage, now: Moment) -> Option<Moment> {
+        let is_new = Some(shortage) > self.shortage.max(self.known_shortage);
+        self.shortage = self.shortage.max(Some(shortage));
+        if !is_new {
+            return None;
+        }
+        self.record(now);
+        self.fast_sample = FIRST_FAST_SAMPLE;
+        Some(now.after_seconds(self.fast_sample.into()))
+    }
+
+    /// Samples at a scheduled time. Returns the demand, unless it is not yet clear, and when to
+    /// sample next.
+    fn sample_on_schedule(&mut self, now: Moment) -> (Option<Demand>, Moment) {
+        let demand = self.sample(now);
         let usual = self.next_sample(now);
-        if shortage < Shortage::Denied {
-            return usual;
-        }
-        self.denied = true;
-        let soon = now.after_seconds(self.sample_while_denied.into());
-        self.sample_while_denied = (2.0 * self.sample_while_denied).min(self.window_length);
-        soon.min(usual)
-    }
-
-    fn clear_demand_signal(&mut self) {
-        if !std::mem::take(&mut self.denied) {
-            self.sample_while_denied = FIRST_SAMPLE_WHILE_DENIED;
-        }
         self.limiter.clear_demand_signal();
+        let shortage = self.shortage.take();
+        if self.fast_sample == 0.0 {
+            self.known_shortage = shortage;
+            return (Some(demand), usual);
+        }
+        self.known_shortage = self.known_shortage.max(shortage);
+        let level = self.limiter.lease_level(now);
+        let is_first = self.fast_sample == FIRST_FAST_SAMPLE;
+        self.fast_sample *= 2.0;
+        let next = now.after_seconds(self.fast_sample.into());
+        let is_over = self.window.newest() <= level.rate && !level.runs_low;
+        if is_over || next >= usual {
+            self.fast_sample = 0.0;
+            return (Some(demand), usual);
+        }
+        // One stretch is no proof of a rise, and too small a request would delay the right one.
+        let unclear = is_first && !self.runs_out_soon(&level);
+        ((!unclear).then_some(demand), next)
     }
 
-    pub(super) fn apply_terms(
-        &mut self,
-        refresh_interval: Duration,
-        terms: Option<&ResourceTerms>,
-    ) {
-        let interval = refresh_interval.as_secs_f64();
+    /// Takes over a holding that was published. Returns whether to measure again: a larger lease
+    /// came, and is not known to be enough.
+    fn apply(&mut self, holding: &Holding) -> bool {
+        let terms = holding.terms.as_deref();
+        let interval = holding.refresh_interval.as_secs_f64();
         self.window_length = window_length(interval) as f32;
         self.period = period(terms);
+        let limit = terms.and_then(|terms| terms.limit);
+        self.scarce = holding.lease.is_some_and(|lease| {
+            lease.reason != Reason::Granted && limit.is_none_or(|limit| lease.capacity < limit)
+        });
+        if self.scarce {
+            self.window.forget_bursts();
+        }
         let interval = terms.is_some_and(|it| it.suppressed).then_some(interval);
         if let Some(reports) = &mut self.suppression {
             reports.interval = interval;
@@ -173,16 +206,23 @@ impl TrackedLimiter {
                 interval,
             }));
         }
+        let leased = holding.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
+        let grown = leased > std::mem::replace(&mut self.leased, leased);
+        let measure = grown && (self.limiter.waiting() > 0 || self.shortage.is_some());
+        if measure {
+            self.fast_sample = FIRST_FAST_SAMPLE;
+        }
+        measure
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) id: ResourceId,
-    pub(super) demand: Demand,
+    /// `None` while a rise is being measured.
+    pub(super) demand: Option<Demand>,
     /// Unused for long and with a full bucket, so that forgetting it gives nothing away.
     pub(super) idle: bool,
-    pub(super) basis_changed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -215,7 +255,6 @@ impl Limiters {
     pub(super) fn report(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
         let tracked = self.get_mut(id)?;
         let demand = tracked.sample(now);
-        tracked.requested_at = now;
         if let Some(reports) = &mut tracked.suppression
             && reports.interval.is_some()
         {
@@ -225,40 +264,38 @@ impl Limiters {
         Some(demand)
     }
 
-    /// Samples a limiter that signals a shortage, and again soon, when it may signal anew.
-    pub(super) fn on_shortage(
-        &mut self,
-        id: &ResourceId,
-        shortage: Shortage,
-        now: Moment,
-    ) -> Option<Demand> {
-        let index = self.tracked.index_of(id)?;
-        let tracked = self.tracked.get_mut(index)?;
-        let demand = tracked.sample(now);
-        let soon = tracked.next_sample_after(shortage, now);
-        let next = match self.samples.get(index) {
-            Some((_, scheduled)) => scheduled.min(soon),
-            None => soon,
+    /// Samples a limiter that signals a shortage, and soon again to measure its demand.
+    pub(super) fn on_shortage(&mut self, id: &ResourceId, shortage: Shortage, now: Moment) {
+        let Some(index) = self.tracked.index_of(id) else {
+            return;
         };
-        self.samples.set(index, Some((SAMPLES, next)));
-        Some(demand)
+        let tracked = self.tracked.get_mut(index);
+        if let Some(next) = tracked.and_then(|it| it.on_shortage(shortage, now)) {
+            self.samples.set(index, Some((SAMPLES, next)));
+        }
+    }
+
+    /// Takes over a holding that was published to the limiter.
+    pub(super) fn apply(&mut self, id: &ResourceId, holding: &Holding, now: Moment) {
+        if let Some(index) = self.tracked.index_of(id)
+            && let Some(tracked) = self.tracked.get_mut(index)
+            && tracked.apply(holding)
+        {
+            let soon = now.after_seconds(tracked.fast_sample.into());
+            self.samples.set(index, Some((SAMPLES, soon)));
+        }
     }
 
     /// Samples the next limiter that is due and clears its demand signal.
     pub(super) fn sample_next(&mut self, idle_after: Duration, now: Moment) -> Option<Sample> {
         let (_, index) = self.samples.first(SAMPLES).filter(|(at, _)| *at <= now)?;
         let tracked = self.tracked.get_mut(index)?;
-        let demand = tracked.sample(now);
-        let before = tracked.basis;
-        let basis_changed = tracked.update_basis(now) != before;
-        tracked.clear_demand_signal();
-        let next = tracked.next_sample(now);
+        let (demand, next) = tracked.sample_on_schedule(now);
         self.samples.set(index, Some((SAMPLES, next)));
         Some(Sample {
             id: tracked.limiter.resource().clone(),
             demand,
             idle: tracked.last_attempt.after(idle_after) <= now && tracked.limiter.is_full(now),
-            basis_changed,
         })
     }
 
@@ -270,10 +307,8 @@ impl Limiters {
     }
 }
 
-/// Converts from the resource's own unit to tokens per second. A gauge has no lease. A lease
-/// requested on a guess does not count while the safe capacity is larger: otherwise a new process
-/// would reject for a second what nobody else needs.
-pub(super) fn lease_state(holding: &Holding, basis: DemandBasis, fallback: Fallback) -> LeaseState {
+/// Converts from the resource's own unit to tokens per second. A gauge has no lease.
+pub(super) fn lease_state(holding: &Holding, wants_stated: bool) -> LeaseState {
     let terms = holding.terms.as_deref();
     let per = period(terms);
     let rate_terms = terms.filter(|terms| terms.unit == Unit::Rate);
@@ -287,32 +322,24 @@ pub(super) fn lease_state(holding: &Holding, basis: DemandBasis, fallback: Fallb
             limit: limit.get(),
             per,
         });
-    let is_below_safe = |lease: &ActiveLease| {
-        let leased = lease.capacity.get() / per;
-        basis == DemandBasis::Guess
-            && fallback == Fallback::Safe
-            && lease.sharing == Sharing::Divided
-            && !lease.blocked
-            && matches!(safe, Some(SafeRate::PerSecond(safe)) if safe > leased)
-    };
     match holding.lease {
-        Some(lease) if !is_gauge(terms) && !is_below_safe(&lease) => LeaseState::Leased {
-            rate: (!lease.blocked).then_some(lease.capacity.get() / per),
+        Some(lease) if !is_gauge(terms) => LeaseState::Leased {
+            rate: (lease.reason != Reason::Blocked).then_some(lease.capacity.get() / per),
             ends: lease.ends,
             safe,
             refresh_at: holding.refresh_at,
             policy,
             sharing: lease.sharing,
             // A stated demand does not grow.
-            may_grow: lease.granted_in_full
-                && basis != DemandBasis::Stated
+            may_grow: matches!(lease.reason, Reason::Granted | Reason::Pending)
+                && !wants_stated
                 && policy.is_none_or(|policy| lease.capacity.get() < policy.limit),
         },
         Some(_) | None => LeaseState::NoLease {
             safe,
             refresh_at: holding.refresh_at,
             policy,
-            answered: holding.lease.is_some(),
+            awaits_answer: holding.first_answer == FirstAnswer::Awaited,
         },
     }
 }
@@ -333,14 +360,14 @@ pub(super) fn period(terms: Option<&ResourceTerms>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::{ActiveLease, Sharing};
 
     fn holding(unit: Unit, safe: SafeCapacity) -> Holding {
         Holding {
             lease: Some(ActiveLease {
                 capacity: Capacity::saturating(600.0),
                 ends: Moment::from_nanos(20),
-                blocked: false,
-                granted_in_full: true,
+                reason: Reason::Granted,
                 sharing: Sharing::Divided,
             }),
             terms: Some(Arc::new(ResourceTerms {
@@ -351,7 +378,7 @@ mod tests {
                 safe,
                 suppressed: false,
             })),
-            answered: true,
+            first_answer: FirstAnswer::Received,
             refresh_interval: Duration::from_secs(1),
             refresh_at: Moment::from_nanos(10),
         }
@@ -366,7 +393,7 @@ mod tests {
             per: 60.0,
         });
         assert_eq!(
-            lease_state(&leased, DemandBasis::Measurement, Fallback::Safe),
+            lease_state(&leased, false),
             LeaseState::Leased {
                 rate: Some(10.0),
                 ends: Moment::from_nanos(20),
@@ -382,12 +409,12 @@ mod tests {
             ..leased
         };
         assert_eq!(
-            lease_state(&lapsed, DemandBasis::Measurement, Fallback::Safe),
+            lease_state(&lapsed, false),
             LeaseState::NoLease {
                 safe: Some(SafeRate::PerSecond(1.0)),
                 refresh_at: Moment::from_nanos(10),
                 policy,
-                answered: false,
+                awaits_answer: false,
             }
         );
     }
@@ -399,31 +426,16 @@ mod tests {
             ..holding(Unit::Rate, SafeCapacity::Unlimited)
         };
         assert!(matches!(
-            lease_state(&unknown, DemandBasis::Guess, Fallback::Safe),
+            lease_state(&unknown, false),
             LeaseState::Leased { rate, safe: None, policy: None, .. } if rate == Some(600.0)
         ));
-    }
-
-    #[test]
-    fn guessed_lease_below_safe_capacity_does_not_count() {
-        let is_leased = |safe, basis, fallback| {
-            let safe = SafeCapacity::AtMost(Capacity::saturating(safe));
-            let state = lease_state(&holding(Unit::Rate, safe), basis, fallback);
-            matches!(state, LeaseState::Leased { rate, .. } if rate == Some(10.0))
-        };
-        assert!(!is_leased(6_000.0, DemandBasis::Guess, Fallback::Safe));
-        assert!(is_leased(60.0, DemandBasis::Guess, Fallback::Safe));
-        assert!(is_leased(6_000.0, DemandBasis::Measurement, Fallback::Safe));
-        for strict in [Fallback::Optimistic, Fallback::Pessimistic] {
-            assert!(is_leased(6_000.0, DemandBasis::Guess, strict));
-        }
     }
 
     #[test]
     fn gauge_gives_no_lease() {
         let gauge = holding(Unit::Gauge, SafeCapacity::Unlimited);
         assert!(matches!(
-            lease_state(&gauge, DemandBasis::Guess, Fallback::Safe),
+            lease_state(&gauge, false),
             LeaseState::NoLease { safe: None, .. }
         ));
     }

@@ -88,7 +88,7 @@ fn new_resource_has_terms_of_its_template() {
     script.want("tenant/b", 1.0);
     let holding = script.holding("tenant/b");
     assert_eq!(holding.terms.unwrap().safe.get(), 3.0);
-    assert!(!holding.answered);
+    assert_eq!(holding.first_answer, FirstAnswer::Awaited);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use doorman_openapi::{
 };
 
 use crate::lease::{
-    Demand, Effect, Event, Failure, Holder, HolderSettings, Holding, Warning,
+    Demand, Effect, Event, Failure, FirstAnswer, Holder, HolderSettings, Holding, Warning,
     testing::{answer, grant, grant_all, id, response},
 };
 

@@ -1,5 +1,6 @@
 //! The worker against a control plane in this process, under a paused clock.
 
+mod bursts;
 mod canceled;
 #[cfg(feature = "metrics")]
 mod counted;

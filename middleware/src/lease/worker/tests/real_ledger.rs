@@ -16,10 +16,20 @@ pub(super) fn control_plane(kind: &str, capacity: f64) -> Plane {
 
 /// Like [`control_plane`], with another refresh interval in seconds.
 pub(super) fn refreshed_every(interval: u32, kind: &str, capacity: f64) -> Plane {
+    with_parameters(interval, kind, capacity, "")
+}
+
+/// FAIR_SHARE that grants half of what nobody wants on top of the wants.
+pub(super) fn with_surplus(interval: u32, capacity: f64) -> Plane {
+    let half = "parameters: [{name: surplus, value: '0.5'}]";
+    with_parameters(interval, "FAIR_SHARE", capacity, half)
+}
+
+pub(super) fn with_parameters(interval: u32, kind: &str, capacity: f64, parameters: &str) -> Plane {
     let length = 20 * interval;
     let document = format!(
         "resources: [{{identifier_glob: '*', capacity: {capacity}, \
-         algorithm: {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}}}}}]"
+         algorithm: {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}, {parameters}}}}}]"
     );
     let epoch = Epoch::new(1).unwrap();
     let settings = Settings {

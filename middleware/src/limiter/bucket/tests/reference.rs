@@ -188,7 +188,9 @@ impl Bucket {
     }
 
     pub(super) fn switch(&mut self, supply: Supply, now: Moment) {
-        let transition = self.schedule.succeed(supply, self.spent, now, self.burst);
+        let transition = self
+            .schedule
+            .succeed(supply, self.spent, None, now, self.burst);
         self.spent = self
             .spent
             .max(transition.min_spent)

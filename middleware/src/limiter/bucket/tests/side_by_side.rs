@@ -56,7 +56,6 @@ impl SideBySide {
     pub(super) fn lose_lease(&mut self, lapsed: Rate) {
         let supply = Supply::NoLease {
             lapsed: refill(lapsed),
-            answered: false,
         };
         self.switch(None, lapsed, supply);
     }
