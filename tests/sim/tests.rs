@@ -18,7 +18,7 @@ const PLAN: Plan = Plan {
 };
 const SEEDS: u64 = 1_000;
 /// At least one of this many seeds must fail without a rule.
-const SEEDS_WITHOUT_RULE: u64 = 200;
+const SEEDS_WITHOUT_RULE: u64 = 1_000;
 
 #[test]
 fn capacity_holds_under_faults() {
