@@ -31,6 +31,7 @@ pub struct Builder {
     callers: Callers,
     max_keys: usize,
     idle_after: Duration,
+    hints: bool,
 }
 
 /// Why a handle cannot be built.
@@ -76,6 +77,7 @@ impl Doorman {
             callers: Callers::new(),
             max_keys: MAX_KEYS,
             idle_after: IDLE_AFTER,
+            hints: true,
         }
     }
 }
@@ -118,6 +120,13 @@ impl Builder {
     /// least a second, and at least until its bucket is full.
     pub fn idle_after(mut self, time: Duration) -> Self {
         self.idle_after = time.max(Duration::from_secs(1));
+        self
+    }
+
+    /// Whether to keep a poll for hints open at the control plane, by default yes. Without it,
+    /// capacity that is wanted elsewhere moves only at the next refresh.
+    pub fn hints(mut self, enabled: bool) -> Self {
+        self.hints = enabled;
         self
     }
 
@@ -188,6 +197,7 @@ impl Builder {
             idle_after: self.idle_after,
             service,
             rules: Arc::clone(&rules),
+            hints: self.hints,
         });
         let doorman = Doorman {
             registry,

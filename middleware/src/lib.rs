@@ -72,6 +72,7 @@
 //! | `doorman_layer_admissions_without_lease_total` | `limit`, `fallback` | Admissions by a [`Fallback`]: `safe` or `optimistic` |
 //! | `doorman_layer_keys` | | Gauge: keys made of requests |
 //! | `doorman_layer_lease_requests_total` | `outcome` | Requests to the control plane: `answered`, `unavailable`, `redirected`, `refused`, `too_large` or `limited` |
+//! | `doorman_layer_hints_total` | | Hints from the control plane to refresh leases or rules |
 //! | `doorman_layer_lease_changes_total` | `to` | Resources that got a lease (`leased`), a lease of zero (`blocked`), or lost theirs (`lost`); idle keys are not counted |
 //! | `doorman_layer_leased_capacity` | `resource` | Gauge: leased capacity of a resource with a constant key, in its own unit; 0 without a lease |
 //!

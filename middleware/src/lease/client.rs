@@ -4,10 +4,10 @@ use std::{error::Error, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, Problem, ReleaseRequest, RulesResponse, Seq, SpanId,
-    TraceContext, TraceId,
+    CapacityRequest, CapacityResponse, ClientId, HintsResponse, Problem, ReleaseRequest,
+    RulesResponse, Seq, SpanId, TraceContext, TraceId,
     headers::{REQUEST_ID, TRACEPARENT},
-    paths::{CAPACITY, CAPACITY_RELEASE, RULES},
+    paths::{CAPACITY, CAPACITY_RELEASE, HINTS, RULES},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -101,6 +101,13 @@ pub(super) enum FetchedRules {
     },
 }
 
+#[derive(Debug)]
+pub(super) enum FetchedHints {
+    Hints(HintsResponse),
+    /// The server has no such route.
+    Unsupported,
+}
+
 /// A request without what all requests have in common.
 struct Call {
     method: Method,
@@ -169,6 +176,29 @@ impl<T: Transport> ControlPlaneClient<T> {
         };
         self.request(endpoint, call, time, move |response| {
             read_rules(response, is_conditional)
+        })
+    }
+
+    /// Polls for hints to a client. The server answers within `wait`; the poll ends within `time`.
+    pub(super) fn poll_hints(
+        &self,
+        endpoint: usize,
+        client_id: &ClientId,
+        after: u64,
+        wait: Duration,
+        time: Duration,
+    ) -> impl Future<Output = Outcome<FetchedHints>> + Send + use<T> {
+        let client_id = utf8_percent_encode(client_id.as_str(), NON_ALPHANUMERIC);
+        let wait = wait.as_secs();
+        let call = Call {
+            method: Method::GET,
+            path: format!("{HINTS}?client_id={client_id}&after={after}&wait={wait}"),
+            headers: HeaderMap::new(),
+            body: Ok(Vec::new()),
+        };
+        let servers = Arc::clone(&self.servers);
+        self.request(endpoint, call, time, move |response| {
+            read_hints(response, &servers)
         })
     }
 
@@ -312,6 +342,35 @@ fn read_rules(
                 },
                 reason: failure_reason(status, problem.as_ref()),
             })
+        }
+    }
+}
+
+fn read_hints(
+    response: &Response<Bytes>,
+    servers: &[Address],
+) -> Result<FetchedHints, RequestError> {
+    let status = response.status();
+    match status {
+        StatusCode::OK => from_slice(response.body())
+            .map(FetchedHints::Hints)
+            .map_err(|error| {
+                RequestError::unavailable(format!("responded with invalid hints: {error}"))
+            }),
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
+            Ok(FetchedHints::Unsupported)
+        }
+        _ => {
+            let problem: Option<Problem> = from_slice(response.body()).ok();
+            let failure = if status.is_redirection() {
+                Failure::Redirected {
+                    to: named_master(response, problem.as_ref(), servers),
+                }
+            } else {
+                Failure::Unavailable { retry_after: None }
+            };
+            let reason = failure_reason(status, problem.as_ref());
+            Err(RequestError { failure, reason })
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, Epoch, Moment, NodeId, Reason, ReleaseRequest,
-    ResourceId, SafeCapacity, Seconds, Seq, Unit,
+    Capacity, CapacityRequest, CapacityResponse, Epoch, HintsResponse, Moment, NodeId, Reason,
+    ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq, Unit,
 };
 
 use crate::limiter::Sharing;
@@ -48,6 +48,13 @@ pub enum Event {
         seq: Seq,
         /// The failure.
         failure: Failure,
+    },
+    /// A server named leases to refresh now. Hints may be lost, late, duplicate or wrong.
+    Hinted {
+        /// The server that was polled: a position in the list of servers.
+        endpoint: usize,
+        /// Its hints.
+        hints: HintsResponse,
     },
     /// Time has passed. Only a tick sends, and it sends at most one request: tick again while
     /// [`Holder::wake_at`](super::Holder::wake_at) is not after now.

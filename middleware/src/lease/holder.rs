@@ -1,5 +1,6 @@
 //! State machine of one holder: its resources and the requests in flight for them.
 
+mod hints;
 mod resource;
 mod resources;
 mod response;
@@ -30,6 +31,8 @@ use super::{
 };
 use crate::log_throttle::LogThrottle;
 
+/// Until a response says how often to refresh.
+const DEFAULT_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_BATCH: usize = 1_000;
 /// The most rejected resources in one request: a server names only so many positions.
 const MAX_REJECTED_BATCH: usize = 100;
@@ -92,6 +95,8 @@ pub struct Holder {
     new_leases: NewLeases,
     /// When the resources that were rejected last are requested again.
     rejected_until: Moment,
+    /// The shortest of the last response.
+    refresh_interval: Duration,
     rng: fastrand::Rng,
     unreachable: LogThrottle,
     foreign_node: LogThrottle,
@@ -130,6 +135,7 @@ impl Holder {
             },
             new_leases: NewLeases::WithRenewals,
             rejected_until: Moment::ORIGIN,
+            refresh_interval: DEFAULT_REFRESH_INTERVAL,
             rng: fastrand::Rng::with_seed(settings.seed),
             unreachable: LogThrottle::default(),
             foreign_node: LogThrottle::default(),
@@ -155,6 +161,7 @@ impl Holder {
                     self.on_response(&request, response, now);
                 }
             }
+            Event::Hinted { endpoint, hints } => self.on_hints(endpoint, &hints, now),
             Event::Failed { seq, failure } => {
                 if let Some(request) = self.in_flight.remove(&seq) {
                     self.on_failure(&request, failure, now);

@@ -114,6 +114,15 @@ impl Endpoints {
         self.current = (self.current + 1) % self.count;
     }
 
+    /// Goes to the next server from one that is shutting down. Returns whether there is another.
+    pub(super) fn leave(&mut self, endpoint: usize) -> bool {
+        let leaves = self.count > 1 && endpoint == self.current;
+        if leaves {
+            self.advance();
+        }
+        leaves
+    }
+
     pub(super) fn on_success(&mut self, endpoint: usize) {
         self.current = endpoint;
         self.failed = 0;

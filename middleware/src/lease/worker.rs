@@ -1,5 +1,6 @@
 //! The task around the state machine: it keeps the time, sends requests and updates the limiters.
 
+mod hints;
 mod leases;
 mod limiters;
 mod rules;
@@ -27,13 +28,14 @@ use tokio::{
 };
 
 use self::{
+    hints::HintPoller,
     leases::RequestFailure,
     limiters::{Limiters, TrackedLimiter},
     rules::RulesPoller,
 };
 use super::{
     Holder, Transport,
-    client::{ControlPlaneClient, FetchedRules, Outcome},
+    client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome},
 };
 use crate::{
     clock,
@@ -76,6 +78,8 @@ pub(crate) struct WorkerParts<T> {
     /// The service whose rules are fetched.
     pub(crate) service: String,
     pub(crate) rules: Arc<Rules>,
+    /// Whether to poll for hints.
+    pub(crate) hints: bool,
 }
 
 /// The task that leases for all limits of a process. It does nothing until it is [run](Self::run).
@@ -88,6 +92,9 @@ pub struct Worker<T = DefaultTransport> {
     releases: InFlight<Outcome<()>>,
     rules_requests: InFlight<Outcome<FetchedRules>>,
     rules_poller: RulesPoller,
+    /// At most one.
+    hint_polls: InFlight<Outcome<FetchedHints>>,
+    hint_poller: HintPoller,
     last_failure: Option<RequestFailure>,
     rejection_log: LogThrottle,
     gauge_log: LogThrottle,
@@ -105,12 +112,14 @@ impl<T: Transport> Worker<T> {
     pub(crate) fn new(parts: WorkerParts<T>) -> Self {
         Self {
             rules_poller: RulesPoller::new(parts.client.servers.len()),
+            hint_poller: HintPoller::new(parts.hints),
             parts,
             limiters: Limiters::default(),
             waiters: Waiters::default(),
             lease_requests: FuturesUnordered::new(),
             releases: FuturesUnordered::new(),
             rules_requests: FuturesUnordered::new(),
+            hint_polls: FuturesUnordered::new(),
             last_failure: None,
             rejection_log: LogThrottle::default(),
             gauge_log: LogThrottle::default(),
@@ -168,6 +177,7 @@ impl<T: Transport> Worker<T> {
                 }
                 Some(outcome) = self.releases.next() => self.log_release(&outcome),
                 Some(outcome) = self.rules_requests.next() => self.on_rules_response(outcome),
+                Some(outcome) = self.hint_polls.next() => self.on_hints_response(outcome),
                 () = rules.requested() => self.rules_poller.start(clock::now()),
                 taken = self.parts.nudges.recv_many(&mut nudges, MAX_PER_ROUND) => {
                     if taken == 0 {
@@ -206,6 +216,7 @@ impl<T: Transport> Worker<T> {
     /// Releases every lease, at one server after the other. Each gets a part of the time.
     async fn release_all(&mut self) -> Result<(), String> {
         self.lease_requests.clear();
+        self.hint_polls.clear();
         let mut failure = String::from("no response in time");
         let servers = self.parts.client.servers.len();
         let time = SHUTDOWN_TIME.div_f64(servers.max(1) as f64);

@@ -8,6 +8,7 @@ use metrics::{Counter, Gauge, SharedString, counter, describe_counter, describe_
 use super::{LeasePhase, RequestOutcome, limits::MAX_NAMES};
 
 const REQUESTS: &str = "doorman_layer_lease_requests_total";
+const HINTS: &str = "doorman_layer_hints_total";
 const CHANGES: &str = "doorman_layer_lease_changes_total";
 const CAPACITY: &str = "doorman_layer_leased_capacity";
 
@@ -27,6 +28,7 @@ struct Counters {
     refused: Counter,
     too_large: Counter,
     limited: Counter,
+    hints: Counter,
     leased: Counter,
     blocked: Counter,
     lost: Counter,
@@ -44,6 +46,10 @@ impl LeaseMeter {
             RequestOutcome::Limited => &counters.limited,
         }
         .increment(1);
+    }
+
+    pub(crate) fn on_hints(&mut self, count: u64) {
+        self.counters().hints.increment(count);
     }
 
     pub(crate) fn on_lease_change(&mut self, phase: LeasePhase) {
@@ -105,6 +111,10 @@ impl Counters {
             CHANGES,
             "Resources that gained or lost a lease, by the new state"
         );
+        describe_counter!(
+            HINTS,
+            "Hints from the control plane to refresh leases or rules"
+        );
         let requests = |outcome: &'static str| counter!(REQUESTS, "outcome" => outcome);
         let changes = |to: &'static str| counter!(CHANGES, "to" => to);
         Self {
@@ -114,6 +124,7 @@ impl Counters {
             refused: requests("refused"),
             too_large: requests("too_large"),
             limited: requests("limited"),
+            hints: counter!(HINTS),
             leased: changes("leased"),
             blocked: changes("blocked"),
             lost: changes("lost"),

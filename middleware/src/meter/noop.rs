@@ -35,6 +35,8 @@ impl LimitMeter {
 impl LeaseMeter {
     pub(crate) fn on_response(&mut self, _: RequestOutcome) {}
 
+    pub(crate) fn on_hints(&mut self, _: u64) {}
+
     pub(crate) fn on_lease_change(&mut self, _: LeasePhase) {}
 
     pub(crate) fn set_capacity(&mut self, _: &ResourceId, _: f64) {}

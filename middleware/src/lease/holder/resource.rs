@@ -63,6 +63,7 @@ pub(super) struct Resource {
     interval: Seconds,
     /// When the newest request was sent.
     sent: Option<Moment>,
+    newest: Seq,
     state: RequestState,
     /// Whether the newest request claimed a lease.
     claimed: bool,
@@ -136,6 +137,7 @@ impl Resource {
             first_answer: FirstAnswer::Awaited,
             interval: DEFAULT_INTERVAL.into(),
             sent: None,
+            newest: Seq::ZERO,
             state: RequestState::Waiting {
                 due: now.after(GATHER_TIME),
             },
@@ -164,6 +166,21 @@ impl Resource {
 
     pub(super) fn is_in_flight(&self, seq: Seq) -> bool {
         self.state == RequestState::InFlight { seq }
+    }
+
+    /// Whether no later request than this one was sent.
+    pub(super) fn is_newest(&self, seq: Seq) -> bool {
+        self.newest == seq
+    }
+
+    /// Requests at `due` at the latest, unless a request is in flight or was rejected.
+    pub(super) fn refresh_by(&mut self, due: Moment) {
+        if let RequestState::Waiting { due: current } = self.state
+            && !self.rejected
+        {
+            let due = due.min(current);
+            self.state = RequestState::Waiting { due };
+        }
     }
 
     pub(super) fn was_sent(&self) -> bool {
@@ -202,6 +219,7 @@ impl Resource {
         self.requested = self.demand.wants;
         self.reported = self.demand.used;
         self.sent = Some(now);
+        self.newest = seq;
         self.state = RequestState::InFlight { seq };
         let has = self.held(now);
         self.claimed = has.is_some();

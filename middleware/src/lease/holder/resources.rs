@@ -74,6 +74,17 @@ impl Resources {
         Some(result)
     }
 
+    pub(super) fn update_all(&mut self, change: impl Fn(&mut Resource)) {
+        let ids = self.resources.iter().map(|it| it.resource().clone());
+        for id in ids.collect::<Vec<_>>() {
+            self.update(&id, &change);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.resources.len()
+    }
+
     fn set_timers(&mut self, index: ResourceIndex, due: Option<Timer>, end: Option<Timer>) {
         self.due.set(index, due);
         self.lease_ends.set(index, end);

@@ -10,7 +10,7 @@ use super::{
 use crate::lease::{
     Effect, Failure, Warning,
     backoff::{DEFAULT_RETRY_AFTER, MAX_PAUSE_WITHOUT_LEASE, MAX_RETRY_AFTER},
-    servers::{MasterCheck, Retry},
+    servers::Retry,
 };
 
 /// The longest pause while every lease lasts, unless the refresh interval is longer.
@@ -33,36 +33,17 @@ impl Holder {
             epoch,
             resources,
         } = response;
-        let warning = match self.master.check(&node, epoch, now) {
-            MasterCheck::Accepted => {
-                self.on_success(request);
-                let longest = self.take_leases(request, &resources, now);
-                self.master.record(node, epoch, now.after(longest));
-                // Resources that the response left out.
-                let due = now.after(MAX_PAUSE_WITHOUT_LEASE);
-                self.retry_at(request, due, Resource::fail_until, now);
-                return;
-            }
-            MasterCheck::ForeignNode { known } => {
-                let log = self.foreign_node.try_log(now);
-                log.map(|_| Warning::ForeignNode {
-                    endpoint,
-                    known,
-                    received: node,
-                })
-            }
-            MasterCheck::StaleEpoch { known } => {
-                let log = self.stale_epoch.try_log(now);
-                log.map(|_| Warning::StaleEpoch {
-                    endpoint,
-                    known,
-                    received: epoch,
-                })
-            }
-        };
-        self.effects.extend(warning.map(Effect::Warn));
-        let retry = self.endpoints.on_failure(endpoint);
-        self.retry(request, retry, None, now);
+        if self.accepts(endpoint, &node, epoch, now) {
+            self.on_success(request);
+            let longest = self.take_leases(request, &resources, now);
+            self.master.record(node, epoch, now.after(longest));
+            // Resources that the response left out.
+            let due = now.after(MAX_PAUSE_WITHOUT_LEASE);
+            self.retry_at(request, due, Resource::fail_until, now);
+        } else {
+            let retry = self.endpoints.on_failure(endpoint);
+            self.retry(request, retry, None, now);
+        }
     }
 
     fn on_success(&mut self, request: &Request) {
@@ -91,12 +72,15 @@ impl Holder {
         now: Moment,
     ) -> Duration {
         let mut longest = Seconds::ZERO;
+        let mut shortest = Duration::MAX;
         for response in responses {
             let id = &response.resource_id;
             let resource = self.resources.get(id);
             if !resource.is_some_and(|it| it.is_in_flight(request.seq)) {
                 continue;
             }
+            let interval = response.gets.refresh_interval.duration();
+            shortest = shortest.min(interval);
             let terms = self.templates.record(response);
             let rng = &mut self.rng;
             self.resources
@@ -105,6 +89,9 @@ impl Holder {
             if response.gets.lease_length > longest {
                 longest = response.gets.lease_length;
             }
+        }
+        if shortest < Duration::MAX {
+            self.refresh_interval = shortest;
         }
         longest.duration()
     }

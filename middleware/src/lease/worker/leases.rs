@@ -61,9 +61,11 @@ impl<T: Transport> Worker<T> {
             self.handle(Event::Tick, now);
         }
         self.poll_rules(now);
+        let next_poll = self.poll_hints(now);
         self.parts
             .holder
             .wake_at()
+            .min(next_poll)
             .min(self.limiters.next_sample_at())
             .min(self.rules_poller.wake_at())
     }
@@ -113,7 +115,7 @@ impl<T: Transport> Worker<T> {
         self.handle(event, clock::now());
     }
 
-    fn handle(&mut self, event: Event, now: Moment) {
+    pub(super) fn handle(&mut self, event: Event, now: Moment) {
         for effect in self.parts.holder.handle(event, now) {
             match effect {
                 Effect::Send {

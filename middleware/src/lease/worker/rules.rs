@@ -22,14 +22,23 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Jitter of the interval, so that a fleet does not poll in step.
 const JITTER: f64 = 0.1;
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Over how long a fleet that is told of changed rules fetches them. Also the shortest time between
+/// such fetches.
+const CHANGE_SPREAD: Duration = Duration::from_millis(500);
 
 /// `Idle → Waiting` when a layer follows rules; `Waiting → InFlight` when the request is sent;
 /// `InFlight → Waiting` when it is answered or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Idle,
-    Waiting { due: Moment },
-    InFlight { since: Moment },
+    Waiting {
+        due: Moment,
+    },
+    InFlight {
+        since: Moment,
+        /// Whether the rules changed meanwhile.
+        outdated: bool,
+    },
 }
 
 /// Schedule of polling, as a state machine without IO.
@@ -38,6 +47,8 @@ pub(super) struct RulesPoller {
     endpoints: Endpoints,
     backoff: Backoff,
     state: State,
+    /// No change of the rules is followed before.
+    not_before: Moment,
     /// Of the rules that are applied.
     etag: Option<HeaderValue>,
     unreachable: LogThrottle,
@@ -49,6 +60,7 @@ impl RulesPoller {
             endpoints: Endpoints::new(endpoints),
             backoff: Backoff::default(),
             state: State::Idle,
+            not_before: Moment::ORIGIN,
             etag: None,
             unreachable: LogThrottle::default(),
         }
@@ -72,7 +84,11 @@ impl RulesPoller {
         if self.wake_at() > now {
             return None;
         }
-        self.state = State::InFlight { since: now };
+        self.state = State::InFlight {
+            since: now,
+            outdated: false,
+        };
+        self.not_before = now.after(CHANGE_SPREAD);
         Some((self.endpoints.current(), self.etag.clone()))
     }
 
@@ -80,15 +96,33 @@ impl RulesPoller {
         self.endpoints.on_success(endpoint);
         self.backoff.reset();
         let jitter = 1.0 - JITTER + 2.0 * JITTER * fastrand::f64();
-        self.state = State::Waiting {
-            due: now.after(INTERVAL.mul_f64(jitter)),
-        };
+        let before = std::mem::replace(
+            &mut self.state,
+            State::Waiting {
+                due: now.after(INTERVAL.mul_f64(jitter)),
+            },
+        );
+        if let State::InFlight { outdated: true, .. } = before {
+            self.on_changed(now);
+        }
+    }
+
+    /// Fetches the rules soon: the server says that they have changed.
+    pub(super) fn on_changed(&mut self, now: Moment) {
+        match &mut self.state {
+            State::Idle => {}
+            State::Waiting { due } => {
+                let soon = now.after(CHANGE_SPREAD.mul_f64(fastrand::f64()));
+                *due = soon.max(self.not_before).min(*due);
+            }
+            State::InFlight { outdated, .. } => *outdated = true,
+        }
     }
 
     /// A rate limited poll is retried at the same server, a failed one at the next.
     fn on_failure(&mut self, endpoint: usize, failure: &Failure, now: Moment) {
         let since = match self.state {
-            State::InFlight { since } => since,
+            State::InFlight { since, .. } => since,
             State::Idle | State::Waiting { .. } => now,
         };
         let due = if let Failure::RateLimited { retry_after } = failure {
@@ -107,6 +141,7 @@ impl RulesPoller {
                 }
             }
         };
+        self.not_before = due;
         self.state = State::Waiting { due };
     }
 }

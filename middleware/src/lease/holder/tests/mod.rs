@@ -1,6 +1,7 @@
 //! The state machine by example.
 
 mod failures;
+mod hints;
 mod holding;
 mod rate_limited;
 mod requests;

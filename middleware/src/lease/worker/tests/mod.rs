@@ -7,6 +7,7 @@ mod counted;
 mod ending;
 mod faults;
 mod fleet;
+mod hints;
 mod leases;
 mod plane;
 mod real_ledger;

@@ -13,6 +13,7 @@ use doorman_openapi::{
 };
 use http::{HeaderName, Request, Response, header};
 use serde::Serialize;
+use tokio::sync::oneshot;
 use tower_service::Service;
 
 use crate::{clock, lease::TransportError};
@@ -53,6 +54,8 @@ pub(super) enum Reply {
     Hang,
     /// The connection fails.
     Disconnect,
+    /// The response comes when the receiver gets it.
+    Later(oneshot::Receiver<Response<Bytes>>),
 }
 
 impl Reply {
@@ -79,6 +82,8 @@ type Handler = Box<dyn FnMut(&Call) -> Reply + Send>;
 pub(super) struct Plane {
     handler: Arc<Mutex<Handler>>,
     calls: Arc<Mutex<Vec<Call>>>,
+    hints: Arc<Mutex<Handler>>,
+    hint_polls: Arc<Mutex<Vec<Call>>>,
 }
 
 impl Plane {
@@ -86,7 +91,19 @@ impl Plane {
         Self {
             handler: Arc::new(Mutex::new(Box::new(handler))),
             calls: Arc::default(),
+            hints: Arc::new(Mutex::new(Box::new(|_| Reply::Hang))),
+            hint_polls: Arc::default(),
         }
+    }
+
+    /// Changes how it answers polls for hints. Until then they hang.
+    pub(super) fn set_hints(&self, handler: impl FnMut(&Call) -> Reply + Send + 'static) {
+        *self.hints.lock().unwrap() = Box::new(handler);
+    }
+
+    /// The polls for hints, which are no part of the calls.
+    pub(super) fn hint_polls(&self) -> Vec<Call> {
+        self.hint_polls.lock().unwrap().clone()
     }
 
     /// Changes how it answers from now on.
@@ -133,12 +150,17 @@ impl Service<Request<Bytes>> for Plane {
             body: request.into_body(),
             at: clock::now(),
         };
-        let reply = (self.handler.lock().unwrap())(&call);
-        self.calls.lock().unwrap().push(call);
+        let (handler, calls) = match call.path.as_str() {
+            paths::HINTS => (&self.hints, &self.hint_polls),
+            _ => (&self.handler, &self.calls),
+        };
+        let reply = (handler.lock().unwrap())(&call);
+        calls.lock().unwrap().push(call);
         Box::pin(async {
             match reply {
                 Reply::Response(response) => Ok(response),
                 Reply::Hang => pending().await,
+                Reply::Later(response) => response.await.map_err(Into::into),
                 Reply::Disconnect => Err("connection refused".into()),
             }
         })

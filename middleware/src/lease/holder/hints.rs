@@ -1,0 +1,94 @@
+//! Hints of the control plane: which leases to refresh now.
+
+use std::time::Duration;
+
+use doorman_openapi::{ClientId, Epoch, HintsResponse, MAX_HINTS, Moment, NodeId};
+
+use super::Holder;
+use crate::lease::{Effect, Warning, servers::MasterCheck};
+
+/// A refresh of more resources than hints can name begins at random within this time.
+const SPREAD: Duration = Duration::from_millis(200);
+
+impl Holder {
+    pub(super) fn on_hints(&mut self, endpoint: usize, hints: &HintsResponse, now: Moment) {
+        if self.stopped || !self.accepts(endpoint, &hints.node, hints.epoch, now) {
+            return;
+        }
+        for hint in hints.refresh.iter().take(MAX_HINTS) {
+            self.resources.update(&hint.resource_id, |resource| {
+                // After a later request, the server knows more than when it gave the hint.
+                if hint.seq.is_none_or(|seq| resource.is_newest(seq)) {
+                    resource.refresh_by(now);
+                }
+            });
+        }
+        let changes_server = hints.leaving && self.endpoints.leave(endpoint);
+        if hints.all || changes_server {
+            let wait = if self.resources.len() > MAX_HINTS {
+                SPREAD.mul_f64(self.rng.f64())
+            } else {
+                Duration::ZERO
+            };
+            let due = now.after(wait);
+            self.resources
+                .update_all(|resource| resource.refresh_by(due));
+        }
+    }
+
+    /// The server to poll; `None` while nothing is wanted and while no server answers.
+    pub(in crate::lease) fn hint_source(&self) -> Option<usize> {
+        let polls = !self.stopped && self.resources.len() > 0 && self.backoff.is_idle();
+        polls.then(|| self.endpoints.current())
+    }
+
+    /// How often leases are refreshed, the most frequent of the last response.
+    pub(in crate::lease) fn refresh_interval(&self) -> Duration {
+        self.refresh_interval
+    }
+
+    pub(in crate::lease) fn client_id(&self) -> &ClientId {
+        &self.client_id
+    }
+
+    /// Whether a response comes from the master of the current leases.
+    pub(in crate::lease) fn is_from_master(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+        now: Moment,
+    ) -> bool {
+        self.master.check(node, epoch, now) == MasterCheck::Accepted
+    }
+
+    /// Checks as [`is_from_master`](Self::is_from_master) does, and warns if a response does not.
+    pub(super) fn accepts(
+        &mut self,
+        endpoint: usize,
+        node: &NodeId,
+        epoch: Epoch,
+        now: Moment,
+    ) -> bool {
+        let warning = match self.master.check(node, epoch, now) {
+            MasterCheck::Accepted => return true,
+            MasterCheck::ForeignNode { known } => {
+                let log = self.foreign_node.try_log(now);
+                log.map(|_| Warning::ForeignNode {
+                    endpoint,
+                    known,
+                    received: node.clone(),
+                })
+            }
+            MasterCheck::StaleEpoch { known } => {
+                let log = self.stale_epoch.try_log(now);
+                log.map(|_| Warning::StaleEpoch {
+                    endpoint,
+                    known,
+                    received: epoch,
+                })
+            }
+        };
+        self.effects.extend(warning.map(Effect::Warn));
+        false
+    }
+}
