@@ -176,9 +176,10 @@ impl Resource {
     /// Requests at `due` at the latest, unless a request is in flight or was rejected.
     pub(super) fn refresh_by(&mut self, due: Moment) {
         if let RequestState::Waiting { due: current } = self.state
+            && due < current
             && !self.rejected
         {
-            let due = due.min(current);
+            self.early = false;
             self.state = RequestState::Waiting { due };
         }
     }
