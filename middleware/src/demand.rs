@@ -5,6 +5,8 @@
 //! window. Bursts are measured apart. Nothing includes headroom: the surplus that the server grants
 //! is the headroom.
 
+use std::time::Duration;
+
 use doorman_openapi::{Capacity, Moment};
 
 const SUB_INTERVALS: f64 = 4.0;
@@ -23,6 +25,10 @@ const MIN_REPORT: f64 = 0.1;
 const MIN_STRETCH: f64 = 0.015;
 /// A burst is remembered for one to two times as many seconds.
 const BURST_MEMORY: f64 = 40.0;
+
+/// How soon a jump of demand is reported again under SUPPRESSION, where the control plane acts on
+/// demand that has lasted for about a second.
+pub(crate) const FOLLOW_UP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// In seconds: about two refresh intervals, so that the demand is neither stale nor jumpy.
 pub(crate) fn window_length(refresh_interval: f64) -> f64 {

@@ -8,6 +8,7 @@ use doorman_openapi::{
 };
 
 use crate::{
+    demand::FOLLOW_UP_INTERVAL,
     lease::{
         ActiveLease, Demand, FirstAnswer, Holding, ResourceTerms, backoff::MAX_PAUSE_WITHOUT_LEASE,
         index::HasResource,
@@ -34,6 +35,8 @@ const MIN_EARLY_PAUSE: Duration = Duration::from_millis(20);
 const MAX_EARLY_PAUSE: Duration = Duration::from_millis(1250);
 /// Early requests leave at common moments this far apart, which bounds their number.
 const EARLY_REQUEST_GRID: Duration = Duration::from_millis(10);
+/// How many times a jump of demand is reported again under SUPPRESSION.
+const FOLLOW_UPS: u8 = 10;
 /// Less of the whole limit than this, given up for lack of demand, need not be reported before the
 /// next refresh.
 const NOTABLE: f64 = 0.05;
@@ -74,6 +77,8 @@ pub(super) struct Resource {
     /// The pause before an early request: 0 after a regular one, 1 after an early one, and more
     /// after early ones that brought no larger lease.
     pause_step: u8,
+    /// How many reports of a jump of demand are left under SUPPRESSION.
+    follow_ups: u8,
     rejected: bool,
 }
 
@@ -145,6 +150,7 @@ impl Resource {
             reporting_shrink: false,
             early: false,
             pause_step: 0,
+            follow_ups: 0,
             rejected: false,
         }
     }
@@ -290,7 +296,12 @@ impl Resource {
         self.interval = interval.max(MIN_INTERVAL).into();
 
         let after = self.held(now).unwrap_or_default().get();
-        self.pause_step = match (std::mem::take(&mut self.early), after > before) {
+        let was_early = std::mem::take(&mut self.early);
+        self.follow_ups = match was_early && self.is_suppressed() {
+            true => FOLLOW_UPS,
+            false => self.follow_ups.saturating_sub(1),
+        };
+        self.pause_step = match (was_early, after > before) {
             (false, _) => 0,
             (true, true) => 1,
             (true, false) => self.pause_step.max(1).saturating_add(1),
@@ -308,6 +319,7 @@ impl Resource {
             (true, true) => now.after(MIN_INTERVAL),
             // The demand was not yet measured as SUPPRESSION needs it: report it again.
             (false, _) if self.is_suppressed() && !was_suppressed => now.after(MIN_INTERVAL),
+            (false, _) if self.follow_ups > 0 => now.after(FOLLOW_UP_INTERVAL),
             (false, _) => self.next_refresh(sent, now, rng),
         };
         self.state = RequestState::Waiting { due };

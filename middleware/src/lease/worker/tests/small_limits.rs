@@ -3,7 +3,10 @@
 use http::{Request, StatusCode};
 use tower_layer::Layer as _;
 
-use super::{real_ledger::control_plane, *};
+use super::{
+    real_ledger::{control_plane, refreshed_every},
+    *,
+};
 use crate::{
     LimitService,
     testing::{Inner, send},
@@ -17,9 +20,12 @@ struct Fleet {
 
 impl Fleet {
     fn start(kind: &str, capacity: f64, instances: usize) -> Self {
+        Self::of(control_plane(kind, capacity), instances)
+    }
+
+    fn of(plane: Plane, instances: usize) -> Self {
         // Suppression and jitter draw from the generator of this thread, which runs everything.
         fastrand::seed(7);
-        let plane = control_plane(kind, capacity);
         let instances = (0..instances).map(|_| {
             let (doorman, _) = run(builder(), &plane);
             let tenant = Limit::rate(Key::header("x-tenant").unwrap());
@@ -37,13 +43,19 @@ impl Fleet {
         let mut admitted = 0;
         for _ in 0..(per_second * seconds) as u32 {
             sleep(SECOND.div_f64(per_second)).await;
-            let instance = self.chance.usize(0..self.instances.len());
-            let request = Request::builder().header("x-tenant", "acme").body(());
-            let (_, service) = &self.instances[instance];
-            let answer = send(service, request.unwrap()).await;
-            admitted += u32::from(answer.status() == StatusCode::OK);
+            admitted += u32::from(self.send().await);
         }
         admitted
+    }
+
+    /// Sends a request to a random instance and returns whether it was admitted.
+    async fn send(&mut self) -> bool {
+        let instance = self.chance.usize(0..self.instances.len());
+        let request = Request::builder().header("x-tenant", "acme").body(());
+        let (_, service) = &self.instances[instance];
+        let answer = send(service, request.unwrap()).await;
+        assert_ne!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        answer.status() == StatusCode::OK
     }
 }
 
@@ -76,6 +88,44 @@ async fn caller_beyond_suppressed_limit_gets_its_rate() {
 async fn caller_within_suppressed_limit_is_never_rejected() {
     let mut fleet = Fleet::start("SUPPRESSION", 4.0, 100);
     assert_eq!(fleet.offer(3.0, 600.0).await, 1_800);
+}
+
+#[tokio::test(start_paused = true)]
+async fn suppression_limits_a_flood_within_two_seconds() {
+    for instances in [1, 3] {
+        let plane = refreshed_every(5, "SUPPRESSION", 100.0);
+        let mut fleet = Fleet::of(plane, instances);
+        assert_eq!(fleet.offer(10.0, 20.0).await, 200, "within the limit");
+        for second in 0..12 {
+            let mut admitted = 0;
+            for _ in 0..100 {
+                sleep(SECOND / 100).await;
+                for _ in 0..9 {
+                    admitted += u32::from(fleet.send().await);
+                }
+            }
+            if second < 2 {
+                continue;
+            }
+            // A ninth of 900 draws is 100, give or take 9.
+            assert!(
+                (60..=140).contains(&admitted),
+                "{admitted} in second {second}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_instance_spends_what_a_shared_bucket_holds() {
+    for idle in [0.0, 3.0, 100.0] {
+        let mut fleet = Fleet::of(refreshed_every(5, "SHARED_BUCKET", 10.0), 2);
+        if idle > 0.0 {
+            fleet.offer(2.0, 10.0).await;
+            sleep(SECOND.mul_f64(idle)).await;
+        }
+        assert_eq!(fleet.offer(100_000.0, 0.000_1).await, 10, "after {idle} s");
+    }
 }
 
 #[tokio::test(start_paused = true)]
