@@ -41,6 +41,23 @@ pub enum RefusalReason {
     InvalidToken,
 }
 
+impl RefusalReason {
+    /// The reason in the problem of a response, and the outcome in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Spent => "spent",
+            Self::Blocked => "blocked",
+            Self::NoLease => "no_lease",
+            Self::Growing => "growing",
+            Self::Overflow => "overflow",
+            Self::QueueFull => "queue_full",
+            Self::Suppressed => "suppressed",
+            Self::MissingKey | Self::MissingToken | Self::InvalidToken => "missing_key",
+        }
+    }
+}
+
 const UNKNOWN_WAIT: Duration = Duration::from_secs(60);
 
 fn wait(retry_at: Option<Moment>, now: Moment) -> Duration {

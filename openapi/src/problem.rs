@@ -32,6 +32,10 @@ pub struct Problem {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub violated_policies: Vec<String>,
+    /// Why a limit of a layer rejected the request, such as `spent` or `growing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub reason: Option<String>,
 }
 
 /// An error of a request body.
@@ -59,6 +63,7 @@ impl Problem {
             errors: Vec::new(),
             mastership: None,
             violated_policies: Vec::new(),
+            reason: None,
         }
     }
 }

@@ -140,6 +140,7 @@ impl Refusal {
             errors: Vec::new(),
             mastership: None,
             violated_policies: vec![self.limit().to_owned()],
+            reason: Some(self.reason().as_str().to_owned()),
         };
         // Texts and numbers always serialize.
         let body = serde_json::to_vec(&problem).unwrap_or_default();

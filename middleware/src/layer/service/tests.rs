@@ -69,6 +69,7 @@ async fn refused_request_gets_problem_and_retry_after() {
             "status": 429,
             "detail": "limit `per-fleet` exceeded; retry in 3 s",
             "violated-policies": ["per-fleet"],
+            "reason": "spent",
         })
     );
 }
