@@ -54,7 +54,7 @@ impl<T: LeaseRequest> FromRequest<AppState> for LeaseBody<T> {
 fn parse<T: LeaseRequest>(bytes: &[u8]) -> Result<T, ApiError> {
     let text = body::utf8(bytes)?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let parsed = T::deserialize(Strict(&mut deserializer));
+    let parsed = T::deserialize(Strict::<_, false>(&mut deserializer));
     match parsed.and_then(|request| deserializer.end().map(|()| request)) {
         Ok(request) => match request.validate() {
             Ok(()) => Ok(request),
@@ -70,7 +70,7 @@ fn diagnose<T: DeserializeOwned>(text: &str) -> ApiError {
         return error;
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    match serde_path_to_error::deserialize::<_, T>(Strict(&mut deserializer)) {
+    match serde_path_to_error::deserialize::<_, T>(Strict::<_, true>(&mut deserializer)) {
         Err(error) => {
             let detail = error.inner().to_string();
             let mut pointer = pointer(error.path());

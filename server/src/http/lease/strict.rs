@@ -1,5 +1,6 @@
 //! `Strict`: a deserializer that rejects an array for a struct, and `null` for an absent field,
-//! unlike derived implementations. Its errors name no Rust type and quote no string of the body.
+//! unlike derived implementations. With `DIAGNOSE` its errors name no Rust type and quote no string
+//! of the body.
 
 use std::fmt;
 
@@ -9,8 +10,9 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-/// Wraps a deserializer and everything nested in it.
-pub(super) struct Strict<T>(pub(super) T);
+/// Wraps a deserializer and everything nested in it. `DIAGNOSE` does not change what is accepted. It
+/// is slower, because it lets the input determine the type of each value, to describe a wrong one.
+pub(super) struct Strict<T, const DIAGNOSE: bool>(pub(super) T);
 
 macro_rules! forward {
     ($($method:ident)+) => {
@@ -24,12 +26,16 @@ macro_rules! number {
     ($expected:literal: $($method:ident)+) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
             let expected = $expected;
-            self.0.deserialize_any(NumberVisitor { visitor, expected })
+            if DIAGNOSE {
+                self.0.deserialize_any(NumberVisitor { visitor, expected })
+            } else {
+                self.0.$method(visitor)
+            }
         })+
     };
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
+impl<'de, D: Deserializer<'de>, const DIAGNOSE: bool> Deserializer<'de> for Strict<D, DIAGNOSE> {
     type Error = D::Error;
 
     forward! {
@@ -61,11 +67,21 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_any(ObjectVisitor(visitor))
+        let visitor = ObjectVisitor::<_, DIAGNOSE>(visitor);
+        if DIAGNOSE {
+            self.0.deserialize_any(visitor)
+        } else {
+            self.0.deserialize_map(visitor)
+        }
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_any(ArrayVisitor(visitor))
+        let visitor = ArrayVisitor::<_, DIAGNOSE>(visitor);
+        if DIAGNOSE {
+            self.0.deserialize_any(visitor)
+        } else {
+            self.0.deserialize_seq(visitor)
+        }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -79,9 +95,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     forward_to_deserialize_any! { tuple tuple_struct unit_struct enum }
 }
 
-struct ObjectVisitor<V>(V);
+struct ObjectVisitor<V, const DIAGNOSE: bool>(V);
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectVisitor<V> {
+impl<'de, V: Visitor<'de>, const DIAGNOSE: bool> Visitor<'de> for ObjectVisitor<V, DIAGNOSE> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,7 +105,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectVisitor<V> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.0.visit_map(Strict(map))
+        self.0.visit_map(Strict::<_, DIAGNOSE>(map))
     }
 
     fn visit_str<E: de::Error>(self, _: &str) -> Result<V::Value, E> {
@@ -97,9 +113,9 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectVisitor<V> {
     }
 }
 
-struct ArrayVisitor<V>(V);
+struct ArrayVisitor<V, const DIAGNOSE: bool>(V);
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for ArrayVisitor<V> {
+impl<'de, V: Visitor<'de>, const DIAGNOSE: bool> Visitor<'de> for ArrayVisitor<V, DIAGNOSE> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,7 +123,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ArrayVisitor<V> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
-        self.0.visit_seq(Strict(seq))
+        self.0.visit_seq(Strict::<_, DIAGNOSE>(seq))
     }
 
     fn visit_str<E: de::Error>(self, _: &str) -> Result<V::Value, E> {
@@ -144,7 +160,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for NumberVisitor<V> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Strict<A> {
+impl<'de, A: MapAccess<'de>, const DIAGNOSE: bool> MapAccess<'de> for Strict<A, DIAGNOSE> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
@@ -155,7 +171,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Strict<A> {
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.0.next_value_seed(Strict(seed))
+        self.0.next_value_seed(Strict::<_, DIAGNOSE>(seed))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -163,14 +179,14 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Strict<A> {
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Strict<A> {
+impl<'de, A: SeqAccess<'de>, const DIAGNOSE: bool> SeqAccess<'de> for Strict<A, DIAGNOSE> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        self.0.next_element_seed(Strict(seed))
+        self.0.next_element_seed(Strict::<_, DIAGNOSE>(seed))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -178,10 +194,12 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Strict<A> {
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Strict<S> {
+impl<'de, S: DeserializeSeed<'de>, const DIAGNOSE: bool> DeserializeSeed<'de>
+    for Strict<S, DIAGNOSE>
+{
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.0.deserialize(Strict(deserializer))
+        self.0.deserialize(Strict::<_, DIAGNOSE>(deserializer))
     }
 }
