@@ -1,8 +1,7 @@
 //! Measured demand of a process for a resource.
 //!
 //! It is the mean over a window of seconds, from samples of the running total of attempts. A sudden
-//! rise, which two stretches between samples confirm within tens of milliseconds, begins a new
-//! window. Bursts are measured apart. Nothing includes headroom: the surplus that the server grants
+//! change, which two stretches between samples confirm, begins a new window. Bursts are measured apart. Nothing includes headroom: the surplus that the server grants
 //! is the headroom.
 
 use std::time::Duration;
@@ -23,6 +22,8 @@ const MAX_WINDOW: f64 = 10.0;
 const MIN_REPORT: f64 = 0.1;
 /// The shortest stretch between samples that tells of a rate, in seconds. Shorter ones are merged.
 const MIN_STRETCH: f64 = 0.015;
+/// The attempts that must be expected of a stretch for their absence to mean a fall.
+const ENOUGH: f64 = 9.0;
 /// A burst is remembered for one to two times as many seconds.
 const BURST_MEMORY: f64 = 40.0;
 
@@ -54,8 +55,8 @@ struct Busy {
     stretches: [Slot; 2],
     /// The stretch that is still too short.
     current: Slot,
-    /// The window began with a rise, and not with attempts that may have come at one moment.
-    risen: bool,
+    /// The window began with a new rate, and not with attempts that may have come at one moment.
+    changed: bool,
 }
 
 /// Attempts over some time. Single precision is enough.
@@ -130,6 +131,17 @@ impl Window {
         busy.map_or(0.0, |busy| busy.stretches[0].per_second(1.0))
     }
 
+    /// Like [`per_second`](Self::per_second), but a fall shows within one stretch.
+    pub(crate) fn current(&self) -> f64 {
+        let Some(busy) = &self.busy else { return 0.0 };
+        let (mean, [newest, _]) = (busy.mean(), busy.stretches);
+        if newest.is_below(mean) {
+            newest.per_second(2.0)
+        } else {
+            mean
+        }
+    }
+
     /// The tokens of a bucket that would have held the bursts of the last minute; 0 when one token
     /// is enough, which every bucket holds.
     pub(crate) fn burst(&self) -> f64 {
@@ -194,26 +206,30 @@ impl Busy {
         current.add(attempts, seconds);
         if f64::from(current.seconds) >= MIN_STRETCH {
             stretches[1] = std::mem::replace(&mut stretches[0], std::mem::take(current));
-            self.begin_at_rise();
+            self.begin_at_change();
         }
     }
 
-    /// Begins a new window with the last two stretches if both are above the mean by more than
-    /// their noise. One stretch may contain a burst at one moment, which is no rate.
-    fn begin_at_rise(&mut self) {
+    /// Begins a new window with the last two stretches if both differ from the mean, on the same
+    /// side, by more than their noise. One stretch may contain a burst at one moment, which is no
+    /// rate.
+    fn begin_at_change(&mut self) {
         let [newer, older] = self.stretches;
         let mean = self.mean();
-        if newer.per_second(-2.0) > mean && older.per_second(-2.0) > mean {
+        let has_risen = |stretch: Slot| stretch.per_second(-2.0) > mean;
+        if self.stretches.into_iter().all(has_risen)
+            || self.stretches.into_iter().all(|it| it.is_below(mean))
+        {
             self.slots = [Slot::default(); SLOTS];
             self.slots[0] = Slot {
                 seconds: newer.seconds + older.seconds,
                 attempts: newer.attempts + older.attempts,
             };
-            self.risen = true;
+            self.changed = true;
         }
     }
 
-    /// The mean over the window. Right after a rise it includes the noise of so short a time, so
+    /// The mean over the window. Right after a change it includes the noise of so short a time, so
     /// that the first request for more asks for enough.
     fn mean(&self) -> f64 {
         // The quiet time before a demand began does not count.
@@ -226,7 +242,7 @@ impl Busy {
             seconds += f64::from(slot.seconds);
             attempts += f64::from(slot.attempts);
         }
-        if self.risen && seconds < MIN_WINDOW {
+        if self.changed && seconds < MIN_WINDOW {
             let noise = attempts.sqrt() * (1.0 - seconds / MIN_WINDOW);
             return (attempts + noise) / seconds.max(MIN_STRETCH);
         }
@@ -238,6 +254,11 @@ impl Slot {
     fn add(&mut self, attempts: f64, seconds: f64) {
         self.seconds += seconds as f32;
         self.attempts += attempts as f32;
+    }
+
+    /// Whether it has too few attempts for this rate, beyond noise.
+    fn is_below(self, rate: f64) -> bool {
+        rate * f64::from(self.seconds) >= ENOUGH && self.per_second(2.0) < rate
     }
 
     /// The rate, plus this many standard deviations of counting.
@@ -389,6 +410,26 @@ mod tests {
                 assert!((0.75..=1.2).contains(&(wants / rate)), "{rate}: {wants}");
             }
         }
+    }
+
+    #[test]
+    fn sudden_fall_shows_within_one_stretch() {
+        for rate in [100.0, 1_000.0] {
+            let mut window = Window::new(Moment::ORIGIN);
+            let steady = (1..=30).map(|second| (f64::from(second), rate));
+            wants_after(&mut window, &steady.collect::<Vec<_>>());
+            wants_after(&mut window, &[(0.5, 0.05 * rate)]);
+            assert!(window.per_second() > 0.9 * rate, "not yet confirmed");
+            assert!(window.current() <= 0.2 * rate, "{}", window.current());
+            wants_after(&mut window, &[(0.5, 0.05 * rate)]);
+            let wants = window.per_second();
+            assert!((0.1..=0.2).contains(&(wants / rate)), "{rate}: {wants}");
+        }
+        let mut trickle = Window::new(Moment::ORIGIN);
+        let steady = (1..=30).map(|second| (f64::from(second), 5.0));
+        wants_after(&mut trickle, &steady.collect::<Vec<_>>());
+        wants_after(&mut trickle, &[(0.1, 0.0)]);
+        assert_eq!(trickle.current(), trickle.per_second(), "too short to tell");
     }
 
     #[test]

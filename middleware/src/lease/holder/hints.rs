@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use doorman_openapi::{ClientId, Epoch, HintsResponse, MAX_HINTS, Moment, NodeId};
+use doorman_openapi::{ClientId, Epoch, HintsResponse, MAX_HINTS, Moment, NodeId, ResourceId};
 
-use super::Holder;
+use super::{Holder, resource::Resource};
 use crate::lease::{Effect, Warning, servers::MasterCheck};
 
 /// A refresh of more resources than hints can name begins at random within this time.
@@ -34,6 +34,11 @@ impl Holder {
             self.resources
                 .update_all(|resource| resource.refresh_by(due));
         }
+    }
+
+    /// Whether the next request for a resource follows a hint.
+    pub(in crate::lease) fn is_hinted(&self, id: &ResourceId) -> bool {
+        self.resources.get(id).is_some_and(Resource::is_hinted)
     }
 
     /// The server to poll; `None` while nothing is wanted and while no server answers.

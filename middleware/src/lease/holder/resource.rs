@@ -79,6 +79,8 @@ pub(super) struct Resource {
     pause_step: u8,
     /// How many reports of a jump of demand are left under SUPPRESSION.
     follow_ups: u8,
+    /// A hint asked for the next request.
+    hinted: bool,
     rejected: bool,
 }
 
@@ -151,6 +153,7 @@ impl Resource {
             early: false,
             pause_step: 0,
             follow_ups: 0,
+            hinted: false,
             rejected: false,
         }
     }
@@ -186,8 +189,13 @@ impl Resource {
             && !self.rejected
         {
             self.early = false;
+            self.hinted = true;
             self.state = RequestState::Waiting { due };
         }
+    }
+
+    pub(super) fn is_hinted(&self) -> bool {
+        self.hinted
     }
 
     pub(super) fn was_sent(&self) -> bool {
@@ -227,6 +235,7 @@ impl Resource {
         self.reported = self.demand.used;
         self.sent = Some(now);
         self.newest = seq;
+        self.hinted = false;
         self.state = RequestState::InFlight { seq };
         let has = self.held(now);
         self.claimed = has.is_some();

@@ -54,7 +54,8 @@ impl<T: Transport> Worker<T> {
         }
         while self.parts.holder.wake_at() <= now {
             for id in self.parts.holder.due(now) {
-                if let Some(demand) = self.limiters.report(&id, now) {
+                let hinted = self.parts.holder.is_hinted(&id);
+                if let Some(demand) = self.limiters.report(&id, hinted, now) {
                     self.set_demand(id, demand, now);
                 }
             }

@@ -94,8 +94,24 @@ impl TrackedLimiter {
 
     fn sample(&mut self, now: Moment) -> Demand {
         let total = self.record(now);
-        let wants = self.limiter.settings().wants;
-        let wants = wants.unwrap_or_else(|| in_unit(self.wants(total, now), self.period));
+        self.demand(self.wants(total, now))
+    }
+
+    /// The demand as measured now, for a hint: others want what is only likely to be needed.
+    fn sample_for_hint(&mut self, now: Moment) -> Demand {
+        let total = self.record(now);
+        if self.suppression.is_some() {
+            return self.demand(self.wants(total, now));
+        }
+        self.window.forget_bursts();
+        let measured = self.window.current();
+        self.demand(self.or_fading(measured, total, now))
+    }
+
+    /// The demand with these wants per second, unless they are stated.
+    fn demand(&self, wants: f64) -> Demand {
+        let stated = self.limiter.settings().wants;
+        let wants = stated.unwrap_or_else(|| in_unit(wants, self.period));
         self.limiter.record_wants(wants.get());
         Demand {
             wants,
@@ -134,6 +150,10 @@ impl TrackedLimiter {
             }
         }
         let wants = wants.max(growth.min(level.limit));
+        self.or_fading(wants, total, now)
+    }
+
+    fn or_fading(&self, wants: f64, total: f64, now: Moment) -> f64 {
         if total > 0.0 && wants == 0.0 {
             return fading_demand(now.seconds_since(self.last_attempt));
         }
@@ -260,9 +280,14 @@ impl Limiters {
         first.map_or(Moment::NEVER, |(at, _)| at)
     }
 
-    pub(super) fn report(&mut self, id: &ResourceId, now: Moment) -> Option<Demand> {
+    /// The demand for a request sent now; `hinted` if the control plane asked for it.
+    pub(super) fn report(&mut self, id: &ResourceId, hinted: bool, now: Moment) -> Option<Demand> {
         let tracked = self.get_mut(id)?;
-        let demand = tracked.sample(now);
+        let demand = if hinted {
+            tracked.sample_for_hint(now)
+        } else {
+            tracked.sample(now)
+        };
         if let Some(reports) = &mut tracked.suppression
             && reports.interval.is_some()
         {

@@ -1,6 +1,6 @@
 //! Polls for hints.
 
-use doorman_openapi::{Hint, HintsResponse, RulesResponse, Seq, paths};
+use doorman_openapi::{Hint, HintsResponse, Reason, RulesResponse, Seq, paths};
 use http::{Response, header};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -83,6 +83,32 @@ async fn hint_refreshes_a_lease_and_is_confirmed() {
     let polls = plane.hint_polls();
     assert_eq!(polls.len(), 2);
     assert!(polls[1].query.ends_with("&after=9&wait=25"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hinted_refresh_reports_current_demand() {
+    let plane = Plane::new(|call| {
+        let request = call.capacity().unwrap();
+        let mut granted = grant_all(&request, 1_000.0);
+        granted.resources[0].reason = Reason::Granted;
+        granted.into()
+    });
+    let answer = next_poll(&plane);
+    let (doorman, _worker) = run(builder(), &plane);
+    let rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    take(&rate, 100);
+    sleep(15 * SECOND).await;
+    let wants = || plane.last_request().resources[0].wants.get();
+    assert_eq!(wants(), 100.0, "a bucket for the burst");
+    answer(to_refresh(9, plane.last_request().seq.unwrap()));
+    sleep(Duration::from_millis(2)).await;
+    assert!(wants() < 1.0, "{}", wants());
+
+    // The next burst counts again.
+    take(&rate, 100);
+    sleep(15 * SECOND).await;
+    assert_eq!(wants(), 100.0);
 }
 
 #[tokio::test(start_paused = true)]

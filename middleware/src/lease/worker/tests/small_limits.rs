@@ -20,14 +20,14 @@ struct Fleet {
 
 impl Fleet {
     fn start(kind: &str, capacity: f64, instances: usize) -> Self {
-        Self::of(control_plane(kind, capacity), instances)
+        Self::of(&control_plane(kind, capacity), instances)
     }
 
-    fn of(plane: Plane, instances: usize) -> Self {
+    fn of(plane: &Plane, instances: usize) -> Self {
         // Suppression and jitter draw from the generator of this thread, which runs everything.
         fastrand::seed(7);
         let instances = (0..instances).map(|_| {
-            let (doorman, _) = run(builder(), &plane);
+            let (doorman, _) = run(builder(), plane);
             let tenant = Limit::rate(Key::header("x-tenant").unwrap());
             let service = doorman.layer([tenant]).layer(Inner);
             (doorman, service)
@@ -94,7 +94,7 @@ async fn caller_within_suppressed_limit_is_never_rejected() {
 async fn suppression_limits_a_flood_within_two_seconds() {
     for instances in [1, 3] {
         let plane = refreshed_every(5, "SUPPRESSION", 100.0);
-        let mut fleet = Fleet::of(plane, instances);
+        let mut fleet = Fleet::of(&plane, instances);
         assert_eq!(fleet.offer(10.0, 20.0).await, 200, "within the limit");
         for second in 0..12 {
             let mut admitted = 0;
@@ -119,7 +119,7 @@ async fn suppression_limits_a_flood_within_two_seconds() {
 #[tokio::test(start_paused = true)]
 async fn new_instance_spends_what_a_shared_bucket_holds() {
     for idle in [0.0, 3.0, 100.0] {
-        let mut fleet = Fleet::of(refreshed_every(5, "SHARED_BUCKET", 10.0), 2);
+        let mut fleet = Fleet::of(&refreshed_every(5, "SHARED_BUCKET", 10.0), 2);
         if idle > 0.0 {
             fleet.offer(2.0, 10.0).await;
             sleep(SECOND.mul_f64(idle)).await;
