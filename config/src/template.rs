@@ -110,9 +110,20 @@ impl Template {
         self.section.learning_mode_duration
     }
 
-    /// The part of the unused capacity that is granted on top of the demands, from 0 to 1.
+    /// The part of the unused capacity that is granted on top of the demands, from 0 to 1. The
+    /// default is for holders that poll for hints: 0.5 of a rate, which can be recalled at once.
     #[must_use]
     pub fn surplus(&self) -> f64 {
+        let default = match self.unit {
+            Unit::Rate => 0.5,
+            Unit::Gauge => 0.0,
+        };
+        self.section.parameters.surplus.unwrap_or(default)
+    }
+
+    /// [`Self::surplus`] of holders that do not poll: 0 by default.
+    #[must_use]
+    pub fn surplus_without_polls(&self) -> f64 {
         self.section.parameters.surplus.unwrap_or(0.0)
     }
 

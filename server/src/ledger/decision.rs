@@ -23,6 +23,8 @@ pub(super) struct Decision {
     pub(super) reason: Reason,
     pub(super) booked_until: Moment,
     pub(super) anomalies: Anomalies,
+    /// What a pending holder lacks of its share; `None` for a stale request.
+    pub(super) lacks: Option<f64>,
 }
 
 /// Conditions under which holders may together use more than the capacity.
@@ -101,6 +103,7 @@ pub(super) fn restate_lease(entry: &Entry, terms: &ResourceTerms, now: Moment) -
         reason,
         booked_until: lease.map_or(Moment::ORIGIN, |lease| lease.end),
         anomalies: Anomalies::default(),
+        lacks: None,
     }
 }
 
@@ -126,6 +129,7 @@ pub(super) fn report_to_new_master(
         reason: Reason::Pending,
         booked_until: hold.map_or(now, |hold| hold.end),
         anomalies: Anomalies::default(),
+        lacks: None,
     }
 }
 

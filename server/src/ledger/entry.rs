@@ -11,7 +11,7 @@ use super::{
     algorithm::SharedBucket,
     booking::Booking,
     demands::{Demand, DemandTree, PlacedDemand},
-    keys::{EntrySlot, HolderKey},
+    keys::{CallSlot, EntrySlot, HolderKey},
     linear_hash_map::LinearHashMap,
     order::RequestOrder,
 };
@@ -32,6 +32,10 @@ pub(super) struct Entry {
     pub(super) deadline: Moment,
     /// Until then the entry stays without a lease, so that a late request is known as such.
     pub(super) retained_until: Moment,
+    /// Whether the holder polled for hints at its last request.
+    pub(super) polls: bool,
+    /// Its hint that it has not yet acted on.
+    pub(super) call: Option<CallSlot>,
     /// A client has one, which needs no allocation.
     bands: SmallVec<[PlacedBand; 1]>,
 }
@@ -86,6 +90,8 @@ impl Entry {
             last_decision: None,
             deadline: Moment::NEVER,
             retained_until: Moment::ORIGIN,
+            polls: false,
+            call: None,
             bands: SmallVec::new(),
         }
     }
@@ -160,6 +166,10 @@ impl Entry {
 
     pub(super) fn wants(&self) -> f64 {
         self.demands().map(|placed| placed.demand().wants).sum()
+    }
+
+    pub(super) fn weight(&self) -> f64 {
+        self.demands().map(|placed| placed.demand().weight).sum()
     }
 
     pub(super) fn bands(&self) -> Vec<Band> {
@@ -245,6 +255,14 @@ impl Entries {
 
     pub(super) fn get_mut(&mut self, holder: HolderKey) -> Option<&mut Entry> {
         self.entries.get_mut(self.slots.get(&holder)?.index())
+    }
+
+    pub(super) fn at(&self, slot: EntrySlot) -> Option<&Entry> {
+        self.entries.get(slot.index())
+    }
+
+    pub(super) fn at_mut(&mut self, slot: EntrySlot) -> Option<&mut Entry> {
+        self.entries.get_mut(slot.index())
     }
 
     /// Adds an entry for a holder that has none.

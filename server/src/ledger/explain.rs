@@ -182,7 +182,7 @@ impl Resource {
         let others = self.booked.total_except(entry.slot.index());
         let position = HolderPosition {
             wants: bands.iter().map(|band| band.wants.get()).sum(),
-            share: terms.rule().share(&self.demands, entry.demands()),
+            share: self.share_of(entry, terms, now),
             has: lease.map_or(0.0, |lease| lease.amount),
             outstanding: entry.outstanding.get(),
             booked: entry.booking.amount(now),
@@ -196,7 +196,11 @@ impl Resource {
             booked: position.booked,
             kind: holder.kind(),
             share: position.share,
-            unrounded_share: terms.rule().unrounded_share(&self.demands, entry.demands()),
+            unrounded_share: terms.rule().unrounded_share(
+                &self.demands,
+                entry.demands(),
+                entry.polls,
+            ),
             has: position.has,
             next_grant: position.next_grant(terms.rule()),
             others,
@@ -211,6 +215,20 @@ impl Resource {
             lease_end: lease.map(|lease| lease.end),
             confirmed: position.confirmed,
             expires_in: entry.booking.last_end().since(now).into(),
+        }
+    }
+
+    /// The share at the next refresh with the same claims.
+    fn share_of(&self, entry: &Entry, terms: &ResourceTerms, now: Moment) -> f64 {
+        let rule = terms.rule();
+        let share = rule.share(&self.demands, entry.demands(), entry.polls);
+        let hints = self.hints.as_ref();
+        if hints.is_some_and(|hints| hints.may_keep_surplus(entry)) {
+            let lease = entry.booking.lease(now).map_or(0.0, |lease| lease.amount);
+            let held = lease.max(entry.outstanding.get());
+            rule.keep_surplus(share, entry.wants(), held)
+        } else {
+            share
         }
     }
 

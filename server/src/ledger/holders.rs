@@ -6,6 +6,7 @@ use doorman_openapi::{ClientId, HolderKind, NodeId};
 use slab::Slab;
 
 use super::{
+    hints::poll::Poll,
     keys::{HolderKey, ResourceKey},
     linear_hash_map::LinearHashMap,
 };
@@ -44,6 +45,7 @@ struct Holder {
     tenant: Option<TenantId>,
     /// The resources with an entry of the holder. Sorted, so that a long walk can be resumed.
     resources: BTreeSet<ResourceKey>,
+    poll: Option<Box<Poll>>,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +101,7 @@ impl Holders {
                 id: id.clone(),
                 tenant: None,
                 resources: BTreeSet::new(),
+                poll: None,
             }));
             self.by_id.insert(id.clone(), key);
             key
@@ -128,6 +131,31 @@ impl Holders {
         }
     }
 
+    pub(super) fn has_leases(&self, key: HolderKey) -> bool {
+        let holder = self.holders.get(key.index());
+        holder.is_some_and(|holder| !holder.resources.is_empty())
+    }
+
+    /// Whether the holder polls for hints.
+    pub(super) fn polls(&self, key: HolderKey) -> bool {
+        let holder = self.holders.get(key.index());
+        holder.is_some_and(|holder| holder.poll.is_some())
+    }
+
+    pub(super) fn poll_mut(&mut self, key: HolderKey) -> Option<&mut Poll> {
+        self.holders.get_mut(key.index())?.poll.as_deref_mut()
+    }
+
+    /// Begins or ends the polling of a holder.
+    pub(super) fn set_poll(&mut self, key: HolderKey, poll: Option<Poll>) {
+        if let Some(holder) = self.holders.get_mut(key.index()) {
+            holder.poll = poll.map(Box::new);
+        }
+        if self.active != Some(key) {
+            self.remove_if_unused(key);
+        }
+    }
+
     pub(super) fn resources(
         &self,
         key: HolderKey,
@@ -149,6 +177,7 @@ impl Holders {
     fn remove_if_unused(&mut self, key: HolderKey) {
         if let Some(holder) = self.holders.get(key.index())
             && holder.resources.is_empty()
+            && holder.poll.is_none()
         {
             self.by_id.remove(&holder.id);
             self.holders.remove(key.index());

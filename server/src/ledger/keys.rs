@@ -28,3 +28,17 @@ slab_key!(
     /// A holder's entry in one resource, and its slot in the sums of that resource.
     EntrySlot
 );
+slab_key!(
+    /// A hint of a resource that its holder has not yet acted on.
+    CallSlot
+);
+
+impl HolderKey {
+    /// Not before any other key.
+    pub(super) const LAST: Self = Self(u32::MAX);
+
+    /// The key in the low half of a poll's ticket.
+    pub(super) fn of_ticket(ticket: u64) -> Self {
+        Self(ticket as u32)
+    }
+}

@@ -25,11 +25,13 @@ mod entry;
 mod expiry_heap;
 mod explain;
 mod feedback;
+mod hints;
 mod holders;
 mod keys;
 mod learning;
 mod linear_hash_map;
 mod listing;
+mod max_tree;
 mod order;
 mod requests;
 mod resource;
@@ -47,6 +49,7 @@ pub use self::{
     decision::Grant,
     explain::HolderStatus,
     feedback::Feedback,
+    hints::{HintBatch, PollHolder, poll::PollTicket},
     holders::TenantId,
     listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
     requests::{ReleaseProgress, RenewalCheck},
@@ -68,6 +71,7 @@ use self::{
     decision::{Anomalies, Decision},
     expiry_heap::ExpiryHeap,
     feedback::LostPredecessor,
+    hints::{Hinting, PollQueue, plan::Occasion},
     holders::{HolderId, Holders},
     keys::{HolderKey, ResourceKey},
     linear_hash_map::LinearHashMap,
@@ -94,6 +98,10 @@ pub struct Ledger {
     live: Slab<LiveResource>,
     next_incarnation: u64,
     holders: Holders,
+    polls: PollQueue,
+    hinting: Hinting,
+    /// Of the document, in seconds.
+    longest_refresh_interval: f64,
     expiries: ExpiryHeap<ResourceKey>,
     stats: LedgerStats,
     events: LedgerEvents,
@@ -108,6 +116,8 @@ struct LiveResource {
     /// The document that its terms are from.
     generation: u64,
     deadline: Moment,
+    /// When hints are planned without a request.
+    plan_at: Option<Moment>,
     reported: ReportedEvents,
 }
 
@@ -177,6 +187,7 @@ impl Ledger {
     #[must_use]
     pub fn new(document: Arc<Document>, settings: Settings, now: Moment) -> Self {
         Self {
+            longest_refresh_interval: longest_refresh_interval(&document),
             document,
             generation: 0,
             settings,
@@ -186,14 +197,16 @@ impl Ledger {
             live: Slab::new(),
             next_incarnation: 0,
             holders: Holders::default(),
+            polls: PollQueue::default(),
+            hinting: Hinting::default(),
             expiries: ExpiryHeap::default(),
             stats: LedgerStats::default(),
             events: LedgerEvents::default(),
         }
     }
 
-    /// Frees expired leases in at most `budget` steps, so that no request waits long. Returns when
-    /// to call it again, which may be now; `None` when the ledger is empty.
+    /// Frees expired leases and works on hints, in at most `budget` steps, so that no request waits
+    /// long. Returns when to call it again, which may be now; `None` when nothing is left to do.
     pub fn sweep(&mut self, now: Moment, budget: usize) -> Option<Moment> {
         for _ in 0..budget {
             let Some((at, key)) = self.expiries.pop_due(now) else {
@@ -203,11 +216,14 @@ impl Ledger {
             if let Some(live) = live.filter(|live| live.deadline == at) {
                 live.deadline = Moment::NEVER;
                 live.expire(key, &mut self.holders, &mut self.stats, now);
+                self.plan_hints(key, Occasion::Other, now);
                 self.schedule_expiry(key);
                 self.drop_if_empty(key, now);
             }
         }
-        self.expiries.next_at()
+        self.sweep_hints(now, budget);
+        let next = [self.expiries.next_at(), self.next_hint_work(now)];
+        next.into_iter().flatten().min()
     }
 
     /// Replaces the document. Leases stay until their next refresh or end.
@@ -215,7 +231,9 @@ impl Ledger {
     /// The cost does not depend on the number of resources: each adopts its new terms when it is
     /// next requested. Until then listings show the new terms.
     pub fn reconfigure(&mut self, document: Arc<Document>) {
+        self.longest_refresh_interval = longest_refresh_interval(&document);
         self.document = document;
+        self.hinting.begin_walk();
         self.generation += 1;
     }
 
@@ -260,7 +278,8 @@ impl Ledger {
             self.holders.add_lease(holder, key);
             self.stats.leases += 1;
         }
-        let decision = live.resource.refresh(holder, ask, now);
+        let polls = self.holders.polls(holder);
+        let decision = live.resource.refresh(holder, polls, ask, now);
         let clients = live.resource.clients();
         let feedback = live.resource.current_feedback(now);
         let grant = Grant::new(
@@ -275,6 +294,7 @@ impl Ledger {
             self.holders.id(holder)
         });
         self.schedule_expiry(key);
+        self.hint_after_report(holder, key, ask, &decision, now);
         grant
     }
 
@@ -288,6 +308,8 @@ impl Ledger {
             self.stats.leases = self.stats.leases.saturating_sub(1);
             self.holders.remove_lease(holder, key);
         }
+        self.polls.withdraw(&mut self.holders, holder, key);
+        self.plan_hints(key, Occasion::Other, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
     }
@@ -311,6 +333,7 @@ impl Ledger {
             resource: Resource::new(terms, learning_until, predecessor, now),
             generation: self.generation,
             deadline: Moment::NEVER,
+            plan_at: None,
             reported: ReportedEvents::default(),
         }));
         self.by_id.insert(id.clone(), key);
@@ -325,6 +348,7 @@ impl Ledger {
             live.resource.is_droppable(now) || live.resource.entries.is_empty() && !has_room
         }) {
             let live = self.live.remove(key.index());
+            self.hinting.unschedule(key, live.plan_at);
             self.by_id.remove(&live.id);
             self.keys.remove(&live.id);
         }
@@ -358,6 +382,7 @@ impl Ledger {
             reason: Reason::Full,
             booked_until: Moment::ORIGIN,
             anomalies: Anomalies::default(),
+            lacks: None,
         };
         Grant::new(id.clone(), &terms, clients + 1.0, &decision, Feedback::None)
     }
@@ -392,8 +417,12 @@ impl Ledger {
         let is_early = self.ends_learning_early(&terms, learning_until, now);
         self.stats.short_learning += u64::from(is_early && !was_early);
         if let Some(live) = self.live.get_mut(key.index()) {
+            let is_change = live.resource.terms.differ_from(&terms);
             live.resource.set_terms(terms, learning_until, now);
             live.generation = self.generation;
+            if is_change && live.resource.note_changed_terms(now) {
+                self.hinting.add_change(key);
+            }
         }
     }
 
@@ -414,4 +443,10 @@ impl Ledger {
         let is_early = |outstanding| learning_until.max(now) < outstanding;
         terms.rule().divides() && self.outstanding_until().is_some_and(is_early)
     }
+}
+
+fn longest_refresh_interval(document: &Document) -> f64 {
+    let templates = document.templates().iter();
+    let intervals = templates.map(|it| it.algorithm().refresh_interval.get());
+    intervals.fold(0.0, f64::max)
 }

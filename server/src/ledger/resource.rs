@@ -12,6 +12,7 @@ use super::{
     entry::{Entries, Entry, LastDecision, UsageBaseline},
     expiry_heap::ExpiryHeap,
     feedback::{Feedback, LostPredecessor, SharedFeedback},
+    hints::state::HintState,
     keys::HolderKey,
     learning::Learning,
     order::RequestStamp,
@@ -61,6 +62,8 @@ pub(super) struct Resource {
     pub(super) demands: DemandTree,
     pub(super) feedback: SharedFeedback,
     pub(super) expiries: ExpiryHeap<HolderKey>,
+    /// Present while some holder polls.
+    pub(super) hints: Option<Box<HintState>>,
 }
 
 impl Resource {
@@ -80,6 +83,7 @@ impl Resource {
             booked: SumTree::default(),
             demands: DemandTree::default(),
             expiries: ExpiryHeap::default(),
+            hints: None,
         }
     }
 
@@ -152,7 +156,14 @@ impl Resource {
         self.demands.total().weight
     }
 
-    pub(super) fn refresh(&mut self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> Decision {
+    /// `polls` tells whether the holder polls for hints.
+    pub(super) fn refresh(
+        &mut self,
+        holder: HolderKey,
+        polls: bool,
+        ask: &Ask<'_>,
+        now: Moment,
+    ) -> Decision {
         self.end_learning(now);
         let is_learning = self.is_learning(now);
         let Self {
@@ -165,6 +176,7 @@ impl Resource {
             demands,
             feedback,
             expiries,
+            hints,
         } = self;
         let (entry, is_new) = match entries.get_mut(holder) {
             Some(entry) => (entry, false),
@@ -202,6 +214,7 @@ impl Resource {
             Moment::ORIGIN
         };
         entry.outstanding = ask.outstanding;
+        entry.polls = polls;
         let baseline = if predecessor.is_some_and(|lost| now < lost.leases_end) {
             UsageBaseline::FirstReport
         } else {
@@ -240,11 +253,14 @@ impl Resource {
 
         let asks_as_new_master = ask.has == Has::Unknown && (is_unknown || booked_before > 0.0);
         // A pending holder may refresh early. A lease from before the first confirmed claim may stem
-        // from a late request, so a holder has what it claims and not what was booked.
+        // from a late request, so a holder has what it claims and not what was booked. A hinted
+        // refresh is never early.
         let is_early = !is_first_claim
+            && entry.call.is_none()
             && entry.last_decision.is_some_and(|last| {
                 last.reason != Reason::Pending && now < terms.early_until(last.at)
             });
+        let mut lacks = 0.0;
         let mut decision = if asks_as_new_master {
             if entry.booking.next_end(now).is_none() {
                 // Without a deadline the entry would stay forever.
@@ -256,6 +272,7 @@ impl Resource {
             restate_lease(entry, terms, now)
         } else {
             let wants = entry.wants();
+            let mut goal = wants;
             let (capacity, reason) = if terms.is_blocked() {
                 (0.0, Reason::Blocked)
             } else if is_unknown {
@@ -266,14 +283,22 @@ impl Resource {
                 };
                 (kept, reason)
             } else {
+                let mut share = terms.rule().share(demands, entry.demands(), polls);
+                goal = share.min(wants);
+                if hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry)) {
+                    share = terms.rule().keep_surplus(share, wants, held);
+                }
                 let input = GrantInput {
                     wants,
-                    share: terms.rule().share(demands, entry.demands()),
+                    share,
                     held,
                     available,
                 };
                 input.decide(terms.rule())
             };
+            if reason == Reason::Pending {
+                lacks = (goal - capacity).max(0.0);
+            }
             let lease = Hold::lease(capacity, terms.lease_length(), now);
             entry.booking.set_lease(lease);
             entry.last_decision = Some(LastDecision::new(now, reason, now));
@@ -284,6 +309,7 @@ impl Resource {
                 reason,
                 booked_until: lease.end,
                 anomalies,
+                lacks: None,
             }
         };
         entry.set_due(decision.refresh_interval, now);
@@ -296,6 +322,14 @@ impl Resource {
         anomalies.over_capacity =
             !is_learning && !asks_as_new_master && !is_early && is_over_capacity(terms, booked);
         decision.anomalies = anomalies;
+        decision.lacks = Some(lacks);
+        if polls && hints.is_none() {
+            *hints = Some(Box::default());
+        }
+        if let Some(hints) = hints {
+            hints.report(entry, amount, lacks);
+            hints.expect_return(entry, amount, decision.capacity.get());
+        }
         decision
     }
 
@@ -314,6 +348,9 @@ impl Resource {
         entry.clear(&mut self.demands);
         self.feedback.set_demand(self.demands.total().wants, now);
         self.booked.set(entry.slot.index(), 0.0);
+        if let Some(hints) = &mut self.hints {
+            hints.report(entry, 0.0, 0.0);
+        }
         let mut retained_until = Moment::ORIGIN;
         if entry.order.is_ordered() {
             retained_until = now.after_seconds(self.terms.lease_length() * CLOCK_DRIFT);
@@ -357,6 +394,12 @@ impl Resource {
                 if entry.booking.next_end(now).is_none() && !entry.is_cleared() {
                     entry.clear(&mut self.demands);
                     self.feedback.set_demand(self.demands.total().wants, now);
+                    if let Some(hints) = &mut self.hints {
+                        hints.report(entry, amount, 0.0);
+                    }
+                }
+                if let Some(hints) = &mut self.hints {
+                    hints.track(entry, amount);
                 }
                 schedule_expiry(entry, &mut self.expiries, now);
             } else {
@@ -371,6 +414,9 @@ impl Resource {
             entry.remove_demand(&mut self.demands);
             self.feedback.set_demand(self.demands.total().wants, now);
             self.booked.set(entry.slot.index(), 0.0);
+            if let Some(hints) = &mut self.hints {
+                hints.report(&mut entry, 0.0, 0.0);
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ impl ResourceTerms {
             kind: template.algorithm().kind,
             capacity: template.capacity().get(),
             surplus: template.surplus(),
+            surplus_without_polls: template.surplus_without_polls(),
             granularity: template.granularity().get(),
         };
         Self {
@@ -45,9 +46,19 @@ impl ResourceTerms {
                 kind,
                 capacity,
                 surplus: 0.0,
+                surplus_without_polls: 0.0,
                 granularity: 0.0,
             },
         }
+    }
+
+    /// Whether holders should know at once.
+    pub(super) fn differ_from(&self, other: &Self) -> bool {
+        let fixed = |terms: &Self| terms.template.as_ref().map(|it| it.safe_capacity());
+        self.rule != other.rule
+            || self.algorithm != other.algorithm
+            || self.per() != other.per()
+            || fixed(self) != fixed(other)
     }
 
     pub(super) fn template(&self) -> Option<&Arc<Template>> {

@@ -15,12 +15,17 @@ use super::demands::{Demand, DemandSum, DemandTree, PlacedDemand};
 /// Tolerance when whole steps are counted, so that three steps are not rounded to 2.999.
 const STEP_TOLERANCE: f64 = 1e-9;
 
+/// A surplus is left alone while it differs from the right one by at most this part of it.
+const SURPLUS_TOLERANCE: f64 = 0.25;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ShareRule {
     pub(super) kind: AlgorithmKind,
     pub(super) capacity: f64,
     /// The part of unused capacity that is handed out on top, from 0 to 1, to absorb spikes.
     pub(super) surplus: f64,
+    /// The same for a holder that does not poll for hints.
+    pub(super) surplus_without_polls: f64,
     /// Shares are multiples of this; 0 means any amount.
     pub(super) granularity: f64,
 }
@@ -41,6 +46,7 @@ impl ShareRule {
         &self,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand> + Clone,
+        polls: bool,
     ) -> f64 {
         let wants = || own.clone().map(|placed| placed.demand().wants).sum::<f64>();
         let curve = match self.kind {
@@ -51,7 +57,7 @@ impl ShareRule {
                 return self.round_down(self.capacity);
             }
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare if self.fits(demands) => {
-                ShareCurve::as_wanted(self.surplus_per_weight(demands))
+                ShareCurve::as_wanted(self.surplus_per_weight(demands, polls))
             }
             AlgorithmKind::ProportionalShare => proportional_share(self.capacity, demands),
             AlgorithmKind::FairShare => fair_share(self.capacity, demands),
@@ -71,12 +77,13 @@ impl ShareRule {
         &self,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand> + Clone,
+        polls: bool,
     ) -> Option<f64> {
         let unrounded = Self {
             granularity: 0.0,
             ..*self
         };
-        (self.granularity > 0.0).then(|| unrounded.share(demands, own))
+        (self.granularity > 0.0).then(|| unrounded.share(demands, own, polls))
     }
 
     /// The most that FAIR_SHARE gives one client; `None` while every demand is met.
@@ -96,13 +103,29 @@ impl ShareRule {
         }
     }
 
+    /// The share of a holder that has `held`: a surplus near the present one is left alone, so that
+    /// small changes of the demands move no capacity.
+    pub(super) fn keep_surplus(&self, share: f64, wants: f64, held: f64) -> f64 {
+        let surplus = share - wants;
+        if surplus > 0.0 && (held - share).abs() <= surplus * SURPLUS_TOLERANCE {
+            held
+        } else {
+            share
+        }
+    }
+
     fn fits(&self, demands: &DemandTree) -> bool {
         demands.total().wants <= self.capacity
     }
 
-    fn surplus_per_weight(&self, demands: &DemandTree) -> f64 {
+    fn surplus_per_weight(&self, demands: &DemandTree, polls: bool) -> f64 {
         let total = demands.total();
-        self.surplus * (self.capacity - total.wants) / total.weight.max(1.0)
+        let surplus = if polls {
+            self.surplus
+        } else {
+            self.surplus_without_polls
+        };
+        surplus * (self.capacity - total.wants) / total.weight.max(1.0)
     }
 }
 

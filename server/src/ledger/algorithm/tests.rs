@@ -8,6 +8,7 @@ fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
             kind,
             capacity,
             surplus: 0.0,
+            surplus_without_polls: 0.0,
             granularity: 0.0,
         },
         demands,
@@ -19,7 +20,7 @@ fn shares_by(rule: ShareRule, demands: &[Demand]) -> Vec<f64> {
     let placed: Vec<PlacedDemand> = demands.iter().map(|demand| tree.insert(*demand)).collect();
     placed
         .into_iter()
-        .map(|placed| rule.share(&tree, std::iter::once(placed)))
+        .map(|placed| rule.share(&tree, std::iter::once(placed), false))
         .collect()
 }
 
@@ -89,13 +90,14 @@ fn excess_within_rounding_is_harmless() {
             kind: AlgorithmKind::FairShare,
             capacity: tree.total().wants.next_down(),
             surplus: 0.0,
+            surplus_without_polls: 0.0,
             granularity: 1.0,
         };
         met += u32::from(tree.fill_level(rule.capacity).is_infinite());
         let level = rule.fill_level(&tree);
         assert!(level.is_none_or(f64::is_finite), "{count}: {level:?}");
         for placed in placed {
-            let share = rule.share(&tree, std::iter::once(placed));
+            let share = rule.share(&tree, std::iter::once(placed), false);
             let wants = placed.demand().wants;
             assert!((share - wants).abs() < 1.0 + 1e-6, "{count}: {share}");
         }
@@ -230,7 +232,7 @@ proptest! {
         let wanted: f64 = demands.iter().map(|demand| demand.wants).sum();
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let capacity = wanted + spare;
-            let rule = ShareRule { kind, capacity, surplus, granularity: 0.0 };
+            let rule = ShareRule { kind, capacity, surplus, surplus_without_polls: surplus, granularity: 0.0 };
             let got = shares_by(rule, &demands);
             let sum: f64 = got.iter().sum();
             let expected = wanted + surplus * (capacity - wanted);
@@ -247,7 +249,8 @@ proptest! {
     ) {
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let exact = shares(kind, capacity, &demands);
-            let got = shares_by(ShareRule { kind, capacity, surplus: 0.0, granularity: step }, &demands);
+            let got = shares_by(ShareRule { kind, capacity, surplus: 0.0,
+            surplus_without_polls: 0.0, granularity: step }, &demands);
             let (sum, total): (f64, f64) = (got.iter().sum(), exact.iter().sum());
             prop_assert!((sum - (total / step + 1e-9).floor() * step).abs() <= 1e-6 * (1.0 + sum), "{kind:?}: {sum} of {total}");
             for (got, exact) in got.iter().zip(&exact) {

@@ -5,6 +5,8 @@ mod cuts;
 mod events;
 mod exactness;
 mod explain;
+mod hint_plans;
+mod hints;
 mod learning;
 mod leasing;
 mod listing;

@@ -1,0 +1,486 @@
+//! Hints: which holders should refresh a lease now.
+//!
+//! A hint carries no capacity and changes no decision, so it may be lost, late, duplicate or wrong.
+//! `plan` chooses the holders of a resource from its `state`, and `poll` keeps the hints of one
+//! holder until it acts on them.
+
+pub(super) mod plan;
+pub(super) mod poll;
+pub(super) mod state;
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::Bound,
+};
+
+use doorman_openapi::{ClientId, Hint, MAX_HINTS, Moment, NodeId};
+
+use self::{
+    plan::Occasion,
+    poll::{OverdueHint, Poll, PollTicket, Position},
+};
+use super::{
+    Ledger,
+    decision::Decision,
+    holders::{HolderId, Holders},
+    keys::{HolderKey, ResourceKey},
+    resource::Ask,
+};
+
+/// For at least so many seconds after its last poll a holder counts as polling.
+const MIN_GRACE: f64 = 5.0;
+
+/// Holders that want more than this part of their wants beyond their lease wait for others.
+const UNMET: f64 = 0.05;
+
+/// Hints a second after a change of the document.
+const CHANGE_PACE: f64 = 5000.0;
+
+/// The most hints at once after a change of the document.
+const MAX_CHANGE_BURST: f64 = 250.0;
+
+/// After the first ones, so many hints are given at a time.
+const CHANGE_BATCH: f64 = 50.0;
+
+/// Parts of rounds per turn, each of a few hundred holders.
+const MAX_CHANGE_STEPS: usize = 16;
+
+/// The sender of a poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PollHolder<'a> {
+    /// A client.
+    Client(&'a ClientId),
+    /// A node.
+    Node(&'a NodeId),
+}
+
+impl PollHolder<'_> {
+    fn id(self) -> HolderId {
+        match self {
+            Self::Client(id) => HolderId::Client(id.clone()),
+            Self::Node(id) => HolderId::Node(id.clone()),
+        }
+    }
+}
+
+/// The response to a poll.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HintBatch {
+    /// The `after` of the next poll, which confirms these hints.
+    pub after: u64,
+    /// The leases to refresh; none if a later poll has replaced this one.
+    pub refresh: Vec<Hint>,
+    /// Whether to refresh all leases, because too many are due to list them.
+    pub all: bool,
+}
+
+/// What is to be hinted without a request.
+#[derive(Debug, Default)]
+pub(super) struct Hinting {
+    plans: BTreeSet<(Moment, ResourceKey)>,
+    /// The next slot to compare with a new document.
+    walk: Option<usize>,
+    /// Resources whose holders are hinted because the terms have changed.
+    changed: VecDeque<ResourceKey>,
+    /// Hints that the pace allows, as of a moment.
+    allowance: (f64, Moment),
+}
+
+impl Hinting {
+    pub(super) fn begin_walk(&mut self) {
+        self.walk = Some(0);
+    }
+
+    pub(super) fn add_change(&mut self, key: ResourceKey) {
+        self.changed.push_back(key);
+    }
+
+    pub(super) fn unschedule(&mut self, key: ResourceKey, at: Option<Moment>) {
+        self.reschedule(key, at, None);
+    }
+
+    fn reschedule(&mut self, key: ResourceKey, old: Option<Moment>, new: Option<Moment>) {
+        move_in(&mut self.plans, key, old, new);
+    }
+
+    fn due(&self, now: Moment) -> Option<ResourceKey> {
+        let (_, key) = self.plans.first().filter(|(at, _)| *at <= now)?;
+        Some(*key)
+    }
+
+    /// How many hints the pace allows; `None` if none is to be given.
+    fn change_budget(&mut self, now: Moment) -> Option<usize> {
+        if self.changed.is_empty() {
+            return None;
+        }
+        let (left, at) = self.allowance;
+        let left = left + CHANGE_PACE * now.seconds_since(at);
+        self.allowance = (left.min(MAX_CHANGE_BURST), now);
+        Some(self.allowance.0 as usize)
+    }
+
+    fn spend(&mut self, hints: usize) {
+        self.allowance.0 -= hints as f64;
+    }
+
+    fn next_at(&self) -> Option<Moment> {
+        let (left, at) = self.allowance;
+        let next_change =
+            at.after_seconds(CHANGE_BATCH * f64::from(u8::from(left < 1.0)) / CHANGE_PACE);
+        let walk = self.walk.map(|_| Moment::ORIGIN);
+        let change = (!self.changed.is_empty()).then_some(next_change);
+        let plan = self.plans.first().map(|(at, _)| *at);
+        [walk, change, plan].into_iter().flatten().min()
+    }
+}
+
+/// The polls of all holders, by what is due when.
+#[derive(Debug, Default)]
+pub(super) struct PollQueue {
+    /// When the next batch of a holder is due.
+    ready: BTreeSet<(Moment, HolderKey)>,
+    /// When the poll of a holder ends, or a hint is overdue.
+    timers: BTreeSet<(Moment, HolderKey)>,
+    /// Polls that a later one has replaced, with the batch that this one confirms.
+    replaced: Vec<(PollTicket, u64)>,
+    tickets: u32,
+}
+
+impl PollQueue {
+    fn next_ticket(&mut self, holder: HolderKey) -> PollTicket {
+        self.tickets = self.tickets.wrapping_add(1);
+        // The key finds the holder of a ticket, the count tells its polls apart.
+        PollTicket(u64::from(self.tickets) << 32 | holder.index() as u64)
+    }
+
+    /// Moves a poll to its new position.
+    fn update(&mut self, holder: HolderKey, poll: &mut Poll) {
+        let new = poll.next_position();
+        let old = std::mem::replace(&mut poll.position, new);
+        move_in(&mut self.ready, holder, old.ready, new.ready);
+        move_in(&mut self.timers, holder, old.timer, new.timer);
+    }
+
+    fn remove(&mut self, holder: HolderKey, position: Position) {
+        move_in(&mut self.ready, holder, position.ready, None);
+        move_in(&mut self.timers, holder, position.timer, None);
+    }
+
+    /// Hints a holder, if it polls and is not hinted already.
+    pub(super) fn hint(
+        &mut self,
+        holders: &mut Holders,
+        holder: HolderKey,
+        resource: ResourceKey,
+    ) -> bool {
+        let Some(poll) = holders.poll_mut(holder) else {
+            return false;
+        };
+        let is_new = poll.hint(resource);
+        if is_new {
+            self.update(holder, poll);
+        }
+        is_new
+    }
+
+    /// Drops a hint that the holder has acted on.
+    pub(super) fn withdraw(
+        &mut self,
+        holders: &mut Holders,
+        holder: HolderKey,
+        resource: ResourceKey,
+    ) {
+        if let Some(poll) = holders.poll_mut(holder) {
+            poll.withdraw(resource);
+            self.update(holder, poll);
+        }
+    }
+
+    /// Handles one timer that is due. Returns the holder with the hints that were of no effect.
+    pub(super) fn pop_timer(
+        &mut self,
+        holders: &mut Holders,
+        now: Moment,
+    ) -> Option<(HolderKey, Vec<OverdueHint>)> {
+        let (_, holder) = *self.timers.first().filter(|(at, _)| *at <= now)?;
+        let Some(poll) = holders.poll_mut(holder) else {
+            self.timers.pop_first();
+            return Some((holder, Vec::new()));
+        };
+        if !poll.has_ended(now) {
+            let overdue = poll.repeat_overdue(now);
+            self.update(holder, poll);
+            return Some((holder, overdue));
+        }
+        let overdue = poll.hinted().map(|resource| OverdueHint {
+            resource,
+            is_given_up: true,
+        });
+        let overdue = overdue.collect();
+        self.remove(holder, poll.position);
+        holders.set_poll(holder, None);
+        Some((holder, overdue))
+    }
+
+    fn has_due(&self, now: Moment) -> bool {
+        !self.replaced.is_empty() || self.ready.first().is_some_and(|(at, _)| *at <= now)
+    }
+
+    fn next_after(&self, now: Moment) -> Option<Moment> {
+        let later = (Bound::Excluded((now, HolderKey::LAST)), Bound::Unbounded);
+        let ready = self.ready.range(later).next().map(|(at, _)| *at);
+        let timer = self.timers.first().map(|(at, _)| *at);
+        [ready, timer].into_iter().flatten().min()
+    }
+
+    fn next_at(&self) -> Option<Moment> {
+        let first = |queue: &BTreeSet<(Moment, HolderKey)>| queue.first().map(|(at, _)| *at);
+        [first(&self.ready), first(&self.timers)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+fn move_in<K: Ord + Copy>(
+    queue: &mut BTreeSet<(Moment, K)>,
+    key: K,
+    old: Option<Moment>,
+    new: Option<Moment>,
+) {
+    if old == new {
+        return;
+    }
+    if let Some(old) = old {
+        queue.remove(&(old, key));
+    }
+    if let Some(new) = new {
+        queue.insert((new, key));
+    }
+}
+
+impl Ledger {
+    /// Opens a poll, which replaces the holder's earlier one and confirms its hints up to `after`.
+    /// [`Self::take_hints`] answers it, at once if hints wait. A holder without leases may poll too.
+    pub fn open_poll(&mut self, holder: PollHolder<'_>, after: u64, now: Moment) -> PollTicket {
+        let key = self.holders.find_or_add(&holder.id());
+        let ticket = self.polls.next_ticket(key);
+        if !self.holders.polls(key) {
+            self.holders.set_poll(key, Some(Poll::new()));
+            self.start_polling(key, now);
+        }
+        if let Some(poll) = self.holders.poll_mut(key) {
+            if let Some(replaced) = poll.open(ticket, after) {
+                self.polls.replaced.push((replaced, poll.confirmed()));
+            }
+            self.polls.update(key, poll);
+        }
+        ticket
+    }
+
+    /// Ends a poll without hints: after its wait, or because the connection was closed. A ticket
+    /// that has ended already is ignored.
+    pub fn close_poll(&mut self, ticket: PollTicket, now: Moment) {
+        let key = HolderKey::of_ticket(ticket.0);
+        let ends = self.grace_end(key, now);
+        if let Some(poll) = self.holders.poll_mut(key)
+            && poll.close(ticket, ends)
+        {
+            self.polls.update(key, poll);
+        }
+    }
+
+    /// Takes the polls to answer now, which end. Those that a later poll has replaced get no hints.
+    pub fn take_hints(&mut self, now: Moment) -> Vec<(PollTicket, HintBatch)> {
+        let replaced = self.polls.replaced.drain(..);
+        let mut answers: Vec<_> = replaced
+            .map(|(ticket, after)| {
+                let batch = HintBatch {
+                    after,
+                    refresh: Vec::new(),
+                    all: false,
+                };
+                (ticket, batch)
+            })
+            .collect();
+        while let Some((_, key)) = self.polls.ready.first().filter(|(at, _)| *at <= now) {
+            let key = *key;
+            let ends = self.grace_end(key, now);
+            let Some(poll) = self.holders.poll_mut(key) else {
+                self.polls.ready.pop_first();
+                continue;
+            };
+            let batch = poll.take_batch(now, ends);
+            self.polls.update(key, poll);
+            if let Some(batch) = batch {
+                let all = batch.resources.len() > MAX_HINTS;
+                let listed = batch.resources.iter().filter(|_| !all);
+                let refresh = listed.filter_map(|resource| self.hint_for(key, *resource));
+                let hints = HintBatch {
+                    after: batch.number,
+                    refresh: refresh.collect(),
+                    all,
+                };
+                answers.push((batch.ticket, hints));
+            }
+        }
+        answers
+    }
+
+    /// Whether [`Self::take_hints`] has polls to answer now.
+    #[must_use]
+    pub fn has_hints(&self, now: Moment) -> bool {
+        self.polls.has_due(now)
+    }
+
+    /// When [`Self::has_hints`] may become true, or [`Self::sweep`] has work on hints.
+    #[must_use]
+    pub fn hints_due(&self) -> Option<Moment> {
+        let due = [self.polls.next_at(), self.hinting.next_at()];
+        due.into_iter().flatten().min()
+    }
+
+    /// Polls that are due now are not for [`Self::sweep`].
+    pub(super) fn next_hint_work(&self, now: Moment) -> Option<Moment> {
+        let due = [self.polls.next_after(now), self.hinting.next_at()];
+        due.into_iter().flatten().min()
+    }
+
+    /// The leases of a holder that has begun to poll count as those of a polling one. Beyond the
+    /// first ones, this waits for the next refresh.
+    fn start_polling(&mut self, holder: HolderKey, now: Moment) {
+        let leases = self.holders.resources(holder, ResourceKey::new(0));
+        let leases: Vec<_> = leases.take(MAX_HINTS).collect();
+        for key in leases {
+            let live = self.live.get_mut(key.index());
+            if live.is_some_and(|live| live.resource.start_polling(holder, now)) {
+                self.polls.hint(&mut self.holders, holder, key);
+            }
+            self.plan_hints(key, Occasion::Other, now);
+        }
+    }
+
+    /// A holder has reported: its hint is settled, and others may get one.
+    pub(super) fn hint_after_report(
+        &mut self,
+        holder: HolderKey,
+        key: ResourceKey,
+        ask: &Ask<'_>,
+        decision: &Decision,
+        now: Moment,
+    ) {
+        if decision.lacks.is_some() {
+            self.polls.withdraw(&mut self.holders, holder, key);
+            let wants: f64 = ask.bands.iter().map(|band| band.wants.get()).sum();
+            let is_unmet = decision.capacity.get() < wants * (1.0 - UNMET);
+            let occasion = if is_unmet {
+                Occasion::Unmet
+            } else {
+                Occasion::Other
+            };
+            self.plan_hints(key, occasion, now);
+        }
+    }
+
+    /// Hints the holders of a resource whose refresh others wait for, or that wait themselves.
+    pub(super) fn plan_hints(&mut self, key: ResourceKey, occasion: Occasion, now: Moment) {
+        let Some(live) = self.live.get_mut(key.index()) else {
+            return;
+        };
+        if live.resource.hints.is_none() {
+            return;
+        }
+        let polls = |holder| self.holders.polls(holder);
+        let chosen = live.resource.plan_hints(occasion, polls, now);
+        for holder in chosen {
+            self.polls.hint(&mut self.holders, holder, key);
+        }
+        let next = live.resource.hints.as_ref().and_then(|it| it.next_at);
+        let old = std::mem::replace(&mut live.plan_at, next);
+        self.hinting.reschedule(key, old, next);
+    }
+
+    /// Works on hints that are due without a request, in bounded steps.
+    pub(super) fn sweep_hints(&mut self, now: Moment, budget: usize) {
+        for _ in 0..budget {
+            let Some((holder, overdue)) = self.polls.pop_timer(&mut self.holders, now) else {
+                break;
+            };
+            for OverdueHint {
+                resource,
+                is_given_up,
+            } in overdue
+            {
+                if let Some(live) = self.live.get_mut(resource.index()) {
+                    live.resource.lapse_hint(holder, is_given_up, now);
+                    self.plan_hints(resource, Occasion::Other, now);
+                }
+            }
+        }
+        for _ in 0..budget {
+            let Some(key) = self.hinting.due(now) else {
+                break;
+            };
+            self.plan_hints(key, Occasion::Other, now);
+        }
+        self.walk_changes(now, budget);
+        self.hint_changes(now);
+    }
+
+    /// Finds resources with polling holders whose terms have changed.
+    fn walk_changes(&mut self, now: Moment, budget: usize) {
+        for _ in 0..budget {
+            let Some(slot) = self.hinting.walk else {
+                return;
+            };
+            self.hinting.walk = (slot < self.live.capacity()).then(|| slot.saturating_add(1));
+            let live = self.live.get(slot);
+            if live.is_some_and(|live| live.resource.hints.is_some()) {
+                self.adopt_document(ResourceKey::new(slot), now);
+            }
+        }
+    }
+
+    /// Hints the holders whose terms have changed, at a bounded pace.
+    fn hint_changes(&mut self, now: Moment) {
+        let Some(mut budget) = self.hinting.change_budget(now) else {
+            return;
+        };
+        let mut steps = MAX_CHANGE_STEPS;
+        while let Some(key) = self.hinting.changed.front().copied() {
+            if budget == 0 || steps == 0 {
+                return;
+            }
+            steps = steps.saturating_sub(1);
+            let polls = |holder| self.holders.polls(holder);
+            let live = self.live.get_mut(key.index());
+            let hinted = live.and_then(|live| live.resource.hint_change(budget, polls, now));
+            let Some(hinted) = hinted else {
+                self.hinting.changed.pop_front();
+                continue;
+            };
+            budget = budget.saturating_sub(hinted.len());
+            self.hinting.spend(hinted.len());
+            for holder in hinted {
+                self.polls.hint(&mut self.holders, holder, key);
+            }
+        }
+    }
+
+    /// A holder without leases ends with its poll, so that polls cannot bloat the ledger.
+    fn grace_end(&self, holder: HolderKey, now: Moment) -> Moment {
+        if self.holders.has_leases(holder) {
+            now.after_seconds(MIN_GRACE.max(self.longest_refresh_interval))
+        } else {
+            now
+        }
+    }
+
+    fn hint_for(&self, holder: HolderKey, resource: ResourceKey) -> Option<Hint> {
+        let live = self.live.get(resource.index())?;
+        Some(Hint {
+            resource_id: live.id.clone(),
+            seq: live.resource.entries.get(holder)?.order.seq,
+        })
+    }
+}

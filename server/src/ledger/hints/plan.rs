@@ -1,0 +1,476 @@
+//! Whom to hint, for one resource.
+//!
+//! A plan reads exact shares, but examines only a bounded number of candidates. What it misses, the
+//! regular refreshes of the holders settle an interval later.
+
+use doorman_openapi::{Moment, Reason};
+use smallvec::SmallVec;
+
+use super::state::{HintState, Order, Probe, Round};
+use crate::ledger::{
+    entry::Entry,
+    feedback::Feedback,
+    keys::{EntrySlot, HolderKey},
+    resource::Resource,
+};
+
+/// Smaller parts of an amount are not worth a hint.
+const NEGLIGIBLE: f64 = 1e-3;
+
+/// A larger part of a share that is missing is worth a hint, even if the holder did not know of it.
+const WORTH_A_HINT: f64 = 0.05;
+
+/// Candidates that are examined in vain before a plan gives up.
+const MAX_MISSES: usize = 8;
+
+/// A waiting holder is hinted once at least this part of what it lacks is free, or no more comes.
+const MIN_SERVED: f64 = 0.125;
+
+/// The most holders per round of probes.
+const MAX_PROBES: usize = 8;
+
+/// Candidates that are examined per round of probes.
+const MAX_PROBE_CANDIDATES: usize = 64;
+
+/// Seconds until the second round of probes, and the age of a report that is not doubted.
+const PROBE_GAP: f64 = 0.1;
+
+/// Rounds of probes begin anew when the excess demand grows by this factor.
+const PROBE_RESTART: f64 = 1.2;
+
+/// A change of the admission probability by more than this part is worth a round of hints.
+const FEEDBACK_CHANGE: f64 = 0.1;
+
+/// Seconds between two looks at a demand that may be suppressed.
+const FEEDBACK_CHECK: f64 = 0.25;
+
+/// Slots that are examined per step of a round.
+const ROUND_STEP: usize = 256;
+
+/// Why the hints of a resource are planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Occasion {
+    /// A holder has reported, and wants clearly more than it got.
+    Unmet,
+    /// Anything else.
+    Other,
+}
+
+/// The holders to hint.
+pub(in super::super) type Chosen = SmallVec<[HolderKey; 8]>;
+
+struct Planner<'a, P> {
+    resource: &'a mut Resource,
+    state: &'a mut HintState,
+    polls: P,
+    chosen: Chosen,
+    now: Moment,
+}
+
+impl Resource {
+    /// Chooses holders to hint. `polls` tells whether a holder still polls.
+    pub(in super::super) fn plan_hints(
+        &mut self,
+        occasion: Occasion,
+        polls: impl Fn(HolderKey) -> bool,
+        now: Moment,
+    ) -> Chosen {
+        let Some(mut state) = self.hints.take() else {
+            return Chosen::new();
+        };
+        let is_timer = state.next_at.is_some_and(|at| at <= now);
+        if is_timer {
+            state.next_at = None;
+        }
+        let mut planner = Planner {
+            resource: self,
+            state: &mut state,
+            polls,
+            chosen: Chosen::new(),
+            now,
+        };
+        if planner.resource.is_learning(now) {
+            // Shares mean little yet.
+            let ends = planner.resource.learning_until;
+            planner.state.wake_at(ends);
+        } else if planner.resource.terms.rule().divides() {
+            planner.recall();
+            planner.serve();
+            planner.probe(is_timer || occasion == Occasion::Unmet);
+        } else {
+            planner.tell_feedback();
+        }
+        let chosen = planner.chosen;
+        self.hints = Some(state);
+        chosen
+    }
+
+    /// Hints all holders whose terms have changed, at most `budget` now; `None` when done.
+    pub(in super::super) fn hint_change(
+        &mut self,
+        budget: usize,
+        polls: impl Fn(HolderKey) -> bool,
+        now: Moment,
+    ) -> Option<Chosen> {
+        let mut state = self.hints.take()?;
+        let round = state.change.take();
+        let mut planner = Planner {
+            resource: self,
+            state: &mut state,
+            polls,
+            chosen: Chosen::new(),
+            now,
+        };
+        let rest = round.map(|round| planner.advance(round, budget, false));
+        let chosen = planner.chosen;
+        state.change = rest.flatten();
+        self.hints = Some(state);
+        round.map(|_| chosen)
+    }
+
+    /// Notes that the terms have changed. Returns whether some holder polls.
+    pub(in super::super) fn note_changed_terms(&mut self, now: Moment) -> bool {
+        let Some(state) = &mut self.hints else {
+            return false;
+        };
+        state.change = Some(Round {
+            next_slot: 0,
+            since: now,
+        });
+        true
+    }
+
+    /// Counts a holder as polling. Returns whether it should refresh for its surplus.
+    pub(in super::super) fn start_polling(&mut self, holder: HolderKey, now: Moment) -> bool {
+        let learning = self.is_learning(now);
+        let Some(entry) = self.entries.get_mut(holder) else {
+            return false;
+        };
+        if entry.polls || entry.is_cleared() {
+            return false;
+        }
+        entry.polls = true;
+        let (booked, wants) = (entry.booking.amount(now), entry.wants());
+        let rule = self.terms.rule();
+        let share = rule.share(&self.demands, entry.demands(), true);
+        let is_pending = entry
+            .last_decision
+            .is_some_and(|last| last.reason == Reason::Pending);
+        let lacks = if is_pending {
+            (share.min(wants) - booked).max(0.0)
+        } else {
+            0.0
+        };
+        let state = self.hints.get_or_insert_default();
+        state.report(entry, booked, lacks);
+        let free = self.terms.available_beside(self.booked.total());
+        let gains = share > wants && rule.keep_surplus(share, wants, booked) > booked;
+        if rule.divides() && !learning && gains && free > 0.0 {
+            state.call(entry, booked, 0.0, 0.0);
+            return true;
+        }
+        false
+    }
+
+    /// A hint had no effect within the time for it. After the last repetition the holder counts as
+    /// not polling until its next request.
+    pub(in super::super) fn lapse_hint(
+        &mut self,
+        holder: HolderKey,
+        is_given_up: bool,
+        now: Moment,
+    ) {
+        let (Some(state), Some(entry)) = (&mut self.hints, self.entries.get_mut(holder)) else {
+            return;
+        };
+        let Some(call) = entry.call else { return };
+        state.settle(call);
+        if is_given_up {
+            entry.polls = false;
+            state.end_call(entry);
+            state.track(entry, entry.booking.amount(now));
+        }
+    }
+}
+
+impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
+    /// Hints holders with more than their share while pending holders lack more than is free or
+    /// already called back.
+    fn recall(&mut self) {
+        let lacking = self.state.shortfall();
+        let mut missing = lacking - self.free() - self.state.recalled.total();
+        for order in [Order::Spare, Order::Booked] {
+            let mut aside = SmallVec::<[EntrySlot; MAX_MISSES]>::new();
+            while missing > lacking * NEGLIGIBLE && aside.len() < MAX_MISSES {
+                let Some(slot) = self.first(order) else { break };
+                let Some(entry) = self.resource.entries.at(slot) else {
+                    break;
+                };
+                let booked = entry.booking.amount(self.now);
+                let gives = booked - self.share(entry).max(entry.outstanding.get());
+                if gives <= booked * NEGLIGIBLE {
+                    self.state.set_aside(order, slot.index());
+                    aside.push(slot);
+                } else if self.hint(slot, gives, 0.0) {
+                    missing -= gives;
+                } else {
+                    break;
+                }
+            }
+            self.restore(&aside);
+        }
+    }
+
+    /// Hints waiting holders, as many as the free capacity serves.
+    fn serve(&mut self) {
+        let mut free = self.free() - self.state.promised.total();
+        let is_last = self.state.recalled.total() == 0.0;
+        let mut aside = SmallVec::<[EntrySlot; MAX_MISSES]>::new();
+        let negligible = self.resource.terms.capacity() * NEGLIGIBLE * NEGLIGIBLE;
+        while free > negligible && aside.len() < MAX_MISSES {
+            let Some(slot) = self.first(Order::Waiting) else {
+                break;
+            };
+            let Some(entry) = self.resource.entries.at(slot) else {
+                break;
+            };
+            let booked = entry.booking.amount(self.now);
+            let goal = self.share(entry).min(entry.wants());
+            let lacks = goal - booked;
+            let is_pending = entry
+                .last_decision
+                .is_none_or(|last| last.reason == Reason::Pending);
+            let worth = if is_pending { NEGLIGIBLE } else { WORTH_A_HINT };
+            let rule = self.resource.terms.rule();
+            let gets = rule.round_down(goal.min(booked + free)) - booked;
+            if lacks <= goal * worth
+                || gets <= 0.0
+                || !is_last && gets < lacks.min(goal) * MIN_SERVED
+            {
+                self.state.set_aside(Order::Waiting, slot.index());
+                aside.push(slot);
+            } else if self.hint(slot, 0.0, gets) {
+                free -= gets;
+            } else {
+                break;
+            }
+        }
+        self.restore(&aside);
+    }
+
+    /// Hints the holders with the largest leases whose reports are old: their demand may have
+    /// fallen. The rounds become rare while they bring nothing.
+    fn probe(&mut self, is_due: bool) {
+        let now = self.now;
+        let excess = self.resource.sum_wants() - self.resource.terms.capacity();
+        let interval = self.resource.terms.refresh_interval(false).get();
+        let longest = interval.max(PROBE_GAP);
+        if excess <= 0.0 {
+            let probe = &mut self.state.probe;
+            if now >= probe.since.after_seconds(longest) {
+                *probe = Probe::default();
+            }
+            return;
+        }
+        if !is_due {
+            return;
+        }
+        let probe = &mut self.state.probe;
+        if excess > probe.first_excess * PROBE_RESTART || probe.gap == 0.0 {
+            (probe.since, probe.next, probe.gap) = (now, now, PROBE_GAP);
+            (probe.first_excess, probe.last_excess) = (excess, f64::INFINITY);
+        }
+        if now < probe.next {
+            let next = probe.next;
+            if probe.gap < longest {
+                self.state.wake_at(next);
+            }
+            return;
+        }
+        let is_shrinking = excess < probe.last_excess * (1.0 - WORTH_A_HINT);
+        probe.gap = if is_shrinking {
+            PROBE_GAP
+        } else {
+            (2.0 * probe.gap).min(longest)
+        };
+        probe.last_excess = excess;
+        probe.next = now.after_seconds(probe.gap);
+        let (next, gap, since) = (probe.next, probe.gap, probe.since);
+        if self.hint_oldest(excess, since) == 0 {
+            // All have reported since the rounds began.
+            self.state.probe.since = now;
+        }
+        if gap < longest {
+            self.state.wake_at(next);
+        }
+    }
+
+    /// One round of probes, until the leases of the hinted holders cover `excess`.
+    fn hint_oldest(&mut self, mut excess: f64, since: Moment) -> usize {
+        let before = self.chosen.len();
+        let mut aside = SmallVec::<[EntrySlot; 8]>::new();
+        for _ in 0..MAX_PROBE_CANDIDATES {
+            let hinted = self.chosen.len().saturating_sub(before);
+            if excess <= 0.0 || hinted >= MAX_PROBES {
+                break;
+            }
+            let Some(slot) = self.first(Order::Booked) else {
+                break;
+            };
+            let Some(entry) = self.resource.entries.at(slot) else {
+                break;
+            };
+            let is_old = entry
+                .last_decision
+                .is_none_or(|last| last.at < since && last.at.after_seconds(PROBE_GAP) <= self.now);
+            let booked = entry.booking.amount(self.now);
+            if !is_old {
+                self.state.set_aside(Order::Booked, slot.index());
+                aside.push(slot);
+            } else if self.hint(slot, 0.0, 0.0) {
+                excess -= booked;
+            } else {
+                break;
+            }
+        }
+        self.restore(&aside);
+        self.chosen.len().saturating_sub(before)
+    }
+
+    /// Hints all holders when the feedback differs clearly from that of the last round.
+    fn tell_feedback(&mut self) {
+        let now = self.now;
+        let (value, check_at) = match self.resource.current_feedback(now) {
+            Feedback::None => return,
+            Feedback::AdmissionProbability(probability) => {
+                let may_change = self.resource.sum_wants() > self.resource.terms.capacity()
+                    || probability.get() < 1.0;
+                let check_at = may_change.then(|| now.after_seconds(FEEDBACK_CHECK));
+                (probability.get(), check_at)
+            }
+            Feedback::Balance(balance) => {
+                let recovers_in = -balance.get() / self.resource.terms.rate();
+                let is_spent = balance.get() <= 0.0 && recovers_in.is_finite();
+                // A moment later it is above 0.
+                let check_at = is_spent.then(|| now.after_seconds(recovers_in + PROBE_GAP));
+                (f64::from(u8::from(balance.get() > 0.0)), check_at)
+            }
+        };
+        let longest = self.resource.terms.refresh_interval(false).get();
+        let feedback = &mut self.state.feedback;
+        let told = *feedback.told.get_or_insert(1.0);
+        if (value - told).abs() > FEEDBACK_CHANGE * value.max(told) {
+            if now >= feedback.next {
+                feedback.told = Some(value);
+                feedback.gap = if now >= feedback.next.after_seconds(longest) {
+                    PROBE_GAP
+                } else {
+                    (2.0 * feedback.gap).clamp(PROBE_GAP, longest.max(PROBE_GAP))
+                };
+                feedback.next = now.after_seconds(feedback.gap);
+                feedback.round = Some(Round {
+                    next_slot: 0,
+                    since: now,
+                });
+            } else {
+                let next = feedback.next;
+                self.state.wake_at(next);
+            }
+        }
+        if let Some(check_at) = check_at {
+            self.state.wake_at(check_at);
+        }
+        if let Some(round) = self.state.feedback.round {
+            self.state.feedback.round = self.advance(round, ROUND_STEP, true);
+            if self.state.feedback.round.is_some() && self.state.next_at.is_none_or(|at| at > now) {
+                // The next step, or the end of the window.
+                let window_end = self.state.window_end().filter(|end| *end > now);
+                self.state.wake_at(window_end.unwrap_or(now));
+            }
+        }
+    }
+
+    /// Hints the next holders of a round. Returns the rest of it. A paced round waits for room.
+    fn advance(&mut self, round: Round, budget: usize, is_paced: bool) -> Option<Round> {
+        let mut due = SmallVec::<[EntrySlot; 8]>::new();
+        let mut rest = None;
+        let entries = self.resource.entries.slots_from(round.next_slot);
+        for (examined, (slot, entry)) in entries.enumerate() {
+            let is_due = entry.is_some_and(|entry| {
+                entry.polls
+                    && entry.call.is_none()
+                    && entry.last_decision.is_none_or(|last| last.at < round.since)
+            });
+            if examined >= ROUND_STEP
+                || is_due && due.len() >= budget
+                || is_due && is_paced && !self.state.has_room(false, self.now)
+            {
+                rest = Some(Round {
+                    next_slot: slot,
+                    ..round
+                });
+                break;
+            }
+            if is_due {
+                due.push(EntrySlot::new(slot));
+            }
+        }
+        for slot in due {
+            self.call(slot, 0.0, 0.0);
+        }
+        rest
+    }
+
+    /// The first holder in an order that still polls.
+    fn first(&mut self, order: Order) -> Option<EntrySlot> {
+        loop {
+            let slot = EntrySlot::new(self.state.first(order)?);
+            match self.resource.entries.at_mut(slot) {
+                Some(entry) if (self.polls)(entry.holder) => return Some(slot),
+                Some(entry) => {
+                    entry.polls = false;
+                    self.state.track(entry, entry.booking.amount(self.now));
+                }
+                None => self.state.set_aside(order, slot.index()),
+            }
+        }
+    }
+
+    /// Hints a holder, if the resource may have another hint now.
+    fn hint(&mut self, slot: EntrySlot, recalled: f64, promised: f64) -> bool {
+        let has_room = self.state.has_room(promised > 0.0, self.now);
+        if has_room {
+            self.call(slot, recalled, promised);
+        }
+        has_room
+    }
+
+    fn call(&mut self, slot: EntrySlot, recalled: f64, promised: f64) {
+        let Some(entry) = self.resource.entries.at_mut(slot) else {
+            return;
+        };
+        if (self.polls)(entry.holder) {
+            let booked = entry.booking.amount(self.now);
+            self.state.call(entry, booked, recalled, promised);
+            self.chosen.push(entry.holder);
+        }
+    }
+
+    fn restore(&mut self, aside: &[EntrySlot]) {
+        for slot in aside {
+            if let Some(entry) = self.resource.entries.at(*slot) {
+                self.state.track(entry, entry.booking.amount(self.now));
+            }
+        }
+    }
+
+    fn share(&self, entry: &Entry) -> f64 {
+        let rule = self.resource.terms.rule();
+        rule.share(&self.resource.demands, entry.demands(), entry.polls)
+    }
+
+    fn free(&self) -> f64 {
+        let booked = self.resource.booked.total();
+        self.resource.terms.available_beside(booked)
+    }
+}

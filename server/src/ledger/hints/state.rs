@@ -1,0 +1,186 @@
+//! What is known of the holders of one resource that poll, to find whom to hint.
+
+use doorman_openapi::Moment;
+use slab::Slab;
+
+use crate::ledger::{entry::Entry, keys::CallSlot, max_tree::MaxTree, sum_tree::SumTree};
+
+/// The most hints of a resource per [`WINDOW`], beside those for changed terms.
+const MAX_HINTS: u32 = 64;
+
+/// Those of them that only waiting holders get.
+const RESERVED: u32 = 8;
+
+/// In seconds.
+const WINDOW: f64 = 0.1;
+
+/// A demand counts as met if less than this part of it is missing.
+const UNMET: f64 = 1e-3;
+
+/// Kept only while some holder of the resource polls.
+#[derive(Debug, Default)]
+pub(in super::super) struct HintState {
+    candidates: [MaxTree; 3],
+    /// What each pending holder lacks of its share.
+    shortfall: SumTree,
+    calls: Slab<()>,
+    /// What each hinted holder will give back.
+    pub(super) recalled: SumTree,
+    /// What each hinted holder will take of the free capacity.
+    pub(super) promised: SumTree,
+    window: Moment,
+    in_window: u32,
+    pub(super) probe: Probe,
+    pub(super) feedback: FeedbackRounds,
+    /// Hints to all holders after a change of the terms.
+    pub(super) change: Option<Round>,
+    /// When to plan again without a request.
+    pub(in super::super) next_at: Option<Moment>,
+}
+
+/// An order of the holders that poll and have no open hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// By what is booked beyond the wants.
+    Spare = 0,
+    /// By what is booked per weight.
+    Booked = 1,
+    /// Those with unmet wants, the least booked per weight first.
+    Waiting = 2,
+}
+
+/// Rounds of hints to holders that may have reported their demand long ago.
+#[derive(Debug, Default)]
+pub(super) struct Probe {
+    /// Holders that have reported since need no hint.
+    pub(super) since: Moment,
+    pub(super) next: Moment,
+    /// Seconds between two rounds.
+    pub(super) gap: f64,
+    /// The demand beyond the capacity when the rounds began anew, and in the last one.
+    pub(super) first_excess: f64,
+    pub(super) last_excess: f64,
+}
+
+/// Hints to all holders, in order of their slots.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Round {
+    pub(super) next_slot: usize,
+    /// Holders that have reported since need no hint.
+    pub(super) since: Moment,
+}
+
+/// Rounds of hints because the feedback of SUPPRESSION or SHARED_BUCKET has changed.
+#[derive(Debug, Default)]
+pub(super) struct FeedbackRounds {
+    /// The feedback of the last round.
+    pub(super) told: Option<f64>,
+    pub(super) round: Option<Round>,
+    pub(super) next: Moment,
+    /// Seconds between two rounds.
+    pub(super) gap: f64,
+}
+
+impl HintState {
+    /// Records a request or release of a holder, and how much it lacks of its share.
+    pub(in super::super) fn report(&mut self, entry: &mut Entry, booked: f64, lacks: f64) {
+        self.end_call(entry);
+        self.shortfall.set(entry.slot.index(), lacks);
+        self.track(entry, booked);
+    }
+
+    /// Records that a holder was told to shrink. It reports that at once, so it needs no hint.
+    pub(in super::super) fn expect_return(&mut self, entry: &mut Entry, booked: f64, lease: f64) {
+        let returns = booked - lease.max(entry.outstanding.get());
+        if entry.polls && returns > booked * UNMET {
+            self.call(entry, booked, returns, 0.0);
+        }
+    }
+
+    /// Records what is booked for a holder.
+    pub(in super::super) fn track(&mut self, entry: &Entry, booked: f64) {
+        let is_candidate = entry.polls && entry.call.is_none() && !entry.is_cleared();
+        let (wants, weight) = (entry.wants(), entry.weight().max(1.0));
+        let if_positive = |value: f64| Some(value).filter(|value| is_candidate && *value > 0.0);
+        let is_waiting = is_candidate && wants - booked > wants * UNMET;
+        let used = wants.max(entry.outstanding.get());
+        let values = [
+            if_positive(booked - used),
+            if_positive(booked / weight),
+            is_waiting.then_some(-booked / weight),
+        ];
+        for (tree, value) in self.candidates.iter_mut().zip(values) {
+            tree.set(entry.slot.index(), value);
+        }
+    }
+
+    /// Hints a holder. It will give back, or take, so much.
+    pub(super) fn call(&mut self, entry: &mut Entry, booked: f64, recalled: f64, promised: f64) {
+        let call = CallSlot::new(self.calls.insert(()));
+        entry.call = Some(call);
+        self.recalled.set(call.index(), recalled);
+        self.promised.set(call.index(), promised);
+        self.track(entry, booked);
+    }
+
+    pub(super) fn end_call(&mut self, entry: &mut Entry) {
+        if let Some(call) = entry.call.take() {
+            self.settle(call);
+            self.calls.try_remove(call.index());
+        }
+    }
+
+    /// Expects nothing more of a hint.
+    pub(super) fn settle(&mut self, call: CallSlot) {
+        self.recalled.set(call.index(), 0.0);
+        self.promised.set(call.index(), 0.0);
+    }
+
+    pub(super) fn first(&self, order: Order) -> Option<usize> {
+        self.candidates.get(order as usize)?.largest()
+    }
+
+    /// Leaves a holder out of an order until it is tracked again.
+    pub(super) fn set_aside(&mut self, order: Order, slot: usize) {
+        if let Some(tree) = self.candidates.get_mut(order as usize) {
+            tree.set(slot, None);
+        }
+    }
+
+    pub(super) fn shortfall(&self) -> f64 {
+        self.shortfall.total()
+    }
+
+    /// A surplus is left alone only while no other holder lacks capacity.
+    pub(in super::super) fn may_keep_surplus(&self, entry: &Entry) -> bool {
+        entry.polls && self.shortfall.total_except(entry.slot.index()) == 0.0
+    }
+
+    /// Whether another hint is allowed now. If not, sets when to plan again. Some hints are
+    /// reserved for waiting holders.
+    pub(super) fn has_room(&mut self, is_waiting: bool, now: Moment) -> bool {
+        let most = if is_waiting {
+            MAX_HINTS
+        } else {
+            MAX_HINTS - RESERVED
+        };
+        let end = self.window.after_seconds(WINDOW);
+        if now >= end {
+            (self.window, self.in_window) = (now, 0);
+        } else if self.in_window >= most {
+            self.wake_at(end);
+            return false;
+        }
+        self.in_window = self.in_window.saturating_add(1);
+        true
+    }
+
+    /// The end of a window without room.
+    pub(super) fn window_end(&self) -> Option<Moment> {
+        (self.in_window >= MAX_HINTS - RESERVED).then(|| self.window.after_seconds(WINDOW))
+    }
+
+    pub(super) fn wake_at(&mut self, at: Moment) {
+        self.next_at = Some(self.next_at.map_or(at, |next| next.min(at)));
+    }
+}

@@ -1,0 +1,297 @@
+//! Which holders are hinted. Holders act on a hint at once and poll again.
+
+use std::collections::BTreeMap;
+
+use doorman_openapi::Reason;
+
+use super::*;
+use crate::ledger::PollTicket;
+
+/// Polling holders of `db` that refresh when hinted and when their refresh is due.
+struct Fleet {
+    world: World,
+    holders: BTreeMap<PollTicket, String>,
+    state: BTreeMap<String, State>,
+    requests: usize,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    wants: f64,
+    has: f64,
+    seq: u64,
+    due: Moment,
+}
+
+/// The time of a round trip.
+const STEP: f64 = 0.001;
+
+impl Fleet {
+    fn new(document: Arc<Document>) -> Self {
+        Self {
+            world: World::new(document),
+            holders: BTreeMap::new(),
+            state: BTreeMap::new(),
+            requests: 0,
+        }
+    }
+
+    fn join(&mut self, name: &str, wants: f64) {
+        let ticket = self.world.poll(name, 0);
+        self.holders.insert(ticket, name.to_owned());
+        let state = State {
+            wants,
+            has: 0.0,
+            seq: 0,
+            due: self.world.now,
+        };
+        self.state.insert(name.to_owned(), state);
+        self.refresh(name);
+    }
+
+    fn refresh(&mut self, name: &str) -> Grant {
+        self.requests += 1;
+        let state = self.state.get_mut(name).unwrap();
+        state.seq += 1;
+        let request = request(name, Some(state.seq), state.wants, Some(state.has));
+        let grant = self.world.send(&request);
+        let state = self.state.get_mut(name).unwrap();
+        let is_shrunk = grant.capacity.get() < state.has;
+        state.has = grant.capacity.get();
+        state.due = if is_shrunk {
+            self.world.now
+        } else {
+            self.world.now.after_seconds(grant.refresh_interval.get())
+        };
+        grant
+    }
+
+    /// The holder notices its new demand at its next refresh.
+    fn set_demand(&mut self, name: &str, wants: f64) {
+        self.state.get_mut(name).unwrap().wants = wants;
+    }
+
+    fn has(&self, name: &str) -> f64 {
+        self.state[name].has
+    }
+
+    fn step(&mut self) {
+        self.world.wait(STEP);
+        let mut due: Vec<String> = Vec::new();
+        for (ticket, batch) in self.world.ledger.take_hints(self.world.now) {
+            let Some(name) = self.holders.remove(&ticket) else {
+                continue;
+            };
+            let ticket = self.world.poll(&name, batch.after);
+            self.holders.insert(ticket, name.clone());
+            due.push(name);
+        }
+        let now = self.world.now;
+        let regular = self.state.iter().filter(|(_, state)| state.due <= now);
+        due.extend(regular.map(|(name, _)| name.clone()));
+        for name in due {
+            self.refresh(&name);
+        }
+    }
+
+    /// Steps until `done`; how many there were.
+    fn steps_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> usize {
+        for steps in 0..20_000 {
+            if done(self) {
+                return steps;
+            }
+            self.step();
+        }
+        panic!("not within 20 s: {:?}", self.state);
+    }
+
+    fn run(&mut self, seconds: f64) -> usize {
+        let before = self.requests;
+        for _ in 0..(seconds / STEP) as usize {
+            self.step();
+        }
+        self.requests - before
+    }
+}
+
+#[test]
+fn polling_holder_gets_half_of_the_unwanted_capacity() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    close(world.refresh("a", 20.0, None).capacity.get(), 20.0);
+    world.poll("a", 0);
+    let hints = world.ledger.take_hints(world.now);
+    assert_eq!(hints[0].1.refresh.len(), 1);
+    let grant = world.refresh("a", 20.0, Some(20.0));
+    close(grant.capacity.get(), 60.0);
+    assert_eq!(grant.reason, Reason::Granted);
+    // A small change of the demand leaves the lease alone, a large one does not.
+    close(world.refresh("a", 28.0, Some(60.0)).capacity.get(), 60.0);
+    close(world.refresh("a", 56.0, Some(60.0)).capacity.get(), 78.0);
+    // Nothing beyond the wants in overload.
+    close(world.refresh("b", 200.0, None).capacity.get(), 22.0);
+    close(world.refresh("a", 30.0, Some(78.0)).capacity.get(), 30.0);
+}
+
+#[test]
+fn surplus_is_recalled_for_a_pending_holder() {
+    let mut fleet = Fleet::new(document("FAIR_SHARE", 100.0));
+    fleet.join("a", 10.0);
+    fleet.run(6.0);
+    close(fleet.has("a"), 55.0);
+    fleet.join("b", 60.0);
+    let steps = fleet.steps_until(|fleet| fleet.has("b") >= 60.0);
+    assert!(steps <= 5, "{steps}");
+}
+
+#[test]
+fn stale_demand_is_probed() {
+    let mut fleet = Fleet::new(document("FAIR_SHARE", 100.0));
+    for name in ["a", "b", "c"] {
+        fleet.join(name, 100.0);
+    }
+    fleet.run(7.0);
+    close(fleet.has("c"), 100.0 / 3.0);
+    fleet.set_demand("a", 0.0);
+    fleet.set_demand("b", 0.0);
+    fleet.run(0.2);
+    fleet.set_demand("c", 200.0);
+    fleet.refresh("c");
+    let steps = fleet.steps_until(|fleet| fleet.has("c") >= 99.0);
+    assert!(steps <= 60, "{steps}");
+}
+
+#[test]
+fn steady_overload_costs_no_more_hints_than_refreshes() {
+    for holders in [3, 30, 300] {
+        let mut fleet = Fleet::new(document("FAIR_SHARE", 100.0));
+        for holder in 0..holders {
+            fleet.join(&format!("c{holder}"), 100.0);
+        }
+        fleet.run(20.0);
+        let requests = fleet.run(20.0);
+        assert!(
+            requests <= 2 * 4 * holders + holders,
+            "{requests} of {holders}"
+        );
+    }
+}
+
+#[test]
+fn steady_demand_is_not_hinted() {
+    let mut fleet = Fleet::new(document("FAIR_SHARE", 100.0));
+    for holder in 0..10 {
+        fleet.join(&format!("c{holder}"), 5.0);
+    }
+    fleet.run(10.0);
+    assert_eq!(fleet.run(10.0), 20);
+}
+
+#[test]
+fn changed_limit_reaches_all_holders_within_a_second() {
+    let mut fleet = Fleet::new(document("FAIR_SHARE", 1000.0));
+    for holder in 0..1000 {
+        fleet.join(&format!("c{holder}"), 10.0);
+    }
+    fleet.run(10.0);
+    fleet
+        .world
+        .ledger
+        .reconfigure(document("FAIR_SHARE", 500.0));
+    let before = fleet.requests;
+    let steps = fleet.steps_until(|fleet| {
+        fleet.state.values().map(|state| state.has).sum::<f64>() <= 500.0 * (1.0 + 1e-9)
+    });
+    let requests = fleet.requests - before;
+    println!("1,000 holders cut to half: {steps} ms, {requests} requests");
+    assert!(steps <= 1000 && requests <= 2000, "{steps}, {requests}");
+    fleet
+        .world
+        .ledger
+        .reconfigure(document("FAIR_SHARE", 1000.0));
+    let steps = fleet
+        .steps_until(|fleet| fleet.state.values().map(|state| state.has).sum::<f64>() >= 999.0);
+    println!("and doubled again: {steps} ms");
+    assert!(steps <= 1000, "{steps}");
+}
+
+#[test]
+fn freed_capacity_is_hinted_to_the_waiting() {
+    let mut fleet = Fleet::new(document("FAIR_SHARE", 100.0));
+    fleet.join("a", 100.0);
+    fleet.join("b", 100.0);
+    fleet.run(7.0);
+    close(fleet.has("b"), 50.0);
+    let state = fleet.state.remove("a").unwrap();
+    fleet.holders.retain(|_, name| name != "a");
+    fleet.world.release("a", Some(state.seq + 1));
+    let steps = fleet.steps_until(|fleet| fleet.has("b") >= 100.0);
+    assert!(steps <= 5, "{steps}");
+}
+
+#[test]
+fn suppressed_holders_learn_of_overload() {
+    let mut fleet = Fleet::new(document("SUPPRESSION", 100.0));
+    for holder in 0..3 {
+        fleet.join(&format!("c{holder}"), 10.0);
+    }
+    fleet.run(30.0);
+    fleet.set_demand("c0", 900.0);
+    fleet.refresh("c0");
+    let before = fleet.requests;
+    fleet.run(2.0);
+    let requests = fleet.requests - before;
+    assert!((3..=20).contains(&requests), "{requests}");
+}
+
+#[test]
+fn holders_of_a_spent_bucket_are_hinted_once() {
+    let mut fleet = Fleet::new(document("SHARED_BUCKET", 10.0));
+    for holder in 0..5 {
+        fleet.join(&format!("c{holder}"), 10.0);
+    }
+    fleet.run(7.0);
+    let mut report = request("c0", Some(1000), 10.0, Some(10.0));
+    report.resources[0].used = Capacity::new(0.0).ok();
+    fleet.world.send(&report);
+    report.seq = Seq::new(1001).ok();
+    report.resources[0].used = Capacity::new(30.0).ok();
+    fleet.world.send(&report);
+    fleet.state.get_mut("c0").unwrap().seq = 1001;
+    // Once for the debt, once for the recovery.
+    let requests = fleet.run(2.9);
+    assert!((8..=15).contains(&requests), "{requests}");
+}
+
+#[test]
+fn newcomer_among_many_gets_its_share() {
+    let mut fleet = Fleet::new(document("FAIR_SHARE", 3000.0));
+    for holder in 0..300 {
+        fleet.join(&format!("c{holder}"), 20.0);
+    }
+    fleet.run(10.0);
+    fleet.join("new", 20.0);
+    let share = 3000.0 / 301.0;
+    let first = fleet.steps_until(|fleet| fleet.has("new") > 0.0);
+    let half = first + fleet.steps_until(|fleet| fleet.has("new") >= share / 2.0);
+    let all = half + fleet.steps_until(|fleet| fleet.has("new") >= 0.98 * share);
+    println!("newcomer among 300: {first} ms, half of its share {half} ms, all {all} ms");
+    assert!(first <= 5 && all <= 1000, "{first}, {all}");
+}
+
+#[test]
+fn flapping_demand_costs_a_bounded_number_of_requests() {
+    let mut fleet = Fleet::new(document("FAIR_SHARE", 100.0));
+    for holder in 0..10 {
+        fleet.join(&format!("c{holder}"), 10.0);
+    }
+    fleet.run(10.0);
+    let before = fleet.requests;
+    for round in 0..100 {
+        fleet.set_demand("c0", if round % 2 == 0 { 50.0 } else { 1.0 });
+        fleet.refresh("c0");
+        fleet.run(0.1);
+    }
+    let rate = (fleet.requests - before) as f64 / 10.0;
+    println!("a client that flaps ten times a second, among 10: {rate} requests a second");
+    assert!(rate <= 50.0, "{rate}");
+}

@@ -1,0 +1,174 @@
+//! Polls and their hints.
+
+use doorman_openapi::{ClientId, NodeId};
+
+use super::*;
+use crate::ledger::{HintBatch, PollHolder, PollTicket, holders::HolderId, keys::ResourceKey};
+
+impl World {
+    pub(super) fn poll(&mut self, client: &str, after: u64) -> PollTicket {
+        let client = ClientId::new(client).unwrap();
+        let holder = PollHolder::Client(&client);
+        self.ledger.open_poll(holder, after, self.now)
+    }
+
+    /// The answers to polls that are due.
+    fn answers(&mut self) -> Vec<(PollTicket, HintBatch)> {
+        let has_hints = self.ledger.has_hints(self.now);
+        let answers = self.ledger.take_hints(self.now);
+        assert_eq!(has_hints, !answers.is_empty());
+        answers
+    }
+
+    fn hint(&mut self, client: &str) {
+        let id = HolderId::Client(ClientId::new(client).unwrap());
+        let holder = self.ledger.holders.find(&id).unwrap();
+        let ledger = &mut self.ledger;
+        let resource = ResourceKey::new(0);
+        ledger.polls.hint(&mut ledger.holders, holder, resource);
+    }
+}
+
+fn world() -> World {
+    World::new(document("FAIR_SHARE", 100.0))
+}
+
+#[test]
+fn later_poll_replaces_the_earlier_one() {
+    let mut world = world();
+    let first = world.poll("a", 0);
+    assert_eq!(world.answers(), []);
+    let second = world.poll("a", 7);
+    let answers = world.answers();
+    let [(ticket, batch)] = answers.as_slice() else {
+        panic!("{answers:?}")
+    };
+    assert_eq!((*ticket, batch.after), (first, 7));
+    assert!(batch.refresh.is_empty() && !batch.all);
+    world.ledger.close_poll(first, world.now);
+    world.send(&request("a", Some(3), 10.0, None));
+    world.hint("a");
+    let answers = world.answers();
+    let [(ticket, batch)] = answers.as_slice() else {
+        panic!("{answers:?}")
+    };
+    assert_eq!((*ticket, batch.after), (second, 8));
+    assert_eq!(batch.refresh[0].resource_id, db());
+    assert_eq!(batch.refresh[0].seq, Seq::new(3).ok());
+}
+
+#[test]
+fn unconfirmed_hint_is_repeated() {
+    let mut world = world();
+    world.send(&request("a", Some(1), 10.0, None));
+    world.poll("a", 0);
+    world.hint("a");
+    assert_eq!(world.answers().len(), 1);
+    // The response was lost.
+    world.poll("a", 0);
+    world.wait(0.1);
+    let answers = world.answers();
+    assert_eq!(answers[0].1.refresh.len(), 1);
+    assert_eq!(answers[0].1.after, 2);
+    // It arrived, and the refresh is on its way.
+    world.poll("a", 2);
+    world.wait(0.3);
+    assert_eq!(world.answers(), []);
+    world.send(&request("a", Some(2), 10.0, Some(10.0)));
+    world.wait(2.0);
+    assert_eq!(world.answers(), []);
+}
+
+#[test]
+fn hint_without_refresh_is_repeated_a_few_times() {
+    let mut world = world();
+    world.send(&request("a", Some(1), 10.0, None));
+    let mut after = 0;
+    world.hint_repeatedly("a", &mut after);
+    assert_eq!(after, 4);
+}
+
+impl World {
+    fn hint_repeatedly(&mut self, client: &str, after: &mut u64) {
+        self.poll(client, *after);
+        self.hint(client);
+        for _ in 0..40 {
+            for (_, batch) in self.answers() {
+                *after = batch.after;
+                self.poll(client, *after);
+            }
+            self.wait(0.25);
+        }
+    }
+}
+
+#[test]
+fn hints_of_a_holder_are_spaced() {
+    let mut world = world();
+    world.send(&request("a", Some(1), 10.0, None));
+    let mut times = Vec::new();
+    for tenth in 0..100 {
+        world.poll("a", 0);
+        world.hint("a");
+        if world
+            .ledger
+            .take_hints(world.now)
+            .iter()
+            .any(|it| !it.1.refresh.is_empty())
+        {
+            times.push(tenth);
+        }
+        world.wait(0.01);
+    }
+    assert_eq!(times, [0, 5, 15, 35, 60, 85]);
+}
+
+#[test]
+fn poll_of_a_holder_without_leases_leaves_nothing() {
+    let mut world = world();
+    let node = NodeId::new("n").unwrap();
+    let ticket = world
+        .ledger
+        .open_poll(PollHolder::Node(&node), 0, world.now);
+    assert!(
+        world
+            .ledger
+            .holders
+            .find(&HolderId::Node(node.clone()))
+            .is_some()
+    );
+    world.ledger.close_poll(ticket, world.now);
+    world.wait(0.1);
+    assert!(world.ledger.holders.find(&HolderId::Node(node)).is_none());
+    // Its key may be another holder's now.
+    world.poll("a", 0);
+    world.ledger.close_poll(ticket, world.now);
+    assert_eq!(world.answers(), []);
+    assert_eq!(world.ledger.hints_due(), None);
+}
+
+#[test]
+fn many_hints_are_one_for_all() {
+    let text = "resources: [{identifier_glob: '*', capacity: 100, \
+                algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]";
+    let mut world = World::new(parse(text));
+    let mut request = request("a", Some(1), 10.0, None);
+    let one = request.resources.remove(0);
+    request.resources = (0..257)
+        .map(|index| ResourceRequest {
+            resource_id: ResourceId::new(format!("r{index}")).unwrap(),
+            ..one.clone()
+        })
+        .collect();
+    world.send(&request);
+    world.poll("a", 0);
+    let id = HolderId::Client(ClientId::new("a").unwrap());
+    let holder = world.ledger.holders.find(&id).unwrap();
+    for index in 0..257 {
+        let ledger = &mut world.ledger;
+        let resource = ResourceKey::new(index);
+        ledger.polls.hint(&mut ledger.holders, holder, resource);
+    }
+    let answers = world.answers();
+    assert!(answers[0].1.all && answers[0].1.refresh.is_empty());
+}
