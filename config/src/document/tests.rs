@@ -552,7 +552,7 @@ fn parameters_of_sharing_algorithms_are_read() {
             (rate, 0.2, 0.0),
             (gauge, 0.0, 1.0),
             (gauge, 0.0, 0.0),
-            (rate, 0.0, 0.0)
+            (rate, 0.5, 0.0)
         ]
     );
 }
