@@ -34,6 +34,12 @@ pub(super) struct Client {
     pub(super) wants: [Option<f64>; RESOURCES],
     /// The simulated time of the next timer.
     pub(super) wake: Moment,
+    /// Counts polls, and names the open one.
+    pub(super) poll: u64,
+    /// The last batch of hints.
+    pub(super) heard_batch: u64,
+    /// The server of the last request.
+    pub(super) endpoint: usize,
     holder: Holder,
     index: usize,
     endpoints: usize,
@@ -51,6 +57,9 @@ impl Client {
             usable: Default::default(),
             wants: [None; RESOURCES],
             wake: Moment::NEVER,
+            poll: 0,
+            heard_batch: 0,
+            endpoint: 0,
             holder: new_holder(index, 0, endpoints),
             index,
             endpoints,
@@ -141,7 +150,11 @@ impl Client {
         (effects, lost)
     }
 
-    fn handle(&mut self, event: Event, time: Moment) -> Vec<Effect> {
+    pub(super) fn client_id(&self) -> ClientId {
+        client_id(self.index, self.incarnation)
+    }
+
+    pub(super) fn handle(&mut self, event: Event, time: Moment) -> Vec<Effect> {
         let effects = self.holder.handle(event, self.clock.local(time));
         for effect in &effects {
             if let Effect::Changed { resource, holding } = effect {
@@ -159,10 +172,14 @@ impl Client {
 }
 
 fn new_holder(index: usize, incarnation: u32, endpoints: usize) -> Holder {
-    let client_id = format!("client-{index}-{incarnation}");
     Holder::new(HolderSettings {
-        client_id: ClientId::new(client_id).expect("the id is valid"),
+        client_id: client_id(index, incarnation),
         endpoints,
         seed: u64::from(incarnation) * 100 + index as u64,
     })
+}
+
+fn client_id(index: usize, incarnation: u32) -> ClientId {
+    let id = format!("client-{index}-{incarnation}");
+    ClientId::new(id).expect("the id is valid")
 }

@@ -21,6 +21,18 @@ pub(super) enum Event {
     /// A process starts again.
     Start(Process),
     Campaign(Candidate),
+    /// A client polls, unless a poll after this number is open.
+    Poll {
+        client: usize,
+        number: u64,
+    },
+    /// A server may have polls to answer.
+    AnswerPolls(usize),
+    /// A client receives an invented hint. So many follow soon.
+    InventHints {
+        client: usize,
+        left: usize,
+    },
     ChangeDemand,
     InjectFault,
     /// Faults end.

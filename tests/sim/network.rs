@@ -1,7 +1,7 @@
 //! Messages between processes, and a network that loses, delays, duplicates and reorders them.
 
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, Moment, ReleaseRequest, Seq, ServerCapacityRequest,
+    CapacityRequest, CapacityResponse, ClientId, HintsResponse, Moment, ReleaseRequest, Seq, ServerCapacityRequest,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
@@ -25,6 +25,14 @@ pub(super) struct ClientCall {
     pub(super) seq: Seq,
     /// When the request was sent, by the client's clock.
     pub(super) sent: Moment,
+}
+
+/// Identifies a client's poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PollCall {
+    /// Counts the restarts of the client.
+    pub(super) incarnation: u32,
+    pub(super) number: u64,
 }
 
 /// Identifies a node's request.
@@ -53,6 +61,15 @@ pub(super) enum Message {
         outcome: Outcome,
     },
     Release(ReleaseRequest),
+    Poll {
+        call: PollCall,
+        client_id: ClientId,
+        after: u64,
+    },
+    Hints {
+        call: PollCall,
+        hints: HintsResponse,
+    },
     NodeRequest {
         call: NodeCall,
         request: ServerCapacityRequest,

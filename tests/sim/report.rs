@@ -11,6 +11,8 @@ pub struct Stats {
     pub requests: u64,
     /// Responses that reached a holder and carry leases.
     pub responses: u64,
+    /// Hints that servers sent.
+    pub hints: u64,
     /// Injected faults, restarts and reloads.
     pub faults: u64,
     /// Times that a server became master.
@@ -26,6 +28,7 @@ impl AddAssign for Stats {
         let Self {
             requests,
             responses,
+            hints,
             faults,
             masterships,
             capacity_cuts,
@@ -33,6 +36,7 @@ impl AddAssign for Stats {
         } = other;
         self.requests += requests;
         self.responses += responses;
+        self.hints += hints;
         self.faults += faults;
         self.masterships += masterships;
         self.capacity_cuts += capacity_cuts;
@@ -44,10 +48,11 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} requests, {} responses, {} faults, {} masterships, {} capacity cuts, \
+            "{} requests, {} responses, {} hints, {} faults, {} masterships, {} capacity cuts, \
              {} checks above a capacity that was cut",
             self.requests,
             self.responses,
+            self.hints,
             self.faults,
             self.masterships,
             self.capacity_cuts,

@@ -1,14 +1,14 @@
 //! A server process: the real ledger, with crashes, pauses, elections and a data directory.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::{
-    CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, Epoch, HeldLease, Moment, NodeId,
-    ReleaseRequest, ServerCapacityRequest,
+    CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease,
+    HintsResponse, Moment, NodeId, ReleaseRequest, ServerCapacityRequest,
 };
 use doorman_server::ledger::{
-    Grant, LearningRecord, Ledger, Predecessor, ResourceRecord, Settings, UnmatchedPolicy,
+    Grant, LearningRecord, Ledger, PollHolder, PollTicket, Predecessor, ResourceRecord, Settings, UnmatchedPolicy,
 };
 use tower_doorman::lease::Failure;
 
@@ -18,7 +18,7 @@ use super::{
     clock::Clock,
     etcd::{ELECTION_LEASE, FENCE},
     limits::{Limit, longest_lease, resource_index},
-    network::{Election, Message, Outcome, Process},
+    network::{Election, Message, Outcome, PollCall, Process},
 };
 
 const NODE: &str = "root";
@@ -32,6 +32,7 @@ struct Mastership {
     epoch: u64,
     /// The server rejects requests from then on, by its own clock.
     fence: Moment,
+    polls: HashMap<PollTicket, (Process, PollCall)>,
 }
 
 /// Contents of the data directory, which survive a crash.
@@ -64,6 +65,8 @@ pub(super) struct Server {
     pub(super) campaigns_from: Moment,
     /// The simulated time until which the data directory cannot be written.
     pub(super) disk_full_until: Moment,
+    /// The simulated time at which it looks for polls to answer.
+    pub(super) answers_at: Option<Moment>,
     mastership: Option<Mastership>,
     /// When the latest campaign with a known result was sent.
     last_campaign: Moment,
@@ -83,6 +86,7 @@ impl Server {
             inbox: Vec::new(),
             campaigns_from: Moment::ORIGIN,
             disk_full_until: Moment::ORIGIN,
+            answers_at: None,
             mastership: None,
             last_campaign: Moment::ORIGIN,
             last_epoch: 0,
@@ -161,6 +165,7 @@ impl Server {
             ledger,
             epoch: self.data_dir.epoch,
             fence: Moment::NEVER,
+            polls: HashMap::new(),
         });
     }
 
@@ -200,6 +205,7 @@ impl Server {
             ledger: self.new_ledger(document, epoch, learn_until, now),
             epoch,
             fence,
+            polls: HashMap::new(),
         });
     }
 
@@ -288,6 +294,61 @@ impl Server {
         }
     }
 
+    pub(super) fn open_poll(
+        &mut self,
+        from: Process,
+        call: PollCall,
+        client: &ClientId,
+        after: u64,
+        time: Moment,
+    ) {
+        let now = self.clock.local(time);
+        if let Some(mastership) = self.serving(now) {
+            let holder = PollHolder::Client(client);
+            let ticket = mastership.ledger.open_poll(holder, after, now);
+            mastership.polls.insert(ticket, (from, call));
+        }
+    }
+
+    /// The polls to answer now, and the simulated time of the next ones.
+    pub(super) fn take_hints(
+        &mut self,
+        time: Moment,
+    ) -> (Vec<(Process, PollCall, HintsResponse)>, Option<Moment>) {
+        let now = self.clock.local(time);
+        let Some((node, epoch)) = self.identity() else {
+            return (Vec::new(), None);
+        };
+        let clock = self.clock;
+        let Some(Mastership { ledger, polls, .. }) = self.serving(now) else {
+            return (Vec::new(), None);
+        };
+        ledger.sweep(now, 64);
+        let answers = ledger.take_hints(now).into_iter();
+        let answers = answers.filter_map(|(ticket, batch)| {
+            let (to, call) = polls.remove(&ticket)?;
+            let hints = HintsResponse {
+                node: node.clone(),
+                epoch,
+                after: batch.after,
+                refresh: batch.refresh,
+                all: batch.all,
+                rules: false,
+                leaving: false,
+            };
+            Some((to, call, hints))
+        });
+        let answers = answers.collect();
+        let next = ledger.hints_due().map(|at| clock.time(at.max(now)));
+        (answers, next)
+    }
+
+    /// The node and epoch that responses carry.
+    pub(super) fn identity(&self) -> Option<(NodeId, Epoch)> {
+        let node = NodeId::new(NODE).expect("the name is valid");
+        Some((node, self.current_epoch()?))
+    }
+
     /// The epoch that responses carry.
     fn sent_epoch(&self, epoch: u64) -> Epoch {
         let epoch = match self.without {
@@ -322,6 +383,7 @@ impl Server {
             ledger,
             epoch,
             fence,
+            ..
         }) = self.serving(now)
         else {
             return Err(Failure::Unavailable { retry_after: None });

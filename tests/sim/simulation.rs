@@ -3,6 +3,7 @@
 mod faults;
 mod invariants;
 mod messages;
+mod polls;
 mod processes;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -11,7 +12,10 @@ use doorman_config::Document;
 use doorman_openapi::Moment;
 use fastrand::Rng;
 
-use self::invariants::{BrokenInvariant, CapacityCheck};
+use self::{
+    invariants::{BrokenInvariant, CapacityCheck},
+    polls::Polls,
+};
 use super::{
     Plan, Rule, Stats, Violation,
     client::Client,
@@ -39,6 +43,7 @@ pub(super) struct Simulation {
     /// Present if there are several servers.
     etcd: Option<Etcd>,
     network: Network,
+    polls: Polls,
     limits: Vec<Limit>,
     document: Arc<Document>,
     /// The longest lease of any document of this run, in seconds.
@@ -81,6 +86,7 @@ impl Simulation {
             node,
             etcd,
             network: Network::default(),
+            polls: Polls::of_run(seed),
             document: limits::document(&limits),
             longest_lease: limits::longest_lease(&limits),
             limits,
@@ -133,6 +139,7 @@ impl Simulation {
                 node.wake = Moment::ORIGIN.after_seconds(5.0);
             }
         }
+        self.begin_polls();
         self.after(5.0, Event::ChangeDemand);
         self.after(10.0, Event::InjectFault);
         // Time for old leases to expire, for one election, and for three refreshes.
@@ -161,6 +168,9 @@ impl Simulation {
             Event::Resume(process) => self.resume(process),
             Event::Start(process) => self.start(process),
             Event::Campaign(candidate) => self.campaign(candidate),
+            Event::Poll { client, number } => self.poll(client, number),
+            Event::AnswerPolls(server) => self.answer_polls(server),
+            Event::InventHints { client, left } => self.invent_hints(client, left),
             Event::ChangeDemand => {
                 if !self.network.is_reliable() {
                     self.change_demand();

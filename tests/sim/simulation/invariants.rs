@@ -133,8 +133,11 @@ impl Simulation {
             });
             let (demands, has): (Vec<_>, Vec<_>) = clients.chain(node).unzip();
             let shares = limit.shares(&demands);
+            // Holders that poll have more than they want while the demands fit.
+            let fits = demands.iter().map(|it| it.wants).sum::<f64>() <= limit.capacity;
             let is_close = |(has, share): (&f64, &f64)| {
-                (has - share).abs() <= TOLERANCE.sqrt() * (1.0 + share)
+                let tolerance = TOLERANCE.sqrt() * (1.0 + share);
+                self.polls.are_on && fits && has >= share || (has - share).abs() <= tolerance
             };
             if !has.iter().zip(&shares).all(is_close) {
                 let resource = resource_id(resource);

@@ -30,9 +30,15 @@ impl Simulation {
 
     pub(super) fn deliver(&mut self, from: Process, to: Process, message: Message) {
         match (to, message) {
-            (Process::Server(index), message) => self.deliver_to_server(index, from, message),
+            (Process::Server(index), message) => {
+                self.deliver_to_server(index, from, message);
+                self.answer_polls(index);
+            }
             (Process::Client(index), Message::Response { call, outcome }) => {
                 self.deliver_to_client(index, Reply { call, outcome });
+            }
+            (Process::Client(index), Message::Hints { call, hints }) => {
+                self.deliver_hints(index, from, call, hints);
             }
             (Process::Node, Message::NodeResponse { call, outcome }) => {
                 self.deliver_to_node(call, outcome);
@@ -105,6 +111,16 @@ impl Simulation {
                 });
                 return;
             }
+            Message::Poll {
+                call,
+                client_id,
+                after,
+            } => {
+                if server.is_up {
+                    server.open_poll(from, call, &client_id, after, self.time);
+                }
+                return;
+            }
             Message::CampaignResult {
                 candidate,
                 sent,
@@ -113,7 +129,10 @@ impl Simulation {
                 self.handle_campaign_result(candidate, sent, election);
                 return;
             }
-            Message::Response { .. } | Message::NodeResponse { .. } | Message::Campaign { .. } => {
+            Message::Response { .. }
+            | Message::Hints { .. }
+            | Message::NodeResponse { .. }
+            | Message::Campaign { .. } => {
                 unreachable!("{message:?} for server {index}")
             }
         };
@@ -199,6 +218,7 @@ impl Simulation {
                         seq,
                         sent,
                     };
+                    self.clients[index].endpoint = endpoint;
                     let message = Message::Request { call, request };
                     self.send(from, Process::Server(endpoint), message);
                 }

@@ -1,0 +1,166 @@
+//! Polls for hints, and hints that are lost, late, doubled or invented.
+
+use doorman_openapi::{Hint, HintsResponse, Seq};
+use fastrand::Rng;
+use tower_doorman::lease::Event as HolderEvent;
+
+use super::Simulation;
+use crate::sim::{
+    event_queue::Event,
+    limits::resource_id,
+    network::{Message, PollCall, Process},
+};
+
+/// Seconds after which a client gives up a poll, at least and at most.
+const POLL_TIMEOUT: (f64, f64) = (5.0, 30.0);
+
+/// Seconds between two storms of invented hints.
+const STORM_INTERVAL: f64 = 20.0;
+
+/// Invented hints of a storm, in one second.
+const STORM_HINTS: usize = 100;
+
+/// Polls of a run. Another source of randomness than that of the faults, so that runs without polls
+/// do not depend on this.
+pub(super) struct Polls {
+    pub(super) are_on: bool,
+    /// Whether clients receive invented hints.
+    are_mad: bool,
+    pub(super) rng: Rng,
+}
+
+impl Polls {
+    pub(super) fn of_run(seed: u64) -> Self {
+        Self {
+            are_on: seed % 2 == 1,
+            are_mad: seed % 4 == 3,
+            rng: Rng::with_seed(!seed),
+        }
+    }
+}
+
+impl Simulation {
+    pub(super) fn begin_polls(&mut self) {
+        if !self.polls.are_on {
+            return;
+        }
+        for client in 0..self.clients.len() {
+            self.after(1.0, Event::Poll { client, number: 0 });
+            if self.polls.are_mad {
+                self.after(STORM_INTERVAL, Event::InventHints { client, left: 0 });
+            }
+        }
+    }
+
+    /// Polls again, unless a later poll is open.
+    pub(super) fn poll(&mut self, client: usize, number: u64) {
+        let process = &mut self.clients[client];
+        if process.poll != number {
+            return;
+        }
+        process.poll += 1;
+        let (shortest, longest) = POLL_TIMEOUT;
+        let seconds = shortest + (longest - shortest) * self.polls.rng.f64();
+        let number = process.poll;
+        if process.is_running() {
+            let call = PollCall {
+                incarnation: process.incarnation,
+                number,
+            };
+            let message = Message::Poll {
+                call,
+                client_id: process.client_id(),
+                after: process.heard_batch,
+            };
+            let to = Process::Server(process.endpoint);
+            self.send_hints(Process::Client(client), to, message);
+        }
+        self.after(seconds, Event::Poll { client, number });
+    }
+
+    /// Answers the polls of a server that are due, and schedules the next ones.
+    pub(super) fn answer_polls(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        if !self.polls.are_on || !server.is_running() {
+            return;
+        }
+        let (answers, next) = server.take_hints(self.time);
+        for (to, call, hints) in answers {
+            self.stats.hints += hints.refresh.len() as u64;
+            self.send_hints(Process::Server(index), to, Message::Hints { call, hints });
+        }
+        let server = &mut self.servers[index];
+        if let Some(next) = next.map(|next| next.max(self.time))
+            && server.answers_at.is_none_or(|at| at <= self.time || next < at)
+        {
+            server.answers_at = Some(next);
+            // The ledger's clock may still be a moment before it.
+            self.events
+                .push(next.after_seconds(1e-6), Event::AnswerPolls(index));
+        }
+    }
+
+    pub(super) fn deliver_hints(
+        &mut self,
+        client: usize,
+        from: Process,
+        call: PollCall,
+        hints: HintsResponse,
+    ) {
+        let process = &mut self.clients[client];
+        if !process.is_running() || process.incarnation != call.incarnation {
+            return;
+        }
+        let Process::Server(endpoint) = from else {
+            return;
+        };
+        process.heard_batch = hints.after;
+        self.handle_hints(client, endpoint, hints);
+        self.poll(client, call.number);
+    }
+
+    fn handle_hints(&mut self, client: usize, endpoint: usize, hints: HintsResponse) {
+        let event = HolderEvent::Hinted { endpoint, hints };
+        let effects = self.clients[client].handle(event, self.time);
+        self.apply(client, effects);
+    }
+
+    /// One hint of a storm.
+    pub(super) fn invent_hints(&mut self, client: usize, left: usize) {
+        let left = if left == 0 { STORM_HINTS } else { left - 1 };
+        let process = &self.clients[client];
+        let endpoint = process.endpoint;
+        if process.is_running()
+            && let Some((node, epoch)) = self.servers[endpoint].identity()
+        {
+            let rng = &mut self.polls.rng;
+            let hints = HintsResponse {
+                node,
+                epoch,
+                after: rng.u64(..1000),
+                refresh: vec![Hint {
+                    resource_id: resource_id(rng.usize(..2)),
+                    seq: rng.bool().then(|| Seq::new(rng.u64(..1000)).expect("small")),
+                }],
+                all: rng.u8(..10) == 0,
+                rules: rng.bool(),
+                leaving: rng.u8(..10) == 0,
+            };
+            self.handle_hints(client, endpoint, hints);
+        }
+        let seconds = if left == 0 {
+            STORM_INTERVAL
+        } else {
+            1.0 / STORM_HINTS as f64
+        };
+        self.after(seconds, Event::InventHints { client, left });
+    }
+
+    fn send_hints(&mut self, from: Process, to: Process, message: Message) {
+        let copies = self.network.delays(from, to, self.time, &mut self.polls.rng);
+        for delay in copies.into_iter().flatten() {
+            let message = message.clone();
+            self.after(delay, Event::Deliver { from, to, message });
+        }
+    }
+}
