@@ -1,7 +1,8 @@
 //! Messages between processes, and a network that loses, delays, duplicates and reorders them.
 
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ClientId, HintsResponse, Moment, ReleaseRequest, Seq, ServerCapacityRequest,
+    CapacityRequest, CapacityResponse, ClientId, HintsResponse, Moment, ReleaseRequest, Seq,
+    ServerCapacityRequest,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;

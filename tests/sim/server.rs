@@ -8,7 +8,8 @@ use doorman_openapi::{
     HintsResponse, Moment, NodeId, ReleaseRequest, ServerCapacityRequest,
 };
 use doorman_server::ledger::{
-    Grant, LearningRecord, Ledger, PollHolder, PollTicket, Predecessor, ResourceRecord, Settings, UnmatchedPolicy,
+    Grant, LearningRecord, Ledger, PollHolder, PollTicket, Predecessor, ResourceRecord, Settings,
+    UnmatchedPolicy,
 };
 use tower_doorman::lease::Failure;
 

@@ -91,7 +91,9 @@ impl Simulation {
         }
         let server = &mut self.servers[index];
         if let Some(next) = next.map(|next| next.max(self.time))
-            && server.answers_at.is_none_or(|at| at <= self.time || next < at)
+            && server
+                .answers_at
+                .is_none_or(|at| at <= self.time || next < at)
         {
             server.answers_at = Some(next);
             // The ledger's clock may still be a moment before it.
@@ -140,7 +142,9 @@ impl Simulation {
                 after: rng.u64(..1000),
                 refresh: vec![Hint {
                     resource_id: resource_id(rng.usize(..2)),
-                    seq: rng.bool().then(|| Seq::new(rng.u64(..1000)).expect("small")),
+                    seq: rng
+                        .bool()
+                        .then(|| Seq::new(rng.u64(..1000)).expect("small")),
                 }],
                 all: rng.u8(..10) == 0,
                 rules: rng.bool(),
@@ -157,7 +161,9 @@ impl Simulation {
     }
 
     fn send_hints(&mut self, from: Process, to: Process, message: Message) {
-        let copies = self.network.delays(from, to, self.time, &mut self.polls.rng);
+        let copies = self
+            .network
+            .delays(from, to, self.time, &mut self.polls.rng);
         for delay in copies.into_iter().flatten() {
             let message = message.clone();
             self.after(delay, Event::Deliver { from, to, message });
