@@ -125,6 +125,8 @@ impl Server {
             );
         }
         // Bound first: a start that fails on a port in use must not begin an epoch.
+        // Polls leave half of the connections to requests.
+        let max_polls = (settings.max_connections.get() / 2).max(1);
         let listener = bind(settings.listen, settings.max_connections)?.with_tls(tls.clone());
         let metrics_listener = settings
             .metrics_listen
@@ -175,7 +177,7 @@ impl Server {
         } else {
             AllowedHosts::any(&server.advertise)
         };
-        let ledger = Arc::new(ledger);
+        let ledger = Arc::new(ledger.with_max_polls(max_polls));
         let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), opened.document));
         if let Some(error) = &opened.error {
             document.reject(error);
@@ -280,14 +282,17 @@ impl Server {
                 let router = http::metrics_router(app.clone(), is_loopback);
                 let metrics = ConnectionMetrics::default();
                 listener
-                    .serve(router, metrics, shutdown.clone(), || ())
+                    .serve(router, metrics, shutdown.clone(), || (), |_| 0)
                     .await;
             }
         };
         let connections = app.connections.clone();
-        let served = listener.serve(router, connections, shutdown.clone(), || {
+        let on_drain = || {
             app.draining.begin();
-        });
+            app.ledger.polls().leave();
+        };
+        let end_polls = |count| app.ledger.polls().give_way(count);
+        let served = listener.serve(router, connections, shutdown.clone(), on_drain, end_polls);
         let mut served = pin!(join(served, metrics));
         let (cut_off, ()) = tokio::select! {
             ended = &mut served => ended,

@@ -259,6 +259,7 @@ fn every_command_of_the_guides_succeeds() {
     for (guide, at_least) in [
         ("AUTHENTICATION.md", 10),
         ("CONTROL_PLANE.md", 12),
+        ("LEASES.md", 1),
         ("OPERATIONS.md", 8),
         ("RULES.md", 1),
     ] {

@@ -71,10 +71,10 @@ impl ActiveDocument {
         &self.ledger
     }
 
-    /// Activates a document. Holders see it at their next refresh.
+    /// Activates a document. Holders see it at their next refresh, or by a poll for hints.
     pub(crate) fn activate(&self, document: &Arc<Document>) -> Result<(), LedgerPoisoned> {
         // Keeps the old document alive, so that it is not dropped under the ledger's lock.
-        let _old = self.get();
+        let old = self.get();
         self.ledger
             .with(|ledger, _| ledger.reconfigure(Arc::clone(document)))?;
         let mut state = self.state();
@@ -82,6 +82,10 @@ impl ActiveDocument {
         state.error = None;
         state.reloads.applied = state.reloads.applied.saturating_add(1);
         state.reloads.since = clock::unix_seconds();
+        drop(state);
+        if old.rules() != document.rules() {
+            self.ledger.polls().announce_rules();
+        }
         Ok(())
     }
 

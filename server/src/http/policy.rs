@@ -51,6 +51,8 @@ pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
         paths::SERVER_CAPACITY | paths::SERVER_CAPACITY_RELEASE if posts => {
             (AnyOf(&[Scope::Server]), Lease)
         }
+        // The handler asks for the scope of a client or of a node.
+        paths::HINTS if reads => (AnyOf(&[Scope::Capacity, Scope::Server]), Request),
         paths::DISCOVERY if reads => (AnyOf(Scope::ALL), Request),
         // A layer polls its rules with the token that it leases with.
         paths::RULES if reads => (AnyOf(&[Scope::Capacity, Scope::TemplatesRead]), Request),

@@ -4,19 +4,25 @@
 //! report a lease only as far as the [`DurableBound`] covers it.
 
 mod bound;
+mod polls;
 pub(crate) mod sweeper;
 
 use std::{
     sync::{
         Arc, Mutex, TryLockError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use doorman_openapi::Moment;
+use tokio::sync::Notify;
 
-pub(crate) use self::bound::{BoundWrites, DurableBound};
+use self::polls::Polls;
+pub(crate) use self::{
+    bound::{BoundWrites, DurableBound},
+    polls::PollEnd,
+};
 use crate::{
     ledger::{Grant, Ledger, ReleaseProgress, RenewalCheck},
     util::clock,
@@ -36,6 +42,10 @@ pub(crate) struct SharedLedger {
     /// Threads that wait for the lock.
     waiting: AtomicUsize,
     bound: Arc<DurableBound>,
+    polls: Polls,
+    /// When the ledger is swept next, in nanoseconds on the clock. Changed under the lock.
+    next_sweep: AtomicU64,
+    sweep_sooner: Notify,
 }
 
 impl SharedLedger {
@@ -44,10 +54,20 @@ impl SharedLedger {
             ledger: Mutex::new(ledger),
             waiting: AtomicUsize::new(0),
             bound,
+            polls: Polls::new(usize::MAX),
+            next_sweep: AtomicU64::new(u64::MAX),
+            sweep_sooner: Notify::new(),
         }
     }
 
-    /// Runs `operation` under the lock. The clock is read under it too, so time never goes back.
+    /// Sets the most open polls. Beyond it the oldest ends.
+    pub(crate) fn with_max_polls(self, limit: usize) -> Self {
+        let polls = Polls::new(limit);
+        Self { polls, ..self }
+    }
+
+    /// Runs `operation` under the lock, and answers the polls that it has hints for. The clock is
+    /// read under the lock too, so time never goes back.
     pub(crate) fn with<T>(
         &self,
         operation: impl FnOnce(&mut Ledger, Moment) -> T,
@@ -62,7 +82,21 @@ impl SharedLedger {
                 ledger.map_err(|_| LedgerPoisoned)?
             }
         };
-        Ok(operation(&mut ledger, clock::now()))
+        let now = clock::now();
+        let result = operation(&mut ledger, now);
+        let hints = if ledger.has_hints(now) {
+            ledger.take_hints(now)
+        } else {
+            Vec::new()
+        };
+        let due = ledger.hints_due().unwrap_or(Moment::NEVER).as_nanos();
+        if due < self.next_sweep.load(Ordering::Relaxed) {
+            self.next_sweep.store(due, Ordering::Relaxed);
+            self.sweep_sooner.notify_one();
+        }
+        drop(ledger);
+        self.polls.answer(hints);
+        Ok(result)
     }
 
     /// Decides on `count` leases, and returns them shortened to what the bound covers. `decide`

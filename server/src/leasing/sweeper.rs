@@ -1,6 +1,9 @@
-//! The task that removes expired leases from the ledger and passes its events on.
+//! The task that removes expired leases from the ledger, paces hints, and passes events on.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use doorman_openapi::Moment;
 
@@ -14,17 +17,22 @@ const BUDGET: usize = 256;
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// Sweeps until the ledger is poisoned. Calls `report` after every turn, even without events.
-pub(crate) async fn run(ledger: Arc<SharedLedger>, mut report: impl FnMut(LedgerEvents, Moment)) {
-    while let Ok((wait, events, now)) = ledger.with(|ledger, now| {
+pub(crate) async fn run(shared: Arc<SharedLedger>, mut report: impl FnMut(LedgerEvents, Moment)) {
+    while let Ok((wait, events, now)) = shared.with(|ledger, now| {
         let next = ledger.sweep(now, BUDGET);
-        let wait = next.map_or(MAX_SLEEP, |next| next.since(now));
-        (wait.min(MAX_SLEEP), ledger.take_events(), now)
+        let latest = now.after(MAX_SLEEP);
+        let next = next.map_or(latest, |next| next.min(latest));
+        shared.next_sweep.store(next.as_nanos(), Relaxed);
+        (next.since(now), ledger.take_events(), now)
     }) {
         report(events, now);
         if wait.is_zero() {
             tokio::task::yield_now().await;
         } else {
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = shared.sweep_sooner.notified() => {}
+            }
         }
     }
     tracing::error!("ledger poisoned by a panic; no leases are granted until the server restarts");

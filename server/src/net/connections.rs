@@ -1,7 +1,7 @@
 //! The open connections, and eviction when the connection limit is reached.
 //!
-//! When the last slot is taken, the connections that have waited longest for their peers are
-//! closed. So a new connection finds a slot unless all are taken by requests in progress.
+//! When the last slot is taken, long polls end, and the connections that have waited longest for
+//! their peers are closed. So a new connection finds a slot unless all are taken by requests in progress.
 
 use std::{collections::HashMap, future::Future, sync::Arc};
 
@@ -79,11 +79,13 @@ impl Connections {
         Some(())
     }
 
-    /// Asks connections to close, several at a time: those that have waited longest for their
-    /// peers, then those whose peers have been slowest to send a body or to take a response.
-    pub(super) fn evict(&mut self) {
+    /// Asks connections to close, several at a time: those with long polls, by `end_polls`, which
+    /// returns how many it ends; then those that have waited longest for their peers, then those
+    /// whose peers have been slowest to send a body or to take a response.
+    pub(super) fn evict(&mut self, end_polls: impl Fn(usize) -> usize) {
         let now = clock::now();
         let wanted = (self.limit / EVICTION_FRACTION).max(1);
+        let wanted = wanted.saturating_sub(end_polls(wanted));
         let mut waiting = Vec::new();
         let mut slow = Vec::new();
         for activity in self.activities.values() {

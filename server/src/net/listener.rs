@@ -97,7 +97,8 @@ impl Listener {
 
     /// Serves the router until `shutdown` is ready, then calls `on_drain` and shuts down
     /// gracefully: accepts queued connections, announces the shutdown on all, and answers requests
-    /// for at most [`DRAIN_TIMEOUT`]. Returns the number of connections it aborted.
+    /// for at most [`DRAIN_TIMEOUT`]. Returns the number of connections it aborted. `end_polls`
+    /// ends so many long polls when connections run short, and returns how many it did.
     ///
     /// # Cancel safety
     /// All connections are aborted when it is dropped.
@@ -107,6 +108,7 @@ impl Listener {
         metrics: ConnectionMetrics,
         shutdown: impl Future<Output = ()>,
         on_drain: impl FnOnce(),
+        end_polls: impl Fn(usize) -> usize,
     ) -> usize {
         let server = Arc::new(HttpServer::new(router, self.parking));
         let (drain, draining) = watch::channel(false);
@@ -148,11 +150,13 @@ impl Listener {
                 (stream, address) = accept(&self.listener, &accept_log), if !connections.is_full() => {
                     add(&mut connections, stream, address);
                     if connections.is_full() {
-                        connections.evict();
+                        connections.evict(&end_polls);
                     }
                 }
                 // All connections were busy, or became busy before they closed.
-                () = sleep(EVICTION_INTERVAL), if connections.is_full() => connections.evict(),
+                () = sleep(EVICTION_INTERVAL), if connections.is_full() => {
+                    connections.evict(&end_polls);
+                }
             }
         }
 

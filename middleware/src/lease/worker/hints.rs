@@ -108,12 +108,14 @@ impl HintPoller {
         let State::Open { since, .. } = self.state else {
             return;
         };
+        if count(hints) == 0 && now.after(EARLY) < since.after(WAIT) {
+            // The server has no connection to spare.
+            return self.on_failure(interval, now);
+        }
         self.failures = 0;
         self.redirected = None;
         self.after = hints.after;
-        let full_wait = since.after(WAIT) <= now.after(EARLY);
-        let sent_away = hints.leaving || (count(hints) == 0 && !full_wait);
-        self.wait_until(if sent_away {
+        self.wait_until(if hints.leaving {
             now.after(interval.mul_f64(fastrand::f64()))
         } else {
             self.next_in_row(now)

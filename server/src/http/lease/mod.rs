@@ -2,6 +2,7 @@
 
 pub(super) mod charge;
 mod client;
+mod hints;
 mod node;
 mod request;
 mod response;
@@ -12,5 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use super::state::AppState;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    client::routes().merge(node::routes())
+    client::routes()
+        .merge(node::routes())
+        .merge(hints::routes())
 }

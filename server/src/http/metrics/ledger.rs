@@ -33,6 +33,7 @@ type ResourceGauge = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
 pub(super) struct LedgerMetrics {
     stats: LedgerStats,
     max_leases: usize,
+    polls: usize,
     survey: Survey,
     top: Vec<ResourceView>,
 }
@@ -54,6 +55,7 @@ impl LedgerMetrics {
         Ok(Self {
             stats,
             max_leases,
+            polls: ledger.polls().len(),
             survey,
             top,
         })
@@ -78,6 +80,7 @@ impl LedgerMetrics {
                 "Lease limit; beyond it new holders get nothing",
                 self.max_leases,
             ),
+            ("polls", "Open polls for hints", self.polls),
             (
                 "resources_learning",
                 "Resources in learning mode",

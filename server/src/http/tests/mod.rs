@@ -7,6 +7,7 @@ mod concurrent_edits;
 mod cursors;
 mod docs;
 mod documents;
+mod hints;
 mod lease_list;
 mod leases;
 mod metrics;

@@ -111,6 +111,7 @@ fn another_parser_reads_the_openapi_document() {
         "list_leases",
         "list_resources",
         "list_rules",
+        "poll_hints",
         "put_rule",
         "put_template",
         "release_capacity",

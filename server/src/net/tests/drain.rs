@@ -14,7 +14,13 @@ async fn serve(
     on_drain: impl FnOnce(),
 ) -> usize {
     listener
-        .serve(router, ConnectionMetrics::default(), stopping, on_drain)
+        .serve(
+            router,
+            ConnectionMetrics::default(),
+            stopping,
+            on_drain,
+            |_| 0,
+        )
         .await
 }
 

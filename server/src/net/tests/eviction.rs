@@ -63,7 +63,13 @@ async fn serve(transport: Transport, limit: usize, router: Router) -> Served {
     let listener = listener(limit).with_tls(transport.tls());
     let address = listener.address();
     let metrics = ConnectionMetrics::default();
-    let served = listener.serve(router, metrics.clone(), std::future::pending(), || {});
+    let served = listener.serve(
+        router,
+        metrics.clone(),
+        std::future::pending(),
+        || {},
+        |_| 0,
+    );
     let mut server = tokio::task::JoinSet::new();
     server.spawn(served);
     Served {

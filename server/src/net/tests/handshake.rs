@@ -277,6 +277,7 @@ async fn unfinished_handshakes_block_nobody_and_time_out() {
         metrics.clone(),
         std::future::pending(),
         || {},
+        |_| 0,
     );
     let server = tokio::spawn(served);
     let mut half_open = Vec::new();

@@ -241,6 +241,7 @@ async fn requests_that_race_with_parking_are_served_once() {
             ConnectionMetrics::default(),
             std::future::pending(),
             || {},
+            |_| 0,
         ));
         let peer = async |peer: u64| {
             let mut random = fastrand::Rng::with_seed(peer);

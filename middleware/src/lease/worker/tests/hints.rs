@@ -191,7 +191,7 @@ async fn polls_answered_at_once_are_paced() {
         node: NodeId::new("other").unwrap(),
         ..none(1)
     };
-    for (hints, most) in [(none(1), 2.5), (to_refresh(1, seq), 20.5), (foreign, 1.0)] {
+    for (hints, most) in [(none(1), 0.2), (to_refresh(1, seq), 20.5), (foreign, 0.2)] {
         let plane = Plane::new(grants(10.0));
         plane.set_hints(move |_| Reply::json(200, &hints));
         let _doorman = leased(builder(), &plane).await;

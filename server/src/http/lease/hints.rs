@@ -1,0 +1,207 @@
+//! `GET /v1/hints`: a long poll of a holder for the leases to refresh now.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderValue, Response, Uri, Version, header},
+    response::IntoResponse,
+};
+use doorman_config::Restrictions;
+use doorman_openapi::{
+    ClientId, DEFAULT_HINT_WAIT, HintsResponse, MAX_HINT_WAIT, NodeId, Scope, paths,
+};
+use tokio::time::timeout;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    auth::Caller,
+    http::{
+        authorize,
+        error::ApiError,
+        extract::query,
+        openapi::responses::{QueryErrors, UnavailableError},
+        response::Json,
+        state::{AppState, ServerInfo},
+    },
+    leasing::{PollEnd, SharedLedger},
+    ledger::PollHolder,
+};
+
+/// The largest integer that every JSON reader represents exactly.
+const MAX_AFTER: u64 = (1 << 53) - 1;
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(poll_hints))
+}
+
+/// Poll for hints
+///
+/// Waits until the holder should refresh leases before their `refresh_interval` is over: capacity
+/// is wanted elsewhere, became free, or its limit was changed. Also when rules have changed, and
+/// when the server shuts down. After `wait` seconds the response has no hints. Poll again with the
+/// `after` of the response. A holder has one poll; a new one ends the one before.
+///
+/// A hint grants nothing, and it is void once the holder has sent a request with a higher `seq` for
+/// that resource. Without polls leases change at the next refresh. Only the most recent polls stay
+/// open when connections run short: come back at a random moment within one refresh interval if a
+/// poll fails, or is answered too early without hints.
+#[utoipa::path(
+    get,
+    path = paths::HINTS,
+    tag = "leases",
+    params(
+        ("client_id" = inline(Option<ClientId>), Query, nullable = false, description = "The client; either this or `node_id`", example = "shop-1"),
+        ("node_id" = inline(Option<NodeId>), Query, nullable = false, description = "The node; needs the scope `doorman:server`"),
+        ("after" = inline(Option<u64>), Query, nullable = false, maximum = 9007199254740991i64, description = "The `after` of the last response, 0 at first: confirms its hints", example = 0),
+        ("wait" = inline(Option<f64>), Query, nullable = false, minimum = 0, maximum = 60, description = "The longest wait in seconds, by default 25", example = 0)
+    ),
+    responses(
+        (
+            status = OK,
+            description = "What to refresh now, which may be nothing",
+            body = HintsResponse,
+            headers(("cache-control" = String, description = "`no-store`")),
+            example = json!({
+                "node": "node-5a1c9e0b7d2f4386",
+                "epoch": 1795123456,
+                "after": 7,
+                "refresh": [{"resource_id": "db", "seq": 12}],
+                "all": false,
+                "rules": false,
+                "leaving": false
+            })
+        ),
+        QueryErrors,
+        UnavailableError
+    )
+)]
+async fn poll_hints(
+    State(ledger): State<Arc<SharedLedger>>,
+    State(server): State<Arc<ServerInfo>>,
+    caller: Caller,
+    version: Version,
+    uri: Uri,
+) -> Result<Response<Body>, ApiError> {
+    let PollQuery {
+        holder,
+        after,
+        wait,
+    } = PollQuery::parse(&uri)?;
+    holder.authorize(&caller)?;
+    let mut poll = ledger.open_poll(holder.as_ref(), after)?;
+    let end = timeout(wait, poll.ended()).await;
+    drop(poll);
+
+    let mut response = HintsResponse {
+        node: server.node.clone(),
+        epoch: server.epoch,
+        after,
+        refresh: Vec::new(),
+        all: false,
+        rules: false,
+        leaving: false,
+    };
+    let mut closes = false;
+    match end {
+        Ok(PollEnd::Hints(batch)) => {
+            let restrictions: &Restrictions = caller.restrictions();
+            response.after = batch.after;
+            response.refresh = batch.refresh;
+            let allowed = |id: &str| restrictions.allows_resource(id);
+            response
+                .refresh
+                .retain(|it| allowed(it.resource_id.as_str()));
+            response.all = batch.all;
+        }
+        Ok(PollEnd::Rules) => response.rules = true,
+        Ok(PollEnd::Leaving) => response.leaving = true,
+        Ok(PollEnd::GiveWay) => closes = version < Version::HTTP_2,
+        Err(_) => {}
+    }
+    let mut response = Json(response).into_response();
+    if closes {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
+    Ok(response)
+}
+
+#[derive(Debug, PartialEq)]
+struct PollQuery {
+    holder: Holder,
+    after: u64,
+    wait: Duration,
+}
+
+#[derive(Debug, PartialEq)]
+enum Holder {
+    Client(ClientId),
+    Node(NodeId),
+}
+
+impl PollQuery {
+    fn parse(uri: &Uri) -> Result<Self, ApiError> {
+        let [client, node, after, wait] =
+            query::parse(uri, ["client_id", "node_id", "after", "wait"])?;
+        let holder = match (client, node) {
+            (Some(client), None) => ClientId::new(client)
+                .map(Holder::Client)
+                .map_err(|error| invalid("client_id", &error))?,
+            (None, Some(node)) => NodeId::new(node)
+                .map(Holder::Node)
+                .map_err(|error| invalid("node_id", &error))?,
+            (None, None) | (Some(_), Some(_)) => {
+                return Err(ApiError::malformed(
+                    "exactly one of the query parameters `client_id` and `node_id` is needed",
+                ));
+            }
+        };
+        let after = after.map_or(Ok(0), |text| parse_after(&text))?;
+        let wait = wait.map_or(Ok(DEFAULT_HINT_WAIT), |text| parse_wait(&text))?;
+        let wait = Duration::try_from_secs_f64(wait).unwrap_or_default();
+        Ok(Self {
+            holder,
+            after,
+            wait,
+        })
+    }
+}
+
+fn parse_after(text: &str) -> Result<u64, ApiError> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let after = text.parse().ok().filter(|it| digits && *it <= MAX_AFTER);
+    after.ok_or_else(|| invalid("after", &"must be an integer from 0 to 9007199254740991"))
+}
+
+fn parse_wait(text: &str) -> Result<f64, ApiError> {
+    let wait = text.parse().ok();
+    wait.filter(|wait| (0.0..=MAX_HINT_WAIT).contains(wait))
+        .ok_or_else(|| invalid("wait", &"must be a number from 0 to 60"))
+}
+
+fn invalid(name: &str, rule: &impl std::fmt::Display) -> ApiError {
+    ApiError::malformed(format!("query parameter `{name}`: {rule}"))
+}
+
+impl Holder {
+    fn as_ref(&self) -> PollHolder<'_> {
+        match self {
+            Self::Client(id) => PollHolder::Client(id),
+            Self::Node(id) => PollHolder::Node(id),
+        }
+    }
+
+    /// As for the lease request of this holder.
+    fn authorize(&self, caller: &Caller) -> Result<(), ApiError> {
+        let (scope, name) = match self {
+            Self::Client(id) => (Scope::Capacity, id.as_str()),
+            Self::Node(id) => (Scope::Server, id.as_str()),
+        };
+        if !caller.may(&[scope]) {
+            return Err(ApiError::missing_scope(&[scope]));
+        }
+        authorize::client(name, caller.restrictions())
+    }
+}

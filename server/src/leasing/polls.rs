@@ -1,0 +1,206 @@
+//! Open polls for hints, and the tasks that wait for their end.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+use super::{LedgerPoisoned, SharedLedger};
+use crate::ledger::{HintBatch, PollHolder, PollTicket};
+
+/// Why a poll ends before its wait is over.
+#[derive(Debug, PartialEq)]
+pub(crate) enum PollEnd {
+    Hints(HintBatch),
+    /// The rules have changed.
+    Rules,
+    /// The server shuts down.
+    Leaving,
+    /// Its connection is needed.
+    GiveWay,
+}
+
+/// All open polls, oldest first.
+#[derive(Debug)]
+pub(crate) struct Polls {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_age: BTreeMap<u64, Waiting>,
+    ages: HashMap<PollTicket, u64>,
+    opened: u64,
+    leaving: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    ticket: PollTicket,
+    end: oneshot::Sender<PollEnd>,
+}
+
+impl Polls {
+    pub(super) fn new(limit: usize) -> Self {
+        let state = Mutex::default();
+        Self { limit, state }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.state().by_age.len()
+    }
+
+    /// Ends the oldest polls and returns how many.
+    pub(crate) fn give_way(&self, count: usize) -> usize {
+        let mut state = self.state();
+        let oldest = (0..count).map_while(|_| state.remove_oldest());
+        let oldest: Vec<_> = oldest.collect();
+        drop(state);
+        let ended = oldest.len();
+        for waiting in oldest {
+            // Whoever waited may be gone.
+            waiting.end.send(PollEnd::GiveWay).ok();
+        }
+        ended
+    }
+
+    /// Tells all polls that the rules have changed.
+    pub(crate) fn announce_rules(&self) {
+        let all = self.state().remove_all();
+        for waiting in all {
+            waiting.end.send(PollEnd::Rules).ok();
+        }
+    }
+
+    /// Ends all polls, and every later one at once.
+    pub(crate) fn leave(&self) {
+        let mut state = self.state();
+        state.leaving = true;
+        let all = state.remove_all();
+        drop(state);
+        for waiting in all {
+            waiting.end.send(PollEnd::Leaving).ok();
+        }
+    }
+
+    pub(super) fn answer(&self, batches: Vec<(PollTicket, HintBatch)>) {
+        if batches.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        let ends = batches.into_iter().filter_map(|(ticket, batch)| {
+            let waiting = state.remove(ticket)?;
+            Some((waiting.end, PollEnd::Hints(batch)))
+        });
+        let ends: Vec<_> = ends.collect();
+        drop(state);
+        for (waiting, end) in ends {
+            waiting.send(end).ok();
+        }
+    }
+
+    fn add(&self, ticket: PollTicket) -> oneshot::Receiver<PollEnd> {
+        let (end, ended) = oneshot::channel();
+        let mut state = self.state();
+        if state.leaving {
+            drop(state);
+            end.send(PollEnd::Leaving).ok();
+            return ended;
+        }
+        let age = state.opened;
+        state.opened = age.saturating_add(1);
+        state.by_age.insert(age, Waiting { ticket, end });
+        state.ages.insert(ticket, age);
+        let excess = state.by_age.len().saturating_sub(self.limit);
+        drop(state);
+        self.give_way(excess);
+        ended
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every statement leaves a poll either in both maps or waiting for its timeout.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remove(&mut self, ticket: PollTicket) -> Option<Waiting> {
+        let age = self.ages.remove(&ticket)?;
+        self.by_age.remove(&age)
+    }
+
+    fn remove_oldest(&mut self) -> Option<Waiting> {
+        let (_, waiting) = self.by_age.pop_first()?;
+        self.ages.remove(&waiting.ticket);
+        Some(waiting)
+    }
+
+    fn remove_all(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+        self.ages.clear();
+        std::mem::take(&mut self.by_age).into_values()
+    }
+}
+
+/// A poll that is open until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenPoll {
+    ledger: Arc<SharedLedger>,
+    ticket: PollTicket,
+    ended: oneshot::Receiver<PollEnd>,
+    has_hints: bool,
+}
+
+impl OpenPoll {
+    /// Waits for the end of the poll.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(crate) async fn ended(&mut self) -> PollEnd {
+        let end = (&mut self.ended).await;
+        // The sender is only dropped with the server.
+        let end = end.unwrap_or(PollEnd::Leaving);
+        self.has_hints = matches!(end, PollEnd::Hints(_));
+        end
+    }
+}
+
+impl Drop for OpenPoll {
+    fn drop(&mut self) {
+        self.ledger.polls.state().remove(self.ticket);
+        if !self.has_hints {
+            let ticket = self.ticket;
+            // A poisoned ledger gives no hints any more.
+            self.ledger
+                .with(|ledger, now| ledger.close_poll(ticket, now))
+                .ok();
+        }
+    }
+}
+
+impl SharedLedger {
+    pub(crate) fn polls(&self) -> &Polls {
+        &self.polls
+    }
+
+    /// Opens a poll of a holder, which ends its earlier one, and confirms hints up to `after`.
+    pub(crate) fn open_poll(
+        self: &Arc<Self>,
+        holder: PollHolder<'_>,
+        after: u64,
+    ) -> Result<OpenPoll, LedgerPoisoned> {
+        let (ticket, ended) = self.with(|ledger, now| {
+            let ticket = ledger.open_poll(holder, after, now);
+            // Under the lock, so that no hint comes before.
+            (ticket, self.polls.add(ticket))
+        })?;
+        Ok(OpenPoll {
+            ledger: Arc::clone(self),
+            ticket,
+            ended,
+            has_hints: false,
+        })
+    }
+}
