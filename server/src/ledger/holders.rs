@@ -6,9 +6,9 @@ use doorman_openapi::{ClientId, HolderKind, NodeId};
 use slab::Slab;
 
 use super::{
-    hints::poll::Poll,
     keys::{HolderKey, ResourceKey},
     linear_hash_map::LinearHashMap,
+    poll::Poll,
 };
 
 /// A client or a node. The two may have the same name.

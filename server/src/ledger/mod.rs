@@ -25,6 +25,8 @@ mod entry;
 mod expiry_heap;
 mod explain;
 mod feedback;
+mod hint_plan;
+mod hint_state;
 mod hints;
 mod holders;
 mod keys;
@@ -33,6 +35,7 @@ mod linear_hash_map;
 mod listing;
 mod max_tree;
 mod order;
+mod poll;
 mod requests;
 mod resource;
 mod settings;
@@ -49,9 +52,10 @@ pub use self::{
     decision::Grant,
     explain::HolderStatus,
     feedback::Feedback,
-    hints::{HintBatch, PollHolder, poll::PollTicket},
+    hints::{HintBatch, PollHolder},
     holders::TenantId,
     listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
+    poll::PollTicket,
     requests::{ReleaseProgress, RenewalCheck},
     settings::{Predecessor, Settings, UnmatchedPolicy},
     snapshot::{
@@ -71,7 +75,8 @@ use self::{
     decision::{Anomalies, Decision},
     expiry_heap::ExpiryHeap,
     feedback::LostPredecessor,
-    hints::{Hinting, PollQueue, plan::Occasion},
+    hint_plan::Occasion,
+    hints::{Hinting, PollQueue},
     holders::{HolderId, Holders},
     keys::{HolderKey, ResourceKey},
     linear_hash_map::LinearHashMap,

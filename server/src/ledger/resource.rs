@@ -12,7 +12,7 @@ use super::{
     entry::{Entries, Entry, LastDecision, UsageBaseline},
     expiry_heap::ExpiryHeap,
     feedback::{Feedback, LostPredecessor, SharedFeedback},
-    hints::state::HintState,
+    hint_state::HintState,
     keys::HolderKey,
     learning::Learning,
     order::RequestStamp,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use doorman_openapi::Moment;
 
-use crate::ledger::keys::ResourceKey;
+use super::keys::ResourceKey;
 
 /// The time until the next hint of a holder, in seconds: the first, and the most. It doubles.
 const SPACING: (f64, f64) = (0.05, 0.25);
@@ -14,7 +14,7 @@ const QUIET: f64 = 1.0;
 
 /// A holder that does not refresh within so many seconds after a hint is hinted again, because the
 /// response to its poll may have been lost.
-pub(in super::super) const PATIENCE: f64 = 1.0;
+pub(super) const PATIENCE: f64 = 1.0;
 
 /// How often a hint is repeated.
 const MAX_REPEATS: u8 = 3;
@@ -28,7 +28,7 @@ pub struct PollTicket(pub(super) u64);
 
 /// A holder's poll, from its first one until its leases end or it has not polled for a while.
 #[derive(Debug)]
-pub(in super::super) struct Poll {
+pub(super) struct Poll {
     open: Option<PollTicket>,
     /// Until when the holder counts as polling while no poll is open.
     ends: Moment,
@@ -73,10 +73,10 @@ pub(super) struct Batch {
 
 /// A hint that its holder did not act on in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct OverdueHint {
-    pub(in super::super) resource: ResourceKey,
+pub(super) struct OverdueHint {
+    pub(super) resource: ResourceKey,
     /// Whether it is not repeated any more.
-    pub(in super::super) is_given_up: bool,
+    pub(super) is_given_up: bool,
 }
 
 impl Poll {

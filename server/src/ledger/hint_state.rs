@@ -3,7 +3,7 @@
 use doorman_openapi::Moment;
 use slab::Slab;
 
-use crate::ledger::{entry::Entry, keys::CallSlot, max_tree::MaxTree, sum_tree::SumTree};
+use super::{entry::Entry, keys::CallSlot, max_tree::MaxTree, sum_tree::SumTree};
 
 /// The most hints of a resource per [`WINDOW`], beside those for changed terms.
 const MAX_HINTS: u32 = 64;
@@ -19,7 +19,7 @@ const UNMET: f64 = 1e-3;
 
 /// Kept only while some holder of the resource polls.
 #[derive(Debug, Default)]
-pub(in super::super) struct HintState {
+pub(super) struct HintState {
     candidates: [MaxTree; 3],
     /// What each pending holder lacks of its share.
     shortfall: SumTree,
@@ -35,7 +35,7 @@ pub(in super::super) struct HintState {
     /// Hints to all holders after a change of the terms.
     pub(super) change: Option<Round>,
     /// When to plan again without a request.
-    pub(in super::super) next_at: Option<Moment>,
+    pub(super) next_at: Option<Moment>,
 }
 
 /// An order of the holders that poll and have no open hint.
@@ -83,14 +83,14 @@ pub(super) struct FeedbackRounds {
 
 impl HintState {
     /// Records a request or release of a holder, and how much it lacks of its share.
-    pub(in super::super) fn report(&mut self, entry: &mut Entry, booked: f64, lacks: f64) {
+    pub(super) fn report(&mut self, entry: &mut Entry, booked: f64, lacks: f64) {
         self.end_call(entry);
         self.shortfall.set(entry.slot.index(), lacks);
         self.track(entry, booked);
     }
 
     /// Records that a holder was told to shrink. It reports that at once, so it needs no hint.
-    pub(in super::super) fn expect_return(&mut self, entry: &mut Entry, booked: f64, lease: f64) {
+    pub(super) fn expect_return(&mut self, entry: &mut Entry, booked: f64, lease: f64) {
         let returns = booked - lease.max(entry.outstanding.get());
         if entry.polls && returns > booked * UNMET {
             self.call(entry, booked, returns, 0.0);
@@ -98,7 +98,7 @@ impl HintState {
     }
 
     /// Records what is booked for a holder.
-    pub(in super::super) fn track(&mut self, entry: &Entry, booked: f64) {
+    pub(super) fn track(&mut self, entry: &Entry, booked: f64) {
         let is_candidate = entry.polls && entry.call.is_none() && !entry.is_cleared();
         let (wants, weight) = (entry.wants(), entry.weight().max(1.0));
         let if_positive = |value: f64| Some(value).filter(|value| is_candidate && *value > 0.0);
@@ -152,7 +152,7 @@ impl HintState {
     }
 
     /// A surplus is left alone only while no other holder lacks capacity.
-    pub(in super::super) fn may_keep_surplus(&self, entry: &Entry) -> bool {
+    pub(super) fn may_keep_surplus(&self, entry: &Entry) -> bool {
         entry.polls && self.shortfall.total_except(entry.slot.index()) == 0.0
     }
 

@@ -1,12 +1,8 @@
 //! Hints: which holders should refresh a lease now.
 //!
 //! A hint carries no capacity and changes no decision, so it may be lost, late, duplicate or wrong.
-//! `plan` chooses the holders of a resource from its `state`, and `poll` keeps the hints of one
+//! `hint_plan` chooses the holders of a resource from `hint_state`, and `poll` keeps the hints of one
 //! holder until it acts on them.
-
-pub(super) mod plan;
-pub(super) mod poll;
-pub(super) mod state;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -15,15 +11,13 @@ use std::{
 
 use doorman_openapi::{ClientId, Hint, MAX_HINTS, Moment, NodeId};
 
-use self::{
-    plan::Occasion,
-    poll::{OverdueHint, Poll, PollTicket, Position},
-};
 use super::{
     Ledger,
     decision::Decision,
+    hint_plan::Occasion,
     holders::{HolderId, Holders},
     keys::{HolderKey, ResourceKey},
+    poll::{OverdueHint, Poll, PollTicket, Position},
     resource::Ask,
 };
 

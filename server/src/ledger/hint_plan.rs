@@ -6,10 +6,10 @@
 use doorman_openapi::{Moment, Reason};
 use smallvec::SmallVec;
 
-use super::state::{HintState, Order, Probe, Round};
-use crate::ledger::{
+use super::{
     entry::Entry,
     feedback::Feedback,
+    hint_state::{HintState, Order, Probe, Round},
     keys::{EntrySlot, HolderKey},
     resource::Resource,
 };
@@ -49,7 +49,7 @@ const ROUND_STEP: usize = 256;
 
 /// Why the hints of a resource are planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Occasion {
+pub(super) enum Occasion {
     /// A holder has reported, and wants clearly more than it got.
     Unmet,
     /// Anything else.
@@ -57,7 +57,7 @@ pub(in super::super) enum Occasion {
 }
 
 /// The holders to hint.
-pub(in super::super) type Chosen = SmallVec<[HolderKey; 8]>;
+pub(super) type Chosen = SmallVec<[HolderKey; 8]>;
 
 struct Planner<'a, P> {
     resource: &'a mut Resource,
@@ -69,7 +69,7 @@ struct Planner<'a, P> {
 
 impl Resource {
     /// Chooses holders to hint. `polls` tells whether a holder still polls.
-    pub(in super::super) fn plan_hints(
+    pub(super) fn plan_hints(
         &mut self,
         occasion: Occasion,
         polls: impl Fn(HolderKey) -> bool,
@@ -106,7 +106,7 @@ impl Resource {
     }
 
     /// Hints all holders whose terms have changed, at most `budget` now; `None` when done.
-    pub(in super::super) fn hint_change(
+    pub(super) fn hint_change(
         &mut self,
         budget: usize,
         polls: impl Fn(HolderKey) -> bool,
@@ -129,7 +129,7 @@ impl Resource {
     }
 
     /// Notes that the terms have changed. Returns whether some holder polls.
-    pub(in super::super) fn note_changed_terms(&mut self, now: Moment) -> bool {
+    pub(super) fn note_changed_terms(&mut self, now: Moment) -> bool {
         let Some(state) = &mut self.hints else {
             return false;
         };
@@ -141,7 +141,7 @@ impl Resource {
     }
 
     /// Counts a holder as polling. Returns whether it should refresh for its surplus.
-    pub(in super::super) fn start_polling(&mut self, holder: HolderKey, now: Moment) -> bool {
+    pub(super) fn start_polling(&mut self, holder: HolderKey, now: Moment) -> bool {
         let learning = self.is_learning(now);
         let Some(entry) = self.entries.get_mut(holder) else {
             return false;
@@ -174,12 +174,7 @@ impl Resource {
 
     /// A hint had no effect within the time for it. After the last repetition the holder counts as
     /// not polling until its next request.
-    pub(in super::super) fn lapse_hint(
-        &mut self,
-        holder: HolderKey,
-        is_given_up: bool,
-        now: Moment,
-    ) {
+    pub(super) fn lapse_hint(&mut self, holder: HolderKey, is_given_up: bool, now: Moment) {
         let (Some(state), Some(entry)) = (&mut self.hints, self.entries.get_mut(holder)) else {
             return;
         };
