@@ -1,5 +1,7 @@
 //! Typed slab indexes, so that a holder is never looked up as a resource.
 
+use std::num::NonZero;
+
 macro_rules! slab_key {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -28,10 +30,20 @@ slab_key!(
     /// A holder's entry in one resource, and its slot in the sums of that resource.
     EntrySlot
 );
-slab_key!(
-    /// A hint of a resource that its holder has not yet acted on.
-    CallSlot
-);
+/// A hint of a resource that its holder has not yet acted on. `None` of it takes no space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CallSlot(NonZero<u32>);
+
+impl CallSlot {
+    pub(super) fn new(index: usize) -> Self {
+        let number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
+        Self(NonZero::new(number).unwrap_or(NonZero::<u32>::MAX))
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.0.get().saturating_sub(1) as usize
+    }
+}
 
 impl HolderKey {
     /// Not before any other key.
