@@ -18,6 +18,8 @@ const SAMPLES_WHILE_QUIET: f64 = 2.0;
 /// The shortest window in seconds: one request after a pause is no rate of thousands.
 const MIN_WINDOW: f64 = 1.0;
 const MAX_WINDOW: f64 = 10.0;
+/// The attempts in a report that show a rate, however short the report.
+const ATTEMPTS_OF_RATE: f64 = 10.0;
 /// The shortest time that a report covers, in seconds.
 const MIN_REPORT: f64 = 0.1;
 /// The shortest stretch between samples that tells of a rate, in seconds. Shorter ones are merged.
@@ -302,10 +304,17 @@ impl ReportedDemand {
         }
     }
 
-    /// Attempts per second, for a report that covers `interval` seconds even if it is early.
+    /// Attempts per second since the last report. Few attempts are spread over `interval` seconds
+    /// even if the report is early: they tell of no rate.
     pub(crate) fn per_second(&self, total: f64, interval: f64, now: Moment) -> f64 {
         let elapsed = now.seconds_since(self.reported_at);
-        (total - self.total).max(0.0) / elapsed.max(interval).max(MIN_REPORT)
+        let attempts = (total - self.total).max(0.0);
+        let covered = if attempts < ATTEMPTS_OF_RATE {
+            interval.max(MIN_REPORT)
+        } else {
+            FOLLOW_UP_INTERVAL.as_secs_f64()
+        };
+        attempts / elapsed.max(covered)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, SafeCapacity, Seconds, Unit};
 
 use crate::{
-    demand::{FOLLOW_UP_INTERVAL, ReportedDemand, Window, fading_demand, in_unit, window_length},
+    demand::{ReportedDemand, Window, fading_demand, in_unit, window_length},
     lease::{
         Demand, FirstAnswer, Holding, ResourceTerms,
         index::{HasResource, IndexedMap, TimerHeap},
@@ -53,7 +53,7 @@ pub(super) struct TrackedLimiter {
 #[derive(Debug)]
 struct SuppressionReports {
     demand: ReportedDemand,
-    /// The seconds until the next report; `None` once the resource no longer uses SUPPRESSION.
+    /// The seconds that a report covers; `None` once the resource no longer uses SUPPRESSION.
     interval: Option<f64>,
 }
 
@@ -128,13 +128,7 @@ impl TrackedLimiter {
         if let Some(reports) = &self.suppression
             && let Some(interval) = reports.interval
         {
-            // A report on demand above the whole limit is early and soon followed by others.
-            let covered = if wants > level.limit {
-                FOLLOW_UP_INTERVAL.as_secs_f64()
-            } else {
-                interval
-            };
-            return reports.demand.per_second(total, covered, now);
+            return reports.demand.per_second(total, interval, now);
         }
         if self.runs_out_soon(&level) {
             wants = wants.max(self.window.newest());
@@ -210,7 +204,7 @@ impl TrackedLimiter {
 
     /// Takes over a holding that was published. Returns whether to measure again: a larger lease
     /// came, and is not known to be enough.
-    fn apply(&mut self, holding: &Holding, now: Moment) -> bool {
+    fn apply(&mut self, holding: &Holding) -> bool {
         let terms = holding.terms.as_deref();
         let interval = holding.refresh_interval.as_secs_f64();
         self.window_length = window_length(interval) as f32;
@@ -222,9 +216,7 @@ impl TrackedLimiter {
         if self.scarce {
             self.window.forget_bursts();
         }
-        let interval = terms
-            .filter(|it| it.suppressed)
-            .map(|_| holding.refresh_at.seconds_since(now));
+        let interval = terms.is_some_and(|it| it.suppressed).then_some(interval);
         if let Some(reports) = &mut self.suppression {
             reports.interval = interval;
         } else if interval.is_some() {
@@ -312,7 +304,7 @@ impl Limiters {
     pub(super) fn apply(&mut self, id: &ResourceId, holding: &Holding, now: Moment) {
         if let Some(index) = self.tracked.index_of(id)
             && let Some(tracked) = self.tracked.get_mut(index)
-            && tracked.apply(holding, now)
+            && tracked.apply(holding)
         {
             let soon = now.after_seconds(tracked.fast_sample.into());
             self.samples.set(index, Some((SAMPLES, soon)));
