@@ -24,6 +24,8 @@ const ATTEMPTS_OF_RATE: f64 = 10.0;
 const MIN_REPORT: f64 = 0.1;
 /// The shortest stretch between samples that tells of a rate, in seconds. Shorter ones are merged.
 const MIN_STRETCH: f64 = 0.015;
+/// The longest time for which a hint waits to be told of a fall, in seconds.
+const MAX_STRETCH_FOR_HINT: f64 = 0.3;
 /// The attempts that must be expected of a stretch for their absence to mean a fall.
 const ENOUGH: f64 = 9.0;
 /// A burst is remembered for one to two times as many seconds.
@@ -131,6 +133,16 @@ impl Window {
     pub(crate) fn newest(&self) -> f64 {
         let busy = self.busy.as_ref();
         busy.map_or(0.0, |busy| busy.stretches[0].per_second(1.0))
+    }
+
+    /// Begins a new stretch, to measure the demand from now on. Returns how many seconds of it
+    /// show a fall; `None` if that takes too long.
+    pub(crate) fn begin_stretch(&mut self) -> Option<f64> {
+        let busy = self.busy.as_mut()?;
+        busy.current = Slot::default();
+        // A little more: the mean falls meanwhile, and stretches are rounded.
+        let seconds = 1.1 * (ENOUGH / busy.mean()).max(MIN_STRETCH);
+        (seconds <= MAX_STRETCH_FOR_HINT).then_some(seconds)
     }
 
     /// Like [`per_second`](Self::per_second), but a fall shows within one stretch.
@@ -378,6 +390,38 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn stretch_begun_by_a_hint_shows_a_fall() {
+        let mut window = Window::new(Moment::ORIGIN);
+        let (mut now, mut total) = (Moment::ORIGIN, 0.0);
+        for _ in 0..20 {
+            now = now.after_seconds(0.25);
+            total += 0.25 * 800.0;
+            window.record(total, 2.0, now);
+        }
+        // The demand falls after the last sample, just before the hint.
+        now = now.after_seconds(0.1);
+        total += 0.09 * 800.0;
+        window.record(total, 2.0, now);
+        assert!(window.current() > 700.0, "{}", window.current());
+
+        let seconds = window.begin_stretch().unwrap();
+        assert!(seconds < 0.05, "{seconds}");
+        now = now.after_seconds(seconds);
+        window.record(total + 1.0, 2.0, now);
+        assert!(window.current() < 250.0, "{}", window.current());
+
+        let mut slow = Window::new(Moment::ORIGIN);
+        for second in 1..10 {
+            slow.record(
+                f64::from(second),
+                2.0,
+                Moment::ORIGIN.after_seconds(second.into()),
+            );
+        }
+        assert_eq!(slow.begin_stretch(), None);
     }
 
     #[test]

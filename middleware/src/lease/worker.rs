@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{CapacityResponse, ResourceId, Seq};
+use doorman_openapi::{CapacityResponse, Moment, ResourceId, Seq};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{
@@ -34,7 +34,7 @@ use self::{
     rules::RulesPoller,
 };
 use super::{
-    Holder, Transport,
+    Event, Holder, Transport,
     client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome},
 };
 use crate::{
@@ -95,6 +95,8 @@ pub struct Worker<T = DefaultTransport> {
     /// At most one.
     hint_polls: InFlight<Outcome<FetchedHints>>,
     hint_poller: HintPoller,
+    /// Hints that wait until the demand is measured, and when it is.
+    measured_hints: Vec<(Moment, Event)>,
     last_failure: Option<RequestFailure>,
     rejection_log: LogThrottle,
     gauge_log: LogThrottle,
@@ -113,6 +115,7 @@ impl<T: Transport> Worker<T> {
         Self {
             rules_poller: RulesPoller::new(parts.client.servers.len()),
             hint_poller: HintPoller::new(parts.hints),
+            measured_hints: Vec::new(),
             parts,
             limiters: Limiters::default(),
             waiters: Waiters::default(),

@@ -202,6 +202,16 @@ impl<T: Transport> Worker<T> {
         self.hint_poller.wake_at(source)
     }
 
+    /// Passes on the hints whose demands are measured and returns when the next will be.
+    pub(super) fn process_hints(&mut self, now: Moment) -> Moment {
+        let due = self.measured_hints.extract_if(.., |(due, _)| *due <= now);
+        for (_, event) in due.collect::<Vec<_>>() {
+            self.handle(event, now);
+        }
+        let rest = self.measured_hints.iter().map(|(due, _)| *due);
+        rest.min().unwrap_or(Moment::NEVER)
+    }
+
     pub(super) fn on_hints_response(&mut self, outcome: Outcome<FetchedHints>) {
         let Outcome {
             endpoint,
@@ -222,7 +232,11 @@ impl<T: Transport> Worker<T> {
                 } else {
                     self.hint_poller.on_failure(interval, now);
                 }
-                self.handle(Event::Hinted { endpoint, hints }, now);
+                let ids = hints.refresh.iter().map(|hint| &hint.resource_id);
+                let due = self.limiters.measure_for_hints(ids, now);
+                let event = Event::Hinted { endpoint, hints };
+                self.measured_hints.push((due, event));
+                self.process_hints(now);
             }
             Ok(FetchedHints::Unsupported) => self.hint_poller.on_unsupported(now),
             Err(error) => {

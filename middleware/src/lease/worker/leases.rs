@@ -52,6 +52,7 @@ impl<T: Transport> Worker<T> {
                 self.set_demand(sample.id, demand, now);
             }
         }
+        let next_hint = self.process_hints(now);
         while self.parts.holder.wake_at() <= now {
             for id in self.parts.holder.due(now) {
                 let hinted = self.parts.holder.is_hinted(&id);
@@ -67,6 +68,7 @@ impl<T: Transport> Worker<T> {
             .holder
             .wake_at()
             .min(next_poll)
+            .min(next_hint)
             .min(self.limiters.next_sample_at())
             .min(self.rules_poller.wake_at())
     }

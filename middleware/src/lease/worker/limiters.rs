@@ -23,6 +23,8 @@ const FIRST_FAST_SAMPLE: f32 = 0.02;
 const GROWTH_WHILE_WAITING: f64 = 2.0;
 /// The least growth of the wants while requests are rejected and capacity is free.
 const GROWTH_WHILE_DENIED: f64 = 1.25;
+/// A lease above this multiple of the demand has surplus to give back.
+const MUCH_SURPLUS: f64 = 1.1;
 /// The only lane of the sampling timers.
 const SAMPLES: u8 = 0;
 
@@ -106,6 +108,15 @@ impl TrackedLimiter {
         self.window.forget_bursts();
         let measured = self.window.current();
         self.demand(self.or_fading(measured, total, now))
+    }
+
+    /// Begins to measure for a hint. Returns for how many seconds; `None` if the holder can answer
+    /// at once: it has more than it wants, or its demand is too small to be measured soon.
+    fn measure_for_hint(&mut self, now: Moment) -> Option<f64> {
+        self.record(now);
+        let wants = in_unit(self.window.per_second(), self.period).get();
+        let is_needed = self.suppression.is_none() && self.leased.get() <= wants * MUCH_SURPLUS;
+        self.window.begin_stretch().filter(|_| is_needed)
     }
 
     /// The demand with these wants per second, unless they are stated.
@@ -261,6 +272,16 @@ impl Limiters {
 
     pub(super) fn get_mut(&mut self, id: &ResourceId) -> Option<&mut TrackedLimiter> {
         self.tracked.get_mut(self.tracked.index_of(id)?)
+    }
+
+    /// Begins to measure the demands for hints. Returns when the last of them is known.
+    pub(super) fn measure_for_hints<'a>(
+        &mut self,
+        ids: impl Iterator<Item = &'a ResourceId>,
+        now: Moment,
+    ) -> Moment {
+        let seconds = ids.filter_map(|id| self.get_mut(id)?.measure_for_hint(now));
+        now.after_seconds(seconds.fold(0.0, f64::max))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &TrackedLimiter> {
