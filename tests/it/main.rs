@@ -27,6 +27,7 @@ mod restart;
 mod rules;
 mod service;
 mod shutdown;
+mod situations;
 mod start;
 mod store;
 mod support;

@@ -1,0 +1,39 @@
+//! Situations of less than 15 seconds in which no request may be rejected while capacity is free.
+
+use doorman_tests::situations::{Programs, SITUATIONS};
+
+use crate::support::{doorman, exclusive_load};
+
+/// Measures a situation, and asserts that it meets its targets.
+async fn assert_met(name: &str) {
+    let _exclusive = exclusive_load().await;
+    let programs = Programs {
+        doorman: doorman(),
+        service: env!("CARGO_BIN_EXE_situations").into(),
+    };
+    let mut situations = SITUATIONS.iter();
+    let situation = situations.find(|situation| situation.name == name);
+    let situation = situation.expect("it is defined");
+    let outcomes = situation.measure(&programs).expect("all processes run");
+    for outcome in outcomes {
+        assert!(outcome.met, "{outcome:#?}");
+    }
+}
+
+macro_rules! situations {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[tokio::test]
+            async fn $test() {
+                assert_met($name).await;
+            }
+        )*
+    };
+}
+
+situations! {
+    idle_key_admits_a_bucket_at_once: "idle-key",
+    first_seconds_of_the_readme_stay_within_the_limit: "readme",
+    services_that_start_together_stay_within_the_limit: "start-together",
+    changed_limit_is_seen_within_200_ms: "changed-limit",
+}
