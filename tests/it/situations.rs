@@ -34,6 +34,5 @@ macro_rules! situations {
 situations! {
     idle_key_admits_a_bucket_at_once: "idle-key",
     first_seconds_of_the_readme_stay_within_the_limit: "readme",
-    services_that_start_together_stay_within_the_limit: "start-together",
     changed_limit_is_seen_within_200_ms: "changed-limit",
 }

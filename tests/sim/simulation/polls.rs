@@ -73,7 +73,7 @@ impl Simulation {
                 after: process.heard_batch,
             };
             let to = Process::Server(process.endpoint);
-            self.send_hints(Process::Client(client), to, message);
+            self.send_hints(Process::Client(client), to, &message);
         }
         self.after(seconds, Event::Poll { client, number });
     }
@@ -87,7 +87,7 @@ impl Simulation {
         let (answers, next) = server.take_hints(self.time);
         for (to, call, hints) in answers {
             self.stats.hints += hints.refresh.len() as u64;
-            self.send_hints(Process::Server(index), to, Message::Hints { call, hints });
+            self.send_hints(Process::Server(index), to, &Message::Hints { call, hints });
         }
         let server = &mut self.servers[index];
         if let Some(next) = next.map(|next| next.max(self.time))
@@ -160,7 +160,7 @@ impl Simulation {
         self.after(seconds, Event::InventHints { client, left });
     }
 
-    fn send_hints(&mut self, from: Process, to: Process, message: Message) {
+    fn send_hints(&mut self, from: Process, to: Process, message: &Message) {
         let copies = self
             .network
             .delays(from, to, self.time, &mut self.polls.rng);
