@@ -1,8 +1,8 @@
 //! Measured demand of a process for a resource.
 //!
 //! It is the mean over a window of seconds, from samples of the running total of attempts. A sudden
-//! change, which two stretches between samples confirm, begins a new window. Bursts are measured apart. Nothing includes headroom: the surplus that the server grants
-//! is the headroom.
+//! change, which two stretches between samples confirm, begins a new window. Bursts are measured
+//! apart. Nothing includes headroom: the surplus that the server grants is the headroom.
 
 use std::time::Duration;
 

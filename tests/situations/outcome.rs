@@ -5,11 +5,11 @@ use super::plan::Report;
 /// One measured case of a situation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What distinguishes it from the other cases of the situation.
+    /// The case of the situation.
     pub case: String,
-    /// What must be measured.
+    /// The bounds.
     pub target: String,
-    /// What was measured.
+    /// The measurement.
     pub measured: String,
     /// Whether the target is met.
     pub met: bool,

@@ -1,4 +1,4 @@
-//! What a service process does, and what it reports.
+//! The plan of a service process, and its report.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(super) struct Job {
     pub(super) plan: Plan,
 }
 
-/// What happened in a service process.
+/// The report of a service process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) requests: Vec<Request>,

@@ -88,7 +88,7 @@ impl<'a> Traffic<'a> {
         seconds.max().unwrap_or_default()
     }
 
-    /// What the field `RateLimit` said remained, in the first response.
+    /// The tokens left by the field `RateLimit` of the first response.
     pub(super) fn first_remaining(&self) -> Option<u64> {
         let first = self.requests.iter();
         first

@@ -132,7 +132,7 @@ pub struct Holding {
     /// The terms last reported for the resource, even without a lease. Until the first response
     /// these are the terms of another resource of the same template; `None` when there are none.
     pub terms: Option<Arc<ResourceTerms>>,
-    /// What came of the first request.
+    /// The outcome of the first request.
     pub first_answer: FirstAnswer,
     /// How often the control plane wants the lease renewed.
     pub refresh_interval: Duration,
@@ -140,7 +140,7 @@ pub struct Holding {
     pub refresh_at: Moment,
 }
 
-/// What came of the requests for a new resource.
+/// The outcome of the requests for a new resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstAnswer {
     /// No request has been answered or has failed yet.

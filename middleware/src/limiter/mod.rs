@@ -77,7 +77,7 @@ pub(crate) struct Tally {
     pub(crate) refused: f64,
 }
 
-/// What the worker needs to know of a lease to measure the demand, in tokens a second.
+/// The state of a lease beside which the worker measures the demand, in tokens a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LeaseLevel {
     /// The leased rate; 0 without a lease, or with one that is blocked.

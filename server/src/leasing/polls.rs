@@ -61,7 +61,7 @@ impl Polls {
         drop(state);
         let ended = oldest.len();
         for waiting in oldest {
-            // Whoever waited may be gone.
+            // The waiting task may be gone.
             waiting.end.send(PollEnd::GiveWay).ok();
         }
         ended

@@ -23,7 +23,7 @@ pub(super) struct Decision {
     pub(super) reason: Reason,
     pub(super) booked_until: Moment,
     pub(super) anomalies: Anomalies,
-    /// What a pending holder lacks of its share; `None` for a stale request.
+    /// The part of its share that a pending holder lacks; `None` for a stale request.
     pub(super) lacks: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of the holders of one resource that poll, to find whom to hint.
+//! State of the polling holders of one resource, to choose those to hint.
 
 use doorman_openapi::Moment;
 use slab::Slab;
@@ -21,12 +21,12 @@ const UNMET: f64 = 1e-3;
 #[derive(Debug, Default)]
 pub(super) struct HintState {
     candidates: [MaxTree; 3],
-    /// What each pending holder lacks of its share.
+    /// The part of its share that each pending holder lacks.
     shortfall: SumTree,
     calls: Slab<()>,
-    /// What each hinted holder will give back.
+    /// The amount that each hinted holder will give back.
     pub(super) recalled: SumTree,
-    /// What each hinted holder will take of the free capacity.
+    /// The amount that each hinted holder will take of the free capacity.
     pub(super) promised: SumTree,
     window: Moment,
     in_window: u32,

@@ -1,7 +1,7 @@
 //! Hints: which holders should refresh a lease now.
 //!
 //! A hint carries no capacity and changes no decision, so it may be lost, late, duplicate or wrong.
-//! `hint_plan` chooses the holders of a resource from `hint_state`, and `poll` keeps the hints of one
+//! `hint_plan` chooses the holders of a resource from `hint_state`. `poll` keeps the hints of one
 //! holder until it acts on them.
 
 use std::{
@@ -68,7 +68,7 @@ pub struct HintBatch {
     pub all: bool,
 }
 
-/// What is to be hinted without a request.
+/// Hints that are due without a request.
 #[derive(Debug, Default)]
 pub(super) struct Hinting {
     plans: BTreeSet<(Moment, ResourceKey)>,
@@ -255,7 +255,7 @@ fn move_in<K: Ord + Copy>(
 
 impl Ledger {
     /// Opens a poll, which replaces the holder's earlier one and confirms its hints up to `after`.
-    /// [`Self::take_hints`] answers it, at once if hints wait. A holder without leases may poll too.
+    /// [`Self::take_hints`] answers it, at once if hints wait. A holder without leases may poll.
     pub fn open_poll(&mut self, holder: PollHolder<'_>, after: u64, now: Moment) -> PollTicket {
         let key = self.holders.find_or_add(&holder.id());
         let ticket = self.polls.next_ticket(key);

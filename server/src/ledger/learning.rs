@@ -4,9 +4,9 @@ use super::{keys::EntrySlot, sum_tree::SumTree};
 
 /// The claims that are confirmed, and what is booked for their holders.
 ///
-/// A claim is confirmed when its request carries the epoch of this master: no copy of a request from
-/// before the failover can. The confirmed holders and new ones share the pool, which is the sum of
-/// the first confirmed claims.
+/// A claim is confirmed when its request carries the epoch of this master: no copy of a request
+/// from before the failover can. New holders are confirmed likewise, with a claim of 0. All
+/// confirmed holders share the pool, which is the sum of the first confirmed claims.
 ///
 /// Safety rule: the predecessor's bookings summed to at most the capacity, and each confirmed claim
 /// is at most what was booked for its holder. So all other holders have at most the capacity less

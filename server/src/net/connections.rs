@@ -1,7 +1,7 @@
 //! The open connections, and eviction when the connection limit is reached.
 //!
 //! When the last slot is taken, long polls end, and the connections that have waited longest for
-//! their peers are closed. So a new connection finds a slot unless all are taken by requests in progress.
+//! their peers are closed. So a new connection finds a slot unless requests in progress take all.
 
 use std::{collections::HashMap, future::Future, sync::Arc};
 

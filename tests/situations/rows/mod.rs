@@ -19,7 +19,7 @@ use super::{
 pub struct Situation {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What happens in it.
+    /// A description in a few words.
     pub about: &'static str,
     measure: fn(&Programs) -> Result<Vec<Outcome>, Error>,
 }

@@ -10,8 +10,9 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-/// Wraps a deserializer and everything nested in it. `DIAGNOSE` does not change what is accepted. It
-/// is slower, because it lets the input determine the type of each value, to describe a wrong one.
+/// Wraps a deserializer and everything nested in it. `DIAGNOSE` does not change what is accepted.
+/// It is slower, because it lets the input determine the type of each value, to describe a wrong
+/// one.
 pub(super) struct Strict<T, const DIAGNOSE: bool>(pub(super) T);
 
 macro_rules! forward {

@@ -275,8 +275,7 @@ fn fallen_demand_is_not_requested_early() {
         script.want("db", wants);
         assert!(script.pause() > 50.0, "{wants}");
     }
-    // What nobody refused is given up with the refresh, and reported by the next one if it is a
-    // small part of the limit.
+    // A small part of the limit is given up with the refresh, and reported by the next one.
     script.want("db", 95.0);
     for wants in [60.0, 0.0] {
         let sent = script.next_request();
