@@ -182,15 +182,18 @@ impl Resource {
         self.newest == seq
     }
 
-    /// Requests at `due` at the latest, unless a request is in flight or was rejected.
+    /// Requests at `due` at the latest, or once the request in flight is answered. A rejected
+    /// resource waits.
     pub(super) fn refresh_by(&mut self, due: Moment) {
-        if let RequestState::Waiting { due: current } = self.state
-            && due < current
-            && !self.rejected
-        {
-            self.early = false;
-            self.hinted = true;
-            self.state = RequestState::Waiting { due };
+        match self.state {
+            RequestState::Waiting { due: current } if due < current && !self.rejected => {
+                self.early = false;
+                self.hinted = true;
+                self.state = RequestState::Waiting { due };
+            }
+            RequestState::Waiting { .. } => {}
+            // The hint has overtaken the response.
+            RequestState::InFlight { .. } => self.hinted = true,
         }
     }
 
@@ -327,6 +330,7 @@ impl Resource {
             // A server may shrink the lease at every report: pace the reports.
             (true, true) => now.after(MIN_INTERVAL),
             // The demand was not yet measured as SUPPRESSION needs it: report it again.
+            (false, _) if self.hinted => now,
             (false, _) if self.is_suppressed() && !was_suppressed => now.after(MIN_INTERVAL),
             (false, _) if self.follow_ups > 0 => now.after(FOLLOW_UP_INTERVAL),
             (false, _) => self.next_refresh(sent, now, rng),

@@ -57,7 +57,7 @@ fn hint_of_before_the_newest_request_is_void() {
     let (mut script, first) = leased(1);
     script.hint(0, to_refresh("db", first.seq));
     let second = script.requests().pop().unwrap();
-    script.hint(0, to_refresh("db", second.seq));
+    script.hint(0, to_refresh("db", first.seq));
     assert!(script.requests().is_empty(), "one is in flight");
     script.answer(&second, grant_all(&second.request, 10.0));
     script.hint(0, to_refresh("db", first.seq));
@@ -65,6 +65,17 @@ fn hint_of_before_the_newest_request_is_void() {
     script.hint(0, to_refresh("stranger", second.seq));
     assert!(script.requests().is_empty());
     script.hint(0, to_refresh("db", second.seq));
+    assert_eq!(script.requests().len(), 1);
+}
+
+#[test]
+fn hint_that_overtakes_a_response_is_followed_after_it() {
+    let (mut script, first) = leased(1);
+    script.hint(0, to_refresh("db", first.seq));
+    let second = script.requests().pop().unwrap();
+    script.hint(0, to_refresh("db", second.seq));
+    assert!(script.requests().is_empty(), "one is in flight");
+    script.answer(&second, grant_all(&second.request, 10.0));
     assert_eq!(script.requests().len(), 1);
 }
 
