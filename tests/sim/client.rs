@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use doorman_openapi::{Capacity, ClientId, Moment, Reason, Seconds};
+use doorman_openapi::{Capacity, ClientId, Moment, Reason, Seconds, Seq};
 use tower_doorman::lease::{Demand, Effect, Event, Holder, HolderSettings};
 
 use super::{
@@ -17,6 +17,14 @@ use super::{
 pub(super) struct Reply {
     pub(super) call: ClientCall,
     pub(super) outcome: Outcome,
+}
+
+/// When which master hinted a client.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct LastHint {
+    pub(super) server: usize,
+    pub(super) epoch: u64,
+    pub(super) at: Moment,
 }
 
 #[derive(Debug)]
@@ -40,6 +48,12 @@ pub(super) struct Client {
     pub(super) heard_batch: u64,
     /// The server of the last request.
     pub(super) endpoint: usize,
+    /// The newest transmission of this incarnation.
+    pub(super) newest: Seq,
+    /// Lease requests sent, of all incarnations.
+    pub(super) requests: u64,
+    /// When a server last hinted this client.
+    pub(super) last_hint: Option<LastHint>,
     holder: Holder,
     index: usize,
     endpoints: usize,
@@ -60,6 +74,9 @@ impl Client {
             poll: 0,
             heard_batch: 0,
             endpoint: 0,
+            newest: Seq::ZERO,
+            requests: 0,
+            last_hint: None,
             holder: new_holder(index, 0, endpoints),
             index,
             endpoints,
@@ -79,6 +96,8 @@ impl Client {
         self.inbox.clear();
         self.usable = Default::default();
         self.wake = Moment::NEVER;
+        self.newest = Seq::ZERO;
+        self.last_hint = None;
         self.holder = new_holder(self.index, self.incarnation, self.endpoints);
     }
 

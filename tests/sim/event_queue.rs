@@ -1,10 +1,14 @@
 //! Pending events, ordered by simulated time.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, binary_heap::PeekMut},
+};
 
 use doorman_openapi::Moment;
+use doorman_server::ledger::PollTicket;
 
-use super::network::{Candidate, Message, Process};
+use super::network::{Candidate, Message, PollCall, Process};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -28,6 +32,12 @@ pub(super) enum Event {
     },
     /// A server may have polls to answer.
     AnswerPolls(usize),
+    /// The wait of a poll is over.
+    EndPoll {
+        server: usize,
+        ticket: PollTicket,
+        call: PollCall,
+    },
     /// A client receives an invented hint. So many follow soon.
     InventHints {
         client: usize,
@@ -84,8 +94,14 @@ impl EventQueue {
         self.heap.push(Reverse(Scheduled { at, serial, event }));
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Moment, Event)> {
-        self.heap.pop().map(|Reverse(next)| (next.at, next.event))
+    /// The next event, unless it is later than `until`.
+    pub(super) fn pop_until(&mut self, until: Moment) -> Option<(Moment, Event)> {
+        let Reverse(next) = self
+            .heap
+            .peek_mut()
+            .filter(|it| it.0.at <= until)
+            .map(PeekMut::pop)?;
+        Some((next.at, next.event))
     }
 
     /// Loses all messages in transit.

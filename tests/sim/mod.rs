@@ -6,7 +6,7 @@
 //! use no more than its capacity.
 //!
 //! `simulation` is the event loop. `client`, `server`, `node` and `etcd` are the processes, and
-//! `network` carries their messages. `ablation` disables one safety rule at a time: an invariant
+//! `network` carries their messages. `fleet` measures calm fleets. `ablation` disables one safety rule at a time: an invariant
 //! must then break.
 
 #![expect(
@@ -19,6 +19,7 @@ mod client;
 mod clock;
 mod etcd;
 mod event_queue;
+mod fleet;
 mod limits;
 mod network;
 mod node;
@@ -27,7 +28,9 @@ mod server;
 mod simulation;
 
 pub use ablation::{Rule, UnknownRule};
+pub use fleet::{Fleet, FleetPlan};
 pub use report::{Invariant, Stats, Violation};
+pub use simulation::PollMode;
 
 /// Options of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]

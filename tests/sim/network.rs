@@ -111,13 +111,40 @@ struct Partition {
     until: Moment,
 }
 
+/// How messages are delivered.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+enum Quality {
+    /// Messages are lost, duplicated and reordered.
+    #[default]
+    Hostile,
+    /// Every message arrives, within about 10 ms.
+    Reliable,
+    /// Every message arrives after half of [`ROUND_TRIP`]. Packets may be lost: each one arrives
+    /// [`RETRANSMISSION`] later.
+    Local { loss: f64 },
+}
+
+/// The round trip of a local network, in seconds.
+pub(super) const ROUND_TRIP: f64 = 0.001;
+/// Seconds until a lost packet is sent again: the least of Linux for a single packet.
+pub(super) const RETRANSMISSION: f64 = 0.2;
+
 #[derive(Debug, Default)]
 pub(super) struct Network {
     partitions: Vec<Partition>,
-    reliable: bool,
+    quality: Quality,
+    /// Lost packets of a local network.
+    pub(super) lost_packets: u64,
 }
 
 impl Network {
+    pub(super) fn local(loss: f64) -> Self {
+        Self {
+            quality: Quality::Local { loss },
+            ..Self::default()
+        }
+    }
+
     /// Loses all messages from one process to another, or to all.
     pub(super) fn partition(&mut self, from: Process, to: Option<Process>, until: Moment) {
         self.partitions.push(Partition { from, to, until });
@@ -125,12 +152,12 @@ impl Network {
 
     /// Loses and duplicates no message from now on.
     pub(super) fn make_reliable(&mut self) {
-        self.reliable = true;
+        self.quality = Quality::Reliable;
         self.partitions.clear();
     }
 
-    pub(super) fn is_reliable(&self) -> bool {
-        self.reliable
+    pub(super) fn is_hostile(&self) -> bool {
+        self.quality == Quality::Hostile
     }
 
     /// The delay of each delivered copy of a message, in seconds: no, one or two copies.
@@ -141,8 +168,17 @@ impl Network {
         time: Moment,
         rng: &mut Rng,
     ) -> [Option<f64>; 2] {
-        if self.reliable {
-            return [Some(0.000_2 + 0.01 * rng.f64()), None];
+        match self.quality {
+            Quality::Hostile => {}
+            Quality::Reliable => return [Some(0.000_2 + 0.01 * rng.f64()), None],
+            Quality::Local { loss } => {
+                let mut delay = ROUND_TRIP / 2.0;
+                while rng.f64() < loss {
+                    delay += RETRANSMISSION;
+                    self.lost_packets += 1;
+                }
+                return [Some(delay), None];
+            }
         }
         self.partitions.retain(|it| time < it.until);
         let blocks = |it: &Partition| it.from == from && it.to.is_none_or(|other| other == to);

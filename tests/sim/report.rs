@@ -70,6 +70,8 @@ pub enum Invariant {
     PartialGrant,
     /// Without faults and with constant demand, every holder gets its exact share.
     Shares,
+    /// A server spaces the hints of a client, and states no later transmission than the newest.
+    Hints,
 }
 
 /// A broken invariant, and how to reproduce it.

@@ -33,7 +33,8 @@ struct Mastership {
     epoch: u64,
     /// The server rejects requests from then on, by its own clock.
     fence: Moment,
-    polls: HashMap<PollTicket, (Process, PollCall)>,
+    /// The sender of each open poll, and its `after`.
+    polls: HashMap<PollTicket, (Process, PollCall, u64)>,
 }
 
 /// Contents of the data directory, which survive a crash.
@@ -102,6 +103,19 @@ impl Server {
 
     pub(super) fn is_master(&self) -> bool {
         self.mastership.is_some()
+    }
+
+    /// The epoch in which the server is master.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        self.mastership.as_ref().map(|mastership| mastership.epoch)
+    }
+
+    /// Whether the ledger has neither leases nor work.
+    pub(super) fn is_idle(&self) -> bool {
+        self.mastership.as_ref().is_some_and(|mastership| {
+            let stats = mastership.ledger.stats();
+            (stats.leases, stats.resources) == (0, 0) && mastership.ledger.hints_due().is_none()
+        })
     }
 
     pub(super) fn crash(&mut self) {
@@ -219,7 +233,7 @@ impl Server {
     ) -> Ledger {
         let learn_until = learn_until.filter(|_| self.without != Some(Rule::LearningMode));
         let settings = Settings {
-            max_leases: 1_000,
+            max_leases: 10_000,
             unmatched: UnmatchedPolicy::Refuse,
             predecessor: learn_until.map_or(Predecessor::None, Predecessor::Until),
             epoch: self.sent_epoch(epoch),
@@ -302,13 +316,38 @@ impl Server {
         client: &ClientId,
         after: u64,
         time: Moment,
-    ) {
+    ) -> Option<PollTicket> {
         let now = self.clock.local(time);
-        if let Some(mastership) = self.serving(now) {
-            let holder = PollHolder::Client(client);
-            let ticket = mastership.ledger.open_poll(holder, after, now);
-            mastership.polls.insert(ticket, (from, call));
-        }
+        let mastership = self.serving(now)?;
+        let holder = PollHolder::Client(client);
+        let ticket = mastership.ledger.open_poll(holder, after, now);
+        mastership.polls.insert(ticket, (from, call, after));
+        Some(ticket)
+    }
+
+    /// Ends a poll whose wait is over. Returns the response, which has no hints.
+    pub(super) fn end_poll(
+        &mut self,
+        ticket: PollTicket,
+        call: PollCall,
+        time: Moment,
+    ) -> Option<(Process, HintsResponse)> {
+        let now = self.clock.local(time);
+        let (node, epoch) = self.identity()?;
+        let Mastership { ledger, polls, .. } = self.serving(now)?;
+        let is_open = polls.get(&ticket).is_some_and(|(_, open, _)| *open == call);
+        let (to, _, after) = polls.remove(&ticket).filter(|_| is_open)?;
+        ledger.close_poll(ticket, now);
+        let hints = HintsResponse {
+            node,
+            epoch,
+            after,
+            refresh: Vec::new(),
+            all: false,
+            rules: false,
+            leaving: false,
+        };
+        Some((to, hints))
     }
 
     /// The polls to answer now, and the simulated time of the next ones.
@@ -324,10 +363,10 @@ impl Server {
         let Some(Mastership { ledger, polls, .. }) = self.serving(now) else {
             return (Vec::new(), None);
         };
-        ledger.sweep(now, 64);
+        let swept = ledger.sweep(now, 64);
         let answers = ledger.take_hints(now).into_iter();
         let answers = answers.filter_map(|(ticket, batch)| {
-            let (to, call) = polls.remove(&ticket)?;
+            let (to, call, _) = polls.remove(&ticket)?;
             let hints = HintsResponse {
                 node: node.clone(),
                 epoch,
@@ -340,7 +379,8 @@ impl Server {
             Some((to, call, hints))
         });
         let answers = answers.collect();
-        let next = ledger.hints_due().map(|at| clock.time(at.max(now)));
+        let next = [swept, ledger.hints_due()].into_iter().flatten().min();
+        let next = next.map(|at| clock.time(at.max(now)));
         (answers, next)
     }
 

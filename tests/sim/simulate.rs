@@ -1,7 +1,7 @@
 //! Command-line runner of the simulation for many seeds.
 
 use std::{
-    io::Write as _,
+    io::{self, Write as _},
     num::NonZero,
     process::ExitCode,
     sync::{
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         Some(seed) => simulate(seed, &plan).map_err(|violation| vec![*violation]),
         None => simulate_all(args.first, args.seeds, &plan),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     let (code, written) = match result {
         Ok(stats) => (
             ExitCode::SUCCESS,
@@ -73,8 +73,9 @@ fn main() -> ExitCode {
 /// Runs the seeds on all cores.
 fn simulate_all(first: u64, seeds: u64, plan: &Plan) -> Result<Stats, Vec<Violation>> {
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} seeds, {per_sec}, {eta} left");
-    // Without a terminal the bar stays hidden.
+    // Without a terminal the bar stays hidden, and a line a minute takes its place.
     let bar = ProgressBar::new(seeds).with_style(style.unwrap_or(ProgressStyle::default_bar()));
+    let minutes = AtomicU64::new(0);
     let next = AtomicU64::new(first);
     let results = Mutex::new((Stats::default(), Vec::new()));
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
@@ -87,6 +88,7 @@ fn simulate_all(first: u64, seeds: u64, plan: &Plan) -> Result<Stats, Vec<Violat
                         return;
                     }
                     let result = simulate(seed, plan);
+                    let violation = result.as_ref().err().map(ToString::to_string);
                     if let Ok(mut results) = results.lock() {
                         match result {
                             Ok(stats) => results.0 += stats,
@@ -94,6 +96,17 @@ fn simulate_all(first: u64, seeds: u64, plan: &Plan) -> Result<Stats, Vec<Violat
                         }
                     }
                     bar.inc(1);
+                    if let Some(violation) = violation {
+                        bar.suspend(|| print_progress(&violation));
+                    }
+                    let minute = bar.elapsed().as_secs() / 60;
+                    if minutes.fetch_max(minute, Ordering::Relaxed) < minute && bar.is_hidden() {
+                        print_progress(&format!(
+                            "{} of {seeds} seeds, {:?} left",
+                            bar.position(),
+                            bar.eta()
+                        ));
+                    }
                 }
             });
         }
@@ -104,4 +117,9 @@ fn simulate_all(first: u64, seeds: u64, plan: &Plan) -> Result<Stats, Vec<Violat
         Ok((_, violations)) => Err(violations),
         Err(poisoned) => Err(poisoned.into_inner().1),
     }
+}
+
+/// A closed pipe ends the progress, not the run.
+fn print_progress(line: &str) {
+    writeln!(io::stderr(), "{line}").ok();
 }

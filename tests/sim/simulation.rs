@@ -12,6 +12,7 @@ use doorman_config::Document;
 use doorman_openapi::Moment;
 use fastrand::Rng;
 
+pub use self::polls::PollMode;
 use self::{
     invariants::{BrokenInvariant, CapacityCheck},
     polls::Polls,
@@ -34,15 +35,15 @@ const TRACE_LENGTH: usize = 400;
 pub(super) struct Simulation {
     seed: u64,
     plan: Plan,
-    time: Moment,
-    rng: Rng,
+    pub(super) time: Moment,
+    pub(super) rng: Rng,
     events: EventQueue,
-    clients: Vec<Client>,
-    servers: Vec<Server>,
+    pub(super) clients: Vec<Client>,
+    pub(super) servers: Vec<Server>,
     node: Option<Node>,
     /// Present if there are several servers.
     etcd: Option<Etcd>,
-    network: Network,
+    pub(super) network: Network,
     polls: Polls,
     limits: Vec<Limit>,
     document: Arc<Document>,
@@ -59,10 +60,11 @@ pub(super) struct Simulation {
 }
 
 impl Simulation {
+    /// A run with faults.
     pub(super) fn new(seed: u64, plan: Plan) -> Self {
         let mut rng = Rng::with_seed(seed);
         let resources = rng.usize(1..=RESOURCES);
-        let limits: Vec<Limit> = (0..resources).map(|_| Limit::random(&mut rng)).collect();
+        let limits = (0..resources).map(|_| Limit::random(&mut rng)).collect();
         let servers = rng.usize(1..=2);
         let clients = rng.usize(2..=12);
         let without = plan.without;
@@ -76,21 +78,51 @@ impl Simulation {
         let node = rng.bool().then(|| Node::new(Clock::random(&mut rng)));
         let allows_cuts = without == Some(Rule::GradualCut) || rng.u8(..3) == 0;
         Self {
+            clients,
+            servers,
+            node,
+            etcd,
+            allows_cuts,
+            polls: Polls::of_run(seed),
+            ..Self::empty(seed, plan, rng, limits)
+        }
+    }
+
+    /// A run without faults and without clients.
+    pub(super) fn calm(seed: u64, limit: Limit, polls: PollMode, loss: f64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let plan = Plan {
+            seconds: 0.0,
+            without: None,
+            trace: false,
+        };
+        let mut simulation = Self {
+            servers: vec![Server::new(Clock::random(&mut rng), None)],
+            network: Network::local(loss),
+            polls: Polls::new(polls, seed),
+            ..Self::empty(seed, plan, rng, vec![limit])
+        };
+        simulation.start(Process::Server(0));
+        simulation
+    }
+
+    fn empty(seed: u64, plan: Plan, rng: Rng, limits: Vec<Limit>) -> Self {
+        Self {
             seed,
             plan,
             time: Moment::ORIGIN,
             rng,
             events: EventQueue::default(),
-            clients,
-            servers,
-            node,
-            etcd,
+            clients: Vec::new(),
+            servers: Vec::new(),
+            node: None,
+            etcd: None,
             network: Network::default(),
-            polls: Polls::of_run(seed),
+            polls: Polls::new(PollMode::Off, seed),
             document: limits::document(&limits),
             longest_lease: limits::longest_lease(&limits),
             limits,
-            allows_cuts,
+            allows_cuts: false,
             capacity_check: CapacityCheck::default(),
             stats: Stats::default(),
             broken: None,
@@ -100,26 +132,30 @@ impl Simulation {
 
     pub(super) fn run(mut self) -> Result<Stats, Box<Violation>> {
         self.begin();
-        while let Some((at, event)) = self.events.pop() {
-            self.time = at;
-            let is_last = matches!(event, Event::CheckShares);
-            let checked = self.handle(event).and_then(|()| self.check_capacity());
-            if let Err(BrokenInvariant { invariant, detail }) = checked {
-                return Err(Box::new(Violation {
-                    seed: self.seed,
-                    plan: self.plan,
-                    at: self.time.seconds_since(Moment::ORIGIN),
-                    invariant,
-                    detail,
-                    trace: self.trace.into(),
-                }));
-            }
-            if is_last {
-                break;
-            }
-        }
+        while self.step(Moment::NEVER)? {}
         self.stats.above_capacity = self.capacity_check.above_capacity;
         Ok(self.stats)
+    }
+
+    /// Handles the next event up to `until`. Returns whether there was one, and another may follow.
+    pub(super) fn step(&mut self, until: Moment) -> Result<bool, Box<Violation>> {
+        let Some((at, event)) = self.events.pop_until(until) else {
+            return Ok(false);
+        };
+        self.time = at;
+        let is_last = matches!(event, Event::CheckShares);
+        let checked = self.handle(event).and_then(|()| self.check_capacity());
+        let Err(BrokenInvariant { invariant, detail }) = checked else {
+            return Ok(!is_last);
+        };
+        Err(Box::new(Violation {
+            seed: self.seed,
+            plan: self.plan,
+            at: self.time.seconds_since(Moment::ORIGIN),
+            invariant,
+            detail,
+            trace: std::mem::take(&mut self.trace).into(),
+        }))
     }
 
     fn begin(&mut self) {
@@ -147,7 +183,7 @@ impl Simulation {
         self.after((self.plan.seconds - rest).max(30.0), Event::StopFaults);
     }
 
-    fn after(&mut self, seconds: f64, event: Event) {
+    pub(super) fn after(&mut self, seconds: f64, event: Event) {
         self.events.push(self.time.after_seconds(seconds), event);
     }
 
@@ -170,16 +206,21 @@ impl Simulation {
             Event::Campaign(candidate) => self.campaign(candidate),
             Event::Poll { client, number } => self.poll(client, number),
             Event::AnswerPolls(server) => self.answer_polls(server),
+            Event::EndPoll {
+                server,
+                ticket,
+                call,
+            } => self.end_poll(server, ticket, call),
             Event::InventHints { client, left } => self.invent_hints(client, left),
             Event::ChangeDemand => {
-                if !self.network.is_reliable() {
+                if self.network.is_hostile() {
                     self.change_demand();
                     let delay = 8.0 * self.rng.f64();
                     self.after(delay, Event::ChangeDemand);
                 }
             }
             Event::InjectFault => {
-                if !self.network.is_reliable() {
+                if self.network.is_hostile() {
                     self.stats.faults += 1;
                     self.inject_fault();
                     let delay = 12.0 * self.rng.f64();

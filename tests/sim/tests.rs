@@ -1,5 +1,8 @@
 //! The capacity holds under faults, and every safety rule is necessary for that.
 
+#[path = "tests/fleets.rs"]
+mod fleets;
+
 use std::{
     num::NonZero,
     sync::{

@@ -74,7 +74,7 @@ impl Simulation {
     /// Sometimes pauses a server between the clock reading for a request and the response. Returns
     /// the seconds until the pause ends.
     pub(super) fn stall(&mut self, index: usize) -> f64 {
-        let stalls = !self.network.is_reliable() && self.rng.u8(..=u8::MAX) == 0;
+        let stalls = self.network.is_hostile() && self.rng.u8(..=u8::MAX) == 0;
         if !stalls || !self.servers[index].is_up {
             return 0.0;
         }

@@ -1,17 +1,21 @@
 //! Invariants, checked after every event and at the end of a run.
 
-use doorman_openapi::Moment;
+use doorman_openapi::{CLOCK_DRIFT, Hint, HintsResponse, Moment};
 
 use super::Simulation;
 use crate::sim::{
     Invariant,
+    client::LastHint,
     event_queue::Event,
     limits::{Demand, Limit, RESOURCES, resource_id},
-    network::Process,
+    network::{PollCall, Process},
 };
 
 /// Relative tolerance of sums.
 const TOLERANCE: f64 = 1e-9;
+
+/// The least time between hints of a client, in seconds.
+const HINT_SPACING: f64 = 0.05;
 
 #[derive(Debug)]
 pub(super) struct BrokenInvariant {
@@ -87,6 +91,41 @@ impl Simulation {
         Ok(())
     }
 
+    /// Checks the hints that a server sends to a client.
+    pub(super) fn check_hints(
+        &mut self,
+        server: usize,
+        to: Process,
+        call: PollCall,
+        hints: &HintsResponse,
+    ) {
+        let (Process::Client(index), Some(epoch)) = (to, self.servers[server].epoch()) else {
+            return;
+        };
+        let client = &mut self.clients[index];
+        if client.incarnation != call.incarnation || hints.refresh.is_empty() {
+            return;
+        }
+        let hint = LastHint {
+            server,
+            epoch,
+            at: self.time,
+        };
+        let last = client.last_hint.replace(hint);
+        let is_soon = last.is_some_and(|last| {
+            let since = self.time.seconds_since(last.at);
+            (last.server, last.epoch) == (server, epoch) && since < HINT_SPACING / CLOCK_DRIFT
+        });
+        let newest = client.newest;
+        let is_later = |hint: &Hint| hint.seq.is_some_and(|seq| seq > newest);
+        if is_soon || hints.refresh.iter().any(is_later) {
+            self.broken = Some(BrokenInvariant {
+                invariant: Invariant::Hints,
+                detail: format!("{to:?} has sent {newest:?}, was hinted {last:?}: {hints:?}"),
+            });
+        }
+    }
+
     /// Checks that a response did not take all capacity from a holder that could keep a part.
     pub(super) fn check_partial_grants(&mut self, lost: &[usize], holder: Process) {
         for resource in lost {
@@ -137,7 +176,7 @@ impl Simulation {
             let fits = demands.iter().map(|it| it.wants).sum::<f64>() <= limit.capacity;
             let is_close = |(has, share): (&f64, &f64)| {
                 let tolerance = TOLERANCE.sqrt() * (1.0 + share);
-                self.polls.are_on && fits && has >= share || (has - share).abs() <= tolerance
+                self.polls.are_on() && fits && has >= share || (has - share).abs() <= tolerance
             };
             if !has.iter().zip(&shares).all(is_close) {
                 let resource = resource_id(resource);

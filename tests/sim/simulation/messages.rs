@@ -116,8 +116,10 @@ impl Simulation {
                 client_id,
                 after,
             } => {
-                if server.is_up {
-                    server.open_poll(from, call, &client_id, after, self.time);
+                if server.is_up
+                    && let Some(ticket) = server.open_poll(from, call, &client_id, after, self.time)
+                {
+                    self.expect_poll_end(index, ticket, call);
                 }
                 return;
             }
@@ -201,7 +203,7 @@ impl Simulation {
     }
 
     /// Applies the effects of a client's state machine.
-    pub(super) fn apply(&mut self, index: usize, effects: Vec<Effect>) {
+    pub(in crate::sim) fn apply(&mut self, index: usize, effects: Vec<Effect>) {
         let from = Process::Client(index);
         let client = &self.clients[index];
         let (incarnation, sent) = (client.incarnation, client.clock.local(self.time));
@@ -218,13 +220,18 @@ impl Simulation {
                         seq,
                         sent,
                     };
-                    self.clients[index].endpoint = endpoint;
+                    let client = &mut self.clients[index];
+                    (client.endpoint, client.newest) = (endpoint, seq);
+                    client.requests += 1;
                     let message = Message::Request { call, request };
                     self.send(from, Process::Server(endpoint), message);
                 }
                 Effect::SendRelease {
-                    endpoint, request, ..
+                    seq,
+                    endpoint,
+                    request,
                 } => {
+                    self.clients[index].newest = seq;
                     self.send(from, Process::Server(endpoint), Message::Release(request));
                 }
                 Effect::Changed { .. } | Effect::Warn(_) => {}

@@ -1,6 +1,7 @@
 //! Polls for hints, and hints that are lost, late, doubled or invented.
 
 use doorman_openapi::{Hint, HintsResponse, Seq};
+use doorman_server::ledger::PollTicket;
 use fastrand::Rng;
 use tower_doorman::lease::Event as HolderEvent;
 
@@ -14,39 +15,63 @@ use crate::sim::{
 /// Seconds after which a client gives up a poll, at least and at most.
 const POLL_TIMEOUT: (f64, f64) = (5.0, 30.0);
 
+/// Seconds after which a server ends a poll.
+const WAIT: f64 = 25.0;
+
 /// Seconds between two storms of invented hints.
 const STORM_INTERVAL: f64 = 20.0;
 
 /// Invented hints of a storm, in one second.
 const STORM_HINTS: usize = 100;
 
+/// Whether clients poll, and what becomes of the hints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PollMode {
+    /// Clients do not poll.
+    Off,
+    /// Hints are messages like others.
+    On,
+    /// Clients also receive invented hints.
+    Mad,
+    /// All hints are lost.
+    Lost,
+}
+
 /// Polls of a run. Another source of randomness than that of the faults, so that runs without polls
 /// do not depend on this.
 pub(super) struct Polls {
-    pub(super) are_on: bool,
-    /// Whether clients receive invented hints.
-    are_mad: bool,
+    mode: PollMode,
     pub(super) rng: Rng,
 }
 
 impl Polls {
-    pub(super) fn of_run(seed: u64) -> Self {
+    pub(super) fn new(mode: PollMode, seed: u64) -> Self {
         Self {
-            are_on: seed % 2 == 1,
-            are_mad: seed % 4 == 3,
+            mode,
             rng: Rng::with_seed(!seed),
         }
+    }
+
+    pub(super) fn of_run(seed: u64) -> Self {
+        let mode = match seed % 8 {
+            1 => PollMode::On,
+            5 => PollMode::Lost,
+            3 | 7 => PollMode::Mad,
+            _ => PollMode::Off,
+        };
+        Self::new(mode, seed)
+    }
+
+    pub(super) fn are_on(&self) -> bool {
+        self.mode != PollMode::Off
     }
 }
 
 impl Simulation {
     pub(super) fn begin_polls(&mut self) {
-        if !self.polls.are_on {
-            return;
-        }
         for client in 0..self.clients.len() {
             self.after(1.0, Event::Poll { client, number: 0 });
-            if self.polls.are_mad {
+            if self.polls.mode == PollMode::Mad {
                 self.after(STORM_INTERVAL, Event::InventHints { client, left: 0 });
             }
         }
@@ -55,7 +80,7 @@ impl Simulation {
     /// Polls again, unless a later poll is open.
     pub(super) fn poll(&mut self, client: usize, number: u64) {
         let process = &mut self.clients[client];
-        if process.poll != number {
+        if !self.polls.are_on() || process.poll != number {
             return;
         }
         process.poll += 1;
@@ -81,12 +106,13 @@ impl Simulation {
     /// Answers the polls of a server that are due, and schedules the next ones.
     pub(super) fn answer_polls(&mut self, index: usize) {
         let server = &mut self.servers[index];
-        if !self.polls.are_on || !server.is_running() {
+        if !self.polls.are_on() || !server.is_running() {
             return;
         }
         let (answers, next) = server.take_hints(self.time);
         for (to, call, hints) in answers {
             self.stats.hints += hints.refresh.len() as u64;
+            self.check_hints(index, to, call, &hints);
             self.send_hints(Process::Server(index), to, &Message::Hints { call, hints });
         }
         let server = &mut self.servers[index];
@@ -100,6 +126,28 @@ impl Simulation {
             self.events
                 .push(next.after_seconds(1e-6), Event::AnswerPolls(index));
         }
+    }
+
+    pub(super) fn expect_poll_end(&mut self, server: usize, ticket: PollTicket, call: PollCall) {
+        self.after(
+            WAIT,
+            Event::EndPoll {
+                server,
+                ticket,
+                call,
+            },
+        );
+    }
+
+    /// Ends a poll whose wait is over, if it is still open.
+    pub(super) fn end_poll(&mut self, index: usize, ticket: PollTicket, call: PollCall) {
+        let server = &mut self.servers[index];
+        if server.is_running()
+            && let Some((to, hints)) = server.end_poll(ticket, call, self.time)
+        {
+            self.send_hints(Process::Server(index), to, &Message::Hints { call, hints });
+        }
+        self.answer_polls(index);
     }
 
     pub(super) fn deliver_hints(
@@ -128,7 +176,7 @@ impl Simulation {
     }
 
     /// One hint of a storm.
-    pub(super) fn invent_hints(&mut self, client: usize, left: usize) {
+    pub(in crate::sim) fn invent_hints(&mut self, client: usize, left: usize) {
         let left = if left == 0 { STORM_HINTS } else { left - 1 };
         let process = &self.clients[client];
         let endpoint = process.endpoint;
@@ -161,6 +209,9 @@ impl Simulation {
     }
 
     fn send_hints(&mut self, from: Process, to: Process, message: &Message) {
+        if self.polls.mode == PollMode::Lost && matches!(message, Message::Hints { .. }) {
+            return;
+        }
         let copies = self
             .network
             .delays(from, to, self.time, &mut self.polls.rng);

@@ -149,7 +149,7 @@ impl Simulation {
     }
 
     /// Activates a new document on every server.
-    pub(super) fn reload(&mut self, limits: Vec<Limit>) {
+    pub(in crate::sim) fn reload(&mut self, limits: Vec<Limit>) {
         self.document = limits::document(&limits);
         for (resource, (old, new)) in self.limits.iter().zip(&limits).enumerate() {
             if new.capacity < old.capacity {
@@ -164,6 +164,9 @@ impl Simulation {
         self.limits = limits;
         for server in &mut self.servers {
             server.reconfigure(&self.document);
+        }
+        for index in 0..self.servers.len() {
+            self.answer_polls(index);
         }
         self.record(|| "a new document is active".to_owned());
     }

@@ -1,0 +1,170 @@
+//! A fleet of clients under one limit, on a local network without faults.
+
+use doorman_openapi::Moment;
+
+use super::{
+    client::Client,
+    clock::Clock,
+    event_queue::Event,
+    limits::{Algorithm, Limit},
+    network::ROUND_TRIP,
+    simulation::{PollMode, Simulation},
+};
+
+/// The only resource.
+const RESOURCE: usize = 0;
+
+/// Simulated seconds within which a condition must hold.
+const PATIENCE: f64 = 60.0;
+
+/// Options of a fleet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FleetPlan {
+    /// The limit.
+    pub capacity: f64,
+    /// Seconds between two refreshes.
+    pub refresh_interval: f64,
+    /// Whether clients poll.
+    pub polls: PollMode,
+    /// The part of the packets that is lost.
+    pub loss: f64,
+}
+
+/// Clients under one limit with FAIR_SHARE, numbered in the order in which they join.
+///
+/// Messages take half of a [round trip](Self::ROUND_TRIP). Lost packets are sent again. After every
+/// event the clients together may use no more than the limit.
+#[expect(missing_debug_implementations, reason = "nobody prints it")]
+pub struct Fleet {
+    simulation: Simulation,
+    limit: Limit,
+}
+
+impl Fleet {
+    /// The round trip of the network, in seconds.
+    pub const ROUND_TRIP: f64 = ROUND_TRIP;
+
+    /// Starts a server without clients.
+    #[must_use]
+    pub fn new(seed: u64, plan: &FleetPlan) -> Self {
+        let limit = Limit {
+            capacity: plan.capacity,
+            algorithm: Algorithm::FairShare,
+            lease_length: 12.0 * plan.refresh_interval,
+            refresh_interval: plan.refresh_interval,
+            minimum_refresh_interval: 0.0,
+        };
+        Self {
+            simulation: Simulation::calm(seed, limit, plan.polls, plan.loss),
+            limit,
+        }
+    }
+
+    /// Adds a client and returns its number.
+    pub fn join(&mut self, wants: f64) -> usize {
+        let client = self.simulation.clients.len();
+        let clock = Clock::random(&mut self.simulation.rng);
+        let servers = self.simulation.servers.len();
+        let mut process = Client::new(client, clock, servers, None);
+        process.is_up = true;
+        self.simulation.clients.push(process);
+        self.set_demand(client, wants);
+        self.simulation
+            .after(0.0, Event::Poll { client, number: 0 });
+        client
+    }
+
+    /// Changes the demand of a client. Like the layer, it tells the server at once only if the
+    /// demand has outgrown its lease.
+    pub fn set_demand(&mut self, client: usize, wants: f64) {
+        let time = self.simulation.time;
+        let effects = self.simulation.clients[client].set_demand(RESOURCE, wants, time);
+        self.simulation.apply(client, effects);
+    }
+
+    /// Shuts a client down: it releases its lease.
+    pub fn leave(&mut self, client: usize) {
+        let process = &mut self.simulation.clients[client];
+        let effects = process.stop(self.simulation.time);
+        self.simulation.apply(client, effects);
+        self.simulation.clients[client].crash();
+    }
+
+    /// Changes the limit.
+    pub fn set_capacity(&mut self, capacity: f64) {
+        self.limit.capacity = capacity;
+        self.simulation.reload(vec![self.limit]);
+    }
+
+    /// Sends a client 100 invented hints within a second.
+    pub fn invent_hints(&mut self, client: usize) {
+        self.simulation.invent_hints(client, 0);
+    }
+
+    /// Lets so many seconds pass.
+    pub fn run(&mut self, seconds: f64) {
+        let end = self.simulation.time.after_seconds(seconds);
+        while self.step(end) {}
+        self.simulation.time = end;
+    }
+
+    /// Lets time pass until a condition holds, and returns the seconds; infinity if it does not
+    /// within a minute.
+    pub fn seconds_until(&mut self, condition: impl Fn(&Self) -> bool) -> f64 {
+        let start = self.simulation.time;
+        let end = start.after_seconds(PATIENCE);
+        while !condition(self) {
+            if !self.step(end) {
+                return f64::INFINITY;
+            }
+        }
+        self.simulation.time.seconds_since(start)
+    }
+
+    fn step(&mut self, until: Moment) -> bool {
+        let stepped = self.simulation.step(until);
+        stepped.expect("the invariants hold")
+    }
+
+    /// The capacity that a client may use.
+    #[must_use]
+    pub fn usable(&self, client: usize) -> f64 {
+        self.simulation.clients[client].usable[RESOURCE].at(self.simulation.time)
+    }
+
+    /// The capacity that all clients together may use.
+    #[must_use]
+    pub fn sum_usable(&self) -> f64 {
+        (0..self.simulation.clients.len())
+            .map(|client| self.usable(client))
+            .sum()
+    }
+
+    /// Lease requests that a client has sent.
+    #[must_use]
+    pub fn requests_of(&self, client: usize) -> u64 {
+        self.simulation.clients[client].requests
+    }
+
+    /// Lease requests that all clients have sent.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        let clients = self.simulation.clients.iter();
+        clients.map(|client| client.requests).sum()
+    }
+
+    /// Packets that were lost.
+    #[must_use]
+    pub fn lost_packets(&self) -> u64 {
+        self.simulation.network.lost_packets
+    }
+
+    /// Whether the server has neither leases, nor polls, nor hints to plan.
+    #[must_use]
+    pub fn is_server_idle(&self) -> bool {
+        self.simulation
+            .servers
+            .iter()
+            .all(|server| server.is_idle())
+    }
+}
