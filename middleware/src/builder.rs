@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwapOption;
 use doorman_openapi::{ClientId, InvalidId};
 use tokio::sync::mpsc;
 
@@ -180,6 +181,7 @@ impl Builder {
         let source = Source::Worker {
             nudges: nudge,
             watchdog: WorkerWatchdog::new(Arc::clone(&status)),
+            first_state: ArcSwapOption::empty(),
         };
         let registry = Registry::new(self.max_keys, source);
         let rules = Arc::default();

@@ -13,15 +13,16 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
 use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, ResourceId, Seq};
 
+pub(super) use self::terms::TemplateTerms;
 use self::{
     resource::Resource,
     resources::{BatchLimits, NewLeases, Resources},
-    terms::TemplateTerms,
 };
 use super::{
     Demand, Effect, Event, Failure, Holding,
@@ -89,7 +90,7 @@ pub struct Holder {
     endpoints: Endpoints,
     backoff: Backoff,
     master: MasterTracker,
-    templates: TemplateTerms,
+    templates: Arc<TemplateTerms>,
     /// Smaller than usual after a request was too large or rejected.
     batch_limits: BatchLimits,
     new_leases: NewLeases,
@@ -128,7 +129,7 @@ impl Holder {
             endpoints: Endpoints::new(settings.endpoints),
             backoff: Backoff::default(),
             master: MasterTracker::default(),
-            templates: TemplateTerms::default(),
+            templates: Arc::default(),
             batch_limits: BatchLimits {
                 normal: MAX_BATCH,
                 rejected: MAX_REJECTED_BATCH,
@@ -219,6 +220,11 @@ impl Holder {
             (Some(_), _) | (None, NewLeases::WithRenewals) => backoff,
         };
         Some(resource.holding(not_before, now))
+    }
+
+    /// The terms known by template, another allocation after every change.
+    pub(super) fn templates(&self) -> &Arc<TemplateTerms> {
+        &self.templates
     }
 
     pub(super) fn without_lease(&self) -> usize {

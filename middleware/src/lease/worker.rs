@@ -36,6 +36,7 @@ use self::{
 use super::{
     Event, Holder, Transport,
     client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome},
+    holder::TemplateTerms,
 };
 use crate::{
     clock,
@@ -87,6 +88,8 @@ pub(crate) struct WorkerParts<T> {
 pub struct Worker<T = DefaultTransport> {
     parts: WorkerParts<T>,
     limiters: Limiters,
+    /// The terms with which new limiters begin.
+    templates: Arc<TemplateTerms>,
     waiters: Waiters,
     lease_requests: InFlight<(Seq, Outcome<CapacityResponse>)>,
     releases: InFlight<Outcome<()>>,
@@ -118,6 +121,7 @@ impl<T: Transport> Worker<T> {
             measured_hints: Vec::new(),
             parts,
             limiters: Limiters::default(),
+            templates: Arc::default(),
             waiters: Waiters::default(),
             lease_requests: FuturesUnordered::new(),
             releases: FuturesUnordered::new(),

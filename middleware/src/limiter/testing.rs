@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use arc_swap::ArcSwapOption;
 use doorman_openapi::ResourceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -19,6 +20,7 @@ pub(crate) fn leased_registry(max_keys: usize) -> (Arc<Registry>, UnboundedRecei
         Source::Worker {
             nudges,
             watchdog: WorkerWatchdog::new(Arc::new(Status::new(WorkerState::Running))),
+            first_state: ArcSwapOption::empty(),
         },
     );
     (registry, received)

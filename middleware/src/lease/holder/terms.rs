@@ -1,4 +1,4 @@
-//! Terms of resources by template, so that a new resource can fall back to those of its template.
+//! Terms of resources by template, so that a new resource can begin with those of its template.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -9,12 +9,12 @@ use crate::lease::ResourceTerms;
 /// Beyond this many templates, terms are stored with their resource only.
 const MAX_TEMPLATES: usize = 64;
 
-#[derive(Debug, Default)]
-pub(super) struct TemplateTerms {
+#[derive(Debug, Clone, Default)]
+pub(in crate::lease) struct TemplateTerms {
     by_template: HashMap<Option<String>, Template>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Template {
     /// `None` without a template, or when the server's glob is invalid.
     glob: Option<Glob>,
@@ -22,8 +22,9 @@ struct Template {
 }
 
 impl TemplateTerms {
-    /// Records the terms of a response. Equal terms share one allocation.
-    pub(super) fn record(&mut self, response: &ResourceResponse) -> Arc<ResourceTerms> {
+    /// Records the terms of a response. Equal terms share one allocation. Copies the shared map only
+    /// when terms are new.
+    pub(super) fn record(self: &mut Arc<Self>, response: &ResourceResponse) -> Arc<ResourceTerms> {
         let terms = ResourceTerms {
             template: response.template.clone(),
             limit: response.limit,
@@ -35,26 +36,25 @@ impl TemplateTerms {
             safe: response.safe_capacity,
             suppressed: response.admission_probability.is_some(),
         };
-        if let Some(known) = self.by_template.get_mut(&response.template) {
-            if *known.terms != terms {
-                known.terms = Arc::new(terms);
-            }
+        let known = self.by_template.get(&response.template);
+        if let Some(known) = known.filter(|known| *known.terms == terms) {
             return Arc::clone(&known.terms);
         }
         let terms = Arc::new(terms);
-        if self.by_template.len() < MAX_TEMPLATES {
+        if known.is_some() || self.by_template.len() < MAX_TEMPLATES {
             let glob = response.template.as_deref();
             let template = Template {
                 glob: glob.and_then(|glob| Glob::new(glob).ok()),
                 terms: Arc::clone(&terms),
             };
-            self.by_template.insert(response.template.clone(), template);
+            let by_template = &mut Arc::make_mut(self).by_template;
+            by_template.insert(response.template.clone(), template);
         }
         terms
     }
 
     /// By an exact name, else the longest glob: the narrowest in any sensible document.
-    pub(super) fn find(&self, resource: &ResourceId) -> Option<Arc<ResourceTerms>> {
+    pub(in crate::lease) fn find(&self, resource: &ResourceId) -> Option<Arc<ResourceTerms>> {
         let resource = resource.as_str();
         self.by_template
             .values()
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn narrowest_known_template_wins() {
-        let mut templates = TemplateTerms::default();
+        let mut templates = Arc::new(TemplateTerms::default());
         for (template, safe) in [
             ("*", 1.0),
             ("tenant/*", 2.0),
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn number_of_templates_is_bounded() {
-        let mut templates = TemplateTerms::default();
+        let mut templates = Arc::new(TemplateTerms::default());
         for number in 0..1000 {
             templates.record(&answer("x", Some(&number.to_string()), Capacity::ZERO));
         }

@@ -1,6 +1,6 @@
 //! Lease requests: demand to the state machine, its effects to the network, limiters and log.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{CapacityResponse, Moment, ReleaseRequest, ResourceId, Seq};
 use tracing::field::display;
@@ -119,7 +119,9 @@ impl<T: Transport> Worker<T> {
     }
 
     pub(super) fn handle(&mut self, event: Event, now: Moment) {
-        for effect in self.parts.holder.handle(event, now) {
+        let effects = self.parts.holder.handle(event, now);
+        self.share_templates();
+        for effect in effects {
             match effect {
                 Effect::Send {
                     seq,
@@ -141,6 +143,29 @@ impl<T: Transport> Worker<T> {
                 Effect::Changed { resource, holding } => self.apply(&resource, &holding, now),
                 Effect::Warn(warning) => self.log_warning(&warning, now),
             }
+        }
+    }
+
+    /// Passes changed terms to the registry: requests for a new key may come before this task sees
+    /// its limiter.
+    fn share_templates(&mut self) {
+        let templates = self.parts.holder.templates();
+        if Arc::ptr_eq(templates, &self.templates) {
+            return;
+        }
+        self.templates = Arc::clone(templates);
+        if let Some(registry) = self.parts.registry.upgrade() {
+            let templates = Arc::clone(templates);
+            registry.set_first_state(move |resource| {
+                let holding = Holding {
+                    lease: None,
+                    terms: Some(templates.find(resource)?),
+                    first_answer: FirstAnswer::Awaited,
+                    refresh_interval: Duration::ZERO,
+                    refresh_at: clock::now(),
+                };
+                Some(lease_state(&holding, false))
+            });
         }
     }
 

@@ -6,6 +6,7 @@ mod watchdog;
 
 use std::{cell::OnceCell, fmt, sync::Arc};
 
+use arc_swap::ArcSwapOption;
 use doorman_openapi::{Moment, ResourceId};
 use foldhash::fast::RandomState;
 use papaya::{HashMap, HashMapRef, LocalGuard};
@@ -32,12 +33,16 @@ pub(crate) enum Source {
     Worker {
         nudges: UnboundedSender<Nudge>,
         watchdog: WorkerWatchdog,
+        first_state: ArcSwapOption<FirstState>,
     },
     /// A function of the resource, without leases.
     Static(Box<dyn Fn(&ResourceId) -> LeaseState + Send + Sync>),
     /// A quota of this process for each key.
     Local { quota: Quota, idle: IdleScan },
 }
+
+/// The state of a limiter that the worker has not seen yet; `None` when its terms are unknown.
+pub(crate) type FirstState = Box<dyn Fn(&ResourceId) -> Option<LeaseState> + Send + Sync>;
 
 /// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's signal
 /// only when the channel was just empty, which thus holds at most five messages of one limiter.
@@ -68,6 +73,16 @@ impl Registry {
             meters: Meters::default(),
             locals: LocalRegistries::default(),
         })
+    }
+
+    /// Changes the state in which limiters are created, if a worker leases for them.
+    pub(crate) fn set_first_state(
+        &self,
+        state: impl Fn(&ResourceId) -> Option<LeaseState> + Send + Sync + 'static,
+    ) {
+        if let Source::Worker { first_state, .. } = &self.source {
+            first_state.store(Some(Arc::new(Box::new(state))));
+        }
     }
 
     pub(crate) fn lookup(&self) -> RegistryLookup<'_> {
@@ -132,7 +147,20 @@ impl Registry {
         match &self.source {
             Source::Static(state) => limiter.publish(state(limiter.resource()), now),
             Source::Local { quota, .. } => limiter.publish(LeaseState::Local(*quota), now),
-            Source::Worker { .. } => {}
+            Source::Worker {
+                nudges,
+                first_state,
+                ..
+            } => {
+                let first_state = first_state.load();
+                let state = first_state.as_deref();
+                if let Some(mut state) = state.and_then(|state| state(limiter.resource())) {
+                    if let LeaseState::NoLease { awaits_answer, .. } = &mut state {
+                        *awaits_answer &= !nudges.is_closed();
+                    }
+                    limiter.publish(state, now);
+                }
+            }
         }
         while !self.insert(&limiter) {
             // Another thread inserted one; retry if that one is already removed.
@@ -215,7 +243,10 @@ impl Registry {
         shortage: Option<Shortage>,
         now: Moment,
     ) {
-        if let Source::Worker { nudges, watchdog } = &self.source {
+        if let Source::Worker {
+            nudges, watchdog, ..
+        } = &self.source
+        {
             watchdog.check(now);
             if let Some(shortage) = shortage
                 && limiter.demand.raise(shortage)
@@ -230,7 +261,9 @@ impl Registry {
     /// Resolves when no lease can come: the worker has ended, or there is none.
     pub(crate) async fn no_lease_can_come(&self) {
         match &self.source {
-            Source::Worker { nudges, watchdog } => {
+            Source::Worker {
+                nudges, watchdog, ..
+            } => {
                 // A waiting request makes only one attempt: check the worker once more.
                 tokio::select! {
                     biased;

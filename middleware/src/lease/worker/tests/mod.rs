@@ -9,6 +9,7 @@ mod faults;
 mod fleet;
 mod hints;
 mod leases;
+mod new_keys;
 mod plane;
 mod real_ledger;
 mod rules;
