@@ -115,6 +115,7 @@ pub enum Reason {
     /// Less than wanted: the holder's share.
     Share,
     /// More will follow: the server is in learning mode, or other holders still have the capacity.
+    /// Nothing yet is a lease of 0, or in learning mode no lease (`lease_length` 0).
     Pending,
     /// The capacity is 0.
     Blocked,

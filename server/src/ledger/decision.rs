@@ -27,6 +27,16 @@ pub(super) struct Decision {
     pub(super) lacks: Option<f64>,
 }
 
+impl Decision {
+    /// Takes back a lease of 0 in learning mode: others may have the holder's share unheard, so its
+    /// fallback is to apply. At other times a lease of 0 says that others have the capacity.
+    pub(super) fn withhold_zero(&mut self) {
+        if self.reason == Reason::Pending && self.capacity == Capacity::ZERO {
+            self.lease_length = Seconds::ZERO;
+        }
+    }
+}
+
 /// Conditions under which holders may together use more than the capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Anomalies {

@@ -187,10 +187,13 @@ impl Resource {
             .is_some_and(|learning| learning.is_confirmed(entry.slot));
         if !is_new && ask.stamp.is_stale(entry.order, was_confirmed) {
             let is_known = !is_learning || was_confirmed;
-            let decision = match ask.has {
+            let mut decision = match ask.has {
                 Has::Amount(_) => restate_lease(entry, terms, now),
                 Has::Unknown => report_to_new_master(entry, terms, is_known, now),
             };
+            if is_learning {
+                decision.withhold_zero();
+            }
             entry.set_due(decision.refresh_interval, now);
             return decision;
         }
@@ -312,6 +315,9 @@ impl Resource {
                 lacks: None,
             }
         };
+        if is_learning {
+            decision.withhold_zero();
+        }
         entry.set_due(decision.refresh_interval, now);
         let amount = entry.booking.amount(now);
         booked.set(entry.slot.index(), amount);

@@ -1,6 +1,6 @@
 //! Learning mode.
 
-use doorman_openapi::{Epoch, Reason};
+use doorman_openapi::{Epoch, Reason, Seconds};
 
 use super::*;
 
@@ -46,6 +46,31 @@ fn learning_keeps_claims_and_new_holders_wait() {
         (0.0, Reason::Pending)
     );
     assert!(world.view().unwrap().in_learning_mode);
+}
+
+#[test]
+fn zero_is_no_lease_in_learning_mode_only() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    assert_eq!(world.refresh("a", 100.0, Some(100.0)).capacity.get(), 100.0);
+    let newcomer = echoing("b", Some(1), 10.0, None);
+    for time in ["first", "repeated"] {
+        let grant = world.send(&newcomer);
+        assert_eq!(
+            (grant.capacity, grant.lease_length, grant.reason),
+            (Capacity::ZERO, Seconds::ZERO, Reason::Pending),
+            "{time}"
+        );
+    }
+    world.wait(19.0);
+    assert_eq!(world.refresh("a", 100.0, Some(100.0)).capacity.get(), 100.0);
+    world.wait(2.1);
+    let grant = world.send(&echoing("b", Some(2), 10.0, None));
+    assert_eq!(
+        (grant.capacity, grant.reason),
+        (Capacity::ZERO, Reason::Pending)
+    );
+    assert_eq!(grant.lease_length.get(), 20.0);
+    assert_eq!(grant.refresh_interval.get(), 1.0);
 }
 
 #[test]
