@@ -20,6 +20,8 @@ const MIN_WINDOW: f64 = 1.0;
 const MAX_WINDOW: f64 = 10.0;
 /// The attempts in a report that show a rate, however short the report.
 const ATTEMPTS_OF_RATE: f64 = 10.0;
+/// Regular reports are at least this part of the interval apart.
+const WHOLE_INTERVAL: f64 = 0.8;
 /// The shortest time that a report covers, in seconds.
 const MIN_REPORT: f64 = 0.1;
 /// The shortest stretch between samples that tells of a rate, in seconds. Shorter ones are merged.
@@ -31,8 +33,8 @@ const ENOUGH: f64 = 9.0;
 /// A burst is remembered for one to two times as many seconds.
 const BURST_MEMORY: f64 = 40.0;
 
-/// How soon a jump of demand is reported again under SUPPRESSION, where the control plane acts on
-/// demand that has lasted for about a second.
+/// How soon a jump of demand is noticed, and then reported again, under SUPPRESSION. The control
+/// plane acts on demand that has lasted for about a second.
 pub(crate) const FOLLOW_UP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// In seconds: about two refresh intervals, so that the demand is neither stale nor jumpy.
@@ -299,34 +301,63 @@ pub(crate) fn fading_demand(quiet_seconds: f64) -> f64 {
     1.0 / quiet_seconds.max(MIN_WINDOW)
 }
 
-/// Attempts since the last report, for SUPPRESSION: each attempt counts in exactly one report and
-/// without headroom. More than the truth would suppress holders within the limit.
+/// Attempts since a report, for SUPPRESSION: without headroom, and each attempt counts once. More
+/// than the truth would suppress holders within the limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReportedDemand {
-    /// The running total at the last report.
+    last: Report,
+    /// The report before the attempts of early reports that were too few to tell of a rate.
+    base: Report,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Report {
+    /// The running total then.
     total: f64,
-    reported_at: Moment,
+    at: Moment,
 }
 
 impl ReportedDemand {
-    pub(crate) fn reported(total: f64, now: Moment) -> Self {
+    pub(crate) fn new(now: Moment) -> Self {
+        let nothing = Report {
+            total: 0.0,
+            at: now,
+        };
         Self {
-            total,
-            reported_at: now,
+            last: nothing,
+            base: nothing,
+        }
+    }
+
+    /// Records a report.
+    pub(crate) fn report(&mut self, total: f64, interval: f64, now: Moment) {
+        let Report { total: before, at } = self.since(interval, now);
+        let is_whole = at.after_seconds(interval * WHOLE_INTERVAL) <= now;
+        self.last = Report { total, at: now };
+        if is_whole || total - before >= ATTEMPTS_OF_RATE {
+            self.base = self.last;
         }
     }
 
     /// Attempts per second since the last report. Few attempts are spread over `interval` seconds
-    /// even if the report is early: they tell of no rate.
+    /// even if the report is early, and over the next early ones: they tell of no rate.
     pub(crate) fn per_second(&self, total: f64, interval: f64, now: Moment) -> f64 {
-        let elapsed = now.seconds_since(self.reported_at);
-        let attempts = (total - self.total).max(0.0);
+        let Report { total: before, at } = self.since(interval, now);
+        let attempts = (total - before).max(0.0);
         let covered = if attempts < ATTEMPTS_OF_RATE {
             interval.max(MIN_REPORT)
         } else {
             FOLLOW_UP_INTERVAL.as_secs_f64()
         };
-        attempts / elapsed.max(covered)
+        attempts / now.seconds_since(at).max(covered)
+    }
+
+    fn since(&self, interval: f64, now: Moment) -> Report {
+        if self.last.at.after_seconds(interval * WHOLE_INTERVAL) <= now {
+            self.last
+        } else {
+            self.base
+        }
     }
 }
 
@@ -358,6 +389,40 @@ mod tests {
             wants.push((time, window.per_second()));
         }
         wants
+    }
+
+    #[test]
+    fn early_reports_of_few_attempts_show_the_rate() {
+        let (per_second, interval) = (18.0, 5.0);
+        let mut demand = ReportedDemand::new(Moment::ORIGIN);
+        for quarter in 1..=40 {
+            let time = f64::from(quarter) / 4.0;
+            let (total, now) = (
+                (per_second * time).floor(),
+                Moment::ORIGIN.after_seconds(time),
+            );
+            let reported = demand.per_second(total, interval, now);
+            assert!(reported <= 1.1 * per_second, "{reported} after {time} s");
+            demand.report(total, interval, now);
+            // Ten attempts take more than two reports.
+            if quarter % 3 == 0 {
+                assert!(reported >= 0.9 * per_second, "{reported} after {time} s");
+            }
+        }
+    }
+
+    #[test]
+    fn early_reports_of_one_attempt_count_it_once() {
+        let interval = 5.0;
+        let mut demand = ReportedDemand::new(Moment::ORIGIN);
+        let mut counted = 0.0;
+        let reports = [0.1, 0.35, 0.6, 5.4, 10.2, 15.0];
+        for (time, until) in reports.into_iter().zip(reports.into_iter().skip(1)) {
+            let now = Moment::ORIGIN.after_seconds(time);
+            counted += demand.per_second(1.0, interval, now) * (until - time);
+            demand.report(1.0, interval, now);
+        }
+        assert!((0.9..=1.1).contains(&counted), "{counted}");
     }
 
     #[test]

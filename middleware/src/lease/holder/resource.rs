@@ -257,8 +257,9 @@ impl Resource {
         self.advance_due(now);
     }
 
-    /// Requests early when the demand has outgrown both the lease and the last request. Early
-    /// requests that bring nothing become rarer.
+    /// Requests early when the demand has outgrown both the lease and the last request. Under
+    /// SUPPRESSION each lease is the whole capacity, so a part of it counts. Early requests that
+    /// bring nothing become rarer.
     fn advance_due(&mut self, now: Moment) {
         let (RequestState::Waiting { due }, Some(sent)) = (self.state, self.sent) else {
             return;
@@ -266,7 +267,12 @@ impl Resource {
         let wants = self.demand.wants.get();
         let held = self.held(now).unwrap_or_default().get();
         let requested = self.requested.get();
-        let grown = wants > held && wants > requested * GROWTH;
+        let grown = if self.is_suppressed() {
+            let wants = self.without_noise(wants, now.seconds_since(sent));
+            wants > requested * GROWTH && self.is_notable(wants - requested)
+        } else {
+            wants > held && wants > requested * GROWTH
+        };
         if self.rejected || !grown {
             return;
         }
@@ -341,6 +347,12 @@ impl Resource {
 
     fn is_suppressed(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.suppressed)
+    }
+
+    /// A demand that was measured for so many seconds, less two standard deviations of counting.
+    fn without_noise(&self, wants: f64, seconds: f64) -> f64 {
+        let per = self.terms.as_ref().map_or(1.0, |terms| terms.per.get());
+        wants - 2.0 * (wants * per / seconds.max(FOLLOW_UP_INTERVAL.as_secs_f64())).sqrt()
     }
 
     /// Whether others should soon have a capacity that this holder no longer wants.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, SafeCapacity, Seconds, Unit};
 
 use crate::{
-    demand::{ReportedDemand, Window, fading_demand, in_unit, window_length},
+    demand::{FOLLOW_UP_INTERVAL, ReportedDemand, Window, fading_demand, in_unit, window_length},
     lease::{
         Demand, FirstAnswer, Holding, ResourceTerms,
         index::{HasResource, IndexedMap, TimerHeap},
@@ -172,7 +172,12 @@ impl TrackedLimiter {
     }
 
     fn next_sample(&self, now: Moment) -> Moment {
-        now.after_seconds(self.window.next_sample(self.window_length.into()))
+        let mut seconds = self.window.next_sample(self.window_length.into());
+        if self.suppression.is_some() && self.window.per_second() > 0.0 {
+            // The bucket of each holder is that of the whole limit and may never run low.
+            seconds = seconds.min(FOLLOW_UP_INTERVAL.as_secs_f64());
+        }
+        now.after_seconds(seconds)
     }
 
     /// Begins to measure a shortage, unless it is a known one. Returns when to sample.
@@ -233,7 +238,7 @@ impl TrackedLimiter {
         } else if interval.is_some() {
             self.suppression = Some(Box::new(SuppressionReports {
                 // Nothing was reported before.
-                demand: ReportedDemand::reported(0.0, self.limiter.created_at()),
+                demand: ReportedDemand::new(self.limiter.created_at()),
                 interval,
             }));
         }
@@ -302,10 +307,10 @@ impl Limiters {
             tracked.sample(now)
         };
         if let Some(reports) = &mut tracked.suppression
-            && reports.interval.is_some()
+            && let Some(interval) = reports.interval
         {
             let total = tracked.limiter.attempted();
-            reports.demand = ReportedDemand::reported(total, now);
+            reports.demand.report(total, interval, now);
         }
         Some(demand)
     }
