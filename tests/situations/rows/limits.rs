@@ -85,12 +85,14 @@ pub(super) fn sigkill(programs: &Programs) -> Result<Vec<Outcome>, Error> {
     const KILL: f64 = 10.0;
     const JOINS: f64 = 10.5;
     const ENDS: f64 = 40.0;
+    /// Requests per second of the newcomer, which are free all the time.
+    const WANTED: f64 = 100.0;
     let intervals = (4.0, 20.0);
     let (refresh_interval, _) = intervals;
     let cases = PACES.map(|pace| {
         let shrinking = stepping(pace, pace, 10, &[(KILL, 600.0), (ENDS, 100.0)]);
         let growing = stepping(pace, pace, 20, &[(KILL, 100.0), (ENDS, 600.0)]);
-        let newcomer = stepping(pace, pace, 30, &[(JOINS + 0.1, 0.0), (ENDS, 100.0)]);
+        let newcomer = stepping(pace, pace, 30, &[(JOINS + 0.1, 0.0), (ENDS, WANTED)]);
         Case::new(pace, [growing, newcomer.joins(JOINS), shrinking])
     });
     let plans: Vec<Plan> = cases.iter().flat_map(|case| case.plans.clone()).collect();
@@ -100,11 +102,13 @@ pub(super) fn sigkill(programs: &Programs) -> Result<Vec<Outcome>, Error> {
         control_plane.kill_and_restart()
     })?;
     Ok(outcomes(&cases, reports, refresh_interval, |_, reports| {
-        let served = |report| served_from(&Traffic::of([report]), KILL, ENDS);
         let [growing, newcomer, _] = reports else {
             return Measured::new("", false, "a report is missing".to_owned());
         };
-        let delays = [growing, newcomer].map(|report| served(report) - KILL);
+        let served = served_from(&Traffic::of([growing]), KILL, ENDS);
+        // Without a lease the fallback admits its requests.
+        let leased = leased_from(newcomer, 0.95 * WANTED);
+        let delays = [served, leased].map(|at| at - KILL);
         let [grown, joined] = delays;
         let refused = Traffic::of(reports).sent(KILL, ENDS).refused();
         Measured::new(
@@ -112,9 +116,16 @@ pub(super) fn sigkill(programs: &Programs) -> Result<Vec<Outcome>, Error> {
             delays
                 .iter()
                 .all(|seconds| *seconds <= 2.0 * refresh_interval),
-            format!("shifted load after {grown} s, newcomer after {joined} s; {refused}"),
+            format!("shifted load after {grown} s, newcomer after {joined:.1} s; {refused}"),
         )
     }))
+}
+
+/// When a service first had a lease of this capacity.
+fn leased_from(report: &Report, capacity: f64) -> f64 {
+    let mut states = report.states.iter();
+    let state = states.find(|state| state.lease.is_some_and(|lease| lease >= capacity));
+    state.map_or(f64::INFINITY, |state| state.at)
 }
 
 /// The second from which on 95 % of the requests of every second are admitted.
