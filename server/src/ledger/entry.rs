@@ -1,6 +1,6 @@
 //! The entries of one resource, one per holder.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, mem};
 
 use doorman_openapi::{Band, Capacity, ClientCount, Moment, Reason, Seconds};
 use foldhash::fast::RandomState;
@@ -14,6 +14,7 @@ use super::{
     keys::{CallSlot, EntrySlot, HolderKey},
     linear_hash_map::LinearHashMap,
     order::RequestOrder,
+    packed::OptionalCapacity,
 };
 
 /// The most priorities per holder. The lowest ones of a longer request are merged, so that it
@@ -27,7 +28,7 @@ pub(super) struct Entry {
     pub(super) booking: Booking,
     pub(super) order: RequestOrder,
     pub(super) outstanding: Capacity,
-    pub(super) used: Option<Capacity>,
+    pub(super) used: OptionalCapacity,
     pub(super) last_decision: Option<LastDecision>,
     pub(super) deadline: Moment,
     /// Until then the entry stays without a lease, so that a late request is known as such.
@@ -86,7 +87,7 @@ impl Entry {
             booking: Booking::NONE,
             order,
             outstanding: Capacity::ZERO,
-            used: None,
+            used: OptionalCapacity::NONE,
             last_decision: None,
             deadline: Moment::NEVER,
             retained_until: Moment::ORIGIN,
@@ -131,7 +132,7 @@ impl Entry {
         self.remove_demand(demands);
         self.booking = Booking::NONE;
         self.outstanding = Capacity::ZERO;
-        self.used = None;
+        self.used = OptionalCapacity::NONE;
         self.last_decision = None;
     }
 
@@ -153,7 +154,8 @@ impl Entry {
         rate: f64,
     ) -> f64 {
         let Some(used) = used else { return 0.0 };
-        match (self.used.replace(used), baseline) {
+        let before = mem::replace(&mut self.used, OptionalCapacity::new(Some(used)));
+        match (before.get(), baseline) {
             (Some(before), _) => (used.get() - before.get()).max(0.0),
             (None, UsageBaseline::Zero) => used.get().min(SharedBucket::burst(rate)),
             (None, UsageBaseline::FirstReport) => 0.0,

@@ -206,7 +206,7 @@ impl Resource {
             others,
             held_back_by: position.held_back_by(current),
             outstanding: entry.outstanding,
-            used: entry.used,
+            used: entry.used.get(),
             refreshed_ago: entry.last_decision.map(|last| now.seconds_since(last.at)),
             due_in: entry.last_decision.map(|last| {
                 let due = last.due();

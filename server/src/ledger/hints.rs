@@ -474,7 +474,7 @@ impl Ledger {
         let live = self.live.get(resource.index())?;
         Some(Hint {
             resource_id: live.id.clone(),
-            seq: live.resource.entries.get(holder)?.order.seq,
+            seq: live.resource.entries.get(holder)?.order.seq(),
         })
     }
 }

@@ -35,6 +35,7 @@ mod linear_hash_map;
 mod listing;
 mod max_tree;
 mod order;
+mod packed;
 mod poll;
 mod requests;
 mod resource;

@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 
 use doorman_openapi::{Epoch, Seq};
 
+use super::packed::OptionalSeq;
+
 /// When a request was sent, as far as it tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestStamp {
@@ -29,19 +31,26 @@ impl RequestStamp {
 pub(super) struct RequestOrder {
     /// 0 for a client.
     pub(super) epoch: u64,
-    pub(super) seq: Option<Seq>,
+    seq: OptionalSeq,
 }
 
 impl RequestOrder {
+    /// `epoch` is 0 for a client.
+    pub(super) fn new(epoch: u64, seq: Option<Seq>) -> Self {
+        let seq = OptionalSeq::new(seq);
+        Self { epoch, seq }
+    }
+
     pub(super) fn of_client(seq: Option<Seq>) -> Self {
-        Self { epoch: 0, seq }
+        Self::new(0, seq)
     }
 
     pub(super) fn of_node(epoch: Option<Epoch>, seq: Option<Seq>) -> Self {
-        Self {
-            epoch: epoch.map_or(0, Epoch::get),
-            seq,
-        }
+        Self::new(epoch.map_or(0, Epoch::get), seq)
+    }
+
+    pub(super) fn seq(self) -> Option<Seq> {
+        self.seq.get()
     }
 
     /// Requests without `seq` are not ordered within their epoch, and pass as newer.
@@ -49,7 +58,7 @@ impl RequestOrder {
         match self.epoch.cmp(&last.epoch) {
             Ordering::Less => false,
             Ordering::Greater => true,
-            Ordering::Equal => match (self.seq, last.seq) {
+            Ordering::Equal => match (self.seq(), last.seq()) {
                 (Some(seq), Some(last)) => seq > last,
                 (None, _) | (_, None) => true,
             },
@@ -61,27 +70,26 @@ impl RequestOrder {
         match self.epoch.cmp(&last.epoch) {
             Ordering::Less => false,
             Ordering::Greater => true,
-            Ordering::Equal => self.seq.zip(last.seq).is_some_and(|(seq, last)| seq > last),
+            Ordering::Equal => {
+                let both = self.seq().zip(last.seq());
+                both.is_some_and(|(seq, last)| seq > last)
+            }
         }
     }
 
     /// The position to compare later requests with: a request without `seq` keeps the last one of
     /// its epoch.
     pub(super) fn advance_from(self, last: Self) -> Self {
-        let seq = if self.epoch == last.epoch {
-            self.seq.or(last.seq)
+        if self.epoch == last.epoch && self.seq().is_none() {
+            last
         } else {
-            self.seq
-        };
-        Self {
-            epoch: self.epoch,
-            seq,
+            self
         }
     }
 
     /// Whether stale requests of this sender can be detected.
     pub(super) fn is_ordered(self) -> bool {
-        self.seq.is_some() || self.epoch > 0
+        self.seq().is_some() || self.epoch > 0
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
     holders::HolderId,
     keys::HolderKey,
     order::RequestOrder,
+    packed::OptionalCapacity,
     resource::{Resource, schedule_expiry},
     terms::ResourceTerms,
 };
@@ -210,12 +211,12 @@ impl Entry {
             kind: holder.kind(),
             id: holder.as_str().to_owned(),
             epoch: self.order.epoch,
-            seq: self.order.seq,
+            seq: self.order.seq(),
             bands: self.bands(),
             lease: self.booking.lease(now).map(record),
             claim: self.booking.claim(now).map(record),
             outstanding: self.outstanding,
-            used: self.used,
+            used: self.used.get(),
             decided: self.last_decision.map(|last| DecisionRecord {
                 ago: nanos_between(last.at, now),
                 reason: last.reason,
@@ -237,10 +238,7 @@ impl Resource {
         if self.entries.contains(holder) {
             return false;
         }
-        let order = RequestOrder {
-            epoch: record.epoch,
-            seq: record.seq,
-        };
+        let order = RequestOrder::new(record.epoch, record.seq);
         let entry = self.entries.add(holder, order);
         let hold = |record: HoldRecord| Hold {
             amount: record.amount.get(),
@@ -248,7 +246,7 @@ impl Resource {
         };
         entry.booking = Booking::new(record.lease.map(hold), record.claim.map(hold));
         entry.outstanding = record.outstanding;
-        entry.used = record.used;
+        entry.used = OptionalCapacity::new(record.used);
         entry.last_decision = record.decided.map(|last| {
             let at = before(stopped, last.ago);
             LastDecision::new(at, last.reason, after(at, last.due_after))
