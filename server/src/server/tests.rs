@@ -5,7 +5,12 @@ use doorman_config::Document;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 use tower::ServiceExt;
 
 use super::*;
@@ -315,4 +320,74 @@ async fn tls_server_advertises_https_only() {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// Reads one response with a body in JSON.
+async fn response(stream: &mut TcpStream) -> (String, Value) {
+    let mut text = Vec::new();
+    loop {
+        let body = timeout(Duration::from_secs(10), stream.read_buf(&mut text)).await;
+        assert!(body.unwrap().unwrap() > 0, "closed");
+        let text = str::from_utf8(&text).unwrap();
+        if let Some((head, body)) = text.split_once("\r\n\r\n")
+            && let Ok(body) = serde_json::from_str(body)
+        {
+            return (head.to_owned(), body);
+        }
+    }
+}
+
+#[tokio::test]
+async fn polls_are_closed_first_when_connections_run_short() {
+    const DISCOVERY: &str = "GET /v1/discovery HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    let home = TempDir::new().unwrap();
+    let server = Server::bind(Settings {
+        max_connections: NonZeroUsize::new(4).unwrap(),
+        ..settings(home.path())
+    });
+    let server = server.await.unwrap();
+    let (address, ledger) = (server.local_addr(), Arc::clone(&server.app.ledger));
+    let (stop, stopping) = oneshot::channel::<()>();
+    let running = tokio::spawn(server.run(async { drop(stopping.await) }));
+    let open = async |request: &str| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    };
+
+    let mut idle = open(DISCOVERY).await;
+    response(&mut idle).await;
+    let mut polls = Vec::new();
+    for client in ["a", "b"] {
+        let poll = format!("GET /v1/hints?client_id={client} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n");
+        polls.push(open(&poll).await);
+        while ledger.polls().len() < polls.len() {
+            tokio::task::yield_now().await;
+        }
+    }
+    // Each of these takes the last slot, which the oldest poll then leaves.
+    let mut others = Vec::new();
+    for poll in &mut polls {
+        let body = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":5}]}"#;
+        let lease = format!(
+            "POST /v1/capacity HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut stream = open(&lease).await;
+        let (_, leases) = response(&mut stream).await;
+        assert_eq!(leases["resources"][0]["reason"], "granted", "{leases}");
+        others.push(stream);
+        let (head, hints) = response(poll).await;
+        assert!(head.contains("connection: close"), "{head}");
+        assert_eq!(
+            (&hints["refresh"], &hints["leaving"]),
+            (&Value::Array(Vec::new()), &false.into())
+        );
+        assert_eq!(poll.read(&mut [0]).await.unwrap(), 0);
+    }
+    idle.write_all(DISCOVERY.as_bytes()).await.unwrap();
+    response(&mut idle).await;
+    drop((stop, idle, others));
+    assert_eq!(running.await.unwrap(), Stopped { cut_off: 0 });
 }
