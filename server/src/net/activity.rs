@@ -50,6 +50,8 @@ pub(super) struct Activity {
 struct State {
     /// Requests with a complete head whose handler has not returned.
     requests: usize,
+    /// When the only request began, if its connection can be parked before its handler returns.
+    parkable_since: Option<Moment>,
     /// When each request body in progress began.
     request_bodies: Vec<Moment>,
     /// When each response began of which the system has not taken everything.
@@ -78,6 +80,7 @@ impl Activity {
             peer,
             state: Mutex::new(State {
                 requests: 0,
+                parkable_since: None,
                 request_bodies: Vec::new(),
                 responses: Vec::new(),
                 is_http2: false,
@@ -129,11 +132,18 @@ impl Activity {
     pub(super) fn begin_request(self: &Arc<Self>, is_http2: bool) -> RequestGuard {
         let mut state = self.state();
         state.requests = state.requests.saturating_add(1);
+        state.parkable_since = None;
         state.head_started = false;
         state.next_head_started = false;
         state.is_http2 = is_http2;
         drop(state);
         RequestGuard(Arc::clone(self))
+    }
+
+    /// Allows to park the connection while the handler of its only request, which has no body,
+    /// runs.
+    pub(super) fn allow_parking(&self, now: Moment) {
+        self.state().parkable_since = Some(now);
     }
 
     pub(super) fn begin_request_body(&self, now: Moment) {
@@ -178,14 +188,20 @@ impl Activity {
         }
     }
 
-    /// When the connection will have been idle for `time`; [`Moment::NEVER`] while it is not idle.
-    /// Call [`Self::deadline`] first.
-    pub(super) fn idle_at(&self, time: Duration) -> Moment {
+    /// When the connection will have been idle, or will have waited for a handler, for `time`;
+    /// [`Moment::NEVER`] while it cannot be parked. Call [`Self::deadline`] first.
+    pub(super) fn park_at(&self, time: Duration) -> Moment {
         let state = self.state();
         if state.is_quiet() && !state.head_started {
-            state.idle_since.after(time)
-        } else {
-            Moment::NEVER
+            return state.idle_since.after(time);
+        }
+        let awaits_handler = state.requests == 1
+            && state.responses.is_empty()
+            && !state.has_unflushed
+            && !state.has_unread_body;
+        match state.parkable_since {
+            Some(since) if awaits_handler => since.after(time),
+            _ => Moment::NEVER,
         }
     }
 

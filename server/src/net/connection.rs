@@ -1,8 +1,8 @@
 //! One connection from open to close: alternately parked and served by hyper.
 //!
 //! A parked connection is outside of hyper, which keeps two buffers per connection. It is parked
-//! before its first byte and when it has been idle for a while, only between two requests; bytes of
-//! the next request that hyper has read are kept.
+//! before its first byte, when it has been idle for a while, and when a request without a body has
+//! waited for its handler for a while. Bytes of the next request that hyper has read are kept.
 
 use std::{
     future::poll_fn,
@@ -14,6 +14,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
+use hyper::server::conn::http1::Parts;
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -23,6 +24,7 @@ use tokio::{
 
 use super::{
     activity::Activity,
+    request_slot::RequestSlot,
     service::HttpServer,
     stream::{Opened, Protocol, TrackedStream},
     supervisor::{Action, Closed, Supervisor},
@@ -54,10 +56,18 @@ where
     };
     activity.on_open();
     let mut stream = TrackedStream::new(stream, activity);
+    let slot = RequestSlot::default();
     loop {
+        let parked = if slot.is_running() {
+            wait_answered(&mut stream, &slot, &mut supervisor).await
+        } else {
+            park(&mut stream, protocol, &mut supervisor).await
+        };
         // Boxed, so that the task of a parked connection is small.
-        let served = match park(&mut stream, protocol, &mut supervisor).await {
-            Ok(Protocol::Http1) => Box::pin(serve_http1(&server, stream, &mut supervisor)).await,
+        let served = match parked {
+            Ok(Protocol::Http1) => {
+                Box::pin(serve_http1(&server, stream, &slot, &mut supervisor)).await
+            }
             Ok(Protocol::Http2) => {
                 Err(Box::pin(serve_http2(&server, stream, &mut supervisor)).await)
             }
@@ -124,6 +134,39 @@ where
     .await
 }
 
+/// Waits until the handler of a parked connection's request has returned. Then hyper is to read
+/// from `stream`, and gets the response from `slot`.
+async fn wait_answered<S, D>(
+    stream: &mut TrackedStream<S>,
+    slot: &RequestSlot,
+    supervisor: &mut Supervisor<'_, D>,
+) -> Result<Protocol, Closed>
+where
+    S: AsyncRead + Unpin,
+    D: Future,
+{
+    poll_fn(|cx| {
+        if let Poll::Ready(head) = slot.poll_answered(cx) {
+            stream.insert(head);
+            return Poll::Ready(Ok(Protocol::Http1));
+        }
+        // As in hyper: a peer that closes its end takes no response, and the next request waits.
+        if stream.peeked().is_empty()
+            && let Poll::Ready(Ok(0) | Err(_)) = stream.poll_peek(cx, &mut [0; 16])
+        {
+            return Poll::Ready(Err(Closed::Done));
+        }
+        loop {
+            match ready!(supervisor.poll(cx, None)) {
+                // The service adds `connection: close` to the response.
+                Action::Drain | Action::CloseIdle | Action::Park => {}
+                Action::Close(closed) => return Poll::Ready(Err(closed)),
+            }
+        }
+    })
+    .await
+}
+
 /// Waits for bytes that tell the protocol, unless it is known; `None` at the end of the stream.
 fn poll_protocol<S: AsyncRead + Unpin>(
     stream: &mut TrackedStream<S>,
@@ -161,6 +204,7 @@ fn detect_protocol(bytes: &[u8], known: Option<Protocol>) -> Option<Protocol> {
 async fn serve_http1<S, D>(
     server: &Arc<HttpServer>,
     stream: TrackedStream<S>,
+    slot: &RequestSlot,
     supervisor: &mut Supervisor<'_, D>,
 ) -> Result<TrackedStream<S>, Closed>
 where
@@ -169,7 +213,7 @@ where
 {
     let _active = server.activate();
     let activity = Arc::clone(stream.activity());
-    let service = server.service(Arc::clone(&activity));
+    let service = server.service(Arc::clone(&activity), Some(slot.clone()));
     let mut connection = server.http1.serve_connection(TokioIo::new(stream), service);
     let mut pinned = Pin::new(&mut connection);
     let mut is_closing = false;
@@ -197,14 +241,19 @@ where
     })
     .await?;
 
+    let unserved = |parts: Parts<TokioIo<TrackedStream<S>>, _>| {
+        let mut stream = parts.io.into_inner();
+        stream.unread(&parts.read_buf);
+        stream
+    };
+    if slot.is_running() {
+        // Nothing is left to read of this request, nor to write of the last response.
+        return Ok(unserved(connection.into_parts()));
+    }
     // Between two requests a graceful shutdown completes immediately, without another read.
     pinned.graceful_shutdown();
     match connection.without_shutdown().now_or_never() {
-        Some(Ok(parts)) => {
-            let mut stream = parts.io.into_inner();
-            stream.unread(&parts.read_buf);
-            Ok(stream)
-        }
+        Some(Ok(parts)) => Ok(unserved(parts)),
         Some(Err(error)) => Err(done(Err(error))),
         None => Err(Closed::Done),
     }
@@ -223,7 +272,7 @@ where
 {
     let _active = server.activate();
     let activity = Arc::clone(stream.activity());
-    let service = server.service(Arc::clone(&activity));
+    let service = server.service(Arc::clone(&activity), None);
     let mut connection = pin!(server.http2.serve_connection(TokioIo::new(stream), service));
     // A shutdown that began before the connection was in hyper.
     let mut is_closing = activity.is_draining();

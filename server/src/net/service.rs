@@ -14,10 +14,11 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    http::{HeaderValue, Request, Response, Version, header},
+    http::{HeaderValue, Method, Request, Version, header},
 };
 use bytes::Bytes;
 use doorman_openapi::Moment;
+use futures_util::future::{Either, FutureExt};
 use hyper::{
     body::{Body as HttpBody, Frame, Incoming, SizeHint},
     server::conn::{http1, http2},
@@ -26,7 +27,10 @@ use hyper::{
 use hyper_util::rt::TokioExecutor;
 use tower::Service as _;
 
-use super::activity::Activity;
+use super::{
+    activity::Activity,
+    request_slot::{HttpResponse, RequestSlot, short_head},
+};
 use crate::util::{clock, guarded_body::GuardedBody};
 
 /// Read buffer of an HTTP/1 connection, which also limits the size of a head.
@@ -40,7 +44,8 @@ const HTTP2_WINDOW: u32 = 256 * 1024;
 /// Settings of all connections, and the number of those that hyper serves.
 ///
 /// Between two requests a connection in hyper takes 18 KiB of resident memory (16 KiB read buffer,
-/// 8 KiB write buffer; hyper 1.12), a parked one 1.4 KiB. TLS adds 8 KiB to both.
+/// 8 KiB write buffer; hyper 1.12), a parked one 1.4 KiB. TLS adds 8 KiB to both. A request whose
+/// handler waits keeps another 8 KiB in hyper, which its head shares.
 #[derive(Debug)]
 pub(super) struct HttpServer {
     pub(super) http1: http1::Builder,
@@ -50,10 +55,10 @@ pub(super) struct HttpServer {
     active: AtomicUsize,
 }
 
-/// When an idle connection is parked.
+/// When a connection is parked that is idle, or whose only request waits for its handler.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parking {
-    /// After this time without a request.
+    /// After this time of either.
     pub(super) idle_time: Duration,
     /// Immediately, while more connections than this are active.
     pub(super) max_active: usize,
@@ -90,25 +95,35 @@ impl HttpServer {
         }
     }
 
-    /// The service of one connection. It records requests and responses in the activity.
+    /// The service of one connection. It records requests and responses in the activity. HTTP/1
+    /// has a slot, for requests with which the connection can be parked.
     pub(super) fn service(
         &self,
         activity: Arc<Activity>,
+        slot: Option<RequestSlot>,
     ) -> impl Service<
         Request<Incoming>,
-        Response = Response<GuardedBody<ResponseGuard>>,
+        Response = HttpResponse,
         Error = Infallible,
-        Future = impl Future<Output = Result<Response<GuardedBody<ResponseGuard>>, Infallible>>
-                 + Send
-                 + use<>,
+        Future = impl Future<Output = Result<HttpResponse, Infallible>> + Send + use<>,
     > + use<> {
         let router = self.router.clone();
         service_fn(move |mut request: Request<Incoming>| {
+            if let Some(slot) = &slot
+                && slot.is_answered()
+            {
+                return Either::Left(slot.clone().response().map(Ok));
+            }
             if let Some(peer) = activity.peer() {
                 request.extensions_mut().insert(peer);
             }
             let is_http2 = request.version() == Version::HTTP_2;
             let in_progress = activity.begin_request(is_http2);
+            let can_park = *request.method() == Method::GET && request.body().is_end_stream();
+            let parkable = slot.as_ref().filter(|_| can_park).map(|slot| {
+                activity.allow_parking(clock::now());
+                (slot.clone(), short_head(&request))
+            });
             let request = request.map(|body| {
                 if body.is_end_stream() {
                     Body::new(body)
@@ -118,7 +133,7 @@ impl HttpServer {
             });
             let activity = Arc::clone(&activity);
             let response = router.clone().call(request);
-            async move {
+            let handler = async move {
                 let Ok(mut response) = response.await;
                 if activity.is_draining() && !is_http2 {
                     let close = HeaderValue::from_static("close");
@@ -127,7 +142,14 @@ impl HttpServer {
                 let guard = ResponseGuard::new(activity);
                 let response = response.map(|body| GuardedBody::new(body, guard));
                 drop(in_progress);
-                Ok(response)
+                response
+            };
+            match parkable {
+                Some((slot, head)) => {
+                    slot.start(head, Box::pin(handler));
+                    Either::Left(slot.response().map(Ok))
+                }
+                None => Either::Right(handler.map(Ok)),
             }
         })
     }

@@ -37,6 +37,8 @@ pub(super) struct Opened<S> {
 /// A stream that records its reads and writes in an [`Activity`].
 #[derive(Debug)]
 pub(super) struct TrackedStream<S> {
+    /// Bytes that are read first, and are not the peer's.
+    inserted: Bytes,
     /// Bytes that were read ahead, and are read again before all others.
     peeked: Bytes,
     stream: S,
@@ -48,6 +50,7 @@ pub(super) struct TrackedStream<S> {
 impl<S> TrackedStream<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
         Self {
+            inserted: Bytes::new(),
             peeked: Bytes::new(),
             stream,
             activity,
@@ -66,6 +69,11 @@ impl<S> TrackedStream<S> {
     pub(super) fn unread(&mut self, bytes: &[u8]) {
         // A copy: `bytes` may be a small part of a large buffer.
         self.peeked = [bytes, &self.peeked].concat().into();
+    }
+
+    /// Makes the next read return `bytes`.
+    pub(super) fn insert(&mut self, bytes: Vec<u8>) {
+        self.inserted = bytes.into();
     }
 }
 
@@ -93,9 +101,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.inserted.is_empty() {
+            move_bytes(&mut self.inserted, buf);
+            return Poll::Ready(Ok(()));
+        }
         if !self.peeked.is_empty() {
-            let len = self.peeked.len().min(buf.remaining());
-            buf.put_slice(&self.peeked.split_to(len));
+            move_bytes(&mut self.peeked, buf);
             self.activity.on_read();
             return Poll::Ready(Ok(()));
         }
@@ -106,6 +117,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
         }
         Poll::Ready(Ok(()))
     }
+}
+
+fn move_bytes(from: &mut Bytes, to: &mut ReadBuf<'_>) {
+    let len = from.len().min(to.remaining());
+    to.put_slice(&from.split_to(len));
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {

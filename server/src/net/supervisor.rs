@@ -95,7 +95,7 @@ impl<'a, D: Future> Supervisor<'a, D> {
         }
         let next = match (&self.shutdown, park_after) {
             (Shutdown::Awaited(_), Some(time)) => {
-                let park_at = self.activity.idle_at(time);
+                let park_at = self.activity.park_at(time);
                 if park_at <= now {
                     return Poll::Ready(Action::Park);
                 }

@@ -136,7 +136,11 @@ impl RequestId {
     fn accept(value: &HeaderValue) -> Option<Self> {
         let is_valid = (1..=MAX_REQUEST_ID).contains(&value.len())
             && value.as_bytes().iter().all(u8::is_ascii_graphic);
-        is_valid.then(|| Self(value.clone()))
+        if !is_valid {
+            return None;
+        }
+        // A copy: the value shares the buffer that the head was read into.
+        HeaderValue::from_bytes(value.as_bytes()).ok().map(Self)
     }
 
     /// 128 random bits in hexadecimal.

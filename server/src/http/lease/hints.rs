@@ -91,6 +91,8 @@ async fn poll_hints(
     } = PollQuery::parse(&uri)?;
     holder.authorize(&caller)?;
     let mut poll = ledger.open_poll(holder.as_ref(), after)?;
+    // It shares the buffer that the head was read into.
+    drop((uri, holder));
     let end = timeout(wait, poll.ended()).await;
     drop(poll);
 

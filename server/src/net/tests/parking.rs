@@ -1,7 +1,8 @@
-//! Parking of idle connections.
+//! Parking of connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use axum::extract::Path;
 use futures_util::future::join_all;
 
 use super::*;
@@ -33,13 +34,13 @@ async fn connections_are_parked_until_first_request_and_when_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_with_requests_in_progress_are_not_parked() {
+async fn connections_with_bodies_or_heads_in_progress_are_not_parked() {
     for transport in TRANSPORTS {
         let slow = Slow::default();
         let server = Arc::new(HttpServer::new(slow.router(), Parking::default()));
         let begun = [
-            // A slow handler, an incomplete head, and an incomplete body.
-            &b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n"[..],
+            // A slow handler after a body, an incomplete head, and an incomplete body.
+            &b"POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody"[..],
             &REQUEST[..10],
             b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nwhol",
         ];
@@ -69,6 +70,120 @@ async fn connections_with_requests_in_progress_are_not_parked() {
         peers[2].response("whole").await;
         sleep(3 * SECOND / 2).await;
         assert_eq!(server.active(), 0);
+    }
+}
+
+const SLOW_REQUEST: &[u8] = b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// A connection that is parked while its request waits for its handler.
+async fn parked_with_request(transport: Transport, request: &[u8]) -> (Slow, Peer) {
+    let slow = Slow::default();
+    let server = Arc::new(HttpServer::new(slow.router(), Parking::default()));
+    let mut peer = connect_to(transport, &server).await;
+    peer.send(request).await;
+    slow.begun.notified().await;
+    sleep(Duration::from_millis(998)).await;
+    assert_eq!(server.active(), 1);
+    sleep(Duration::from_millis(4)).await;
+    assert_eq!(server.active(), 0);
+    (slow, peer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_waits_for_its_handler_while_parked() {
+    for transport in TRANSPORTS {
+        let (slow, mut peer) = parked_with_request(transport, SLOW_REQUEST).await;
+        // A handler has no timeout, and its request is not evicted.
+        sleep(600 * SECOND).await;
+        peer.activity.evict();
+        sleep(SECOND).await;
+        slow.end.notify_one();
+        let response = peer.response("slow").await;
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+        assert!(!response.contains("connection:"), "{response}");
+        // The connection serves further requests, and is parked with them.
+        peer.send(SLOW_REQUEST).await;
+        slow.begun.notified().await;
+        sleep(2 * SECOND).await;
+        slow.end.notify_one();
+        peer.response("slow").await;
+        peer.send(REQUEST).await;
+        peer.response("quick").await;
+        assert_eq!(peer.closed().await, (String::new(), 75));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn parked_request_keeps_its_version_and_connection_options() {
+    for transport in TRANSPORTS {
+        for (request, start, stays) in [
+            ("GET /slow HTTP/1.1\r\nconnection: close", "HTTP/1.1", false),
+            ("GET /slow HTTP/1.0", "HTTP/1.0", false),
+            (
+                "GET /slow HTTP/1.0\r\nConnection: keep-alive",
+                "HTTP/1.0",
+                true,
+            ),
+        ] {
+            let request = format!("{request}\r\nhost: a\r\n\r\n");
+            let (slow, mut peer) = parked_with_request(transport, request.as_bytes()).await;
+            slow.end.notify_one();
+            let response = peer.response("slow").await;
+            assert!(response.starts_with(start), "{response}");
+            let seconds = if stays { 75 } else { 0 };
+            assert_eq!(peer.closed().await, (String::new(), seconds), "{request}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_behind_a_parked_one_are_served() {
+    for transport in TRANSPORTS {
+        let now = [SLOW_REQUEST, &REQUEST[..10]].concat();
+        for request in [SLOW_REQUEST, &now] {
+            let (slow, mut peer) = parked_with_request(transport, request).await;
+            if request == SLOW_REQUEST {
+                peer.send(&REQUEST[..10]).await;
+            }
+            sleep(20 * SECOND).await;
+            slow.end.notify_one();
+            peer.response("slow").await;
+            peer.send(&[&REQUEST[10..], REQUEST].concat()).await;
+            peer.response("quick").await;
+            assert_eq!(peer.closed().await, (String::new(), 75));
+        }
+        // The started head times out.
+        let (slow, mut peer) = parked_with_request(transport, SLOW_REQUEST).await;
+        peer.send(&REQUEST[..10]).await;
+        slow.end.notify_one();
+        peer.response("slow").await;
+        assert_eq!(peer.closed().await, (String::new(), 5));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn closed_connection_cancels_its_parked_request() {
+    for transport in TRANSPORTS {
+        let (slow, peer) = parked_with_request(transport, SLOW_REQUEST).await;
+        let began = clock::now();
+        drop(peer.stream);
+        assert_eq!(peer.server.await.unwrap(), Closed::Done);
+        assert_eq!(clock::now(), began);
+        // The handler held the other.
+        assert_eq!(Arc::strong_count(&slow.end), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn parked_request_is_answered_during_shutdown() {
+    for transport in TRANSPORTS {
+        let (slow, mut peer) = parked_with_request(transport, SLOW_REQUEST).await;
+        peer.drain.send_replace(true);
+        sleep(3 * SECOND).await;
+        slow.end.notify_one();
+        let response = peer.response("slow").await;
+        assert!(response.contains("connection: close"), "{response}");
+        assert_eq!(peer.closed().await.0, "");
     }
 }
 
@@ -212,8 +327,8 @@ async fn parked_connections_are_evicted_and_end_at_shutdown() {
     }
 }
 
-/// Over real sockets and in real time, so that requests arrive before, while and after their
-/// connection is parked.
+/// Over real sockets and in real time, so that requests arrive, and handlers return, before, while
+/// and after their connection is parked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_race_with_parking_are_served_once() {
     for transport in TRANSPORTS {
@@ -221,14 +336,23 @@ async fn requests_that_race_with_parking_are_served_once() {
         const ROUNDS: u64 = 400;
         let idle_time = Duration::from_millis(1);
         let served = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&served);
-        let router = Router::new().route(
-            "/count",
-            post(async move |body: String| {
-                counted.fetch_add(1, Relaxed);
-                body
-            }),
-        );
+        let (posts, gets) = (Arc::clone(&served), Arc::clone(&served));
+        let router = Router::new()
+            .route(
+                "/count",
+                post(async move |body: String| {
+                    posts.fetch_add(1, Relaxed);
+                    body
+                }),
+            )
+            .route(
+                "/count/{text}",
+                get(async move |Path(text): Path<String>| {
+                    sleep(idle_time.mul_f64(fastrand::f64() * 2.0)).await;
+                    gets.fetch_add(1, Relaxed);
+                    text
+                }),
+            );
         let listener = listener(1000)
             .with_tls(transport.tls())
             .with_parking(Parking {
@@ -252,13 +376,16 @@ async fn requests_that_race_with_parking_are_served_once() {
                 let mut bytes = Vec::new();
                 let mut bodies = Vec::new();
                 for n in 0..number {
-                    let body = format!("[{peer} {round} {n}]");
-                    let head = format!(
-                        "POST /count HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n",
-                        body.len()
-                    );
-                    bytes.extend_from_slice(head.as_bytes());
-                    bytes.extend_from_slice(body.as_bytes());
+                    let body = format!("({peer}.{round}.{n})");
+                    let request = if random.bool() {
+                        format!("GET /count/{body} HTTP/1.1\r\nhost: a\r\n\r\n")
+                    } else {
+                        let len = body.len();
+                        format!(
+                            "POST /count HTTP/1.1\r\nhost: a\r\ncontent-length: {len}\r\n\r\n{body}"
+                        )
+                    };
+                    bytes.extend_from_slice(request.as_bytes());
                     bodies.push(body);
                 }
                 // In up to two writes.
