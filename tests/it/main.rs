@@ -14,6 +14,7 @@ mod deploy;
 mod fleet;
 mod grpc;
 mod guides;
+mod hints;
 mod hostile;
 mod identity;
 mod imports;

@@ -8,6 +8,7 @@ use super::{
     event_queue::Event,
     limits::{Algorithm, Limit},
     network::ROUND_TRIP,
+    server::Server,
     simulation::{PollMode, Simulation},
 };
 
@@ -162,9 +163,6 @@ impl Fleet {
     /// Whether the server has neither leases, nor polls, nor hints to plan.
     #[must_use]
     pub fn is_server_idle(&self) -> bool {
-        self.simulation
-            .servers
-            .iter()
-            .all(|server| server.is_idle())
+        self.simulation.servers.iter().all(Server::is_idle)
     }
 }

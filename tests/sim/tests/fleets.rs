@@ -3,6 +3,12 @@
 //! A measurement prints its figures; `cargo test -p doorman-tests --test sim fleets -- --nocapture`
 //! shows them.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a panic fails the test, and the figures are for readers"
+)]
+
 use doorman_tests::sim::{Fleet, FleetPlan, PollMode};
 
 /// The longest time between two hints of a client, in seconds.
