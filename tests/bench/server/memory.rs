@@ -1,7 +1,8 @@
 //! Bytes per lease in the ledger, 32-byte ids included, measured by a counting allocator.
 //!
-//! 1,000 clients lease 1,000 resources each. The baseline is a hash map from resource and client to
-//! lease. It could neither compute shares nor expire leases without a scan.
+//! 1,000 clients lease 1,000 resources each, without and with polls for hints. The baseline is a
+//! hash map from resource and client to lease. It could neither compute shares nor expire leases
+//! without a scan.
 
 use std::{alloc::System, collections::HashMap, error::Error, sync::Arc, time::Duration};
 
@@ -11,7 +12,9 @@ use doorman_config::Document;
 use doorman_openapi::{
     Capacity, CapacityRequest, ClientId, Epoch, HeldLease, Moment, ResourceId, ResourceRequest,
 };
-use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
+use doorman_server::ledger::{
+    Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy,
+};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -23,11 +26,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args();
     let clients = options.pick(1_000, 100);
     let mut table = Table::new("Memory of the ledger", "bytes per lease");
-    let (joined, refreshed) = ledger_bytes(clients)?;
+    let (joined, refreshed) = ledger_bytes(clients, false)?;
+    let (_, polling) = ledger_bytes(clients, true)?;
     let subject = |when: &str| format!("{clients} clients × {clients} resources, {when}");
     let target = Target::AtMost(320.0);
     table.add(Row::figure(&subject("joined"), &joined, target));
     table.add(Row::figure(&subject("refreshed"), &refreshed, target));
+    table.add(Row::figure(
+        &subject("refreshed, polling"),
+        &polling,
+        target,
+    ));
+    table.add(Row::figure(
+        "more for a poll",
+        &polling.minus(&refreshed),
+        Target::AtMost(40.0),
+    ));
     let map = map_bytes(clients)?;
     table.add(Row::ratio(
         &subject("refreshed"),
@@ -41,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The bytes per lease after all clients have joined, and after they have refreshed twice.
-fn ledger_bytes(clients: usize) -> Result<(Samples, Samples), Box<dyn Error>> {
+fn ledger_bytes(clients: usize, polls: bool) -> Result<(Samples, Samples), Box<dyn Error>> {
     let document = Document::parse(&format!(
         "resources: [{{identifier_glob: '*', capacity: {}, \
          algorithm: {{kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}}}]",
@@ -58,10 +72,22 @@ fn ledger_bytes(clients: usize) -> Result<(Samples, Samples), Box<dyn Error>> {
     let mut ledger = Ledger::new(document, settings, START);
     let mut now = START;
     let mut bytes = [0.0; 3];
+    let mut open = HashMap::new();
+    if polls {
+        for client in 0..clients {
+            open.insert(open_poll(&mut ledger, client, 0, now)?, client);
+        }
+    }
     for bytes in &mut bytes {
         for client in 0..clients {
             let request = request(client, clients)?;
             drop(ledger.refresh_client(&request, now));
+            // The holders act on hints in the next round.
+            for (ticket, hints) in ledger.take_hints(now) {
+                if let Some(client) = open.remove(&ticket) {
+                    open.insert(open_poll(&mut ledger, client, hints.after, now)?, client);
+                }
+            }
         }
         now = now.after(REFRESH_INTERVAL);
         *bytes = per_lease(before, clients);
@@ -69,6 +95,20 @@ fn ledger_bytes(clients: usize) -> Result<(Samples, Samples), Box<dyn Error>> {
     let [joined, _, refreshed] = bytes.map(Samples::constant);
     drop(ledger);
     Ok((joined, refreshed))
+}
+
+fn open_poll(
+    ledger: &mut Ledger,
+    client: usize,
+    after: u64,
+    now: Moment,
+) -> Result<PollTicket, Box<dyn Error>> {
+    let client = client_id(client)?;
+    Ok(ledger.open_poll(PollHolder::Client(&client), after, now))
+}
+
+fn client_id(client: usize) -> Result<ClientId, Box<dyn Error>> {
+    Ok(ClientId::new(format!("client-{client:025}"))?)
 }
 
 fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn Error>> {
@@ -85,7 +125,7 @@ fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn E
         })
     });
     Ok(CapacityRequest {
-        client_id: ClientId::new(format!("client-{client:025}"))?,
+        client_id: client_id(client)?,
         seq: None,
         heard_epoch: None,
         resources: resources.collect::<Result<_, Box<dyn Error>>>()?,
