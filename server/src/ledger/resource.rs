@@ -305,10 +305,12 @@ impl Resource {
             let lease = Hold::lease(capacity, terms.lease_length(), now);
             entry.booking.set_lease(lease);
             entry.last_decision = Some(LastDecision::new(now, reason, now));
+            // The next request confirms the claim, and others wait for what this holder can spare.
+            let is_soon = reason == Reason::Pending || is_unknown && is_new;
             Decision {
                 capacity: Capacity::saturating(capacity),
                 lease_length: Seconds::saturating(terms.lease_length()),
-                refresh_interval: terms.refresh_interval(reason == Reason::Pending),
+                refresh_interval: terms.refresh_interval(is_soon),
                 reason,
                 booked_until: lease.end,
                 anomalies,

@@ -236,6 +236,17 @@ fn capacity_of_unheard_holders_is_not_granted() {
 }
 
 #[test]
+fn claim_is_to_be_confirmed_within_a_second() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    let interval = |grant: Grant| grant.refresh_interval.get();
+    let claim = |seq| request("a", Some(seq), 40.0, Some(60.0));
+    assert_eq!(interval(world.send(&claim(1))), 1.0);
+    assert_eq!(interval(world.send(&claim(2))), 5.0, "it knows no epochs");
+    let confirmed = echoing("a", Some(3), 40.0, Some(60.0));
+    assert_eq!(interval(world.send(&confirmed)), 5.0);
+}
+
+#[test]
 fn claim_without_the_echo_is_not_confirmed() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     let other = Epoch::new(SUCCESSOR.epoch.get() + 1).unwrap();
