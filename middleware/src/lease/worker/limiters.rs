@@ -173,11 +173,15 @@ impl TrackedLimiter {
 
     fn next_sample(&self, now: Moment) -> Moment {
         let mut seconds = self.window.next_sample(self.window_length.into());
-        if self.suppression.is_some() && self.window.per_second() > 0.0 {
-            // The bucket of each holder is that of the whole limit and may never run low.
+        if self.follows_demand() {
             seconds = seconds.min(FOLLOW_UP_INTERVAL.as_secs_f64());
         }
         now.after_seconds(seconds)
+    }
+
+    /// Whether it is sampled often, because its bucket, that of the whole limit, may never run low.
+    fn follows_demand(&self) -> bool {
+        self.suppression.is_some() && self.window.per_second() > 0.0
     }
 
     /// Begins to measure a shortage, unless it is a known one. Returns when to sample.
@@ -300,7 +304,8 @@ impl Limiters {
 
     /// The demand for a request sent now; `hinted` if the control plane asked for it.
     pub(super) fn report(&mut self, id: &ResourceId, hinted: bool, now: Moment) -> Option<Demand> {
-        let tracked = self.get_mut(id)?;
+        let index = self.tracked.index_of(id)?;
+        let tracked = self.tracked.get_mut(index)?;
         let demand = if hinted {
             tracked.sample_for_hint(now)
         } else {
@@ -311,6 +316,11 @@ impl Limiters {
         {
             let total = tracked.limiter.attempted();
             reports.demand.report(total, interval, now);
+            if tracked.follows_demand() && tracked.fast_sample == 0.0 {
+                // The next sample may still be that of a quiet limiter.
+                let next = tracked.next_sample(now);
+                self.samples.set(index, Some((SAMPLES, next)));
+            }
         }
         Some(demand)
     }
