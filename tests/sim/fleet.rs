@@ -154,6 +154,12 @@ impl Fleet {
         clients.map(|client| client.requests).sum()
     }
 
+    /// Hints that the server has sent.
+    #[must_use]
+    pub fn hints(&self) -> u64 {
+        self.simulation.stats.hints
+    }
+
     /// Packets that were lost.
     #[must_use]
     pub fn lost_packets(&self) -> u64 {

@@ -1,4 +1,7 @@
 //! Command-line runner of the simulation for many seeds.
+//!
+//! `cargo run --release -p doorman-tests --bin simulate -- --seeds 10000 --hours 1` takes about a
+//! quarter of an hour on two cores.
 
 use std::{
     io::{self, Write as _},
@@ -13,7 +16,7 @@ use std::{
 
 use clap::Parser;
 use doorman_tests::sim::{Plan, Rule, Stats, Violation, simulate};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
 /// Simulate the server's ledger and the layer's leases in virtual time, with random faults.
 ///
@@ -102,9 +105,9 @@ fn simulate_all(first: u64, seeds: u64, plan: &Plan) -> Result<Stats, Vec<Violat
                     let minute = bar.elapsed().as_secs() / 60;
                     if minutes.fetch_max(minute, Ordering::Relaxed) < minute && bar.is_hidden() {
                         print_progress(&format!(
-                            "{} of {seeds} seeds, {:?} left",
+                            "{} of {seeds} seeds, {} left",
                             bar.position(),
-                            bar.eta()
+                            HumanDuration(bar.eta())
                         ));
                     }
                 }

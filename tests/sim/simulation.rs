@@ -53,7 +53,7 @@ pub(super) struct Simulation {
     /// allows would hide other faults.
     allows_cuts: bool,
     capacity_check: CapacityCheck,
-    stats: Stats,
+    pub(super) stats: Stats,
     /// A broken invariant that the current event has found.
     broken: Option<BrokenInvariant>,
     trace: VecDeque<String>,

@@ -14,6 +14,10 @@ use doorman_tests::sim::{Fleet, FleetPlan, PollMode};
 /// The longest time between two hints of a client, in seconds.
 const SPACING: f64 = 0.25;
 
+/// The most hints of a resource in a window of so many seconds.
+const WINDOW_HINTS: u64 = 64;
+const WINDOW: f64 = 0.1;
+
 /// A lost packet arrives so many seconds later.
 const RETRANSMISSION: f64 = 0.2;
 
@@ -158,6 +162,47 @@ fn without_hints_shifted_demand_is_served_within_three_refreshes() {
 }
 
 #[test]
+fn demand_that_fell_unreported_is_found_by_hints() {
+    let plan = FleetPlan {
+        capacity: 100.0,
+        ..PLAN
+    };
+    let delays = (1..=50).map(|seed| {
+        let mut fleet = Fleet::new(seed, &plan);
+        let clients = [100.0; 3].map(|wants| fleet.join(wants));
+        // Between two refreshes.
+        fleet.run(3.4 * plan.refresh_interval);
+        let [growing, idle @ ..] = clients;
+        for client in idle {
+            fleet.set_demand(client, 0.0);
+        }
+        fleet.run(plan.refresh_interval / 10.0);
+        let requests = fleet.requests_of(growing);
+        fleet.set_demand(growing, 200.0);
+        fleet.seconds_until(|fleet| fleet.requests_of(growing) > requests);
+        fleet.seconds_until(|fleet| fleet.usable(growing) >= 99.0)
+    });
+    let (median, most) = summarize(delays);
+    println!(
+        "stale demand of two: served after {} ms at the median, {} ms at most",
+        milliseconds(median),
+        milliseconds(most)
+    );
+    assert!(median <= 5.0 * Fleet::ROUND_TRIP, "{median}");
+    assert!(most <= SPACING + 5.0 * Fleet::ROUND_TRIP, "{most}");
+}
+
+#[test]
+fn clients_without_polls_have_no_surplus() {
+    for (polls, has_surplus) in [(PollMode::On, true), (PollMode::Off, false)] {
+        let mut fleet = Fleet::new(1, &FleetPlan { polls, ..PLAN });
+        let client = fleet.join(LARGE);
+        fleet.run(2.0 * PLAN.refresh_interval);
+        assert_eq!(fleet.usable(client) > LARGE, has_surplus, "{polls:?}");
+    }
+}
+
+#[test]
 fn early_request_for_grown_demand_leaves_within_the_grid() {
     let shifts = Shifts::new(&PLAN, 10).measure(100, 8.0);
     let (_, most) = summarize(shifts.iter().map(|shift| shift.asked));
@@ -179,11 +224,14 @@ fn newcomer_among_many_gets_its_share() {
             fleet.join(20.0);
         }
         fleet.run(4.0 * plan.refresh_interval);
-        let requests = fleet.requests();
+        let (requests, hints) = (fleet.requests(), fleet.hints());
         let newcomer = fleet.join(20.0);
         let share = plan.capacity / 301.0;
         let asked = fleet.seconds_until(|fleet| fleet.requests_of(newcomer) > 0);
         let first = fleet.seconds_until(|fleet| fleet.usable(newcomer) > 0.0);
+        let first_hints = fleet.hints() - hints;
+        let windows = 2 + (first / WINDOW) as u64;
+        assert!(first_hints <= windows * WINDOW_HINTS, "{first_hints}");
         let half = first + fleet.seconds_until(|fleet| fleet.usable(newcomer) >= share / 2.0);
         let all = half + fleet.seconds_until(|fleet| fleet.usable(newcomer) >= 0.98 * share);
         println!(
