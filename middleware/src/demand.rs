@@ -308,6 +308,8 @@ pub(crate) struct ReportedDemand {
     last: Report,
     /// The report before the attempts of early reports that were too few to tell of a rate.
     base: Report,
+    /// The rate in the last report.
+    rate: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -326,30 +328,43 @@ impl ReportedDemand {
         Self {
             last: nothing,
             base: nothing,
+            rate: 0.0,
         }
     }
 
     /// Records a report.
     pub(crate) fn report(&mut self, total: f64, interval: f64, now: Moment) {
         let Report { total: before, at } = self.since(interval, now);
-        let is_whole = at.after_seconds(interval * WHOLE_INTERVAL) <= now;
+        let elapsed = now.seconds_since(at);
+        let shows_rate =
+            total - before >= ATTEMPTS_OF_RATE && elapsed >= FOLLOW_UP_INTERVAL.as_secs_f64();
+        self.rate = self.per_second(total, interval, now);
         self.last = Report { total, at: now };
-        if is_whole || total - before >= ATTEMPTS_OF_RATE {
+        if shows_rate || elapsed >= interval * WHOLE_INTERVAL {
             self.base = self.last;
         }
     }
 
     /// Attempts per second since the last report. Few attempts are spread over `interval` seconds
-    /// even if the report is early, and over the next early ones: they tell of no rate.
+    /// even if the report is early, and over the next early ones: they tell of no rate. Nor do they
+    /// tell of a fall, unless more were expected.
     pub(crate) fn per_second(&self, total: f64, interval: f64, now: Moment) -> f64 {
         let Report { total: before, at } = self.since(interval, now);
         let attempts = (total - before).max(0.0);
+        let elapsed = now.seconds_since(at);
         let covered = if attempts < ATTEMPTS_OF_RATE {
             interval.max(MIN_REPORT)
         } else {
             FOLLOW_UP_INTERVAL.as_secs_f64()
         };
-        attempts / now.seconds_since(at).max(covered)
+        let measured = attempts / elapsed.max(covered);
+        let is_too_short = elapsed < FOLLOW_UP_INTERVAL.as_secs_f64()
+            || attempts < ATTEMPTS_OF_RATE && self.rate * elapsed < ATTEMPTS_OF_RATE;
+        if is_too_short && elapsed < interval * WHOLE_INTERVAL {
+            measured.max(self.rate)
+        } else {
+            measured
+        }
     }
 
     fn since(&self, interval: f64, now: Moment) -> Report {
@@ -407,6 +422,22 @@ mod tests {
             // Ten attempts take more than two reports.
             if quarter % 3 == 0 {
                 assert!(reported >= 0.9 * per_second, "{reported} after {time} s");
+            }
+        }
+    }
+
+    #[test]
+    fn hinted_report_soon_after_another_keeps_the_rate() {
+        for (per_second, pause) in [(100.0, 0.02), (100.0, 0.1), (100.0, 0.2), (20.0, 0.3)] {
+            let mut demand = ReportedDemand::new(Moment::ORIGIN);
+            for time in [5.0, 5.0 + pause, 5.0 + 3.0 * pause, 7.0] {
+                let now = Moment::ORIGIN.after_seconds(time);
+                let reported = demand.per_second(per_second * time, 5.0, now);
+                assert!(
+                    (reported / per_second - 1.0).abs() < 1e-6,
+                    "{reported} at {time} s"
+                );
+                demand.report(per_second * time, 5.0, now);
             }
         }
     }
