@@ -3,7 +3,7 @@
 use doorman_openapi::{AlgorithmKind, Balance, Moment, Probability};
 
 use super::{
-    algorithm::{RecentDemand, SharedBucket},
+    algorithm::{RecentDemand, SharedBucket, Unreported},
     terms::ResourceTerms,
 };
 
@@ -97,12 +97,12 @@ impl SharedFeedback {
         }
     }
 
-    /// Charges what a holder has used since its last report.
-    pub(super) fn charge(&mut self, used: f64, terms: &ResourceTerms, now: Moment) {
+    /// Charges what a holder has used since its last report. All holders want `wants`.
+    pub(super) fn charge(&mut self, used: f64, wants: f64, terms: &ResourceTerms, now: Moment) {
         if let Self::Bucket(bucket) = self
             && used > 0.0
         {
-            bucket.charge(used, terms.rate(), now);
+            bucket.charge(used, unreported(wants, terms), terms.rate(), now);
         }
     }
 
@@ -125,5 +125,13 @@ impl SharedFeedback {
             Self::None | Self::Demand(_) => Moment::ORIGIN,
             Self::Bucket(bucket) => bucket.full_at(terms.rate()),
         }
+    }
+}
+
+/// The usage that holders may have yet to report, if they want `wants` in all.
+pub(super) fn unreported(wants: f64, terms: &ResourceTerms) -> Unreported {
+    Unreported {
+        per_second: wants / terms.per(),
+        interval: terms.refresh_interval(false).get(),
     }
 }

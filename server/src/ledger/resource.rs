@@ -13,12 +13,17 @@ use super::{
     expiry_heap::ExpiryHeap,
     feedback::{Feedback, LostPredecessor, SharedFeedback},
     hint_state::HintState,
+    hint_state::is_worth_a_hint,
     keys::HolderKey,
     learning::Learning,
     order::RequestStamp,
     sum_tree::SumTree,
     terms::ResourceTerms,
 };
+
+/// Holders need not report at once that they gave up less than this part of the capacity, unless
+/// they were told to.
+const NOTABLE: f64 = 0.05;
 
 /// Expirations handled per request. A request adds at most one deadline, so they cannot pile up.
 const EXPIRATIONS_PER_REQUEST: usize = 8;
@@ -224,7 +229,7 @@ impl Resource {
             UsageBaseline::Zero
         };
         let used = entry.report_used(ask.used, baseline, terms.rate());
-        feedback.charge(used, terms, now);
+        feedback.charge(used, demands.total().wants, terms, now);
         entry.set_demand(ask.bands, demands);
         feedback.set_demand(demands.total().wants, now);
 
@@ -331,12 +336,18 @@ impl Resource {
             !is_learning && !asks_as_new_master && !is_early && is_over_capacity(terms, booked);
         decision.anomalies = anomalies;
         decision.lacks = Some(lacks);
+        if !is_worth_a_hint(lacks, decision.capacity.get() + lacks, terms.capacity()) {
+            lacks = 0.0;
+        }
         if polls && hints.is_none() {
             *hints = Some(Box::default());
         }
         if let Some(hints) = hints {
             hints.report(entry, amount, lacks);
-            hints.expect_return(entry, amount, decision.capacity.get());
+            let returns = amount - decision.capacity.get().max(entry.outstanding.get());
+            if decision.reason != Reason::Granted || returns > terms.capacity() * NOTABLE {
+                hints.expect_return(entry, amount, returns);
+            }
         }
         decision
     }

@@ -12,7 +12,7 @@ use super::{
     algorithm::{RecentDemand, SharedBucket},
     booking::{Booking, Hold},
     entry::{Entry, LastDecision},
-    feedback::SharedFeedback,
+    feedback::{SharedFeedback, unreported},
     holders::HolderId,
     keys::HolderKey,
     order::RequestOrder,
@@ -44,6 +44,9 @@ pub enum FeedbackRecord {
     Bucket {
         /// The balance of the bucket.
         balance: Balance,
+        /// Tokens that overflowed and pay for reports to come.
+        #[serde(default)]
+        overflowed: Capacity,
     },
     /// SUPPRESSION.
     Demand {
@@ -135,7 +138,10 @@ impl Ledger {
                 let holder = self.holders.id(entry.holder)?;
                 Some(entry.snapshot(holder, now))
             });
-            let mut feedback = resource.feedback.snapshot(&resource.terms, now);
+            let mut feedback =
+                resource
+                    .feedback
+                    .snapshot(resource.sum_wants(), &resource.terms, now);
             std::iter::from_fn(move || {
                 let holders: Vec<_> = holders.by_ref().take(MAX_HOLDERS).collect();
                 // A debt remains when there are no holders.
@@ -270,24 +276,36 @@ impl Resource {
 }
 
 impl SharedFeedback {
-    fn snapshot(&self, terms: &ResourceTerms, now: Moment) -> Option<FeedbackRecord> {
+    fn snapshot(&self, wants: f64, terms: &ResourceTerms, now: Moment) -> Option<FeedbackRecord> {
         match self {
             Self::None => None,
             Self::Demand(demand) => {
                 let (slots, began_ago) = demand.clone().into_slots(now);
                 Some(FeedbackRecord::Demand { slots, began_ago })
             }
-            Self::Bucket(bucket) => Some(FeedbackRecord::Bucket {
-                balance: Balance::saturating(bucket.balance(terms.rate(), now)),
-            }),
+            Self::Bucket(bucket) => {
+                let mut bucket = *bucket;
+                bucket.charge(0.0, unreported(wants, terms), terms.rate(), now);
+                Some(FeedbackRecord::Bucket {
+                    balance: Balance::saturating(bucket.balance(terms.rate(), now)),
+                    overflowed: Capacity::saturating(bucket.overflowed()),
+                })
+            }
         }
     }
 
     /// Ignores the record of another algorithm.
     fn restore(&mut self, record: &FeedbackRecord, terms: &ResourceTerms, stopped: Moment) {
         match (self, record) {
-            (Self::Bucket(bucket), FeedbackRecord::Bucket { balance }) => {
-                *bucket = SharedBucket::with_balance(balance.get(), terms.rate(), stopped);
+            (
+                Self::Bucket(bucket),
+                FeedbackRecord::Bucket {
+                    balance,
+                    overflowed,
+                },
+            ) => {
+                *bucket = SharedBucket::with_balance(balance.get(), terms.rate(), stopped)
+                    .with_overflowed(overflowed.get());
             }
             (Self::Demand(demand), FeedbackRecord::Demand { slots, began_ago }) => {
                 **demand = RecentDemand::from_slots(slots, *began_ago, stopped);

@@ -6,7 +6,10 @@ mod suppression;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::{shared_bucket::SharedBucket, suppression::RecentDemand};
+pub(super) use self::{
+    shared_bucket::{SharedBucket, Unreported},
+    suppression::RecentDemand,
+};
 
 use doorman_openapi::AlgorithmKind;
 

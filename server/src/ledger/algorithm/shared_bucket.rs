@@ -3,6 +3,10 @@
 //! It refills at the rate of the resource and holds one second's worth, at least one token. Holders
 //! decide by local copies and report their usage afterwards, so the balance may become negative.
 //! Requests are then rejected until it refills, which keeps the average at the rate.
+//!
+//! A full bucket that overflows may only look full: the holders have used tokens that they have yet
+//! to report. What overflows is therefore kept for their next reports, up to the usage that their
+//! demand explains.
 
 use doorman_openapi::Moment;
 
@@ -16,6 +20,17 @@ const MAX_DEBT: f64 = 3600.0;
 pub(crate) struct SharedBucket {
     tokens: f64,
     at: Moment,
+    /// Tokens that overflowed and pay for reports to come.
+    overflowed: f64,
+}
+
+/// The usage that holders may have yet to report.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Unreported {
+    /// Tokens a second that all holders want.
+    pub(crate) per_second: f64,
+    /// Seconds between two reports of a holder.
+    pub(crate) interval: f64,
 }
 
 impl SharedBucket {
@@ -28,7 +43,17 @@ impl SharedBucket {
         Self {
             tokens: tokens.max(-rate * MAX_DEBT),
             at: now,
+            overflowed: 0.0,
         }
+    }
+
+    /// Restores tokens that overflowed and pay for reports to come.
+    pub(crate) fn with_overflowed(self, overflowed: f64) -> Self {
+        Self { overflowed, ..self }
+    }
+
+    pub(crate) fn overflowed(&self) -> f64 {
+        self.overflowed
     }
 
     pub(crate) fn burst(rate: f64) -> f64 {
@@ -44,8 +69,20 @@ impl SharedBucket {
     }
 
     /// Takes reported usage, whether or not there are enough tokens.
-    pub(crate) fn charge(&mut self, used: f64, rate: f64, now: Moment) {
-        *self = Self::with_balance(self.balance(rate, now) - used, rate, now);
+    pub(crate) fn charge(&mut self, used: f64, unreported: Unreported, rate: f64, now: Moment) {
+        let overflow = self.tokens + rate * now.seconds_since(self.at) - Self::burst(rate);
+        let wanted = if rate > 0.0 {
+            (unreported.per_second / rate).min(1.0)
+        } else {
+            0.0
+        };
+        let overflowed =
+            (self.overflowed + wanted * overflow.max(0.0)).min(wanted * rate * unreported.interval);
+        let paid = used.min(overflowed);
+        *self = Self {
+            overflowed: overflowed - paid,
+            ..Self::with_balance(self.balance(rate, now) - (used - paid), rate, now)
+        };
     }
 
     /// When the bucket will be full if it is not used. A tiny rate is cut off at twice the largest

@@ -254,7 +254,8 @@ fn holders_of_a_spent_bucket_are_hinted_once() {
     report.resources[0].used = Capacity::new(0.0).ok();
     fleet.world.send(&report);
     report.seq = Seq::new(1001).ok();
-    report.resources[0].used = Capacity::new(30.0).ok();
+    // The holders may have used 50 in the last interval, without a report.
+    report.resources[0].used = Capacity::new(80.0).ok();
     fleet.world.send(&report);
     fleet.state.get_mut("c0").unwrap().seq = 1001;
     // Once for the debt, once for the recovery.
