@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::{
     entry::Entry,
     feedback::Feedback,
-    hint_state::{HintState, Order, Probe, Round},
+    hint_state::{HintState, Order, Probe, Round, is_worth_a_hint},
     keys::{EntrySlot, HolderKey},
     resource::Resource,
 };
@@ -35,8 +35,11 @@ const MAX_PROBE_CANDIDATES: usize = 64;
 /// Seconds until the second round of probes, and the age of a report that is not doubted.
 const PROBE_GAP: f64 = 0.1;
 
-/// Rounds of probes begin anew when the excess demand grows by this factor.
-const PROBE_RESTART: f64 = 1.2;
+/// Rounds of probes begin anew when the excess demand has grown by this part of it.
+const PROBE_RESTART: f64 = 0.2;
+
+/// An excess of the demand over the capacity by less than this part is not worth a probe.
+const WORTH_PROBES: f64 = 0.01;
 
 /// A change of the admission probability by more than this part is worth a round of hints.
 const FEEDBACK_CHANGE: f64 = 0.1;
@@ -161,6 +164,8 @@ impl Resource {
         } else {
             0.0
         };
+        let is_worth = is_worth_a_hint(lacks, booked + lacks, self.terms.capacity());
+        let lacks = if is_worth { lacks } else { 0.0 };
         let state = self.hints.get_or_insert_default();
         state.report(entry, booked, lacks);
         let free = self.terms.available_beside(self.booked.total());
@@ -232,13 +237,9 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             let booked = entry.booking.amount(self.now);
             let goal = self.share(entry).min(entry.wants());
             let lacks = goal - booked;
-            let is_pending = entry
-                .last_decision
-                .is_none_or(|last| last.reason == Reason::Pending);
-            let worth = if is_pending { NEGLIGIBLE } else { WORTH_A_HINT };
             let rule = self.resource.terms.rule();
             let gets = rule.round_down(goal.min(booked + free)) - booked;
-            if lacks <= goal * worth
+            if !is_worth_a_hint(lacks, goal, self.resource.terms.capacity())
                 || gets <= 0.0
                 || !is_last && gets < lacks.min(goal) * MIN_SERVED
             {
@@ -257,10 +258,11 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
     /// fallen. The rounds become rare while they bring nothing.
     fn probe(&mut self, is_due: bool) {
         let now = self.now;
-        let excess = self.resource.sum_wants() - self.resource.terms.capacity();
+        let capacity = self.resource.terms.capacity();
+        let excess = self.resource.sum_wants() - capacity;
         let interval = self.resource.terms.refresh_interval(false).get();
         let longest = interval.max(PROBE_GAP);
-        if excess <= 0.0 {
+        if excess <= capacity * WORTH_PROBES {
             let probe = &mut self.state.probe;
             if now >= probe.since.after_seconds(longest) {
                 *probe = Probe::default();
@@ -271,9 +273,11 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             return;
         }
         let probe = &mut self.state.probe;
-        if excess > probe.first_excess * PROBE_RESTART || probe.gap == 0.0 {
-            (probe.since, probe.next, probe.gap) = (now, now, PROBE_GAP);
-            (probe.first_excess, probe.last_excess) = (excess, f64::INFINITY);
+        let clearly = (probe.last_excess * PROBE_RESTART).max(capacity * WORTH_A_HINT);
+        if probe.gap == 0.0 || excess > probe.last_excess + clearly {
+            let next = probe.since.after_seconds(PROBE_GAP).max(now);
+            (probe.since, probe.next, probe.gap) = (now, next, PROBE_GAP);
+            probe.last_excess = f64::INFINITY;
         }
         if now < probe.next {
             let next = probe.next;
@@ -282,7 +286,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             }
             return;
         }
-        let is_shrinking = excess < probe.last_excess * (1.0 - WORTH_A_HINT);
+        let is_shrinking = excess < probe.last_excess - capacity * WORTH_A_HINT;
         probe.gap = if is_shrinking {
             PROBE_GAP
         } else {

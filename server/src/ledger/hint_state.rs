@@ -17,6 +17,10 @@ const WINDOW: f64 = 0.1;
 /// A demand counts as met if less than this part of it is missing.
 const UNMET: f64 = 1e-3;
 
+/// The parts of a share and of the capacity that are missed.
+const MISSING_OF_SHARE: f64 = 0.05;
+const MISSING_OF_CAPACITY: f64 = 0.02;
+
 /// Kept only while some holder of the resource polls.
 #[derive(Debug, Default)]
 pub(super) struct HintState {
@@ -57,8 +61,7 @@ pub(super) struct Probe {
     pub(super) next: Moment,
     /// Seconds between two rounds.
     pub(super) gap: f64,
-    /// The demand beyond the capacity when the rounds began anew, and in the last one.
-    pub(super) first_excess: f64,
+    /// The demand beyond the capacity in the last round.
     pub(super) last_excess: f64,
 }
 
@@ -81,6 +84,12 @@ pub(super) struct FeedbackRounds {
     pub(super) gap: f64,
 }
 
+/// Whether it is worth a hint that a holder lacks so much of its share. Small differences are
+/// settled by the regular refreshes.
+pub(super) fn is_worth_a_hint(lacks: f64, share: f64, capacity: f64) -> bool {
+    lacks > share * MISSING_OF_SHARE || lacks > capacity * MISSING_OF_CAPACITY
+}
+
 impl HintState {
     /// Records a request or release of a holder, and how much it lacks of its share.
     pub(super) fn report(&mut self, entry: &mut Entry, booked: f64, lacks: f64) {
@@ -90,8 +99,7 @@ impl HintState {
     }
 
     /// Records that a holder was told to shrink. It reports that at once, so it needs no hint.
-    pub(super) fn expect_return(&mut self, entry: &mut Entry, booked: f64, lease: f64) {
-        let returns = booked - lease.max(entry.outstanding.get());
+    pub(super) fn expect_return(&mut self, entry: &mut Entry, booked: f64, returns: f64) {
         if entry.polls && returns > booked * UNMET {
             self.call(entry, booked, returns, 0.0);
         }
