@@ -28,8 +28,16 @@ const MIN_REPORT: f64 = 0.1;
 const MIN_STRETCH: f64 = 0.015;
 /// The longest time for which a hint waits to be told of a fall, in seconds.
 const MAX_STRETCH_FOR_HINT: f64 = 0.3;
-/// The attempts that must be expected of a stretch for their absence to mean a fall.
-const ENOUGH: f64 = 9.0;
+/// The attempts that must be expected of a stretch for their absence to show a fall, and for half
+/// of them to show one.
+const SHOWS_ABSENCE: f64 = 5.0;
+const SHOWS_HALF: f64 = 12.0;
+/// A stretch for a hint is no longer than this, in seconds, if it shows an absence sooner.
+const USUAL_STRETCH_FOR_HINT: f64 = 0.03;
+/// Stretches up to so many seconds are those of a shortage.
+const SHORT_STRETCH: f64 = 0.4;
+/// The dispersion of the attempts is remembered for so many windows.
+const DISPERSION_MEMORY: f64 = 3.0;
 /// A burst is remembered for one to two times as many seconds.
 const BURST_MEMORY: f64 = 40.0;
 
@@ -61,6 +69,10 @@ struct Busy {
     stretches: [Slot; 2],
     /// The stretch that is still too short.
     current: Slot,
+    dispersion: Dispersion,
+    /// Stretches with attempts, as far as it matters: attempts at one moment are no rate that may
+    /// fall.
+    active_stretches: u8,
     /// The window began with a new rate, and not with attempts that may have come at one moment.
     changed: bool,
 }
@@ -70,6 +82,14 @@ struct Busy {
 struct Slot {
     seconds: f32,
     attempts: f32,
+}
+
+/// How much the attempts of stretches vary, as variance by mean. It is 1 for independent requests, and
+/// larger for requests that come in groups.
+#[derive(Debug, Clone, Copy, Default)]
+struct Dispersion {
+    squares: f32,
+    expected: f32,
 }
 
 /// Attempts beyond the measured rate, as the level of a bucket that drains at that rate, and its
@@ -109,8 +129,7 @@ impl Window {
                 self.busy = None;
             }
         } else if attempts > 0.0 {
-            // A limiter that begins to run low is sampled immediately: the time before was quiet.
-            self.busy = Some(Box::new(Busy::begin(attempts)));
+            self.busy = Some(Box::new(Busy::begin(attempts, seconds)));
         }
         attempts > 0.0
     }
@@ -131,10 +150,21 @@ impl Window {
         busy.map_or(0.0, |busy| busy.mean())
     }
 
-    /// The most attempts per second that the newest stretch alone may stand for.
+    /// The attempts per second of the newest stretch alone.
     pub(crate) fn newest(&self) -> f64 {
         let busy = self.busy.as_ref();
-        busy.map_or(0.0, |busy| busy.stretches[0].per_second(1.0))
+        busy.map_or(0.0, |busy| busy.stretches[0].per_second())
+    }
+
+    /// Like [`newest`](Self::newest), less its noise.
+    pub(crate) fn least_newest(&self) -> f64 {
+        let busy = self.busy.as_ref();
+        busy.map_or(0.0, |busy| {
+            let [newest, _] = busy.stretches;
+            let attempts = f64::from(newest.attempts);
+            let noise = (attempts * busy.dispersion.get()).sqrt();
+            newest.per_second() * (1.0 - 2.0 * noise / attempts.max(1.0))
+        })
     }
 
     /// Begins a new stretch, to measure the demand from now on. Returns how many seconds of it
@@ -142,19 +172,19 @@ impl Window {
     pub(crate) fn begin_stretch(&mut self) -> Option<f64> {
         let busy = self.busy.as_mut()?;
         busy.current = Slot::default();
+        let mean = busy.mean() / busy.dispersion.get();
+        let seconds = (SHOWS_HALF / mean).min(USUAL_STRETCH_FOR_HINT);
         // A little more: the mean falls meanwhile, and stretches are rounded.
-        let seconds = 1.1 * (ENOUGH / busy.mean()).max(MIN_STRETCH);
+        let seconds = 1.1 * seconds.max(SHOWS_ABSENCE / mean).max(MIN_STRETCH);
         (seconds <= MAX_STRETCH_FOR_HINT).then_some(seconds)
     }
 
-    /// Like [`per_second`](Self::per_second), but a fall shows within one stretch.
-    pub(crate) fn current(&self) -> f64 {
-        let Some(busy) = &self.busy else { return 0.0 };
-        let (mean, [newest, _]) = (busy.mean(), busy.stretches);
-        if newest.is_below(mean) {
-            newest.per_second(2.0)
-        } else {
-            mean
+    /// Begins a new window if the newest stretch alone shows a fall.
+    pub(crate) fn accept_fall(&mut self) {
+        if let Some(busy) = &mut self.busy
+            && busy.has_fallen_in(busy.stretches[0])
+        {
+            busy.begin_again();
         }
     }
 
@@ -199,9 +229,9 @@ impl Bursts {
 impl Busy {
     /// The first attempts after a quiet time. They may have come at one moment, so they are part
     /// of no stretch.
-    fn begin(attempts: f64) -> Self {
+    fn begin(attempts: f64, seconds: f64) -> Self {
         let mut busy = Self::default();
-        busy.slots[0].add(attempts, 0.0);
+        busy.slots[0].add(attempts, seconds);
         busy
     }
 
@@ -221,48 +251,67 @@ impl Busy {
 
         current.add(attempts, seconds);
         if f64::from(current.seconds) >= MIN_STRETCH {
-            stretches[1] = std::mem::replace(&mut stretches[0], std::mem::take(current));
+            let newest = std::mem::take(current);
+            if newest.attempts > 0.0 {
+                self.active_stretches = self.active_stretches.saturating_add(1);
+            }
+            let newer = std::mem::replace(&mut stretches[0], newest);
+            let before = std::mem::replace(&mut stretches[1], newer);
+            self.dispersion.add(newer, before, length);
             self.begin_at_change();
         }
     }
 
-    /// Begins a new window with the last two stretches if both differ from the mean, on the same
-    /// side, by more than their noise. One stretch may contain a burst at one moment, which is no
-    /// rate.
+    /// Begins a new window if the last two stretches are above the mean, together by more than
+    /// their noise, or both are below it. One stretch may contain a burst at one moment, which is
+    /// no rate. The change may have come within the older one.
     fn begin_at_change(&mut self) {
+        let (mean, dispersion) = (self.mean(), self.dispersion);
         let [newer, older] = self.stretches;
-        let mean = self.mean();
-        let has_risen = |stretch: Slot| stretch.per_second(-2.0) > mean;
-        if self.stretches.into_iter().all(has_risen)
-            || self.stretches.into_iter().all(|it| it.is_below(mean))
-        {
-            self.slots = [Slot::default(); SLOTS];
-            self.slots[0] = Slot {
-                seconds: newer.seconds + older.seconds,
-                attempts: newer.attempts + older.attempts,
-            };
-            self.changed = true;
+        let mut both = newer;
+        both.add(older.attempts.into(), older.seconds.into());
+        let has_risen = newer.per_second() > mean
+            && older.per_second() > mean
+            && both.is_above(mean, dispersion);
+        let has_fallen = self.has_fallen_in(newer) && self.has_fallen_in(older);
+        if has_risen || has_fallen {
+            self.begin_again();
         }
+    }
+
+    fn has_fallen_in(&self, stretch: Slot) -> bool {
+        self.active_stretches > 1 && stretch.is_below(self.mean(), self.dispersion)
+    }
+
+    /// Begins a new window with the newest stretch.
+    fn begin_again(&mut self) {
+        self.stretches[1] = Slot::default();
+        self.slots = [Slot::default(); SLOTS];
+        self.slots[0] = self.stretches[0];
+        self.changed = true;
     }
 
     /// The mean over the window. Right after a change it includes the noise of so short a time, so
     /// that the first request for more asks for enough.
     fn mean(&self) -> f64 {
-        // The quiet time before a demand began does not count.
-        let active = self.slots.iter().rposition(|slot| slot.attempts > 0.0);
-        let Some(oldest) = active else {
-            return 0.0;
-        };
-        let (mut seconds, mut attempts) = (0.0, 0.0);
-        for slot in self.slots.iter().take(oldest.saturating_add(1)) {
-            seconds += f64::from(slot.seconds);
-            attempts += f64::from(slot.attempts);
-        }
+        let Slot { seconds, attempts } = self.sum();
+        let (seconds, attempts) = (f64::from(seconds), f64::from(attempts));
         if self.changed && seconds < MIN_WINDOW {
             let noise = attempts.sqrt() * (1.0 - seconds / MIN_WINDOW);
             return (attempts + noise) / seconds.max(MIN_STRETCH);
         }
         attempts / seconds.max(MIN_WINDOW)
+    }
+
+    /// The attempts of the window. The quiet time before a demand began does not count.
+    fn sum(&self) -> Slot {
+        let mut sum = Slot::default();
+        if let Some(oldest) = self.slots.iter().rposition(|slot| slot.attempts > 0.0) {
+            for slot in self.slots.iter().take(oldest.saturating_add(1)) {
+                sum.add(slot.attempts.into(), slot.seconds.into());
+            }
+        }
+        sum
     }
 }
 
@@ -272,15 +321,54 @@ impl Slot {
         self.attempts += attempts as f32;
     }
 
-    /// Whether it has too few attempts for this rate, beyond noise.
-    fn is_below(self, rate: f64) -> bool {
-        rate * f64::from(self.seconds) >= ENOUGH && self.per_second(2.0) < rate
+    /// Whether it has too few attempts for this rate: fewer in one case of fifty.
+    fn is_below(self, rate: f64, dispersion: Dispersion) -> bool {
+        let attempts = f64::from(self.attempts) / dispersion.get();
+        // The upper bound of the mean of a Poisson distribution, at two standard deviations.
+        let most = attempts + 2.0 + 2.0 * (attempts + 1.0).sqrt();
+        most < rate * f64::from(self.seconds) / dispersion.get()
     }
 
-    /// The rate, plus this many standard deviations of counting.
-    fn per_second(self, deviations: f64) -> f64 {
-        let (attempts, seconds) = (f64::from(self.attempts), f64::from(self.seconds));
-        (attempts + deviations * attempts.sqrt()) / seconds.max(MIN_STRETCH)
+    /// Whether it has too many attempts for this rate, beyond noise. Short stretches are those of a
+    /// shortage, which is evidence already.
+    fn is_above(self, rate: f64, dispersion: Dispersion) -> bool {
+        let attempts = f64::from(self.attempts);
+        let deviations = if f64::from(self.seconds) < SHORT_STRETCH {
+            2.2
+        } else {
+            3.0
+        };
+        let least = attempts - deviations * (attempts * dispersion.get()).sqrt();
+        least > rate * f64::from(self.seconds)
+    }
+
+    fn per_second(self) -> f64 {
+        f64::from(self.attempts) / f64::from(self.seconds).max(MIN_STRETCH)
+    }
+}
+
+impl Dispersion {
+    /// Compares two stretches in a row: the rate itself may be unknown, or change slowly.
+    fn add(&mut self, newer: Slot, older: Slot, length: f64) {
+        let (seconds, before) = (f64::from(newer.seconds), f64::from(older.seconds));
+        if seconds <= 0.0 || before <= 0.0 {
+            return;
+        }
+        let scale = seconds / before;
+        let deviation = f64::from(newer.attempts) - f64::from(older.attempts) * scale;
+        let mean = f64::from(newer.attempts + older.attempts) / (seconds + before);
+        let kept = (1.0 - seconds / (DISPERSION_MEMORY * length)).max(0.0) as f32;
+        self.squares = self.squares * kept + (deviation * deviation) as f32;
+        // The variance of the deviation if the requests are independent.
+        self.expected = self.expected * kept + (mean * seconds * (1.0 + scale)) as f32;
+    }
+
+    fn get(self) -> f64 {
+        if self.expected > 0.0 {
+            f64::from(self.squares / self.expected).max(1.0)
+        } else {
+            1.0
+        }
     }
 }
 
@@ -485,6 +573,15 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    impl Window {
+        /// The demand as reported for a hint.
+        fn current(&self) -> f64 {
+            let mut window = self.clone();
+            window.accept_fall();
+            window.per_second()
         }
     }
 

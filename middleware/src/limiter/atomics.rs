@@ -96,7 +96,7 @@ impl<const N: usize> SeqLock<N> {
 /// Why a limiter needs more capacity, by increasing urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shortage {
-    /// Less than half of the bucket is left.
+    /// Less than three quarters of the bucket are left.
     RunningLow = 1,
     /// A request was rejected, or waits.
     Denied = 2,

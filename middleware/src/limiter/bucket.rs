@@ -421,7 +421,7 @@ impl BucketView {
     #[inline]
     pub(crate) fn runs_low(&self, spent: f64) -> bool {
         match self.refill {
-            Refill::PerSecond(rate) => self.left(spent) < self.burst.tokens(rate) / 2.0,
+            Refill::PerSecond(rate) => self.left(spent) < self.burst.tokens(rate) * 0.75,
             Refill::Blocked | Refill::Credit(_) | Refill::Unlimited => false,
         }
     }

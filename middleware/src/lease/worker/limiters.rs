@@ -18,11 +18,13 @@ use crate::{
 const DEFAULT_INTERVAL: f64 = 1.0;
 /// How soon a limiter that begins to run low is sampled again, in seconds. The time doubles while
 /// the shortage lasts, so that a permanent one costs no more samples than usual.
-const FIRST_FAST_SAMPLE: f32 = 0.02;
+const FIRST_FAST_SAMPLE: f32 = 0.016;
+/// How long it may take until others have given capacity back, in seconds.
+const RECALL_TIME: f64 = 0.25;
 /// Growth of the wants while requests wait: how much they would use is unknown.
 const GROWTH_WHILE_WAITING: f64 = 2.0;
 /// The least growth of the wants while requests are rejected and capacity is free.
-const GROWTH_WHILE_DENIED: f64 = 1.25;
+const GROWTH_WHILE_DENIED: f64 = 2.0;
 /// A lease above this multiple of the demand has surplus to give back.
 const MUCH_SURPLUS: f64 = 1.1;
 /// The only lane of the sampling timers.
@@ -46,7 +48,13 @@ pub(super) struct TrackedLimiter {
     known_shortage: Option<Shortage>,
     /// The last answer granted less than was wanted, because others have the rest.
     scarce: bool,
+    /// More of the last lease is to come.
+    awaits_more: bool,
     leased: Capacity,
+    /// The wants in the newest request.
+    requested: Capacity,
+    /// A lease was larger than its wants: unless that lasts, capacity is scarce.
+    had_surplus: bool,
     pub(super) answered: bool,
     pub(super) unit_mismatch_logged: bool,
     pub(super) lease_phase: LeasePhase,
@@ -78,7 +86,10 @@ impl TrackedLimiter {
             shortage: None,
             known_shortage: None,
             scarce: false,
+            awaits_more: false,
             leased: Capacity::ZERO,
+            requested: Capacity::ZERO,
+            had_surplus: false,
             answered: false,
             unit_mismatch_logged: false,
             lease_phase: LeasePhase::default(),
@@ -102,21 +113,30 @@ impl TrackedLimiter {
     /// The demand as measured now, for a hint: others want what is only likely to be needed.
     fn sample_for_hint(&mut self, now: Moment) -> Demand {
         let total = self.record(now);
-        if self.suppression.is_some() {
+        if self.suppression.is_some() || self.is_short() {
             return self.demand(self.wants(total, now));
         }
         self.window.forget_bursts();
-        let measured = self.window.current();
+        self.window.accept_fall();
+        let measured = self.window.per_second();
         self.demand(self.or_fading(measured, total, now))
     }
 
     /// Begins to measure for a hint. Returns for how many seconds; `None` if the holder can answer
-    /// at once: it has more than it wants, or its demand is too small to be measured soon.
+    /// at once: it has more than it wants, or is short, or its demand is too small to be measured
+    /// soon.
     fn measure_for_hint(&mut self, now: Moment) -> Option<f64> {
         self.record(now);
         let wants = in_unit(self.window.per_second(), self.period).get();
-        let is_needed = self.suppression.is_none() && self.leased.get() <= wants * MUCH_SURPLUS;
+        let is_needed = self.suppression.is_none()
+            && !self.is_short()
+            && self.leased.get() <= wants * MUCH_SURPLUS;
         self.window.begin_stretch().filter(|_| is_needed)
+    }
+
+    /// Whether the holder waits for a larger lease, because of a rise that was just measured.
+    fn is_short(&self) -> bool {
+        self.awaits_more && self.fast_sample > 0.0
     }
 
     /// The demand with these wants per second, unless they are stated.
@@ -150,7 +170,7 @@ impl TrackedLimiter {
         }
         if !self.scarce {
             growth = growth.max(level.rate_for(self.window.burst()));
-            if self.shortage == Some(Shortage::Denied) && wants > level.rate {
+            if self.shortage == Some(Shortage::Denied) {
                 growth = growth.max(GROWTH_WHILE_DENIED * level.rate);
             }
         }
@@ -165,10 +185,14 @@ impl TrackedLimiter {
         wants
     }
 
-    /// Whether the newest demand spends what is left before the next sample.
+    /// Whether the newest demand spends what is left before the next sample, or before others give
+    /// capacity back.
     fn runs_out_soon(&self, level: &LeaseLevel) -> bool {
-        let excess = self.window.newest() - level.rate;
-        level.left < excess * f64::from(self.fast_sample)
+        let newest = self.window.newest();
+        let is_tight = self.had_surplus && self.leased <= self.requested;
+        let is_noise = is_tight && self.window.least_newest() <= level.rate;
+        let excess = if is_noise { 0.0 } else { newest - level.rate };
+        level.left < excess * f64::from(self.fast_sample).max(RECALL_TIME)
     }
 
     fn next_sample(&self, now: Moment) -> Moment {
@@ -233,6 +257,9 @@ impl TrackedLimiter {
         self.scarce = holding.lease.is_some_and(|lease| {
             lease.reason != Reason::Granted && limit.is_none_or(|limit| lease.capacity < limit)
         });
+        self.awaits_more = holding
+            .lease
+            .is_some_and(|lease| lease.reason == Reason::Pending);
         if self.scarce {
             self.window.forget_bursts();
         }
@@ -247,6 +274,7 @@ impl TrackedLimiter {
             }));
         }
         let leased = holding.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
+        self.had_surplus |= leased > self.requested;
         let grown = leased > std::mem::replace(&mut self.leased, leased);
         let measure = grown && (self.limiter.waiting() > 0 || self.shortage.is_some());
         if measure {

@@ -175,7 +175,7 @@ async fn rise_of_a_trickle_is_admitted() {
 #[tokio::test(start_paused = true)]
 async fn rise_beyond_the_lease_loses_few_requests() {
     for mut load in Load::both() {
-        // A lease of about 70/s for 45/s.
+        // A lease of about 70/s for 45/s, or a little more for bursts.
         let plane = with_parameters(
             5,
             "FAIR_SHARE",
@@ -185,7 +185,7 @@ async fn rise_beyond_the_lease_loses_few_requests() {
         let process = Process::start(plane).await;
         process.rejected(45.0, 30.0, &mut load).await;
         let held = held(&process.doorman, "api").unwrap();
-        assert!((60.0..=80.0).contains(&held), "{held}");
+        assert!((60.0..=90.0).contains(&held), "{held}");
         let rejected = process.rejected(825.0, 10.0, &mut load).await;
         assert!(rejected <= 15, "{rejected}");
     }

@@ -14,6 +14,7 @@ mod plane;
 mod real_ledger;
 mod rules;
 mod scale_out;
+mod shifts;
 mod small_limits;
 mod sudden;
 mod traces;

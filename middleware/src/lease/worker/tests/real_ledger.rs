@@ -1,13 +1,31 @@
-//! Mock control plane with the real ledger.
+//! Control plane with the real ledger, which answers polls for hints too.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
+use bytes::Bytes;
 use doorman_config::Document;
-use doorman_openapi::{CapacityResponse, Epoch, NodeId};
-use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
+use doorman_openapi::{CapacityResponse, ClientId, Epoch, HintsResponse, NodeId};
+use doorman_server::ledger::{
+    HintBatch, Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy,
+};
+use http::Response;
+use percent_encoding::percent_decode_str;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::sleep,
+};
 
-use super::plane::{Plane, Reply};
+use super::{
+    Duration, SECOND,
+    plane::{Call, Plane, Reply},
+};
 use crate::clock;
+
+/// The round trip of a request. A timer is no finer than a millisecond.
+const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// Leases last 20 s and are refreshed every second.
 pub(super) fn control_plane(kind: &str, capacity: f64) -> Plane {
@@ -27,10 +45,31 @@ pub(super) fn with_surplus(interval: u32, capacity: f64) -> Plane {
 
 pub(super) fn with_parameters(interval: u32, kind: &str, capacity: f64, parameters: &str) -> Plane {
     let length = 20 * interval;
-    let document = format!(
+    ledger(&format!(
         "resources: [{{identifier_glob: '*', capacity: {capacity}, \
          algorithm: {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}, {parameters}}}}}]"
-    );
+    ))
+    .without_hints()
+}
+
+/// Like [`refreshed_every`], but it answers polls.
+pub(super) fn with_hints(interval: u32, kind: &str, capacity: f64) -> Plane {
+    let length = 20 * interval;
+    ledger(&format!(
+        "resources: [{{identifier_glob: '*', capacity: {capacity}, \
+         algorithm: {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}}}}}]"
+    ))
+    .with_hints()
+}
+
+struct LedgerPlane {
+    ledger: Mutex<Ledger>,
+    epoch: Epoch,
+    polls: Mutex<HashMap<PollTicket, oneshot::Sender<Response<Bytes>>>>,
+    changed: Notify,
+}
+
+fn ledger(document: &str) -> Arc<LedgerPlane> {
     let epoch = Epoch::new(1).unwrap();
     let settings = Settings {
         max_leases: 1_000_000,
@@ -38,10 +77,47 @@ pub(super) fn with_parameters(interval: u32, kind: &str, capacity: f64, paramete
         predecessor: Predecessor::None,
         epoch,
     };
-    let document = Arc::new(Document::parse(&document).unwrap());
-    let ledger = Mutex::new(Ledger::new(document, settings, clock::now()));
-    Plane::new(move |call| {
-        let mut ledger = ledger.lock().unwrap();
+    let document = Arc::new(Document::parse(document).unwrap());
+    Arc::new(LedgerPlane {
+        ledger: Mutex::new(Ledger::new(document, settings, clock::now())),
+        epoch,
+        polls: Mutex::default(),
+        changed: Notify::new(),
+    })
+}
+
+impl LedgerPlane {
+    /// Polls hang, and no holder counts as polling.
+    fn without_hints(self: Arc<Self>) -> Plane {
+        Plane::new(move |call| self.answer(call))
+    }
+
+    fn with_hints(self: Arc<Self>) -> Plane {
+        let hinting = Arc::clone(&self);
+        tokio::spawn(async move {
+            loop {
+                let pause = hinting.give_hints();
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    () = hinting.changed.notified() => {}
+                }
+            }
+        });
+        let polled = Arc::clone(&self);
+        let plane = Plane::new(move |call| {
+            let reply = self.answer(call);
+            self.changed.notify_one();
+            match reply {
+                Reply::Response(response) => later(response),
+                other => other,
+            }
+        });
+        plane.set_hints(move |call| polled.poll(call));
+        plane
+    }
+
+    fn answer(&self, call: &Call) -> Reply {
+        let mut ledger = self.ledger.lock().unwrap();
         if let Some(release) = call.release() {
             ledger.release_client(&release, call.at);
             return Reply::json(200, &serde_json::json!({}));
@@ -52,9 +128,93 @@ pub(super) fn with_parameters(interval: u32, kind: &str, capacity: f64, paramete
         let granted = ledger.refresh_client(&request, call.at).into_iter();
         CapacityResponse {
             node: NodeId::new("root").unwrap(),
-            epoch,
+            epoch: self.epoch,
             resources: granted.map(|granted| granted.into_response(0)).collect(),
         }
         .into()
-    })
+    }
+
+    fn poll(self: &Arc<Self>, call: &Call) -> Reply {
+        let value = |name: &str| {
+            let mut pairs = call
+                .query
+                .split('&')
+                .filter_map(|pair| pair.split_once('='));
+            let (_, value) = pairs.find(|(key, _)| *key == name).unwrap();
+            percent_decode_str(value)
+                .decode_utf8()
+                .unwrap()
+                .into_owned()
+        };
+        let client = ClientId::new(value("client_id")).unwrap();
+        let after = value("after").parse().unwrap();
+        let wait = value("wait").parse::<u32>().unwrap();
+        let mut ledger = self.ledger.lock().unwrap();
+        let ticket = ledger.open_poll(PollHolder::Client(&client), after, call.at);
+        drop(ledger);
+        let (answer, response) = oneshot::channel();
+        self.polls.lock().unwrap().insert(ticket, answer);
+        self.changed.notify_one();
+        let plane = Arc::clone(self);
+        tokio::spawn(async move {
+            sleep(wait * SECOND).await;
+            if plane.polls.lock().unwrap().contains_key(&ticket) {
+                plane
+                    .ledger
+                    .lock()
+                    .unwrap()
+                    .close_poll(ticket, clock::now());
+                let none = HintBatch {
+                    after,
+                    refresh: Vec::new(),
+                    all: false,
+                };
+                plane.end_poll(ticket, none);
+            }
+        });
+        Reply::Later(response)
+    }
+
+    /// Answers the polls that have hints. Returns the time until the next ones may.
+    fn give_hints(&self) -> Duration {
+        let now = clock::now();
+        let mut ledger = self.ledger.lock().unwrap();
+        ledger.sweep(now, 1_000);
+        let batches = ledger.take_hints(now);
+        let due = ledger.hints_due();
+        drop(ledger);
+        for (ticket, batch) in batches {
+            self.end_poll(ticket, batch);
+        }
+        due.map_or(SECOND, |due| due.since(now).min(SECOND))
+    }
+
+    fn end_poll(&self, ticket: PollTicket, batch: HintBatch) {
+        let hints = HintsResponse {
+            node: NodeId::new("root").unwrap(),
+            epoch: self.epoch,
+            after: batch.after,
+            refresh: batch.refresh,
+            all: batch.all,
+            rules: false,
+            leaving: false,
+        };
+        let answer = self.polls.lock().unwrap().remove(&ticket);
+        let body = Bytes::from(serde_json::to_vec(&hints).unwrap());
+        if let Some(answer) = answer {
+            tokio::spawn(async move {
+                sleep(ROUND_TRIP).await;
+                answer.send(Response::new(body)).ok();
+            });
+        }
+    }
+}
+
+fn later(response: Response<Bytes>) -> Reply {
+    let (answer, received) = oneshot::channel();
+    tokio::spawn(async move {
+        sleep(ROUND_TRIP).await;
+        answer.send(response).ok();
+    });
+    Reply::Later(received)
 }

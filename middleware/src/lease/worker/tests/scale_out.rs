@@ -3,7 +3,7 @@
 use http::Request;
 use tower_layer::Layer as _;
 
-use super::{real_ledger::with_surplus, *};
+use super::{real_ledger::with_hints, *};
 use crate::{
     LimitService,
     testing::{Inner, send},
@@ -25,7 +25,7 @@ struct Fleet {
 impl Fleet {
     fn of(instances: usize) -> Self {
         let mut fleet = Self {
-            plane: with_surplus(1, LIMIT),
+            plane: with_hints(1, "FAIR_SHARE", LIMIT),
             instances: Vec::new(),
             next: 0,
         };
@@ -86,8 +86,9 @@ async fn growth_and_restart_of_a_fleet_reject_little() {
     assert_eq!(fleet.rejected(10.0).await, 0, "three, from their start");
 
     fleet.grow(30);
-    // Until the three refresh, they hold what the others need.
+    // The three hold what the others need, and are hinted.
     let rejected = fleet.rejected(3.2).await;
+    println!("{rejected} of 2,560 while it grows");
     assert!(rejected <= 250, "{rejected} of 2,560 while it grows");
     // Less the granularity of a count.
     let needed = 0.99 * LOAD / 30.0;

@@ -1,0 +1,220 @@
+//! Load that moves between processes, with the real ledger and its hints.
+
+use http::Request;
+use tower_layer::Layer as _;
+
+use super::{real_ledger::with_hints, *};
+use crate::{
+    LimitService,
+    testing::{Inner, send},
+};
+
+/// When each process sends requests, in seconds.
+#[derive(Debug, Clone, Copy)]
+enum Arrivals {
+    Even,
+    Poisson,
+}
+
+use Arrivals::{Even, Poisson};
+
+/// Requests at these rates until these times, one after the other.
+fn times(steps: &[(f64, f64)], arrivals: Arrivals, seed: u64) -> Vec<f64> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut times = Vec::new();
+    let mut from = 0.0;
+    for (until, per_second) in steps.iter().copied() {
+        let mut gap = || match arrivals {
+            Even => 1.0 / per_second,
+            Poisson => -(1.0 - random.f64()).ln() / per_second,
+        };
+        let mut at = from + gap();
+        while at < until {
+            times.push(at);
+            at += gap();
+        }
+        from = until;
+    }
+    times
+}
+
+#[derive(Debug)]
+struct Sent {
+    at: f64,
+    service: usize,
+    status: u16,
+}
+
+/// Sends the requests of a process each and returns what became of them, in order.
+async fn offer(plane: &Plane, loads: &[Vec<f64>]) -> Vec<Sent> {
+    let services: Vec<(Doorman, LimitService<Inner>)> = loads
+        .iter()
+        .map(|_| {
+            let (doorman, _) = run(builder(), plane);
+            let service = doorman.layer([Limit::rate("api")]).layer(Inner);
+            (doorman, service)
+        })
+        .collect();
+    let mut merged: Vec<(f64, usize)> = Vec::new();
+    for (service, times) in loads.iter().enumerate() {
+        merged.extend(times.iter().map(|at| (*at, service)));
+    }
+    merged.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let start = clock::now();
+    let mut sent = Vec::new();
+    for (at, service) in merged {
+        sleep(start.after_seconds(at).since(clock::now())).await;
+        let answer = send(&services[service].1, Request::new(())).await;
+        sent.push(Sent {
+            at,
+            service,
+            status: answer.status().as_u16(),
+        });
+    }
+    sent
+}
+
+fn refused(sent: &[Sent], from: f64, until: f64) -> usize {
+    let sent = sent.iter().filter(|it| it.status != 200);
+    sent.filter(|it| (from..until).contains(&it.at)).count()
+}
+
+fn per_second(sent: &[Sent], from: f64, until: f64) -> Vec<usize> {
+    let mut seconds = vec![0; (until - from).round() as usize];
+    for it in sent.iter().filter(|it| it.status == 200) {
+        if (from..until).contains(&it.at) {
+            seconds[(it.at - from) as usize] += 1;
+        }
+    }
+    seconds
+}
+
+/// Rates before and after a moment in seconds.
+fn step(moment: f64, rates: &[[f64; 2]], arrivals: Arrivals, seed: u64) -> Vec<Vec<f64>> {
+    let steps = rates
+        .iter()
+        .map(|[before, after]| [(moment, *before), (moment + 5.0, *after)]);
+    (seed..)
+        .zip(steps)
+        .map(|(seed, steps)| times(&steps, arrivals, seed))
+        .collect()
+}
+
+fn is_rejection(it: &Sent) -> bool {
+    it.status == 200 || it.status == 429
+}
+
+#[tokio::test(start_paused = true)]
+async fn shifted_load_is_served_before_a_bucket_is_empty() {
+    let cases = [
+        (1, 6.0, [[825.0, 45.0], [45.0, 825.0], [30.0, 30.0]]),
+        (5, 17.0, [[850.0, 50.0], [50.0, 850.0], [0.0, 0.0]]),
+    ];
+    for (interval, shift, rates) in cases {
+        let mut total = 0;
+        for seed in 1..=6 {
+            // At several moments between two refreshes.
+            let shift = shift + f64::from(interval) * seed as f64 * 0.15;
+            for (arrivals, most) in [(Even, 30), (Poisson, 200)] {
+                fastrand::seed(seed);
+                let plane = with_hints(interval, "FAIR_SHARE", 1_000.0);
+                let sent = offer(&plane, &step(shift, &rates, arrivals, 100 * seed)).await;
+                let refused = refused(&sent, shift, shift + 5.0);
+                let case = format!("refresh {interval}, {arrivals:?}, {shift}");
+                println!("{case}: {refused} of 4,500 in 5 s");
+                assert!(refused <= most, "{case}: {refused}");
+                assert!(sent.iter().all(is_rejection), "{case}");
+                total += refused;
+            }
+        }
+        assert!(total <= 12 * 40, "{total} in all");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_that_moves_to_one_process_finds_the_whole_limit() {
+    for seed in 1..=5 {
+        let shift = 14.0 + seed as f64;
+        let third = 100.0 / 3.0;
+        let rates = [[third, 100.0], [third, 0.0], [third, 0.0]];
+        fastrand::seed(seed);
+        let plane = with_hints(5, "FAIR_SHARE", 100.0);
+        let sent = offer(&plane, &step(shift, &rates, Even, seed)).await;
+        let seconds = per_second(&sent, shift + 0.5, shift + 4.5);
+        println!("shift at {shift}: {seconds:?}");
+        assert!(seconds.iter().sum::<usize>() >= 360, "{seconds:?}");
+        assert!(seconds[2..].iter().all(|count| *count >= 95), "{seconds:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn overload_leaves_nothing_unused() {
+    let rates = [2_700.0, 270.0, 30.0];
+    for interval in [1, 5] {
+        for (arrivals, seed) in [(Even, 1), (Poisson, 2), (Poisson, 3)] {
+            fastrand::seed(seed);
+            let plane = with_hints(interval, "FAIR_SHARE", 1_000.0);
+            let loads = rates.map(|rate| times(&[(12.0, rate)], arrivals, seed + rate as u64));
+            let sent = offer(&plane, &loads).await;
+            let seconds = per_second(&sent, 0.0, 12.0);
+            println!("refresh {interval}, {arrivals:?}: {seconds:?}");
+            // With a bucket in the first second.
+            assert!(seconds[0] <= 2_000, "{seconds:?}");
+            let mean = seconds[1..].iter().sum::<usize>() / 11;
+            let (least, least_mean) = match arrivals {
+                Even => (970, 990),
+                // The small ones do not offer their mean every second.
+                Poisson => (850, 965),
+            };
+            assert!(seconds.iter().all(|count| *count >= least), "{seconds:?}");
+            assert!((least_mean..=1_005).contains(&mean), "{seconds:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_bursts_beside_large_loads_are_admitted() {
+    let bursts: Vec<f64> = (0..8_u32)
+        .flat_map(|second| std::iter::repeat_n(f64::from(second), 50))
+        .collect();
+    let mut refused = 0;
+    for arrivals in [Even, Poisson] {
+        for seed in 0..3 {
+            fastrand::seed(seed);
+            let loads = [
+                bursts.clone(),
+                times(&[(8.0, 700.0)], arrivals, seed),
+                times(&[(8.0, 150.0)], arrivals, seed + 10),
+            ];
+            let plane = with_hints(5, "FAIR_SHARE", 1_000.0);
+            let sent = offer(&plane, &loads).await;
+            let of_bursts = sent.iter().filter(|it| it.service == 0 && it.status != 200);
+            refused += of_bursts.count();
+            if let Even = arrivals {
+                assert_eq!(refused, 0, "seed {seed}");
+            }
+        }
+    }
+    println!("{refused} of 1,200 under Poisson");
+    assert!(refused <= 100, "{refused}");
+}
+
+/// Figures of `docs/ALGORITHMS.md`.
+#[tokio::test(start_paused = true)]
+async fn algorithms_differ_for_small_shares() {
+    let loads: Vec<_> = (1..=20)
+        .map(|seed| times(&[(60.0, 9.0)], Poisson, seed))
+        .collect();
+    for (kind, most) in [
+        ("FAIR_SHARE", 0.06),
+        ("SHARED_BUCKET", 0.08),
+        ("SUPPRESSION", 0.01),
+    ] {
+        fastrand::seed(1);
+        let plane = with_hints(5, kind, 200.0);
+        let sent = offer(&plane, &loads).await;
+        let part = refused(&sent, 0.0, 60.0) as f64 / sent.len() as f64;
+        println!("{kind}: {:.2} % of 20 × 9/s refused", 100.0 * part);
+        assert!(part <= most, "{kind}: {part}");
+    }
+}
