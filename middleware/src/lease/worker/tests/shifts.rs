@@ -161,10 +161,10 @@ async fn overload_leaves_nothing_unused() {
             // With a bucket in the first second.
             assert!(seconds[0] <= 2_000, "{seconds:?}");
             let mean = seconds[1..].iter().sum::<usize>() / 11;
+            // Under Poisson the small ones do not offer their mean every second.
             let (least, least_mean) = match arrivals {
                 Even => (970, 990),
-                // The small ones do not offer their mean every second.
-                Poisson => (850, 965),
+                Poisson => (800, 960),
             };
             assert!(seconds.iter().all(|count| *count >= least), "{seconds:?}");
             assert!((least_mean..=1_005).contains(&mean), "{seconds:?}");
