@@ -418,7 +418,7 @@ fn next_on_grid(earliest: Moment) -> Moment {
         .map_or(Moment::NEVER, Moment::from_nanos)
 }
 
-/// The lease in a response. A pending resource has no lease yet; a blocked one has a lease of 0.
+/// The lease in a response. It may be 0, while others have the capacity or the resource is blocked.
 fn granted_lease(
     response: &ResourceResponse,
     sent: Moment,
@@ -426,8 +426,7 @@ fn granted_lease(
     now: Moment,
 ) -> Option<ActiveLease> {
     let lease = response.gets;
-    let pending = response.reason == Reason::Pending && lease.capacity == Capacity::ZERO;
-    (lease.lease_length > Seconds::ZERO && !pending).then(|| ActiveLease {
+    (lease.lease_length > Seconds::ZERO).then(|| ActiveLease {
         capacity: lease.capacity,
         ends: sent.after(lease.lease_length.duration()),
         reason: response.reason,

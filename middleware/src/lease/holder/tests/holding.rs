@@ -35,9 +35,10 @@ fn smaller_lease_is_applied_and_reported_immediately() {
 }
 
 #[test]
-fn pending_gives_no_lease_and_blocked_a_lease_of_zero() {
+fn zero_with_a_length_is_a_lease() {
     let cases = [
-        (Reason::Pending, 0.0, 20.0, None),
+        (Reason::Pending, 0.0, 20.0, Some(0.0)),
+        (Reason::Pending, 0.0, 0.0, None),
         (Reason::Pending, 5.0, 20.0, Some(5.0)),
         (Reason::Blocked, 0.0, 20.0, Some(0.0)),
         (Reason::Share, 0.0, 20.0, Some(0.0)),

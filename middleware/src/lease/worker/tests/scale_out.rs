@@ -105,3 +105,33 @@ async fn growth_and_restart_of_a_fleet_reject_little() {
     let least = fleet.least_held();
     assert!(least >= needed, "{least} of {needed} after a restart");
 }
+
+#[tokio::test(start_paused = true)]
+async fn newcomer_without_free_capacity_gets_429_and_soon_its_share() {
+    let plane = with_hints(5, "FAIR_SHARE", 100.0);
+    let start = || {
+        let (doorman, _) = run(builder(), &plane);
+        let service = doorman.layer([Limit::rate("api")]).layer(Inner);
+        (doorman, service)
+    };
+    let (busy, busy_service) = start();
+    let offer = async |service: &LimitService<Inner>| {
+        let answer = send(service, Request::new(())).await;
+        assert_ne!(answer.status(), 503);
+    };
+    for _ in 0..2_000 {
+        sleep(STEP).await;
+        offer(&busy_service).await;
+    }
+    let all = held_of(&busy);
+    assert!(all > 99.0, "{all}");
+
+    let (newcomer, service) = start();
+    for _ in 0..200 {
+        sleep(STEP).await;
+        offer(&busy_service).await;
+        offer(&service).await;
+    }
+    let share = held_of(&newcomer);
+    assert!(share > 49.0, "{share}");
+}
