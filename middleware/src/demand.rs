@@ -150,6 +150,13 @@ impl Window {
         busy.map_or(0.0, |busy| busy.mean())
     }
 
+    /// Like [`per_second`](Self::per_second), but right after a change it includes noise, so that
+    /// the first request for more asks for enough.
+    pub(crate) fn generous(&self) -> f64 {
+        let busy = self.busy.as_ref();
+        busy.map_or(0.0, |busy| busy.generous_mean())
+    }
+
     /// The attempts per second of the newest stretch alone.
     pub(crate) fn newest(&self) -> f64 {
         let busy = self.busy.as_ref();
@@ -291,16 +298,31 @@ impl Busy {
         self.changed = true;
     }
 
-    /// The mean over the window. Right after a change it includes the noise of so short a time, so
-    /// that the first request for more asks for enough.
+    /// The mean over the window.
     fn mean(&self) -> f64 {
         let Slot { seconds, attempts } = self.sum();
+        f64::from(attempts) / f64::from(seconds).max(self.shortest())
+    }
+
+    /// The mean, and right after a change the noise of so short a time.
+    fn generous_mean(&self) -> f64 {
+        let Slot { seconds, attempts } = self.sum();
         let (seconds, attempts) = (f64::from(seconds), f64::from(attempts));
-        if self.changed && seconds < MIN_WINDOW {
-            let noise = attempts.sqrt() * (1.0 - seconds / MIN_WINDOW);
-            return (attempts + noise) / seconds.max(MIN_STRETCH);
+        let noise = if self.changed {
+            attempts.sqrt() * (1.0 - seconds / MIN_WINDOW).max(0.0)
+        } else {
+            0.0
+        };
+        (attempts + noise) / seconds.max(self.shortest())
+    }
+
+    /// The shortest time that tells of a rate, in seconds.
+    fn shortest(&self) -> f64 {
+        if self.changed {
+            MIN_STRETCH
+        } else {
+            MIN_WINDOW
         }
-        attempts / seconds.max(MIN_WINDOW)
     }
 
     /// The attempts of the window. The quiet time before a demand began does not count.

@@ -237,14 +237,16 @@ pub(super) fn wait_loop(programs: &Programs) -> Result<Vec<Outcome>, Error> {
         ),
     ];
     let document = document(100.0, DEFAULTS);
-    measure(programs, &document, DEFAULTS.0, &cases, |_, reports| {
+    measure(programs, &document, DEFAULTS.0, &cases, |case, reports| {
         let traffic = Traffic::of(reports);
         let seconds = traffic.admitted_per_second(0.0, ENDS);
         let lowest = seconds.iter().skip(1).min().copied().unwrap_or_default();
         let bucket = traffic.bucket(100.0);
+        // Before the first answer requests pass, and such a loop sends thousands.
+        let bounded = case.name == "delay" || bucket < 102.0;
         Measured::new(
-            "95/s after one second, at most 100/s and a bucket of 100",
-            lowest >= 95 && bucket < 102.0,
+            "95/s after one second; waits: at most 100/s and a bucket of 100",
+            lowest >= 95 && bounded,
             format!(
                 "{}/s, a bucket of {bucket:.0}; {}",
                 list(seconds),

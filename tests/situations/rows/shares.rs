@@ -95,18 +95,25 @@ pub(super) fn overload(programs: &Programs, intervals: (f64, f64)) -> Result<Vec
         Case::new(pace, plans)
     });
     let document = document(1000.0, intervals);
-    measure(programs, &document, intervals.0, &cases, |_, reports| {
+    measure(programs, &document, intervals.0, &cases, |case, reports| {
         let traffic = Traffic::of(reports);
         let bucket = traffic.bucket(1000.0);
         let seconds = traffic.admitted_per_second(0.0, ENDS);
         let lowest = seconds.iter().min().copied().unwrap_or_default();
+        let mean = seconds.iter().skip(1).sum::<usize>() as f64 / (ENDS - 1.0);
+        // At random arrivals the small ones do not offer their mean every second.
+        let least = if case.name == "Poisson" {
+            mean
+        } else {
+            lowest as f64
+        };
         let later = seconds.iter().skip(2).max().copied().unwrap_or_default();
         Measured::new(
-            "985–1000/s and a bucket of 1000",
-            lowest >= 985 && bucket <= 1000.0 * (1.0 + TOLERANCE) + 1.0,
+            "985–1000/s (Poisson: their mean from 1 s on) and a bucket of 1000",
+            least >= 985.0 && bucket <= 1000.0 * (1.0 + TOLERANCE) + 1.0,
             format!(
-                "{lowest}–{later}/s (the highest without the first 2 s): {}; a bucket of \
-                 {bucket:.0}; {}",
+                "{lowest}–{later}/s (the highest without the first 2 s), {mean:.0}/s on average: {}; \
+                 a bucket of {bucket:.0}; {}",
                 list(seconds),
                 traffic.refused()
             ),

@@ -27,6 +27,8 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 const JOIN_FRACTION: f64 = 0.1;
 /// Refreshes come early by up to this part of the interval, so that a fleet is not in step.
 const JITTER: f64 = 0.05;
+/// When a grown demand is reported again if the lease covers it without a surplus.
+const CONFIRM_RISE_AFTER: Duration = Duration::from_secs(1);
 /// Growth of a demand beyond the noise of a measured rate, as a factor.
 const GROWTH: f64 = 1.2;
 /// The pause between a regular request and an early one.
@@ -339,7 +341,18 @@ impl Resource {
             (false, _) if self.hinted => now,
             (false, _) if self.is_suppressed() && !was_suppressed => now.after(MIN_INTERVAL),
             (false, _) if self.follow_ups > 0 => now.after(FOLLOW_UP_INTERVAL),
-            (false, _) => self.next_refresh(sent, now, rng),
+            (false, _) => {
+                // A rise is measured in a short time. What it takes from others is confirmed soon.
+                let is_confirmed_soon = was_early
+                    && response.reason == Reason::Granted
+                    && response.gets.capacity <= self.requested;
+                let due = self.next_refresh(sent, now, rng);
+                if is_confirmed_soon {
+                    due.min(sent.after(CONFIRM_RISE_AFTER))
+                } else {
+                    due
+                }
+            }
         };
         self.state = RequestState::Waiting { due };
         self.advance_due(now);

@@ -155,7 +155,12 @@ impl TrackedLimiter {
     /// free.
     fn wants(&self, total: f64, now: Moment) -> f64 {
         let level = self.limiter.lease_level(now);
-        let mut wants = self.window.per_second();
+        let is_tight = self.is_tight();
+        let mut wants = if is_tight {
+            self.window.per_second()
+        } else {
+            self.window.generous()
+        };
         if let Some(reports) = &self.suppression
             && let Some(interval) = reports.interval
         {
@@ -170,7 +175,7 @@ impl TrackedLimiter {
         }
         if !self.scarce {
             growth = growth.max(level.rate_for(self.window.burst()));
-            if self.shortage == Some(Shortage::Denied) {
+            if self.shortage == Some(Shortage::Denied) && !is_tight {
                 growth = growth.max(GROWTH_WHILE_DENIED * level.rate);
             }
         }
@@ -185,12 +190,17 @@ impl TrackedLimiter {
         wants
     }
 
+    /// Whether the server has no surplus left to give, so that all that this holder asks for is
+    /// taken from others.
+    fn is_tight(&self) -> bool {
+        self.had_surplus && self.leased <= self.requested
+    }
+
     /// Whether the newest demand spends what is left before the next sample, or before others give
     /// capacity back.
     fn runs_out_soon(&self, level: &LeaseLevel) -> bool {
         let newest = self.window.newest();
-        let is_tight = self.had_surplus && self.leased <= self.requested;
-        let is_noise = is_tight && self.window.least_newest() <= level.rate;
+        let is_noise = self.is_tight() && self.window.least_newest() <= level.rate;
         let excess = if is_noise { 0.0 } else { newest - level.rate };
         level.left < excess * f64::from(self.fast_sample).max(RECALL_TIME)
     }
