@@ -4,7 +4,7 @@
 //! `cargo run --example rules`
 //!
 //! Then: `curl -i -H 'x-tenant: a' http://127.0.0.1:8080/orders/7`. A tenant's third request within
-//! a second is delayed. Edit `examples/rules.yaml` and try again ten seconds later.
+//! a second is delayed. Edit `examples/rules.yaml` and try again a second or two later.
 //! `curl http://127.0.0.1:8080/doorman` shows the version of the rules.
 
 use std::{
