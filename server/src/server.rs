@@ -124,9 +124,9 @@ impl Server {
                 settings.listen
             );
         }
-        // Bound first: a start that fails on a port in use must not begin an epoch.
         // Polls leave half of the connections to requests.
         let max_polls = (settings.max_connections.get() / 2).max(1);
+        // Bound first: a start that fails on a port in use must not begin an epoch.
         let listener = bind(settings.listen, settings.max_connections)?.with_tls(tls.clone());
         let metrics_listener = settings
             .metrics_listen

@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub(super) deadline: Moment,
     /// Until then the entry stays without a lease, so that a late request is known as such.
     pub(super) retained_until: Moment,
-    /// Whether the holder polled for hints at its last request.
+    /// Whether the holder counts as polling for hints.
     pub(super) polls: bool,
     /// Its hint that it has not yet acted on.
     pub(super) call: Option<CallSlot>,

@@ -180,13 +180,14 @@ impl Resource {
         let bands = entry.bands();
         let lease = entry.booking.lease(now);
         let others = self.booked.total_except(entry.slot.index());
+        let available = terms.available_beside(others);
         let position = HolderPosition {
             wants: bands.iter().map(|band| band.wants.get()).sum(),
-            share: self.share_of(entry, terms, now),
+            share: self.share_of(entry, terms, available, now),
             has: lease.map_or(0.0, |lease| lease.amount),
             outstanding: entry.outstanding.get(),
             booked: entry.booking.amount(now),
-            available: terms.available_beside(others),
+            available,
             confirmed: self.is_confirmed(entry),
         };
         HolderStatus {
@@ -219,14 +220,14 @@ impl Resource {
     }
 
     /// The share at the next refresh with the same claims.
-    fn share_of(&self, entry: &Entry, terms: &ResourceTerms, now: Moment) -> f64 {
+    fn share_of(&self, entry: &Entry, terms: &ResourceTerms, available: f64, now: Moment) -> f64 {
         let rule = terms.rule();
         let share = rule.share(&self.demands, entry.demands(), entry.polls);
         let hints = self.hints.as_ref();
         if hints.is_some_and(|hints| hints.may_keep_surplus(entry)) {
             let lease = entry.booking.lease(now).map_or(0.0, |lease| lease.amount);
             let held = lease.max(entry.outstanding.get());
-            rule.keep_surplus(share, entry.wants(), held)
+            rule.keep_surplus(share, entry.wants(), held, available)
         } else {
             share
         }

@@ -17,8 +17,8 @@ use super::{
 /// Smaller parts of an amount are not worth a hint.
 const NEGLIGIBLE: f64 = 1e-3;
 
-/// A larger part of a share that is missing is worth a hint, even if the holder did not know of it.
-const WORTH_A_HINT: f64 = 0.05;
+/// The excess demand has changed if it differs by this part of the capacity.
+const EXCESS_CHANGE: f64 = 0.05;
 
 /// Candidates that are examined in vain before a plan gives up.
 const MAX_MISSES: usize = 8;
@@ -131,16 +131,17 @@ impl Resource {
         round.map(|_| chosen)
     }
 
-    /// Notes that the terms have changed. Returns whether some holder polls.
+    /// Notes that the terms have changed. Returns whether a round of hints begins that was not
+    /// already under way.
     pub(super) fn note_changed_terms(&mut self, now: Moment) -> bool {
         let Some(state) = &mut self.hints else {
             return false;
         };
-        state.change = Some(Round {
+        let round = Round {
             next_slot: 0,
             since: now,
-        });
-        true
+        };
+        state.change.replace(round).is_none()
     }
 
     /// Counts a holder as polling. Returns whether it should refresh for its surplus.
@@ -169,7 +170,9 @@ impl Resource {
         let state = self.hints.get_or_insert_default();
         state.report(entry, booked, lacks);
         let free = self.terms.available_beside(self.booked.total());
-        let gains = share > wants && rule.keep_surplus(share, wants, booked) > booked;
+        let others = self.booked.total_except(entry.slot.index());
+        let available = self.terms.available_beside(others);
+        let gains = share > wants && rule.keep_surplus(share, wants, booked, available) > booked;
         if rule.divides() && !learning && gains && free > 0.0 {
             state.call(entry, booked, 0.0, 0.0);
             return true;
@@ -273,7 +276,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             return;
         }
         let probe = &mut self.state.probe;
-        let clearly = (probe.last_excess * PROBE_RESTART).max(capacity * WORTH_A_HINT);
+        let clearly = (probe.last_excess * PROBE_RESTART).max(capacity * EXCESS_CHANGE);
         if probe.gap == 0.0 || excess > probe.last_excess + clearly {
             let next = probe.since.after_seconds(PROBE_GAP).max(now);
             (probe.since, probe.next, probe.gap) = (now, next, PROBE_GAP);
@@ -286,7 +289,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             }
             return;
         }
-        let is_shrinking = excess < probe.last_excess - capacity * WORTH_A_HINT;
+        let is_shrinking = excess < probe.last_excess - capacity * EXCESS_CHANGE;
         probe.gap = if is_shrinking {
             PROBE_GAP
         } else {

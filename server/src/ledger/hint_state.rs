@@ -21,7 +21,7 @@ const UNMET: f64 = 1e-3;
 const MISSING_OF_SHARE: f64 = 0.05;
 const MISSING_OF_CAPACITY: f64 = 0.02;
 
-/// Kept only while some holder of the resource polls.
+/// Kept from the first poll of a holder on.
 #[derive(Debug, Default)]
 pub(super) struct HintState {
     candidates: [MaxTree; 3],

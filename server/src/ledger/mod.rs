@@ -93,7 +93,8 @@ use self::{
 #[derive(Debug)]
 pub struct Ledger {
     document: Arc<Document>,
-    /// Counts documents. A resource adopts a new document when it is next requested.
+    /// Counts documents. A resource adopts a new document when it is next requested, or when its
+    /// turn comes if its holders poll.
     generation: u64,
     settings: Settings,
     started: Moment,
@@ -235,7 +236,8 @@ impl Ledger {
     /// Replaces the document. Leases stay until their next refresh or end.
     ///
     /// The cost does not depend on the number of resources: each adopts its new terms when it is
-    /// next requested. Until then listings show the new terms.
+    /// next requested, those with polling holders also in [`Self::sweep`]. Until then listings show
+    /// the new terms.
     pub fn reconfigure(&mut self, document: Arc<Document>) {
         self.longest_refresh_interval = longest_refresh_interval(&document);
         self.document = document;

@@ -12,8 +12,7 @@ use super::{
     entry::{Entries, Entry, LastDecision, UsageBaseline},
     expiry_heap::ExpiryHeap,
     feedback::{Feedback, LostPredecessor, SharedFeedback},
-    hint_state::HintState,
-    hint_state::is_worth_a_hint,
+    hint_state::{HintState, is_worth_a_hint},
     keys::HolderKey,
     learning::Learning,
     order::RequestStamp,
@@ -70,7 +69,7 @@ pub(super) struct Resource {
     pub(super) demands: DemandTree,
     pub(super) feedback: SharedFeedback,
     pub(super) expiries: ExpiryHeap<HolderKey>,
-    /// Present while some holder polls.
+    /// Present once a holder has polled.
     pub(super) hints: Option<Box<HintState>>,
 }
 
@@ -302,7 +301,7 @@ impl Resource {
                     let free = (available - share).max(0.0);
                     share += free * rule.surplus * SURPLUS_WHILE_LEARNING;
                 } else if hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry)) {
-                    share = rule.keep_surplus(share, wants, held);
+                    share = rule.keep_surplus(share, wants, held, available);
                 }
                 let input = GrantInput {
                     wants,

@@ -2,8 +2,9 @@
 //!
 //! [`listener`] accepts connections, [`connections`] owns their tasks. A [`connection`] is opened
 //! (by a handshake, with [`tls`]), then alternates between parked and served by hyper through the
-//! [`service`]. A request may wait for its handler in the [`request_slot`] meanwhile. Its [`supervisor`] closes it after a timeout, on eviction or at shutdown, depending
-//! on its [`activity`], which the [`stream`] and the bodies record.
+//! [`service`]. A request may wait for its handler in the [`request_slot`] meanwhile. The
+//! [`supervisor`] closes the connection after a timeout, on eviction or at shutdown, depending on
+//! its [`activity`], which the [`stream`] and the bodies record.
 
 mod activity;
 mod connection;

@@ -15,8 +15,8 @@ use doorman_openapi::AlgorithmKind;
 
 use super::demands::{Demand, DemandSum, DemandTree, PlacedDemand};
 
-/// Tolerance when whole steps are counted, so that three steps are not rounded to 2.999.
-const STEP_TOLERANCE: f64 = 1e-9;
+/// Relative tolerance, so that three whole steps are not rounded to 2.999.
+const TOLERANCE: f64 = 1e-9;
 
 /// A surplus is left alone while it differs from the right one by at most this part of it.
 const SURPLUS_TOLERANCE: f64 = 0.25;
@@ -106,11 +106,15 @@ impl ShareRule {
         }
     }
 
-    /// The share of a holder that has `held`: a surplus near the present one is left alone, so that
-    /// small changes of the demands move no capacity.
-    pub(super) fn keep_surplus(&self, share: f64, wants: f64, held: f64) -> f64 {
+    /// The share of a holder that has `held` of the `available` capacity: a surplus near the present
+    /// one is left alone, so that small changes of the demands move no capacity.
+    ///
+    /// After a cut the leases may exceed the capacity. Then none is left alone.
+    pub(super) fn keep_surplus(&self, share: f64, wants: f64, held: f64, available: f64) -> f64 {
         let surplus = share - wants;
-        if surplus > 0.0 && (held - share).abs() <= surplus * SURPLUS_TOLERANCE {
+        let is_near = (held - share).abs() <= surplus * SURPLUS_TOLERANCE;
+        let fits = held <= available * (1.0 + TOLERANCE);
+        if self.divides() && surplus > 0.0 && is_near && fits {
             held
         } else {
             share
@@ -231,5 +235,5 @@ impl Line {
 }
 
 fn whole_steps(amount: f64, step: f64) -> f64 {
-    (amount / step + STEP_TOLERANCE).floor()
+    (amount / step + TOLERANCE).floor()
 }

@@ -52,3 +52,32 @@ fn changed_algorithm_or_template_loses_no_lease() {
     assert_eq!(world.refresh("a", 60.0, Some(60.0)).capacity.get(), 60.0);
     assert_eq!(world.refresh("b", 60.0, None).capacity.get(), 40.0);
 }
+
+#[test]
+fn surplus_above_a_lowered_capacity_is_given_up() {
+    let with = |capacity: f64| {
+        parse(&format!(
+            "resources: [{{identifier_glob: db, capacity: {capacity}, algorithm: \
+             {{kind: FAIR_SHARE, parameters: [{{name: surplus, value: '1'}}]}}}}]"
+        ))
+    };
+    let mut world = World::new(with(100.0));
+    world.poll("a", 0);
+    assert_eq!(world.refresh("a", 20.0, None).capacity.get(), 100.0);
+    world.ledger.reconfigure(with(85.0));
+    assert_eq!(world.refresh("a", 20.0, Some(100.0)).capacity.get(), 85.0);
+}
+
+#[test]
+fn polling_holder_follows_small_changes_of_an_undivided_capacity() {
+    for kind in ["SHARED_BUCKET", "SUPPRESSION"] {
+        let mut world = World::new(document(kind, 100.0));
+        world.poll("a", 0);
+        assert_eq!(world.refresh("a", 10.0, None).capacity.get(), 100.0);
+        for (capacity, before) in [(90.0, 100.0), (95.0, 90.0)] {
+            world.ledger.reconfigure(document(kind, capacity));
+            let grant = world.refresh("a", 10.0, Some(before));
+            assert_eq!(grant.capacity.get(), capacity, "{kind}");
+        }
+    }
+}
