@@ -190,6 +190,25 @@ impl PollQueue {
         }
     }
 
+    /// A lease was removed. Its key may be another resource's soon, so its hint is dropped. With the
+    /// last lease the poll ends.
+    pub(super) fn remove_lease(
+        &mut self,
+        holders: &mut Holders,
+        holder: HolderKey,
+        resource: ResourceKey,
+        now: Moment,
+    ) {
+        let has_leases = holders.has_leases(holder);
+        if let Some(poll) = holders.poll_mut(holder) {
+            poll.withdraw(resource);
+            if !has_leases {
+                poll.end_unless_open(now);
+            }
+            self.update(holder, poll);
+        }
+    }
+
     /// Handles one timer that is due. Returns the holder with the hints that were of no effect.
     pub(super) fn pop_timer(
         &mut self,

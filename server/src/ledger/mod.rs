@@ -142,12 +142,14 @@ impl LiveResource {
         &mut self,
         key: ResourceKey,
         holders: &mut Holders,
+        polls: &mut PollQueue,
         stats: &mut LedgerStats,
         now: Moment,
     ) {
         self.resource.expire(now, |holder| {
             stats.leases = stats.leases.saturating_sub(1);
             holders.remove_lease(holder, key);
+            polls.remove_lease(holders, holder, key, now);
         });
     }
 
@@ -222,7 +224,13 @@ impl Ledger {
             let live = self.live.get_mut(key.index());
             if let Some(live) = live.filter(|live| live.deadline == at) {
                 live.deadline = Moment::NEVER;
-                live.expire(key, &mut self.holders, &mut self.stats, now);
+                live.expire(
+                    key,
+                    &mut self.holders,
+                    &mut self.polls,
+                    &mut self.stats,
+                    now,
+                );
                 self.plan_hints(key, Occasion::Other, now);
                 self.schedule_expiry(key);
                 self.drop_if_empty(key, now);
@@ -272,7 +280,13 @@ impl Ledger {
         let Some(live) = self.live.get_mut(key.index()) else {
             return self.reject_as_full(id, 0.0);
         };
-        live.expire(key, &mut self.holders, &mut self.stats, now);
+        live.expire(
+            key,
+            &mut self.holders,
+            &mut self.polls,
+            &mut self.stats,
+            now,
+        );
         if !live.resource.entries.contains(holder) {
             let tenant_leases = self.holders.leases_of_tenant(holder);
             if self.stats.leases >= self.settings.max_leases
@@ -315,8 +329,14 @@ impl Ledger {
         if live.resource.entries.len() < before {
             self.stats.leases = self.stats.leases.saturating_sub(1);
             self.holders.remove_lease(holder, key);
+            self.polls.remove_lease(&mut self.holders, holder, key, now);
+        } else {
+            let entry = live.resource.entries.get(holder);
+            // A stale release settles no hint.
+            if entry.is_none_or(|entry| entry.call.is_none()) {
+                self.polls.withdraw(&mut self.holders, holder, key);
+            }
         }
-        self.polls.withdraw(&mut self.holders, holder, key);
         self.plan_hints(key, Occasion::Other, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);

@@ -120,6 +120,13 @@ impl Poll {
         was_open
     }
 
+    /// Ends the poll of a holder that has no leases any more, unless it is open.
+    pub(super) fn end_unless_open(&mut self, now: Moment) {
+        if self.open.is_none() {
+            self.ends = self.ends.min(now);
+        }
+    }
+
     pub(super) fn confirmed(&self) -> u64 {
         self.confirmed
     }

@@ -148,6 +148,32 @@ fn poll_of_a_holder_without_leases_leaves_nothing() {
 }
 
 #[test]
+fn poll_ends_with_the_last_lease() {
+    let mut world = world();
+    world.refresh("a", 10.0, None);
+    let ticket = world.poll("a", 0);
+    world.ledger.take_hints(world.now);
+    world.ledger.close_poll(ticket, world.now);
+    assert!(world.ledger.hints_due().is_some());
+    world.release("a", None);
+    world.wait(0.0);
+    let id = HolderId::Client(ClientId::new("a").unwrap());
+    assert!(world.ledger.holders.find(&id).is_none());
+    assert_eq!(world.ledger.hints_due(), None);
+}
+
+#[test]
+fn hint_of_an_expired_lease_is_dropped() {
+    let mut world = world();
+    world.refresh("a", 100.0, None);
+    world.poll("a", 0);
+    world.hint("a");
+    world.wait(22.0);
+    assert_eq!(world.ledger.stats().leases, 0);
+    assert_eq!(world.answers(), []);
+}
+
+#[test]
 fn many_hints_are_one_for_all() {
     let text = "resources: [{identifier_glob: '*', capacity: 100, \
                 algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]";
