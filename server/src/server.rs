@@ -291,7 +291,7 @@ impl Server {
             app.draining.begin();
             app.ledger.polls().leave();
         };
-        let end_polls = |count| app.ledger.polls().give_way(count);
+        let end_polls = |count| app.ledger.polls().free_connections(count);
         let served = listener.serve(router, connections, shutdown.clone(), on_drain, end_polls);
         let mut served = pin!(join(served, metrics));
         let (cut_off, ()) = tokio::select! {

@@ -40,6 +40,7 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     ticket: PollTicket,
+    owns_connection: bool,
     end: oneshot::Sender<PollEnd>,
 }
 
@@ -53,17 +54,16 @@ impl Polls {
         self.state().by_age.len()
     }
 
-    /// Ends the oldest polls and returns how many.
-    pub(crate) fn give_way(&self, count: usize) -> usize {
+    /// Ends the oldest polls that have a connection of their own, and returns how many.
+    pub(crate) fn free_connections(&self, count: usize) -> usize {
         let mut state = self.state();
-        let oldest = (0..count).map_while(|_| state.remove_oldest());
+        let owners = state.by_age.values().filter(|it| it.owns_connection);
+        let tickets: Vec<_> = owners.take(count).map(|it| it.ticket).collect();
+        let oldest = tickets.iter().filter_map(|ticket| state.remove(*ticket));
         let oldest: Vec<_> = oldest.collect();
         drop(state);
         let ended = oldest.len();
-        for waiting in oldest {
-            // The waiting task may be gone.
-            waiting.end.send(PollEnd::GiveWay).ok();
-        }
+        give_way(oldest);
         ended
     }
 
@@ -102,7 +102,7 @@ impl Polls {
         }
     }
 
-    fn add(&self, ticket: PollTicket) -> oneshot::Receiver<PollEnd> {
+    fn add(&self, ticket: PollTicket, owns_connection: bool) -> oneshot::Receiver<PollEnd> {
         let (end, ended) = oneshot::channel();
         let mut state = self.state();
         if state.leaving {
@@ -112,17 +112,31 @@ impl Polls {
         }
         let age = state.opened;
         state.opened = age.saturating_add(1);
-        state.by_age.insert(age, Waiting { ticket, end });
+        let waiting = Waiting {
+            ticket,
+            owns_connection,
+            end,
+        };
+        state.by_age.insert(age, waiting);
         state.ages.insert(ticket, age);
         let excess = state.by_age.len().saturating_sub(self.limit);
+        let oldest = (0..excess).map_while(|_| state.remove_oldest());
+        let oldest: Vec<_> = oldest.collect();
         drop(state);
-        self.give_way(excess);
+        give_way(oldest);
         ended
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Every statement leaves a poll either in both maps or waiting for its timeout.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn give_way(polls: Vec<Waiting>) {
+    for waiting in polls {
+        // The waiting task may be gone.
+        waiting.end.send(PollEnd::GiveWay).ok();
     }
 }
 
@@ -186,15 +200,17 @@ impl SharedLedger {
     }
 
     /// Opens a poll of a holder, which ends its earlier one, and confirms hints up to `after`.
+    /// `owns_connection` says whether its connection can be closed with it.
     pub(crate) fn open_poll(
         self: &Arc<Self>,
         holder: PollHolder<'_>,
         after: u64,
+        owns_connection: bool,
     ) -> Result<OpenPoll, LedgerPoisoned> {
         let (ticket, ended) = self.with(|ledger, now| {
             let ticket = ledger.open_poll(holder, after, now);
             // Under the lock, so that no hint comes before.
-            (ticket, self.polls.add(ticket))
+            (ticket, self.polls.add(ticket, owns_connection))
         })?;
         Ok(OpenPoll {
             ledger: Arc::clone(self),

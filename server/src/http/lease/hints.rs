@@ -90,7 +90,9 @@ async fn poll_hints(
         wait,
     } = PollQuery::parse(&uri)?;
     holder.authorize(&caller)?;
-    let mut poll = ledger.open_poll(holder.as_ref(), after)?;
+    // Requests of others share an HTTP/2 connection.
+    let owns_connection = version < Version::HTTP_2;
+    let mut poll = ledger.open_poll(holder.as_ref(), after, owns_connection)?;
     // It shares the buffer that the head was read into.
     drop((uri, holder));
     let end = timeout(wait, poll.ended()).await;
@@ -119,7 +121,7 @@ async fn poll_hints(
         }
         Ok(PollEnd::Rules) => response.rules = true,
         Ok(PollEnd::Leaving) => response.leaving = true,
-        Ok(PollEnd::GiveWay) => closes = version < Version::HTTP_2,
+        Ok(PollEnd::GiveWay) => closes = owns_connection,
         Err(_) => {}
     }
     let mut response = Json(response).into_response();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::Version;
 use doorman_openapi::{HintsResponse, paths};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -153,7 +154,7 @@ async fn oldest_polls_give_way_and_close_their_connections() {
     for client in 0..3 {
         polls.push(open(&app, &router, &format!("client_id={client}")).await);
     }
-    assert_eq!(app.ledger.polls().give_way(2), 2);
+    assert_eq!(app.ledger.polls().free_connections(2), 2);
     let last = polls.pop().unwrap();
     for poll in polls {
         let reply = poll.await.unwrap();
@@ -161,7 +162,21 @@ async fn oldest_polls_give_way_and_close_their_connections() {
         assert_eq!(reply.header("connection"), "close");
     }
     assert!(!last.is_finished());
-    assert_eq!(app.ledger.polls().give_way(5), 1);
+    assert_eq!(app.ledger.polls().free_connections(5), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn polls_over_http2_free_no_connection() {
+    let app = app();
+    let router = crate::http::router(app.clone());
+    let request = Request::get("/v1/hints?client_id=c").version(Version::HTTP_2);
+    let request = request.body(Body::empty()).unwrap();
+    let poll = tokio::spawn(async move { send(&router, request).await });
+    while app.ledger.polls().len() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(app.ledger.polls().free_connections(1), 0);
+    assert!(!poll.is_finished() && app.ledger.polls().len() == 1);
 }
 
 #[tokio::test(start_paused = true)]
