@@ -166,17 +166,6 @@ impl Window {
         busy.map_or(0.0, |busy| busy.stretches[0].per_second())
     }
 
-    /// Like [`newest`](Self::newest), less its noise.
-    pub(crate) fn least_newest(&self) -> f64 {
-        let busy = self.busy.as_ref();
-        busy.map_or(0.0, |busy| {
-            let [newest, _] = busy.stretches;
-            let attempts = f64::from(newest.attempts);
-            let noise = (attempts * busy.dispersion.get()).sqrt();
-            newest.per_second() * (1.0 - 2.0 * noise / attempts.max(1.0))
-        })
-    }
-
     /// Begins a new stretch, to measure the demand from now on. Returns how many seconds of it
     /// show a fall; `None` if that takes too long.
     pub(crate) fn begin_stretch(&mut self) -> Option<f64> {

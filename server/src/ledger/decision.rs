@@ -96,13 +96,17 @@ pub(super) fn is_over_capacity(terms: &ResourceTerms, booked: &SumTree) -> bool 
     terms.rule().divides() && booked.total() > terms.capacity() * (1.0 + TOLERANCE)
 }
 
-/// The current lease with its remaining length, for a stale, duplicate or early request.
+/// The current lease with its remaining length, for a stale, duplicate or early request. The holder
+/// may still have an older lease than the last one.
 pub(super) fn restate_lease(entry: &Entry, terms: &ResourceTerms, now: Moment) -> Decision {
     let reason = entry
         .last_decision
         .map_or(Reason::Pending, |last| last.reason);
     let refresh = terms.refresh_interval(reason == Reason::Pending);
-    let lease = entry.booking.lease(now);
+    let lease = entry
+        .booking
+        .lease(now)
+        .or_else(|| entry.booking.claim(now));
     let remaining = lease.map(|lease| lease.remaining(now));
     Decision {
         capacity: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),

@@ -35,11 +35,8 @@ const MAX_PROBE_CANDIDATES: usize = 64;
 /// Seconds until the second round of probes, and the age of a report that is not doubted.
 const PROBE_GAP: f64 = 0.1;
 
-/// Rounds of probes begin anew when the excess demand has grown by this part of it.
-const PROBE_RESTART: f64 = 0.2;
-
-/// An excess of the demand over the capacity by less than this part is not worth a probe.
-const WORTH_PROBES: f64 = 0.01;
+/// Rounds of probes begin anew when the excess demand grows by this factor.
+const PROBE_RESTART: f64 = 1.2;
 
 /// A change of the admission probability by more than this part is worth a round of hints.
 const FEEDBACK_CHANGE: f64 = 0.1;
@@ -242,10 +239,8 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             let lacks = goal - booked;
             let rule = self.resource.terms.rule();
             let gets = rule.round_down(goal.min(booked + free)) - booked;
-            if !is_worth_a_hint(lacks, goal, self.resource.terms.capacity())
-                || gets <= 0.0
-                || !is_last && gets < lacks.min(goal) * MIN_SERVED
-            {
+            let is_worth = is_worth_a_hint(lacks, goal, self.resource.terms.capacity());
+            if !is_worth || gets <= 0.0 || !is_last && gets < lacks.min(goal) * MIN_SERVED {
                 self.state.set_aside(Order::Waiting, slot.index());
                 aside.push(slot);
             } else if self.hint(slot, 0.0, gets) {
@@ -261,11 +256,10 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
     /// fallen. The rounds become rare while they bring nothing.
     fn probe(&mut self, is_due: bool) {
         let now = self.now;
-        let capacity = self.resource.terms.capacity();
-        let excess = self.resource.sum_wants() - capacity;
+        let excess = self.resource.sum_wants() - self.resource.terms.capacity();
         let interval = self.resource.terms.refresh_interval(false).get();
         let longest = interval.max(PROBE_GAP);
-        if excess <= capacity * WORTH_PROBES {
+        if excess <= 0.0 {
             let probe = &mut self.state.probe;
             if now >= probe.since.after_seconds(longest) {
                 *probe = Probe::default();
@@ -276,11 +270,9 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             return;
         }
         let probe = &mut self.state.probe;
-        let clearly = (probe.last_excess * PROBE_RESTART).max(capacity * EXCESS_CHANGE);
-        if probe.gap == 0.0 || excess > probe.last_excess + clearly {
-            let next = probe.since.after_seconds(PROBE_GAP).max(now);
-            (probe.since, probe.next, probe.gap) = (now, next, PROBE_GAP);
-            probe.last_excess = f64::INFINITY;
+        if excess > probe.first_excess * PROBE_RESTART || probe.gap == 0.0 {
+            (probe.since, probe.next, probe.gap) = (now, now, PROBE_GAP);
+            (probe.first_excess, probe.last_excess) = (excess, f64::INFINITY);
         }
         if now < probe.next {
             let next = probe.next;
@@ -289,7 +281,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             }
             return;
         }
-        let is_shrinking = excess < probe.last_excess - capacity * EXCESS_CHANGE;
+        let is_shrinking = excess < probe.last_excess * (1.0 - EXCESS_CHANGE);
         probe.gap = if is_shrinking {
             PROBE_GAP
         } else {

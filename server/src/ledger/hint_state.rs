@@ -61,7 +61,8 @@ pub(super) struct Probe {
     pub(super) next: Moment,
     /// Seconds between two rounds.
     pub(super) gap: f64,
-    /// The demand beyond the capacity in the last round.
+    /// The demand beyond the capacity when the rounds began anew, and in the last one.
+    pub(super) first_excess: f64,
     pub(super) last_excess: f64,
 }
 

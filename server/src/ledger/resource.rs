@@ -352,7 +352,8 @@ impl Resource {
         if let Some(hints) = hints {
             hints.report(entry, amount, lacks);
             let returns = amount - decision.capacity.get().max(entry.outstanding.get());
-            if decision.reason != Reason::Granted || returns > terms.capacity() * NOTABLE {
+            let is_told = decision.reason != Reason::Granted;
+            if returns > amount * TOLERANCE && (is_told || returns > terms.capacity() * NOTABLE) {
                 hints.expect_return(entry, amount, returns);
             }
         }

@@ -51,10 +51,6 @@ pub(super) struct TrackedLimiter {
     /// More of the last lease is to come.
     awaits_more: bool,
     leased: Capacity,
-    /// The wants in the newest request.
-    requested: Capacity,
-    /// A lease was larger than its wants: unless that lasts, capacity is scarce.
-    had_surplus: bool,
     pub(super) answered: bool,
     pub(super) unit_mismatch_logged: bool,
     pub(super) lease_phase: LeasePhase,
@@ -88,8 +84,6 @@ impl TrackedLimiter {
             scarce: false,
             awaits_more: false,
             leased: Capacity::ZERO,
-            requested: Capacity::ZERO,
-            had_surplus: false,
             answered: false,
             unit_mismatch_logged: false,
             lease_phase: LeasePhase::default(),
@@ -155,12 +149,7 @@ impl TrackedLimiter {
     /// free.
     fn wants(&self, total: f64, now: Moment) -> f64 {
         let level = self.limiter.lease_level(now);
-        let is_tight = self.is_tight();
-        let mut wants = if is_tight {
-            self.window.per_second()
-        } else {
-            self.window.generous()
-        };
+        let mut wants = self.window.generous();
         if let Some(reports) = &self.suppression
             && let Some(interval) = reports.interval
         {
@@ -175,7 +164,7 @@ impl TrackedLimiter {
         }
         if !self.scarce {
             growth = growth.max(level.rate_for(self.window.burst()));
-            if self.shortage == Some(Shortage::Denied) && !is_tight {
+            if self.shortage == Some(Shortage::Denied) {
                 growth = growth.max(GROWTH_WHILE_DENIED * level.rate);
             }
         }
@@ -190,18 +179,10 @@ impl TrackedLimiter {
         wants
     }
 
-    /// Whether the server has no surplus left to give, so that all that this holder asks for is
-    /// taken from others.
-    fn is_tight(&self) -> bool {
-        self.had_surplus && self.leased <= self.requested
-    }
-
     /// Whether the newest demand spends what is left before the next sample, or before others give
     /// capacity back.
     fn runs_out_soon(&self, level: &LeaseLevel) -> bool {
-        let newest = self.window.newest();
-        let is_noise = self.is_tight() && self.window.least_newest() <= level.rate;
-        let excess = if is_noise { 0.0 } else { newest - level.rate };
+        let excess = self.window.newest() - level.rate;
         level.left < excess * f64::from(self.fast_sample).max(RECALL_TIME)
     }
 
@@ -284,7 +265,6 @@ impl TrackedLimiter {
             }));
         }
         let leased = holding.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
-        self.had_surplus |= leased > self.requested;
         let grown = leased > std::mem::replace(&mut self.leased, leased);
         let measure = grown && (self.limiter.waiting() > 0 || self.shortage.is_some());
         if measure {
