@@ -41,10 +41,16 @@ impl Holder {
         self.resources.get(id).is_some_and(Resource::is_hinted)
     }
 
-    /// The server to poll; `None` while nothing is wanted and while no server answers.
-    pub(in crate::lease) fn hint_source(&self) -> Option<usize> {
-        let polls = !self.stopped && self.resources.len() > 0 && self.backoff.is_idle();
-        polls.then(|| self.endpoints.current())
+    /// The server to poll: that of the lease requests, or that of the rules while no resource is
+    /// wanted. `None` while no server answers.
+    pub(in crate::lease) fn hint_source(&self, rules: Option<usize>) -> Option<usize> {
+        if self.stopped {
+            None
+        } else if self.resources.len() == 0 {
+            rules
+        } else {
+            self.backoff.is_idle().then(|| self.endpoints.current())
+        }
     }
 
     /// How often leases are refreshed, the most frequent of the last response.

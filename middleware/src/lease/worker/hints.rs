@@ -34,7 +34,7 @@ enum State {
         due: Moment,
     },
     Open {
-        /// The server of the lease requests.
+        /// The server of the lease requests, or of the rules.
         source: usize,
         since: Moment,
     },
@@ -71,7 +71,7 @@ impl HintPoller {
         }
     }
 
-    /// When to open the next poll if lease requests go to `source`.
+    /// When to open the next poll if requests go to `source`.
     fn wake_at(&self, source: Option<usize>) -> Moment {
         let (State::Waiting { due }, Some(source), true) = (self.state, source, self.enabled)
         else {
@@ -90,7 +90,7 @@ impl HintPoller {
         self.redirected.unwrap_or(source)
     }
 
-    /// Abandons the poll if lease requests go to another server now, and returns whether it did.
+    /// Abandons the poll if requests go to another server now, and returns whether it did.
     fn follow(&mut self, source: usize, now: Moment) -> bool {
         let State::Open { source: polled, .. } = self.state else {
             return false;
@@ -182,7 +182,8 @@ fn count(hints: &HintsResponse) -> u64 {
 impl<T: Transport> Worker<T> {
     /// Opens a poll if one is due and returns when the next will be.
     pub(super) fn poll_hints(&mut self, now: Moment) -> Moment {
-        let source = self.parts.holder.hint_source();
+        let rules = self.rules_poller.hint_source();
+        let source = self.parts.holder.hint_source(rules);
         if let Some(source) = source {
             if self.hint_poller.follow(source, now) {
                 self.hint_polls.clear();

@@ -79,6 +79,13 @@ impl RulesPoller {
         }
     }
 
+    /// The server that tells of changed rules; `None` while none are followed, and while no server
+    /// answers.
+    pub(super) fn hint_source(&self) -> Option<usize> {
+        let polls = self.state != State::Idle && self.backoff.is_idle();
+        polls.then(|| self.endpoints.current())
+    }
+
     /// The server to ask now and the `ETag` to send, if a poll is due.
     fn poll(&mut self, now: Moment) -> Option<(usize, Option<HeaderValue>)> {
         if self.wake_at() > now {

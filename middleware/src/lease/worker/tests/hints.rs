@@ -267,7 +267,14 @@ async fn leases_move_to_next_server_when_one_leaves() {
 }
 
 fn with_rules(version: &'static str) -> impl FnMut(&Call) -> Reply + Send + 'static {
-    let rules: RulesResponse = rules_response(version, [rule("all", "api")]);
+    with_rules_of("api", version)
+}
+
+fn with_rules_of(
+    resource: &str,
+    version: &'static str,
+) -> impl FnMut(&Call) -> Reply + Send + 'static {
+    let rules: RulesResponse = rules_response(version, [rule("all", resource)]);
     let mut leases = grants(10.0);
     move |call| match call.path.as_str() {
         paths::RULES => Reply::json(200, &rules),
@@ -277,20 +284,23 @@ fn with_rules(version: &'static str) -> impl FnMut(&Call) -> Reply + Send + 'sta
 
 #[tokio::test(start_paused = true)]
 async fn changed_rules_are_fetched_within_half_a_second() {
-    let plane = Plane::new(with_rules("1"));
-    let answer = next_poll(&plane);
-    let (doorman, _worker) = run(builder(), &plane);
-    let _layer = doorman.rules();
-    doorman.ready(SECOND).await.unwrap();
-    sleep(SECOND).await;
-    plane.set(with_rules("2"));
-    answer(HintsResponse {
-        rules: true,
-        ..none(1)
-    });
-    sleep(Duration::from_millis(501)).await;
-    let version = doorman.snapshot().rules.unwrap().version;
-    assert_eq!(version.as_deref(), Some("2"));
+    // Without requests nothing of the second one is leased.
+    for resource in ["api", "tenant/{header:x-tenant}"] {
+        let plane = Plane::new(with_rules_of(resource, "1"));
+        let answer = next_poll(&plane);
+        let (doorman, _worker) = run(builder(), &plane);
+        let _layer = doorman.rules();
+        doorman.ready(SECOND).await.unwrap();
+        sleep(SECOND).await;
+        plane.set(with_rules_of(resource, "2"));
+        answer(HintsResponse {
+            rules: true,
+            ..none(1)
+        });
+        sleep(Duration::from_millis(501)).await;
+        let version = doorman.snapshot().rules.unwrap().version;
+        assert_eq!(version.as_deref(), Some("2"), "{resource}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
