@@ -145,7 +145,8 @@ pub struct Holding {
 pub enum FirstAnswer {
     /// No request has been answered or has failed yet.
     Awaited,
-    /// Requests have failed, and none was answered.
+    /// Requests have failed, and none was answered. Also for a resource that is wanted while the
+    /// requests for others fail.
     Failed,
     /// The control plane has answered, with a lease or without.
     Received,

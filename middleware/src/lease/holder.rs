@@ -25,7 +25,7 @@ use self::{
     resources::{BatchLimits, NewLeases, Resources},
 };
 use super::{
-    Demand, Effect, Event, Failure, Holding,
+    Demand, Effect, Event, Failure, FirstAnswer, Holding,
     backoff::{Backoff, MAX_PAUSE_WITHOUT_LEASE},
     index::HasResource,
     servers::{Endpoints, MasterTracker},
@@ -269,7 +269,14 @@ impl Holder {
         if updated.is_none() {
             self.releases.remove(id);
             let terms = self.templates.find(id);
-            let resource = Resource::new(id.clone(), demand, terms, now);
+            // During an outage no answer comes in a round trip.
+            let answers = self.backoff.is_idle() && self.new_leases == NewLeases::WithRenewals;
+            let first_answer = if answers {
+                FirstAnswer::Awaited
+            } else {
+                FirstAnswer::Failed
+            };
+            let resource = Resource::new(id.clone(), demand, terms, first_answer, now);
             self.resources.insert(resource);
             self.emit_changed(id, now);
         }

@@ -134,6 +134,7 @@ impl Resource {
         id: ResourceId,
         demand: Demand,
         terms: Option<Arc<ResourceTerms>>,
+        first_answer: FirstAnswer,
         now: Moment,
     ) -> Self {
         Self {
@@ -143,7 +144,7 @@ impl Resource {
             reported: Capacity::ZERO,
             lease: None,
             terms,
-            first_answer: FirstAnswer::Awaited,
+            first_answer,
             interval: DEFAULT_INTERVAL.into(),
             sent: None,
             newest: Seq::ZERO,

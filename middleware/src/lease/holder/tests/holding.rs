@@ -60,6 +60,22 @@ fn zero_with_a_length_is_a_lease() {
 }
 
 #[test]
+fn new_resource_during_an_outage_awaits_no_first_answer() {
+    let mut script = Script::leased(1);
+    script.want("before", 1.0);
+    assert_eq!(script.holding("before").first_answer, FirstAnswer::Awaited);
+    let refresh = script.next_request();
+    script.unavailable(&refresh);
+    script.want("during", 1.0);
+    assert_eq!(script.holding("during").first_answer, FirstAnswer::Failed);
+
+    let next = script.next_request();
+    script.answer(&next, grant_all(&next.request, 10.0));
+    script.want("after", 1.0);
+    assert_eq!(script.holding("after").first_answer, FirstAnswer::Awaited);
+}
+
+#[test]
 fn expired_lease_keeps_its_terms() {
     let mut script = Script::leased(1);
     let ends = script.holding("db").lease.unwrap().ends;
