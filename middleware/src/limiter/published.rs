@@ -55,6 +55,11 @@ impl Published {
         (self.may_grow && now < until).then_some(until)
     }
 
+    /// Whether no lease can admit anything.
+    pub(super) fn is_limit_zero(&self) -> bool {
+        self.policy.is_some_and(|policy| policy.limit <= 0.0)
+    }
+
     pub(super) fn is_suppressed(&self) -> bool {
         self.admit_probability < ALWAYS
     }

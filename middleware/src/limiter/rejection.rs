@@ -34,6 +34,7 @@ impl Limiter {
         let may_grow = published.may_grow_until(now).is_some();
         let reason = match (view.leased, view.refill) {
             (_, Refill::Credit(_)) => RefusalReason::Growing,
+            (false, Refill::Blocked) if published.is_limit_zero() => RefusalReason::Blocked,
             (false, _) => RefusalReason::NoLease,
             (true, Refill::Blocked) => RefusalReason::Blocked,
             (true, Refill::PerSecond(_)) if may_grow => RefusalReason::Growing,

@@ -78,13 +78,15 @@ pub(crate) fn no_lease(safe: Option<SafeRate>) -> LeaseState {
 
 /// No answer yet, with a known policy of 1,000 a second.
 pub(crate) fn awaiting_answer() -> LeaseState {
+    awaiting_answer_of(1_000.0)
+}
+
+/// No answer yet, with this known limit a second.
+pub(crate) fn awaiting_answer_of(limit: f64) -> LeaseState {
     LeaseState::NoLease {
         safe: Some(SafeRate::PerSecond(2.0)),
         refresh_at: clock::now(),
-        policy: Some(Policy {
-            limit: 1_000.0,
-            per: 1.0,
-        }),
+        policy: Some(Policy { limit, per: 1.0 }),
         awaits_answer: true,
     }
 }

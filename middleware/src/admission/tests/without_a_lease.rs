@@ -3,7 +3,7 @@
 use super::*;
 use crate::limiter::{
     Sharing,
-    testing::{awaiting_answer, blocked},
+    testing::{awaiting_answer, awaiting_answer_of, blocked},
 };
 
 async fn admitted_of_10(fallback: Fallback, state: Option<LeaseState>) -> usize {
@@ -213,6 +213,18 @@ async fn one_bucket_of_a_known_limit_passes_before_the_first_answer() {
         let first_bucket = (50.0 * burst.as_secs_f64()).max(1.0);
         assert_eq!(left, first_bucket + 25.0 - bucket as f64, "charged in full");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn zero_limit_blocks_before_the_first_answer() {
+    let (registry, _nudges) = leased_registry(10);
+    let service = limited(&registry, [Limit::rate("api")]);
+    registry.publish("api", awaiting_answer_of(0.0));
+    let response = send(&service, Request::new(())).await;
+    assert_eq!(
+        (response.status().as_u16(), reason(&response)),
+        (429, RefusalReason::Blocked)
+    );
 }
 
 #[tokio::test(start_paused = true)]
