@@ -13,7 +13,7 @@ use super::{
 const MAX_SCANNED: usize = 1024;
 
 const SHARES_BELOW_ONE: &str = "an equal share is less than one request per refresh interval; \
-     SHARED_BUCKET or SUPPRESSION fits such a low rate with so many clients better";
+     choose SUPPRESSION, or SHARED_BUCKET with a short refresh_interval";
 
 /// Limits of one listing call. The work is bounded: a page may be short although others follow.
 #[derive(Debug, Clone, Copy)]

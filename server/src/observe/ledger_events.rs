@@ -57,7 +57,7 @@ fn write(event: &LedgerEvent, left_out: Option<u64>) {
                 %resource,
                 left_out,
                 "an equal share is less than one request per refresh interval; \
-                 SHARED_BUCKET or SUPPRESSION would suit better"
+                 choose SUPPRESSION, or SHARED_BUCKET with a short refresh_interval"
             );
         }
         LedgerEvent::Overused(resource) => {
