@@ -20,9 +20,6 @@ use super::{
     terms::ResourceTerms,
 };
 
-/// In learning mode a holder gets this part of its usual surplus.
-const SURPLUS_WHILE_LEARNING: f64 = 0.25;
-
 /// Holders need not report at once that they gave up less than this part of the capacity, unless
 /// they were told to.
 const NOTABLE: f64 = 0.05;
@@ -296,11 +293,8 @@ impl Resource {
                 let rule = terms.rule();
                 let mut share = rule.share(demands, entry.demands(), polls && !is_learning);
                 goal = share.min(wants);
-                if is_learning && polls {
-                    // The pool has to serve newcomers, too, and no surplus is recalled.
-                    let free = (available - share).max(0.0);
-                    share += free * rule.surplus * SURPLUS_WHILE_LEARNING;
-                } else if hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry)) {
+                // In learning mode the pool has to serve newcomers, and no surplus is recalled.
+                if !is_learning && hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry)) {
                     share = rule.keep_surplus(share, wants, held, available);
                 }
                 let input = GrantInput {
