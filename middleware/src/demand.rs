@@ -31,10 +31,10 @@ const MIN_REPORT: f64 = 0.1;
 const MIN_STRETCH: f64 = 0.015;
 /// The longest time for which a hint waits to be told of a fall, in seconds.
 const MAX_STRETCH_FOR_HINT: f64 = 0.3;
-/// The attempts that must be expected of a stretch for their absence to show a fall, and for half
-/// of them to show one.
+/// The attempts that must be expected of a stretch for their absence to show a fall, and for a
+/// third of them to show one.
 const SHOWS_ABSENCE: f64 = 5.0;
-const SHOWS_HALF: f64 = 12.0;
+const SHOWS_THIRD: f64 = 12.0;
 /// A stretch for a hint is no longer than this, in seconds, if it shows an absence sooner.
 const USUAL_STRETCH_FOR_HINT: f64 = 0.03;
 /// Stretches up to so many seconds are those of a shortage.
@@ -87,8 +87,8 @@ struct Slot {
     attempts: f32,
 }
 
-/// How much the attempts of stretches vary, as variance by mean. It is 1 for independent requests, and
-/// larger for requests that come in groups.
+/// How much the attempts of stretches vary, as variance by mean. It is 1 for independent requests,
+/// and larger for requests that come in groups.
 #[derive(Debug, Clone, Copy, Default)]
 struct Dispersion {
     squares: f32,
@@ -172,7 +172,7 @@ impl Window {
         let busy = self.busy.as_mut()?;
         busy.current = Slot::default();
         let mean = busy.mean() / busy.dispersion.get();
-        let seconds = (SHOWS_HALF / mean).min(USUAL_STRETCH_FOR_HINT);
+        let seconds = (SHOWS_THIRD / mean).min(USUAL_STRETCH_FOR_HINT);
         // A little more: the mean falls meanwhile, and stretches are rounded.
         let seconds = 1.1 * seconds.max(SHOWS_ABSENCE / mean).max(MIN_STRETCH);
         (seconds <= MAX_STRETCH_FOR_HINT).then_some(seconds)

@@ -1,7 +1,7 @@
 //! Situations of less than 15 seconds in which no request may be rejected while capacity is free.
 //!
-//! Those left out depend on milliseconds, which an unoptimized build on a busy machine does not keep.
-//! The worker's tests of shifts cover them with the real ledger and a paused clock.
+//! Those left out depend on milliseconds, which an unoptimized build on a busy machine does not
+//! keep. The worker's tests of shifts cover them with the real ledger and a paused clock.
 
 use doorman_tests::situations::{Programs, SITUATIONS};
 

@@ -6,8 +6,8 @@
 //! use no more than its capacity.
 //!
 //! `simulation` is the event loop. `client`, `server`, `node` and `etcd` are the processes, and
-//! `network` carries their messages. `fleet` measures calm fleets. `ablation` disables one safety rule at a time: an invariant
-//! must then break.
+//! `network` carries their messages. `fleet` measures calm fleets. `ablation` disables one safety
+//! rule at a time: an invariant must then break.
 
 #![expect(
     clippy::indexing_slicing,

@@ -84,7 +84,7 @@ pub(crate) struct LeaseLevel {
     pub(crate) rate: f64,
     /// Tokens left: negative when in debt or reserved ahead, infinite when unlimited.
     pub(crate) left: f64,
-    /// Less than half of the bucket is left.
+    /// Less than three quarters of the bucket are left.
     pub(crate) runs_low: bool,
     /// The whole limit; infinite when unknown.
     pub(crate) limit: f64,

@@ -239,7 +239,8 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             let lacks = goal - booked;
             let rule = self.resource.terms.rule();
             let gets = rule.round_down(goal.min(booked + free)) - booked;
-            let is_worth = is_worth_a_hint(lacks, goal, self.resource.terms.capacity());
+            let is_worth = self.state.is_short(slot)
+                || is_worth_a_hint(lacks, goal, self.resource.terms.capacity());
             if !is_worth || gets <= 0.0 || !is_last && gets < lacks.min(goal) * MIN_SERVED {
                 self.state.set_aside(Order::Waiting, slot.index());
                 aside.push(slot);

@@ -3,7 +3,12 @@
 use doorman_openapi::Moment;
 use slab::Slab;
 
-use super::{entry::Entry, keys::CallSlot, max_tree::MaxTree, sum_tree::SumTree};
+use super::{
+    entry::Entry,
+    keys::{CallSlot, EntrySlot},
+    max_tree::MaxTree,
+    sum_tree::SumTree,
+};
 
 /// The most hints of a resource per [`WINDOW`], beside those for changed terms.
 const MAX_HINTS: u32 = 64;
@@ -158,6 +163,11 @@ impl HintState {
 
     pub(super) fn shortfall(&self) -> f64 {
         self.shortfall.total()
+    }
+
+    /// Whether others are called back for this holder.
+    pub(super) fn is_short(&self, slot: EntrySlot) -> bool {
+        self.shortfall.get(slot.index()) > 0.0
     }
 
     /// A surplus is left alone only while no other holder lacks capacity.

@@ -37,6 +37,7 @@ mod max_tree;
 mod order;
 mod packed;
 mod poll;
+mod poll_queue;
 mod requests;
 mod resource;
 mod settings;
@@ -56,7 +57,7 @@ pub use self::{
     hints::{HintBatch, PollHolder},
     holders::TenantId,
     listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
-    poll::PollTicket,
+    poll::{MAX_AFTER, PollTicket},
     requests::{ReleaseProgress, RenewalCheck},
     settings::{Predecessor, Settings, UnmatchedPolicy},
     snapshot::{
@@ -77,11 +78,12 @@ use self::{
     expiry_heap::ExpiryHeap,
     feedback::LostPredecessor,
     hint_plan::Occasion,
-    hints::{Hinting, PollQueue},
+    hints::Hinting,
     holders::{HolderId, Holders},
     keys::{HolderKey, ResourceKey},
     linear_hash_map::LinearHashMap,
     order::RequestStamp,
+    poll_queue::PollQueue,
     resource::{Ask, Resource},
     terms::ResourceTerms,
 };
@@ -138,21 +140,6 @@ struct ReportedEvents {
 }
 
 impl LiveResource {
-    fn expire(
-        &mut self,
-        key: ResourceKey,
-        holders: &mut Holders,
-        polls: &mut PollQueue,
-        stats: &mut LedgerStats,
-        now: Moment,
-    ) {
-        self.resource.expire(now, |holder| {
-            stats.leases = stats.leases.saturating_sub(1);
-            holders.remove_lease(holder, key);
-            polls.remove_lease(holders, holder, key, now);
-        });
-    }
-
     /// Records the events that were not yet reported for this resource.
     fn report_events<'a>(
         &mut self,
@@ -224,13 +211,7 @@ impl Ledger {
             let live = self.live.get_mut(key.index());
             if let Some(live) = live.filter(|live| live.deadline == at) {
                 live.deadline = Moment::NEVER;
-                live.expire(
-                    key,
-                    &mut self.holders,
-                    &mut self.polls,
-                    &mut self.stats,
-                    now,
-                );
+                self.expire_leases(key, now);
                 self.plan_hints(key, Occasion::Other, now);
                 self.schedule_expiry(key);
                 self.drop_if_empty(key, now);
@@ -273,20 +254,25 @@ impl Ledger {
         std::mem::take(&mut self.events)
     }
 
+    fn expire_leases(&mut self, key: ResourceKey, now: Moment) {
+        let Some(live) = self.live.get_mut(key.index()) else {
+            return;
+        };
+        live.resource.expire(now, |holder| {
+            self.stats.leases = self.stats.leases.saturating_sub(1);
+            self.holders.remove_lease(holder, key);
+            self.polls.remove_lease(&mut self.holders, holder, key, now);
+        });
+    }
+
     /// Decides what a holder gets of one resource.
     fn refresh(&mut self, holder: HolderKey, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> Grant {
         let key = self.find_or_add(id, now);
         self.adopt_document(key, now);
+        self.expire_leases(key, now);
         let Some(live) = self.live.get_mut(key.index()) else {
             return self.reject_as_full(id, 0.0);
         };
-        live.expire(
-            key,
-            &mut self.holders,
-            &mut self.polls,
-            &mut self.stats,
-            now,
-        );
         if !live.resource.entries.contains(holder) {
             let tenant_leases = self.holders.leases_of_tenant(holder);
             if self.stats.leases >= self.settings.max_leases

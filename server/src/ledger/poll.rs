@@ -19,8 +19,8 @@ pub(super) const PATIENCE: f64 = 1.0;
 /// How often a hint is repeated.
 const MAX_REPEATS: u8 = 3;
 
-/// The largest `after`: larger integers are not exact in JSON.
-const MAX_AFTER: u64 = (1 << 53) - 1;
+/// The largest `after` of a poll: larger integers are not exact in JSON.
+pub const MAX_AFTER: u64 = (1 << 53) - 1;
 
 /// An open poll. It is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

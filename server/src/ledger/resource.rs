@@ -24,6 +24,9 @@ use super::{
 /// they were told to.
 const NOTABLE: f64 = 0.05;
 
+/// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
+const JUMP: f64 = 2.0;
+
 /// Expirations handled per request. A request adds at most one deadline, so they cannot pile up.
 const EXPIRATIONS_PER_REQUEST: usize = 8;
 
@@ -229,7 +232,9 @@ impl Resource {
         };
         let used = entry.report_used(ask.used, baseline, terms.rate());
         feedback.charge(used, demands.total().wants, terms, now);
+        let wanted_before = entry.wants();
         entry.set_demand(ask.bands, demands);
+        let has_jumped = entry.wants() > JUMP * wanted_before;
         feedback.set_demand(demands.total().wants, now);
 
         let booked_before = entry.booking.amount(now);
@@ -337,7 +342,8 @@ impl Resource {
             !is_learning && !asks_as_new_master && !is_early && is_over_capacity(terms, booked);
         decision.anomalies = anomalies;
         decision.lacks = Some(lacks);
-        if !is_worth_a_hint(lacks, decision.capacity.get() + lacks, terms.capacity()) {
+        let share = decision.capacity.get() + lacks;
+        if !has_jumped && !is_worth_a_hint(lacks, share, terms.capacity()) {
             lacks = 0.0;
         }
         if polls && hints.is_none() {

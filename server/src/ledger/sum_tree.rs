@@ -28,6 +28,10 @@ impl SumTree {
         }
     }
 
+    pub(super) fn get(&self, slot: usize) -> f64 {
+        self.slots.get(slot).copied().unwrap_or(0.0)
+    }
+
     pub(super) fn total(&self) -> f64 {
         sum(self.top())
     }

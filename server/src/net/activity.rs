@@ -20,7 +20,7 @@ use std::{
 use doorman_openapi::Moment;
 use futures_util::task::AtomicWaker;
 
-use crate::util::peer::PeerAddr;
+use crate::util::{clock, peer::PeerAddr};
 
 /// Time for the head of a request, from its first byte; on a new connection from the accept, or
 /// from the end of the TLS handshake. A handshake has as long.
@@ -309,6 +309,27 @@ fn remove(all: &mut Vec<Moment>, since: Moment) {
 
 fn first(all: &[Moment]) -> Moment {
     all.iter().min().copied().unwrap_or(Moment::NEVER)
+}
+
+/// A response in progress: held by its body, and by its bytes until the system has them.
+#[derive(Debug)]
+pub(super) struct ResponseGuard {
+    since: Moment,
+    activity: Arc<Activity>,
+}
+
+impl ResponseGuard {
+    pub(super) fn new(activity: Arc<Activity>) -> Self {
+        let since = clock::now();
+        activity.begin_response(since);
+        Self { since, activity }
+    }
+}
+
+impl Drop for ResponseGuard {
+    fn drop(&mut self) {
+        self.activity.end_response(self.since);
+    }
 }
 
 #[cfg(test)]

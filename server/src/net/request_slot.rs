@@ -13,7 +13,7 @@ use std::{
 
 use axum::http::{Request, Response, Version, header};
 
-use super::service::ResponseGuard;
+use super::activity::ResponseGuard;
 use crate::util::guarded_body::GuardedBody;
 
 pub(super) type HttpResponse = Response<GuardedBody<ResponseGuard>>;

@@ -28,7 +28,7 @@ use hyper_util::rt::TokioExecutor;
 use tower::Service as _;
 
 use super::{
-    activity::Activity,
+    activity::{Activity, ResponseGuard},
     request_slot::{HttpResponse, RequestSlot, short_head},
 };
 use crate::util::{clock, guarded_body::GuardedBody};
@@ -239,26 +239,5 @@ impl Drop for RequestBody {
     fn drop(&mut self) {
         let is_read = self.has_ended || self.body.is_end_stream();
         self.activity.end_request_body(self.since, is_read);
-    }
-}
-
-/// A response in progress: held by its body, and by its bytes until the system has them.
-#[derive(Debug)]
-pub(super) struct ResponseGuard {
-    since: Moment,
-    activity: Arc<Activity>,
-}
-
-impl ResponseGuard {
-    fn new(activity: Arc<Activity>) -> Self {
-        let since = clock::now();
-        activity.begin_response(since);
-        Self { since, activity }
-    }
-}
-
-impl Drop for ResponseGuard {
-    fn drop(&mut self) {
-        self.activity.end_response(self.since);
     }
 }

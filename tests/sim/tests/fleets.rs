@@ -143,20 +143,11 @@ fn lost_packets_delay_shifted_demand_by_their_retransmission() {
     println!("with {lost} lost packets, {RETRANSMISSION} s each");
     assert!(median <= 5.0 * Fleet::ROUND_TRIP, "{median}");
     assert!(lost > 0 && most > RETRANSMISSION, "{lost}, {most}");
-    // Rarely, what is left for the new load waits for the regular refreshes of the others.
-    let mut late_shifts = 0;
     for shift in shifts {
         let late = RETRANSMISSION * shift.lost_packets as f64;
         let longest = SPACING + 5.0 * Fleet::ROUND_TRIP + late;
-        late_shifts += u32::from(shift.served > longest);
-        assert!(
-            shift.served <= 3.0 * PLAN.refresh_interval,
-            "{}",
-            shift.served
-        );
+        assert!(shift.served <= longest, "{} > {longest}", shift.served);
     }
-    println!("{late_shifts} of 400 later than the spacing of hints explains");
-    assert!(late_shifts <= 4, "{late_shifts}");
 }
 
 #[test]

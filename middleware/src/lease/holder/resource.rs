@@ -338,12 +338,12 @@ impl Resource {
             (true, false) => now,
             // A server may shrink the lease at every report: pace the reports.
             (true, true) => now.after(MIN_INTERVAL),
-            // The demand was not yet measured as SUPPRESSION needs it: report it again.
             (false, _) if self.hinted => now,
+            // The demand was not yet measured as SUPPRESSION needs it: report it again.
             (false, _) if self.is_suppressed() && !was_suppressed => now.after(MIN_INTERVAL),
             (false, _) if self.follow_ups > 0 => now.after(FOLLOW_UP_INTERVAL),
             (false, _) => {
-                // A rise is measured in a short time. What it takes from others is confirmed soon.
+                // A rise is measured in a short time and may be too high, at the cost of others.
                 let is_confirmed_soon = was_early
                     && response.reason == Reason::Granted
                     && response.gets.capacity <= self.requested;

@@ -22,8 +22,8 @@ struct Template {
 }
 
 impl TemplateTerms {
-    /// Records the terms of a response. Equal terms share one allocation. Copies the shared map only
-    /// when terms are new.
+    /// Records the terms of a response. Equal terms share one allocation. Copies the shared map
+    /// only when terms are new.
     pub(super) fn record(self: &mut Arc<Self>, response: &ResourceResponse) -> Arc<ResourceTerms> {
         let terms = ResourceTerms {
             template: response.template.clone(),

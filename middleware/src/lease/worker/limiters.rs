@@ -125,7 +125,7 @@ impl TrackedLimiter {
         let is_needed = self.suppression.is_none()
             && !self.is_short()
             && self.leased.get() <= wants * MUCH_SURPLUS;
-        self.window.begin_stretch().filter(|_| is_needed)
+        is_needed.then(|| self.window.begin_stretch()).flatten()
     }
 
     /// Whether the holder waits for a larger lease, because of a rise that was just measured.

@@ -26,11 +26,8 @@ use crate::{
         state::{AppState, ServerInfo},
     },
     leasing::{PollEnd, SharedLedger},
-    ledger::PollHolder,
+    ledger::{MAX_AFTER, PollHolder},
 };
-
-/// The largest integer that every JSON reader represents exactly.
-const MAX_AFTER: u64 = (1 << 53) - 1;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(poll_hints))

@@ -4,9 +4,9 @@
 //! decide by local copies and report their usage afterwards, so the balance may become negative.
 //! Requests are then rejected until it refills, which keeps the average at the rate.
 //!
-//! A full bucket that overflows may only look full: the holders have used tokens that they have yet
-//! to report. What overflows is therefore kept for their next reports, up to the usage that their
-//! demand explains.
+//! A full bucket that overflows may only look full, because holders have yet to report what they
+//! used. The overflow therefore pays for their next reports, up to the usage that their demand
+//! explains.
 
 use doorman_openapi::Moment;
 

@@ -51,8 +51,8 @@ impl Fleet {
         admitted
     }
 
-    /// Offers 900 a second. After two seconds a hundred are admitted, and `in_second` at most in the
-    /// one before.
+    /// Offers 900 a second. After two seconds a hundred are admitted, and `in_second` at most in
+    /// the one before.
     async fn assert_flood_is_limited(&mut self, in_second: u32) {
         for second in 0..12 {
             let mut admitted = 0;
