@@ -3,7 +3,7 @@
 use doorman_openapi::{AlgorithmKind, Balance, Moment, Probability};
 
 use super::{
-    algorithm::{RecentDemand, SharedBucket, Unreported},
+    algorithm::{BucketTerms, RecentDemand, SharedBucket},
     terms::ResourceTerms,
 };
 
@@ -91,18 +91,21 @@ impl SharedFeedback {
         }
     }
 
-    pub(super) fn set_demand(&mut self, wants: f64, now: Moment) {
-        if let Self::Demand(demand) = self {
-            demand.observe(wants, now);
+    /// Sets the demand of all holders from now on.
+    pub(super) fn set_demand(&mut self, wants: f64, terms: &ResourceTerms, now: Moment) {
+        match self {
+            Self::None => {}
+            Self::Demand(demand) => demand.observe(wants, now),
+            Self::Bucket(bucket) => {
+                bucket.set_demand(wants / terms.per(), bucket_terms(terms), now);
+            }
         }
     }
 
-    /// Charges what a holder has used since its last report. All holders want `wants`.
-    pub(super) fn charge(&mut self, used: f64, wants: f64, terms: &ResourceTerms, now: Moment) {
-        if let Self::Bucket(bucket) = self
-            && used > 0.0
-        {
-            bucket.charge(used, unreported(wants, terms), terms.rate(), now);
+    /// Charges what a holder has used since its last report.
+    pub(super) fn charge(&mut self, used: f64, terms: &ResourceTerms, now: Moment) {
+        if let Self::Bucket(bucket) = self {
+            bucket.charge(used, bucket_terms(terms), now);
         }
     }
 
@@ -128,10 +131,9 @@ impl SharedFeedback {
     }
 }
 
-/// The usage that holders may have yet to report, if they want `wants` in all.
-pub(super) fn unreported(wants: f64, terms: &ResourceTerms) -> Unreported {
-    Unreported {
-        per_second: wants / terms.per(),
+pub(super) fn bucket_terms(terms: &ResourceTerms) -> BucketTerms {
+    BucketTerms {
+        rate: terms.rate(),
         interval: terms.refresh_interval(false).get(),
     }
 }

@@ -97,8 +97,9 @@ impl Resource {
     /// Existing leases stay until their next refresh or end.
     pub(super) fn set_terms(&mut self, terms: ResourceTerms, learning_until: Moment, now: Moment) {
         self.feedback.set_terms(&self.terms, &terms, now);
-        self.feedback.set_demand(self.sum_wants(), now);
         self.terms = terms;
+        self.feedback
+            .set_demand(self.demands.total().wants, &self.terms, now);
         if self.learning_until != learning_until {
             // Confirmed entries are retained only until the old end.
             self.learning = None;
@@ -231,11 +232,11 @@ impl Resource {
             UsageBaseline::Zero
         };
         let used = entry.report_used(ask.used, baseline, terms.rate());
-        feedback.charge(used, demands.total().wants, terms, now);
+        feedback.charge(used, terms, now);
         let wanted_before = entry.wants();
         entry.set_demand(ask.bands, demands);
         let has_jumped = entry.wants() > JUMP * wanted_before;
-        feedback.set_demand(demands.total().wants, now);
+        feedback.set_demand(demands.total().wants, terms, now);
 
         let booked_before = entry.booking.amount(now);
         let others = booked.total_except(entry.slot.index());
@@ -373,7 +374,8 @@ impl Resource {
         }
         entry.order = stamp.order.advance_from(entry.order);
         entry.clear(&mut self.demands);
-        self.feedback.set_demand(self.demands.total().wants, now);
+        self.feedback
+            .set_demand(self.demands.total().wants, &self.terms, now);
         self.booked.set(entry.slot.index(), 0.0);
         if let Some(hints) = &mut self.hints {
             hints.report(entry, 0.0, 0.0);
@@ -420,7 +422,8 @@ impl Resource {
             if entry.next_end(now).is_some() {
                 if entry.booking.next_end(now).is_none() && !entry.is_cleared() {
                     entry.clear(&mut self.demands);
-                    self.feedback.set_demand(self.demands.total().wants, now);
+                    self.feedback
+                        .set_demand(self.demands.total().wants, &self.terms, now);
                     if let Some(hints) = &mut self.hints {
                         hints.report(entry, amount, 0.0);
                     }
@@ -439,7 +442,8 @@ impl Resource {
     fn remove(&mut self, holder: HolderKey, now: Moment) {
         if let Some(mut entry) = self.entries.remove(holder) {
             entry.remove_demand(&mut self.demands);
-            self.feedback.set_demand(self.demands.total().wants, now);
+            self.feedback
+                .set_demand(self.demands.total().wants, &self.terms, now);
             self.booked.set(entry.slot.index(), 0.0);
             if let Some(hints) = &mut self.hints {
                 hints.report(&mut entry, 0.0, 0.0);

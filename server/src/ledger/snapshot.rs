@@ -12,7 +12,7 @@ use super::{
     algorithm::{RecentDemand, SharedBucket},
     booking::{Booking, Hold},
     entry::{Entry, LastDecision},
-    feedback::{SharedFeedback, unreported},
+    feedback::{SharedFeedback, bucket_terms},
     holders::HolderId,
     keys::HolderKey,
     order::RequestOrder,
@@ -138,10 +138,7 @@ impl Ledger {
                 let holder = self.holders.id(entry.holder)?;
                 Some(entry.snapshot(holder, now))
             });
-            let mut feedback =
-                resource
-                    .feedback
-                    .snapshot(resource.sum_wants(), &resource.terms, now);
+            let mut feedback = resource.feedback.snapshot(&resource.terms, now);
             std::iter::from_fn(move || {
                 let holders: Vec<_> = holders.by_ref().take(MAX_HOLDERS).collect();
                 // A debt remains when there are no holders.
@@ -262,7 +259,7 @@ impl Resource {
         }
         entry.set_demand(&record.bands, &mut self.demands);
         self.feedback
-            .set_demand(self.demands.total().wants, stopped);
+            .set_demand(self.demands.total().wants, &self.terms, stopped);
         self.booked
             .set(entry.slot.index(), entry.booking.amount(stopped));
         schedule_expiry(entry, &mut self.expiries, stopped);
@@ -276,7 +273,7 @@ impl Resource {
 }
 
 impl SharedFeedback {
-    fn snapshot(&self, wants: f64, terms: &ResourceTerms, now: Moment) -> Option<FeedbackRecord> {
+    fn snapshot(&self, terms: &ResourceTerms, now: Moment) -> Option<FeedbackRecord> {
         match self {
             Self::None => None,
             Self::Demand(demand) => {
@@ -285,7 +282,7 @@ impl SharedFeedback {
             }
             Self::Bucket(bucket) => {
                 let mut bucket = *bucket;
-                bucket.charge(0.0, unreported(wants, terms), terms.rate(), now);
+                bucket.refill(bucket_terms(terms), now);
                 Some(FeedbackRecord::Bucket {
                     balance: Balance::saturating(bucket.balance(terms.rate(), now)),
                     overflowed: Capacity::saturating(bucket.overflowed()),

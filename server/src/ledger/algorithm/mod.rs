@@ -7,7 +7,7 @@ mod suppression;
 mod tests;
 
 pub(super) use self::{
-    shared_bucket::{SharedBucket, Unreported},
+    shared_bucket::{BucketTerms, SharedBucket},
     suppression::RecentDemand,
 };
 

@@ -22,13 +22,15 @@ pub(crate) struct SharedBucket {
     at: Moment,
     /// Tokens that overflowed and pay for reports to come.
     overflowed: f64,
+    /// Tokens a second that all holders want since then.
+    wanted: f64,
 }
 
-/// The usage that holders may have yet to report.
+/// The terms of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Unreported {
-    /// Tokens a second that all holders want.
-    pub(crate) per_second: f64,
+pub(crate) struct BucketTerms {
+    /// Tokens a second.
+    pub(crate) rate: f64,
     /// Seconds between two reports of a holder.
     pub(crate) interval: f64,
 }
@@ -44,6 +46,7 @@ impl SharedBucket {
             tokens: tokens.max(-rate * MAX_DEBT),
             at: now,
             overflowed: 0.0,
+            wanted: 0.0,
         }
     }
 
@@ -68,21 +71,33 @@ impl SharedBucket {
         (self.tokens + rate * now.seconds_since(self.at)).min(Self::burst(rate))
     }
 
+    /// Sets the tokens a second that all holders want from now on.
+    pub(crate) fn set_demand(&mut self, wanted: f64, terms: BucketTerms, now: Moment) {
+        self.refill(terms, now);
+        self.wanted = wanted;
+    }
+
     /// Takes reported usage, whether or not there are enough tokens.
-    pub(crate) fn charge(&mut self, used: f64, unreported: Unreported, rate: f64, now: Moment) {
-        let overflow = self.tokens + rate * now.seconds_since(self.at) - Self::burst(rate);
-        let wanted = if rate > 0.0 {
-            (unreported.per_second / rate).min(1.0)
-        } else {
-            0.0
-        };
-        let overflowed =
-            (self.overflowed + wanted * overflow.max(0.0)).min(wanted * rate * unreported.interval);
-        let paid = used.min(overflowed);
-        *self = Self {
-            overflowed: overflowed - paid,
-            ..Self::with_balance(self.balance(rate, now) - (used - paid), rate, now)
-        };
+    pub(crate) fn charge(&mut self, used: f64, terms: BucketTerms, now: Moment) {
+        self.refill(terms, now);
+        let paid = used.min(self.overflowed);
+        self.overflowed -= paid;
+        self.tokens = (self.tokens - (used - paid)).max(-terms.rate * MAX_DEBT);
+    }
+
+    /// Adds the tokens since the last time, and keeps of the overflow what the demand may have used.
+    pub(crate) fn refill(&mut self, BucketTerms { rate, interval }: BucketTerms, now: Moment) {
+        let seconds = now.seconds_since(self.at);
+        if seconds <= 0.0 {
+            return;
+        }
+        let wanted = self.wanted.min(rate);
+        if rate > 0.0 {
+            let overflow = (self.tokens + rate * seconds - Self::burst(rate)).max(0.0);
+            self.overflowed = (self.overflowed + overflow * wanted / rate).min(wanted * interval);
+        }
+        self.tokens = self.balance(rate, now);
+        self.at = now;
     }
 
     /// When the bucket will be full if it is not used. A tiny rate is cut off at twice the largest

@@ -85,6 +85,19 @@ fn first_total_is_charged_one_burst_at_most() {
 }
 
 #[test]
+fn overflow_pays_only_for_what_was_wanted_meanwhile() {
+    for (wanted, left) in [(0.0, 4.0 - 14.0), (2.0, 4.0 - (14.0 - 10.0)), (9.0, 4.0)] {
+        let mut world = bucket();
+        world.balance("a", 0.0);
+        world.refresh("a", wanted, None);
+        // The bucket is full: 40 tokens overflow, of which one interval's worth is kept.
+        world.wait(10.0);
+        close(world.balance("b", 0.0), 4.0);
+        close(world.balance("b", 14.0), left);
+    }
+}
+
+#[test]
 fn debt_survives_its_holders() {
     let mut world = bucket();
     world.balance("a", 0.0);
