@@ -117,7 +117,7 @@ fn changes<T: Serialize + PartialEq>(old: &[(&str, &T)], new: &[(&str, &T)]) -> 
     let others = new.iter().filter_map(|(name, is)| {
         let change = match before.get(name) {
             None => EntryChange::Added,
-            Some(was) => match fields(*was, *is) {
+            Some(was) => match changed_fields(*was, *is) {
                 fields if !fields.is_empty() => EntryChange::Changed(fields),
                 _ if moved.contains(name) => EntryChange::Moved,
                 _ => return None,
@@ -134,8 +134,9 @@ fn changes<T: Serialize + PartialEq>(old: &[(&str, &T)], new: &[(&str, &T)]) -> 
         .collect()
 }
 
-/// The fields that differ between two entries of one name.
-fn fields<T: Serialize + PartialEq>(was: &T, is: &T) -> Vec<String> {
+/// The fields that differ between two entries of one name, such as `capacity: 100 → 50`.
+#[must_use]
+pub fn changed_fields<T: Serialize + PartialEq>(was: &T, is: &T) -> Vec<String> {
     if was == is {
         return Vec::new();
     }
@@ -159,7 +160,7 @@ fn fields<T: Serialize + PartialEq>(was: &T, is: &T) -> Vec<String> {
 }
 
 /// The fields of an entry; those of a section are named `section.field`.
-fn flattened<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
+pub(crate) fn flattened<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
     let Ok(Value::Object(fields)) = serde_json::to_value(entry) else {
         return BTreeMap::new();
     };
@@ -178,7 +179,8 @@ fn flattened<T: Serialize>(entry: &T) -> BTreeMap<String, Value> {
     flat
 }
 
-fn text(value: &Value) -> String {
+/// A value in words for people.
+pub(crate) fn text(value: &Value) -> String {
     match value {
         // 100, not 100.0.
         Value::Number(number) => number

@@ -1,9 +1,15 @@
-//! Edits of a document: one template or rule is put or removed, and the result is validated.
+//! Edits of a document: one template or rule is put, patched or removed, and the result is validated.
+
+use std::collections::BTreeMap;
+
+use doorman_openapi::Glob;
+use serde_json::Value as Json;
 
 use crate::{
     Diagnostic, Document, ValidationErrors,
     diagnostic::Location,
-    json,
+    diff, json,
+    parse::{rule, template, unused},
     tree::{Node, Value},
 };
 
@@ -19,6 +25,35 @@ pub enum EditError {
     /// The rest of the document would be invalid.
     #[error("{0}")]
     Conflict(ValidationErrors),
+}
+
+/// An edited document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edited {
+    /// The document.
+    pub document: Document,
+    /// Effects that the author may not expect.
+    pub notes: EditNotes,
+}
+
+/// Effects of an edit that its author may not expect.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EditNotes {
+    /// The glob of the template that a new one was placed before, because it matches everything
+    /// that the new one matches. `None` if that is the one for `*`.
+    pub placed_before: Option<String>,
+    /// The fields of a replaced entry that the new one leaves out, with the values that are lost:
+    /// `safe_capacity: 2`.
+    pub dropped: Vec<String>,
+}
+
+impl From<Document> for Edited {
+    fn from(document: Document) -> Self {
+        Self {
+            document,
+            notes: EditNotes::default(),
+        }
+    }
 }
 
 /// The list that an edit changes.
@@ -43,16 +78,42 @@ impl List {
             Self::Rules => "name",
         }
     }
+
+    /// The fields of an entry, or of one of its sections.
+    fn fields(self, section: Option<&str>) -> &'static [&'static str] {
+        match (self, section) {
+            (Self::Templates, None) => template::FIELDS,
+            (Self::Templates, Some("algorithm")) => template::ALGORITHM_FIELDS,
+            (Self::Rules, None) => rule::FIELDS,
+            (Self::Rules, Some("on_limit")) => rule::ON_LIMIT_FIELDS,
+            (Self::Templates | Self::Rules, Some(_)) => &[],
+        }
+    }
 }
 
 impl Document {
-    /// The document with a template put under a glob. A new template is placed before the one for
-    /// `*`, else last. `text` is JSON, in which `identifier_glob` is optional.
+    /// The document with a template put under a glob. A new template is placed before the first
+    /// that matches everything that it matches, such as the one for `*`, else last. `text` is JSON,
+    /// in which `identifier_glob` is optional.
     ///
     /// # Errors
     /// [`EditError`] with all errors.
-    pub fn with_template(&self, identifier_glob: &str, text: &str) -> Result<Self, EditError> {
+    pub fn with_template(&self, identifier_glob: &str, text: &str) -> Result<Edited, EditError> {
         self.with(List::Templates, identifier_glob, text)
+    }
+
+    /// The document with a JSON merge patch (RFC 7396) applied to a template; `None` if there is
+    /// none with this glob.
+    ///
+    /// # Errors
+    /// [`EditError`] with all errors.
+    #[must_use]
+    pub fn with_patched_template(
+        &self,
+        identifier_glob: &str,
+        patch: &str,
+    ) -> Option<Result<Self, EditError>> {
+        self.with_patched(List::Templates, identifier_glob, patch)
     }
 
     /// The document without a template; `None` if there is none with this glob.
@@ -69,8 +130,18 @@ impl Document {
     ///
     /// # Errors
     /// [`EditError`] with all errors.
-    pub fn with_rule(&self, name: &str, text: &str) -> Result<Self, EditError> {
+    pub fn with_rule(&self, name: &str, text: &str) -> Result<Edited, EditError> {
         self.with(List::Rules, name, text)
+    }
+
+    /// The document with a JSON merge patch (RFC 7396) applied to a rule; `None` if there is none
+    /// with this name.
+    ///
+    /// # Errors
+    /// [`EditError`] with all errors.
+    #[must_use]
+    pub fn with_patched_rule(&self, name: &str, patch: &str) -> Option<Result<Self, EditError>> {
+        self.with_patched(List::Rules, name, patch)
     }
 
     /// The document without a rule; `None` if there is none with this name.
@@ -82,24 +153,66 @@ impl Document {
         self.without(List::Rules, name)
     }
 
-    fn with(&self, list: List, name: &str, text: &str) -> Result<Self, EditError> {
-        let mut entry = json::parse(text).map_err(EditError::Invalid)?;
-        let mismatch = set_name(&mut entry, list, name);
+    fn with(&self, list: List, name: &str, text: &str) -> Result<Edited, EditError> {
+        let entry = json::parse(text).map_err(EditError::Invalid)?;
         let mut lists = Lists::of(self)?;
-        let entries = lists.entries(list);
-        let index = match self.index_of(list, name) {
-            Some(index) => {
-                if let Some(old) = entries.get_mut(index) {
-                    *old = entry;
-                }
-                index
-            }
-            None => {
-                let index = self.index_of_new(list, name);
-                entries.insert(index.min(entries.len()), entry);
-                index
-            }
+        let Some(index) = self.index_of(list, name) else {
+            let index = self.index_of_new(list, name);
+            let entries = lists.entries(list);
+            entries.insert(index.min(entries.len()), Value::Null.into());
+            let next = self
+                .templates()
+                .get(index)
+                .filter(|_| list == List::Templates);
+            let next = next.filter(|it| !it.identifier_glob.is_catch_all());
+            return Ok(Edited {
+                document: Self::with_entry(lists, list, index, name, entry)?,
+                notes: EditNotes {
+                    placed_before: next.map(|it| it.identifier_glob().to_owned()),
+                    dropped: Vec::new(),
+                },
+            });
         };
+        let mut before = self.fields_of(list, index);
+        before.retain(|field, _| !mentions(&entry, field));
+        let document = Self::with_entry(lists, list, index, name, entry)?;
+        let after = document.fields_of(list, index);
+        let dropped = before.iter();
+        let dropped = dropped.filter(|(field, was)| after.get(*field) != Some(was));
+        let dropped = dropped.map(|(field, was)| format!("{field}: {}", diff::text(was)));
+        let notes = EditNotes {
+            placed_before: None,
+            dropped: dropped.collect(),
+        };
+        Ok(Edited { document, notes })
+    }
+
+    fn with_patched(&self, list: List, name: &str, text: &str) -> Option<Result<Self, EditError>> {
+        let index = self.index_of(list, name)?;
+        let patched = json::parse(text)
+            .map_err(EditError::Invalid)
+            .and_then(|patch| {
+                let mut lists = Lists::of(self)?;
+                let old = lists.entries(list).get_mut(index);
+                let old = old.map(|old| std::mem::replace(old, Value::Null.into()));
+                let entry = merged(old, patch, list, None);
+                Self::with_entry(lists, list, index, name, entry)
+            });
+        Some(patched)
+    }
+
+    /// Replaces the entry at an index, and validates the result.
+    fn with_entry(
+        mut lists: Lists,
+        list: List,
+        index: usize,
+        name: &str,
+        mut entry: Node,
+    ) -> Result<Self, EditError> {
+        let mismatch = set_name(&mut entry, list, name);
+        if let Some(old) = lists.entries(list).get_mut(index) {
+            *old = entry;
+        }
         match (Self::from_tree(&lists.into_tree()), mismatch) {
             (Ok(document), None) => Ok(document),
             (Ok(_), Some(mismatch)) => Err(EditError::Invalid(mismatch.into())),
@@ -114,6 +227,15 @@ impl Document {
                 }
             }
         }
+    }
+
+    /// The fields of an entry; those of a section are named `section.field`.
+    fn fields_of(&self, list: List, index: usize) -> BTreeMap<String, Json> {
+        match list {
+            List::Templates => self.templates().get(index).map(|it| diff::flattened(&**it)),
+            List::Rules => self.rules().get(index).map(diff::flattened),
+        }
+        .unwrap_or_default()
     }
 
     fn without(&self, list: List, name: &str) -> Option<Result<Self, EditError>> {
@@ -146,15 +268,71 @@ impl Document {
             List::Rules => self.rules().len(),
             List::Templates => {
                 let templates = self.templates();
+                let is_catch_all = |glob: &Glob| glob.is_catch_all();
                 let has_catch_all = templates
                     .last()
-                    .is_some_and(|template| template.identifier_glob.is_catch_all());
-                let is_catch_all = name.bytes().all(|byte| byte == b'*');
-                let after = usize::from(has_catch_all && !is_catch_all);
-                templates.len().saturating_sub(after)
+                    .is_some_and(|template| is_catch_all(&template.identifier_glob));
+                // An invalid glob is reported later.
+                let new = Glob::new(name).ok();
+                if new.as_ref().is_some_and(is_catch_all) {
+                    return templates.len();
+                }
+                let mut steps = unused::MAX_STEPS;
+                let covering = new.and_then(|new| {
+                    let mut globs = templates.iter().map(|it| &it.identifier_glob);
+                    globs.position(|it| it.is_superset_within(&mut steps, &new))
+                });
+                let last = templates.len().saturating_sub(usize::from(has_catch_all));
+                covering.unwrap_or(last).min(last)
             }
         }
     }
+}
+
+/// Whether an entry names a field. `on_limit` is named as a whole: its actions have other fields.
+fn mentions(entry: &Node, field: &str) -> bool {
+    match field.split_once('.') {
+        Some((section @ "algorithm", field)) => entry
+            .get(section)
+            .is_some_and(|section| section.get(field).is_some()),
+        Some((section, _)) => entry.get(section).is_some(),
+        None => entry.get(field).is_some(),
+    }
+}
+
+/// Applies a JSON merge patch (RFC 7396) to an entry, or to a section of it. Unknown and repeated
+/// fields are kept, so that the parser reports them.
+fn merged(target: Option<Node>, patch: Node, list: List, section: Option<&str>) -> Node {
+    let Value::Map(changes) = patch.value else {
+        return patch;
+    };
+    let mut fields = match target.map(|target| target.value) {
+        Some(Value::Map(fields)) => fields,
+        _ => Vec::new(),
+    };
+    let mut unseen = list.fields(section).to_vec();
+    for (key, change) in changes {
+        let unseen_at = unseen
+            .iter()
+            .position(|name| key.value.as_text() == Some(*name));
+        let Some(name) = unseen_at.map(|at| unseen.swap_remove(at)) else {
+            let mut known = list.fields(section).iter();
+            if let Some(name) = known.find(|name| key.value.as_text() == Some(**name)) {
+                // The first one may have removed it.
+                fields.push((Node::text(name), Value::Null.into()));
+            }
+            fields.push((key, change));
+            continue;
+        };
+        let at = fields
+            .iter()
+            .position(|(it, _)| it.value.as_text() == Some(name));
+        let old = at.map(|at| fields.remove(at).1);
+        if !matches!(change.value, Value::Null) {
+            fields.push((key, merged(old, change, list, Some(name))));
+        }
+    }
+    Value::Map(fields).into()
 }
 
 /// Sets the name of an entry to that of the path. Returns an error if the entry has another name.

@@ -53,10 +53,11 @@ mod version;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Position, ValidationErrors};
-pub use diff::{DocumentDiff, EntryChange, EntryDiff};
+pub use diff::{DocumentDiff, EntryChange, EntryDiff, changed_fields};
 pub use document::Document;
-pub use edit::EditError;
+pub use edit::{EditError, EditNotes, Edited};
 pub use grants::{Grant, Grants};
+pub use parse::suggestion;
 pub use restrictions::Restrictions;
 pub use rule::Rule;
 pub use source::{FileSource, InvalidSource, LastGoodFile, LoadError, RawDocument, Source};

@@ -2,6 +2,8 @@
 //!
 //! Crates such as `globset` match paths, with `/` and `**` special. An identifier is opaque text.
 
+mod inclusion;
+
 use std::{borrow::Cow, fmt, str::Chars};
 
 #[cfg(test)]
@@ -9,6 +11,10 @@ mod tests;
 
 /// The most bytes of a glob.
 const MAX_BYTES: usize = 1024;
+
+/// The most steps of one [`Glob::is_superset_of`]: `?` and classes after a `*` may take
+/// exponentially many.
+const MAX_STEPS: usize = 1 << 16;
 
 /// A pattern over identifiers.
 ///
@@ -159,8 +165,23 @@ impl Glob {
         })
     }
 
-    /// Whether this glob matches every text that `other` matches. `false` may be wrong where
-    /// several tokens of this glob together cover one of `other`; `true` never is.
+    /// Whether this glob matches only its own text: it has no wildcard, class or escape.
+    #[must_use]
+    pub fn is_literal(&self) -> bool {
+        self.literal_prefix().eq(self.text.chars())
+    }
+
+    /// The text that every match starts with.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        self.literal_prefix().collect()
+    }
+
+    /// Whether this glob matches every text that `other` matches.
+    ///
+    /// Exact, unless it takes more than 65,536 steps to decide, which ordinary globs never do. Then
+    /// `false` may be wrong where several tokens of this glob together cover one of `other`; `true`
+    /// never is.
     ///
     /// ```
     /// use doorman_openapi::Glob;
@@ -172,6 +193,22 @@ impl Glob {
     /// ```
     #[must_use]
     pub fn is_superset_of(&self, other: &Self) -> bool {
+        let mut steps = MAX_STEPS;
+        self.is_superset_within(&mut steps, other)
+    }
+
+    /// [`is_superset_of`](Self::is_superset_of) for many comparisons, which share the remaining
+    /// steps. `false` once there are none.
+    pub fn is_superset_within(&self, steps: &mut usize, other: &Self) -> bool {
+        let granted = MAX_STEPS.min(*steps);
+        let mut left = granted;
+        let decided = inclusion::includes(&self.tokens, &other.tokens, &mut left);
+        *steps = steps.saturating_sub(granted.saturating_sub(left));
+        decided.unwrap_or_else(|| *steps > 0 && self.covers_by_token(other))
+    }
+
+    /// Whether each token of `other` is covered by one of this glob, in order.
+    fn covers_by_token(&self, other: &Self) -> bool {
         // `reached[n]`: the first n tokens of this glob match the part of `other` read so far.
         let mut reached = vec![false; self.tokens.len().saturating_add(1)];
         if let Some(start) = reached.first_mut() {

@@ -199,6 +199,10 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub config_error: Option<String>,
+    /// The warnings of the active document: valid content that is probably a mistake or a risk. At
+    /// most 100; absent if there is none, and for a restricted token.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub config_warnings: Vec<String>,
     /// The number of live resources; absent for a restricted token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]

@@ -28,6 +28,9 @@ BEYOND_SCHEMAS = [
     r"must be at most the refresh_interval",
     r"must be rate: \w+ is for rates only",
     r"must be left out: \w+ takes no parameters",
+    # Between a patch and the entry that it changes.
+    r"must be left out: only `delay` has one",
+    r"is missing; must be NO_ALGORITHM",
     r"must be a number from 0 to 1 for surplus",
     r"must be 0 or a number from 0.000001 for granularity",
     r"is missing; must be a resource",

@@ -167,6 +167,11 @@ impl<'n> Fields<'n> {
         Ok(Self { item, entries })
     }
 
+    /// The map itself.
+    pub(super) fn item(&self) -> &Item<'n> {
+        &self.item
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<Item<'n>> {
         let (_, node) = self.entries.iter().find(|(known, _)| *known == name)?;
         Some(Item {
@@ -217,7 +222,8 @@ fn unknown_field(name: &str, known: &[&str]) -> String {
 
 /// The known word that a misspelt word most likely means: equal but for case, `-` and `_`, or at
 /// most a third of it wrong.
-pub(super) fn suggestion<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+#[must_use]
+pub fn suggestion<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     // The cost is the product of the lengths.
     const MAX_LEN: usize = 64;
     if word.len() > MAX_LEN {

@@ -2,11 +2,13 @@
 
 mod field;
 mod grants;
-mod rule;
-mod template;
+pub(crate) mod rule;
+pub(crate) mod template;
+pub(crate) mod unused;
 
 use doorman_openapi::Seconds;
 
+pub use self::field::suggestion;
 use self::field::{Fields, Item};
 use crate::{
     Grants, MAX_DOCUMENT_BYTES, Rule,
@@ -87,8 +89,10 @@ fn root_map(node: &Node, errors: &mut ErrorCollector) -> Result<Parsed, Reported
     let (templates, rules) = (templates?, rules?);
     let longest_lease = template::longest_lease(&templates);
     let mut warnings = template::warnings(&templates, longest_lease);
-    let templates: Vec<_> = templates.into_iter().map(|(_, it)| it).collect();
+    warnings.extend(unused::templates(&templates));
+    let templates: Vec<_> = templates.into_iter().map(|it| it.template).collect();
     warnings.extend(rule::warnings(&rules, &templates));
+    warnings.extend(unused::rules(&rules));
     Ok(Parsed {
         templates,
         rules: rules.into_iter().map(|draft| draft.rule).collect(),

@@ -18,7 +18,7 @@ use crate::{
     template::Template,
 };
 
-const FIELDS: &[&str] = &[
+pub(crate) const FIELDS: &[&str] = &[
     "name",
     "service",
     "methods",
@@ -33,10 +33,12 @@ const FIELDS: &[&str] = &[
     "priority",
 ];
 
+pub(crate) const ON_LIMIT_FIELDS: &[&str] = &["action", "max_delay"];
+
 /// A valid rule with its fields as written.
 #[derive(Debug)]
 pub(super) struct Draft<'n> {
-    fields: Fields<'n>,
+    pub(super) fields: Fields<'n>,
     pub(super) rule: Rule,
 }
 
@@ -279,7 +281,7 @@ fn on_limit(fields: &Fields<'_>, errors: &mut ErrorCollector) -> Result<OnLimit,
     let Some(item) = fields.get("on_limit") else {
         return Ok(OnLimit::default());
     };
-    let fields = Fields::read(item, &["action", "max_delay"], errors)?;
+    let fields = Fields::read(item, ON_LIMIT_FIELDS, errors)?;
     let action = fields.required("action", &ACTION, errors);
     let max_delay = fields.optional("max_delay", &DURATION, errors);
     match (action?, max_delay?, fields.get("max_delay")) {

@@ -16,7 +16,7 @@ use crate::{
     tree::Value,
 };
 
-const FIELDS: &[&str] = &[
+pub(crate) const FIELDS: &[&str] = &[
     "identifier_glob",
     "capacity",
     "safe_capacity",
@@ -27,7 +27,7 @@ const FIELDS: &[&str] = &[
     "algorithm",
 ];
 
-const ALGORITHM_FIELDS: &[&str] = &[
+pub(crate) const ALGORITHM_FIELDS: &[&str] = &[
     "kind",
     "lease_length",
     "refresh_interval",
@@ -67,11 +67,20 @@ struct Draft<'n> {
     algorithm: Result<Option<AlgorithmSection>, Reported>,
 }
 
-/// Reads the list of templates, each with its `learning_mode_duration` as written.
+/// A valid template as written.
+#[derive(Debug)]
+pub(super) struct ReadTemplate<'n> {
+    pub(super) item: Item<'n>,
+    /// Its `learning_mode_duration`.
+    learning: Option<Item<'n>>,
+    pub(super) template: Template,
+}
+
+/// Reads the list of templates.
 pub(super) fn read<'n>(
     item: &Item<'n>,
     errors: &mut ErrorCollector,
-) -> Result<Vec<(Option<Item<'n>>, Template)>, Reported> {
+) -> Result<Vec<ReadTemplate<'n>>, Reported> {
     let nodes = item.nodes("a list of templates", errors)?;
     let drafts: Vec<_> = entries("resources", "identifier_glob", nodes)
         .map(|item| Draft::read(item, errors))
@@ -89,7 +98,11 @@ pub(super) fn read<'n>(
                     location: algorithm.location.field(LEARNING_MODE_DURATION),
                 })
             });
-            Ok((learning, draft.finish(catch_all, errors)?))
+            Ok(ReadTemplate {
+                item: draft.fields.item().clone(),
+                learning,
+                template: draft.finish(catch_all, errors)?,
+            })
         })
         .collect();
     templates.into_iter().collect()
@@ -404,25 +417,25 @@ fn parameter(
 
 /// The longest lease of any template. Resources without a template are not divided, so their leases
 /// do not matter here.
-pub(super) fn longest_lease(templates: &[(Option<Item<'_>>, Template)]) -> Seconds {
-    let lengths = templates.iter().map(|(_, it)| it.algorithm().lease_length);
+pub(super) fn longest_lease(templates: &[ReadTemplate<'_>]) -> Seconds {
+    let lengths = templates
+        .iter()
+        .map(|it| it.template.algorithm().lease_length);
     lengths.fold(Seconds::ZERO, |longest, length| {
         if length > longest { length } else { longest }
     })
 }
 
 /// Warns of a learning mode shorter than the leases that may be in use at a restart.
-pub(super) fn warnings(
-    templates: &[(Option<Item<'_>>, Template)],
-    longest_lease: Seconds,
-) -> Vec<Diagnostic> {
+pub(super) fn warnings(templates: &[ReadTemplate<'_>], longest_lease: Seconds) -> Vec<Diagnostic> {
     const RISK: &str = "leases of the previous master may still be in use, so capacity can be exceeded after a restart";
     // Rounded to the millisecond, as an operator would write it.
     let needed = (longest_lease.get() * CLOCK_DRIFT * 1000.0).round() / 1000.0;
     let templates = templates.iter();
     templates
-        .filter_map(|(learning, template)| {
-            let (item, duration) = (learning.as_ref()?, template.learning_mode_duration()?);
+        .filter_map(|read| {
+            let item = read.learning.as_ref()?;
+            let duration = read.template.learning_mode_duration()?;
             if duration.get() >= needed {
                 None
             } else if duration == Seconds::ZERO {

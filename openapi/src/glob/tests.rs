@@ -160,7 +160,7 @@ fn glob(text: &str) -> Glob {
 }
 
 #[test]
-fn superset_is_decided_token_by_token() {
+fn superset_matches_all_texts_of_the_subset() {
     for (outer, inner) in [
         ("*", "*"),
         ("*", "a/*[b]?"),
@@ -173,6 +173,25 @@ fn superset_is_decided_token_by_token() {
         ("[a-c]*", "b*"),
         ("[a-c]x", "[a-c]x"),
         ("*a", "*aa"),
+        // Equal, but spelled differently.
+        ("tenant/*", "tenant/**"),
+        ("a?*", "a*?"),
+        ("a*?", "a?*"),
+        ("*a*", "**a**"),
+        ("[a]b", "ab"),
+        ("\\a", "a"),
+        ("[a-cx]", "[xa-c]"),
+        ("[a-bc-d]", "[a-d]"),
+        ("[!b]", "[^b]"),
+        // Several tokens cover one.
+        ("[a-z]*", "[b-y]?"),
+        ("[!a]", "[b-z]"),
+        ("?*?", "*??"),
+        ("*[ab]*", "*a*b*"),
+        ("*a*", "*[a]?"),
+        ("[!a]*", "[b-z]*a?"),
+        ("*ab*", "*a*ab"),
+        ("a*b*c", "a*bb*c"),
     ] {
         assert!(glob(outer).is_superset_of(&glob(inner)), "{outer} {inner}");
     }
@@ -191,6 +210,12 @@ fn superset_is_decided_token_by_token() {
         ("[a-c]", "?"),
         ("[!a]", "a"),
         ("\\*", "*"),
+        ("?*", "*"),
+        ("*ab*", "*a*b*"),
+        ("*a?", "*a*"),
+        ("[!a]*", "*"),
+        ("[a-c]*", "[a-d]*"),
+        ("*a*b", "*b*a"),
     ] {
         assert!(!glob(outer).is_superset_of(&glob(inner)), "{outer} {inner}");
     }
@@ -211,6 +236,64 @@ proptest! {
         }
         prop_assert!(outer.is_superset_of(&outer));
     }
+
+    /// Where the answer is no, a short text shows it.
+    #[test]
+    fn glob_that_is_no_superset_misses_a_text(
+        outer in "([ab*?]|\\\\a|\\[ab\\]|\\[!a\\]|\\[b-c\\]){1,4}",
+        inner in "([ab*?]|\\\\a|\\[ab\\]|\\[!a\\]|\\[b-c\\]){1,4}"
+    ) {
+        let (outer, inner) = (glob(&outer), glob(&inner));
+        let missed = texts("abcd", 6).find(|text| inner.matches(text) && !outer.matches(text));
+        prop_assert_eq!(outer.is_superset_of(&inner), missed.is_none(), "{:?}", missed);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn superset_of_hostile_globs_takes_bounded_time(
+        outer in "(\\*|[ab]|\\?{1,9}){1,80}", inner in "(\\*|[ab]|\\?{1,9}){1,80}"
+    ) {
+        let (outer, inner) = (glob(&outer), glob(&inner));
+        let mut steps = 1000;
+        let within = outer.is_superset_within(&mut steps, &inner);
+        prop_assert!(!within || outer.is_superset_of(&inner));
+        prop_assert!(outer.is_superset_of(&outer));
+    }
+}
+
+/// All texts of these characters up to a length.
+fn texts(alphabet: &str, length: u32) -> impl Iterator<Item = String> {
+    let alphabet: Vec<_> = alphabet.chars().collect();
+    (0..=length).flat_map(move |length| {
+        let alphabet = alphabet.clone();
+        (0..alphabet.len().pow(length)).map(move |number| {
+            let digit = |place| number / alphabet.len().pow(place) % alphabet.len();
+            (0..length).map(|place| alphabet[digit(place)]).collect()
+        })
+    })
+}
+
+#[test]
+fn exhausted_steps_are_no_superset() {
+    let mut steps = 2;
+    assert!(glob("*").is_superset_within(&mut steps, &glob("a")));
+    assert!(!glob("abc").is_superset_within(&mut steps, &glob("abc")));
+    assert_eq!(steps, 0);
+    assert!(!glob("*").is_superset_within(&mut steps, &glob("a")));
+}
+
+#[test]
+fn only_globs_without_syntax_are_literal() {
+    for text in ["a", "tenant/acme", "]", "!", "ü"] {
+        assert!(glob(text).is_literal(), "{text}");
+    }
+    for text in ["*", "a?", "[a]", "\\a", "a\\*"] {
+        assert!(!glob(text).is_literal(), "{text}");
+    }
+    assert_eq!(glob("a\\*/b?c").prefix(), "a*/b");
 }
 
 #[test]

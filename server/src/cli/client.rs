@@ -222,9 +222,33 @@ impl Client {
         etag: Option<&HeaderValue>,
         json: String,
     ) -> Result<T, Failure> {
+        self.change(Method::PUT, path, etag, "application/json", json)
+            .await
+    }
+
+    /// Sends a JSON merge patch, if the resource still has this `ETag`. `None` patches any.
+    pub(super) async fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        etag: Option<&HeaderValue>,
+        json: String,
+    ) -> Result<T, Failure> {
+        let media_type = "application/merge-patch+json";
+        self.change(Method::PATCH, path, etag, media_type, json)
+            .await
+    }
+
+    async fn change<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        etag: Option<&HeaderValue>,
+        media_type: &str,
+        json: String,
+    ) -> Result<T, Failure> {
         let mut request = self
-            .request(Method::PUT, path)
-            .header(header::CONTENT_TYPE, "application/json")
+            .request(method, path)
+            .header(header::CONTENT_TYPE, media_type)
             .body(json);
         if let Some(etag) = etag {
             request = request.header(header::IF_MATCH, etag);

@@ -224,9 +224,14 @@ async fn put(client: &Client, new: &Document) -> Result<String, Failure> {
 async fn dry_run(client: &Client, new: &Document) -> Result<String, Failure> {
     let (old, etag) = fetch(client).await?;
     let path = format!("{}?dry_run=true", paths::TEMPLATES);
-    let effects: DryRun = client.put(&path, etag.as_ref(), new.to_json()).await?;
-    let mut text = describe("would change", &old, new);
-    for effect in &effects.resources {
+    let dry_run: DryRun = client.put(&path, etag.as_ref(), new.to_json()).await?;
+    Ok(describe("would change", &old, new) + &effects(&dry_run)?)
+}
+
+/// The effects of a change on live resources, one line each.
+pub(super) fn effects(dry_run: &DryRun) -> Result<String, Failure> {
+    let mut text = String::new();
+    for effect in &dry_run.resources {
         let verb = if effect.clients == 1 { "has" } else { "have" };
         writeln!(
             text,
@@ -237,13 +242,13 @@ async fn dry_run(client: &Client, new: &Document) -> Result<String, Failure> {
             effect.sum_has
         )?;
     }
-    let more = effects
+    let more = dry_run
         .resource_count
-        .saturating_sub(effects.resources.len());
+        .saturating_sub(dry_run.resources.len());
     if more > 0 {
         writeln!(text, "  and {}", counted(&more, "more resource"))?;
     }
-    if !effects.looked_at_all {
+    if !dry_run.looked_at_all {
         text.push_str("  not all live resources were examined\n");
     }
     Ok(text)

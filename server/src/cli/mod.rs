@@ -15,6 +15,7 @@ mod leases;
 mod output;
 mod serve;
 mod serve_flags;
+mod set;
 mod status;
 mod token;
 
@@ -35,6 +36,7 @@ Examples:
   doorman get db --wants 50                      request a lease once
   doorman show                                   list live resources
   doorman master                                 print the master
+  doorman set 'tenant/*' capacity=20             change a field of a template
   doorman export > limits.yaml                   print the document of a running server
   doorman import limits.yaml --dry-run           print what a new document would change
 
@@ -75,6 +77,8 @@ enum OneShot {
     Check(document::CheckArguments),
     /// Replace the active document
     Import(document::ImportArguments),
+    /// Change fields of a template or rule
+    Set(set::SetArguments),
     /// Print the active document
     Export(document::ExportArguments),
     /// List changes of the document, with time and author
@@ -132,6 +136,7 @@ impl OneShot {
         match self {
             Self::Check(arguments) => document::check(&arguments, &mut io::stderr()),
             Self::Import(arguments) => document::import(arguments).await,
+            Self::Set(arguments) => set::set(arguments).await,
             Self::Export(arguments) => document::export(arguments).await,
             Self::History(arguments) => document::history(arguments).await,
             Self::Token(arguments) => token::create(arguments),

@@ -109,7 +109,8 @@ fn resource_path(template: &str, id: &ResourceId) -> String {
     template.replace("{resource_id}", &encoded(id.as_str()))
 }
 
-fn encoded(text: &str) -> String {
+/// Percent-encodes a name for a path or a query.
+pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 

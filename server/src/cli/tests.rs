@@ -276,6 +276,42 @@ async fn document_is_imported_exported_and_in_the_history() {
     .await;
 }
 
+#[tokio::test]
+async fn fields_are_set_and_others_stay() {
+    with_server(async |address| {
+        call(&address, "get db --wants 50 --client c")
+            .await
+            .unwrap();
+        let set = async |line: &str| call(&address, &format!("set {line}")).await;
+        let would = set("* capacity=20 --dry-run").await.unwrap();
+        assert_eq!(
+            would,
+            "would change: template \"*\": capacity: 1000 → 20\n  db: capacity: 1000 → 20 (1 client has 50)\n"
+        );
+        let done = set("* capacity=20 algorithm.lease_length=30 description=")
+            .await
+            .unwrap();
+        assert_eq!(
+            done,
+            "changed: template \"*\": algorithm.lease_length: 60 → 30, capacity: 1000 → 20, description: \
+             \"every resource without an entry of its own\" → absent\n"
+        );
+        assert_eq!(set("* capacity=20").await.unwrap(), "nothing to change\n");
+        let unknown = set("* capcity=5").await.unwrap_err().to_string();
+        let expected = "doorman: /capcity is not a known field; did you mean \"capacity\"?";
+        assert!(unknown.starts_with(expected), "{unknown}");
+        let absent = set("tenant/* capacity=5").await.unwrap_err().to_string();
+        assert!(absent.contains("no template `tenant/*`"), "{absent}");
+
+        let home = TempDir::new().unwrap();
+        let file = limits(&home, 20);
+        call(&address, &format!("import {file}")).await.unwrap();
+        let done = set("--rule all cost=2").await.unwrap();
+        assert_eq!(done, "changed: rule \"all\": cost: 1 → 2\n");
+    })
+    .await;
+}
+
 /// A server of another release may compute other versions of the same document.
 #[tokio::test]
 async fn import_uses_the_etag_of_the_server() {

@@ -2,15 +2,16 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use doorman_config::{Document, DocumentDiff, Restrictions, SafeCapacityRule, Template};
+use doorman_config::{Document, DocumentDiff, Edited, Restrictions, SafeCapacityRule, Template};
 use doorman_openapi::{DryRun, ResourceEffect, ResourceId, ResourceView};
 
+use super::warnings;
 use crate::{
     leasing::{LedgerPoisoned, SharedLedger},
     ledger::PageQuery,
 };
 
-/// The most changes, warnings and resources that are listed.
+/// The most changes and resources that are listed.
 const MAX_LISTED: usize = 100;
 /// The most live resources that are compared.
 const MAX_COMPARED: usize = 10_000;
@@ -22,28 +23,21 @@ const MAX_MATCHES: usize = 10_000_000;
 const PAGE: usize = 32;
 
 /// Describes the difference of two documents and its effect on live resources. A restricted
-/// caller sees its own resources only, and no warnings.
+/// caller sees its own resources only, and no warnings of the document.
 pub(super) fn describe(
     ledger: &SharedLedger,
     old: &Document,
-    new: &Document,
+    edited: &Edited,
     restrictions: &Restrictions,
     pause: impl Fn() -> Duration,
 ) -> Result<DryRun, LedgerPoisoned> {
+    let new = &edited.document;
     let diff = DocumentDiff::between(old, new);
     let mut dry_run = DryRun {
         version: new.version().to_owned(),
         changes: diff.lines().take(MAX_LISTED).collect(),
         change_count: diff.templates.len().saturating_add(diff.rules.len()),
-        warnings: if restrictions.is_unrestricted() {
-            new.warnings()
-                .iter()
-                .take(MAX_LISTED)
-                .map(ToString::to_string)
-                .collect()
-        } else {
-            Vec::new()
-        },
+        warnings: warnings::of_edit(&edited.notes, new, restrictions),
         resources: Vec::new(),
         resource_count: 0,
         looked_at_all: true,

@@ -12,7 +12,9 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Document, DocumentDiff, NewChange, Restrictions, Store, StoreError};
+use doorman_config::{
+    Document, DocumentDiff, EditNotes, Edited, NewChange, Restrictions, Store, StoreError,
+};
 use doorman_openapi::{DryRun, PastChange};
 use tokio::{sync::Semaphore, task};
 
@@ -67,6 +69,7 @@ pub(crate) struct StoreWrites {
 pub(crate) struct Edit {
     pub(crate) before: Arc<Document>,
     pub(crate) after: Arc<Document>,
+    pub(crate) notes: EditNotes,
 }
 
 /// Why a change was not made. Except for [`Poisoned`](Self::Poisoned), nothing has changed.
@@ -106,10 +109,10 @@ impl DocumentEditor {
     ///
     /// # Cancel safety
     /// A change that runs already is completed.
-    pub(crate) async fn edit<E: Send + 'static>(
+    pub(crate) async fn edit<D: Into<Edited>, E: Send + 'static>(
         self: &Arc<Self>,
         by: String,
-        edit: impl FnOnce(&Document) -> Result<Document, E> + Send + 'static,
+        edit: impl FnOnce(&Document) -> Result<D, E> + Send + 'static,
     ) -> Result<Edit, EditFailed<E>> {
         if self.store.is_none() {
             return Err(EditFailed::ReadOnly);
@@ -118,21 +121,23 @@ impl DocumentEditor {
             .await
     }
 
-    fn edit_blocking<E>(
+    fn edit_blocking<D: Into<Edited>, E>(
         &self,
         by: &str,
-        edit: impl FnOnce(&Document) -> Result<Document, E>,
+        edit: impl FnOnce(&Document) -> Result<D, E>,
     ) -> Result<Edit, EditFailed<E>> {
         let store = self.store.as_ref().ok_or(EditFailed::ReadOnly)?;
         // A write is atomic, so the store stays usable after a panic. The lock orders the changes.
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.active.get();
-        let after = Arc::new(edit(&before).map_err(EditFailed::Rejected)?);
+        let Edited { document, notes } = edit(&before).map_err(EditFailed::Rejected)?.into();
+        let after = Arc::new(document);
         let diff = DocumentDiff::between(&before, &after);
         if diff.is_empty() {
             return Ok(Edit {
                 after: Arc::clone(&before),
                 before,
+                notes,
             });
         }
         let change = NewChange {
@@ -146,7 +151,11 @@ impl DocumentEditor {
             tracing::warn!("{warning}");
         }
         self.active.activate(&after).map_err(EditFailed::Poisoned)?;
-        Ok(Edit { before, after })
+        Ok(Edit {
+            before,
+            after,
+            notes,
+        })
     }
 
     fn append(
@@ -175,19 +184,19 @@ impl DocumentEditor {
 
     /// Describes the changes that an edit would make, as far as `restrictions` let the caller see
     /// it. `pause` says how long to wait before each read of the ledger.
-    pub(crate) async fn dry_run<E: Send + 'static>(
+    pub(crate) async fn dry_run<D: Into<Edited>, E: Send + 'static>(
         self: &Arc<Self>,
         restrictions: Restrictions,
         pause: impl Fn() -> Duration + Send + 'static,
-        edit: impl FnOnce(&Document) -> Result<Document, E> + Send + 'static,
+        edit: impl FnOnce(&Document) -> Result<D, E> + Send + 'static,
     ) -> Result<DryRun, EditFailed<E>> {
         self.run(&self.dry_runs, move |editor| {
             let before = editor.active.get();
-            let after = edit(&before).map_err(EditFailed::Rejected)?;
+            let edited: Edited = edit(&before).map_err(EditFailed::Rejected)?.into();
             dry_run::describe(
                 editor.active.ledger(),
                 &before,
-                &after,
+                &edited,
                 &restrictions,
                 pause,
             )

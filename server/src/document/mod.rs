@@ -5,6 +5,7 @@ mod dry_run;
 mod editor;
 mod file;
 mod opened;
+pub(crate) mod warnings;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use axum::{
     body::Body,
-    http::{HeaderValue, Response, StatusCode, header},
+    http::{HeaderName, HeaderValue, Response, StatusCode, header},
     response::IntoResponse,
 };
 use doorman_config::{EditError, StoreErrorKind, ValidationErrors};
@@ -31,7 +31,11 @@ struct Inner {
     etag: Option<String>,
     challenge: Option<HeaderValue>,
     retry_after_seconds: Option<u64>,
+    accept_patch: bool,
 }
+
+/// The value of `Accept-Patch` (RFC 5789, section 3.1): the media types of a PATCH.
+const ACCEPT_PATCH: &str = "application/merge-patch+json, application/json";
 
 impl ApiError {
     pub(crate) fn new(kind: ProblemType, detail: impl Into<String>) -> Self {
@@ -41,6 +45,7 @@ impl ApiError {
             etag: None,
             challenge: None,
             retry_after_seconds: None,
+            accept_patch: false,
         }))
     }
 
@@ -97,6 +102,13 @@ impl ApiError {
         self
     }
 
+    /// Adds the media types of a PATCH.
+    #[must_use]
+    pub(crate) fn with_accept_patch(mut self, accept_patch: bool) -> Self {
+        self.0.accept_patch = accept_patch;
+        self
+    }
+
     /// Adds to the detail.
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: &str) -> Self {
@@ -144,6 +156,7 @@ impl IntoResponse for ApiError {
             etag,
             challenge,
             retry_after_seconds,
+            accept_patch,
         } = *self.0;
         // Cannot fail: a problem has only text keys and finite numbers.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
@@ -166,6 +179,12 @@ impl IntoResponse for ApiError {
         }
         if let Some(challenge) = challenge {
             headers.insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        if accept_patch {
+            headers.insert(
+                HeaderName::from_static("accept-patch"),
+                HeaderValue::from_static(ACCEPT_PATCH),
+            );
         }
         response
     }

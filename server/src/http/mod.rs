@@ -1,6 +1,6 @@
 //! The HTTP API.
 //!
-//! A request passes `guard` (allowed host, authentication, rate limit and scope, by the table in
+//! A request passes `unescaped` (slashes in names), `guard` (allowed host, authentication, rate limit and scope, by the table in
 //! `policy`), `extract` (path, query and body) and a handler (`lease`, `document`, `view`,
 //! `probes`, `metrics`). A handler asks `authorize` what its caller may access. `error` maps every
 //! failure to a problem; `response` writes JSON and limits the memory of unread responses.
@@ -19,6 +19,7 @@ mod policy;
 mod probes;
 mod response;
 pub(crate) mod state;
+mod unescaped;
 mod view;
 
 #[cfg(test)]
@@ -29,6 +30,7 @@ use std::any::Any;
 use axum::{
     Extension, Router,
     body::Body,
+    extract::MatchedPath,
     http::{Method, Response, Uri},
     middleware::from_fn_with_state,
     response::IntoResponse,
@@ -48,7 +50,7 @@ use crate::{auth::Caller, http::state::AppState, observe::context::RequestContex
 pub(crate) fn router(app: AppState) -> Router {
     let (routes, _) = routes().split_for_parts();
     let buffer = ResponseBuffer::default();
-    routes
+    let router = routes
         .merge(openapi::pages::pages())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -60,7 +62,8 @@ pub(crate) fn router(app: AppState) -> Router {
             CatchPanicLayer::custom(panicked),
             from_fn_with_state(app.clone(), guard::guard),
         ))
-        .with_state(app)
+        .with_state(app);
+    unescaped::accept(router)
 }
 
 /// The router of the metrics listener: no authentication, rate limits by address.
@@ -95,17 +98,28 @@ fn routes() -> OpenApiRouter<AppState> {
 }
 
 async fn not_found(uri: Uri) -> ApiError {
-    let path: String = uri.path().chars().take(256).collect();
-    ApiError::new(ProblemType::NotFound, format!("no route {path}; see /docs"))
+    let start = |path: &str| path.chars().take(256).collect::<String>();
+    let path = start(uri.path());
+    let error = ApiError::new(ProblemType::NotFound, format!("no route {path}; see /docs"));
+    match unescaped::corrected(uri.path()) {
+        Some(path) => error.with_hint(&format!(
+            "if the slashes are part of the name: {}",
+            start(&path)
+        )),
+        None => error,
+    }
 }
 
 /// The router adds `Allow`.
-async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
+async fn method_not_allowed(method: Method, uri: Uri, matched: Option<MatchedPath>) -> ApiError {
     let path: String = uri.path().chars().take(256).collect();
+    let takes_patches =
+        matched.is_some_and(|path| policy::of(&Method::PATCH, path.as_str()).is_some());
     ApiError::new(
         ProblemType::MethodNotAllowed,
         format!("{method} is not allowed on {path}; see `allow`"),
     )
+    .with_accept_patch(takes_patches)
 }
 
 #[expect(

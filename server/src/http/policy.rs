@@ -45,7 +45,7 @@ pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
     let reads = *method == Method::GET || *method == Method::HEAD;
     let posts = *method == Method::POST;
     let puts = *method == Method::PUT;
-    let edits = puts || *method == Method::DELETE;
+    let edits = puts || *method == Method::PATCH || *method == Method::DELETE;
     let (access, cost) = match path {
         paths::CAPACITY | paths::CAPACITY_RELEASE if posts => (AnyOf(&[Scope::Capacity]), Lease),
         paths::SERVER_CAPACITY | paths::SERVER_CAPACITY_RELEASE if posts => {

@@ -8,13 +8,13 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header, request::Parts},
     response::IntoResponse,
 };
-use doorman_config::{Document, Restrictions};
+use doorman_config::{Document, Edited, Restrictions};
 use doorman_openapi::ProblemType;
 use serde::Serialize;
 
 use crate::{
     auth::Caller,
-    document::{DocumentEditor, Edit},
+    document::{DocumentEditor, Edit, warnings},
     http::{
         authorize,
         error::ApiError,
@@ -28,9 +28,6 @@ use crate::{
     quota::{Quotas, ReadKind},
     util::clock,
 };
-
-/// The most warnings in a response.
-const MAX_WARNINGS: usize = 100;
 
 /// The caller and the conditions of a change.
 #[derive(Debug)]
@@ -68,16 +65,38 @@ impl FromRequest<AppState> for PutRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        let (mut parts, body) = request.into_parts();
-        let edit = EditRequest::from_request_parts(&mut parts, state).await?;
-        let bytes = body::read_json(&parts.headers, body, &state.body_buffer).await?;
-        let text = body::utf8(&bytes)?;
-        body::check_syntax(text)?;
-        Ok(Self {
-            edit,
-            text: text.to_owned(),
-        })
+        let (edit, text) = read(request, state, body::JSON).await?;
+        Ok(Self { edit, text })
     }
+}
+
+/// A request with a JSON merge patch.
+#[derive(Debug)]
+pub(super) struct PatchRequest {
+    pub(super) edit: EditRequest,
+    pub(super) text: String,
+}
+
+impl FromRequest<AppState> for PatchRequest {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let (edit, text) = read(request, state, body::MERGE_PATCH).await?;
+        Ok(Self { edit, text })
+    }
+}
+
+async fn read(
+    request: Request,
+    state: &AppState,
+    types: body::MediaTypes,
+) -> Result<(EditRequest, String), ApiError> {
+    let (mut parts, body) = request.into_parts();
+    let edit = EditRequest::from_request_parts(&mut parts, state).await?;
+    let bytes = body::read(&parts.headers, types, body, &state.body_buffer).await?;
+    let text = body::utf8(&bytes)?;
+    body::check_syntax(text)?;
+    Ok((edit, text.to_owned()))
 }
 
 fn dry_run(uri: &Uri) -> Result<bool, ApiError> {
@@ -98,7 +117,7 @@ pub(super) async fn apply(
     quotas: Arc<Quotas>,
     request: EditRequest,
     version: impl FnOnce(&Document) -> Result<Option<String>, ApiError> + Send + 'static,
-    edit: impl FnOnce(&Document) -> Result<Document, ApiError> + Send + 'static,
+    edit: impl FnOnce(&Document) -> Result<Edited, ApiError> + Send + 'static,
     respond: impl FnOnce(&Edit) -> Response<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let EditRequest {
@@ -110,7 +129,7 @@ pub(super) async fn apply(
     let plan = move |document: &Document| {
         preconditions.check(version(document)?.as_deref())?;
         let edited = edit(document)?;
-        authorize::edit(document, &edited, &restrictions)?;
+        authorize::edit(document, &edited.document, &restrictions)?;
         Ok::<_, ApiError>(edited)
     };
     if dry_run {
@@ -124,7 +143,7 @@ pub(super) async fn apply(
     }
 }
 
-/// The response to a `PUT`: the entity, its `ETag`, and 201 if it is new.
+/// The response to a `PUT` or `PATCH`: the entity, its `ETag`, and 201 if it is new.
 pub(super) fn saved<T>(
     previous: Option<&T>,
     version: &str,
@@ -141,7 +160,7 @@ pub(super) fn saved<T>(
     response
 }
 
-/// An entity with the warnings of its document.
+/// An entity with the warnings of the edit and of its document.
 #[derive(Debug, Serialize)]
 pub(super) struct WithWarnings<T> {
     #[serde(flatten)]
@@ -151,15 +170,11 @@ pub(super) struct WithWarnings<T> {
 }
 
 impl<T> WithWarnings<T> {
-    /// A restricted caller gets no warnings: they may quote what it must not see.
-    pub(super) fn new(entity: T, document: &Document, restrictions: &Restrictions) -> Self {
-        let warnings = match restrictions.is_unrestricted() {
-            true => document.warnings(),
-            false => &[],
-        };
-        let warnings = warnings.iter().take(MAX_WARNINGS);
-        let warnings = warnings.map(ToString::to_string).collect();
-        Self { entity, warnings }
+    pub(super) fn new(entity: T, edit: &Edit, restrictions: &Restrictions) -> Self {
+        Self {
+            entity,
+            warnings: warnings::of_edit(&edit.notes, &edit.after, restrictions),
+        }
     }
 }
 
@@ -179,4 +194,9 @@ pub(super) fn not_found(kind: &str, name: &str) -> ApiError {
         ProblemType::NotFound,
         format!("the document has no {kind} `{name}`"),
     )
+}
+
+/// 404 of a patch.
+pub(super) fn nothing_to_patch(kind: &str, name: &str) -> ApiError {
+    not_found(kind, name).with_hint("PUT creates one")
 }

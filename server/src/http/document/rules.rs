@@ -10,23 +10,24 @@ use axum::{
     extract::State,
     http::{HeaderMap, Response, Uri},
 };
+use doorman_config::Restrictions;
 use doorman_openapi::{DryRun, Rule, RuleName, RulesResponse, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::edit::{self, EditRequest, PutRequest};
+use super::edit::{self, EditRequest, PatchRequest, PutRequest, WithWarnings};
 use crate::{
     auth::Caller,
-    document::{ActiveDocument, DocumentEditor},
+    document::{ActiveDocument, DocumentEditor, Edit},
     http::{
         authorize,
         error::ApiError,
         extract::{NoQuery, PathParam, query},
         openapi::{
             responses::{
-                ChangeErrors, DeletionErrors, NotFoundError, QueryErrors, ReadErrors,
+                ChangeErrors, DeletionErrors, NotFoundError, PatchErrors, QueryErrors, ReadErrors,
                 UnavailableError,
             },
-            schemas::{PutRule, RuleOrDryRun},
+            schemas::{ChangedRule, PatchRule, PutRule, RuleOrDryRun},
         },
         response::conditional,
         state::AppState,
@@ -39,7 +40,7 @@ const MAX_SERVICE_BYTES: usize = 256;
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(list_rules))
-        .routes(routes!(get_rule, put_rule, delete_rule))
+        .routes(routes!(get_rule, put_rule, patch_rule, delete_rule))
 }
 
 /// List the rules of a service
@@ -118,7 +119,7 @@ async fn list_rules(
     path = paths::RULE,
     tag = "document",
     params(
-        ("name" = RuleName, Path, description = "The name, percent-encoded", example = "per-tenant"),
+        ("name" = RuleName, Path, description = "The name, percent-encoded; a slash may stay as it is", example = "per-tenant"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier response"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`")
     ),
@@ -168,15 +169,16 @@ async fn get_rule(
 
 /// Put a rule
 ///
-/// Replaces the rule with this name. A new one is inserted at the end. `name` is optional in the
-/// body. Services follow the rule after their next poll, within about ten seconds. With
-/// `dry_run=true` nothing changes, and the response describes the change.
+/// Replaces the rule with this name; to change single fields, patch it. A new one is inserted at
+/// the end. `name` is optional in the body. `warnings` has the fields that the replacement drops.
+/// Services follow the rule after their next poll, within about ten seconds. With `dry_run=true`
+/// nothing changes, and the response describes the change.
 #[utoipa::path(
     put,
     path = paths::RULE,
     tag = "document",
     params(
-        ("name" = RuleName, Path, description = "The name, percent-encoded", example = "per-tenant"),
+        ("name" = RuleName, Path, description = "The name, percent-encoded; a slash may stay as it is", example = "per-tenant"),
         ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only describe the change"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 if the current version has this `ETag`; `*`: if there is one")
@@ -200,7 +202,7 @@ async fn get_rule(
         (
             status = CREATED,
             description = "The new rule",
-            body = Rule,
+            body = inline(ChangedRule),
             headers(("ETag" = String, description = "The version of the rule")),
             example = json!({
                 "name": "per-tenant",
@@ -226,6 +228,7 @@ async fn put_rule(
 ) -> Result<Response<Body>, ApiError> {
     let (old, new) = (name.clone(), name.clone());
     let restrictions = edit.restrictions().clone();
+    let shown_to = restrictions.clone();
     edit::apply(
         &editor,
         quotas,
@@ -238,12 +241,101 @@ async fn put_rule(
             Ok(rule.map(doorman_config::Rule::version))
         },
         move |document| Ok(document.with_rule(&new, &text)?),
-        |edit| match edit.after.rule(&name) {
-            Some(rule) => edit::saved(edit.before.rule(&name), &rule.version(), rule),
-            None => edit::deleted(),
-        },
+        |edit| saved(edit, &name, &shown_to),
     )
     .await
+}
+
+/// Patch a rule
+///
+/// The example works after that of `put_rule`. Changes only the fields that the body names: a JSON
+/// merge patch (RFC 7396). `null` removes a field, `methods` is replaced, and `on_limit` is merged:
+/// another action than `delay` needs `"max_delay": null`. With `dry_run=true` nothing changes, and
+/// the response describes the change.
+#[utoipa::path(
+    patch,
+    path = paths::RULE,
+    tag = "document",
+    params(
+        ("name" = RuleName, Path, description = "The name, percent-encoded; a slash may stay as it is", example = "per-tenant"),
+        ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only describe the change"),
+        ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`"),
+        ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 if the current version has this `ETag`")
+    ),
+    request_body(
+        content(
+            (
+                inline(PatchRule) = "application/merge-patch+json",
+                examples(
+                    ("cost" = (
+                        summary = "Another cost, and everything else as before",
+                        value = json!({"cost": 2})
+                    ))
+                )
+            ),
+            (inline(PatchRule) = "application/json")
+        )
+    ),
+    responses(
+        (
+            status = OK,
+            description = "The changed rule, or the effect of the change",
+            body = inline(RuleOrDryRun),
+            headers(("ETag" = String, description = "The version of the rule")),
+            example = json!({
+                "name": "per-tenant",
+                "service": "orders*",
+                "resource": "tenant/{jwt:sub}",
+                "unit": "rate",
+                "cost": 2,
+                "burst": 1,
+                "on_limit": {"action": "reject"},
+                "on_missing_key": "shared",
+                "fallback": "safe",
+                "priority": 0
+            })
+        ),
+        PatchErrors
+    )
+)]
+async fn patch_rule(
+    State(editor): State<Arc<DocumentEditor>>,
+    State(quotas): State<Arc<Quotas>>,
+    PathParam(name): PathParam,
+    PatchRequest { edit, text }: PatchRequest,
+) -> Result<Response<Body>, ApiError> {
+    let (old, new) = (name.clone(), name.clone());
+    let restrictions = edit.restrictions().clone();
+    let shown_to = restrictions.clone();
+    edit::apply(
+        &editor,
+        quotas,
+        edit,
+        move |document| {
+            let rule = document.rule(&old);
+            authorize::rule(rule, &old, &restrictions)?;
+            match rule {
+                Some(rule) => Ok(Some(rule.version())),
+                None => Err(edit::nothing_to_patch("rule", &old)),
+            }
+        },
+        move |document| match document.with_patched_rule(&new, &text) {
+            Some(edited) => Ok(edited?.into()),
+            None => Err(edit::nothing_to_patch("rule", &new)),
+        },
+        |edit| saved(edit, &name, &shown_to),
+    )
+    .await
+}
+
+fn saved(edit: &Edit, name: &str, restrictions: &Restrictions) -> Response<Body> {
+    match edit.after.rule(name) {
+        Some(rule) => {
+            let body = WithWarnings::new(rule, edit, restrictions);
+            edit::saved(edit.before.rule(name), &rule.version(), body)
+        }
+        None => edit::deleted(),
+    }
 }
 
 /// Delete a rule
@@ -255,7 +347,7 @@ async fn put_rule(
     path = paths::RULE,
     tag = "document",
     params(
-        ("name" = RuleName, Path, description = "The name, percent-encoded", example = "per-tenant"),
+        ("name" = RuleName, Path, description = "The name, percent-encoded; a slash may stay as it is", example = "per-tenant"),
         ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only describe the change"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`")
     ),
@@ -286,7 +378,7 @@ async fn delete_rule(
             }
         },
         move |document| match document.without_rule(&name) {
-            Some(edited) => Ok(edited?),
+            Some(edited) => Ok(edited?.into()),
             None => Err(edit::not_found("rule", &name)),
         },
         |_| edit::deleted(),

@@ -10,21 +10,23 @@ use axum::{
     extract::State,
     http::{HeaderMap, Response},
 };
-use doorman_config::Document;
+use doorman_config::{Document, Restrictions};
 use doorman_openapi::{Document as DocumentSchema, DryRun, Template, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::edit::{self, EditRequest, PutRequest, WithWarnings};
+use super::edit::{self, EditRequest, PatchRequest, PutRequest, WithWarnings};
 use crate::{
     auth::Caller,
-    document::{ActiveDocument, DocumentEditor},
+    document::{ActiveDocument, DocumentEditor, Edit},
     http::{
         authorize,
         error::ApiError,
         extract::{NoQuery, PathParam},
         openapi::{
-            responses::{ChangeErrors, DeletionErrors, NotFoundError, ReadErrors},
-            schemas::{ChangedTemplate, DocumentOrDryRun, PutTemplate, TemplateOrDryRun},
+            responses::{ChangeErrors, DeletionErrors, NotFoundError, PatchErrors, ReadErrors},
+            schemas::{
+                ChangedTemplate, DocumentOrDryRun, PatchTemplate, PutTemplate, TemplateOrDryRun,
+            },
         },
         response::conditional,
         state::AppState,
@@ -35,7 +37,12 @@ use crate::{
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(get_templates, replace_templates))
-        .routes(routes!(get_template, put_template, delete_template))
+        .routes(routes!(
+            get_template,
+            put_template,
+            patch_template,
+            delete_template
+        ))
 }
 
 /// Read the document
@@ -158,10 +165,10 @@ async fn replace_templates(
         quotas,
         edit,
         |document| Ok(Some(document.version().to_owned())),
-        move |_| Ok(Document::parse_json(&text)?),
+        move |_| Ok(Document::parse_json(&text)?.into()),
         |edit| {
             let document = &*edit.after;
-            let body = WithWarnings::new(document, document, &restrictions);
+            let body = WithWarnings::new(document, edit, &restrictions);
             edit::saved(Some(&edit.before), document.version(), body)
         },
     )
@@ -176,7 +183,7 @@ async fn replace_templates(
     path = paths::TEMPLATE,
     tag = "document",
     params(
-        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The glob, percent-encoded, including slashes: `tenant%2F*`", example = "*"),
+        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The glob, percent-encoded: `tenant%2F*`, or `tenant/*`", example = "*"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier response"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`")
     ),
@@ -223,15 +230,16 @@ async fn get_template(
 
 /// Put a template
 ///
-/// Replaces the template with this glob. A new one is inserted before the one for `*`, or at the
-/// end. `identifier_glob` is optional in the body. With `dry_run=true` nothing changes, and the
-/// response describes the change.
+/// Replaces the template with this glob; to change single fields, patch it. A new one is inserted
+/// before the first that matches everything that it matches, such as the one for `*`, or at the
+/// end. `identifier_glob` is optional in the body. `warnings` has the fields that the replacement
+/// drops. With `dry_run=true` nothing changes, and the response describes the change.
 #[utoipa::path(
     put,
     path = paths::TEMPLATE,
     tag = "document",
     params(
-        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The glob, percent-encoded, including slashes: `tenant%2F*`", example = "*"),
+        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The glob, percent-encoded: `tenant%2F*`, or `tenant/*`", example = "*"),
         ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only describe the change"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 if the current version has this `ETag`; `*`: if there is one")
@@ -257,7 +265,8 @@ async fn get_template(
                 "unit": "rate",
                 "per": 1,
                 "minimum_refresh_interval": 0,
-                "algorithm": {"kind": "FAIR_SHARE", "lease_length": 60, "refresh_interval": 5}
+                "algorithm": {"kind": "FAIR_SHARE", "lease_length": 60, "refresh_interval": 5},
+                "warnings": ["replaced as a whole; lost with the fields that were left out: description: \"every resource without an entry of its own\"; PATCH changes single fields"]
             })
         ),
         (
@@ -284,15 +293,93 @@ async fn put_template(
         edit,
         move |document| Ok(document.template(&old).map(|template| template.version())),
         move |document| Ok(document.with_template(&new, &text)?),
-        |edit| match edit.after.template(&glob) {
-            Some(template) => {
-                let body = WithWarnings::new(&**template, &edit.after, &restrictions);
-                edit::saved(edit.before.template(&glob), &template.version(), body)
-            }
-            None => edit::deleted(),
-        },
+        |edit| saved(edit, &glob, &restrictions),
     )
     .await
+}
+
+/// Patch a template
+///
+/// Changes only the fields that the body names: a JSON merge patch (RFC 7396). `null` removes a
+/// field, `algorithm` is merged, and `parameters` is replaced. With `dry_run=true` nothing changes,
+/// and the response describes the change.
+#[utoipa::path(
+    patch,
+    path = paths::TEMPLATE,
+    tag = "document",
+    params(
+        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The glob, percent-encoded: `tenant%2F*`, or `tenant/*`", example = "*"),
+        ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only describe the change"),
+        ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`"),
+        ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 if the current version has this `ETag`")
+    ),
+    request_body(
+        content(
+            (
+                inline(PatchTemplate) = "application/merge-patch+json",
+                examples(
+                    ("capacity" = (
+                        summary = "Another capacity, and everything else as before",
+                        value = json!({"capacity": 500})
+                    ))
+                )
+            ),
+            (inline(PatchTemplate) = "application/json")
+        )
+    ),
+    responses(
+        (
+            status = OK,
+            description = "The changed template, or the effect of the change",
+            body = inline(TemplateOrDryRun),
+            headers(("ETag" = String, description = "The version of the template")),
+            example = json!({
+                "identifier_glob": "*",
+                "capacity": 500,
+                "description": "every resource without an entry of its own",
+                "unit": "rate",
+                "per": 1,
+                "minimum_refresh_interval": 0,
+                "algorithm": {"kind": "FAIR_SHARE", "lease_length": 60, "refresh_interval": 5}
+            })
+        ),
+        PatchErrors
+    )
+)]
+async fn patch_template(
+    State(editor): State<Arc<DocumentEditor>>,
+    State(quotas): State<Arc<Quotas>>,
+    PathParam(glob): PathParam,
+    PatchRequest { edit, text }: PatchRequest,
+) -> Result<Response<Body>, ApiError> {
+    authorize::template(&glob, edit.restrictions())?;
+    let (old, new) = (glob.clone(), glob.clone());
+    let restrictions = edit.restrictions().clone();
+    edit::apply(
+        &editor,
+        quotas,
+        edit,
+        move |document| match document.template(&old) {
+            Some(template) => Ok(Some(template.version())),
+            None => Err(edit::nothing_to_patch("template", &old)),
+        },
+        move |document| match document.with_patched_template(&new, &text) {
+            Some(edited) => Ok(edited?.into()),
+            None => Err(edit::nothing_to_patch("template", &new)),
+        },
+        |edit| saved(edit, &glob, &restrictions),
+    )
+    .await
+}
+
+fn saved(edit: &Edit, glob: &str, restrictions: &Restrictions) -> Response<Body> {
+    match edit.after.template(glob) {
+        Some(template) => {
+            let body = WithWarnings::new(&**template, edit, restrictions);
+            edit::saved(edit.before.template(glob), &template.version(), body)
+        }
+        None => edit::deleted(),
+    }
 }
 
 /// Delete a template
@@ -305,7 +392,7 @@ async fn put_template(
     path = paths::TEMPLATE,
     tag = "document",
     params(
-        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The glob, percent-encoded, including slashes: `tenant%2F*`", example = "*"),
+        ("identifier_glob" = inline(String), Path, min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The glob, percent-encoded: `tenant%2F*`, or `tenant/*`", example = "*"),
         ("dry_run" = inline(Option<bool>), Query, nullable = false, description = "Only describe the change"),
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`")
     ),
@@ -332,7 +419,7 @@ async fn delete_template(
             None => Err(edit::not_found("template", &old)),
         },
         move |document| match document.without_template(&glob) {
-            Some(edited) => Ok(edited?),
+            Some(edited) => Ok(edited?.into()),
             None => Err(edit::not_found("template", &glob)),
         },
         |_| edit::deleted(),

@@ -29,6 +29,38 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// After this many bytes of one body other tasks run: a fast connection always has more to read.
 const YIELD_BYTES: usize = 256 * 1024;
 
+/// The media types that a body may have, all in UTF-8. Other `+json` types are other formats.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MediaTypes(&'static [&'static str]);
+
+pub(crate) const JSON: MediaTypes = MediaTypes(&["application/json"]);
+
+/// A merge patch (RFC 7396), which is JSON, too.
+pub(crate) const MERGE_PATCH: MediaTypes =
+    MediaTypes(&["application/merge-patch+json", "application/json"]);
+
+impl MediaTypes {
+    fn listed(self) -> String {
+        self.0.join(" or ")
+    }
+
+    fn contain(self, value: &str) -> bool {
+        // Nearly every request, without parsing parameters.
+        if self.0.contains(&value) {
+            return true;
+        }
+        let mut parts = value.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        self.0.iter().any(|it| name.eq_ignore_ascii_case(it))
+            && parts.all(|parameter| match parameter.split_once('=') {
+                Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
+                    value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+                }
+                _ => true,
+            })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct BodyBuffer(Semaphore);
 
@@ -41,14 +73,27 @@ impl Default for BodyBuffer {
 /// Reads a whole JSON body; its syntax is not checked.
 ///
 /// # Errors
-/// 415 unless the content type is JSON; 413 if too large; 503 if the buffer is full; 408 on
-/// timeout; 400 if the body ends early.
+/// As [`read`].
 pub(crate) async fn read_json(
     headers: &HeaderMap,
     body: Body,
     buffer: &BodyBuffer,
 ) -> Result<Bytes, ApiError> {
-    check_media_type(headers)?;
+    read(headers, JSON, body, buffer).await
+}
+
+/// Reads a whole body; its syntax is not checked.
+///
+/// # Errors
+/// 415 unless it has one of these types; 413 if too large; 503 if the buffer is full; 408 on
+/// timeout; 400 if the body ends early.
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    types: MediaTypes,
+    body: Body,
+    buffer: &BodyBuffer,
+) -> Result<Bytes, ApiError> {
+    check_media_type(headers, types)?;
     match tokio::time::timeout(BODY_TIMEOUT, collect(headers, body, buffer)).await {
         Ok(read) => read,
         Err(_) => Err(ApiError::new(
@@ -75,38 +120,30 @@ pub(crate) fn check_syntax(text: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Accepts `application/json` in UTF-8, uncompressed. `+json` types are other formats.
-fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let unsupported = |detail| Err(ApiError::new(ProblemType::UnsupportedMediaType, detail));
-    let Some(value) = headers.get(header::CONTENT_TYPE) else {
-        return unsupported("missing `content-type`: must be application/json");
+/// Accepts these types in UTF-8, uncompressed.
+fn check_media_type(headers: &HeaderMap, types: MediaTypes) -> Result<(), ApiError> {
+    let unsupported = |detail: String| {
+        let error = ApiError::new(ProblemType::UnsupportedMediaType, detail);
+        Err(error.with_accept_patch(types.0.len() > 1))
     };
-    if !value.to_str().is_ok_and(is_json) {
-        return unsupported("`content-type` must be application/json in UTF-8");
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return unsupported(format!(
+            "missing `content-type`: must be {}",
+            types.listed()
+        ));
+    };
+    if !value.to_str().is_ok_and(|value| types.contain(value)) {
+        return unsupported(format!(
+            "`content-type` must be {} in UTF-8",
+            types.listed()
+        ));
     }
     match headers.get(header::CONTENT_ENCODING) {
         Some(coding) if !coding.as_bytes().eq_ignore_ascii_case(b"identity") => {
-            unsupported("compressed bodies are not supported: omit `content-encoding`")
+            unsupported("compressed bodies are not supported: omit `content-encoding`".to_owned())
         }
         _ => Ok(()),
     }
-}
-
-fn is_json(media_type: &str) -> bool {
-    // Nearly every request, without parsing parameters.
-    if media_type == "application/json" {
-        return true;
-    }
-    let mut parts = media_type.split(';').map(str::trim);
-    parts
-        .next()
-        .is_some_and(|name| name.eq_ignore_ascii_case("application/json"))
-        && parts.all(|parameter| match parameter.split_once('=') {
-            Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
-                value.trim_matches('"').eq_ignore_ascii_case("utf-8")
-            }
-            _ => true,
-        })
 }
 
 async fn collect(
@@ -257,7 +294,7 @@ fn buffer_full() -> ApiError {
 
 #[cfg(test)]
 mod tests {
-    use super::is_json;
+    use super::{JSON, MERGE_PATCH};
 
     #[test]
     fn only_utf_8_json_is_accepted() {
@@ -269,7 +306,8 @@ mod tests {
             "application/json; profile=\"x\"",
             "application/json;",
         ] {
-            assert!(is_json(right), "{right}");
+            assert!(JSON.contain(right), "{right}");
+            assert!(MERGE_PATCH.contain(right), "{right}");
         }
         for wrong in [
             "",
@@ -281,7 +319,10 @@ mod tests {
             "application/json; charset=latin1",
             "application/x-www-form-urlencoded",
         ] {
-            assert!(!is_json(wrong), "{wrong}");
+            assert!(!JSON.contain(wrong), "{wrong}");
         }
+        let patch = "application/merge-patch+json; charset=UTF-8";
+        assert!(MERGE_PATCH.contain(patch));
+        assert!(!MERGE_PATCH.contain("application/json-patch+json"));
     }
 }

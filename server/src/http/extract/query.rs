@@ -1,6 +1,7 @@
 //! Query strings. An unknown or repeated parameter is an error: it may be a misspelt filter.
 
 use axum::http::Uri;
+use doorman_config::suggestion;
 use percent_encoding::percent_decode_str;
 
 use crate::http::error::ApiError;
@@ -56,15 +57,13 @@ pub(crate) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
 }
 
 fn unknown(name: &str, known: &[&str]) -> ApiError {
+    let meant = suggestion(name, known).map(|meant| format!("did you mean `{meant}`?"));
+    let hint = meant.unwrap_or_else(|| match known {
+        [] => "this endpoint takes none".to_owned(),
+        known => format!("expected {}", known.join(", ")),
+    });
     let name: String = name.chars().take(64).collect();
-    ApiError::malformed(if known.is_empty() {
-        format!("unknown query parameter `{name}`; this endpoint takes none")
-    } else {
-        format!(
-            "unknown query parameter `{name}`; expected {}",
-            known.join(", ")
-        )
-    })
+    ApiError::malformed(format!("unknown query parameter `{name}`; {hint}"))
 }
 
 fn decode(text: &str) -> Option<String> {
@@ -96,7 +95,14 @@ mod tests {
     #[test]
     fn unknown_and_repeated_parameters_are_rejected() {
         for (query, word) in [
-            ("prefx=a", "`prefx`"),
+            (
+                "prefx=a",
+                "unknown query parameter `prefx`; did you mean `prefix`?",
+            ),
+            (
+                "sort=a",
+                "unknown query parameter `sort`; expected prefix, limit",
+            ),
             ("Prefix=a", "`Prefix`"),
             ("limit=1&limit=2", "`limit`"),
             ("prefix=%ff", "`prefix`"),

@@ -77,6 +77,7 @@ pub(super) fn with_policies(mut document: OpenApi) -> OpenApi {
             (Method::GET, &mut item.get),
             (Method::POST, &mut item.post),
             (Method::PUT, &mut item.put),
+            (Method::PATCH, &mut item.patch),
             (Method::DELETE, &mut item.delete),
         ];
         for (method, operation) in operations {

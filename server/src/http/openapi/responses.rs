@@ -37,6 +37,11 @@ groups! {
         MalformedRequest, RequestTimeout, Conflict, PreconditionFailed, PayloadTooLarge, UnsupportedMediaType, InvalidRequest,
         InternalError, Unavailable, InsufficientStorage
     ];
+    /// Of operations that change fields of something in the document.
+    PatchErrors = [
+        MalformedRequest, NotFound, RequestTimeout, Conflict, PreconditionFailed, PayloadTooLarge, UnsupportedMediaType,
+        InvalidRequest, InternalError, Unavailable, InsufficientStorage
+    ];
     /// Of operations that delete something from the document.
     DeletionErrors = [
         MalformedRequest, NotFound, Conflict, PreconditionFailed, InternalError, Unavailable, InsufficientStorage
@@ -104,6 +109,12 @@ fn response(kind: ProblemType) -> Response {
             "WWW-Authenticate",
             header
                 .description(Some("`Bearer` challenge: RFC 6750, section 3"))
+                .build(),
+        ),
+        ProblemType::UnsupportedMediaType => response.header(
+            "Accept-Patch",
+            header
+                .description(Some("The media types of a PATCH; absent otherwise"))
                 .build(),
         ),
         ProblemType::MethodNotAllowed => response.header(

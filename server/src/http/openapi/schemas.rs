@@ -2,23 +2,26 @@
 
 use std::{borrow::Cow, marker::PhantomData};
 
-use doorman_openapi::{Document, DryRun, Rule, Template};
+use doorman_openapi::{Document, DryRun, Rule, Template, TemplateAlgorithm};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
         ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type,
-        schema::{ArrayBuilder, Object},
+        schema::{AnyOfBuilder, ArrayBuilder, Object},
     },
 };
 
 // utoipa's macro cannot handle generic types without an alias.
 pub(in crate::http) type PutTemplate = PutBody<Template>;
 pub(in crate::http) type PutRule = PutBody<Rule>;
+pub(in crate::http) type PatchTemplate = PatchBody<Template>;
+pub(in crate::http) type PatchRule = PatchBody<Rule>;
 pub(in crate::http) type ChangedDocument = WithWarnings<Document>;
 pub(in crate::http) type ChangedTemplate = WithWarnings<Template>;
+pub(in crate::http) type ChangedRule = WithWarnings<Rule>;
 pub(in crate::http) type DocumentOrDryRun = OneOf<ChangedDocument, DryRun>;
 pub(in crate::http) type TemplateOrDryRun = OneOf<ChangedTemplate, DryRun>;
-pub(in crate::http) type RuleOrDryRun = OneOf<Rule, DryRun>;
+pub(in crate::http) type RuleOrDryRun = OneOf<ChangedRule, DryRun>;
 
 /// A page size. There is no maximum: larger values are lowered.
 #[derive(Debug)]
@@ -63,6 +66,42 @@ impl<T: Entity> ToSchema for PutBody<T> {
 
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
         T::schemas(schemas);
+    }
+}
+
+/// A JSON merge patch of an entity: no field is required, and `null` removes an optional one.
+#[derive(Debug)]
+pub(in crate::http) struct PatchBody<T>(PhantomData<T>);
+
+impl<T: Entity> PartialSchema for PatchBody<T> {
+    fn schema() -> RefOr<Schema> {
+        edited::<T>(|object| {
+            let algorithm = edited::<TemplateAlgorithm>(patched);
+            if let Some(section) = object.properties.get_mut("algorithm") {
+                *section = algorithm;
+            }
+            patched(object);
+        })
+    }
+}
+
+impl<T: Entity> ToSchema for PatchBody<T> {
+    fn name() -> Cow<'static, str> {
+        format!("Patch{}", T::name()).into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        T::schemas(schemas);
+    }
+}
+
+fn patched(object: &mut Object) {
+    let required = std::mem::take(&mut object.required);
+    for (name, property) in &mut object.properties {
+        if !required.contains(name) {
+            let null = ObjectBuilder::new().schema_type(Type::Null);
+            *property = AnyOfBuilder::new().item(property.clone()).item(null).into();
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod lease_list;
 mod leases;
 mod metrics;
 mod openapi;
+mod patches;
 mod probes;
 mod quota;
 mod read_throttle;

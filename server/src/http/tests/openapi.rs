@@ -111,6 +111,8 @@ fn another_parser_reads_the_openapi_document() {
         "list_leases",
         "list_resources",
         "list_rules",
+        "patch_rule",
+        "patch_template",
         "poll_hints",
         "put_rule",
         "put_template",
@@ -158,12 +160,12 @@ fn every_operation_documents_success_and_errors() {
         );
         let has = |status: &str| responses.contains_key(status);
         assert!(has("200"), "{path}");
-        if [Method::POST, Method::PUT].contains(&method) {
+        if [Method::POST, Method::PUT, Method::PATCH].contains(&method) {
             let all = ["400", "408", "413", "415", "422", "500", "503"];
             assert!(all.into_iter().all(has), "{path}: {responses:?}");
             assert!(spec["requestBody"]["required"].as_bool().unwrap(), "{path}");
         }
-        let changes = [Method::PUT, Method::DELETE].contains(&method);
+        let changes = [Method::PUT, Method::PATCH, Method::DELETE].contains(&method);
         assert_eq!(has("409") && has("412") && has("507"), changes, "{path}");
         // A PUT creates what does not exist.
         assert_eq!(
@@ -244,10 +246,10 @@ async fn call(router: &Router, method: &Method, uri: &str, body: &Value) -> Repl
 
 /// The examples of an operation's body.
 fn bodies(spec: &Value) -> Vec<Value> {
-    let content = &spec["requestBody"]["content"]["application/json"];
-    content["examples"]
-        .as_object()
-        .into_iter()
+    let content = spec["requestBody"]["content"].as_object();
+    let content = content.into_iter().flat_map(|content| content.values());
+    content
+        .filter_map(|content| content["examples"].as_object())
         .flat_map(|examples| examples.values())
         .map(|example| example["value"].clone())
         .collect()

@@ -17,7 +17,7 @@ async fn unknown_routes_are_not_found() {
         "/v1/capacity/",
         "/v1/capacity/x",
         "/v1/resources/",
-        "/v1/resources/a/b",
+        "/v1/resources/a//b",
         "/v1/resources/a/leases/",
         "/V1/status",
         "/docs/nothing",

@@ -48,7 +48,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     path = paths::RESOURCE_LEASES,
     tag = "views",
     params(
-        ("resource_id" = ResourceId, Path, description = "Percent-encoded, including slashes: `tenant%2Facme`", example = "db"),
+        ("resource_id" = ResourceId, Path, description = "Percent-encoded: `tenant%2Facme`, or `tenant/acme`", example = "db"),
         ("client_id" = inline(Option<ClientId>), Query, nullable = false, description = "Only the holder of this name; cannot be combined with `cursor`"),
         ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The page size: 50 by default, at most 1000; a larger value is lowered", example = 50),
         ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page")

@@ -138,7 +138,7 @@ async fn list_resources(
     path = paths::RESOURCE,
     tag = "views",
     params(
-        ("resource_id" = ResourceId, Path, description = "Percent-encoded, including slashes: `tenant%2Facme`", example = "db")
+        ("resource_id" = ResourceId, Path, description = "Percent-encoded: `tenant%2Facme`, or `tenant/acme`", example = "db")
     ),
     responses(
         (

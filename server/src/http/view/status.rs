@@ -8,7 +8,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     auth::Caller,
-    document::ActiveDocument,
+    document::{ActiveDocument, warnings},
     http::{
         error::ApiError,
         extract::NoQuery,
@@ -67,7 +67,7 @@ async fn get_discovery(State(server): State<Arc<ServerInfo>>, NoQuery: NoQuery) 
 ///
 /// Identity, uptime, version of the active document, and number of resources and leases.
 /// `config_error` is present while the document source has an invalid document, which is not
-/// active.
+/// active. `config_warnings` are those of the active document.
 #[utoipa::path(
     get,
     path = paths::STATUS,
@@ -109,6 +109,7 @@ async fn get_status(
         ledger.with(|ledger, now| (ledger.stats(), ledger.max_leases(), now))?;
     // The error quotes the document, and the totals tell of others.
     let unrestricted = caller.restrictions().is_unrestricted();
+    let document = active.get();
     Ok(Json(Status {
         server_id: server.server_id.clone(),
         node: server.node.clone(),
@@ -120,8 +121,9 @@ async fn get_status(
         uptime: Seconds::from(now.since(server.started)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         config_source: server.config_source.clone(),
-        config_version: active.get().version().to_owned(),
+        config_version: document.version().to_owned(),
         config_error: active.error().filter(|_| unrestricted),
+        config_warnings: warnings::of_document(&document, caller.restrictions()),
         resources: unrestricted.then_some(stats.resources),
         leases: unrestricted.then_some(stats.leases),
         max_leases,

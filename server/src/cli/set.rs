@@ -1,0 +1,197 @@
+//! `doorman set`: single fields of a template or rule.
+
+use std::{io, str::FromStr};
+
+use clap::{ArgAction, builder::FalseyValueParser};
+use doorman_config::changed_fields;
+use doorman_openapi::{DryRun, paths};
+use serde_json::{Map, Value};
+
+use super::{
+    client::{Client, ServerArguments},
+    document::effects,
+    failure::Failure,
+    output::warn,
+    status::encoded,
+};
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A value is JSON, or else text. All other fields stay as they are.\n\n\
+    Examples:\n  doorman set 'tenant/*' capacity=20 safe_capacity=2\n  \
+    doorman set db algorithm.kind=STATIC description= --dry-run\n  \
+    doorman set --rule per-tenant cost=2"
+)]
+pub(super) struct SetArguments {
+    /// The glob of a template, or the name of a rule
+    name: String,
+    /// A field and its new value: capacity=20, algorithm.lease_length=60. Without a value, or with
+    /// null, the field is removed
+    #[arg(required = true, value_name = "FIELD=VALUE")]
+    fields: Vec<Assignment>,
+    /// Change a rule
+    #[arg(long, env = "DOORMAN_SET_RULE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    rule: bool,
+    /// Print the changes without applying them
+    #[arg(long, env = "DOORMAN_DRY_RUN", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    dry_run: bool,
+    #[command(flatten)]
+    server: ServerArguments,
+}
+
+/// A field, with the sections that it is in, and its new value.
+#[derive(Debug, Clone, PartialEq)]
+struct Assignment {
+    sections: Vec<String>,
+    field: String,
+    value: Value,
+}
+
+impl FromStr for Assignment {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "must be FIELD=VALUE, such as capacity=20";
+        let (names, value) = text.split_once('=').ok_or(EXPECTED)?;
+        let mut sections: Vec<_> = names.split('.').map(str::to_owned).collect();
+        let field = sections.pop().ok_or(EXPECTED)?;
+        if field.is_empty() || sections.iter().any(String::is_empty) {
+            return Err(EXPECTED);
+        }
+        Ok(Self {
+            sections,
+            field,
+            value: match value {
+                "" => Value::Null,
+                text => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
+            },
+        })
+    }
+}
+
+/// The JSON merge patch (RFC 7396) that makes these assignments.
+fn merge_patch(assignments: &[Assignment]) -> Result<Value, Failure> {
+    let mut patch = Map::new();
+    for assignment in assignments {
+        let twice = || {
+            let mut names = assignment.sections.clone();
+            names.push(assignment.field.clone());
+            Failure::wrong_usage(format!("{} is set twice", names.join(".")))
+        };
+        let mut section = &mut patch;
+        for name in &assignment.sections {
+            let entry = section.entry(name).or_insert_with(|| Map::new().into());
+            section = entry.as_object_mut().ok_or_else(twice)?;
+        }
+        let old = section.insert(assignment.field.clone(), assignment.value.clone());
+        if old.is_some() {
+            return Err(twice());
+        }
+    }
+    Ok(patch.into())
+}
+
+pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
+    let patch = merge_patch(&arguments.fields)?.to_string();
+    let client = Client::new(&arguments.server)?;
+    let name = encoded(&arguments.name);
+    let (kind, path) = match arguments.rule {
+        true => ("rule", paths::RULE.replace("{name}", &name)),
+        false => (
+            "template",
+            paths::TEMPLATE.replace("{identifier_glob}", &name),
+        ),
+    };
+    let mut stderr = io::stderr();
+    if arguments.dry_run {
+        let path = format!("{path}?dry_run=true");
+        let dry_run: DryRun = client.patch(&path, None, patch).await?;
+        for warning in &dry_run.warnings {
+            warn(&mut stderr, warning);
+        }
+        if dry_run.changes.is_empty() {
+            return Ok("nothing to change\n".to_owned());
+        }
+        let lines = dry_run.changes.iter();
+        let lines: String = lines.map(|it| format!("would change: {it}\n")).collect();
+        return Ok(lines + &effects(&dry_run)?);
+    }
+    let (old, etag): (Value, _) = client.get_with_etag(&path).await?;
+    // With the ETag, the output has all changes of the entry.
+    let mut new: Value = client.patch(&path, etag.as_ref(), patch).await?;
+    let warnings = new.as_object_mut().and_then(|new| new.remove("warnings"));
+    for warning in warnings.iter().filter_map(Value::as_array).flatten() {
+        warn(&mut stderr, &warning.as_str().unwrap_or_default());
+    }
+    let changes = changed_fields(&old, &new);
+    if changes.is_empty() {
+        return Ok("nothing to change\n".to_owned());
+    }
+    let name = &arguments.name;
+    Ok(format!(
+        "changed: {kind} {name:?}: {}\n",
+        changes.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn patch(assignments: &[&str]) -> Result<Value, String> {
+        let parsed: Result<Vec<Assignment>, _> = assignments.iter().map(|it| it.parse()).collect();
+        merge_patch(&parsed?).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn assignments_are_a_merge_patch() {
+        let assignments = [
+            "capacity=20",
+            "safe_capacity=-1",
+            "description=one = two",
+            "unit=",
+            "per=null",
+            "algorithm.kind=STATIC",
+            "algorithm.lease_length=1e1",
+            r#"algorithm.parameters=[{"name": "surplus", "value": "0.2"}]"#,
+        ];
+        let expected = json!({
+            "capacity": 20,
+            "safe_capacity": -1,
+            "description": "one = two",
+            "unit": null,
+            "per": null,
+            "algorithm": {
+                "kind": "STATIC",
+                "lease_length": 10.0,
+                "parameters": [{"name": "surplus", "value": "0.2"}]
+            }
+        });
+        assert_eq!(patch(&assignments), Ok(expected));
+    }
+
+    #[test]
+    fn malformed_and_repeated_assignments_are_rejected() {
+        for assignments in [
+            &["capacity"][..],
+            &["=5"],
+            &["a.=5"],
+            &[".a=5"],
+            &["a..b=5"],
+        ] {
+            let error = patch(assignments).unwrap_err();
+            assert!(error.contains("capacity=20"), "{error}");
+        }
+        for assignments in [
+            ["a=1", "a=2"],
+            ["a=1", "a.b=2"],
+            ["a.b=1", "a={}"],
+            ["a.b=1", "a.b=1"],
+        ] {
+            let error = patch(&assignments).unwrap_err();
+            assert!(error.ends_with("is set twice"), "{error}");
+        }
+    }
+}
