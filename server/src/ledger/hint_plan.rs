@@ -257,7 +257,8 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
     /// fallen. The rounds become rare while they bring nothing.
     fn probe(&mut self, is_due: bool) {
         let now = self.now;
-        let excess = self.resource.sum_wants() - self.resource.terms.capacity();
+        let capacity = self.resource.terms.capacity();
+        let excess = self.resource.sum_wants() - capacity;
         let interval = self.resource.terms.refresh_interval(false).get();
         let longest = interval.max(PROBE_GAP);
         if excess <= 0.0 {
@@ -271,7 +272,9 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             return;
         }
         let probe = &mut self.state.probe;
-        if excess > probe.first_excess * PROBE_RESTART || probe.gap == 0.0 {
+        let known = probe.first_excess;
+        let has_grown = excess > (known * PROBE_RESTART).max(known + capacity * EXCESS_CHANGE);
+        if has_grown || probe.gap == 0.0 {
             (probe.since, probe.next, probe.gap) = (now, now, PROBE_GAP);
             (probe.first_excess, probe.last_excess) = (excess, f64::INFINITY);
         }
@@ -292,8 +295,9 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         probe.next = now.after_seconds(probe.gap);
         let (next, gap, since) = (probe.next, probe.gap, probe.since);
         if self.hint_oldest(excess, since) == 0 {
-            // All have reported since the rounds began.
+            // All have reported since the rounds began, so the excess is real.
             self.state.probe.since = now;
+            self.state.probe.first_excess = excess;
         }
         if gap < longest {
             self.state.wake_at(next);

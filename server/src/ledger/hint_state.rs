@@ -66,7 +66,8 @@ pub(super) struct Probe {
     pub(super) next: Moment,
     /// Seconds between two rounds.
     pub(super) gap: f64,
-    /// The demand beyond the capacity when the rounds began anew, and in the last one.
+    /// The demand beyond the capacity when the rounds began, or when all had reported since; and in
+    /// the last round.
     pub(super) first_excess: f64,
     pub(super) last_excess: f64,
 }

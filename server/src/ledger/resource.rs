@@ -24,6 +24,9 @@ use super::{
 /// they were told to.
 const NOTABLE: f64 = 0.05;
 
+/// If demand exceeds the capacity, holders report soon that they gave up more than this part of it.
+const AWAITED: f64 = 0.005;
+
 /// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
 const JUMP: f64 = 2.0;
 
@@ -317,8 +320,12 @@ impl Resource {
             let lease = Hold::lease(capacity, terms.lease_length(), now);
             entry.booking.set_lease(lease);
             entry.last_decision = Some(LastDecision::new(now, reason, now));
-            // The next request confirms the claim, and others wait for what this holder can spare.
-            let is_soon = reason == Reason::Pending || is_unknown && is_new;
+            // The next request confirms a claim, or returns what others wait for.
+            let all_want = demands.total().wants;
+            let is_awaited = entry.booking.amount(now) - capacity > terms.capacity() * AWAITED
+                && all_want > terms.capacity()
+                && all_want > wants;
+            let is_soon = reason == Reason::Pending || is_unknown && is_new || is_awaited;
             Decision {
                 capacity: Capacity::saturating(capacity),
                 lease_length: Seconds::saturating(terms.lease_length()),

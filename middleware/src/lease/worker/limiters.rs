@@ -266,6 +266,10 @@ impl TrackedLimiter {
         }
         let leased = holding.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
         let grown = leased > std::mem::replace(&mut self.leased, leased);
+        if grown && !self.scarce {
+            // Another shortage is that of this lease.
+            self.known_shortage = None;
+        }
         let measure = grown && (self.limiter.waiting() > 0 || self.shortage.is_some());
         if measure {
             self.fast_sample = FIRST_FAST_SAMPLE;

@@ -147,6 +147,22 @@ async fn load_that_moves_to_one_process_finds_the_whole_limit() {
     }
 }
 
+/// Noise makes demands exceed the limit now and then before the shift.
+#[tokio::test(start_paused = true)]
+async fn noise_before_a_shift_does_not_delay_it() {
+    let third = 100.0 / 3.0;
+    let rates = [[third, 100.0], [third, 0.0], [third, 0.0]];
+    for seed in 1..=17 {
+        let shift = 15.0 + 0.65 * (seed % 8) as f64;
+        fastrand::seed(seed);
+        let plane = with_hints(5, "FAIR_SHARE", 100.0);
+        let sent = offer(&plane, &step(shift, &rates, Poisson, 100 * seed)).await;
+        let refused = refused(&sent, shift, shift + 5.0);
+        println!("shift at {shift}: {refused} of about 500 in 5 s");
+        assert!(refused <= 150, "{refused}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn overload_leaves_nothing_unused() {
     let rates = [2_700.0, 270.0, 30.0];
