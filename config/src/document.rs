@@ -11,7 +11,7 @@ use crate::{
     json,
     parse::{self, Parsed},
     tree::Node,
-    version::{Version, VersionHasher},
+    version::{EarlyVersion, Version, VersionHasher},
 };
 
 #[cfg(test)]
@@ -201,6 +201,14 @@ impl Document {
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// The version that the first releases gave to this document.
+    pub(crate) fn early_version(&self) -> String {
+        EarlyVersion::default()
+            .with(self.templates.iter().map(AsRef::as_ref))
+            .with(&self.rules)
+            .text()
     }
 }
 

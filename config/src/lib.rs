@@ -62,7 +62,8 @@ pub use restrictions::Restrictions;
 pub use rule::Rule;
 pub use source::{FileSource, InvalidSource, LastGoodFile, LoadError, RawDocument, Source};
 pub use store::{
-    Appended, NewChange, OpenError, OpenedStore, Store, StoreError, StoreErrorKind, StoreReader,
+    Appended, NewChange, OpenError, OpenedStore, RevisionError, Store, StoreError, StoreErrorKind,
+    StoreReader, StoredDocument,
 };
 pub use template::{SafeCapacityRule, Template, default_algorithm};
 

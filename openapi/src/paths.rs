@@ -28,6 +28,8 @@ pub const RULES: &str = "/v1/rules";
 pub const RULE: &str = "/v1/rules/{name}";
 /// The history of the document.
 pub const HISTORY: &str = "/v1/history";
+/// The document of a past revision.
+pub const REVISION: &str = "/v1/history/{revision}";
 /// The status of the server.
 pub const STATUS: &str = "/v1/status";
 /// Liveness.

@@ -23,6 +23,7 @@ mod limits;
 mod log;
 mod outage;
 mod packages;
+mod recorded;
 mod reload;
 mod restart;
 mod rules;

@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    ops::RangeInclusive,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -16,7 +17,7 @@ use rusqlite::{
 };
 
 use super::{
-    NewChange,
+    FORMAT, NewChange,
     error::{StoreError, StoreErrorKind},
 };
 
@@ -31,9 +32,6 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// SQLite's id of the program that owns the file: "door" in ASCII.
 pub(super) const APPLICATION_ID: i32 = 0x646f_6f72;
-
-/// The version of the tables.
-const SCHEMA_VERSION: i32 = 1;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS changes (
@@ -60,7 +58,7 @@ type FileId = (u64, u64);
 
 /// A document as stored.
 #[derive(Debug)]
-pub(super) struct StoredDocument {
+pub struct StoredDocument {
     pub(super) revision: u64,
     /// The version when it was written.
     pub(super) version: String,
@@ -93,20 +91,20 @@ impl Database {
                 flags |= OpenFlags::SQLITE_OPEN_READ_ONLY;
                 Connection::open_with_flags(path, flags)?
             }
-            Access::ReadImmutable => {
-                flags |= OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-                Connection::open_with_flags(immutable_uri(path), flags)?
-            }
+            Access::ReadImmutable => open_immutable(path)?,
         };
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "trusted_schema", false)?;
         connection.pragma_update(None, "cell_size_check", true)?;
+        // SQLite opens a read-only file without an error.
+        if access == Access::Write && connection.is_readonly("main")? {
+            let detail = "no write permission";
+            return Err(StoreError::new(StoreErrorKind::ReadOnly, detail));
+        }
+        if access != Access::ReadCorrupted {
+            reject_newer(&connection)?;
+        }
         if access == Access::Write {
-            // SQLite opens a read-only file without an error.
-            if connection.is_readonly("main")? {
-                let detail = "no write permission";
-                return Err(StoreError::new(StoreErrorKind::ReadOnly, detail));
-            }
             // A committed write is durable, and readers do not block writers.
             connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
             connection.pragma_update(None, "synchronous", "FULL")?;
@@ -127,23 +125,46 @@ impl Database {
         &self,
         before: Option<u64>,
     ) -> Result<Option<StoredDocument>, StoreError> {
-        let before = before.map_or(i64::MAX, signed);
-        let found = self
-            .connection
-            .query_row(
-                "SELECT revision, version, document FROM changes WHERE revision < ?1 AND document IS NOT NULL \
-                 ORDER BY revision DESC LIMIT 1",
-                [before],
-                |row| {
-                    Ok(StoredDocument {
-                        revision: unsigned(row.get(0)?),
-                        version: lossy(row.get_ref(1)?)?,
-                        text: lossy(row.get_ref(2)?)?,
-                    })
-                },
-            )
-            .optional()?;
-        Ok(found)
+        self.stored_document(
+            "SELECT revision, version, document FROM changes WHERE revision < ?1 AND document IS NOT NULL \
+             ORDER BY revision DESC LIMIT 1",
+            before.map_or(i64::MAX, signed),
+        )
+    }
+
+    /// The document of a revision; `None` if there is none, or it is no longer retained.
+    pub(super) fn document(&self, revision: u64) -> Result<Option<StoredDocument>, StoreError> {
+        self.stored_document(
+            "SELECT revision, version, document FROM changes WHERE revision = ?1 AND document IS NOT NULL",
+            signed(revision),
+        )
+    }
+
+    fn stored_document(
+        &self,
+        query: &str,
+        revision: i64,
+    ) -> Result<Option<StoredDocument>, StoreError> {
+        let found = self.connection.query_row(query, [revision], |row| {
+            Ok(StoredDocument {
+                revision: unsigned(row.get(0)?),
+                version: lossy(row.get_ref(1)?)?,
+                text: lossy(row.get_ref(2)?)?,
+            })
+        });
+        Ok(found.optional()?)
+    }
+
+    /// The oldest and the newest revision whose document is retained.
+    pub(super) fn retained(&self) -> Result<Option<RangeInclusive<u64>>, StoreError> {
+        let (oldest, newest): (Option<i64>, Option<i64>) = self.connection.query_row(
+            "SELECT min(revision), max(revision) FROM changes WHERE document IS NOT NULL",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        Ok(oldest
+            .zip(newest)
+            .map(|(oldest, newest)| unsigned(oldest)..=unsigned(newest)))
     }
 
     /// The newest revision; 0 when there is none.
@@ -238,16 +259,6 @@ impl Database {
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
-
-    /// The document of a revision; `None` if there is none, or it is no longer retained.
-    pub(super) fn document(&self, revision: u64) -> Result<Option<String>, StoreError> {
-        let found = self.connection.query_row(
-            "SELECT document FROM changes WHERE revision = ?1",
-            [signed(revision)],
-            |row| row.get(0),
-        );
-        Ok(found.optional()?.flatten())
-    }
 }
 
 /// Corrupted text need not be UTF-8. Its version will differ, and an older document is used.
@@ -263,20 +274,38 @@ fn check(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
+fn reject_newer(connection: &Connection) -> Result<(), StoreError> {
+    match format(connection)? {
+        format if format > FORMAT => Err(StoreError::new(StoreErrorKind::Newer(format), "")),
+        _ => Ok(()),
+    }
+}
+
+fn format(connection: &Connection) -> rusqlite::Result<i32> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// The format in the main file of a database, read without touching any file; `None` if it cannot
+/// be read.
+pub(super) fn format_of_file(path: &Path) -> Option<i32> {
+    let connection = open_immutable(path).ok()?;
+    format(&connection).ok()
+}
+
+/// Opens a database without locks and write-ahead log, which touches no file.
+pub(super) fn open_immutable(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(immutable_uri(path), flags)
+}
+
 fn create_tables(connection: &Connection) -> Result<(), StoreError> {
-    let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    match version {
-        SCHEMA_VERSION => return Ok(()),
-        0 => {}
-        newer => {
-            return Err(StoreError::new(
-                StoreErrorKind::Other,
-                format!("schema version {newer} is newer than {SCHEMA_VERSION}"),
-            ));
-        }
+    if format(connection)? == FORMAT {
+        return Ok(());
     }
     connection.execute_batch(&format!(
-        "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
     ))?;
     Ok(())
 }
@@ -317,8 +346,7 @@ fn file_id(path: &Path) -> Result<FileId, StoreError> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// A URI by which SQLite opens a file without locks.
-pub(super) fn immutable_uri(path: &Path) -> String {
+fn immutable_uri(path: &Path) -> String {
     let path = path.to_string_lossy();
     let path = path
         .replace('%', "%25")

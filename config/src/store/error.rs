@@ -1,8 +1,14 @@
 //! Store errors, by the kinds that a caller can act on.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+};
 
 use rusqlite::ErrorCode;
+
+use super::FORMAT;
 
 /// A store could not be read or written. Nothing was changed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -31,6 +37,9 @@ pub enum StoreErrorKind {
     /// The file was replaced, or another program wrote to it.
     #[error("the database was changed by another program")]
     Foreign,
+    /// A later release has written it.
+    #[error("its format is {0}, and this version of doorman knows formats up to {newest}", newest = FORMAT)]
+    Newer(i32),
     /// Any other error, such as an I/O error.
     #[error("database error")]
     Other,
@@ -87,6 +96,19 @@ pub enum OpenError {
         /// Description of the file.
         what: &'static str,
     },
+    /// A later release has written the store, which is left untouched.
+    #[error(
+        "the store {} has format {format}, and this version of doorman knows formats up to \
+         {newest}: start the version that wrote it, or a later one; it was left untouched",
+        path.display(),
+        newest = FORMAT
+    )]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Its format.
+        format: i32,
+    },
     /// There is no store, and none can be created.
     #[error("cannot create the store {}", path.display())]
     Create {
@@ -117,4 +139,57 @@ pub enum OpenError {
         /// The cause.
         source: StoreError,
     },
+}
+
+impl OpenError {
+    /// The error of a command that only reads the store.
+    pub(super) fn unreadable(path: &Path, source: StoreError) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            StoreErrorKind::Newer(format) => Self::Newer { path, format },
+            _ => Self::Unreadable { path, source },
+        }
+    }
+}
+
+/// The document of a revision cannot be read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RevisionError {
+    /// There is no such revision, or its document is no longer retained.
+    #[error("no document of revision {revision} is stored; {}", in_words(retained.as_ref()))]
+    Absent {
+        /// The revision.
+        revision: u64,
+        /// The oldest and the newest revision whose document is retained; `None` without a store.
+        retained: Option<RangeInclusive<u64>>,
+    },
+    /// The document is damaged, or invalid for this release.
+    #[error("the document of revision {revision} cannot be used: {reason}")]
+    Unusable {
+        /// The revision.
+        revision: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The store cannot be read.
+    #[error("cannot read the history: {0}")]
+    Store(StoreError),
+}
+
+fn in_words(retained: Option<&RangeInclusive<u64>>) -> String {
+    match retained {
+        Some(range) => format!(
+            "the oldest is of revision {}, the newest of revision {}",
+            range.start(),
+            range.end()
+        ),
+        None => "the source of the document has no history".to_owned(),
+    }
+}
+
+impl From<StoreError> for RevisionError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
 }

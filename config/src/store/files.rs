@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    database::{APPLICATION_ID, immutable_uri},
+    FORMAT,
+    database::{APPLICATION_ID, format_of_file, open_immutable},
     error::OpenError,
 };
 use crate::stored::{self, parent, with_suffix};
@@ -144,6 +144,20 @@ pub(super) fn reject_foreign(path: &Path) -> Result<(), OpenError> {
     }
 }
 
+/// Rejects a store of a later release, before anything is touched.
+///
+/// # Errors
+/// [`OpenError::Newer`]
+pub(super) fn reject_newer(path: &Path) -> Result<(), OpenError> {
+    match format_of_file(path) {
+        Some(format) if format > FORMAT => Err(OpenError::Newer {
+            path: path.to_owned(),
+            format,
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn foreign(path: &Path) -> Option<&'static str> {
     let metadata = path.metadata().ok()?;
     if metadata.is_dir() {
@@ -168,10 +182,7 @@ fn foreign(path: &Path) -> Option<&'static str> {
 
 /// A database without an application id may be ours: not all tools copy it.
 fn is_of_another_program(path: &Path) -> rusqlite::Result<bool> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-        | OpenFlags::SQLITE_OPEN_URI
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(immutable_uri(path), flags)?;
+    let connection = open_immutable(path)?;
     let id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     if id == APPLICATION_ID {
         return Ok(false);

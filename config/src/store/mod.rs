@@ -18,7 +18,10 @@ use std::{
 
 use doorman_openapi::PastChange;
 
-use crate::Document;
+use crate::{
+    Document,
+    stored::{self, Unverified},
+};
 
 use self::{
     database::{Access, Database},
@@ -26,9 +29,14 @@ use self::{
 };
 
 pub use self::{
-    error::{OpenError, StoreError, StoreErrorKind},
+    database::StoredDocument,
+    error::{OpenError, RevisionError, StoreError, StoreErrorKind},
     open::OpenedStore,
 };
+
+/// The format of the store, in SQLite's `user_version`. A change that earlier releases would
+/// misread raises it.
+const FORMAT: i32 = 1;
 
 /// A store that only this process writes. A write is atomic, and durable when it returns.
 #[derive(Debug)]
@@ -70,8 +78,8 @@ impl Store {
     /// lists what was wrong.
     ///
     /// # Errors
-    /// [`OpenError`] if another process has the lock, the path is not a store (it is left
-    /// untouched), or no store can be created.
+    /// [`OpenError`] if another process has the lock, the path is not a store or that of a later
+    /// release (it is left untouched), or no store can be created.
     pub fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore, OpenError> {
         open::open(path, first, at)
     }
@@ -122,6 +130,44 @@ impl Store {
         let database = self.database.as_ref().map_err(Clone::clone)?;
         database.history(before, limit)
     }
+
+    /// The document of a revision.
+    ///
+    /// # Errors
+    /// [`RevisionError`] if it is not retained, or cannot be read.
+    pub fn revision(&self, revision: u64) -> Result<StoredDocument, RevisionError> {
+        let database = self.database.as_ref().map_err(Clone::clone)?;
+        revision_in(database, revision)
+    }
+}
+
+fn revision_in(database: &Database, revision: u64) -> Result<StoredDocument, RevisionError> {
+    match database.document(revision)? {
+        Some(found) => Ok(found),
+        None => Err(RevisionError::Absent {
+            revision,
+            retained: database.retained()?,
+        }),
+    }
+}
+
+impl StoredDocument {
+    /// Parses and verifies the document.
+    ///
+    /// # Errors
+    /// [`RevisionError::Unusable`]
+    pub fn parse(&self) -> Result<Document, RevisionError> {
+        let document = stored::verified(&self.version, &self.text);
+        document.map_err(|unverified| RevisionError::Unusable {
+            revision: self.revision,
+            reason: match unverified {
+                Unverified::Invalid(errors) => {
+                    format!("it is invalid for this version of doorman: {errors}")
+                }
+                Unverified::Altered(_) => "it was altered: its version differs".to_owned(),
+            },
+        })
+    }
 }
 
 /// A read-only view of a store, which a server may be using.
@@ -138,13 +184,14 @@ impl StoreReader {
         if !path.exists() {
             return Err(OpenError::Absent { path });
         }
+        files::reject_newer(&path)?;
         Database::open(&path, Access::Read)
             .or_else(|error| match error.kind() {
                 StoreErrorKind::ReadOnly => Database::open(&path, Access::ReadImmutable),
                 _ => Err(error),
             })
             .map(Self)
-            .map_err(|source| OpenError::Unreadable { path, source })
+            .map_err(|source| OpenError::unreadable(&path, source))
     }
 
     /// The changes before a revision, newest first.
@@ -159,15 +206,19 @@ impl StoreReader {
         self.0.history(before, limit)
     }
 
-    /// The document of a revision, or the newest, as JSON; `None` if there is none, or it is no
-    /// longer retained.
+    /// The newest document as JSON; `None` if there is none.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be read.
-    pub fn document(&self, revision: Option<u64>) -> Result<Option<String>, StoreError> {
-        match revision {
-            Some(revision) => self.0.document(revision),
-            None => Ok(self.0.newest_document(None)?.map(|it| it.text)),
-        }
+    pub fn newest_document(&self) -> Result<Option<String>, StoreError> {
+        Ok(self.0.newest_document(None)?.map(|it| it.text))
+    }
+
+    /// The document of a revision.
+    ///
+    /// # Errors
+    /// [`RevisionError`] if it is not retained, or cannot be read.
+    pub fn revision(&self, revision: u64) -> Result<StoredDocument, RevisionError> {
+        revision_in(&self.0, revision)
     }
 }

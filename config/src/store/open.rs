@@ -52,6 +52,7 @@ struct Opening<'a> {
 
 pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore, OpenError> {
     files::reject_foreign(path)?;
+    files::reject_newer(path)?;
     let lock = Lock::take(path)?;
     let existed = path.metadata().is_ok_and(|metadata| metadata.len() > 0);
     let mut opening = Opening {
@@ -74,10 +75,15 @@ pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore
             path: path.to_owned(),
             source,
         }),
-        Err(error) if error.kind() == StoreErrorKind::Corrupted => {
-            Ok(opening.with_corrupted(&error))
-        }
-        Err(error) => Ok(opening.read_only(error)),
+        Err(error) => match error.kind() {
+            StoreErrorKind::Corrupted => Ok(opening.with_corrupted(&error)),
+            // Only the write-ahead log has the format.
+            StoreErrorKind::Newer(format) => Err(OpenError::Newer {
+                path: path.to_owned(),
+                format,
+            }),
+            _ => Ok(opening.read_only(error)),
+        },
     }
 }
 

@@ -115,10 +115,9 @@ fn second_writer_is_rejected_and_readers_are_not() {
     let error = Store::open(&home.path, &document(1), 0).unwrap_err();
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     let reader = StoreReader::open(&home.path).unwrap();
-    let text = reader.document(None).unwrap().unwrap();
-    assert_eq!(capacity(&Document::parse_json(&text).unwrap()), 1.0);
-    assert_eq!(reader.document(Some(1)).unwrap(), Some(text));
-    assert_eq!(reader.document(Some(7)).unwrap(), None);
+    let text = reader.newest_document().unwrap().unwrap();
+    assert_eq!(Document::parse_json(&text).unwrap(), document(1));
+    assert_eq!(reader.revision(1).unwrap().parse().unwrap(), document(1));
     assert_eq!(reader.history(None, 10).unwrap().len(), 1);
     drop(opened);
     let absent = StoreReader::open(&home.path.with_extension("x")).unwrap_err();
@@ -244,8 +243,8 @@ fn main_file_alone_has_every_change() {
         write(&mut opened.store, number).unwrap();
         let copied = home.folder.path().join("copied.db");
         fs::copy(&home.path, &copied).unwrap();
-        let text = StoreReader::open(&copied).unwrap().document(None).unwrap();
-        let text = text.unwrap();
+        let text = StoreReader::open(&copied).unwrap().newest_document();
+        let text = text.unwrap().unwrap();
         assert_eq!(
             capacity(&Document::parse_json(&text).unwrap()),
             f64::from(number)
@@ -352,7 +351,9 @@ fn history_is_bounded() {
     let history = store.history(None, 20_000).unwrap();
     assert_eq!(history.len(), 10_000);
     let reader = StoreReader::open(&home.path).unwrap();
-    let retained = |revision| reader.document(Some(revision)).unwrap().is_some();
+    // The documents of this test are invalid.
+    let retained =
+        |revision| !matches!(reader.revision(revision), Err(RevisionError::Absent { .. }));
     // 64 MiB of documents of 20,000 bytes.
     assert_eq!(
         (
@@ -469,10 +470,137 @@ fn altered_document_is_the_last_resort() {
         let last = opened.problems.last().unwrap();
         assert!(last.contains("altered one"), "{:?}", opened.problems);
     }
-    // With a newer schema it is read-only.
-    home.sql("PRAGMA user_version = 77");
-    let opened = home.open();
-    assert_eq!(capacity(&opened.document), 3.0, "{:?}", opened.problems);
+}
+
+#[test]
+fn past_documents_are_read_by_revision() {
+    let home = Home::with_three_changes();
+    home.sql("UPDATE changes SET document = NULL WHERE revision = 1");
+    let mut store = home.open().store;
+    assert_eq!(store.revision(2).unwrap().parse().unwrap(), document(2));
+    for absent in [0, 1, 4, u64::MAX] {
+        let error = store.revision(absent).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "no document of revision {absent} is stored; the oldest is of revision 2, the \
+                 newest of revision 3"
+            )
+        );
+    }
+    write(&mut store, 4).unwrap();
+    assert_eq!(store.revision(4).unwrap().parse().unwrap(), document(4));
+    home.sql("UPDATE changes SET document = replace(document, '2.0', '9.0') WHERE revision = 2");
+    home.sql("UPDATE changes SET document = '{}' WHERE revision = 3");
+    for (revision, reason) in [(2, "it was altered"), (3, "it is invalid")] {
+        let error = store.revision(revision).unwrap().parse().unwrap_err();
+        assert!(matches!(error, RevisionError::Unusable { .. }), "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn store_of_a_later_release_is_rejected_and_left_untouched() {
+    let home = Home::with_three_changes();
+    home.sql("PRAGMA user_version = 2");
+    fs::remove_file(home.path.with_extension("db.lock")).unwrap();
+    let contents = || {
+        let files = home.files().into_iter();
+        let read = |name| fs::read(home.folder.path().join(name)).unwrap();
+        files
+            .map(|name| (name.clone(), read(name)))
+            .collect::<Vec<_>>()
+    };
+    let before = contents();
+    for error in [
+        Store::open(&home.path, &document(1), 0).unwrap_err(),
+        StoreReader::open(&home.path).unwrap_err(),
+    ] {
+        assert!(
+            matches!(error, OpenError::Newer { format: 2, .. }),
+            "{error}"
+        );
+        let text = error.to_string();
+        let expected = format!(
+            "the store {} has format 2, and this version of doorman knows formats up to 1: ",
+            home.path.display()
+        );
+        assert!(text.starts_with(&expected), "{text}");
+    }
+    assert!(contents() == before, "{:?}", home.files());
+}
+
+#[test]
+fn format_is_found_in_the_write_ahead_log() {
+    let home = Home::with_three_changes();
+    let other = Connection::open(&home.path).unwrap();
+    other
+        .execute_batch("PRAGMA wal_autocheckpoint = 0; PRAGMA user_version = 2")
+        .unwrap();
+    for error in [
+        Store::open(&home.path, &document(1), 0).unwrap_err(),
+        StoreReader::open(&home.path).unwrap_err(),
+    ] {
+        assert!(
+            matches!(error, OpenError::Newer { format: 2, .. }),
+            "{error}"
+        );
+    }
+}
+
+/// The data directories that earlier releases have written, each with three revisions.
+fn recorded() -> Vec<PathBuf> {
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recorded");
+    let entries = fs::read_dir(all).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path().join("data"));
+    let found: Vec<_> = paths.filter(|path| path.is_dir()).collect();
+    assert!(found.len() >= 3, "{found:?}");
+    found
+}
+
+#[test]
+fn stores_of_earlier_releases_are_intact() {
+    for directory in recorded() {
+        for with_copy in [true, false] {
+            let home = Home::new();
+            let copy = "doorman.db.last-good.json";
+            for name in ["doorman.db", copy]
+                .into_iter()
+                .take(1 + usize::from(with_copy))
+            {
+                fs::copy(directory.join(name), home.folder.path().join(name)).unwrap();
+            }
+            let mut opened = home.open();
+            let name = directory.display();
+            assert_eq!(opened.problems, [""; 0], "{name}");
+            assert_eq!(capacity(&opened.document), 30.0, "{name}");
+            let capacities = [1, 2, 3].map(|revision| {
+                let document = opened.store.revision(revision).unwrap().parse().unwrap();
+                document.templates()[0].capacity().get()
+            });
+            assert_eq!(capacities, [1000.0, 20.0, 30.0], "{name}");
+            assert_eq!(write(&mut opened.store, 4).unwrap(), 4, "{name}");
+        }
+    }
+}
+
+#[test]
+fn altered_digit_in_a_store_of_an_earlier_release_is_detected() {
+    for directory in recorded() {
+        let home = Home::new();
+        fs::copy(directory.join("doorman.db"), &home.path).unwrap();
+        home.sql(
+            "UPDATE changes SET document = replace(document, ':30.0', ':39.0') WHERE revision = 3",
+        );
+        let opened = home.open();
+        let name = directory.display();
+        assert_eq!(capacity(&opened.document), 20.0, "{name}");
+        assert!(
+            opened.problems[0].contains("altered"),
+            "{:?}",
+            opened.problems
+        );
+    }
 }
 
 #[test]

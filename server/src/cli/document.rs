@@ -46,12 +46,12 @@ pub(super) struct ImportArguments {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Defaults are written out; comments are lost.\n\nExamples:\n  doorman export > limits.yaml\n  \
+    after_help = "Defaults are written out; comments are lost.\n\nExamples:\n  doorman export > limits.yaml\n  doorman export --revision 7\n  \
     doorman export --store ./doorman-data/doorman.db --revision 7"
 )]
 pub(super) struct ExportArguments {
     /// Print this revision; `doorman history` lists them
-    #[arg(long, env = "DOORMAN_REVISION", value_name = "N", requires = "store")]
+    #[arg(long, env = "DOORMAN_REVISION", value_name = "N")]
     revision: Option<u64>,
     #[command(flatten)]
     output: JsonFlag,
@@ -74,7 +74,7 @@ pub(super) struct HistoryArguments {
 }
 
 #[derive(Debug, clap::Args)]
-struct LocationArguments {
+pub(super) struct LocationArguments {
     /// Use the store of a stopped server, such as ./doorman-data/doorman.db, instead of a running
     /// server
     #[arg(long, env = "DOORMAN_STORE", value_name = "PATH")]
@@ -83,13 +83,49 @@ struct LocationArguments {
     server: ServerArguments,
 }
 
-enum Location {
+pub(super) enum Location {
     Server(Client),
     Store(PathBuf),
 }
 
+impl Location {
+    /// A revision of the document; `None`: the active or newest one.
+    pub(super) async fn document(&self, revision: Option<u64>) -> Result<Document, Failure> {
+        match (self, revision) {
+            (Self::Server(client), None) => Ok(fetch(client).await?.0),
+            (Self::Server(client), Some(revision)) => {
+                let path = paths::REVISION.replace("{revision}", &revision.to_string());
+                let text: Box<RawValue> = client.get(&path).await?;
+                parse(text.get())
+            }
+            (Self::Store(path), None) => newest(&StoreReader::open(path)?),
+            (Self::Store(path), Some(revision)) => {
+                Ok(StoreReader::open(path)?.revision(revision)?.parse()?)
+            }
+        }
+    }
+
+    /// Replaces the document, or prints what that would change. `command` is for the history.
+    pub(super) async fn replace(
+        &self,
+        new: &Document,
+        is_dry_run: bool,
+        command: &str,
+    ) -> Result<String, Failure> {
+        match (self, is_dry_run) {
+            (Self::Server(client), true) => dry_run(client, new).await,
+            (Self::Server(client), false) => put(client, new).await,
+            (Self::Store(path), true) => {
+                let old = newest(&StoreReader::open(path)?)?;
+                Ok(describe("would change", &old, new))
+            }
+            (Self::Store(path), false) => write(path, new, command, &mut io::stderr()),
+        }
+    }
+}
+
 impl LocationArguments {
-    fn location(self) -> Result<Location, Failure> {
+    pub(super) fn location(self) -> Result<Location, Failure> {
         Ok(match self.store {
             Some(path) => Location::Store(path),
             None => Location::Server(Client::new(&self.server)?),
@@ -97,7 +133,7 @@ impl LocationArguments {
     }
 }
 
-fn load(file: &Path, stderr: &mut impl io::Write) -> Result<Document, Failure> {
+pub(super) fn load(file: &Path, stderr: &mut impl io::Write) -> Result<Document, Failure> {
     let document = FileSource::new(file)
         .load()
         .map_err(|error| Failure::from_document(&error))?;
@@ -112,14 +148,10 @@ async fn fetch(client: &Client) -> Result<(Document, Option<HeaderValue>), Failu
     Ok((parse(text.get())?, etag))
 }
 
-/// A revision of the document in a store; `None`: the newest.
-fn read(store: &StoreReader, revision: Option<u64>) -> Result<Document, Failure> {
-    match (store.document(revision)?, revision) {
-        (Some(text), _) => parse(&text),
-        (None, Some(revision)) => Err(Failure::new(format!(
-            "the store has no document of revision {revision}"
-        ))),
-        (None, None) => Err(Failure::new("the store has no document")),
+fn newest(store: &StoreReader) -> Result<Document, Failure> {
+    match store.newest_document()? {
+        Some(text) => parse(&text),
+        None => Err(Failure::new("the store has no document")),
     }
 }
 
@@ -156,10 +188,8 @@ fn counted(count: &impl ToString, noun: &str) -> String {
 }
 
 pub(super) async fn export(arguments: ExportArguments) -> Result<String, Failure> {
-    let document = match arguments.location.location()? {
-        Location::Server(client) => fetch(&client).await?.0,
-        Location::Store(path) => read(&StoreReader::open(&path)?, arguments.revision)?,
-    };
+    let location = arguments.location.location()?;
+    let document = location.document(arguments.revision).await?;
     let text = if arguments.output.json {
         document.to_pretty_json()
     } else {
@@ -199,17 +229,9 @@ pub(super) async fn history(arguments: HistoryArguments) -> Result<String, Failu
 }
 
 pub(super) async fn import(arguments: ImportArguments) -> Result<String, Failure> {
-    let mut stderr = io::stderr();
-    let new = load(&arguments.file, &mut stderr)?;
-    match (arguments.location.location()?, arguments.dry_run) {
-        (Location::Server(client), true) => dry_run(&client, &new).await,
-        (Location::Server(client), false) => put(&client, &new).await,
-        (Location::Store(path), true) => {
-            let old = read(&StoreReader::open(&path)?, None)?;
-            Ok(describe("would change", &old, &new))
-        }
-        (Location::Store(path), false) => write(&path, &new, &mut stderr),
-    }
+    let new = load(&arguments.file, &mut io::stderr())?;
+    let location = arguments.location.location()?;
+    location.replace(&new, arguments.dry_run, "import").await
 }
 
 async fn put(client: &Client, new: &Document) -> Result<String, Failure> {
@@ -255,7 +277,12 @@ pub(super) fn effects(dry_run: &DryRun) -> Result<String, Failure> {
 }
 
 /// Writes to a store that no server uses, and locks it meanwhile.
-fn write(path: &Path, new: &Document, stderr: &mut impl io::Write) -> Result<String, Failure> {
+fn write(
+    path: &Path,
+    new: &Document,
+    command: &str,
+    stderr: &mut impl io::Write,
+) -> Result<String, Failure> {
     let now = unix_seconds();
     let is_new = !path.exists();
     let OpenedStore {
@@ -273,7 +300,7 @@ fn write(path: &Path, new: &Document, stderr: &mut impl io::Write) -> Result<Str
     if !diff.is_empty() {
         let change = NewChange {
             changed_at: now,
-            changed_by: &author(),
+            changed_by: &author(command),
             change: &diff.summary(),
         };
         if let Err(error) = store.append(new, &change)?.copy {
@@ -295,9 +322,9 @@ fn unix_seconds() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-fn author() -> String {
+fn author(command: &str) -> String {
     let user = std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
-    format!("doorman import by {user}@{}", host_name())
+    format!("doorman {command} by {user}@{}", host_name())
 }
 
 fn describe(verb: &str, old: &Document, new: &Document) -> String {

@@ -13,6 +13,7 @@ mod document;
 mod failure;
 mod leases;
 mod output;
+mod revisions;
 mod serve;
 mod serve_flags;
 mod set;
@@ -39,6 +40,8 @@ Examples:
   doorman set 'tenant/*' capacity=20             change a field of a template
   doorman export > limits.yaml                   print the document of a running server
   doorman import limits.yaml --dry-run           print what a new document would change
+  doorman diff 7                                 print the changes since revision 7
+  doorman rollback 7                             return to the document of revision 7
 
 Every flag has an environment variable: DOORMAN_DATA_DIR for --data-dir.
 Exit codes: 0 success, 1 failed or rejected, 2 wrong usage, 3 no response from the server.";
@@ -83,6 +86,10 @@ enum OneShot {
     Export(document::ExportArguments),
     /// List changes of the document, with time and author
     History(document::HistoryArguments),
+    /// Print the changes from one document to another
+    Diff(revisions::DiffArguments),
+    /// Return to a past document
+    Rollback(revisions::RollbackArguments),
     /// Create a token for servers that share the secret
     Token(token::TokenArguments),
     /// Exit with 0 if a server accepts requests
@@ -139,6 +146,8 @@ impl OneShot {
             Self::Set(arguments) => set::set(arguments).await,
             Self::Export(arguments) => document::export(arguments).await,
             Self::History(arguments) => document::history(arguments).await,
+            Self::Diff(arguments) => revisions::diff(arguments).await,
+            Self::Rollback(arguments) => revisions::rollback(arguments).await,
             Self::Token(arguments) => token::create(arguments),
             Self::Ready(arguments) => status::ready(arguments).await,
             Self::Openapi => Ok(doorman_server::openapi_json()),

@@ -1,5 +1,6 @@
 //! Command lines, executed against a server.
 
+mod revisions;
 mod usage;
 
 use std::sync::{

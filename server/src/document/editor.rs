@@ -13,7 +13,8 @@ use std::{
 };
 
 use doorman_config::{
-    Document, DocumentDiff, EditNotes, Edited, NewChange, Restrictions, Store, StoreError,
+    Document, DocumentDiff, EditNotes, Edited, NewChange, Restrictions, RevisionError, Store,
+    StoreError,
 };
 use doorman_openapi::{DryRun, PastChange};
 use tokio::{sync::Semaphore, task};
@@ -217,6 +218,29 @@ impl DocumentEditor {
                 let store = store.lock().unwrap_or_else(PoisonError::into_inner);
                 store.history(before, limit).map_err(EditFailed::Store)
             }
+        })
+        .await
+    }
+
+    /// The document of a past revision.
+    pub(crate) async fn revision(
+        self: &Arc<Self>,
+        revision: u64,
+    ) -> Result<Document, EditFailed<RevisionError>> {
+        self.run(&self.reads, move |editor| {
+            let Some(store) = &editor.store else {
+                return Err(EditFailed::Rejected(RevisionError::Absent {
+                    revision,
+                    retained: None,
+                }));
+            };
+            // Parsed without the lock: changes wait for it.
+            let found = store
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .revision(revision);
+            let document = found.and_then(|found| found.parse());
+            document.map_err(EditFailed::Rejected)
         })
         .await
     }

@@ -241,8 +241,8 @@ impl Outstanding {
             ),
             Reason::NoBound => tracing::warn!(
                 %seconds,
-                "the bound in the data directory is missing or corrupted; until the longest lease \
-                 has expired, only capacity that holders report is granted"
+                "the bound in the data directory is missing, corrupted or of an earlier build; \
+                 until the longest lease has expired, only capacity that holders report is granted"
             ),
         }
     }

@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderName, HeaderValue, Response, StatusCode, header},
     response::IntoResponse,
 };
-use doorman_config::{EditError, StoreErrorKind, ValidationErrors};
+use doorman_config::{EditError, RevisionError, StoreErrorKind, ValidationErrors};
 use doorman_openapi::{FieldError, Problem, ProblemType, Scope, Scopes};
 
 use crate::{
@@ -265,6 +265,19 @@ impl From<EditError> for ApiError {
                 .with_errors(field_errors(&errors))
             }
         }
+    }
+}
+
+impl From<RevisionError> for ApiError {
+    fn from(error: RevisionError) -> Self {
+        let kind = match error {
+            RevisionError::Store(_) => {
+                tracing::error!(%error, "cannot read document history");
+                ProblemType::Unavailable
+            }
+            _ => ProblemType::NotFound,
+        };
+        Self::new(kind, error.to_string())
     }
 }
 

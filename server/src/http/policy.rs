@@ -56,7 +56,9 @@ pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
         paths::DISCOVERY if reads => (AnyOf(Scope::ALL), Request),
         // A layer polls its rules with the token that it leases with.
         paths::RULES if reads => (AnyOf(&[Scope::Capacity, Scope::TemplatesRead]), Request),
-        paths::TEMPLATES | paths::TEMPLATE | paths::RULE | paths::HISTORY if reads => {
+        paths::TEMPLATES | paths::TEMPLATE | paths::RULE | paths::HISTORY | paths::REVISION
+            if reads =>
+        {
             (AnyOf(&[Scope::TemplatesRead]), VIEW)
         }
         paths::TEMPLATES if puts => (AnyOf(&[Scope::TemplatesWrite]), CHANGE),

@@ -36,6 +36,24 @@ impl PartialSchema for Limit {
 
 impl ToSchema for Limit {}
 
+/// The number of a change of the document.
+#[derive(Debug)]
+pub(in crate::http) struct Revision;
+
+impl Revision {
+    /// The largest integer that every JSON parser reads exactly.
+    pub(in crate::http) const MAX: u64 = (1 << 53) - 1;
+}
+
+impl PartialSchema for Revision {
+    fn schema() -> RefOr<Schema> {
+        let number = ObjectBuilder::new().schema_type(Type::Integer);
+        number.minimum(Some(1)).maximum(Some(Self::MAX)).into()
+    }
+}
+
+impl ToSchema for Revision {}
+
 /// An entity whose name is in the path, and optional in the body.
 #[derive(Debug)]
 pub(in crate::http) struct PutBody<T>(PhantomData<T>);

@@ -19,6 +19,7 @@ mod read_throttle;
 mod request_context;
 mod resource_list;
 mod restrictions;
+mod revisions;
 mod routing;
 mod rules;
 mod token_attacks;

@@ -101,6 +101,7 @@ fn another_parser_reads_the_openapi_document() {
         "get_metrics",
         "get_openapi",
         "get_resource",
+        "get_revision",
         "get_rule",
         "get_status",
         "get_template",

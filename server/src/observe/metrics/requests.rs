@@ -212,7 +212,7 @@ where
 const OTHER: &str = "other";
 
 /// The routes with series of their own; all others are `other`.
-const ROUTES: [&str; 20] = [
+const ROUTES: [&str; 21] = [
     paths::CAPACITY,
     paths::CAPACITY_RELEASE,
     paths::SERVER_CAPACITY,
@@ -227,6 +227,7 @@ const ROUTES: [&str; 20] = [
     paths::RULES,
     paths::RULE,
     paths::HISTORY,
+    paths::REVISION,
     paths::STATUS,
     paths::LIVEZ,
     paths::READYZ,

@@ -32,6 +32,8 @@ async fn tenant_accesses_only_its_own_templates_and_rules() {
         ("PUT", "/v1/templates", before.clone()),
         ("PUT", "/v1/templates?dry_run=true", before.clone()),
         ("GET", "/v1/history", Value::Null),
+        ("GET", "/v1/history/1", Value::Null),
+        ("GET", "/v1/history/999", Value::Null),
         ("GET", "/v1/templates/%2A", Value::Null),
         ("PUT", "/v1/templates/%2A", template.clone()),
         ("PUT", "/v1/templates/%2A?dry_run=true", template.clone()),
