@@ -1,6 +1,8 @@
 //! HTTP client for commands that call a running server.
 
 use std::{
+    cell::RefCell,
+    collections::BTreeSet,
     error::Error,
     io,
     path::{Path, PathBuf},
@@ -18,7 +20,7 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::failure::Failure;
+use super::{failure::Failure, lenient, output};
 
 /// The environment variable with a token. A flag would show it to other users of the machine.
 const TOKEN_VARIABLE: &str = "DOORMAN_TOKEN";
@@ -126,6 +128,8 @@ pub(super) struct Client {
     http: reqwest::Client,
     server: BaseUrl,
     authorization: Option<HeaderValue>,
+    /// The absent fields that the user knows of.
+    known_absent: RefCell<BTreeSet<&'static str>>,
 }
 
 impl Client {
@@ -145,6 +149,7 @@ impl Client {
             http: http.build()?,
             server,
             authorization,
+            known_absent: RefCell::default(),
         })
     }
 
@@ -161,6 +166,7 @@ impl Client {
             http: http.tls_certs_only([]).build()?,
             server,
             authorization: None,
+            known_absent: RefCell::default(),
         })
     }
 
@@ -307,12 +313,30 @@ impl Client {
         })
     }
 
-    pub(super) fn decode<T: DeserializeOwned>(&self, json: Value) -> Result<T, Failure> {
-        serde_json::from_value(json).map_err(|error| self.unexpected().with_cause(&error))
+    pub(super) fn decode<T: DeserializeOwned>(&self, json: &Value) -> Result<T, Failure> {
+        self.accept(lenient::from_value(json))
     }
 
     fn parse<T: DeserializeOwned>(&self, response: &Response) -> Result<T, Failure> {
-        serde_json::from_slice(&response.body).map_err(|error| self.unexpected().with_cause(&error))
+        self.accept(lenient::from_slice(&response.body))
+    }
+
+    /// Warns of each absent field once.
+    fn accept<T>(&self, response: serde_json::Result<lenient::Response<T>>) -> Result<T, Failure> {
+        let lenient::Response { value, absent } =
+            response.map_err(|error| self.unexpected().with_cause(&error))?;
+        let mut known = self.known_absent.borrow_mut();
+        let new: Vec<_> = absent.difference(&known).copied().collect();
+        if !new.is_empty() {
+            let warning = format!(
+                "{} is of another release: its response lacks {}, printed as 0 or nothing",
+                self.server,
+                new.join(", ")
+            );
+            output::warn(&mut io::stderr(), &warning);
+            known.extend(new);
+        }
+        Ok(value)
     }
 
     fn unexpected(&self) -> Failure {

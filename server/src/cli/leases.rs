@@ -74,7 +74,7 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
     if arguments.output.json {
         return output::pretty_json(&response);
     }
-    let response: CapacityResponse = client.decode(response)?;
+    let response: CapacityResponse = client.decode(&response)?;
     let rows = response.resources.iter().map(|resource| {
         let lease = &resource.gets;
         Ok([
@@ -107,6 +107,6 @@ pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failu
     if arguments.output.json {
         return output::pretty_json(&response);
     }
-    let ReleaseResponse {} = client.decode(response)?;
+    let ReleaseResponse {} = client.decode(&response)?;
     Ok(String::new())
 }

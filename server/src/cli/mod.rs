@@ -12,6 +12,7 @@ mod client;
 mod document;
 mod failure;
 mod leases;
+mod lenient;
 mod output;
 mod revisions;
 mod serve;

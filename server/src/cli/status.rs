@@ -228,7 +228,7 @@ pub(super) async fn master(arguments: MasterArguments) -> Result<String, Failure
     if arguments.output.json {
         return output::pretty_json(&response);
     }
-    let discovery: Discovery = client.decode(response)?;
+    let discovery: Discovery = client.decode(&response)?;
     let Some(master) = discovery.mastership.master_address else {
         return Err(Failure::new(format!(
             "{} knows no master of {}",

@@ -1,5 +1,6 @@
 //! Command lines, executed against a server.
 
+mod earlier_servers;
 mod revisions;
 mod usage;
 
