@@ -163,6 +163,27 @@ async fn dry_run_of_a_tenant_reveals_nothing_of_others() {
 }
 
 #[tokio::test]
+async fn place_of_a_new_template_reveals_nothing_of_others() {
+    let tenants = Tenants::new().await;
+    let put = async |token: &str, uri: &str| {
+        let request = Request::put(uri)
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json");
+        let body = json!({"capacity": 5}).to_string();
+        let reply = send(&tenants.router, request.body(body.into()).unwrap()).await;
+        assert!(reply.status.is_success(), "{reply:?}");
+        String::from_utf8(reply.body).unwrap()
+    };
+    put(&operator(), "/v1/templates/%3F%2F%2A").await;
+    let dry_run = "/v1/templates/a/x%2A?dry_run=true";
+    assert!(put(&operator(), dry_run).await.contains("`?/*`"));
+    for uri in [dry_run, "/v1/templates/a/x%2A"] {
+        let own = put(&tenant_a(), uri).await;
+        assert!(!own.contains("?/*"), "{own}");
+    }
+}
+
+#[tokio::test]
 async fn tenant_may_fill_a_quarter_of_the_document() {
     let tenants = Tenants::new().await;
     let put = async |token: &str, number: usize, length: usize| {
