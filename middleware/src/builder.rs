@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use doorman_openapi::{ClientId, InvalidId};
+use doorman_openapi::{ClientId, InvalidId, InvalidServerUrl, ServerUrl};
 use tokio::sync::mpsc;
 
 #[cfg(feature = "reqwest")]
@@ -12,8 +12,7 @@ use crate::{
     Callers, Credentials, Doorman, WorkerState,
     handle::MAX_KEYS,
     lease::{
-        Address, ControlPlaneClient, Holder, HolderSettings, InvalidAddress, Transport,
-        TransportError, Worker, WorkerParts,
+        ControlPlaneClient, Holder, HolderSettings, Transport, TransportError, Worker, WorkerParts,
     },
     limiter::{Registry, Source, WorkerWatchdog},
     status::Status,
@@ -45,7 +44,7 @@ pub enum BuildError {
         /// The address; `***` if it contains a user.
         address: String,
         /// The expected form of an address.
-        reason: InvalidAddress,
+        reason: InvalidServerUrl,
     },
     /// The service name cannot be part of a client id.
     #[error("service: must have at most 228 bytes and no control characters, not {0:?}")]
@@ -67,7 +66,8 @@ pub enum BuildError {
 }
 
 impl Doorman {
-    /// Begins with the address of a server of the control plane, such as `http://127.0.0.1:7300`.
+    /// Begins with the address of a server of the control plane, such as `http://127.0.0.1:7300`,
+    /// or `https://proxy.example/doorman` behind a proxy that removes the path.
     pub fn builder(server: impl Into<String>) -> Builder {
         Builder {
             servers: vec![server.into()],
@@ -118,7 +118,9 @@ impl Builder {
     }
 
     /// How long a key and its lease are retained after its last request: by default a minute, at
-    /// least a second, and at least until its bucket is full.
+    /// least a second, and at least until its bucket is full. Then a key made of requests is
+    /// forgotten. A constant key releases its lease until its next request, unless its
+    /// [wants](crate::Limit::wants) are stated.
     pub fn idle_after(mut self, time: Duration) -> Self {
         self.idle_after = time.max(Duration::from_secs(1));
         self
@@ -144,23 +146,25 @@ impl Builder {
         self.assemble(servers, transport)
     }
 
-    fn addresses(&self) -> Result<Arc<[Address]>, BuildError> {
+    fn addresses(&self) -> Result<Arc<[ServerUrl]>, BuildError> {
         let parse = |address: &String| {
-            Address::parse(address).map_err(|reason| BuildError::Server {
-                // Before an @ there may be a password.
-                address: match address.contains('@') {
-                    true => "***".to_owned(),
-                    false => address.clone(),
-                },
-                reason,
-            })
+            address
+                .parse::<ServerUrl>()
+                .map_err(|reason| BuildError::Server {
+                    // Before an @ there may be a password.
+                    address: match address.contains('@') {
+                        true => "***".to_owned(),
+                        false => address.clone(),
+                    },
+                    reason,
+                })
         };
         self.servers.iter().map(parse).collect()
     }
 
     fn assemble<T: Transport>(
         self,
-        servers: Arc<[Address]>,
+        servers: Arc<[ServerUrl]>,
         transport: T,
     ) -> Result<(Doorman, Worker<T>), BuildError> {
         if let Some(credentials) = &self.credentials {
@@ -253,7 +257,7 @@ impl Builder {
     /// [`BuildError`] if a setting is invalid or a certificate file cannot be read.
     pub fn build(mut self) -> Result<(Doorman, Worker), BuildError> {
         let servers = self.addresses()?;
-        let encrypted = servers.iter().any(Address::is_encrypted);
+        let encrypted = servers.iter().any(ServerUrl::is_encrypted);
         let certificates = std::mem::take(&mut self.certificates);
         let transport =
             HttpTransport::new(certificates, encrypted).map_err(BuildError::Transport)?;
@@ -320,8 +324,12 @@ mod tests {
         for (builder, expected) in [
             (
                 builder().server("b:7300"),
-                "server: must be like http://host:7300, without user, query or fragment, \
-                 not \"b:7300\"",
+                "server: must begin with http:// or https://, such as http://b:7300, not \"b:7300\"",
+            ),
+            (
+                builder().server("http://b?c"),
+                "server: must be like http://host:7300, optionally with a path, and without user, \
+                 query or fragment, not \"http://b?c\"",
             ),
             (
                 builder().service("a\nb"),

@@ -21,6 +21,8 @@
 //! |---|---|
 //! | `schema` | OpenAPI schemas (utoipa) of the wire types, for the control plane |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod algorithm;
 mod capacity;
 mod discovery;
@@ -39,6 +41,7 @@ mod rule;
 mod schemas;
 mod scope;
 mod server_capacity;
+mod server_url;
 mod time;
 mod trace;
 mod view;
@@ -69,6 +72,7 @@ pub use server_capacity::{
     Band, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
     ServerResourceRequest, ServerResourceResponse,
 };
+pub use server_url::{InvalidServerUrl, ServerUrl};
 pub use time::Moment;
 pub use trace::{SpanId, TraceContext, TraceId};
 pub use view::{HeldBackBy, HolderKind, HolderView, LeasePage, ResourcePage, ResourceView, Status};

@@ -27,7 +27,7 @@ pub use self::{
     net::tls::{TlsError, TlsSettings},
     quota::CallerLimit,
     server::{Server, StartError, Stopped},
-    settings::{BaseUrl, Exposure, InvalidBaseUrl, Settings},
+    settings::{Exposure, Settings},
     util::rounded::rounded,
 };
 

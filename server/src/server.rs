@@ -4,7 +4,7 @@ use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync
 
 use axum::Router;
 use doorman_config::OpenError;
-use doorman_openapi::{Epoch, InvalidId, NodeId, ServerId};
+use doorman_openapi::{Epoch, InvalidId, NodeId, ServerId, ServerUrl};
 use futures_util::{FutureExt, future::join};
 use tokio::task::JoinSet;
 
@@ -23,7 +23,7 @@ use crate::{
     },
     observe::{context, ledger_events::LedgerEventLog, metrics::RequestMetrics},
     quota::Quotas,
-    settings::{BaseUrl, Exposure, Settings},
+    settings::{Exposure, Settings},
     util::clock,
 };
 
@@ -81,7 +81,7 @@ pub enum StartError {
         "--advertise {0} does not begin with https://, but with --tls-cert the server speaks TLS \
          only: pass an https:// URL, or none"
     )]
-    AdvertisesPlain(BaseUrl),
+    AdvertisesPlain(ServerUrl),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
@@ -356,7 +356,7 @@ fn bind(address: SocketAddr, most: NonZeroUsize) -> Result<Listener, StartError>
 }
 
 /// URL at which others reach a server that listens on `address`.
-fn advertised(given: Option<BaseUrl>, scheme: &str, address: SocketAddr) -> String {
+fn advertised(given: Option<ServerUrl>, scheme: &str, address: SocketAddr) -> String {
     match given {
         Some(url) => url.to_string(),
         // Nobody can connect to 0.0.0.0.

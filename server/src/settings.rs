@@ -1,10 +1,9 @@
 //! Server settings.
 
-use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, sync::Arc};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
-use axum::http::Uri;
 use doorman_config::{Document, Source};
-use doorman_openapi::{NodeId, ServerId};
+use doorman_openapi::{NodeId, ServerId, ServerUrl};
 
 use crate::{
     auth::AuthSettings, durability::EmptyDirectory, ledger::UnmatchedPolicy, net::tls::TlsSettings,
@@ -30,7 +29,7 @@ pub struct Settings {
     /// Name of the source, for people.
     pub config_source: String,
     /// URL at which others reach the server; `None`: the address of the listener.
-    pub advertise: Option<BaseUrl>,
+    pub advertise: Option<ServerUrl>,
     /// Name of the server; `None`: host name and port.
     pub server_id: Option<ServerId>,
     /// Name of the node; `None`: the one in the data directory.
@@ -95,80 +94,6 @@ impl Default for Settings {
             exposure: Exposure::Loopback,
             empty_directory: EmptyDirectory::MayBeLost,
             callers: CallerLimit::default(),
-        }
-    }
-}
-
-/// URL of a server: `http://` or `https://`, a host, and optionally a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BaseUrl(String);
-
-/// A text is not the URL of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be http:// or https://, a host and optionally a port, such as http://10.0.0.5:7300")]
-pub struct InvalidBaseUrl;
-
-impl BaseUrl {
-    /// Whether the scheme is `https`.
-    #[must_use]
-    pub fn is_encrypted(&self) -> bool {
-        // RFC 3986, section 3.1: schemes are case-insensitive.
-        self.0
-            .split_once(':')
-            .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
-    }
-}
-
-impl FromStr for BaseUrl {
-    type Err = InvalidBaseUrl;
-
-    fn from_str(text: &str) -> Result<Self, InvalidBaseUrl> {
-        let uri: Uri = text.parse().map_err(|_| InvalidBaseUrl)?;
-        let known = matches!(uri.scheme_str(), Some("http" | "https"));
-        let bare = uri.path().trim_matches('/').is_empty() && uri.query().is_none();
-        let host = uri.authority().is_some_and(|authority| {
-            !authority.host().is_empty() && !authority.as_str().contains('@')
-        });
-        if known && bare && host && !text.contains('#') {
-            Ok(Self(text.trim_end_matches('/').to_owned()))
-        } else {
-            Err(InvalidBaseUrl)
-        }
-    }
-}
-
-impl fmt::Display for BaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_base_urls_are_parsed() {
-        for (text, url) in [
-            ("http://127.0.0.1:7300", "http://127.0.0.1:7300"),
-            ("https://doorman.example/", "https://doorman.example"),
-            ("http://[::1]:7300", "http://[::1]:7300"),
-        ] {
-            assert_eq!(text.parse::<BaseUrl>().unwrap().to_string(), url);
-        }
-        for text in [
-            "",
-            "127.0.0.1:7300",
-            "doorman.example",
-            "/v1",
-            "ftp://a",
-            "http://",
-            "http://a/v1",
-            "http://a?b",
-            "http://a#b",
-            "http://user:secret@a",
-        ] {
-            assert_eq!(text.parse::<BaseUrl>(), Err(InvalidBaseUrl), "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{error::Error, future::Future, sync::Arc, time::Duration};
 use bytes::Bytes;
 use doorman_openapi::{
     CapacityRequest, CapacityResponse, ClientId, HintsResponse, Problem, ReleaseRequest,
-    RulesResponse, Seq, SpanId, TraceContext, TraceId,
+    RulesResponse, Seq, ServerUrl, SpanId, TraceContext, TraceId,
     headers::{REQUEST_ID, TRACEPARENT},
     paths::{CAPACITY, CAPACITY_RELEASE, HINTS, RULES},
 };
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tower_service::Service;
 use tracing::Instrument;
 
-use super::{Failure, servers::Address};
+use super::Failure;
 use crate::Credentials;
 
 /// The longest request id that is logged, in bytes.
@@ -57,7 +57,7 @@ impl<T> Transport for T where
 #[derive(Debug)]
 pub(crate) struct ControlPlaneClient<T> {
     pub(crate) transport: T,
-    pub(crate) servers: Arc<[Address]>,
+    pub(crate) servers: Arc<[ServerUrl]>,
     pub(crate) credentials: Option<Credentials>,
 }
 
@@ -204,7 +204,7 @@ impl<T: Transport> ControlPlaneClient<T> {
 
     pub(super) fn address(&self, endpoint: usize) -> String {
         let server = self.servers.get(endpoint);
-        server.map_or_else(String::new, Address::to_string)
+        server.map_or_else(String::new, ServerUrl::to_string)
     }
 
     /// Sends a request, which begins a trace of its own, and reads the response.
@@ -218,7 +218,10 @@ impl<T: Transport> ControlPlaneClient<T> {
     where
         F: FnOnce(&Response<Bytes>) -> Result<R, RequestError> + Send,
     {
-        let uri = self.servers.get(endpoint).map(|it| it.uri(&call.path));
+        let uri = self
+            .servers
+            .get(endpoint)
+            .map(|it| format!("{it}{}", call.path));
         let transport = self.transport.clone();
         let credentials = self.credentials.clone();
         async move {
@@ -289,7 +292,7 @@ fn request_id(response: &Response<Bytes>) -> Option<String> {
 
 fn read_leases(
     response: &Response<Bytes>,
-    servers: &[Address],
+    servers: &[ServerUrl],
 ) -> Result<CapacityResponse, RequestError> {
     let status = response.status();
     if status == StatusCode::OK {
@@ -348,7 +351,7 @@ fn read_rules(
 
 fn read_hints(
     response: &Response<Bytes>,
-    servers: &[Address],
+    servers: &[ServerUrl],
 ) -> Result<FetchedHints, RequestError> {
     let status = response.status();
     match status {
@@ -387,13 +390,13 @@ fn failure_reason(status: StatusCode, problem: Option<&Problem>) -> String {
 fn named_master(
     response: &Response<Bytes>,
     problem: Option<&Problem>,
-    servers: &[Address],
+    servers: &[ServerUrl],
 ) -> Option<usize> {
     let master = problem
         .and_then(|problem| problem.mastership.as_ref())
         .and_then(|mastership| mastership.master_address.as_deref())
         .or_else(|| header_text(response, &header::LOCATION))?;
-    servers.iter().position(|server| server.matches(master))
+    servers.iter().position(|server| server.serves(master))
 }
 
 /// The positions in pointers like `/resources/3/wants`.
@@ -430,10 +433,10 @@ fn sanitized(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn servers() -> Vec<Address> {
+    fn servers() -> Vec<ServerUrl> {
         ["http://a:7300", "http://b:7300"]
             .into_iter()
-            .map(|address| Address::parse(address).unwrap())
+            .map(|address| address.parse().unwrap())
             .collect()
     }
 

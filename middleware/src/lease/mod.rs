@@ -23,7 +23,6 @@ pub use self::{
         ActiveLease, Demand, Effect, Event, Failure, FirstAnswer, Holding, ResourceTerms, Warning,
     },
     holder::{Holder, HolderSettings},
-    servers::InvalidAddress,
     worker::Worker,
 };
 pub use crate::limiter::{SharedBalance, Sharing};
@@ -32,6 +31,5 @@ pub use crate::limiter::{SharedBalance, Sharing};
 pub(crate) use self::transport::{Certificates, Pem};
 pub(crate) use self::{
     client::ControlPlaneClient,
-    servers::Address,
     worker::{Command, WorkerParts},
 };

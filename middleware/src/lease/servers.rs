@@ -1,82 +1,6 @@
-//! Servers of the control plane: addresses, the next to ask, and whose responses are accepted.
-
-use std::fmt;
+//! Servers of the control plane: the next to ask, and whose responses are accepted.
 
 use doorman_openapi::{Epoch, Moment, NodeId};
-use http::{
-    Uri,
-    uri::{Authority, Scheme},
-};
-
-/// A text that is not the address of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be like http://host:7300, without user, query or fragment")]
-pub struct InvalidAddress;
-
-/// Address of a server: scheme, host, port and an optional path prefix.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
-    scheme: Scheme,
-    authority: Authority,
-    /// Without a trailing slash.
-    prefix: String,
-}
-
-impl Address {
-    pub(crate) fn parse(text: &str) -> Result<Self, InvalidAddress> {
-        let uri: Uri = text.parse().map_err(|_| InvalidAddress)?;
-        let parts = uri.into_parts();
-        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
-            return Err(InvalidAddress);
-        };
-        let is_http = scheme == Scheme::HTTP || scheme == Scheme::HTTPS;
-        let path = parts.path_and_query;
-        let has_query = path.as_ref().is_some_and(|path| path.query().is_some());
-        if !is_http || has_query || authority.as_str().contains('@') || authority.host().is_empty()
-        {
-            return Err(InvalidAddress);
-        }
-        let prefix = path.map_or(String::new(), |path| {
-            path.path().trim_end_matches('/').to_owned()
-        });
-        Ok(Self {
-            scheme,
-            authority,
-            prefix,
-        })
-    }
-
-    pub(crate) fn is_encrypted(&self) -> bool {
-        self.scheme == Scheme::HTTPS
-    }
-
-    pub(super) fn uri(&self, path: &str) -> String {
-        format!("{self}{path}")
-    }
-
-    /// Whether a URI, with whatever path, is at this server.
-    pub(super) fn matches(&self, uri: &str) -> bool {
-        Self::parse(uri.split(['?', '#']).next().unwrap_or_default()).is_ok_and(|other| {
-            self.scheme == other.scheme
-                && self.port() == other.port()
-                && self
-                    .authority
-                    .host()
-                    .eq_ignore_ascii_case(other.authority.host())
-        })
-    }
-
-    fn port(&self) -> u16 {
-        let default = if self.is_encrypted() { 443 } else { 80 };
-        self.authority.port_u16().unwrap_or(default)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme, self.authority, self.prefix)
-    }
-}
 
 /// When to send the next request after one that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,47 +149,6 @@ impl MasterTracker {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn address_parses_only_http_urls() {
-        for (text, uri) in [
-            ("http://a:7300", "http://a:7300/v1"),
-            ("http://a:7300/", "http://a:7300/v1"),
-            ("https://a/limits/", "https://a/limits/v1"),
-            ("http://[::1]:7300", "http://[::1]:7300/v1"),
-        ] {
-            assert_eq!(Address::parse(text).unwrap().uri("/v1"), uri);
-        }
-        for text in [
-            "",
-            "a",
-            "a:7300",
-            "/v1",
-            "ftp://a",
-            "http://",
-            "http://user:secret@a",
-            "http://a/?query",
-        ] {
-            assert_eq!(Address::parse(text), Err(InvalidAddress), "{text}");
-        }
-    }
-
-    #[test]
-    fn address_matches_by_scheme_host_and_port() {
-        let address = Address::parse("http://Host-A/limits").unwrap();
-        for (uri, expected) in [
-            ("http://host-a", true),
-            ("http://host-a:80/v1/capacity?x=1#y", true),
-            ("https://host-a", false),
-            ("http://host-a:81", false),
-            ("http://host-b", false),
-            ("http://host-a@host-b", false),
-            ("/v1/capacity", false),
-            ("", false),
-        ] {
-            assert_eq!(address.matches(uri), expected, "{uri}");
-        }
-    }
 
     #[test]
     fn each_server_is_tried_once_before_a_pause() {

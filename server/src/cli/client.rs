@@ -10,8 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use doorman_openapi::{Problem, SpanId, TraceContext, TraceId, headers};
-use doorman_server::BaseUrl;
+use doorman_openapi::{Problem, ServerUrl, SpanId, TraceContext, TraceId, headers};
 use reqwest::{
     Certificate, ClientBuilder, Identity, Method, RequestBuilder, StatusCode,
     header::{self, HeaderMap, HeaderValue},
@@ -40,9 +39,10 @@ const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct ServerArguments {
-    /// URL of the server; default: http://127.0.0.1:7300
+    /// URL of the server, with the path prefix of a proxy if there is one; default:
+    /// http://127.0.0.1:7300
     #[arg(long, env = "DOORMAN_SERVER", value_name = "URL")]
-    server: Option<BaseUrl>,
+    server: Option<ServerUrl>,
     /// File with a token; default: the token in DOORMAN_TOKEN
     #[arg(long, env = "DOORMAN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -126,7 +126,7 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 #[derive(Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
-    server: BaseUrl,
+    server: ServerUrl,
     authorization: Option<HeaderValue>,
     /// The absent fields that the user knows of.
     known_absent: RefCell<BTreeSet<&'static str>>,
@@ -155,7 +155,7 @@ impl Client {
 
     /// Client of the server on this machine. It does not verify the certificate, which is for the
     /// server's public name, and sends no token.
-    pub(super) fn local(arguments: &ServerArguments, server: BaseUrl) -> Result<Self, Failure> {
+    pub(super) fn local(arguments: &ServerArguments, server: ServerUrl) -> Result<Self, Failure> {
         let mut http = builder();
         if server.is_encrypted() {
             http = arguments

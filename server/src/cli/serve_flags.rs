@@ -11,10 +11,10 @@ use std::{
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, LastGoodFile, Source};
-use doorman_openapi::{NodeId, ServerId};
+use doorman_openapi::{NodeId, ServerId, ServerUrl};
 use doorman_server::{
-    AuthSettings, BaseUrl, CallerLimit, EmptyDirectory, Exposure, JwksSource, KeyAlgorithm,
-    Settings, TlsSettings,
+    AuthSettings, CallerLimit, EmptyDirectory, Exposure, JwksSource, KeyAlgorithm, Settings,
+    TlsSettings,
     ledger::UnmatchedPolicy,
     observe::log::{self, Filter, Format, Guard},
 };
@@ -53,7 +53,7 @@ struct NetworkFlags {
     metrics_listen: Option<SocketAddr>,
     /// URL at which clients reach this server; default: the listen address
     #[arg(long, env = "DOORMAN_ADVERTISE", value_name = "URL")]
-    advertise: Option<BaseUrl>,
+    advertise: Option<ServerUrl>,
     /// Maximum number of open connections; beyond it, those idle for longest are closed
     ///
     /// A connection takes 1.4 KiB of memory when idle, 10 KiB with TLS, and 17 KiB more during a
