@@ -29,7 +29,9 @@ use tokio::{
     time,
 };
 use tower::{Layer, Service, service_fn, util::MapRequestLayer};
-use tower_doorman::{Doorman, Key, Limit, LimitBody, LimitLayer, PeerAddr, per_minute};
+use tower_doorman::{
+    Doorman, InvalidLimit, Key, Limit, LimitBody, LimitLayer, PeerAddr, per_minute,
+};
 
 /// Deadline of a graceful shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -50,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     doorman_examples::init_log();
     let Arguments { listen, server } = Arguments::parse();
     let doorman = Doorman::builder(server).service("hyper").spawn()?;
-    let limits = limits(&doorman);
+    let limits = limits(&doorman)?;
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     writeln!(io::stdout(), "listening on http://{address}")?;
@@ -76,7 +78,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// One layer for all connections, so that they share its limits. `/doorman` is not limited.
-fn limits(doorman: &Doorman) -> LimitLayer {
+fn limits(doorman: &Doorman) -> Result<LimitLayer, InvalidLimit> {
     let unlimited = "/doorman";
     doorman.layer([
         Limit::rate("api").skip(move |head| head.uri().path() == unlimited),

@@ -21,7 +21,8 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use futures_util::FutureExt;
 use tokio::{net::TcpListener, time};
 use tower_doorman::{
-    BuildError, Credentials, Doorman, Fallback, InvalidKey, Key, Limit, OnLimit, Snapshot,
+    BuildError, Credentials, Doorman, Fallback, InvalidKey, InvalidLimit, Key, Limit, OnLimit,
+    Snapshot,
 };
 
 /// Deadline of a graceful shutdown.
@@ -92,7 +93,7 @@ pub(crate) async fn run(
     )?;
 
     let stop = stop.shared();
-    let served = axum::serve(listener, app(&doorman, limit)).with_graceful_shutdown(stop.clone());
+    let served = axum::serve(listener, app(&doorman, limit)?).with_graceful_shutdown(stop.clone());
     tokio::select! {
         served = served.into_future() => served?,
         // Connections still open then are closed.
@@ -104,12 +105,13 @@ pub(crate) async fn run(
 }
 
 /// `/` is limited; `/doorman` shows the snapshot of the layer.
-fn app(doorman: &Doorman, limit: Limit) -> Router {
-    Router::new()
+fn app(doorman: &Doorman, limit: Limit) -> Result<Router, InvalidLimit> {
+    let app = Router::new()
         .route("/", get(|| async { "ok" }))
-        .route_layer(doorman.layer([limit]))
+        .route_layer(doorman.layer(limit)?)
         .route("/doorman", get(limits))
-        .with_state(doorman.clone())
+        .with_state(doorman.clone());
+    Ok(app)
 }
 
 async fn limits(State(doorman): State<Doorman>) -> Json<Snapshot> {

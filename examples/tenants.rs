@@ -19,7 +19,7 @@ use clap::Parser;
 use jsonwebtoken::{EncodingKey, Header};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tower_doorman::{Callers, Doorman, JwtKey, JwtVerifier, Key, Limit, MissingKey};
+use tower_doorman::{Callers, Doorman, JwtKey, JwtVerifier, Limit, MissingKey};
 
 const ISSUER: &str = "https://issuer.example";
 const AUDIENCE: &str = "orders";
@@ -57,15 +57,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // flood of one route leaves capacity for the others. Both limits must admit a request, or
     // neither is charged.
     let limits = [
-        Limit::rate(Key::template("tenant/{jwt:sub}")?)
+        Limit::rate("tenant/{jwt:sub}")
             .named("tenant")
             .on_missing_key(MissingKey::Reject),
-        Limit::rate(Key::template("tenant-route/{jwt:sub}/{route}")?).named("route"),
+        Limit::rate("tenant-route/{jwt:sub}/{route}").named("route"),
     ];
     let app = Router::new()
         .route("/orders", get(|| async { "orders" }))
         .route("/orders/{id}", get(|| async { "one order" }))
-        .route_layer(doorman.layer(limits));
+        .route_layer(doorman.layer(limits)?);
 
     let listener = TcpListener::bind(arguments.listen).await?;
     let mut out = io::stdout();

@@ -9,7 +9,8 @@ use tokio::{
 };
 
 use crate::{
-    Callers, Limit, LimitLayer, LimitSnapshot, Rate, Snapshot, WorkerState, clock,
+    Callers, IntoLimits, InvalidLimit, KeyedRate, Limit, LimitLayer, LimitSnapshot, Rate,
+    RateSettings, Snapshot, WorkerState, clock,
     key::to_resource_id,
     lease::Command,
     limiter::{LeaseState, Registry, Source},
@@ -108,11 +109,31 @@ impl Doorman {
         self
     }
 
-    /// A layer that enforces all of these limits: a request that one rejects costs nothing at the
-    /// others. Resources with constant keys are leased from now on. All keys of a request are made
+    /// A layer that enforces a limit, or all limits of a list or tuple: a request that one rejects
+    /// costs nothing at the others. Resources with constant keys are leased from now on. All keys of a request are made
     /// before any limit decides, so a rejected request occupies a [key](crate::Builder::max_keys)
     /// of each. If callers choose those keys, limit callers by address in an outer layer.
-    pub fn layer(&self, limits: impl IntoIterator<Item = Limit>) -> LimitLayer {
+    ///
+    /// ```
+    /// use tower_doorman::{Doorman, Limit, per_second};
+    ///
+    /// let doorman = Doorman::unlimited();
+    /// let one = doorman.layer(Limit::rate("api"))?;
+    /// let two = doorman.layer([Limit::rate("api"), Limit::rate("tenant/{header:x-tenant}")])?;
+    /// let some = doorman.layer((Limit::local(per_second(500)), None::<Limit>))?;
+    /// # Ok::<(), tower_doorman::InvalidLimit>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidLimit`] if the key of a limit was made of a text with braces that is no
+    /// [template](crate::Key::template).
+    pub fn layer(&self, limits: impl IntoLimits) -> Result<LimitLayer, InvalidLimit> {
+        let limits = limits.into_limits();
+        limits.iter().try_for_each(InvalidLimit::check)?;
+        Ok(self.layer_of(limits))
+    }
+
+    fn layer_of(&self, limits: Vec<Limit>) -> LimitLayer {
         LimitLayer::new(Arc::clone(&self.registry), self.callers.clone(), limits)
             .with_rules(Arc::clone(&self.rules))
     }
@@ -120,13 +141,28 @@ impl Doorman {
     /// A layer that enforces only the control plane's rules for this
     /// [service](crate::Builder::service). See [`LimitLayer::and_rules`].
     pub fn rules(&self) -> LimitLayer {
-        self.layer([]).and_rules()
+        self.layer_of(Vec::new()).and_rules()
     }
 
-    /// The rate of one resource, for direct use. It is leased from now on.
+    /// The rate of one resource, for direct use: of a name, or of [settings](RateSettings). It is
+    /// leased from now on.
     #[must_use]
-    pub fn rate(&self, resource: &str) -> Rate {
-        Rate::new(Arc::clone(&self.registry), resource)
+    pub fn rate(&self, settings: impl Into<RateSettings>) -> Rate {
+        Rate::new(Arc::clone(&self.registry), settings)
+    }
+
+    /// The rates of many keys, for direct use: `<resource>/<key>`, each leased from its first use
+    /// on.
+    ///
+    /// ```
+    /// use tower_doorman::{Cost, Doorman};
+    ///
+    /// let tenants = Doorman::fixed([("tenant/acme", 10.0)]).keyed_rate("tenant");
+    /// assert!(tenants.try_acquire("acme", Cost::ONE).is_ok());
+    /// ```
+    #[must_use]
+    pub fn keyed_rate(&self, settings: impl Into<RateSettings>) -> KeyedRate {
+        KeyedRate::new(Arc::clone(&self.registry), settings)
     }
 
     /// Waits until the control plane has responded for every current limit with a constant key,
@@ -216,7 +252,47 @@ impl Doorman {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::LimiterSettings;
+    use crate::{Key, limiter::LimiterSettings};
+
+    #[test]
+    fn layer_takes_one_limit_a_list_or_a_tuple() {
+        let doorman = Doorman::unlimited();
+        let local = || Limit::local(crate::per_second(1));
+        let resources = |layer: Result<LimitLayer, InvalidLimit>| {
+            drop(layer.unwrap());
+            doorman.snapshot().limits.len()
+        };
+        assert_eq!(resources(doorman.layer(Limit::rate("a"))), 1);
+        assert_eq!(resources(doorman.layer(["b", "c"].map(Limit::rate))), 3);
+        assert_eq!(resources(doorman.layer(vec![Limit::rate("d")])), 4);
+        let nested = (Limit::rate("e"), [Limit::rate("f")], None::<Limit>);
+        assert_eq!(resources(doorman.layer(nested)), 6);
+        let layer = doorman.layer((local(), Some(local()))).unwrap();
+        assert_eq!(doorman.snapshot().limits.len(), 8);
+        drop(layer);
+    }
+
+    #[test]
+    fn invalid_template_is_rejected_with_the_fix() {
+        let doorman = Doorman::unlimited();
+        let error = |limit| doorman.layer([Limit::rate("api"), limit]).unwrap_err();
+        let invalid = error(Limit::rate("tenant/{id}").named("tenant"));
+        assert_eq!(
+            invalid.to_string(),
+            "limit `tenant`: invalid key \"tenant/{id}\": unknown placeholder {id}; must be \
+             {header:NAME}, {api_key}, {api_key:NAME}, {jwt:CLAIM}, {client_ip}, {peer}, {host}, \
+             {method} or {route}; if its braces are literal, use Key::constant(\"tenant/{id}\")"
+        );
+        assert_eq!(invalid.limit(), "tenant");
+        let local = Limit::local_per("{oops", crate::per_second(1)).named("x");
+        assert!(
+            error(local)
+                .to_string()
+                .contains("Key::constant(\"{oops\")")
+        );
+        assert!(doorman.snapshot().limits.is_empty(), "nothing was leased");
+        assert!(doorman.layer(Limit::rate(Key::constant("a{b}"))).is_ok());
+    }
 
     #[test]
     fn keys_without_a_server_are_bounded() {

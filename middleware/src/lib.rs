@@ -11,7 +11,7 @@
 //! use std::time::Duration;
 //!
 //! use axum::{Router, routing::get};
-//! use tower_doorman::{Doorman, Key, Limit, OnLimit};
+//! use tower_doorman::{Doorman, Limit, OnLimit};
 //!
 //! let (doorman, worker) = Doorman::builder("http://127.0.0.1:7300").service("orders").build()?;
 //! let worker = tokio::spawn(worker.run());
@@ -19,9 +19,9 @@
 //! // The capacities of `api`, for the fleet, and of `tenant/<name>`, for each tenant.
 //! let limits = doorman.layer([
 //!     Limit::rate("api"),
-//!     Limit::rate(Key::template("tenant/{header:x-tenant}")?)
+//!     Limit::rate("tenant/{header:x-tenant}")
 //!         .on_limit(OnLimit::Delay { max_delay: Duration::from_millis(500) }),
-//! ]);
+//! ])?;
 //! let app: Router = Router::new().route("/", get(async || "ok")).layer(limits);
 //!
 //! // Optional: wait for the first leases. Until then fallbacks apply.
@@ -47,6 +47,8 @@
 //! let doorman = Doorman::builder("http://127.0.0.1:7300").spawn()?;
 //! let database = doorman.rate("db");
 //! database.wait(Cost::ONE).await?;
+//! let tenants = doorman.keyed_rate("tenant");
+//! tenants.wait("acme", Cost::ONE).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -83,10 +85,12 @@
 //! `skipped` a request that a limit does not [apply](Limit::skip) to, `gone` a caller that
 //! disconnected while queued.
 //!
-//! `limit` is the limit's name, or the resource of a [`Rate`]; no label comes from a request. At
+//! `limit` is the limit's name, or the resource of a [`Rate`] or [`KeyedRate`]; no label comes from a request. At
 //! most 100 limits have series of their own; further ones count as `(others)`. At most 100
 //! resources have a gauge. Install the recorder first: counters are registered at the first
 //! decision of a limit and at the first event of the worker.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admission;
 mod builder;
@@ -115,7 +119,7 @@ mod testing;
 pub use builder::{BuildError, Builder};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
-pub use doorman_openapi::{Capacity, InvalidKeyTemplate, ResourceId};
+pub use doorman_openapi::{Capacity, InvalidKeyTemplate, InvalidServerUrl, ResourceId, ServerUrl};
 pub use fallback::Fallback;
 pub use handle::{Doorman, NotReady, NotReleased};
 pub use key::{
@@ -126,9 +130,9 @@ pub use key::{
 pub use key::{InvalidJwtKey, JwtKey, JwtVerifier};
 pub use layer::{LimitBody, LimitLayer, LimitService, ResponseFuture};
 pub use lease::Worker;
-pub use limit::{Limit, OnLimit};
+pub use limit::{IntoLimits, InvalidLimit, Limit, OnLimit};
 pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
-pub use rate::Rate;
+pub use rate::{KeyedRate, Rate, RateSettings};
 pub use refusal::{Refusal, RefusalReason};
 pub use snapshot::{LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot};
 pub use status::WorkerState;

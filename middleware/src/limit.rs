@@ -5,27 +5,24 @@ use std::{fmt, sync::Arc, time::Duration};
 use doorman_openapi::Capacity;
 
 use crate::{
-    Cost, Fallback, Key, MissingKey, Quota, RequestHead,
+    Cost, Fallback, InvalidKey, Key, MissingKey, Quota, RequestHead,
     limiter::{Burst, LimiterSettings},
 };
 
-/// The longest burst: a bucket counts single tokens up to a day at the fastest rate.
-const MAX_BURST: Duration = Duration::from_secs(86_400);
 const QUEUE: u32 = 1_000;
 
 /// A limit that a layer enforces.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_doorman::{Cost, Key, Limit, OnLimit};
+/// use tower_doorman::{Cost, Limit, OnLimit};
 ///
 /// let fleet = Limit::rate("api");
-/// let tenant = Limit::rate(Key::template("tenant/{header:x-tenant}")?)
+/// let tenant = Limit::rate("tenant/{header:x-tenant}")
 ///     .named("per-tenant")
 ///     .cost_by(|head| if head.method() == "POST" { Cost::new(5.0).unwrap_or_default() } else { Cost::ONE })
 ///     .burst(Duration::from_secs(2))
 ///     .on_limit(OnLimit::Delay { max_delay: Duration::from_millis(500) });
-/// # Ok::<(), tower_doorman::InvalidKey>(())
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "a limit does nothing until a layer enforces it"]
@@ -72,9 +69,9 @@ pub(crate) enum CostRule {
 }
 
 impl Limit {
-    /// A rate limit on the key's resource: the process's lease, in cost per second. A text is a
-    /// [constant](Key::constant) key. By default a request costs one, the burst is one second, and
-    /// excess is rejected.
+    /// A rate limit on the key's resource: the process's lease, in cost per second. A text
+    /// with braces is a [template](Key::template), any other a [constant](Key::constant) key. By
+    /// default a request costs one, the burst is one second, and excess is rejected.
     pub fn rate(key: impl Into<Key>) -> Self {
         Self::new(key.into(), None)
     }
@@ -86,7 +83,8 @@ impl Limit {
     /// use tower_doorman::{Doorman, Key, Limit, per_second};
     ///
     /// // Protects this process even if its lease on the fleet's limit is larger.
-    /// let limits = Doorman::unlimited().layer([Limit::rate("api"), Limit::local(per_second(500))]);
+    /// let limits = Doorman::unlimited().layer([Limit::rate("api"), Limit::local(per_second(500))])?;
+    /// # Ok::<(), tower_doorman::InvalidLimit>(())
     /// ```
     pub fn local(quota: Quota) -> Self {
         Self::new(Key::constant("local"), Some(quota))
@@ -117,7 +115,8 @@ impl Limit {
     /// The name in responses, metrics and logs. By default the text of the key, and `local` for a
     /// local limit without key.
     pub fn named(mut self, name: &str) -> Self {
-        if self.quota.is_some() && self.key.as_constant().is_some() {
+        let is_constant = self.key.as_constant().is_some() && self.key.invalid().is_none();
+        if self.quota.is_some() && is_constant {
             // The snapshot shows the key, and no other process has this resource.
             self.key = Key::constant(name);
         }
@@ -145,7 +144,7 @@ impl Limit {
     /// full; later requests wait longer. Limits on one resource share its bucket, with the burst,
     /// fallback and wants of the first.
     pub fn burst(mut self, burst: Duration) -> Self {
-        self.settings.burst = Burst::new(burst.min(MAX_BURST)).into();
+        self.settings.burst = Burst::new(burst).into();
         self
     }
 
@@ -189,13 +188,14 @@ impl Limit {
         self
     }
 
-    /// Requests that the limit does not apply to, such as health checks. Several calls add up. For
-    /// example: `Limit::rate("api").skip(|head| head.uri().path() == "/healthz")`.
-    pub fn skip<F>(mut self, predicate: F) -> Self
+    /// Skips requests, such as health checks: those for which `skips` returns true pass this limit
+    /// and spend nothing. With several calls, those that any of them returns true for. For example:
+    /// `Limit::rate("api").skip(|head| head.uri().path() == "/healthz")`.
+    pub fn skip<F>(mut self, skips: F) -> Self
     where
         F: for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync + 'static,
     {
-        self.skip.0.push(Arc::new(predicate));
+        self.skip.0.push(Arc::new(skips));
         self
     }
 
@@ -212,7 +212,7 @@ type Predicate = dyn for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync;
 pub(crate) struct Skip(Vec<Arc<Predicate>>);
 
 impl Skip {
-    pub(crate) fn applies(&self, head: &RequestHead<'_>) -> bool {
+    pub(crate) fn skips(&self, head: &RequestHead<'_>) -> bool {
         self.0.iter().any(|skips| skips(head))
     }
 }
@@ -220,6 +220,100 @@ impl Skip {
 impl fmt::Debug for Skip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} predicates", self.0.len())
+    }
+}
+
+/// What [`Doorman::layer`](crate::Doorman::layer) takes: a limit, an array or vector of limits, or
+/// an `Option` or tuple of any of these.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a list of limits",
+    note = "a layer takes a `Limit`, an array, vector or tuple of them, or an `Option`; collect an \
+            iterator into a `Vec`"
+)]
+pub trait IntoLimits {
+    /// The limits, in their order.
+    fn into_limits(self) -> Vec<Limit>;
+}
+
+impl IntoLimits for Limit {
+    fn into_limits(self) -> Vec<Limit> {
+        vec![self]
+    }
+}
+
+impl IntoLimits for Vec<Limit> {
+    fn into_limits(self) -> Vec<Limit> {
+        self
+    }
+}
+
+impl<const N: usize> IntoLimits for [Limit; N] {
+    fn into_limits(self) -> Vec<Limit> {
+        self.into()
+    }
+}
+
+impl<L: IntoLimits> IntoLimits for Option<L> {
+    fn into_limits(self) -> Vec<Limit> {
+        self.map(L::into_limits).unwrap_or_default()
+    }
+}
+
+macro_rules! tuples_into_limits {
+    ($($limits:ident),+) => {
+        impl<$($limits: IntoLimits),+> IntoLimits for ($($limits,)+) {
+            #[expect(non_snake_case, reason = "the values are named like their types")]
+            fn into_limits(self) -> Vec<Limit> {
+                let ($($limits,)+) = self;
+                [$($limits.into_limits()),+].concat()
+            }
+        }
+    };
+}
+
+tuples_into_limits!(A);
+tuples_into_limits!(A, B);
+tuples_into_limits!(A, B, C);
+tuples_into_limits!(A, B, C, D);
+tuples_into_limits!(A, B, C, D, E);
+tuples_into_limits!(A, B, C, D, E, F);
+tuples_into_limits!(A, B, C, D, E, F, G);
+tuples_into_limits!(A, B, C, D, E, F, G, H);
+
+/// A text that is neither a constant key nor a valid template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "limit `{limit}`: invalid key {text:?}: {reason}; if its braces are literal, use \
+     Key::constant({text:?})"
+)]
+pub struct InvalidLimit {
+    limit: Arc<str>,
+    text: Arc<str>,
+    reason: InvalidKey,
+}
+
+impl InvalidLimit {
+    pub(crate) fn check(limit: &Limit) -> Result<(), Self> {
+        match limit.key.invalid() {
+            None => Ok(()),
+            Some(reason) => Err(Self {
+                limit: Arc::clone(&limit.name),
+                text: Arc::clone(limit.key.text()),
+                reason: reason.clone(),
+            }),
+        }
+    }
+
+    /// The name of the limit.
+    #[must_use]
+    pub fn limit(&self) -> &str {
+        &self.limit
+    }
+
+    /// Why its key is no template.
+    #[must_use]
+    pub fn reason(&self) -> &InvalidKey {
+        &self.reason
     }
 }
 

@@ -1,50 +1,146 @@
-//! A limit used without a layer.
+//! Rates for direct use, without a layer: of one resource, or of one for each key.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use doorman_openapi::{Capacity, ResourceId};
+use tokio::time::{sleep, timeout};
 
 use crate::{
     Cost, Fallback, Refusal, RefusalReason, clock,
-    key::to_resource_id,
-    limiter::{Limiter, LimiterSettings, Registry, Rejected, Reservation, WaitPolicy},
+    key::{KeyPrefix, to_resource_id},
+    limiter::{
+        Burst, Limiter, LimiterSettings, PinnedLimiter, Registry, Rejected, Reservation, WaitPolicy,
+    },
     meter::{LimitMeter, UseGuard},
 };
 
 /// The shortest pause between two tries under suppression: the resolution of timers.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// The rate of one resource, for code that asks before it acts: made by
-/// [`Doorman::rate`](crate::Doorman::rate). Cheap to clone. Without a lease it admits nothing
-/// ([`Fallback::Pessimistic`]), unless an earlier limit on the same resource has another fallback.
+/// Settings of a [`Rate`] or [`KeyedRate`]. A text is a resource with the default settings.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_doorman::{Cost, Doorman, Fallback, RateSettings};
+///
+/// let doorman = Doorman::fixed([("db", 10.0)]);
+/// let settings = RateSettings::new("db")
+///     .fallback(Fallback::Safe)
+///     .burst(Duration::from_secs(2))
+///     .max_wait(Duration::from_secs(5));
+/// assert!(doorman.rate(settings).try_acquire(Cost::ONE).is_ok());
+/// ```
 #[derive(Debug, Clone)]
-pub struct Rate {
-    registry: Arc<Registry>,
-    limiter: Arc<Limiter>,
-    name: Arc<str>,
-    meter: LimitMeter,
+#[must_use = "settings do nothing without a rate"]
+pub struct RateSettings {
+    resource: String,
+    limiter: LimiterSettings,
+    max_wait: Option<Duration>,
 }
 
-impl Rate {
-    pub(crate) fn new(registry: Arc<Registry>, resource: &str) -> Self {
-        let settings = Arc::new(LimiterSettings {
-            fallback: Fallback::Pessimistic.into(),
-            ..LimiterSettings::default()
-        });
-        let limiter = registry.permanent(&to_resource_id(resource), &settings);
-        let name = resource.into();
+impl RateSettings {
+    /// The resource, as of [`Key::constant`](crate::Key::constant), with the default settings.
+    pub fn new(resource: impl Into<String>) -> Self {
         Self {
-            meter: registry.meter(&name),
-            registry,
-            limiter,
-            name,
+            resource: resource.into(),
+            limiter: LimiterSettings {
+                fallback: Fallback::Pessimistic.into(),
+                ..LimiterSettings::default()
+            },
+            max_wait: None,
         }
     }
 
-    /// Waits until the tokens are available, without a timeout; without a lease, until one comes.
-    /// Waiting callers are served in order.
+    /// The size of the token bucket, as [`Limit::burst`](crate::Limit::burst).
+    pub fn burst(mut self, burst: Duration) -> Self {
+        self.limiter.burst = Burst::new(burst).into();
+        self
+    }
+
+    /// The decision without a lease, by default [`Fallback::Pessimistic`]: nothing is admitted.
+    pub fn fallback(mut self, fallback: Fallback) -> Self {
+        self.limiter.fallback = fallback.into();
+        self
+    }
+
+    /// The priority of the demand, as [`Limit::priority`](crate::Limit::priority).
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.limiter.priority = priority.into();
+        self
+    }
+
+    /// A fixed demand instead of the measured one, as [`Limit::wants`](crate::Limit::wants).
+    pub fn wants(mut self, wants: Capacity) -> Self {
+        self.limiter.wants = Some(wants);
+        self
+    }
+
+    /// How long `wait` waits for its tokens or a lease before it fails, by default without end.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = Some(max_wait);
+        self
+    }
+}
+
+impl<T: AsRef<str> + ?Sized> From<&T> for RateSettings {
+    fn from(resource: &T) -> Self {
+        Self::new(resource.as_ref())
+    }
+}
+
+impl From<String> for RateSettings {
+    fn from(resource: String) -> Self {
+        Self::new(resource)
+    }
+}
+
+/// The rate of one resource, for code that asks before it acts: made by
+/// [`Doorman::rate`](crate::Doorman::rate). Cheap to clone. Limits and rates on one resource share
+/// its tokens, with the burst, fallback and wants of the first.
+#[derive(Debug, Clone)]
+pub struct Rate {
+    shared: Arc<Shared>,
+    limiter: Arc<PinnedLimiter>,
+}
+
+/// The rates of many keys, each a resource of its own: `tenant/acme` for the key `acme`, as of
+/// the template `tenant/{header:x-tenant}`. Made by
+/// [`Doorman::keyed_rate`](crate::Doorman::keyed_rate). Cheap to clone. Idle keys are forgotten, and
+/// keys beyond [`Builder::max_keys`](crate::Builder::max_keys) share one rate.
+#[derive(Debug, Clone)]
+pub struct KeyedRate {
+    shared: Arc<Shared>,
+    resources: Arc<KeyPrefix>,
+    overflow: ResourceId,
+}
+
+impl Rate {
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<RateSettings>) -> Self {
+        let settings = settings.into();
+        let resource = to_resource_id(&settings.resource);
+        let shared = Shared::new(registry, settings);
+        let limiter = shared.registry.pin_for_code(&resource, &shared.settings);
+        shared.attach(limiter.limiter());
+        Self {
+            shared,
+            limiter: Arc::new(limiter),
+        }
+    }
+
+    /// Waits until the tokens are available, at most for
+    /// [`max_wait`](RateSettings::max_wait); without a lease, until one comes or the fallback
+    /// admits. Waiting callers are served in order.
     ///
     /// # Errors
-    /// [`Refusal`] when no lease can come because the worker has ended, or when the resource is
-    /// blocked for good, as one that [`Doorman::fixed`](crate::Doorman::fixed) does not name.
+    /// [`Refusal`] after that time, when no lease can come because the worker has ended, or when
+    /// the resource is blocked for good, as one that [`Doorman::fixed`](crate::Doorman::fixed) does
+    /// not name. Nothing is spent then.
     ///
     /// # Panics
     /// When it has to wait and there is no tokio runtime with a timer.
@@ -52,27 +148,7 @@ impl Rate {
     /// # Cancel safety
     /// Safe: dropping the future leaves the queue and returns the tokens.
     pub async fn wait(&self, cost: Cost) -> Result<(), Refusal> {
-        let mut guard = UseGuard::new(&self.meter);
-        let mut reservation = loop {
-            match self.reserve(cost, WaitPolicy::Forever) {
-                Ok(reservation) => break reservation,
-                // The next try may be admitted by chance.
-                Err(refusal) if refusal.reason() == RefusalReason::Suppressed => {
-                    guard.mark_waiting();
-                    tokio::time::sleep(refusal.retry_after().max(MIN_PAUSE)).await;
-                }
-                Err(refusal) => return Err(guard.refused(refusal)),
-            }
-        };
-        if reservation.is_delayed() {
-            guard.mark_waiting();
-        }
-        let turn = reservation.wait_turn(self.registry.no_lease_can_come());
-        if let Err(rejected) = turn.await {
-            return Err(guard.refused(self.refusal(rejected)));
-        }
-        self.commit(&mut reservation, guard);
-        Ok(())
+        self.shared.wait(self.limiter.limiter(), cost).await
     }
 
     /// Takes the tokens if they are available now.
@@ -80,36 +156,173 @@ impl Rate {
     /// # Errors
     /// [`Refusal`] when they are not. Nothing is spent then.
     pub fn try_acquire(&self, cost: Cost) -> Result<(), Refusal> {
+        self.shared.try_acquire(self.limiter.limiter(), cost)
+    }
+}
+
+impl KeyedRate {
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<RateSettings>) -> Self {
+        let settings = settings.into();
+        let resources = KeyPrefix::new(&settings.resource);
+        Self {
+            overflow: resources.overflow(),
+            resources: Arc::new(resources),
+            shared: Shared::new(registry, settings),
+        }
+    }
+
+    /// Waits for the tokens of a key, as [`Rate::wait`]. An empty key is `(missing)`.
+    ///
+    /// # Errors
+    /// As for [`Rate::wait`].
+    ///
+    /// # Panics
+    /// As for [`Rate::wait`].
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future leaves the queue and returns the tokens.
+    pub async fn wait(&self, key: &str, cost: Cost) -> Result<(), Refusal> {
+        let limiter = self.limiter(key);
+        self.shared.wait(&limiter, cost).await
+    }
+
+    /// Takes the tokens of a key if they are available now.
+    ///
+    /// # Errors
+    /// [`Refusal`] when they are not. Nothing is spent then.
+    pub fn try_acquire(&self, key: &str, cost: Cost) -> Result<(), Refusal> {
+        self.shared.try_acquire(&self.limiter(key), cost)
+    }
+
+    fn limiter(&self, key: &str) -> Arc<Limiter> {
+        let id = self.resources.id(key);
+        let settings = &self.shared.settings;
+        let lookup = self.shared.registry.lookup();
+        let limiter = match lookup.keyed(&id, settings) {
+            Some(limiter) => limiter,
+            None => lookup.overflow(&self.overflow, settings),
+        };
+        self.shared.attach(limiter);
+        Arc::clone(limiter)
+    }
+}
+
+/// What the clones of a rate share.
+#[derive(Debug)]
+struct Shared {
+    registry: Arc<Registry>,
+    name: Arc<str>,
+    meter: LimitMeter,
+    settings: Arc<LimiterSettings>,
+    max_wait: Option<Duration>,
+    warned_conflict: AtomicBool,
+}
+
+impl Shared {
+    fn new(registry: Arc<Registry>, settings: RateSettings) -> Arc<Self> {
+        let RateSettings {
+            resource,
+            limiter,
+            max_wait,
+        } = settings;
+        if resource.contains(['{', '}']) {
+            tracing::warn!(
+                resource,
+                "rate of a resource with braces, which are literal without requests; for one \
+                 resource per key use `Doorman::keyed_rate`"
+            );
+        }
+        let name = resource.into();
+        Arc::new(Self {
+            meter: registry.meter(&name),
+            registry,
+            name,
+            settings: Arc::new(limiter),
+            max_wait,
+            warned_conflict: AtomicBool::new(false),
+        })
+    }
+
+    fn attach(&self, limiter: &Limiter) {
+        if limiter.attach(&self.settings).is_err()
+            && !self.warned_conflict.swap(true, Ordering::Relaxed)
+        {
+            limiter.warn_conflict(&self.name);
+        }
+    }
+
+    async fn wait(&self, limiter: &Arc<Limiter>, cost: Cost) -> Result<(), Refusal> {
+        let mut guard = UseGuard::new(&self.meter);
+        let deadline = self.max_wait.map(|max_wait| clock::now().after(max_wait));
+        let mut reservation = loop {
+            match self.reserve(limiter, cost, WaitPolicy::Forever) {
+                Ok(reservation) => break reservation,
+                // The next try may be admitted by chance.
+                Err(refusal) if refusal.reason() == RefusalReason::Suppressed => {
+                    let pause = refusal.retry_after().max(MIN_PAUSE);
+                    if deadline.is_some_and(|deadline| deadline < clock::now().after(pause)) {
+                        return Err(guard.refused(refusal));
+                    }
+                    guard.mark_waiting();
+                    sleep(pause).await;
+                }
+                Err(refusal) => return Err(guard.refused(refusal)),
+            }
+        };
+        if reservation.is_delayed() {
+            guard.mark_waiting();
+            let turn = reservation.wait_turn(self.registry.no_lease_can_come());
+            let turn = match deadline {
+                None => turn.await,
+                Some(deadline) => match timeout(deadline.since(clock::now()), turn).await {
+                    Ok(turn) => turn,
+                    Err(_) => Err(reservation.give_up(clock::now())),
+                },
+            };
+            if let Err(rejected) = turn {
+                return Err(guard.refused(self.refusal(limiter, rejected)));
+            }
+        }
+        commit(&mut reservation, guard);
+        Ok(())
+    }
+
+    fn try_acquire(&self, limiter: &Arc<Limiter>, cost: Cost) -> Result<(), Refusal> {
         let guard = UseGuard::new(&self.meter);
-        match self.reserve(cost, WaitPolicy::Never) {
+        match self.reserve(limiter, cost, WaitPolicy::Never) {
             Ok(mut reservation) => {
-                self.commit(&mut reservation, guard);
+                commit(&mut reservation, guard);
                 Ok(())
             }
             Err(refusal) => Err(guard.refused(refusal)),
         }
     }
 
-    fn reserve(&self, cost: Cost, policy: WaitPolicy) -> Result<Reservation, Refusal> {
-        let mut reservation = Reservation::new(Arc::clone(&self.limiter), cost);
+    fn reserve(
+        &self,
+        limiter: &Arc<Limiter>,
+        cost: Cost,
+        policy: WaitPolicy,
+    ) -> Result<Reservation, Refusal> {
+        let mut reservation = Reservation::new(Arc::clone(limiter), cost);
         let now = clock::now();
         let reserved = reservation.reserve(policy, now);
         self.registry
-            .record_attempt(reservation.limiter(), reservation.shortage(), now);
-        reserved.map_err(|rejected| self.refusal(rejected))?;
+            .record_attempt(limiter, reservation.shortage(), now);
+        reserved.map_err(|rejected| self.refusal(limiter, rejected))?;
         Ok(reservation)
     }
 
-    fn commit(&self, reservation: &mut Reservation, guard: UseGuard<'_>) {
-        reservation.commit();
-        guard.admitted(|| self.limiter.fallback_at(clock::now()));
-    }
-
-    fn refusal(&self, rejected: Rejected) -> Refusal {
+    fn refusal(&self, limiter: &Limiter, rejected: Rejected) -> Refusal {
         let Rejected { reason, retry_at } = rejected;
-        let resource = self.limiter.resource();
+        let resource = limiter.resource();
         Refusal::new(&self.name, resource, reason, retry_at, clock::now())
     }
+}
+
+fn commit(reservation: &mut Reservation, guard: UseGuard<'_>) {
+    reservation.commit();
+    guard.admitted(|| reservation.limiter().fallback_at(clock::now()));
 }
 
 #[cfg(test)]

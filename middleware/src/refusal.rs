@@ -11,6 +11,8 @@ pub struct Refusal {
     resource: Option<ResourceId>,
     reason: RefusalReason,
     retry_after: Duration,
+    /// What the request lacks for its key.
+    missing: Option<Arc<str>>,
 }
 
 /// Why a limit rejected a request, and the HTTP status. In gRPC 429 is `RESOURCE_EXHAUSTED` (8),
@@ -77,15 +79,21 @@ impl Refusal {
             resource: Some(resource.clone()),
             reason,
             retry_after: wait(retry_at, now),
+            missing: None,
         }
     }
 
-    pub(crate) fn without_key(limit: &Arc<str>, reason: RefusalReason) -> Self {
+    pub(crate) fn without_key(
+        limit: &Arc<str>,
+        reason: RefusalReason,
+        missing: Option<Arc<str>>,
+    ) -> Self {
         Self {
             limit: Arc::clone(limit),
             resource: None,
             reason,
             retry_after: Duration::ZERO,
+            missing,
         }
     }
 
@@ -148,7 +156,12 @@ impl fmt::Display for Refusal {
             RefusalReason::Suppressed => {
                 write!(f, "limit `{limit}` exceeded; some requests are admitted")
             }
-            RefusalReason::MissingKey => write!(f, "request has no key for limit `{limit}`"),
+            RefusalReason::MissingKey => match &self.missing {
+                Some(missing) => {
+                    write!(f, "request has no {missing}, which limit `{limit}` needs")
+                }
+                None => write!(f, "request has no key for limit `{limit}`"),
+            },
             RefusalReason::MissingToken => write!(f, "request has no token for limit `{limit}`"),
             RefusalReason::InvalidToken => write!(f, "invalid token for limit `{limit}`"),
         }

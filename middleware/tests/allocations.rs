@@ -34,7 +34,10 @@ fn check(callers: &Callers, key: Key, request: impl Fn() -> Request<()>) {
     let name = format!("{key:?}");
     let doorman = Doorman::unlimited().with_callers(callers.clone());
     let inner = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(()))));
-    let mut service = doorman.layer([Limit::rate(key)]).layer(inner);
+    let mut service = doorman
+        .layer([Limit::rate(key)])
+        .expect("valid limits")
+        .layer(inner);
     for _ in 0..100 {
         drop(service.call(request()));
     }

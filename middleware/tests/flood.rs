@@ -120,6 +120,7 @@ async fn flood(new: usize, plane: &ControlPlane) {
     let inner = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(()))));
     let mut service = doorman
         .layer([Limit::rate(Key::header("x-tenant").unwrap())])
+        .unwrap()
         .layer(inner);
     let known: Vec<_> = (0..KNOWN).map(|number| format!("known-{number}")).collect();
     for tenant in &known {

@@ -14,7 +14,11 @@ where
     S: Service<Request<Body>, Error = Infallible>,
 {
     let doorman = Doorman::unlimited();
-    let service = wrap(doorman.layer([Limit::rate(Key::route())]));
+    let service = wrap(
+        doorman
+            .layer([Limit::rate(Key::route())])
+            .expect("valid limits"),
+    );
     let request = Request::get(path).body(Body::empty()).expect("a request");
     let Ok(_) = service.oneshot(request).await;
     let limits = doorman.snapshot().limits.into_iter();

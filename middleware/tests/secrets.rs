@@ -138,10 +138,12 @@ async fn no_secret_is_ever_logged() {
         let shown = format!("{builder:?}");
         assert!(!shown.contains(CANARY), "{shown}");
         let doorman = builder.spawn().expect("it can be built");
-        let limits = doorman.layer([
-            Limit::rate(Key::api_key()).fallback(Fallback::Pessimistic),
-            Limit::rate(Key::jwt("sub").expect("a claim")).on_missing_key(MissingKey::Reject),
-        ]);
+        let limits = doorman
+            .layer([
+                Limit::rate(Key::api_key()).fallback(Fallback::Pessimistic),
+                Limit::rate(Key::jwt("sub").expect("a claim")).on_missing_key(MissingKey::Reject),
+            ])
+            .unwrap();
         let limits = limits.and_rules();
         for more in [
             ("content-type", "application/grpc"),

@@ -17,7 +17,7 @@ use tower_doorman::{Doorman, Limit, Refusal};
 /// # Panics
 /// When the request passes or waits.
 pub(super) fn refusal(doorman: &Doorman, limit: Limit, request: Request<()>) -> Refusal {
-    let mut service = doorman.layer([limit]).layer(Inner);
+    let mut service = doorman.layer([limit]).expect("valid limits").layer(Inner);
     let mut response = std::pin::pin!(service.call(request));
     let context = &mut Context::from_waker(Waker::noop());
     let Poll::Ready(Ok(response)) = response.as_mut().poll(context) else {

@@ -119,7 +119,7 @@ fn pushback(status: &Status) -> u32 {
 async fn call_over_the_limit_gets_resource_exhausted_and_pushback() {
     // One call in a hundred seconds, so that the second fails on any machine.
     let doorman = Doorman::fixed([("api", 0.01)]);
-    let channel = serve(doorman.layer([Limit::rate("api")])).await;
+    let channel = serve(doorman.layer([Limit::rate("api")]).expect("valid limits")).await;
     assert_eq!(call(&channel).await.expect("the first"), "hello");
     let rejected = call(&channel).await.expect_err("the second");
     assert_eq!(rejected.code(), Code::ResourceExhausted, "{rejected:?}");
@@ -135,7 +135,7 @@ async fn call_without_lease_gets_unavailable() {
         .spawn()
         .expect("a handle");
     let limit = Limit::rate("api").fallback(Fallback::Pessimistic);
-    let channel = serve(doorman.layer([limit])).await;
+    let channel = serve(doorman.layer([limit]).expect("valid limits")).await;
     let rejected = call(&channel).await.expect_err("there is no lease");
     assert_eq!(rejected.code(), Code::Unavailable, "{rejected:?}");
     assert!(pushback(&rejected) > 0, "0 would mean immediately");

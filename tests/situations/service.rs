@@ -73,7 +73,7 @@ async fn run(server: &str, plan: Plan, record: &Arc<Record>) -> Result<(), Error
         });
     }
     // Limits on one resource share one limiter. A service without load has one, too.
-    let layer = || doorman.layer([limit.clone()]);
+    let layer = || doorman.layer([limit.clone()]).expect("valid limits");
     let _idle = plan.loads.is_empty().then(layer);
     tokio::spawn(watch(doorman.clone(), Arc::clone(record)));
     for (tenant, load) in plan.loads {

@@ -15,7 +15,8 @@ use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
     Cost, Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
     limiter::{
-        FirstLease, Limiter, LimiterSettings, Registry, RegistryLookup, Rejected, WaitPolicy,
+        FirstLease, Limiter, LimiterSettings, PinnedLimiter, Registry, RegistryLookup, Rejected,
+        WaitPolicy,
     },
     meter::{LimitMeter, Outcome},
 };
@@ -33,6 +34,8 @@ pub(crate) struct CompiledLimit {
     /// Other limits on the resource refer to their priority.
     settings: Arc<LimiterSettings>,
     target: Target,
+    /// Keeps the limiter of a constant key; `None` for a rule, whose worker keeps it.
+    _pinned: Option<PinnedLimiter>,
 }
 
 #[derive(Debug)]
@@ -56,9 +59,17 @@ impl CompiledLimit {
         let settings = Arc::new(limit.settings.clone());
         let local = limit.quota.map(|quota| registry.local(quota));
         let home = local.as_deref().unwrap_or(registry);
-        let permanent = |resource: &_| home.permanent(resource, &settings);
-        let compiled = Self::with(registry, limit, &settings, None, permanent);
-        Self { local, ..compiled }
+        let mut pinned = None;
+        let pin = |resource: &_| {
+            let limiter = pinned.insert(home.pin_for_code(resource, &settings));
+            Arc::clone(limiter.limiter())
+        };
+        let compiled = Self::with(registry, limit, &settings, None, pin);
+        Self {
+            local,
+            _pinned: pinned,
+            ..compiled
+        }
     }
 
     /// The limit of a rule. `settings` outlive it if the next rules limit the same resource.
@@ -83,7 +94,7 @@ impl CompiledLimit {
             Some(resource) => {
                 let limiter = find(&resource);
                 if limiter.attach(settings).is_err() {
-                    warn_conflict(&limit.name, &limiter);
+                    limiter.warn_conflict(&limit.name);
                 }
                 Target::Constant(limiter)
             }
@@ -101,6 +112,7 @@ impl CompiledLimit {
             scope,
             settings: Arc::clone(settings),
             target,
+            _pinned: None,
         }
     }
 
@@ -142,7 +154,7 @@ impl CompiledLimit {
         {
             return Ok(None);
         }
-        if self.limit.skip.applies(head) {
+        if self.limit.skip.skips(head) {
             self.meter.count(Outcome::Skipped);
             return Ok(None);
         }
@@ -182,7 +194,7 @@ impl CompiledLimit {
                     }
                     (Err(reason), MissingKey::Reject) => {
                         self.meter.count(Outcome::Refused(reason));
-                        Err(Box::new(Refusal::without_key(&self.limit.name, reason)))
+                        Err(self.refuse_without_key(reason, head))
                     }
                 };
                 ID.set(id);
@@ -192,11 +204,17 @@ impl CompiledLimit {
                 if limiter.attach(settings).is_err()
                     && !warned_conflict.swap(true, Ordering::Relaxed)
                 {
-                    warn_conflict(&self.limit.name, limiter);
+                    limiter.warn_conflict(&self.limit.name);
                 }
                 Ok(Some(limiter))
             }
         }
+    }
+
+    #[cold]
+    fn refuse_without_key(&self, reason: RefusalReason, head: &RequestHead<'_>) -> Box<Refusal> {
+        let missing = self.limit.key.missing_value(head);
+        Box::new(Refusal::without_key(&self.limit.name, reason, missing))
     }
 
     pub(super) fn token_request(&self, head: &RequestHead<'_>) -> TokenRequest {
@@ -267,13 +285,5 @@ fn warn_unverified(limit: &str) {
         limit,
         "limit by token claims, but this process verifies no tokens; requests lack its key; give \
          `Callers` a `JwtVerifier`, or add `VerifiedClaims` to request extensions"
-    );
-}
-
-fn warn_conflict(limit: &str, limiter: &Limiter) {
-    tracing::warn!(
-        limit,
-        resource = %limiter.resource(),
-        "limits on one resource differ; the burst, fallback and wants of the first apply"
     );
 }

@@ -161,7 +161,7 @@ impl Admission {
     fn decide_slow(self: &Arc<Self>, checks: &LimitChecks<'_>) -> Decision {
         let mut pending = PendingChecks::new(checks);
         let now = clock::now();
-        if pending.awaits_first_lease(now) {
+        if pending.awaits_first_lease(&self.registry, now) {
             return Decision::Pending(Box::pin(Arc::clone(self).after_first_leases(pending)));
         }
         let policy = |request: &TokenRequest| request.wait_policy(now);

@@ -43,8 +43,9 @@ impl PendingChecks {
     }
 
     /// Whether the request waits for the first lease of a resource before it is decided.
-    pub(super) fn awaits_first_lease(&self, now: Moment) -> bool {
-        self.0.iter().any(|check| check.awaits_first_lease(now))
+    pub(super) fn awaits_first_lease(&self, registry: &Registry, now: Moment) -> bool {
+        let mut checks = self.0.iter();
+        checks.any(|check| check.awaits_first_lease(registry, now))
     }
 
     pub(super) async fn wait_first_leases(&mut self) {
@@ -197,7 +198,7 @@ impl PendingCheck {
         matches!(&self.tokens, Tokens::Reserved { reservation, .. } if reservation.is_delayed())
     }
 
-    fn awaits_first_lease(&self, now: Moment) -> bool {
+    fn awaits_first_lease(&self, shared: &Registry, now: Moment) -> bool {
         let Tokens::Reserved {
             reservation,
             request,
@@ -206,10 +207,12 @@ impl PendingCheck {
             return false;
         };
         let timeout = request.wait_for_lease;
-        !timeout.is_zero()
-            && reservation
-                .first_lease_deadline(timeout)
-                .is_some_and(|deadline| now < deadline)
+        if timeout.is_zero() {
+            return false;
+        }
+        self.limit.registry(shared).wake(reservation.limiter(), now);
+        let deadline = reservation.first_lease_deadline(timeout);
+        deadline.is_some_and(|deadline| now < deadline)
     }
 
     fn mark_pending(&mut self) {

@@ -27,7 +27,7 @@ const NO_SECRET: &[u8] = b"doorman api key";
 /// let doorman = Doorman::builder("http://127.0.0.1:7300")
 ///     .callers(Callers::new().trusted_proxies(behind_a_balancer))
 ///     .spawn()?;
-/// let layer = doorman.layer([Limit::rate(Key::client_ip())]);
+/// let layer = doorman.layer(Limit::rate(Key::client_ip()))?;
 /// # Ok(())
 /// # }
 /// ```

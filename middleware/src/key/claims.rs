@@ -65,6 +65,17 @@ pub(super) enum ClaimPath {
     Pointer(Arc<[Box<str>]>),
 }
 
+impl fmt::Display for ClaimPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Pointer(names) => names
+                .iter()
+                .try_for_each(|name| write!(f, "/{}", name.replace('~', "~0").replace('/', "~1"))),
+        }
+    }
+}
+
 impl ClaimPath {
     /// A text that begins with a slash is a JSON Pointer. `None` if the text is empty.
     pub(super) fn parse(text: &str) -> Option<Self> {

@@ -17,7 +17,7 @@ use doorman_openapi::{InvalidKeyTemplate, MAX_VALUE_BYTES, ResourceId};
 
 #[cfg(feature = "jwt")]
 pub use self::jwt::{InvalidJwtKey, JwtKey, JwtVerifier};
-pub(crate) use self::resource_id::to_resource_id;
+pub(crate) use self::resource_id::{KeyPrefix, to_resource_id};
 use self::template::{Part, Placeholder, ValueFn};
 pub use self::{
     callers::Callers,
@@ -29,6 +29,10 @@ pub use self::{
 
 /// Maps a request to a resource. Cheap to clone.
 ///
+/// A text becomes a [template](Self::template) if it has braces, else a
+/// [constant](Self::constant): `"api"`, `"tenant/{header:x-tenant}"`. An invalid template is an
+/// error when a [layer](crate::Doorman::layer) is built.
+///
 /// Values of the request are percent-encoded in the resource id (all but `A-Z a-z 0-9 - . _ ~`). If
 /// the id would exceed 256 bytes, values over 40 bytes are hashed. A value can therefore neither
 /// imitate another part of the id nor make the id invalid. A caller chooses its headers: limit by a
@@ -38,6 +42,8 @@ pub struct Key {
     /// The template, with header names in lower case: the default name of the limit.
     text: Arc<str>,
     parts: Arc<[Part]>,
+    /// Why the text that it was converted from is no template.
+    invalid: Option<Arc<InvalidKey>>,
 }
 
 /// How a limit treats a request whose header, peer address or valid token is missing.
@@ -54,13 +60,14 @@ pub enum MissingKey {
 
 impl Key {
     /// The same resource for all requests. In the id, control characters are percent-encoded, a
-    /// text over 256 bytes is hashed, and an empty one becomes `(empty)`. Braces have no meaning
-    /// here; see [`template`](Self::template).
+    /// text over 256 bytes is hashed, and an empty one becomes `(empty)`. Braces are literal
+    /// here, unlike in a text that is converted to a key.
     #[must_use]
     pub fn constant(resource: &str) -> Self {
         Self {
             text: resource.into(),
             parts: [Part::Text(to_resource_id(resource).as_str().into())].into(),
+            invalid: None,
         }
     }
 
@@ -215,11 +222,16 @@ impl Key {
         Self {
             text: name.into(),
             parts: [text, Part::Value(value)].into(),
+            invalid: None,
         }
     }
 
     pub(crate) fn text(&self) -> &Arc<str> {
         &self.text
+    }
+
+    pub(crate) fn invalid(&self) -> Option<&InvalidKey> {
+        self.invalid.as_deref()
     }
 
     pub(crate) fn needs_claims(&self) -> bool {
@@ -236,14 +248,20 @@ impl Key {
 }
 
 impl From<&str> for Key {
-    fn from(resource: &str) -> Self {
-        Self::constant(resource)
+    fn from(text: &str) -> Self {
+        if !text.contains(['{', '}']) {
+            return Self::constant(text);
+        }
+        Self::template(text).unwrap_or_else(|invalid| Self {
+            invalid: Some(Arc::new(invalid)),
+            ..Self::constant(text)
+        })
     }
 }
 
 impl From<String> for Key {
-    fn from(resource: String) -> Self {
-        Self::constant(&resource)
+    fn from(text: String) -> Self {
+        Self::from(text.as_str())
     }
 }
 

@@ -4,7 +4,7 @@
 use std::{
     io::Write as _,
     net::{IpAddr, Ipv6Addr},
-    sync::Once,
+    sync::{Arc, Once},
 };
 
 use doorman_openapi::{MAX_VALUE_BYTES, ResourceId};
@@ -54,6 +54,18 @@ impl Key {
             self.write_with(head, id, push_encoded_or_hash).ok();
         }
         written
+    }
+
+    /// What the request lacks for its key, for people; `None` if nothing is missing, or only a
+    /// closure knows.
+    pub(crate) fn missing_value(&self, head: &RequestHead<'_>) -> Option<Arc<str>> {
+        let missing = self.parts.iter().find_map(|part| match part {
+            Part::Value(value) if value.with_value(head, |_| ()).is_none() => {
+                value.missing(head).map(|_| value)
+            }
+            Part::Text(_) | Part::Value(_) => None,
+        });
+        Some(missing?.describe()?.into())
     }
 
     fn write_with(
@@ -114,6 +126,18 @@ impl Placeholder {
             Self::Route => use_value(head.route()?.as_bytes()),
             Self::Closure(value) => use_value(value(head)?.as_bytes()),
         }
+    }
+
+    fn describe(&self) -> Option<String> {
+        Some(match self {
+            Self::Header(name) => format!("header `{name}`"),
+            Self::ApiKey(name) => format!("single API key in header `{name}`"),
+            Self::Jwt(claim) => format!("token with the claim `{claim}`"),
+            Self::ClientIp | Self::Peer => "peer address".to_owned(),
+            Self::Host => "single host".to_owned(),
+            Self::Method => "method".to_owned(),
+            Self::Route | Self::Closure(_) => return None,
+        })
     }
 
     /// Why a request has no value; `None` if no route matched it, which is not an error.
@@ -212,14 +236,55 @@ fn hex(bytes: impl IntoIterator<Item = u8>) -> [u8; 32] {
     digits
 }
 
+fn hashed(text: &str) -> String {
+    let mut hash = Vec::new();
+    push_hash(&mut hash, text.as_bytes());
+    hash.into_iter().map(char::from).collect()
+}
+
+/// The resources `<name>/<key>` of keys that do not come from requests.
+#[derive(Debug)]
+pub(crate) struct KeyPrefix(Box<str>);
+
+impl KeyPrefix {
+    pub(crate) fn new(name: &str) -> Self {
+        let mut text = String::new();
+        push_literal(&mut text, name);
+        if text.len().saturating_add(1 + MAX_VALUE_BYTES) > MAX_BYTES {
+            text = hashed(name);
+        }
+        text.push('/');
+        Self(text.into())
+    }
+
+    pub(crate) fn id(&self, key: &str) -> Vec<u8> {
+        let with = |push: fn(&mut Vec<u8>, &[u8])| {
+            let mut id = Vec::from(self.0.as_bytes());
+            match key.as_bytes() {
+                b"" => id.extend_from_slice(b"(missing)"),
+                key => push(&mut id, key),
+            }
+            id
+        };
+        let id = with(push_encoded);
+        if id.len() > MAX_BYTES {
+            return with(push_encoded_or_hash);
+        }
+        id
+    }
+
+    /// The resource shared by the keys beyond the bound on keys.
+    pub(crate) fn overflow(&self) -> ResourceId {
+        to_resource_id(&format!("{}(overflow)", self.0))
+    }
+}
+
 /// Makes a valid id of any text, as [`Key::constant`](super::Key::constant) describes.
 pub(crate) fn to_resource_id(text: &str) -> ResourceId {
     let mut id = String::with_capacity(text.len());
     push_literal(&mut id, text);
     if id.len() > MAX_BYTES {
-        let mut hash = Vec::new();
-        push_hash(&mut hash, text.as_bytes());
-        id = hash.into_iter().map(char::from).collect();
+        id = hashed(text);
     }
     if id.is_empty() {
         id.push_str("(empty)");

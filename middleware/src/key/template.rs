@@ -83,6 +83,7 @@ pub(super) fn parse(
     Ok(Key {
         text: canonical.into(),
         parts: parts.into(),
+        invalid: None,
     })
 }
 

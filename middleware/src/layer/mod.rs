@@ -98,7 +98,7 @@ impl LimitLayer {
     /// use http::{Response, StatusCode, header::RETRY_AFTER};
     /// use tower_doorman::{Doorman, Limit, RefusalReason};
     ///
-    /// let limits = Doorman::unlimited().layer([Limit::rate("api")]).on_refusal(|refusal, head| {
+    /// let limits = Doorman::unlimited().layer(Limit::rate("api"))?.on_refusal(|refusal, head| {
     ///     if refusal.reason() != RefusalReason::Spent {
     ///         return refusal.to_response(head);
     ///     }
@@ -107,6 +107,7 @@ impl LimitLayer {
     ///     response.headers_mut().insert(RETRY_AFTER, refusal.retry_after_seconds().into());
     ///     response
     /// });
+    /// # Ok::<(), tower_doorman::InvalidLimit>(())
     /// ```
     pub fn on_refusal<F, T>(mut self, respond: F) -> Self
     where

@@ -125,6 +125,20 @@ impl RefillSchedule {
         }
     }
 
+    /// A resource whose lease was given up while it was idle. Nothing is admitted before it
+    /// starts anew.
+    pub(crate) fn asleep(now: Moment) -> Self {
+        Self {
+            // Without a lease this refill is not used, and marks the state.
+            refill: Refill::Unlimited,
+            ..Self::new(Refill::Blocked, now)
+        }
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        !self.ever_leased() && self.refill == Refill::Unlimited
+    }
+
     pub(crate) fn ever_leased(&self) -> bool {
         self.ends > Moment::ORIGIN
     }

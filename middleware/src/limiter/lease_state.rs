@@ -187,7 +187,7 @@ impl LimiterUpdate {
 
 /// The refill until the first answer, which takes a round trip. The limit, if it is known, bounds
 /// what is admitted meanwhile.
-fn first_refill(fallback: Fallback, policy: Option<Policy>) -> Refill {
+pub(super) fn first_refill(fallback: Fallback, policy: Option<Policy>) -> Refill {
     match (fallback, policy) {
         (Fallback::Pessimistic, _) => Refill::Blocked,
         (Fallback::Safe, Some(policy)) => Refill::credit(policy.per_second()),

@@ -19,7 +19,7 @@ mod wait_queue;
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 use doorman_openapi::{Moment, ResourceId};
@@ -29,15 +29,15 @@ pub(crate) use self::{
     atomics::Shortage,
     fast_path::{Acquired, FirstLease},
     lease_state::{LeaseState, Policy, SafeRate},
-    registry::{Nudge, Registry, RegistryLookup, Source, WorkerWatchdog},
+    registry::{Nudge, PinnedLimiter, Registry, RegistryLookup, Source, WorkerWatchdog},
     rejection::Rejected,
     reservation::{Reservation, WaitPolicy},
     settings::{Burst, LimiterSettings, SettingsConflict},
 };
 use self::{
     atomics::{AtomicF64, DemandSignal, SeqLock},
-    bucket::{BucketView, Refill},
-    lease_state::LimiterUpdate,
+    bucket::{BucketView, Refill, RefillSchedule},
+    lease_state::{ALWAYS, LimiterUpdate, first_refill},
     published::{Published, WORDS},
     retention::{Purpose, Retention},
     wait_queue::{WaitQueue, unlock_and_wake},
@@ -60,14 +60,14 @@ pub(crate) struct Limiter {
     /// The demand last measured by the worker, in the resource's own unit.
     wants: AtomicF64,
     resource: ResourceId,
-    /// The wait for a first lease starts here.
-    created_at: Moment,
+    /// When it was created or last woken, in nanoseconds. The wait for a first lease starts here.
+    created_at: AtomicU64,
     queue: Mutex<WaitQueue>,
     waiting: AtomicU32,
     demand: DemandSignal,
-    retention: Retention,
     /// The resource is a gauge, not a rate.
     unit_mismatch: AtomicBool,
+    retention: Retention,
 }
 
 /// Running totals of cost.
@@ -147,7 +147,7 @@ impl Limiter {
             wants: AtomicF64::default(),
             resource,
             settings,
-            created_at: now,
+            created_at: AtomicU64::new(now.as_nanos()),
             queue: Mutex::default(),
             waiting: AtomicU32::new(0),
             demand: DemandSignal::default(),
@@ -160,8 +160,9 @@ impl Limiter {
         &self.resource
     }
 
+    /// When it was created, or last woken.
     pub(crate) fn created_at(&self) -> Moment {
-        self.created_at
+        Moment::from_nanos(self.created_at.load(Ordering::Relaxed))
     }
 
     pub(crate) fn settings(&self) -> &Arc<LimiterSettings> {
@@ -179,6 +180,15 @@ impl Limiter {
             return Ok(());
         }
         self.settings.attach(settings)
+    }
+
+    /// Logs that the settings of a limit, which attached to this limiter, do not apply.
+    pub(crate) fn warn_conflict(&self, limit: &str) {
+        tracing::warn!(
+            limit,
+            resource = %self.resource,
+            "limits on one resource differ; the burst, fallback and wants of the first apply"
+        );
     }
 
     pub(crate) fn priority(&self) -> i32 {
@@ -202,7 +212,7 @@ impl Limiter {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether code or a rule names the resource, so that the limiter is never idle.
+    /// Whether code or a rule names the resource, so that the limiter stays when it is idle.
     pub(crate) fn is_permanent(&self) -> bool {
         self.retention.is_permanent()
     }
@@ -253,6 +263,54 @@ impl Limiter {
             new.into_words()
         });
         unlock_and_wake(queue);
+    }
+
+    /// Gives up the lease of an idle limiter until its next request. False if a request waits.
+    pub(crate) fn sleep(&self, now: Moment) -> bool {
+        let _queue = self.queue();
+        if self.waiting() > 0 {
+            return false;
+        }
+        self.published.update(|words| {
+            self.spent.update(|_| 0.0);
+            let asleep = Published {
+                schedule: RefillSchedule::asleep(now),
+                admit_probability: ALWAYS,
+                ..Published::from_words(words)
+            };
+            asleep.into_words()
+        });
+        true
+    }
+
+    /// Ends a sleep: the limiter is as it was when created, with the limit that it knows. Returns
+    /// whether it slept. The worker must be notified then.
+    fn wake(&self, now: Moment) -> bool {
+        if !self.read().schedule.is_asleep() {
+            return false;
+        }
+        let mut woken = false;
+        let _queue = self.queue();
+        self.published.update(|words| {
+            let old = Published::from_words(words);
+            if !old.schedule.is_asleep() {
+                // Another request was first.
+                return words;
+            }
+            // A request that began before the sleep may have taken some.
+            woken = true;
+            self.created_at.store(now.as_nanos(), Ordering::Relaxed);
+            self.spent.update(|_| 0.0);
+            let first = first_refill(self.settings.fallback.get(), old.policy);
+            let awake = Published {
+                schedule: RefillSchedule::new(first, now),
+                refresh_at: now,
+                may_grow: true,
+                ..old
+            };
+            awake.into_words()
+        });
+        woken
     }
 
     fn queue(&self) -> MutexGuard<'_, WaitQueue> {

@@ -150,6 +150,11 @@ impl Reservation {
         let delayed = slot.is_some();
         let limiter = &self.limiter;
         let mut published = limiter.read();
+        let mut woken = false;
+        if published.schedule.is_asleep() {
+            woken = limiter.wake(now);
+            published = limiter.read();
+        }
         let mut view = limiter.view(&published, now);
         let mut spent = limiter.spent.load();
         if view.leased && !published.draw() {
@@ -210,7 +215,8 @@ impl Reservation {
                 },
                 (Some(_) | None, _, _) => State::Taken {
                     range,
-                    runs_low: view.runs_low(range.end()),
+                    // The worker looks at a limiter again when it signals.
+                    runs_low: woken || view.runs_low(range.end()),
                     delayed,
                 },
             };
@@ -350,6 +356,24 @@ impl Reservation {
         }
     }
 
+    /// Rejects a request that has waited long enough, and returns its tokens.
+    pub(crate) fn give_up(&mut self, now: Moment) -> Rejected {
+        let published = self.limiter.read();
+        let view = self.limiter.view(&published, now);
+        let queued = match self.state {
+            State::Queued { ticket, .. } => self.limiter.queue().range(ticket),
+            State::Idle
+            | State::Taken { .. }
+            | State::AwaitingLargerLease { .. }
+            | State::Committed => None,
+        };
+        let range = queued.unwrap_or_else(|| view.next(self.limiter.spent.load(), self.cost.get()));
+        let rejected = self.limiter.reject(range, &published, &view, now);
+        self.clear_pending();
+        self.release(now);
+        rejected
+    }
+
     async fn wait_larger_lease(&mut self) -> Result<(), Rejected> {
         if !matches!(self.state, State::AwaitingLargerLease { .. }) {
             return Ok(());
@@ -395,7 +419,7 @@ impl Reservation {
     /// Until when to wait for a first lease; `None` when the resource has had one.
     pub(crate) fn first_lease_deadline(&self, timeout: Duration) -> Option<Moment> {
         let schedule = self.limiter.read().schedule;
-        (!schedule.ever_leased()).then(|| self.limiter.created_at.after(timeout))
+        (!schedule.ever_leased()).then(|| self.limiter.created_at().after(timeout))
     }
 }
 

@@ -1,6 +1,6 @@
 //! How long a limiter stays in the registry, and how many keys the registry holds.
 
-use super::sync::{AtomicU8, AtomicUsize, Ordering};
+use super::sync::{AtomicU16, AtomicUsize, Ordering};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -8,28 +8,31 @@ pub(super) enum Purpose {
     Key,
     /// All keys without a slot. It is removed when idle.
     Overflow,
-    /// A resource named in code. It stays for good.
+    /// A resource named in code. It stays as long as a limit or rate of that resource.
     Code,
     /// A resource named in a rule. It stays as long as the rule.
     Rule,
 }
 
 impl Purpose {
-    fn bit(self) -> u8 {
+    fn bits(self) -> u16 {
         match self {
             Self::Key => KEY,
             Self::Overflow => OVERFLOW,
-            Self::Code => CODE,
+            // Counted when it is pinned.
+            Self::Code => 0,
             Self::Rule => RULE,
         }
     }
 }
 
-const KEY: u8 = 1;
-const OVERFLOW: u8 = 2;
-const CODE: u8 = 4;
-const RULE: u8 = 8;
-const FORGOTTEN: u8 = 16;
+const KEY: u16 = 1;
+const OVERFLOW: u16 = 2;
+const RULE: u16 = 4;
+const FORGOTTEN: u16 = 8;
+/// The remaining bits count the limits and rates in code. A full count is never lowered.
+const CODE: u16 = 16;
+const CODE_MAX: u16 = !(CODE - 1);
 
 /// Whether a limiter occupied a key slot, which is now free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +42,7 @@ pub(super) enum Freed {
 }
 
 impl Freed {
-    fn from_bits(bits: u8) -> Self {
+    fn from_bits(bits: u16) -> Self {
         if bits & KEY == 0 {
             Self::Nothing
         } else {
@@ -48,17 +51,17 @@ impl Freed {
     }
 }
 
-/// The purposes of one limiter, as bits.
+/// The purposes of one limiter, as bits and a count.
 #[derive(Debug)]
-pub(super) struct Retention(AtomicU8);
+pub(super) struct Retention(AtomicU16);
 
 impl Retention {
     pub(super) fn new(purpose: Purpose) -> Self {
-        Self(AtomicU8::new(purpose.bit()))
+        Self(AtomicU16::new(purpose.bits()))
     }
 
     pub(super) fn is_permanent(&self) -> bool {
-        self.0.load(Ordering::Acquire) & (CODE | RULE) != 0
+        self.0.load(Ordering::Acquire) & (CODE_MAX | RULE) != 0
     }
 
     pub(super) fn is_overflow(&self) -> bool {
@@ -69,22 +72,36 @@ impl Retention {
     pub(super) fn pin(&self, purpose: Purpose) -> Option<Freed> {
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
-                (bits & FORGOTTEN == 0).then_some((bits & !KEY) | purpose.bit())
+                let pinned = match purpose {
+                    Purpose::Code if bits & CODE_MAX == CODE_MAX => bits,
+                    Purpose::Code => bits.saturating_add(CODE),
+                    Purpose::Key | Purpose::Overflow | Purpose::Rule => bits | purpose.bits(),
+                };
+                (bits & FORGOTTEN == 0).then_some(pinned & !KEY)
             })
             .ok()
             .map(Freed::from_bits)
     }
 
     /// Ends the purpose [`Rule`](Purpose::Rule).
-    pub(super) fn unpin(&self) {
+    pub(super) fn unpin_rule(&self) {
         self.0.fetch_and(!RULE, Ordering::AcqRel);
+    }
+
+    /// Ends one purpose [`Code`](Purpose::Code).
+    pub(super) fn unpin_code(&self) {
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
+                (bits & CODE_MAX != CODE_MAX).then(|| bits.saturating_sub(CODE))
+            })
+            .ok();
     }
 
     /// Marks the limiter as forgotten. `None` if it must stay, or was forgotten before.
     pub(super) fn forget(&self) -> Option<Freed> {
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
-                let stays = bits & (CODE | RULE | FORGOTTEN) != 0;
+                let stays = bits & (CODE_MAX | RULE | FORGOTTEN) != 0;
                 (!stays).then_some((bits & OVERFLOW) | FORGOTTEN)
             })
             .ok()

@@ -15,6 +15,8 @@ use doorman_openapi::Capacity;
 
 use crate::Fallback;
 
+const MAX_BURST: Duration = Duration::from_secs(86_400);
+
 /// The settings of the limit that first used a resource, shared by all limiters of that limit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LimiterSettings {
@@ -69,8 +71,9 @@ impl LimiterSettings {
 pub(crate) struct Burst(f64);
 
 impl Burst {
+    /// At most a day: so long a bucket counts single tokens at the fastest rate.
     pub(crate) fn new(time: Duration) -> Self {
-        Self(time.as_secs_f64())
+        Self(time.min(MAX_BURST).as_secs_f64())
     }
 
     /// The tokens that a bucket of this rate holds: at least one.

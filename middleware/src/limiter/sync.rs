@@ -4,7 +4,7 @@ pub(super) use std::{
     hint::spin_loop,
     sync::{
         MutexGuard,
-        atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
 };
 

@@ -306,7 +306,7 @@ async fn direct_use_counts_by_resource_up_to_a_bound() {
     assert_outcomes(&counts, "db", &expected);
 
     for name in 0..10_000 {
-        let rate = doorman.rate(&name.to_string());
+        let rate = doorman.rate(name.to_string());
         rate.try_acquire(Cost::ONE).unwrap_err();
     }
     let limits = counts.of(DECISIONS).into_keys();

@@ -158,9 +158,101 @@ async fn suppressed_wait_retries_while_the_refresh_is_overdue() {
     };
     registry.publish("db", by_chance(0.0));
     let waiting = spawn(&rate, Cost::ONE);
-    tokio::time::sleep(10 * MINUTE / 60).await;
+    sleep(10 * MINUTE / 60).await;
     assert!(!waiting.is_finished());
     registry.publish("db", by_chance(1.0));
     let waited = waiting.await.unwrap().unwrap();
     assert!((10_000..=11_000).contains(&waited), "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_ends_after_max_wait_and_spends_nothing() {
+    let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
+    let limited = RateSettings::new("db").max_wait(Duration::from_millis(500));
+    let rate = Rate::new(Arc::clone(&registry), limited);
+    rate.try_acquire(Cost::ONE).unwrap();
+    let start = clock::now();
+    let refusal = rate.wait(Cost::ONE).await.unwrap_err();
+    assert_eq!(clock::now().since(start), Duration::from_millis(500));
+    assert_eq!(refusal.reason(), RefusalReason::Spent);
+    assert_eq!(refusal.retry_after(), Duration::from_millis(500));
+    assert_eq!(spawn(&rate, Cost::ONE).await.unwrap(), Ok(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_wait_includes_the_wait_for_a_lease() {
+    let (registry, _nudges) = leased_registry(10);
+    let settings = RateSettings::new("db").max_wait(MINUTE);
+    let rate = Rate::new(Arc::clone(&registry), settings);
+    let waiting = [spawn(&rate, Cost::ONE), spawn(&rate, cost(61.0))];
+    advance(MINUTE / 2).await;
+    registry.publish("db", leased(1.0, 10 * MINUTE));
+    let [first, second] = waiting;
+    assert_eq!(first.await.unwrap(), Ok(30_000));
+    let late = rate.wait(cost(1.0)).await;
+    assert_eq!(second.await.unwrap(), Ok(31_000), "admitted with debt");
+    assert_eq!(late.unwrap_err().reason(), RefusalReason::Spent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_of_a_rate_apply() {
+    let (registry, _nudges) = leased_registry(10);
+    let settings = RateSettings::new("db")
+        .fallback(Fallback::Optimistic)
+        .burst(Duration::from_secs(3))
+        .priority(7)
+        .wants(Capacity::saturating(5.0));
+    let rate = Rate::new(Arc::clone(&registry), settings);
+    assert!(rate.try_acquire(Cost::ONE).is_ok(), "no lease is needed");
+    registry.publish("db", leased(2.0, MINUTE));
+    let admitted = (0..9).filter(|_| rate.try_acquire(Cost::ONE).is_ok());
+    assert_eq!(admitted.count(), 5, "a bucket of 6, less one on credit");
+    assert_eq!(rate.limiter.limiter().priority(), 7);
+    assert_eq!(
+        rate.limiter.limiter().settings().wants,
+        Some(Capacity::saturating(5.0))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_key_has_its_own_rate() {
+    let doorman = crate::Doorman::fixed([("tenant/a%2Fb", 2.0), ("tenant/c", 1.0)]);
+    let tenants = doorman.keyed_rate("tenant");
+    let take = |key: &str| {
+        let admitted = (0..5).filter(|_| tenants.try_acquire(key, Cost::ONE).is_ok());
+        admitted.count()
+    };
+    assert_eq!((take("a/b"), take("c"), take("unknown")), (2, 1, 0));
+    tenants.wait("c", Cost::ONE).await.unwrap();
+    let refusal = tenants.wait("", Cost::ONE).await.unwrap_err();
+    let resource = refusal.resource().map(ToString::to_string);
+    assert_eq!(resource.as_deref(), Some("tenant/(missing)"));
+    assert_eq!(refusal.limit(), "tenant");
+}
+
+#[test]
+fn keys_beyond_the_bound_share_a_rate() {
+    let (registry, _nudges) = leased_registry(1);
+    let tenants = KeyedRate::new(registry, "tenant");
+    let resource = |key: &str| {
+        let refusal = tenants.try_acquire(key, Cost::ONE).unwrap_err();
+        refusal.resource().unwrap().to_string()
+    };
+    assert_eq!(resource("a"), "tenant/a");
+    assert_eq!(resource("b"), "tenant/(overflow)");
+    assert_eq!(resource("a"), "tenant/a");
+}
+
+#[test]
+fn any_key_makes_a_valid_resource() {
+    for name in ["tenant", "", "\n", &"x".repeat(300)] {
+        let resources = KeyPrefix::new(name);
+        let mut ids = std::collections::HashSet::new();
+        for key in ["", "a", "a/b", "\n", &"y".repeat(300), &"ü".repeat(60)] {
+            let id = String::from_utf8(resources.id(key)).unwrap();
+            ids.insert(ResourceId::new(id).unwrap());
+        }
+        assert_eq!(ids.len(), 6, "{name}");
+        assert!(ids.insert(resources.overflow()));
+    }
 }

@@ -100,7 +100,10 @@ impl Layer {
     fn new(keys: &'static [String]) -> Self {
         let process = LeasedProcess::new(1e9);
         let key = Key::from_fn("k", |_| Some(Cow::Borrowed(KEY.get()))).expect("a valid name");
-        let layer = process.doorman.layer([Limit::rate(key)]);
+        let layer = process
+            .doorman
+            .layer([Limit::rate(key)])
+            .expect("valid limits");
         process.lease(
             &layer,
             keys.iter().map(|key| {

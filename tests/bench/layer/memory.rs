@@ -52,7 +52,8 @@ fn layer_bytes(count: usize) -> Samples {
     let key = Key::from_fn("k", |_| Some(Cow::Owned(KEY.with_borrow(String::clone))));
     let layer = process
         .doorman
-        .layer([Limit::rate(key.expect("a valid name"))]);
+        .layer([Limit::rate(key.expect("a valid name"))])
+        .expect("valid limits");
     let request = |number| {
         KEY.set(key_value(number));
         Request::new(())

@@ -123,7 +123,10 @@ fn compare_rejected(rounds: usize, requests: usize) {
 /// The layer, with its one key leased.
 fn leased_layer(process: &LeasedProcess) -> LimitLayer {
     let key = Key::header(HEADER).expect("a valid header name");
-    let layer = process.doorman.layer([Limit::rate(key)]);
+    let layer = process
+        .doorman
+        .layer([Limit::rate(key)])
+        .expect("valid limits");
     process.lease(&layer, [request()]);
     layer
 }

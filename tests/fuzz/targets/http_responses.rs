@@ -39,7 +39,7 @@ async fn exchange(response: Response<Bytes>) {
     let inner = service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
     });
-    let service = doorman.layer([limit]).layer(inner);
+    let service = doorman.layer([limit]).expect("valid limits").layer(inner);
     let worker = tokio::spawn(worker.run());
     requested.notified().await;
     for _ in 0..YIELDS {

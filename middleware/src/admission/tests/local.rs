@@ -25,7 +25,7 @@ async fn local_limit_needs_no_lease() {
     let limits = || [Limit::local(per_minute(600)).burst(6 * SECOND)];
     let (not_served, _worker) = without_worker(10);
     for doorman in [Doorman::unlimited(), not_served] {
-        let service = inner(&doorman.layer(limits()));
+        let service = inner(&doorman.layer(limits()).unwrap());
         let response = send(&service, Request::new(())).await;
         assert_eq!(
             header(&response, "ratelimit-policy"),
@@ -47,18 +47,21 @@ async fn local_limit_needs_no_lease() {
 async fn local_limit_is_shared_by_clones_only() {
     let doorman = Doorman::unlimited();
     let limit = Limit::local(per_second(5));
-    let layer = doorman.layer([limit.clone()]);
+    let layer = doorman.layer([limit.clone()]).unwrap();
     let connections = [inner(&layer), inner(&layer.clone())];
     assert_eq!(admitted(&connections[0], 3).await, 3);
     assert_eq!(admitted(&connections[1], 3).await, 2);
-    assert_eq!(admitted(&inner(&doorman.layer([limit])), 9).await, 5);
+    assert_eq!(
+        admitted(&inner(&doorman.layer([limit]).unwrap()), 9).await,
+        5
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn local_limit_and_resource_of_one_name_differ() {
     let doorman = Doorman::fixed([("api", 3.0)]);
     let local = Limit::local(per_second(2)).named("api");
-    let service = inner(&doorman.layer([Limit::rate("api"), local]));
+    let service = inner(&doorman.layer([Limit::rate("api"), local]).unwrap());
     assert_eq!(admitted(&service, 9).await, 2);
     let limits = doorman.snapshot().limits;
     let seen: Vec<_> = limits
@@ -79,7 +82,7 @@ async fn local_limit_and_resource_of_one_name_differ() {
     ];
     assert_eq!(seen, expected);
     assert_eq!(
-        admitted(&inner(&doorman.layer([Limit::rate("api")])), 9).await,
+        admitted(&inner(&doorman.layer([Limit::rate("api")]).unwrap()), 9).await,
         1
     );
 }
@@ -88,7 +91,7 @@ async fn local_limit_and_resource_of_one_name_differ() {
 async fn local_limit_can_delay() {
     let delay = OnLimit::Delay { max_delay: SECOND };
     let limit = Limit::local(per_second(1)).on_limit(delay);
-    let service = inner(&Doorman::unlimited().layer([limit]));
+    let service = inner(&Doorman::unlimited().layer([limit]).unwrap());
     assert_eq!(status(&service).await, 200);
     let before = clock::now();
     assert_eq!(status(&service).await, 200);
@@ -99,18 +102,18 @@ async fn local_limit_can_delay() {
 async fn queue_and_burst_are_clamped() {
     let delay = OnLimit::Delay { max_delay: SECOND };
     let limit = Limit::local(per_second(1)).on_limit(delay).queue(0);
-    let service = inner(&Doorman::unlimited().layer([limit]));
+    let service = inner(&Doorman::unlimited().layer([limit]).unwrap());
     assert_eq!(admitted(&service, 2).await, 2);
 
     let endless = Limit::local(per_minute(1)).burst(Duration::MAX);
-    let service = inner(&Doorman::unlimited().layer([endless]));
+    let service = inner(&Doorman::unlimited().layer([endless]).unwrap());
     assert_eq!(admitted(&service, 2_000).await, 24 * 60);
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_key_has_its_own_local_limit() {
     let doorman = Doorman::unlimited();
-    let service = inner(&doorman.layer([local_per_tenant(per_second(1))]));
+    let service = inner(&doorman.layer([local_per_tenant(per_second(1))]).unwrap());
     for (name, expected) in [("a", 200), ("b", 200), ("a", 429), ("b", 429)] {
         assert_eq!(
             send(&service, tenant(name)).await.status(),
@@ -124,7 +127,11 @@ async fn each_key_has_its_own_local_limit() {
 #[tokio::test(start_paused = true)]
 async fn new_keys_replace_idle_keys_only() {
     let (doorman, _worker) = without_worker(3);
-    let service = inner(&doorman.layer([local_per_tenant(per_minute(60)).burst(MINUTE)]));
+    let service = inner(
+        &doorman
+            .layer([local_per_tenant(per_minute(60)).burst(MINUTE)])
+            .unwrap(),
+    );
     let spend = async || send(&service, tenant("a")).await.status();
     for _ in 0..60 {
         assert_eq!(spend().await, 200);
@@ -157,7 +164,7 @@ async fn skipped_request_is_not_limited() {
         .on_missing_key(MissingKey::Reject)
         .skip(|head| head.uri().path() == "/healthz")
         .skip(|head| head.method() == "OPTIONS");
-    let service = inner(&Doorman::unlimited().layer([limit]));
+    let service = inner(&Doorman::unlimited().layer([limit]).unwrap());
     let requests = [Request::get("/healthz"), Request::options("/")];
     for request in requests {
         let response = send(&service, request.body(()).unwrap()).await;
@@ -180,8 +187,8 @@ async fn send_one_a_second(layer: &LimitLayer, seconds: u64) {
 async fn missing_worker_is_logged_once() {
     let (errors, _guard) = Logged::at(tracing::Level::ERROR);
     let (doorman, worker) = without_worker(10);
-    let layer = doorman.layer([Limit::rate("api")]);
-    let local = doorman.layer([Limit::local(per_second(50))]);
+    let layer = doorman.layer([Limit::rate("api")]).unwrap();
+    let local = doorman.layer([Limit::local(per_second(50))]).unwrap();
     advance(MINUTE).await;
     send_one_a_second(&local, 60).await;
     send_one_a_second(&layer, 3).await;

@@ -200,6 +200,45 @@ fn invalid_templates_are_rejected() {
     assert!(Key::from_fn(&long, |_| None).is_err());
 }
 
+#[test]
+fn text_with_braces_becomes_a_template() {
+    let key = Key::from("tenant/{header:x-tenant}");
+    assert_eq!(id(&key, &with_tenant("acme")), "tenant/acme");
+    assert_eq!(key.invalid(), None);
+    let literal = Key::constant("tenant/{header:x-tenant}");
+    assert_eq!(
+        id(&literal, &with_tenant("acme")),
+        "tenant/{header:x-tenant}"
+    );
+    assert_eq!(
+        id(&Key::from("api".to_owned()), &with_tenant("acme")),
+        "api"
+    );
+    for invalid in ["tenant/{id}", "a}b", "{method"] {
+        assert!(Key::from(invalid).invalid().is_some(), "{invalid}");
+    }
+}
+
+#[test]
+fn missing_value_is_named() {
+    let request = Request::new(());
+    for (template, expected) in [
+        ("{header:X-Tenant}/{host}", Some("header `x-tenant`")),
+        ("{api_key}", Some("single API key in header `x-api-key`")),
+        (
+            "{method}/{jwt:/org~1id/0}",
+            Some("token with the claim `/org~1id/0`"),
+        ),
+        ("{peer}", Some("peer address")),
+        ("{host}", Some("single host")),
+        ("{route}/{method}", None),
+    ] {
+        let missing = Key::template(template).unwrap();
+        let missing = missing.missing_value(&RequestHead::of(&request));
+        assert_eq!(missing.as_deref(), expected, "{template}");
+    }
+}
+
 type Closure = Box<dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync>;
 
 #[test]

@@ -26,6 +26,7 @@ fn refusal(response: &TestResponse) -> RefusalReason {
 async fn omitted_headers_keep_retry_after() {
     let layer = Doorman::unlimited()
         .layer([one_per_second()])
+        .unwrap()
         .headers(false);
     let service = inner(&layer);
     for expected in [200, 429] {
@@ -48,6 +49,7 @@ async fn refusal_closure_gets_refusal_and_caller() {
     let layer = Doorman::unlimited()
         .with_callers(callers)
         .layer([one_per_second()])
+        .unwrap()
         .on_refusal(|refusal, head| {
             let text = format!(
                 "{} {:?} {:?}",
@@ -85,6 +87,7 @@ async fn refusal_closure_applies_after_a_wait() {
         .wait_for_lease(Duration::from_secs(1));
     let layer = doorman
         .layer([pessimistic])
+        .unwrap()
         .on_refusal(|_, head| http::Response::new(head.uri().path().to_owned()));
     let response = send(&inner(&layer), Request::get("/late").body(()).unwrap()).await;
     assert_eq!(refusal(&response), RefusalReason::NoLease);
@@ -94,7 +97,7 @@ async fn refusal_closure_applies_after_a_wait() {
 #[tokio::test(start_paused = true)]
 async fn grpc_refusal_is_headers_only() {
     let limit = Limit::local(per_second(1)).named("käse");
-    let service = inner(&Doorman::unlimited().layer([limit]));
+    let service = inner(&Doorman::unlimited().layer([limit]).unwrap());
     assert_eq!(body(send(&service, grpc()).await).await, "ok");
     tokio::time::advance(Duration::from_millis(700)).await;
 
@@ -119,7 +122,7 @@ async fn grpc_refusal_is_headers_only() {
 
 #[tokio::test(start_paused = true)]
 async fn get_with_grpc_content_type_is_not_grpc() {
-    let service = inner(&Doorman::unlimited().layer([one_per_second()]));
+    let service = inner(&Doorman::unlimited().layer([one_per_second()]).unwrap());
     assert_eq!(status(&service).await, 200);
     let disguised = Request::get("/").header("content-type", "application/grpc");
     let response = send(&service, disguised.body(()).unwrap()).await;
@@ -136,7 +139,7 @@ async fn grpc_status_depends_on_the_reason() {
     let (plane, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();
     let (doorman, _worker) = Doorman::builder("http://a").build_with(plane).unwrap();
     for (limit, code, comes_back) in [(pessimistic, "14", true), (strict, "3", false)] {
-        let response = send(&inner(&doorman.layer([limit])), grpc()).await;
+        let response = send(&inner(&doorman.layer([limit]).unwrap()), grpc()).await;
         assert_eq!(response.status(), 200);
         assert_eq!(header(&response, "grpc-status"), code);
         for name in ["grpc-retry-pushback-ms", "retry-after"] {
@@ -150,7 +153,7 @@ async fn refusal_is_logged_with_trace_id() {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
     let (logged, _guard) = Logged::at(tracing::Level::DEBUG);
-    let layer = Doorman::unlimited().layer([one_per_second()]);
+    let layer = Doorman::unlimited().layer([one_per_second()]).unwrap();
     let service = inner(&layer);
     let traced = |trace: &str| {
         let header = format!("00-{trace}-b7ad6b7169203331-01");

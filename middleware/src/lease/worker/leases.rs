@@ -43,7 +43,7 @@ impl<T: Transport> Worker<T> {
             let Some(sample) = self.limiters.sample_next(self.parts.idle_after, now) else {
                 break;
             };
-            if sample.idle && self.forget(&sample.id) {
+            if sample.idle && (self.forget(&sample.id) || self.sleep(&sample.id, now)) {
                 let resource = sample.id;
                 self.handle(Event::Forget { resource }, now);
                 continue;
@@ -85,6 +85,15 @@ impl<T: Transport> Worker<T> {
             self.meter.forget(id);
         }
         forgotten
+    }
+
+    /// Gives up the lease of an idle limiter that stays, and returns whether it did.
+    fn sleep(&mut self, id: &ResourceId, now: Moment) -> bool {
+        let sleeps = self.limiters.sleep(id, now);
+        if sleeps {
+            self.meter.set_capacity(id, 0.0);
+        }
+        sleeps
     }
 
     pub(super) fn set_demand(&mut self, resource: ResourceId, demand: Demand, now: Moment) {
@@ -192,7 +201,7 @@ impl<T: Transport> Worker<T> {
         };
         let terms = holding.terms.as_deref();
         let limiter = &tracked.limiter;
-        let state = lease_state(holding, limiter.settings().wants.is_some());
+        let state = tracked.lease_state(holding);
         let is_gauge = is_gauge(terms);
         limiter.set_unit_mismatch(is_gauge);
         limiter.publish(state, now);
@@ -228,6 +237,7 @@ impl<T: Transport> Worker<T> {
         if holding.first_answer == FirstAnswer::Received
             && !std::mem::replace(&mut tracked.answered, true)
         {
+            tracked.begin_to_be_idle(now);
             self.waiters.on_answered(resource);
         }
     }

@@ -10,7 +10,7 @@ use crate::{
         Demand, FirstAnswer, Holding, ResourceTerms,
         index::{HasResource, IndexedMap, TimerHeap},
     },
-    limiter::{LeaseLevel, LeaseState, Limiter, Policy, SafeRate, Shortage},
+    limiter::{LeaseLevel, LeaseState, Limiter, Policy, SafeRate, Sharing, Shortage},
     meter::LeasePhase,
 };
 
@@ -51,6 +51,10 @@ pub(super) struct TrackedLimiter {
     /// More of the last lease is to come.
     awaits_more: bool,
     leased: Capacity,
+    /// Idle, without a lease until its next request.
+    asleep: bool,
+    /// The cost admitted before it last slept, of which the control plane knows nothing any more.
+    admitted_before: f64,
     pub(super) answered: bool,
     pub(super) unit_mismatch_logged: bool,
     pub(super) lease_phase: LeasePhase,
@@ -84,6 +88,8 @@ impl TrackedLimiter {
             scarce: false,
             awaits_more: false,
             leased: Capacity::ZERO,
+            asleep: false,
+            admitted_before: 0.0,
             answered: false,
             unit_mismatch_logged: false,
             lease_phase: LeasePhase::default(),
@@ -140,7 +146,7 @@ impl TrackedLimiter {
         self.limiter.record_wants(wants.get());
         Demand {
             wants,
-            used: Capacity::saturating(self.limiter.tally().admitted),
+            used: Capacity::saturating(self.limiter.tally().admitted - self.admitted_before),
             priority: self.limiter.priority(),
         }
     }
@@ -235,6 +241,63 @@ impl TrackedLimiter {
         // One stretch is no proof of a rise, and too small a request would delay the right one.
         let unclear = is_first && !self.runs_out_soon(&level);
         ((!unclear).then_some(demand), next)
+    }
+
+    /// Counts the time without requests from the first answer on: a service that waited for it
+    /// starts with the lease.
+    pub(super) fn begin_to_be_idle(&mut self, now: Moment) {
+        if self.limiter.is_permanent() {
+            self.last_attempt = self.last_attempt.max(now);
+        }
+    }
+
+    /// Gives up the lease while idle. Returns whether the limiter sleeps.
+    fn sleep(&mut self, now: Moment) -> bool {
+        if self.asleep {
+            return true;
+        }
+        // A stated demand reserves capacity for requests to come.
+        let stated = self.limiter.settings().wants.is_some();
+        if stated || !self.answered || !self.limiter.sleep(now) {
+            return false;
+        }
+        self.asleep = true;
+        self.admitted_before = self.limiter.tally().admitted;
+        self.leased = Capacity::ZERO;
+        self.shortage = None;
+        self.known_shortage = None;
+        self.fast_sample = 0.0;
+        self.scarce = false;
+        self.awaits_more = false;
+        // To have no lease is no loss.
+        self.lease_phase = LeasePhase::default();
+        true
+    }
+
+    /// A request came, which may not be counted yet.
+    fn wake(&mut self, now: Moment) {
+        self.asleep = false;
+        self.last_attempt = now;
+        if let Some(reports) = &mut self.suppression
+            && let Some(interval) = reports.interval
+        {
+            reports
+                .demand
+                .report(self.limiter.attempted(), interval, now);
+        }
+    }
+
+    /// The state for a holding, in the limiter's running totals.
+    pub(super) fn lease_state(&self, holding: &Holding) -> LeaseState {
+        let mut state = lease_state(holding, self.limiter.settings().wants.is_some());
+        if let LeaseState::Leased {
+            sharing: Sharing::Bucket(balance),
+            ..
+        } = &mut state
+        {
+            balance.used = Capacity::saturating(balance.used.get() + self.admitted_before);
+        }
+        state
     }
 
     /// Takes over a holding that was published. Returns whether to measure again: a larger lease
@@ -352,10 +415,23 @@ impl Limiters {
         let Some(index) = self.tracked.index_of(id) else {
             return;
         };
-        let tracked = self.tracked.get_mut(index);
-        if let Some(next) = tracked.and_then(|it| it.on_shortage(shortage, now)) {
+        let Some(tracked) = self.tracked.get_mut(index) else {
+            return;
+        };
+        let next = if tracked.asleep {
+            tracked.wake(now);
+            Some(now)
+        } else {
+            tracked.on_shortage(shortage, now)
+        };
+        if let Some(next) = next {
             self.samples.set(index, Some((SAMPLES, next)));
         }
+    }
+
+    /// Gives up the lease of an idle limiter that stays. Returns whether it sleeps.
+    pub(super) fn sleep(&mut self, id: &ResourceId, now: Moment) -> bool {
+        self.get_mut(id).is_some_and(|tracked| tracked.sleep(now))
     }
 
     /// Takes over a holding that was published to the limiter.
@@ -375,10 +451,14 @@ impl Limiters {
         let tracked = self.tracked.get_mut(index)?;
         let (demand, next) = tracked.sample_on_schedule(now);
         self.samples.set(index, Some((SAMPLES, next)));
+        let idle = tracked.last_attempt.after(idle_after) <= now && tracked.limiter.is_full(now);
+        if tracked.asleep && !idle {
+            tracked.wake(now);
+        }
         Some(Sample {
             id: tracked.limiter.resource().clone(),
             demand,
-            idle: tracked.last_attempt.after(idle_after) <= now && tracked.limiter.is_full(now),
+            idle,
         })
     }
 
@@ -443,7 +523,7 @@ pub(super) fn period(terms: Option<&ResourceTerms>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::{ActiveLease, Sharing};
+    use crate::lease::ActiveLease;
 
     fn holding(unit: Unit, safe: SafeCapacity) -> Holding {
         Holding {

@@ -92,13 +92,13 @@ impl Registry {
         }
     }
 
-    /// The limiter of a resource named in code, which stays for good.
-    pub(crate) fn permanent(
+    /// The limiter of a resource named in code, which stays as long as the result.
+    pub(crate) fn pin_for_code(
         &self,
         resource: &ResourceId,
         settings: &Arc<LimiterSettings>,
-    ) -> Arc<Limiter> {
-        self.pin(resource, settings, Purpose::Code)
+    ) -> PinnedLimiter {
+        PinnedLimiter(self.pin(resource, settings, Purpose::Code))
     }
 
     /// The limiter of a resource named in a rule, which stays until [`unpin`](Self::unpin). Only
@@ -113,7 +113,7 @@ impl Registry {
 
     /// No rule names the resource any more.
     pub(crate) fn unpin(&self, limiter: &Limiter) {
-        limiter.retention.unpin();
+        limiter.retention.unpin_rule();
     }
 
     fn pin(
@@ -207,7 +207,7 @@ impl Registry {
         self.limiters.pin().get(resource.as_bytes()).map(Arc::clone)
     }
 
-    /// Removes a limiter, unless it is permanent or a request waits. Returns whether it did.
+    /// Removes a limiter, unless it is pinned or a request waits. Returns whether it did.
     pub(crate) fn forget(&self, limiter: &Arc<Limiter>) -> bool {
         if limiter.waiting() > 0 {
             return false;
@@ -233,6 +233,13 @@ impl Registry {
     pub(crate) fn local_limiters(&self) -> Vec<Arc<Limiter>> {
         let locals = self.locals.all();
         locals.iter().flat_map(|local| local.limiters()).collect()
+    }
+
+    /// Wakes a limiter whose lease was given up, before a request waits for the next one.
+    pub(crate) fn wake(&self, limiter: &Arc<Limiter>, now: Moment) {
+        if limiter.wake(now) {
+            self.record_attempt(limiter, Some(Shortage::RunningLow), now);
+        }
     }
 
     /// Signals a shortage to the worker, or logs that no worker runs.
@@ -274,6 +281,23 @@ impl Registry {
             }
             Source::Static(_) | Source::Local { .. } => {}
         }
+    }
+}
+
+/// A limiter that is not forgotten before this is dropped.
+#[derive(Debug)]
+#[must_use = "the limiter may be forgotten when this is dropped"]
+pub(crate) struct PinnedLimiter(Arc<Limiter>);
+
+impl PinnedLimiter {
+    pub(crate) fn limiter(&self) -> &Arc<Limiter> {
+        &self.0
+    }
+}
+
+impl Drop for PinnedLimiter {
+    fn drop(&mut self) {
+        self.0.retention.unpin_code();
     }
 }
 

@@ -27,10 +27,11 @@ fn resource_has_one_limiter_and_one_nudge() {
             .collect()
     });
 
-    let permanent = registry.permanent(&id("tenant/acme"), &settings());
-    assert!(limiters.iter().all(|it| Arc::ptr_eq(it, &permanent)));
+    let pinned = registry.pin_for_code(&id("tenant/acme"), &settings());
+    let permanent = pinned.limiter();
+    assert!(limiters.iter().all(|it| Arc::ptr_eq(it, permanent)));
     assert!(
-        matches!(nudges.try_recv(), Ok(Nudge::New(limiter)) if Arc::ptr_eq(&limiter, &permanent))
+        matches!(nudges.try_recv(), Ok(Nudge::New(limiter)) if Arc::ptr_eq(&limiter, permanent))
     );
     assert!(nudges.try_recv().is_err());
 }
@@ -43,19 +44,19 @@ fn full_registry_keeps_known_keys_and_permanent_resources() {
     assert!(registry.key("c", &settings()).is_none());
     assert!(registry.key("a", &settings()).is_some());
     registry.overflow(&id("(overflow)"), &settings());
-    registry.permanent(&id("db"), &settings());
+    let _pinned = registry.pin_for_code(&id("db"), &settings());
     assert_eq!(registry.limiters().len(), 4);
 }
 
 #[test]
 fn only_keys_occupy_slots() {
     let (registry, _nudges) = leased_registry(1);
-    registry.permanent(&id("api"), &settings());
+    let _api = registry.pin_for_code(&id("api"), &settings());
     registry.overflow(&id("(overflow)"), &settings());
     assert!(registry.key("a", &settings()).is_some());
     assert!(registry.key("b", &settings()).is_none());
 
-    registry.permanent(&id("a"), &settings());
+    let _a = registry.pin_for_code(&id("a"), &settings());
     assert!(
         registry.key("b", &settings()).is_some(),
         "`a` is permanent now"
@@ -83,13 +84,17 @@ fn forgotten_key_frees_its_slot() {
 }
 
 #[test]
-fn key_named_in_code_later_is_never_forgotten() {
+fn key_is_not_forgotten_while_code_names_it() {
     let (registry, _nudges) = leased_registry(10);
     let limiter = registry.key("db", &settings()).unwrap();
     assert!(!limiter.is_permanent());
-    registry.permanent(&id("db"), &settings());
-    assert!(limiter.is_permanent());
-    assert!(!registry.forget(&limiter));
+    let pins = [(); 3].map(|()| registry.pin_for_code(&id("db"), &settings()));
+    for pin in pins {
+        assert!(limiter.is_permanent());
+        assert!(!registry.forget(&limiter));
+        drop(pin);
+    }
+    assert!(registry.forget(&limiter));
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,7 +26,7 @@ impl Process {
 
     async fn with(plane: Plane, limit: Limit) -> Self {
         let (doorman, _) = run(builder(), &plane);
-        let service = doorman.layer([limit]).layer(Inner);
+        let service = doorman.layer([limit]).unwrap().layer(Inner);
         doorman.ready(SECOND).await.unwrap();
         Self {
             plane,

@@ -62,6 +62,24 @@ async fn requests_and_lease_changes_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn idle_constant_key_has_no_leased_capacity() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder().idle_after(10 * SECOND), &plane);
+    let rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    let capacity = || counts.gauge(&format!("{CAPACITY} resource=db"));
+    assert_eq!(capacity(), Some(10.0));
+    sleep(20 * SECOND).await;
+    assert_eq!(capacity(), Some(0.0));
+    rate.wait(Cost::ONE).await.unwrap();
+    sleep(SECOND).await;
+    assert_eq!(capacity(), Some(10.0));
+    assert_eq!(counts.of(CHANGES), counted([("to=leased", 2)]), "not lost");
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_are_counted_by_kind() {
     let problem = Problem::new(ProblemType::Unavailable, "no");
     for (status, outcome) in [
@@ -148,7 +166,7 @@ async fn keys_and_excess_names_have_no_series() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let key = Key::template("tenant/{header:x-tenant}").unwrap();
-    let service = crate::testing::inner(&doorman.layer([Limit::rate(key)]));
+    let service = crate::testing::inner(&doorman.layer([Limit::rate(key)]).unwrap());
     for tenant in 0..10_000 {
         let request = http::Request::get("/").header("x-tenant", tenant.to_string());
         crate::testing::send(&service, request.body(()).unwrap()).await;
@@ -162,7 +180,7 @@ async fn keys_and_excess_names_have_no_series() {
     assert_eq!(capacities(), 0, "keys have none");
 
     let rates: Vec<_> = (0..1_000)
-        .map(|name| doorman.rate(&name.to_string()))
+        .map(|name| doorman.rate(name.to_string()))
         .collect();
     doorman.ready(10 * SECOND).await.unwrap();
     assert_eq!(capacities(), 100, "of {} resources", rates.len());

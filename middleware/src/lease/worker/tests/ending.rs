@@ -70,7 +70,7 @@ async fn shutdown_takes_half_a_second_at_most() {
 async fn dropping_the_last_handle_releases_leases() {
     let plane = Plane::new(grants(10.0));
     let (doorman, worker) = run(builder(), &plane);
-    let layer = doorman.layer([Limit::rate("api")]);
+    let layer = doorman.layer([Limit::rate("api")]).unwrap();
     doorman.ready(SECOND).await.unwrap();
     drop(doorman);
     sleep(5 * SECOND).await;
@@ -94,7 +94,9 @@ async fn idle_key_is_released_and_forgotten() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder().idle_after(10 * SECOND), &plane);
     let key = Key::header("x-tenant").unwrap();
-    let layer = doorman.layer([Limit::rate("api"), Limit::rate(key)]);
+    let layer = doorman
+        .layer([Limit::rate("api"), Limit::rate(key)])
+        .unwrap();
     let mut service = tower_layer::Layer::layer(
         &layer,
         tower::service_fn(async |_: http::Request<bytes::Bytes>| {
@@ -117,13 +119,93 @@ async fn idle_key_is_released_and_forgotten() {
     assert_eq!(names(&doorman), ["api", "x-tenant/acme"]);
     sleep(2 * SECOND).await;
     assert_eq!(names(&doorman), ["api"], "the named resource stays");
-    let releases = plane.releases();
+    assert_eq!(released(&plane), ["api", "x-tenant/acme"]);
+}
+
+/// The resources that were released before the end of the worker.
+fn released(plane: &Plane) -> Vec<String> {
+    let releases = plane.releases().into_iter();
+    let ids = releases.flat_map(|release| release.resource_ids.unwrap_or_default());
+    let mut names: Vec<_> = ids.map(|id| id.to_string()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_constant_key_is_released_and_leased_anew() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder().idle_after(10 * SECOND), &plane);
+    let kept = Limit::rate("kept").wants(doorman_openapi::Capacity::saturating(5.0));
+    let layer = doorman.layer([Limit::rate("api"), kept]).unwrap();
+    let service = crate::testing::inner(&layer);
+    let rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    for cycle in 1..=3 {
+        assert_eq!(crate::testing::status(&service).await, 200);
+        let waited = tokio::time::timeout(SECOND, rate.wait(Cost::ONE)).await;
+        waited.expect("a lease comes at once").unwrap();
+        sleep(5 * SECOND).await;
+        for resource in ["api", "db", "kept"] {
+            assert_eq!(held(&doorman, resource), Some(10.0), "{resource}");
+        }
+        assert_eq!(take(&rate, 100), 10, "one bucket");
+        sleep(25 * SECOND).await;
+        for (resource, capacity) in [("api", None), ("db", None), ("kept", Some(10.0))] {
+            assert_eq!(held(&doorman, resource), capacity, "{resource}");
+        }
+        assert_eq!(released(&plane).len(), 2 * cycle);
+        let calls = plane.calls();
+        let last = calls.iter().rfind(|call| call.capacity().is_some());
+        assert_eq!(last.unwrap().names(), ["kept"]);
+        assert!(doorman.ready(SECOND).await.is_ok());
+    }
+    let used = plane.calls().into_iter().filter_map(|call| call.capacity());
+    let used = used.flat_map(|request| request.resources);
+    let used = used
+        .filter(|it| it.resource_id.as_str() == "db")
+        .filter_map(|it| Some(it.used?.get()));
     assert_eq!(
-        releases[0].resource_ids.as_deref(),
-        Some(&[id("x-tenant/acme")][..])
+        used.fold(0.0, f64::max),
+        11.0,
+        "counted from the last sleep"
     );
-    sleep(2 * SECOND).await;
-    assert_eq!(plane.calls().last().unwrap().names(), ["api"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resource_of_a_dropped_rate_is_forgotten() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder().idle_after(10 * SECOND), &plane);
+    let layer = doorman.layer(Limit::rate("api")).unwrap();
+    for number in 0..10 {
+        let rate = doorman.rate(format!("job/{number}"));
+        rate.wait(Cost::ONE).await.unwrap();
+    }
+    sleep(30 * SECOND).await;
+    assert_eq!(doorman.snapshot().limits.len(), 1, "the layer exists");
+    drop(layer);
+    sleep(30 * SECOND).await;
+    assert_eq!(doorman.snapshot().limits.len(), 0);
+    assert_eq!(released(&plane).len(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_requests_after_a_sleep_pass_on_credit() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder().idle_after(10 * SECOND), &plane);
+    let service = crate::testing::inner(&doorman.layer(Limit::rate("api")).unwrap());
+    doorman.ready(SECOND).await.unwrap();
+    sleep(30 * SECOND).await;
+    assert_eq!(held(&doorman, "api"), None);
+    // The limit is 1000 a second, and no answer comes between these requests.
+    let admitted = crate::testing::admitted(&service, 1_100).await;
+    assert!((1_000..=1_010).contains(&admitted), "{admitted}");
+    sleep(SECOND).await;
+    assert_eq!(held(&doorman, "api"), Some(10.0));
+    assert_eq!(
+        crate::testing::status(&service).await,
+        429,
+        "charged to the lease"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +224,7 @@ async fn slow_caller_does_not_find_a_full_bucket() {
     });
     let (doorman, _worker) = run(builder(), &plane);
     let key = Key::header("x-login").unwrap();
-    let layer = doorman.layer([Limit::rate(key)]);
+    let layer = doorman.layer([Limit::rate(key)]).unwrap();
     let service = tower_layer::Layer::layer(&layer, crate::testing::Inner);
     let start = clock::now();
     let mut admitted = 0;
@@ -160,6 +242,23 @@ async fn slow_caller_does_not_find_a_full_bucket() {
         doorman.snapshot().limits.is_empty(),
         "the bucket is full again"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_request_after_a_sleep_waits_for_its_lease() {
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder().idle_after(10 * SECOND), &plane);
+    let limit = Limit::rate("api")
+        .fallback(crate::Fallback::Pessimistic)
+        .wait_for_lease(SECOND);
+    let service = crate::testing::inner(&doorman.layer(limit).unwrap());
+    for _ in 0..3 {
+        let before = clock::now();
+        assert_eq!(crate::testing::status(&service).await, 200);
+        assert!(clock::now().seconds_since(before) < 0.1);
+        sleep(30 * SECOND).await;
+        assert_eq!(held(&doorman, "api"), None);
+    }
 }
 
 #[tokio::test(start_paused = true)]

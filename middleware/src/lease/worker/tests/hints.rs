@@ -59,7 +59,7 @@ fn rate_of_polls(plane: &Plane, before: usize, seconds: f64) -> f64 {
 
 /// Leases `db` of a plane that grants 10, refreshed every second.
 async fn leased(builder: Builder, plane: &Plane) -> Doorman {
-    let (doorman, _worker) = run(builder, plane);
+    let (doorman, _worker) = run(builder.idle_after(3600 * SECOND), plane);
     let _rate = doorman.rate("db");
     doorman.ready(SECOND).await.unwrap();
     doorman
@@ -115,7 +115,7 @@ async fn hinted_refresh_reports_current_demand() {
 async fn one_poll_stays_open_while_leases_are_wanted() {
     let plane = Plane::new(grants(10.0));
     waits(&plane);
-    let (doorman, _worker) = run(builder().idle_after(SECOND), &plane);
+    let (doorman, _worker) = run(builder().idle_after(200 * SECOND), &plane);
     sleep(30 * SECOND).await;
     assert!(plane.hint_polls().is_empty(), "nothing is leased");
     let rate = doorman.rate("db");

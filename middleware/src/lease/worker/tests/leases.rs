@@ -10,7 +10,7 @@ async fn named_resources_are_leased() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let rate = doorman.rate("db");
-    let _layer = doorman.layer([Limit::rate("api")]);
+    let _layer = doorman.layer([Limit::rate("api")]).unwrap();
     doorman.ready(SECOND).await.unwrap();
     assert_eq!(doorman.worker_state(), WorkerState::Running);
     assert_eq!(held(&doorman, "db"), Some(10.0));
@@ -140,11 +140,13 @@ async fn token_file_is_read_for_every_request() {
 async fn request_has_the_highest_priority_of_its_limits() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
-    let _layer = doorman.layer([
-        Limit::rate("api"),
-        Limit::rate("db").priority(-1),
-        Limit::rate("api").priority(5),
-    ]);
+    let _layer = doorman
+        .layer([
+            Limit::rate("api"),
+            Limit::rate("db").priority(-1),
+            Limit::rate("api").priority(5),
+        ])
+        .unwrap();
     doorman.ready(SECOND).await.unwrap();
     let resources = plane.last_request().resources;
     let mut asked: Vec<_> = resources

@@ -32,7 +32,7 @@ fn tenants() -> Plane {
 /// A service with a limit for each value of a header.
 fn limited(doorman: &Doorman, key: &str) -> LimitService<Inner> {
     let key = Key::template(key).unwrap();
-    doorman.layer([Limit::rate(key)]).layer(Inner)
+    doorman.layer([Limit::rate(key)]).unwrap().layer(Inner)
 }
 
 const TENANT: &str = "tenant/{header:x-tenant}";

@@ -42,7 +42,7 @@ impl Fleet {
 
     fn start(&self) -> (Doorman, LimitService<Inner>) {
         let (doorman, _) = run(builder(), &self.plane);
-        let service = doorman.layer([Limit::rate("api")]).layer(Inner);
+        let service = doorman.layer([Limit::rate("api")]).unwrap().layer(Inner);
         (doorman, service)
     }
 
@@ -111,7 +111,7 @@ async fn newcomer_without_free_capacity_gets_429_and_soon_its_share() {
     let plane = with_hints(5, "FAIR_SHARE", 100.0);
     let start = || {
         let (doorman, _) = run(builder(), &plane);
-        let service = doorman.layer([Limit::rate("api")]).layer(Inner);
+        let service = doorman.layer([Limit::rate("api")]).unwrap().layer(Inner);
         (doorman, service)
     };
     let (busy, busy_service) = start();

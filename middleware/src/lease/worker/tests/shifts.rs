@@ -51,7 +51,7 @@ async fn offer(plane: &Plane, loads: &[Vec<f64>]) -> Vec<Sent> {
         .iter()
         .map(|_| {
             let (doorman, _) = run(builder(), plane);
-            let service = doorman.layer([Limit::rate("api")]).layer(Inner);
+            let service = doorman.layer([Limit::rate("api")]).unwrap().layer(Inner);
             (doorman, service)
         })
         .collect();

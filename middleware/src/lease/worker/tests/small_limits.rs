@@ -32,7 +32,10 @@ impl Fleet {
         fastrand::seed(7);
         let instances = (0..instances).map(|_| {
             let (doorman, _) = run(builder(), plane);
-            let service = doorman.layer([Limit::rate(key.clone())]).layer(Inner);
+            let service = doorman
+                .layer([Limit::rate(key.clone())])
+                .unwrap()
+                .layer(Inner);
             (doorman, service)
         });
         Self {

@@ -35,7 +35,7 @@ impl Process {
 
     async fn of(plane: Plane, limit: Limit) -> Self {
         let (doorman, _) = run(builder(), &plane);
-        let service = doorman.layer([limit]).layer(Inner);
+        let service = doorman.layer([limit]).unwrap().layer(Inner);
         doorman.ready(SECOND).await.unwrap();
         Self {
             plane,

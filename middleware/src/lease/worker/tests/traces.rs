@@ -19,7 +19,7 @@ async fn every_request_begins_its_own_trace() {
     let plane = Plane::new(grants(10.0));
     let (doorman, _worker) = run(builder(), &plane);
     let _rate = doorman.rate("db");
-    let _layer = doorman.layer([]).and_rules();
+    let _layer = doorman.layer([]).unwrap().and_rules();
     doorman.ready(SECOND).await.unwrap_err();
     sleep(5 * SECOND).await;
     doorman.shutdown().await.unwrap();
@@ -47,7 +47,7 @@ async fn failed_request_is_logged_with_its_ids() {
         let plane = Plane::new(unavailable);
         let (doorman, _worker) = run(builder(), &plane);
         let _rate = doorman.rate("db");
-        let _layer = doorman.layer([]).and_rules();
+        let _layer = doorman.layer([]).unwrap().and_rules();
         sleep(5 * SECOND).await;
         let lines = logged.lines();
         let is_logged = |path| {
