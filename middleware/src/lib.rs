@@ -62,7 +62,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `axum` (default) | keys by axum's route template (`MatchedPath`) and peer address (`ConnectInfo`) |
-//! | `jwt` | verification of bearer tokens (`JwtVerifier`); [`VerifiedClaims`] need no feature |
+//! | `jwt` | verification of bearer tokens (`JwtVerifier`), with keys of a JWKS file, or of a URL with `reqwest`; [`VerifiedClaims`] need no feature |
 //! | `metrics` | metrics for the program's recorder, by the [`metrics`](https://docs.rs/metrics) facade |
 //! | `reqwest` (default) | the HTTP transport to the control plane, with TLS by rustls; without it use [`Builder::build_with`] |
 //!
@@ -127,7 +127,7 @@ pub use key::{
     RequestHead, TrustedProxies, VerifiedClaims,
 };
 #[cfg(feature = "jwt")]
-pub use key::{InvalidJwtKey, JwtKey, JwtVerifier};
+pub use key::{InvalidJwks, InvalidJwtKey, Jwks, JwtKey, JwtVerifier};
 pub use layer::{LimitBody, LimitLayer, LimitService, ResponseFuture};
 pub use lease::Worker;
 pub use limit::{IntoLimits, InvalidLimit, Limit, OnLimit};

@@ -1,15 +1,18 @@
 //! Verification of bearer tokens (JSON Web Tokens), with a cache of verified ones.
 
+mod jwks;
+mod key_set;
+
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{cell::LazyCell, fmt, sync::Arc, time::Duration};
 
 use doorman_openapi::Moment;
 use foldhash::fast::RandomState;
 use jsonwebtoken::{
-    Algorithm, AlgorithmFamily, DecodingKey, Validation, crypto, decode, errors::Error,
-    get_current_timestamp,
+    Algorithm, AlgorithmFamily, DecodingKey, Validation, crypto, decode, decode_header,
+    errors::Error, get_current_timestamp,
 };
 use quick_cache::{
     Weighter,
@@ -17,6 +20,11 @@ use quick_cache::{
 };
 use serde_json::{Map, Value};
 
+pub use self::jwks::{InvalidJwks, Jwks};
+use self::{
+    jwks::RotatedKeys,
+    key_set::{KeySet, VerificationKey},
+};
 use super::VerifiedClaims;
 use crate::clock;
 
@@ -57,9 +65,24 @@ pub struct JwtVerifier(Arc<Verifier>);
 
 #[derive(Clone)]
 struct Verifier {
-    keys: Vec<(DecodingKey, Validation)>,
+    keys: Keys,
+    /// One for each algorithm.
+    validations: Vec<(Algorithm, Validation)>,
     cache: Arc<TokenCache>,
 }
+
+#[derive(Clone)]
+enum Keys {
+    Fixed(KeySet),
+    Rotated(Arc<RotatedKeys>),
+}
+
+const ALGORITHMS: [Algorithm; 4] = [
+    Algorithm::HS256,
+    Algorithm::RS256,
+    Algorithm::ES256,
+    Algorithm::EdDSA,
+];
 
 /// A key that verifies signatures, and its one algorithm. Cheap to clone.
 #[derive(Clone)]
@@ -101,9 +124,6 @@ impl JwtVerifier {
         issuer: &str,
         audience: &str,
     ) -> Result<Self, InvalidJwtKey> {
-        // jsonwebtoken panics without a default provider if another crate enables its second one.
-        // A provider that the program installed stays.
-        crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
         let keys: Vec<_> = keys.into_iter().collect();
         let is_secret = |key: &&JwtKey| key.key.family() == AlgorithmFamily::Hmac;
         let secrets = keys.iter().filter(is_secret).count();
@@ -113,27 +133,78 @@ impl JwtVerifier {
         if secrets > 0 && secrets < keys.len() {
             return Err(InvalidJwtKey::Mixed);
         }
-        let with_validation = |key: JwtKey| {
-            let mut validation = Validation::new(key.algorithm);
+        let keys = keys
+            .into_iter()
+            .map(|JwtKey { algorithm, key }| VerificationKey {
+                id: None,
+                algorithm,
+                key,
+            });
+        let keys = KeySet {
+            keys: keys.collect(),
+            generation: 0,
+        };
+        Ok(Self::of(Keys::Fixed(keys), issuer, audience))
+    }
+
+    /// Accepts tokens that a key of the issuer's key set signed, with this issuer and audience. A
+    /// task on the current tokio runtime follows the set until the verifier is dropped; requests
+    /// never wait for it. If the set cannot be read or is invalid, the last valid keys stay in use.
+    /// A URL that answers with a set without usable keys revokes all.
+    ///
+    /// The first read ends before this returns, after five seconds at most. A file must be valid
+    /// then. A URL may fail: tokens are invalid until it answers.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "reqwest")]
+    /// # async fn callers() -> Result<tower_doorman::Callers, tower_doorman::InvalidJwks> {
+    /// use tower_doorman::{Callers, Jwks, JwtVerifier};
+    ///
+    /// let jwks = Jwks::url("https://issuer.example/.well-known/jwks.json");
+    /// let verifier = JwtVerifier::jwks(jwks, "https://issuer.example", "orders").await?;
+    /// # Ok(
+    /// Callers::new().jwt(verifier)
+    /// # )
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidJwks`] if the file is missing or invalid, the URL or its certificate authority is
+    /// invalid, or there is no tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Safe: it starts nothing before it is done.
+    pub async fn jwks(jwks: Jwks, issuer: &str, audience: &str) -> Result<Self, InvalidJwks> {
+        let keys = Keys::Rotated(jwks.follow().await?);
+        Ok(Self::of(keys, issuer, audience))
+    }
+
+    fn of(keys: Keys, issuer: &str, audience: &str) -> Self {
+        // jsonwebtoken panics without a default provider if another crate enables its second one.
+        // A provider that the program installed stays.
+        crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
+        let validation = |algorithm| {
+            let mut validation = Validation::new(algorithm);
             validation.set_issuer(&[issuer]);
             validation.set_audience(&[audience]);
             // By default missing claims pass and `nbf` is ignored.
             validation.set_required_spec_claims(&["exp", "iss", "aud"]);
             validation.validate_nbf = true;
             validation.leeway = LEEWAY.as_secs();
-            (key.key, validation)
+            (algorithm, validation)
         };
-        Ok(Self(Arc::new(Verifier {
-            keys: keys.into_iter().map(with_validation).collect(),
+        Self(Arc::new(Verifier {
+            keys,
+            validations: ALGORITHMS.map(validation).into(),
             cache: Arc::new(TokenCache::new()),
-        })))
+        }))
     }
 
     /// The tolerated difference of clocks, in whole seconds; by default 30 seconds.
     #[must_use]
     pub fn leeway(self, leeway: Duration) -> Self {
         let mut verifier = Arc::unwrap_or_clone(self.0);
-        for (_, validation) in &mut verifier.keys {
+        for (_, validation) in &mut verifier.validations {
             validation.leeway = leeway.as_secs();
         }
         // Cached tokens were accepted with another leeway.
@@ -142,23 +213,68 @@ impl JwtVerifier {
     }
 
     pub(super) fn verify(&self, token: &str) -> Option<VerifiedClaims> {
+        match &self.0.keys {
+            Keys::Fixed(keys) => self.0.verify(token, keys, |_| true),
+            Keys::Rotated(rotated) => {
+                let keys = rotated.current();
+                let id = LazyCell::new(|| decode_header(token).ok()?.kid);
+                let claims = self.0.verify(token, &keys, |key| {
+                    id.is_none() || key.id.is_none() || key.id == *id
+                });
+                if claims.is_none() && token.len() <= MAX_TOKEN {
+                    let is_unknown = match &*id {
+                        Some(_) => keys.keys.iter().all(|key| key.id != *id),
+                        None => keys.keys.is_empty(),
+                    };
+                    if is_unknown {
+                        rotated.request_refresh();
+                    }
+                }
+                claims
+            }
+        }
+    }
+}
+
+impl Verifier {
+    /// The claims of a token that one of these keys signed, of those that it may be signed with.
+    fn verify(
+        &self,
+        token: &str,
+        set: &KeySet,
+        may_sign: impl Fn(&VerificationKey) -> bool,
+    ) -> Option<VerifiedClaims> {
         let now = clock::now();
-        if let Some(claims) = self.0.cache.get(token, now) {
+        if let Some(claims) = self.cache.get(token, set.generation, now) {
             return Some(claims);
         }
         if token.len() > MAX_TOKEN {
             return None;
         }
-        let (claims, until) = self.0.keys.iter().find_map(|key| check(token, key, now))?;
-        self.0.cache.insert(token, claims.clone(), until);
+        let mut keys = set.keys.iter().filter(|key| may_sign(key));
+        let (claims, until) = keys.find_map(|key| self.check(token, key, now))?;
+        self.cache
+            .insert(token, set.generation, claims.clone(), until);
         Some(claims)
+    }
+
+    /// The claims of a token that this key signed, and the end of their validity.
+    fn check(
+        &self,
+        token: &str,
+        key: &VerificationKey,
+        now: Moment,
+    ) -> Option<(VerifiedClaims, Moment)> {
+        let mut validations = self.validations.iter();
+        let (_, validation) = validations.find(|(algorithm, _)| *algorithm == key.algorithm)?;
+        check(token, &key.key, validation, now)
     }
 }
 
-/// The claims of a token that this key signed, and the end of their validity.
 fn check(
     token: &str,
-    (key, validation): &(DecodingKey, Validation),
+    key: &DecodingKey,
+    validation: &Validation,
     now: Moment,
 ) -> Option<(VerifiedClaims, Moment)> {
     let data = decode::<Map<String, Value>>(token, key, validation).ok()?;
@@ -175,8 +291,12 @@ fn check(
 
 impl fmt::Debug for JwtVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = match &self.0.keys {
+            Keys::Fixed(keys) => keys.keys.len(),
+            Keys::Rotated(rotated) => rotated.current().keys.len(),
+        };
         f.debug_struct("JwtVerifier")
-            .field("keys", &self.0.keys.len())
+            .field("keys", &keys)
             .finish_non_exhaustive()
     }
 }
@@ -246,7 +366,15 @@ impl fmt::Debug for JwtKey {
 }
 
 /// Verified tokens only: callers without a valid token cannot evict those of others.
-struct TokenCache(Cache<Box<str>, (VerifiedClaims, Moment), TokenBytes, RandomState>);
+struct TokenCache(Cache<Box<str>, CachedToken, TokenBytes, RandomState>);
+
+#[derive(Clone)]
+struct CachedToken {
+    claims: VerifiedClaims,
+    until: Moment,
+    /// Of the keys that verified it.
+    generation: u64,
+}
 
 #[derive(Clone)]
 struct TokenBytes;
@@ -265,18 +393,23 @@ impl TokenCache {
     }
 
     /// Tokens are compared byte by byte, not only by hash.
-    fn get(&self, token: &str, now: Moment) -> Option<VerifiedClaims> {
-        let (claims, until) = self.0.get(token)?;
-        (now < until).then_some(claims)
+    fn get(&self, token: &str, generation: u64, now: Moment) -> Option<VerifiedClaims> {
+        let cached = self.0.get(token)?;
+        (now < cached.until && cached.generation == generation).then_some(cached.claims)
     }
 
-    fn insert(&self, token: &str, claims: VerifiedClaims, until: Moment) {
-        self.0.insert(token.into(), (claims, until));
+    fn insert(&self, token: &str, generation: u64, claims: VerifiedClaims, until: Moment) {
+        let cached = CachedToken {
+            claims,
+            until,
+            generation,
+        };
+        self.0.insert(token.into(), cached);
     }
 }
 
-impl Weighter<Box<str>, (VerifiedClaims, Moment)> for TokenBytes {
-    fn weight(&self, token: &Box<str>, _: &(VerifiedClaims, Moment)) -> u64 {
+impl Weighter<Box<str>, CachedToken> for TokenBytes {
+    fn weight(&self, token: &Box<str>, _: &CachedToken) -> u64 {
         u64::try_from(token.len()).unwrap_or(u64::MAX).max(1)
     }
 }

@@ -16,7 +16,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use doorman_openapi::{InvalidKeyTemplate, MAX_VALUE_BYTES, ResourceId};
 
 #[cfg(feature = "jwt")]
-pub use self::jwt::{InvalidJwtKey, JwtKey, JwtVerifier};
+pub use self::jwt::{InvalidJwks, InvalidJwtKey, Jwks, JwtKey, JwtVerifier};
 pub(crate) use self::resource_id::{KeyPrefix, to_resource_id};
 use self::template::{Part, Placeholder, ValueFn};
 pub use self::{

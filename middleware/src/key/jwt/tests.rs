@@ -1,3 +1,5 @@
+mod rotation;
+
 use http::Request;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use proptest::prelude::*;
@@ -283,10 +285,11 @@ fn cached_token_is_used_until_its_end() {
     let cache = TokenCache::new();
     let now = Moment::ORIGIN.after(Duration::from_secs(1));
     let end = now.after(Duration::from_secs(10));
-    cache.insert("token", verified("alice"), end);
-    assert_eq!(cache.get("token", now), Some(verified("alice")));
-    assert_eq!(cache.get("other", now), None);
-    assert_eq!(cache.get("token", end), None);
+    cache.insert("token", 7, verified("alice"), end);
+    assert_eq!(cache.get("token", 7, now), Some(verified("alice")));
+    assert_eq!(cache.get("other", 7, now), None);
+    assert_eq!(cache.get("token", 8, now), None, "other keys");
+    assert_eq!(cache.get("token", 7, end), None);
 }
 
 #[test]
@@ -294,7 +297,7 @@ fn cache_size_is_bounded() {
     let cache = TokenCache::new();
     let end = Moment::ORIGIN.after(Duration::from_secs(10));
     for number in 0..5_000 {
-        cache.insert(&format!("{number:04000}"), verified("alice"), end);
+        cache.insert(&format!("{number:04000}"), 0, verified("alice"), end);
     }
     assert!(cache.0.weight() <= CACHE_BYTES);
     assert!(cache.0.len() > 1_000, "{}", cache.0.len());
