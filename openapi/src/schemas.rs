@@ -117,7 +117,7 @@ impl PartialSchema for ProblemType {
         let names = Self::ALL.iter().map(|kind| kind.name());
         let schema: Object = ObjectBuilder::new()
             .schema_type(Type::String)
-            .description(Some("The problem types."))
+            .description(Some(problem_types()))
             .enum_values(Some(names))
             .build();
         schema.into()
@@ -125,3 +125,14 @@ impl PartialSchema for ProblemType {
 }
 
 impl ToSchema for ProblemType {}
+
+fn problem_types() -> String {
+    let rows = ProblemType::ALL.iter().map(|kind| {
+        let (name, status, title) = (kind.name(), kind.status(), kind.title());
+        format!("| `{name}` | {status} | {title} |\n")
+    });
+    format!(
+        "The problem types.\n\n| type | status | |\n|---|---|---|\n{}",
+        rows.collect::<String>()
+    )
+}

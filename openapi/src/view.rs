@@ -7,12 +7,50 @@ use crate::{
     Seconds, ServerId,
 };
 
-/// A page of live resources, by identifier.
+/// What a sorted list is sorted by, largest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SortBy {
+    /// The demand.
+    Wants,
+    /// The capacity that is leased.
+    Has,
+    /// The number of clients; of a holder, those behind it.
+    Clients,
+}
+
+impl SortBy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Wants, Self::Has, Self::Clients];
+
+    /// The name in a query.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wants => "wants",
+            Self::Has => "has",
+            Self::Clients => "clients",
+        }
+    }
+
+    /// The order of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+}
+
+/// A page of live resources, by identifier unless it is sorted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ResourcePage {
     /// The resources; a page may be empty although more follow.
     pub resources: Vec<ResourceView>,
+    /// The number of resources that the whole list has; only with `sort`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub total: Option<u64>,
     /// The `cursor` of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
@@ -75,12 +113,16 @@ pub struct ResourceView {
     pub warning: Option<String>,
 }
 
-/// A page of the holders of a resource, in a stable order.
+/// A page of the holders of a resource, in a stable order unless it is sorted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LeasePage {
     /// The holders; a page may be empty although more follow.
     pub leases: Vec<HolderView>,
+    /// The number of holders that the whole list has; only with `sort`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub total: Option<u64>,
     /// The `cursor` of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
@@ -165,6 +207,34 @@ pub struct HolderView {
     /// The demand of a node, one entry per priority; absent for a client.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Band>,
+}
+
+impl ResourceView {
+    /// What the resource is sorted by.
+    #[must_use]
+    pub fn amount(&self, sort: SortBy) -> f64 {
+        match sort {
+            SortBy::Wants => self.sum_wants,
+            SortBy::Has => self.sum_has,
+            SortBy::Clients => self.clients as f64,
+        }
+    }
+}
+
+impl HolderView {
+    /// What the holder is sorted by.
+    #[must_use]
+    pub fn amount(&self, sort: SortBy) -> f64 {
+        match sort {
+            SortBy::Wants => self.wants.get(),
+            SortBy::Has => self.has.get(),
+            SortBy::Clients if self.kind == HolderKind::Client => 1.0,
+            SortBy::Clients => {
+                let clients = self.bands.iter().map(|band| band.num_clients.get());
+                clients.fold(0, u64::saturating_add) as f64
+            }
+        }
+    }
 }
 
 /// The status of a server.

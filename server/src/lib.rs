@@ -20,8 +20,8 @@ mod util;
 
 pub use self::{
     auth::{
-        AuthError, AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, SignError, Token,
-        UnknownAlgorithm,
+        AuthError, AuthSettings, DecodedToken, FailedCheck, InvalidJwksSource, JwksSource,
+        KeyAlgorithm, SignError, Token, UnknownAlgorithm, Verdict, check_token,
     },
     durability::{DataDirError, EmptyDirectory},
     net::tls::{TlsError, TlsSettings},

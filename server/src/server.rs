@@ -1,10 +1,12 @@
 //! The server from its start to its stop: assembles all parts.
 
-use std::{future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync::Arc};
+use std::{
+    future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration,
+};
 
 use axum::Router;
 use doorman_config::OpenError;
-use doorman_openapi::{Epoch, InvalidId, NodeId, ServerId, ServerUrl};
+use doorman_openapi::{Epoch, InvalidId, Moment, NodeId, ServerId, ServerUrl};
 use futures_util::{FutureExt, future::join};
 use tokio::task::JoinSet;
 
@@ -48,6 +50,7 @@ pub struct Server {
     metrics_listener: Option<Listener>,
     app: AppState,
     data_dir: DataDirGuard,
+    may_be_first_start: Option<Moment>,
     file: Option<DocumentFile>,
 }
 
@@ -156,6 +159,7 @@ impl Server {
             epoch,
             ledger,
             assumed_first_start,
+            may_be_first_start,
             guard,
         } = options.recover()?;
         let server_id = match settings.server_id {
@@ -201,6 +205,7 @@ impl Server {
                 connections: ConnectionMetrics::default(),
             }),
             data_dir: guard,
+            may_be_first_start,
             file: opened.file,
         })
     }
@@ -241,6 +246,14 @@ impl Server {
         self.app.document.error()
     }
 
+    /// How long new clients get nothing because the data directory was empty, and the leases of
+    /// another may be outstanding; `None` where no earlier server can have lost one.
+    #[must_use]
+    pub fn first_start_learning(&self) -> Option<Duration> {
+        self.may_be_first_start
+            .map(|until| until.since(clock::now()))
+    }
+
     /// Address of the listener for metrics and probes, with the actual port.
     #[must_use]
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
@@ -271,6 +284,7 @@ impl Server {
             metrics_listener,
             app,
             data_dir,
+            may_be_first_start: _,
             file,
         } = self;
         let mut tasks = background_tasks(&app, file);

@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Process, Relay, Service, curl, doorman};
+use crate::support::{DOCUMENT, Process, Relay, Service, curl, doorman};
 
 /// A control plane with captured output.
 struct Server {
@@ -135,6 +135,166 @@ fn requests_of_a_layer_are_logged_with_their_traces() {
         let header = format!("traceparent: 00-{trace}-");
         assert!(sent.contains(&header), "{header} in {sent}");
     }
+}
+
+/// Fields that are numbers.
+const NUMBERS: [&str; 13] = [
+    "bytes",
+    "configured",
+    "connections",
+    "epoch",
+    "leases",
+    "left_out",
+    "limit",
+    "lines",
+    "not_after",
+    "revision",
+    "seconds",
+    "status",
+    "suppressed",
+];
+
+/// Fields whose text may look like a number.
+const TEXTS: [&str; 8] = [
+    "by",
+    "client",
+    "config_version",
+    "parent_id",
+    "request_id",
+    "resource",
+    "trace_id",
+    "version",
+];
+
+#[test]
+fn every_json_line_of_a_busy_run_has_typed_fields() {
+    let home = TempDir::new().expect("a temporary directory");
+    let path = |name: &str| home.path().join(name).display().to_string();
+    let (data, file) = (path("data"), path("limits.yaml"));
+    let config = format!("file:{file}");
+    fs::write(&file, DOCUMENT).expect("the directory is new");
+    let args = ["--listen", "127.0.0.1:0", "--data-dir", &data];
+    let args = [&args[..], &["--log-format", "json"]].concat();
+    let start = |more: &[&str]| {
+        let args = [&args[..], more].concat();
+        let mut process = Process::start_logging(&doorman(), &args, "debug");
+        let address = process.wait_for_address();
+        (process, address)
+    };
+    let mut lines = Vec::new();
+    let json = "content-type: application/json";
+    let lease = |address: &str, resource: &str| {
+        let body = format!(
+            r#"{{"client_id":"c","resources":[{{"resource_id":"{resource}","wants":5}}]}}"#
+        );
+        let url = format!("{address}/v1/capacity");
+        assert_eq!(curl(&[&url, "-H", json, "-d", &body]).status, 200);
+    };
+
+    // Changes over HTTP, all classes of responses, and a crash.
+    let (mut process, address) = start(&[]);
+    for resource in ["db", "tenant/acme"] {
+        lease(&address, resource);
+    }
+    for (path, method, body, status) in [
+        ("/v1/templates/db", "PUT", r#"{"capacity":5}"#, 201),
+        ("/v1/templates/db", "PUT", "{\"capacity\":\n\"5\"}", 422),
+        ("/v1/templates/db", "DELETE", "", 204),
+        ("/nowhere", "GET", "", 404),
+    ] {
+        let url = format!("{address}{path}");
+        let args = [url.as_str(), "-X", method, "-H", json, "-d", body];
+        assert_eq!(curl(&args).status, status, "{method} {path}");
+    }
+    process.wait_for(|line| line.contains(r#""status":404"#).then_some(()));
+    lines.extend(process.output().to_vec());
+    process.kill();
+
+    // Learning mode, a file with several errors, and a clean stop.
+    let (mut process, address) = start(&["--config", &config]);
+    lease(&address, "api");
+    let invalid = "resources:\n- {identifier_glob: db, capacity: -3}\n- {capacity: x}\n";
+    fs::write(&file, invalid).expect("it exists");
+    let rejected = |line: &str| line.contains("the active one stays").then_some(());
+    process.wait_for(rejected);
+    process.terminate();
+    process.wait_for(|line| line.contains(r#""message":"stopped""#).then_some(()));
+    lines.extend(process.output().to_vec());
+
+    let mut seen = BTreeSet::new();
+    for line in &lines {
+        let line: Value =
+            serde_json::from_str(line).unwrap_or_else(|_| panic!("not one JSON line: {line:?}"));
+        let fields = line.as_object().expect("an object");
+        let is_ours = line["target"]
+            .as_str()
+            .expect("text")
+            .starts_with("doorman");
+        for (name, value) in fields.iter().filter(|_| is_ours) {
+            let name = name.as_str();
+            if let Some(number) = NUMBERS.iter().find(|it| **it == name) {
+                assert!(value.is_number(), "{name} of {line}");
+                seen.insert(*number);
+            } else if !TEXTS.contains(&name) {
+                let is_number = value.as_str().is_some_and(|it| it.parse::<f64>().is_ok());
+                assert!(!is_number, "{name} of {line}");
+            }
+        }
+    }
+    for name in ["epoch", "leases", "revision", "seconds", "status"] {
+        assert!(seen.contains(name), "{name} was never logged");
+    }
+}
+
+#[test]
+fn error_of_several_lines_is_one_line_of_text() {
+    let home = TempDir::new().expect("a temporary directory");
+    let file = home.path().join("limits.yaml");
+    fs::write(&file, DOCUMENT).expect("the directory is new");
+    let config = format!("file:{}", file.display());
+    let mut server = Server::start("info", &["--config", &config]);
+    let invalid = "resources:\n- {identifier_glob: db, capacity: -3}\n- {capacity: x}\n";
+    fs::write(&file, invalid).expect("it exists");
+    server.process.wait_for(|line| {
+        let is_error = line.contains("the active one stays") && line.contains("ERROR");
+        let has_all = line.contains("limits.yaml:2:") && line.contains("\\n");
+        (is_error && has_all && line.contains("limits.yaml:3:")).then_some(())
+    });
+}
+
+#[test]
+fn unauthenticated_request_names_the_failed_check() {
+    let home = TempDir::new().expect("a temporary directory");
+    let path = |name: &str| home.path().join(name).display().to_string();
+    for (name, byte) in [("secret", b's'), ("other", b'o')] {
+        fs::write(path(name), [byte; 32]).expect("the directory is new");
+    }
+    let (secret, other) = (path("secret"), path("other"));
+    let args = ["--auth-secret-file", &secret, "--log-format", "json"];
+    let mut server = Server::start("info", &args);
+    let url = format!("{}/v1/discovery", server.address);
+    for (secret, more, check) in [
+        (&other, &[][..], "signature"),
+        (&secret, &["--audience", "billing"], "audience"),
+        (&secret, &["--issuer", "somebody"], "issuer"),
+    ] {
+        let created = Command::new(doorman())
+            .args(["token", "--sub", "tester", "--scope", "capacity"])
+            .args(["--secret-file", secret])
+            .args(more)
+            .output()
+            .expect("it runs");
+        let token = String::from_utf8(created.stdout).expect("text");
+        let bearer = format!("authorization: Bearer {}", token.trim());
+        let response = curl(&[&url, "-H", &bearer]);
+        assert_eq!(response.status, 401, "{response:?}");
+        // The caller learns nothing of it.
+        assert!(response.body.contains(r#""detail":"invalid token""#));
+        let line = server.wait_for("failed_check", check);
+        assert_eq!(line["status"], 401, "{line}");
+    }
+    assert_eq!(curl(&[&url]).status, 401);
+    server.wait_for("failed_check", "no token");
 }
 
 /// Secrets in valid and invalid requests, and in files.

@@ -9,6 +9,7 @@
     reason = "a panic fails the test"
 )]
 
+mod commands;
 mod conformance;
 mod deploy;
 mod fleet;

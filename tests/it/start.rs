@@ -48,6 +48,32 @@ fn documentation_page_loads_nothing_from_other_hosts() {
     assert_eq!(server.get("/openapi.json")["openapi"], "3.1.0");
 }
 
+#[test]
+fn first_start_beyond_loopback_explains_learning_mode() {
+    for (listen, more, explains) in [
+        ("0.0.0.0:0", &[][..], true),
+        ("0.0.0.0:0", &["--first-start"], false),
+        ("127.0.0.1:0", &[], false),
+    ] {
+        let home = TempDir::new().expect("a temporary directory");
+        let data = home.path().join("data").display().to_string();
+        let mut args = vec!["--listen", listen, "--data-dir", &data];
+        args.push("--insecure-no-auth");
+        args.extend(more);
+        let mut process = Process::start(&doorman(), &args);
+        process.wait_for(|line| line.contains("Try: curl").then_some(()));
+        let banner = process.output().join("\n");
+        for text in [
+            "\nLearning mode for 63 s, until 2",
+            "new clients get no capacity, and services use their fallback",
+            "pass --first-start",
+        ] {
+            let banner = banner.contains(text) && banner.contains("Listening on");
+            assert_eq!(banner, explains, "{text}: {listen} {more:?}");
+        }
+    }
+}
+
 fn check(file: &Path) -> Output {
     let mut command = Command::new(doorman());
     command.arg("check").arg(file).output().expect("it runs")

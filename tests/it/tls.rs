@@ -61,8 +61,15 @@ fn curl_and_commands_trust_only_known_authorities() {
         assert_eq!(failed.status.code(), Some(3), "{failed:?}");
         let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
         assert!(stderr.contains(hint), "{stderr}");
+        let names = "its certificate \"CN=rcgen self signed cert\" was issued by \"CN=";
+        assert!(stderr.contains(names), "{stderr}");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
+    // By the authorities of this machine, which may have none.
+    let failed = command(&["get", "api", "--wants", "5", "--server", address], &[]);
+    assert!(!failed.status.success(), "{failed:?}");
+    let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(stderr.contains("--ca-file"), "{stderr}");
     let plain = address.replace("https:", "http:");
     let failed = command(&["show", "--server", &plain], &[]);
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");

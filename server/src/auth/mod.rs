@@ -3,10 +3,12 @@
 //! `bearer` finds the token of a request, `verify` checks it by the keys of trusted issuers, and
 //! `claims` or a grant make a [`Caller`] of it. `token_cache` remembers valid tokens. A change of
 //! any of the `sources` (files, and a URL that `jwks_client` fetches) makes a new verifier.
+//! `inspect` explains a token to its issuer; callers of a server learn less.
 
 mod bearer;
 mod caller;
 mod claims;
+mod inspect;
 mod jwks_client;
 mod keys;
 mod mint;
@@ -46,14 +48,16 @@ use self::{
     bearer::NoToken,
     jwks_client::JwksClient,
     sources::{Location, Source},
-    verify::{Verifier, VerifyError},
+    verify::Verifier,
 };
 pub(crate) use self::{caller::Caller, verify::TokenStatus};
 pub use self::{
+    inspect::{DecodedToken, Verdict, check_token},
     mint::{SignError, Token},
     settings::{
         AuthError, AuthSettings, InvalidJwksSource, JwksSource, KeyAlgorithm, UnknownAlgorithm,
     },
+    verify::FailedCheck,
 };
 use crate::util::{clock, follow::FileFollower, small_file};
 
@@ -66,11 +70,25 @@ pub(crate) enum Unauthenticated {
     NoToken,
     /// The `Authorization` header is ill-formed, too long or not the only one.
     Malformed,
-    Invalid,
+    Invalid(FailedCheck),
     NotYetValid,
     Expired,
     /// The issuer's keys have not been fetched yet.
     KeysUnavailable,
+}
+
+impl Unauthenticated {
+    /// The check that failed, for the log.
+    pub(crate) fn failed_check(self) -> &'static str {
+        match self {
+            Self::NoToken => "no token",
+            Self::Malformed => "authorization header",
+            Self::Invalid(check) => check.name(),
+            Self::NotYetValid => FailedCheck::NotYetValid.name(),
+            Self::Expired => FailedCheck::Expired.name(),
+            Self::KeysUnavailable => "keys unavailable",
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -146,9 +164,9 @@ impl Auth {
         let verified = self.verifier.load().verify(token, clock::now());
         let may_fetch_help = match verified {
             _ if self.jwks.is_none() => false,
-            Err(VerifyError::UnknownKey) => true,
-            Err(VerifyError::Invalid) => !was_loaded,
-            Ok(_) | Err(VerifyError::NotYetValid | VerifyError::Expired) => false,
+            Err(FailedCheck::UnknownKey) => true,
+            Ok(_) | Err(FailedCheck::NotYetValid | FailedCheck::Expired) => false,
+            Err(_) => !was_loaded,
         };
         if !may_fetch_help {
             return verified.map_err(Into::into);
@@ -276,12 +294,12 @@ impl Auth {
     }
 }
 
-impl From<VerifyError> for Unauthenticated {
-    fn from(error: VerifyError) -> Self {
-        match error {
-            VerifyError::Invalid | VerifyError::UnknownKey => Self::Invalid,
-            VerifyError::NotYetValid => Self::NotYetValid,
-            VerifyError::Expired => Self::Expired,
+impl From<FailedCheck> for Unauthenticated {
+    fn from(check: FailedCheck) -> Self {
+        match check {
+            FailedCheck::NotYetValid => Self::NotYetValid,
+            FailedCheck::Expired => Self::Expired,
+            check => Self::Invalid(check),
         }
     }
 }

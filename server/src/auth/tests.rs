@@ -4,6 +4,7 @@ mod files;
 mod jwks_client;
 
 use axum::http::{HeaderMap, header};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use doorman_openapi::Scope;
 use serde_json::{Value, json};
 
@@ -81,8 +82,50 @@ async fn expiry_is_reported_only_for_signed_tokens() {
     let (signed, _) = forged.rsplit_once('.').unwrap();
     assert_eq!(
         error(format!("{signed}.AAAA")).await,
-        Unauthenticated::Invalid
+        Unauthenticated::Invalid(FailedCheck::Signature)
     );
+}
+
+#[tokio::test]
+async fn failed_check_of_a_token_is_named() {
+    let known = Issuer::rs256().with_kid("known");
+    let auth = Home::new().jwks(&[known.jwk()]).load().unwrap();
+    let sign = |other: Value| known.sign(&claims(&other));
+    let without = |claim: &str| {
+        let mut rest = claims(&json!({}));
+        rest.as_object_mut().unwrap().remove(claim);
+        known.sign(&rest)
+    };
+    let valid = sign(json!({}));
+    let (header, rest) = valid.split_once('.').unwrap();
+    let (body, _) = rest.split_once('.').unwrap();
+    let unsigned = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
+    let mut critical = known.header();
+    critical.typ = Some("logout+jwt".to_owned());
+    let critical = jsonwebtoken::encode(&critical, &claims(&json!({})), &known.key).unwrap();
+    for (token, check) in [
+        ("nonsense".to_owned(), FailedCheck::Malformed),
+        (format!("AAAA.{rest}"), FailedCheck::Malformed),
+        (critical, FailedCheck::Header),
+        (format!("{unsigned}.{body}."), FailedCheck::Algorithm),
+        (
+            Issuer::of_secret(SECRET).sign(&claims(&json!({}))),
+            FailedCheck::Algorithm,
+        ),
+        (
+            Issuer::rs256().with_kid("new").sign(&claims(&json!({}))),
+            FailedCheck::UnknownKey,
+        ),
+        (format!("{header}.{body}.AAAA"), FailedCheck::Signature),
+        (without("sub"), FailedCheck::Claims),
+        (sign(json!({"scope": 5})), FailedCheck::Claims),
+        (sign(json!({"iss": "other"})), FailedCheck::Issuer),
+        (sign(json!({"aud": "other"})), FailedCheck::Audience),
+        (without("aud"), FailedCheck::Audience),
+    ] {
+        let error = caller(&auth, &token).await.unwrap_err();
+        assert_eq!(error, Unauthenticated::Invalid(check), "{token}");
+    }
 }
 
 #[tokio::test]

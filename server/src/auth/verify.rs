@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use doorman_config::Grants;
 use doorman_openapi::Moment;
 use jsonwebtoken::{
-    Header, Validation, decode, decode_header, errors::ErrorKind, get_current_timestamp,
+    Algorithm, Header, Validation, decode, decode_header, errors::ErrorKind, get_current_timestamp,
 };
+use serde_json::Value;
 
 use super::{
     caller::Caller,
@@ -22,15 +24,71 @@ const MAX_CACHED: Duration = Duration::from_secs(300);
 /// have other purposes.
 const TYPES: [&str; 4] = ["jwt", "application/jwt", "at+jwt", "application/at+jwt"];
 
-/// A token is rejected. Only tokens signed by a known key get a more precise reason than
-/// [`Invalid`](Self::Invalid).
+/// The check that a token failed, for operators: the log and `doorman token inspect` name it.
+///
+/// In the order of the checks. The caller of a server learns only whether a token that a known key
+/// signed has expired or is not yet valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum VerifyError {
-    Invalid,
-    /// No known key has the token's `kid`.
+#[non_exhaustive]
+pub enum FailedCheck {
+    /// It is no signed JWT.
+    Malformed,
+    /// Its type is that of another kind of token, or it has critical extensions.
+    Header,
+    /// No key is for its algorithm.
+    Algorithm,
+    /// No known key has its `kid` and its algorithm.
     UnknownKey,
+    /// No known key made its signature.
+    Signature,
+    /// A claim is missing or malformed.
+    Claims,
+    /// The key that signed it is not that of its `iss`.
+    Issuer,
+    /// Its `aud` does not name the server.
+    Audience,
+    /// Its `nbf` is in the future.
     NotYetValid,
+    /// Its `exp` is in the past.
     Expired,
+}
+
+impl FailedCheck {
+    /// The name of the check.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Header => "header",
+            Self::Algorithm => "algorithm",
+            Self::UnknownKey => "unknown key",
+            Self::Signature => "signature",
+            Self::Claims => "claims",
+            Self::Issuer => "issuer",
+            Self::Audience => "audience",
+            Self::NotYetValid => "not yet valid",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// What is wrong with the token, in a sentence.
+    #[must_use]
+    pub fn explanation(self) -> &'static str {
+        match self {
+            Self::Malformed => "it is no signed JWT of at most 8192 bytes",
+            Self::Header => {
+                "its `typ` is neither `JWT` nor `at+jwt`, or it has critical extensions (`crit`)"
+            }
+            Self::Algorithm => "the server has no key for its `alg`",
+            Self::UnknownKey => "no key of the server has its `kid` and `alg`",
+            Self::Signature => "no key of the server made its signature",
+            Self::Claims => "one of `exp`, `iss`, `sub` and `scope` is missing or malformed",
+            Self::Issuer => "its `iss` is not the issuer of the key that signed it",
+            Self::Audience => "its `aud` does not name the server's audience",
+            Self::NotYetValid => "its `nbf` is in the future",
+            Self::Expired => "its `exp` is in the past",
+        }
+    }
 }
 
 /// The status of a token, without verifying it.
@@ -74,7 +132,7 @@ impl Verifier {
     }
 
     /// The bearer of a valid token.
-    pub(super) fn verify(&self, token: &str, now: Moment) -> Result<Caller, VerifyError> {
+    pub(super) fn verify(&self, token: &str, now: Moment) -> Result<Caller, FailedCheck> {
         let digest = TokenCache::digest(token);
         if let Some(caller) = self.cache.get(&digest, now) {
             return Ok(caller);
@@ -88,20 +146,20 @@ impl Verifier {
         digest: TokenDigest,
         token: &str,
         now: Moment,
-    ) -> Result<Caller, VerifyError> {
-        let header = decode_header(token).map_err(|_| VerifyError::Invalid)?;
+    ) -> Result<Caller, FailedCheck> {
+        let header = decode_header(token).map_err(|_| header_error(token))?;
         // No critical extension (RFC 7515, section 4.1.11) is supported.
         if header.crit.is_some() || !is_accepted_type(header.typ.as_deref()) {
-            return Err(VerifyError::Invalid);
+            return Err(FailedCheck::Header);
         }
         let (claims, ungranted) = self.verified_claims(token, &header)?;
         // The wall clock is read once. The cache uses a clock that nobody sets.
         let expiry = claims.exp + self.leeway.as_secs_f64();
         let left = (expiry - get_current_timestamp() as f64).clamp(0.0, MAX_CACHED.as_secs_f64());
-        let left = Duration::try_from_secs_f64(left).map_err(|_| VerifyError::Invalid)?;
+        let left = Duration::try_from_secs_f64(left).map_err(|_| FailedCheck::Claims)?;
         let identity = claims
             .into_identity(&self.grants, ungranted)
-            .map_err(|MalformedClaim| VerifyError::Invalid)?;
+            .map_err(|MalformedClaim| FailedCheck::Claims)?;
         let caller = Caller::new(identity);
         self.cache
             .insert(digest, token.len(), caller.clone(), now.after(left));
@@ -114,7 +172,7 @@ impl Verifier {
         &self,
         token: &str,
         header: &Header,
-    ) -> Result<(Claims, UngrantedTokens), VerifyError> {
+    ) -> Result<(Claims, UngrantedTokens), FailedCheck> {
         let mut error = None;
         for issuer in &self.issuers {
             let keys = issuer.keys.iter().filter(|key| {
@@ -129,8 +187,8 @@ impl Verifier {
             }
         }
         Err(error.unwrap_or(match header.kid {
-            Some(_) => VerifyError::UnknownKey,
-            None => VerifyError::Invalid,
+            Some(_) if is_supported(header.alg) => FailedCheck::UnknownKey,
+            _ => FailedCheck::Algorithm,
         }))
     }
 
@@ -139,7 +197,7 @@ impl Verifier {
         token: &str,
         key: &Key,
         issuer: &str,
-    ) -> Result<Claims, VerifyError> {
+    ) -> Result<Claims, FailedCheck> {
         let mut validation = Validation::new(key.algorithm);
         validation.set_issuer(&[issuer]);
         validation.set_audience(&[&self.audience]);
@@ -150,10 +208,40 @@ impl Verifier {
         decode::<Claims>(token, &key.key, &validation)
             .map(|data| data.claims)
             .map_err(|error| match error.kind() {
-                ErrorKind::ExpiredSignature => VerifyError::Expired,
-                ErrorKind::ImmatureSignature => VerifyError::NotYetValid,
-                _ => VerifyError::Invalid,
+                ErrorKind::ExpiredSignature => FailedCheck::Expired,
+                ErrorKind::ImmatureSignature => FailedCheck::NotYetValid,
+                ErrorKind::InvalidAudience => FailedCheck::Audience,
+                ErrorKind::InvalidIssuer => FailedCheck::Issuer,
+                ErrorKind::MissingRequiredClaim(claim) if claim == "aud" => FailedCheck::Audience,
+                ErrorKind::MissingRequiredClaim(_)
+                | ErrorKind::InvalidClaimFormat(_)
+                | ErrorKind::Json(_)
+                | ErrorKind::Utf8(_) => FailedCheck::Claims,
+                ErrorKind::InvalidToken | ErrorKind::Base64(_) => FailedCheck::Malformed,
+                _ => FailedCheck::Signature,
             })
+    }
+}
+
+/// Whether any key can have the algorithm.
+fn is_supported(algorithm: Algorithm) -> bool {
+    matches!(
+        algorithm,
+        Algorithm::HS256 | Algorithm::RS256 | Algorithm::ES256 | Algorithm::EdDSA
+    )
+}
+
+/// Tells an algorithm that nobody supports, such as `none`, from a header that is no header.
+fn header_error(token: &str) -> FailedCheck {
+    let header = token.split('.').next().unwrap_or_default();
+    let header = URL_SAFE_NO_PAD.decode(header).unwrap_or_default();
+    let header: Option<Value> = serde_json::from_slice(&header).ok();
+    match header
+        .as_ref()
+        .and_then(|header| header.get("alg")?.as_str())
+    {
+        Some(name) if name.parse::<Algorithm>().is_err() => FailedCheck::Algorithm,
+        _ => FailedCheck::Malformed,
     }
 }
 

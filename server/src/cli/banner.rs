@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use doorman_config::Document;
@@ -10,6 +11,9 @@ use doorman_openapi::paths;
 use doorman_server::{AuthSettings, Server};
 
 const EXAMPLE_BODY: &str = r#"{"client_id":"me","resources":[{"resource_id":"db","wants":50}]}"#;
+
+/// The last second that has a four-digit year.
+pub(super) const LAST_SECOND: u64 = 253_402_300_799;
 
 /// The banner. `token` is the shell expression for a token, if the server requires one.
 pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) -> String {
@@ -36,8 +40,11 @@ pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) ->
     let metrics = server.metrics_addr().map_or(String::new(), |address| {
         format!("Metrics and probes on http://{address}{}\n", paths::METRICS)
     });
+    let learning = server
+        .first_start_learning()
+        .map_or(String::new(), learning);
     format!(
-        "Doorman {version}, node {node}, epoch {epoch}\n{document}\n\
+        "Doorman {version}, node {node}, epoch {epoch}\n{document}\n{learning}\
          Listening on {scheme}://{address}\n\
          {metrics}Documentation: {url}{docs}\n\
          Try: curl -s {url}{capacity} {trust}{token}-H 'content-type: application/json' -d '{EXAMPLE_BODY}'\n",
@@ -46,6 +53,21 @@ pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) ->
         epoch = server.epoch(),
         docs = paths::DOCS,
         capacity = paths::CAPACITY,
+    )
+}
+
+/// What an operator sees of the learning mode of a first start.
+fn learning(left: Duration) -> String {
+    let seconds = left.as_secs().saturating_add(1);
+    let now = jsonwebtoken::get_current_timestamp();
+    let end = UNIX_EPOCH + Duration::from_secs(now.saturating_add(seconds).min(LAST_SECOND));
+    let end = humantime::format_rfc3339_seconds(end);
+    format!(
+        "Learning mode for {seconds} s, until {end}: the data directory is empty, and leases of an \
+         earlier server may exist.\n\
+         Until then new clients get no capacity, and services use their fallback. Existing leases \
+         are confirmed.\n\
+         A new deployment needs no learning mode: pass --first-start once.\n\n"
     )
 }
 

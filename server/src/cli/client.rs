@@ -19,7 +19,7 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{failure::Failure, lenient, output};
+use super::{certificate, failure::Failure, lenient, output};
 
 /// The environment variable with a token. A flag would show it to other users of the machine.
 const TOKEN_VARIABLE: &str = "DOORMAN_TOKEN";
@@ -32,7 +32,7 @@ const MAX_RETRIES: usize = 3;
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(10);
 
 /// The most entries that the server returns in one page.
-const MAX_PAGE: usize = 1_000;
+pub(super) const MAX_PAGE: usize = 1_000;
 
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
 
@@ -145,8 +145,14 @@ impl Client {
             // The system's certificate authorities are not needed, and may be missing.
             builder().tls_certs_only([])
         };
+        let uses_system = server.is_encrypted() && arguments.ca_file.is_none();
+        let http = http.build().map_err(|error| {
+            // A container may have no certificate authorities at all.
+            let hint = "name the authority of the server's certificate with --ca-file";
+            Failure::from(error).with_hint(uses_system.then_some(hint))
+        })?;
         Ok(Self {
-            http: http.build()?,
+            http,
             server,
             authorization,
             known_absent: RefCell::default(),
@@ -195,7 +201,8 @@ impl Client {
         let mut cursor = Some(String::new());
         while let Some(from) = cursor.filter(|_| entries.len() < max) {
             let limit = max.saturating_sub(entries.len()).min(MAX_PAGE);
-            let path = format!("{path}?limit={limit}&cursor={from}");
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let path = format!("{path}{separator}limit={limit}&cursor={from}");
             let (page, next) = into_parts(self.get(&path).await?);
             entries.extend(page);
             cursor = next;
@@ -297,20 +304,34 @@ impl Client {
     }
 
     async fn attempt(&self, request: &RequestBuilder) -> Result<Response, Failure> {
-        let no_response = |error: reqwest::Error| {
-            // The error itself repeats the URL; its source has the reason.
-            let cause: &dyn Error = error.source().unwrap_or(&error);
-            Failure::no_response(format!("no response from {}", self.server))
-                .with_cause(cause)
-                .with_hint(tls_hint(&error))
-        };
         let request = request.try_clone().expect("the body is in memory");
-        let mut response = request.send().await.map_err(no_response)?;
+        let mut response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return Err(self.no_response(&error).await),
+        };
         Ok(Response {
             status: response.status(),
             headers: std::mem::take(response.headers_mut()),
-            body: response.bytes().await.map_err(no_response)?,
+            body: match response.bytes().await {
+                Ok(body) => body,
+                Err(error) => return Err(self.no_response(&error).await),
+            },
         })
+    }
+
+    async fn no_response(&self, error: &reqwest::Error) -> Failure {
+        // The error itself repeats the URL; its source has the reason.
+        let cause: &dyn Error = error.source().unwrap_or(error);
+        let certificate = match tls_error(error) {
+            Some(rustls::Error::InvalidCertificate(_)) => {
+                certificate::of_server(&self.server).await
+            }
+            _ => None,
+        };
+        Failure::no_response(format!("no response from {}", self.server))
+            .with_cause(cause)
+            .with_hint(certificate.as_deref())
+            .with_hint(tls_hint(error))
     }
 
     pub(super) fn decode<T: DeserializeOwned>(&self, json: &Value) -> Result<T, Failure> {

@@ -8,22 +8,25 @@
 //! [`OneShot`].
 
 mod banner;
+mod certificate;
 mod client;
 mod document;
 mod failure;
 mod leases;
 mod lenient;
+mod manual;
 mod output;
 mod revisions;
 mod serve;
 mod serve_flags;
 mod set;
+mod show;
 mod status;
 mod token;
 
 use std::{io, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use self::{failure::Failure, serve_flags::ServeArguments};
 
@@ -36,7 +39,7 @@ Examples:
   doorman token --secret-file secret --sub orders --scope capacity > orders.token
   doorman check limits.yaml                      validate a document
   doorman get db --wants 50                      request a lease once
-  doorman show                                   list live resources
+  doorman show                                   list the largest live resources
   doorman master                                 print the master
   doorman set 'tenant/*' capacity=20             change a field of a template
   doorman export > limits.yaml                   print the document of a running server
@@ -65,7 +68,6 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one value")]
 enum Command {
     /// Run the control plane (the default command)
     #[command(after_help = SERVE_EXAMPLES)]
@@ -76,6 +78,7 @@ enum Command {
 
 /// Commands that print a result and exit.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one value")]
 enum OneShot {
     /// Validate a document; print its errors and warnings
     Check(document::CheckArguments),
@@ -91,7 +94,7 @@ enum OneShot {
     Diff(revisions::DiffArguments),
     /// Return to a past document
     Rollback(revisions::RollbackArguments),
-    /// Create a token for servers that share the secret
+    /// Create a token for servers that share the secret, or inspect one
     Token(token::TokenArguments),
     /// Exit with 0 if a server accepts requests
     Ready(status::ReadyArguments),
@@ -102,10 +105,14 @@ enum OneShot {
     Get(leases::GetArguments),
     /// Release leases
     Release(leases::ReleaseArguments),
-    /// List live resources, or one with its holders
-    Show(status::ShowArguments),
+    /// List the largest live resources, or one with its largest holders
+    Show(show::ShowArguments),
     /// Print the master of a node
     Master(status::MasterArguments),
+    /// Print a completion script for a shell
+    Completions(manual::CompletionsArguments),
+    /// Write manual pages
+    Man(manual::ManArguments),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -149,13 +156,15 @@ impl OneShot {
             Self::History(arguments) => document::history(arguments).await,
             Self::Diff(arguments) => revisions::diff(arguments).await,
             Self::Rollback(arguments) => revisions::rollback(arguments).await,
-            Self::Token(arguments) => token::create(arguments),
+            Self::Token(arguments) => token::run(arguments).await,
             Self::Ready(arguments) => status::ready(arguments).await,
             Self::Openapi => Ok(doorman_server::openapi_json()),
             Self::Get(arguments) => leases::get(arguments).await,
             Self::Release(arguments) => leases::release(arguments).await,
-            Self::Show(arguments) => status::show(arguments).await,
+            Self::Show(arguments) => show::show(arguments).await,
             Self::Master(arguments) => status::master(arguments).await,
+            Self::Completions(arguments) => Ok(manual::completions(&arguments, Cli::command())),
+            Self::Man(arguments) => manual::man(&arguments, Cli::command()),
         }
     }
 }

@@ -27,6 +27,27 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Writes a state that a later one replaces: on a terminal the screen is cleared before. `false`
+/// when nobody reads it any more.
+pub(super) fn print_frame(text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    let written = if out.is_terminal() {
+        write!(out, "\u{1b}[H\u{1b}[2J{text}")
+    } else {
+        writeln!(out, "{text}")
+    };
+    match written.and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new("cannot write to standard output").with_cause(&error)),
+    }
+}
+
+/// Writes a line to standard error. Its failure does not stop the command.
+pub(super) fn note(stderr: &mut impl Write, text: &str) {
+    drop(writeln!(stderr, "{text}"));
+}
+
 /// Writes to standard error. Its failure does not stop the command.
 pub(super) fn warn(stderr: &mut impl Write, warning: &dyn Display) {
     drop(writeln!(stderr, "warning: {warning}"));

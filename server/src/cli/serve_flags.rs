@@ -37,6 +37,8 @@ pub(super) struct ServeArguments {
     #[command(flatten)]
     auth: AuthFlags,
     #[command(flatten)]
+    exposure: ExposureFlags,
+    #[command(flatten)]
     tls: TlsFlags,
     #[command(flatten)]
     pub(super) log: LogFlags,
@@ -133,7 +135,7 @@ struct LimitFlags {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Authentication")]
-struct AuthFlags {
+pub(super) struct AuthFlags {
     /// Accept tokens signed with the secret in this file (HS256, at least 32 bytes), such as those
     /// of `doorman token`
     ///
@@ -212,6 +214,11 @@ struct AuthFlags {
     /// are loaded without a restart.
     #[arg(long, env = "DOORMAN_AUTH_GRANTS", value_name = "FILE")]
     auth_grants: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Authentication")]
+struct ExposureFlags {
     /// Listen on other addresses than loopback without authentication
     ///
     /// Everyone who can reach the address may do everything.
@@ -311,11 +318,12 @@ impl ServeArguments {
             identity,
             limits,
             auth,
+            exposure,
             tls,
             log: _,
         } = self;
         let tls = tls.settings()?;
-        let (auth, exposure) = auth.settings();
+        let auth = auth.settings();
         let data_dir = identity.data_dir;
         let source = document
             .config
@@ -355,7 +363,11 @@ impl ServeArguments {
             max_leases: limits.max_leases.get(),
             callers: limits.callers(),
             auth,
-            exposure,
+            exposure: if exposure.insecure_no_auth {
+                Exposure::Anybody
+            } else {
+                Exposure::Loopback
+            },
             tls,
         })
     }
@@ -381,19 +393,15 @@ impl LimitFlags {
 }
 
 impl AuthFlags {
-    fn settings(self) -> (Option<AuthSettings>, Exposure) {
+    /// `None` without a flag that enables authentication.
+    pub(super) fn settings(self) -> Option<AuthSettings> {
         // An issuer or grants without a source of keys is an error, which the server reports.
         let is_enabled = !self.auth_secret_file.is_empty()
             || !self.auth_key_file.is_empty()
             || self.auth_jwks.is_some()
             || self.auth_issuer.is_some()
             || self.auth_grants.is_some();
-        let exposure = if self.insecure_no_auth {
-            Exposure::Anybody
-        } else {
-            Exposure::Loopback
-        };
-        let settings = AuthSettings {
+        is_enabled.then_some(AuthSettings {
             secret_files: self.auth_secret_file,
             secret_issuer: self.auth_secret_issuer,
             key_files: self.auth_key_file,
@@ -405,8 +413,7 @@ impl AuthFlags {
             algorithms: self.auth_algorithms,
             leeway: Duration::from_secs(self.auth_leeway),
             grants: self.auth_grants,
-        };
-        (is_enabled.then_some(settings), exposure)
+        })
     }
 }
 

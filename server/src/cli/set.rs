@@ -12,7 +12,7 @@ use super::{
     document::effects,
     failure::Failure,
     output::warn,
-    status::encoded,
+    show::encoded,
 };
 
 #[derive(Debug, clap::Args)]

@@ -9,7 +9,6 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
-use clap::CommandFactory;
 use doorman_config::Source;
 use doorman_server::{Server, Settings};
 use reqwest::StatusCode;
@@ -128,7 +127,85 @@ async fn all_pages_of_a_list_are_shown() {
             .await
             .unwrap();
         assert_eq!(leased.status(), 200);
-        assert_eq!(call(&address, "show").await.unwrap().lines().count(), 2_500);
+        let lines = async |line: &str| call(&address, line).await.unwrap().lines().count();
+        assert_eq!(lines("show --all").await, 2_500);
+        assert_eq!(lines("show --prefix r24").await, 50);
+        assert_eq!(lines("show --prefix r24 --all").await, 111);
+        assert_eq!(lines("show --sort wants --limit 1500").await, 1_500);
+        let json = call(&address, "show --json").await.unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["resources"].as_array().unwrap().len(), 2_500);
+        let json = call(&address, "show --json --limit 3").await.unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["resources"].as_array().unwrap().len(), 3);
+        assert_eq!(json["total"], 2_500);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lists_of_older_servers_are_sorted_here() {
+    use axum::{Json, Router, http::Uri, response::IntoResponse, routing::get};
+
+    let view = |id: &str, wants: f64| {
+        serde_json::json!({
+            "resource_id": id, "capacity": 10.0, "sum_has": 1.0, "sum_wants": wants, "clients": 1,
+            "in_learning_mode": false, "template": null, "algorithm": "FAIR_SHARE",
+            "lease_length": 60.0, "refresh_interval": 5.0, "safe_capacity": 1.0
+        })
+    };
+    let page = serde_json::json!({"resources": [view("a", 1.0), view("b", 3.0), view("c", 2.0)]});
+    let list = get(async move |uri: Uri| {
+        if uri.query().is_some_and(|query| query.contains("sort")) {
+            let problem = serde_json::json!({
+                "type": "/problems/malformed-request", "title": "Malformed request", "status": 400,
+                "detail": "unknown query parameter `sort`; expected prefix, limit, cursor"
+            });
+            return (StatusCode::BAD_REQUEST, Json(problem)).into_response();
+        }
+        Json(page.clone()).into_response()
+    });
+    let routes = Router::new().route("/v1/resources", list);
+    let shown = call_stub(routes, "show --sort wants --limit 2")
+        .await
+        .unwrap();
+    let names: Vec<_> = shown
+        .lines()
+        .filter_map(|row| row.split('\t').next())
+        .collect();
+    assert_eq!(names, ["b", "c"]);
+}
+
+#[tokio::test]
+async fn largest_holders_are_shown_with_a_summary() {
+    with_server(async |address| {
+        let http = reqwest::Client::new();
+        for number in 0..120 {
+            let resource = serde_json::json!({"resource_id": "db", "wants": number});
+            let body =
+                serde_json::json!({"client_id": format!("c{number}"), "resources": [resource]});
+            let leased = http.post(format!("{address}/v1/capacity"));
+            let leased = leased.header("content-type", "application/json");
+            let leased = leased.body(body.to_string()).send().await.unwrap();
+            assert_eq!(leased.status(), 200);
+        }
+        let holders = async |line: &str| {
+            let shown = call(&address, line).await.unwrap();
+            let rows = shown.lines().filter(|line| line.contains("\tclient\t"));
+            let names: Vec<_> = rows
+                .map(|row| row.split('\t').next().unwrap().to_owned())
+                .collect();
+            (names, shown)
+        };
+        let (names, shown) = holders("show db").await;
+        assert_eq!((names.len(), names[0].as_str()), (50, "c119"), "{shown}");
+        let summary = "\n50 of 120 holders, the largest by wants; --all shows all\n";
+        assert!(shown.contains(summary), "{shown}");
+        let (names, shown) = holders("show db --all").await;
+        assert_eq!(names.len(), 120);
+        assert!(!shown.contains("--all"), "{shown}");
+        let (names, _) = holders("show db --prefix c1 --sort wants --limit 2").await;
+        assert_eq!(names, ["c119", "c118"]);
     })
     .await;
 }

@@ -1,26 +1,52 @@
-//! `doorman token`: tokens signed with the servers' secret, for deployments without an issuer.
+//! `doorman token`: tokens signed with the servers' secret, for deployments without an issuer, and
+//! `doorman token inspect`: what a token says, and why a server rejects it.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+    time::{Duration, UNIX_EPOCH},
+};
 
 use clap::builder::NonEmptyStringValueParser;
 use doorman_openapi::{Scope, Scopes};
-use doorman_server::{AuthSettings, Token};
+use doorman_server::{AuthSettings, DecodedToken, FailedCheck, Token, Verdict, check_token};
+use serde_json::{Map, Value, json};
 
-use super::failure::Failure;
+use super::{
+    banner::LAST_SECOND,
+    failure::Failure,
+    output::{self, JsonFlag},
+    serve_flags::AuthFlags,
+};
 
 const MAX_TTL: Duration = Duration::from_secs(3_650 * 86_400);
 
+/// A longer text is no token that a server accepts.
+const MAX_TOKEN_FILE: u64 = 64 * 1024;
+
+/// Claims that are times, in Unix seconds.
+const TIMES: [&str; 4] = ["exp", "nbf", "iat", "auth_time"];
+
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  (umask 077; head -c 32 /dev/urandom | base64 > secret)\n  doorman token --secret-file secret --sub orders --scope capacity --client-id 'orders*' --ttl 30d > orders.token\n  doorman token --secret-file secret --sub alice --scope status:read --resources 'tenant/acme*'"
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  (umask 077; head -c 32 /dev/urandom | base64 > secret)\n  doorman token --secret-file secret --sub orders --scope capacity --client-id 'orders*' --ttl 30d > orders.token\n  doorman token --secret-file secret --sub alice --scope status:read --resources 'tenant/acme*'\n  doorman token inspect orders.token --auth-secret-file secret"
 )]
 pub(super) struct TokenArguments {
+    #[command(subcommand)]
+    command: Option<TokenCommand>,
     /// File with the secret: one of the servers' --auth-secret-file
-    #[arg(long, env = "DOORMAN_AUTH_SECRET_FILE", value_name = "FILE")]
-    secret_file: PathBuf,
+    #[arg(
+        long,
+        env = "DOORMAN_AUTH_SECRET_FILE",
+        value_name = "FILE",
+        required = true
+    )]
+    secret_file: Option<PathBuf>,
     /// Subject (`sub`): the name of the caller
-    #[arg(long, env = "DOORMAN_TOKEN_SUB", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    sub: String,
+    #[arg(long, env = "DOORMAN_TOKEN_SUB", value_name = "NAME", required = true, value_parser = NonEmptyStringValueParser::new())]
+    sub: Option<String>,
     /// Permissions: capacity, server, templates:read, templates:write, status:read
     #[arg(
         long,
@@ -74,6 +100,28 @@ pub(super) struct TokenArguments {
     audience: String,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum TokenCommand {
+    /// Print what a token says, and whether a server accepts it
+    ///
+    /// With flags of the server's authentication, the token is checked as the server does. The exit
+    /// code is 1 if it is rejected. The signature is never printed.
+    Inspect(InspectArguments),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  doorman token inspect orders.token\n  doorman token inspect orders.token --auth-secret-file secret\n  kubectl create token orders --audience doorman | doorman token inspect - --auth-jwks jwks.json --auth-issuer https://kubernetes.default.svc"
+)]
+struct InspectArguments {
+    /// File with a token; `-` is standard input
+    file: PathBuf,
+    #[command(flatten)]
+    output: JsonFlag,
+    #[command(flatten)]
+    auth: AuthFlags,
+}
+
 /// Rejects unknown scopes, which servers ignore in a token.
 fn scopes(text: &str) -> Result<Scopes, String> {
     let scope = |name| {
@@ -100,11 +148,22 @@ fn ttl(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
-pub(super) fn create(arguments: TokenArguments) -> Result<String, Failure> {
+pub(super) async fn run(arguments: TokenArguments) -> Result<String, Failure> {
+    match arguments.command {
+        Some(TokenCommand::Inspect(arguments)) => inspect(arguments).await,
+        None => create(arguments),
+    }
+}
+
+fn create(arguments: TokenArguments) -> Result<String, Failure> {
+    // The parser requires both.
+    let (Some(secret_file), Some(subject)) = (arguments.secret_file, arguments.sub) else {
+        return Err(Failure::wrong_usage("--secret-file and --sub are required"));
+    };
     let token = Token {
         issuer: arguments.issuer,
         audience: arguments.audience,
-        subject: arguments.sub,
+        subject,
         scopes: arguments.scope.iter().flat_map(|it| it.iter()).collect(),
         clients: arguments.client_id,
         resources: arguments.resources,
@@ -112,7 +171,112 @@ pub(super) fn create(arguments: TokenArguments) -> Result<String, Failure> {
         max_priority: arguments.max_priority,
         lifetime: arguments.ttl,
     };
-    Ok(format!("{}\n", token.sign(&arguments.secret_file)?))
+    Ok(format!("{}\n", token.sign(&secret_file)?))
+}
+
+/// Prints the report itself if the token is rejected, because it fails then.
+async fn inspect(arguments: InspectArguments) -> Result<String, Failure> {
+    let text = read_token(&arguments.file)?;
+    let token = text.trim_ascii();
+    let decoded = DecodedToken::parse(token);
+    let verdict = match arguments.auth.settings() {
+        Some(settings) => Some(check_token(token, settings).await?),
+        None if decoded.is_none() => Some(Verdict::Rejected(FailedCheck::Malformed)),
+        None => None,
+    };
+    let report = if arguments.output.json {
+        let (header, claims) = match decoded {
+            Some(token) => (Some(token.header), Some(token.claims)),
+            None => (None, None),
+        };
+        output::pretty_json(&json!({
+            "header": header,
+            "claims": claims,
+            "accepted": verdict.as_ref().map(|it| matches!(it, Verdict::Accepted { .. })),
+            "failed_check": verdict.as_ref().and_then(failed_check),
+        }))?
+    } else {
+        let parts = decoded.map(|token| {
+            let now = jsonwebtoken::get_current_timestamp();
+            let claims = in_words(&token.claims, now);
+            format!("header\n{}claims\n{claims}", in_words(&token.header, now))
+        });
+        parts.unwrap_or_default()
+    };
+    let line = match &verdict {
+        None => "not checked: pass the server's --auth-secret-file, --auth-key-file or --auth-jwks"
+            .to_owned(),
+        Some(Verdict::Accepted { scopes }) if scopes.is_empty() => {
+            "accepted, but without a scope: the server allows nothing".to_owned()
+        }
+        Some(Verdict::Accepted { scopes }) => format!("accepted; scopes: {scopes}"),
+        Some(rejected) => {
+            output::print(&report)?;
+            let reason = match rejected {
+                Verdict::Rejected(check) => check.explanation(),
+                _ => "the keys of its issuer cannot be fetched",
+            };
+            let check = failed_check(rejected).unwrap_or_default();
+            return Err(Failure::new(format!("token rejected ({check}): {reason}")));
+        }
+    };
+    Ok(match arguments.output.json {
+        true => report,
+        false => format!("{report}{line}\n"),
+    })
+}
+
+fn read_token(path: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        io::stdin().take(MAX_TOKEN_FILE).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_TOKEN_FILE).read_to_string(&mut text))
+    };
+    match read {
+        Ok(_) => Ok(text),
+        Err(error) => {
+            Err(Failure::new(format!("cannot read {}", path.display())).with_cause(&error))
+        }
+    }
+}
+
+fn failed_check(verdict: &Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Rejected(check) => Some(check.name()),
+        Verdict::KeysUnavailable => Some("keys unavailable"),
+        _ => None,
+    }
+}
+
+/// One line for each member, with times in words.
+fn in_words(members: &Map<String, Value>, now: u64) -> String {
+    let width = members.keys().map(|name| name.chars().count()).max();
+    let width = width.unwrap_or(0);
+    let line = |(name, value): (&String, &Value)| {
+        let text = match value {
+            // Control characters of a claim must not reach the terminal.
+            Value::String(text) if !text.chars().any(char::is_control) => text.clone(),
+            value => value.to_string(),
+        };
+        let time = value.as_f64().filter(|_| TIMES.contains(&name.as_str()));
+        let time = time.map_or(String::new(), |time| format!(" ({})", moment(time, now)));
+        format!("  {name:width$}  {text}{time}\n")
+    };
+    members.iter().map(line).collect()
+}
+
+/// A time in Unix seconds, and how far it is from now.
+fn moment(time: f64, now: u64) -> String {
+    let seconds = time.clamp(0.0, LAST_SECOND as f64) as u64;
+    let date = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds));
+    let distance = humantime::format_duration(Duration::from_secs(seconds.abs_diff(now)));
+    if seconds >= now {
+        format!("{date}, in {distance}")
+    } else {
+        format!("{date}, {distance} ago")
+    }
 }
 
 #[cfg(test)]
@@ -143,6 +307,23 @@ mod tests {
             "10ms",
         ] {
             assert!(ttl(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn times_are_shown_in_words() {
+        let claims =
+            json!({"aud": ["a"], "exp": 1_000_000_060, "nbf": 999_999_940, "sub": "a\u{1b}[2J"});
+        let Value::Object(claims) = claims else {
+            panic!("an object");
+        };
+        assert_eq!(
+            in_words(&claims, 1_000_000_000),
+            "  aud  [\"a\"]\n  exp  1000000060 (2001-09-09T01:47:40Z, in 1m)\n  \
+             nbf  999999940 (2001-09-09T01:45:40Z, 1m ago)\n  sub  \"a\\u001b[2J\"\n"
+        );
+        for far in [-1.0, 1e300, f64::INFINITY] {
+            assert!(moment(far, 5).contains('Z'), "{far}");
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) fn describe(
             pause => thread::sleep(pause),
         }
         let page = ledger.with(|ledger, now| {
-            ledger.resources("", &PageQuery::unfiltered(PAGE), after.as_ref(), now)
+            ledger.resources(&PageQuery::unfiltered(PAGE), after.as_ref(), now)
         })?;
         if visited >= MAX_VISITED && !page.resources.is_empty() {
             dry_run.looked_at_all = false;

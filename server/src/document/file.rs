@@ -64,7 +64,7 @@ async fn apply(active: &ActiveDocument, source: &FileSource, content: Content) -
         Err(error) => {
             // The start may have found and logged it already.
             if !active.has_rejected(&error) {
-                tracing::error!(%source, "invalid document; the active one stays:\n{error}");
+                tracing::error!(%source, "invalid document; the active one stays: {error}");
                 active.reject(&error);
             }
             return true;

@@ -34,7 +34,7 @@ impl OpenedDocument {
             Some(Source::Sqlite(path)) => Self::open_store(path, first).await,
             Some(Source::File(file)) => {
                 if let Some(error) = &error {
-                    tracing::error!("invalid document; the last valid one stays active:\n{error}");
+                    tracing::error!("invalid document; the last valid one stays active: {error}");
                 }
                 Ok(Self {
                     document: first,
@@ -70,7 +70,7 @@ impl OpenedDocument {
         }
         let error = (!problems.is_empty()).then(|| problems.join("\n"));
         if let Some(error) = &error {
-            tracing::error!("the stored document is damaged:\n{error}");
+            tracing::error!("the stored document is damaged: {error}");
         }
         Ok(Self {
             document: Arc::new(document),

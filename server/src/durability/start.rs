@@ -38,6 +38,8 @@ pub(crate) struct Recovery {
     pub(crate) ledger: SharedLedger,
     /// The data directory was empty, and treated as that of a first start.
     pub(crate) assumed_first_start: bool,
+    /// The data directory was empty, and another may be lost: when its leases have ended.
+    pub(crate) may_be_first_start: Option<Moment>,
     pub(crate) guard: DataDirGuard,
 }
 
@@ -125,6 +127,9 @@ impl StartOptions {
             epoch: identity.epoch,
             ledger: SharedLedger::new(ledger, bound),
             assumed_first_start: outstanding.reason == Reason::FirstStart,
+            may_be_first_start: outstanding
+                .until
+                .filter(|_| outstanding.reason == Reason::EmptyDirectory),
             guard: DataDirGuard {
                 data_dir: self.data_dir,
                 epoch: identity.epoch,
@@ -216,31 +221,33 @@ enum Reason {
 
 impl Outstanding {
     fn log(self, now: Moment) {
-        let seconds = Seconds::from(self.until.unwrap_or(now).since(now));
+        let left = Seconds::from(self.until.unwrap_or(now).since(now)).get();
+        // Nobody needs more than milliseconds.
+        let seconds = (left * 1e3).round() / 1e3;
         match self.reason {
             Reason::FirstStart => {
                 tracing::info!("empty data directory; treated as a first start");
             }
             Reason::EmptyDirectory => tracing::warn!(
-                %seconds,
+                seconds,
                 "empty data directory: earlier leases may exist, so new clients wait; pass \
                  --first-start for a new deployment"
             ),
-            Reason::Bound if seconds == Seconds::ZERO => {
+            Reason::Bound if left <= 0.0 => {
                 tracing::info!("all leases of the last server have expired");
             }
             Reason::Bound => tracing::info!(
-                %seconds,
+                seconds,
                 "the last server did not stop cleanly; until its leases expire, only capacity that \
                  their holders report is granted"
             ),
             Reason::OtherBoot => tracing::info!(
-                %seconds,
+                seconds,
                 "the machine has rebooted; until earlier leases expire, only capacity that their \
                  holders report is granted"
             ),
             Reason::NoBound => tracing::warn!(
-                %seconds,
+                seconds,
                 "the bound in the data directory is missing, corrupted or of an earlier build; \
                  until the longest lease has expired, only capacity that holders report is granted"
             ),

@@ -208,7 +208,7 @@ impl From<Unauthenticated> for ApiError {
                 "malformed `authorization` header: must be one bearer token of at most 8192 bytes",
                 r#"Bearer realm="doorman", error="invalid_request", error_description="malformed authorization header: must be one bearer token of at most 8192 bytes""#,
             ),
-            Unauthenticated::Invalid => (
+            Unauthenticated::Invalid(_) => (
                 "invalid token",
                 r#"Bearer realm="doorman", error="invalid_token", error_description="invalid token""#,
             ),

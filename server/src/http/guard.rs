@@ -156,16 +156,24 @@ async fn authenticate(
     let (quotas, now) = (&app.quotas, clock::now());
     match auth.token_status(headers, now) {
         TokenStatus::Verified(caller) => Ok(caller),
-        TokenStatus::Stale => Ok(auth.authenticate(headers).await?),
+        TokenStatus::Stale => verify(auth, headers).await,
         TokenStatus::Absent => {
             quotas.charge_open(key, now)?;
-            Ok(auth.authenticate(headers).await?)
+            verify(auth, headers).await
         }
         TokenStatus::Unknown => {
             quotas.charge_verification(key, now)?;
-            let caller = auth.authenticate(headers).await?;
+            let caller = verify(auth, headers).await?;
             quotas.refund_verification(key, now);
             Ok(caller)
         }
     }
+}
+
+/// Leaves the failed check to the log: the caller learns less.
+async fn verify(auth: &Auth, headers: &HeaderMap) -> Result<Caller, ApiError> {
+    auth.authenticate(headers).await.map_err(|error| {
+        context::set_failed_check(error.failed_check());
+        error.into()
+    })
 }

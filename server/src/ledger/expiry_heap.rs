@@ -7,6 +7,9 @@ use doorman_openapi::Moment;
 /// Stale deadlines that are always tolerated.
 const SLACK: usize = 64;
 
+/// A smaller allocation is kept.
+const MIN_CAPACITY: usize = 1024;
+
 /// Deadlines examined per [`ExpiryHeap::compact`]. More than one call adds, so compaction ends.
 const COMPACTED_PER_CALL: usize = 4;
 
@@ -78,7 +81,11 @@ impl<K: Ord> ExpiryHeap<K> {
         if *at > now {
             return None;
         }
-        heap.pop().map(|Reverse(deadline)| deadline)
+        let popped = heap.pop();
+        if heap.capacity() > MIN_CAPACITY && heap.len() < heap.capacity() / 8 {
+            heap.shrink_to(heap.len().saturating_mul(2));
+        }
+        popped.map(|Reverse(deadline)| deadline)
     }
 }
 

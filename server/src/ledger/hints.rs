@@ -300,7 +300,7 @@ impl Ledger {
             let Some(slot) = self.hinting.walk else {
                 return;
             };
-            self.hinting.walk = (slot < self.live.capacity()).then(|| slot.saturating_add(1));
+            self.hinting.walk = (slot < self.live.end()).then(|| slot.saturating_add(1));
             let live = self.live.get(slot);
             if live.is_some_and(|live| live.resource.hints.is_some()) {
                 self.adopt_document(ResourceKey::new(slot), now);

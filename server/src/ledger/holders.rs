@@ -3,11 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 
 use doorman_openapi::{ClientId, HolderKind, NodeId};
-use slab::Slab;
 
 use super::{
     keys::{HolderKey, ResourceKey},
     linear_hash_map::LinearHashMap,
+    paged_slab::PagedSlab,
     poll::Poll,
 };
 
@@ -52,7 +52,7 @@ struct Holder {
 pub(super) struct Holders {
     /// Clients choose their identifiers, so the hasher is randomly seeded.
     by_id: LinearHashMap<HolderId, HolderKey, foldhash::quality::RandomState>,
-    holders: Slab<Holder>,
+    holders: PagedSlab<Holder>,
     /// Leases per tenant, without tenants that have none.
     leases_by_tenant: HashMap<TenantId, usize>,
     /// The holder whose request is being handled. It is kept even without a lease.

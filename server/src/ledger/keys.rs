@@ -45,6 +45,12 @@ impl CallSlot {
     }
 }
 
+impl EntrySlot {
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+}
+
 impl HolderKey {
     /// Not before any other key.
     pub(super) const LAST: Self = Self(u32::MAX);

@@ -8,10 +8,13 @@ use std::{
 /// Average entries per shard. No shard has many more than twice as many.
 const ENTRIES_PER_SHARD: usize = 512;
 
+/// With fewer on average, shards are merged.
+const MIN_ENTRIES_PER_SHARD: usize = ENTRIES_PER_SHARD / 4;
+
 /// The shard index uses 16 bits of the hash.
 const MAX_SHARDS: usize = 1 << 16;
 
-/// A hash map that grows one shard at a time.
+/// A hash map that grows and shrinks one shard at a time.
 ///
 /// The standard map rehashes all entries when it is full, which stalls a million entries for a
 /// tenth of a second. This map splits one shard after the other in a fixed order (linear hashing:
@@ -65,6 +68,9 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> LinearHashMap<K, V, S> {
         let shard = self.shard(key);
         let value = self.shards.get_mut(shard)?.remove(key)?;
         self.len = self.len.saturating_sub(1);
+        if self.len < self.shards.len().saturating_mul(MIN_ENTRIES_PER_SHARD) {
+            self.merge();
+        }
         Some(value)
     }
 
@@ -87,6 +93,22 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> LinearHashMap<K, V, S> {
             if let Some(shard) = self.shards.get_mut(shard) {
                 shard.insert(key, value);
             }
+        }
+    }
+
+    /// Undoes the last split, and frees its memory.
+    fn merge(&mut self) {
+        if self.shards.len() <= 1 {
+            return;
+        }
+        let Some(last) = self.shards.pop() else {
+            return;
+        };
+        let shards = self.shards.len();
+        if let Some(rest) = self.shards.get_mut(shards - power_of_two(shards)) {
+            rest.extend(last);
+            // The slack avoids another reallocation right away.
+            rest.shrink_to(ENTRIES_PER_SHARD);
         }
     }
 
@@ -158,6 +180,23 @@ mod tests {
             most.iter().all(|most| *most < 8 * ENTRIES_PER_SHARD),
             "{most:?}"
         );
+    }
+
+    #[test]
+    fn emptied_map_has_one_shard_and_no_removal_rehashes_many() {
+        let mut map = LinearHashMap::<_, _, quality::RandomState>::default();
+        for key in 0..200_000 {
+            map.insert(CountingKey(key), key);
+        }
+        assert!(map.shards.len() > 300, "{}", map.shards.len());
+        let mut most = 0;
+        for key in 0..200_000 {
+            HASHES.set(0);
+            assert_eq!(map.remove(&CountingKey(key)), Some(key));
+            most = most.max(HASHES.get());
+        }
+        assert_eq!(map.shards.len(), 1);
+        assert!(most < 8 * ENTRIES_PER_SHARD, "{most}");
     }
 
     proptest! {

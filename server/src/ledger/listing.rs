@@ -5,8 +5,12 @@ use std::{borrow::Cow, ops::Bound};
 use doorman_openapi::{ClientId, GlobSet, Moment, NodeId, ResourceId, ResourceView};
 
 use super::{
-    Ledger, LiveResource, explain::CurrentTerms, explain::HolderStatus, feedback::Feedback,
-    holders::HolderId, keys::ResourceKey,
+    Ledger, LiveResource,
+    entry::Entry,
+    explain::{CurrentTerms, HolderStatus},
+    feedback::Feedback,
+    holders::HolderId,
+    keys::ResourceKey,
 };
 
 /// The most items that one call scans. Many may be vacant or hidden.
@@ -20,6 +24,8 @@ const SHARES_BELOW_ONE: &str = "an equal share is less than one request per refr
 pub struct PageQuery<'a> {
     /// The most items to return.
     pub limit: usize,
+    /// Hides items whose name does not begin with this.
+    pub prefix: &'a str,
     /// Hides items that match none of these; `None` hides nothing.
     pub allowed: Option<&'a GlobSet>,
 }
@@ -30,6 +36,7 @@ impl PageQuery<'_> {
     pub const fn unfiltered(limit: usize) -> Self {
         Self {
             limit,
+            prefix: "",
             allowed: None,
         }
     }
@@ -42,6 +49,10 @@ impl PageQuery<'_> {
 
     fn allows(&self, name: &str) -> bool {
         self.allowed.is_none_or(|globs| globs.matches(name))
+    }
+
+    pub(super) fn shows(&self, name: &str) -> bool {
+        name.starts_with(self.prefix) && self.allows(name)
     }
 
     /// A lower bound of the next allowed name from this one on; `None` when there is none.
@@ -92,37 +103,52 @@ pub enum ListError {
 }
 
 impl Ledger {
-    /// Live resources with a prefix, in order, after `after`.
+    /// Live resources, in order, after `after`.
     #[must_use]
     pub fn resources(
         &self,
-        prefix: &str,
         query: &PageQuery<'_>,
         after: Option<&ResourceId>,
         now: Moment,
     ) -> ResourceListing {
+        // Each view may look through many templates.
+        let limit = query.limit.min(self.max_part());
+        let mut resources = Vec::new();
+        let next = self.scan(query, limit, after, |_, key| {
+            resources.extend(self.view(key, now));
+        });
+        ResourceListing { resources, next }
+    }
+
+    /// Visits at most `limit` live resources that a query does not hide, in order, after `after`.
+    /// Returns after which one to continue.
+    pub(super) fn scan(
+        &self,
+        query: &PageQuery<'_>,
+        limit: usize,
+        after: Option<&ResourceId>,
+        mut visit: impl FnMut(&ResourceId, ResourceKey),
+    ) -> Option<ResourceId> {
+        let prefix = query.prefix;
         let from = match after {
             Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
             _ => Bound::Included(prefix),
         };
-        // Each view may look through many templates.
-        let limit = query.limit.min(self.max_part());
-        let mut resources = Vec::new();
         let mut last: Option<&ResourceId> = None;
         let mut listed = self.by_id.range::<str, _>((from, Bound::Unbounded));
-        let mut scanned: usize = 0;
+        let (mut scanned, mut visited): (usize, usize) = (0, 0);
         while let Some((id, key)) = listed.next() {
             let name = id.as_str();
             if !name.starts_with(prefix) {
                 break;
             }
-            if resources.len() >= limit || scanned >= query.max_scanned() {
-                let next = last.cloned();
-                return ResourceListing { resources, next };
+            if visited >= limit || scanned >= query.max_scanned() {
+                return last.cloned();
             }
             scanned = scanned.saturating_add(1);
             if query.allows(name) {
-                resources.extend(self.view(*key, now));
+                visited = visited.saturating_add(1);
+                visit(id, *key);
             } else {
                 // Skips to the next allowed name, to find a few among very many.
                 match query.next_allowed(name) {
@@ -136,10 +162,7 @@ impl Ledger {
             }
             last = Some(id);
         }
-        ResourceListing {
-            resources,
-            next: None,
-        }
+        None
     }
 
     /// One live resource. A resource is live while it has a holder, including one that has released
@@ -161,37 +184,52 @@ impl Ledger {
         now: Moment,
     ) -> Result<HolderListing, ListError> {
         let (key, live) = self.find(id)?;
-        let from = match from {
-            None => 0,
-            Some(cursor) if cursor.incarnation == live.incarnation => cursor.slot,
-            Some(_) => return Err(ListError::StaleCursor),
-        };
         let mut holders = Vec::new();
-        let mut next = None;
-        self.with_current_terms(live, now, |current| {
-            let slots = live.resource.entries.slots_from(from as usize);
-            for (scanned, (slot, entry)) in slots.enumerate() {
-                let entry = entry.filter(|entry| !entry.is_cleared());
-                let holder = entry.and_then(|entry| self.holders.id(entry.holder));
-                let holder = holder.filter(|holder| query.allows(holder.as_str()));
-                let is_full = holder.is_some() && holders.len() >= query.limit;
-                if is_full || scanned >= query.max_scanned() {
-                    next = Some(HolderCursor {
-                        incarnation: live.incarnation,
-                        slot: u32::try_from(slot).unwrap_or(u32::MAX),
-                    });
-                    break;
-                }
-                if let (Some(entry), Some(holder)) = (entry, holder) {
-                    holders.push(live.resource.holder_status(entry, holder, current));
-                }
-            }
-        });
+        let next = self.with_current_terms(live, now, |current| {
+            self.scan_holders(live, query, query.limit, from, |entry, holder| {
+                holders.push(live.resource.holder_status(entry, holder, current));
+            })
+        })?;
         Ok(HolderListing {
             resource: self.view(key, now).ok_or(ListError::NotLive)?,
             holders,
             next,
         })
+    }
+
+    /// Visits at most `limit` holders that a query does not hide, from a position on. Returns where
+    /// to continue.
+    pub(super) fn scan_holders(
+        &self,
+        live: &LiveResource,
+        query: &PageQuery<'_>,
+        limit: usize,
+        from: Option<HolderCursor>,
+        mut visit: impl FnMut(&Entry, &HolderId),
+    ) -> Result<Option<HolderCursor>, ListError> {
+        let incarnation = live.incarnation;
+        let from = match from {
+            None => 0,
+            Some(cursor) if cursor.incarnation == incarnation => cursor.slot,
+            Some(_) => return Err(ListError::StaleCursor),
+        };
+        let mut visited: usize = 0;
+        let slots = live.resource.entries.slots_from(from as usize);
+        for (scanned, (slot, entry)) in slots.enumerate() {
+            let entry = entry.filter(|entry| !entry.is_cleared());
+            let holder = entry.and_then(|entry| self.holders.id(entry.holder));
+            let holder = holder.filter(|holder| query.shows(holder.as_str()));
+            let is_full = holder.is_some() && visited >= limit;
+            if is_full || scanned >= query.max_scanned() {
+                let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+                return Ok(Some(HolderCursor { incarnation, slot }));
+            }
+            if let (Some(entry), Some(holder)) = (entry, holder) {
+                visited = visited.saturating_add(1);
+                visit(entry, holder);
+            }
+        }
+        Ok(None)
     }
 
     /// The holders with this name: a client, a node, both or none.
@@ -224,14 +262,14 @@ impl Ledger {
         })
     }
 
-    fn find(&self, id: &ResourceId) -> Result<(ResourceKey, &LiveResource), ListError> {
+    pub(super) fn find(&self, id: &ResourceId) -> Result<(ResourceKey, &LiveResource), ListError> {
         let key = *self.keys.get(id).ok_or(ListError::NotLive)?;
         let live = self.live.get(key.index()).ok_or(ListError::NotLive)?;
         Ok((key, live))
     }
 
     /// Calls `read` with the terms that apply to the next refresh.
-    fn with_current_terms<T>(
+    pub(super) fn with_current_terms<T>(
         &self,
         live: &LiveResource,
         now: Moment,

@@ -30,14 +30,17 @@ mod hint_state;
 mod hints;
 mod holders;
 mod keys;
+mod largest;
 mod learning;
 mod linear_hash_map;
 mod listing;
 mod max_tree;
 mod order;
 mod packed;
+mod paged_slab;
 mod poll;
 mod poll_queue;
+mod ranking;
 mod requests;
 mod resource;
 mod settings;
@@ -58,6 +61,7 @@ pub use self::{
     holders::TenantId,
     listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
     poll::{MAX_AFTER, PollTicket},
+    ranking::{HolderRanking, ResourceRanking},
     requests::{ReleaseProgress, RenewalCheck},
     settings::{Predecessor, Settings, UnmatchedPolicy},
     snapshot::{
@@ -71,7 +75,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, Seconds};
-use slab::Slab;
 
 use self::{
     decision::{Anomalies, Decision},
@@ -83,6 +86,7 @@ use self::{
     keys::{HolderKey, ResourceKey},
     linear_hash_map::LinearHashMap,
     order::RequestStamp,
+    paged_slab::PagedSlab,
     poll_queue::PollQueue,
     resource::{Ask, Resource},
     terms::ResourceTerms,
@@ -104,7 +108,7 @@ pub struct Ledger {
     by_id: BTreeMap<ResourceId, ResourceKey>,
     /// For exact lookups. Clients choose the identifiers, so the hasher is randomly seeded.
     keys: LinearHashMap<ResourceId, ResourceKey, foldhash::quality::RandomState>,
-    live: Slab<LiveResource>,
+    live: PagedSlab<LiveResource>,
     next_incarnation: u64,
     holders: Holders,
     polls: PollQueue,
@@ -190,7 +194,7 @@ impl Ledger {
             started: now,
             by_id: BTreeMap::new(),
             keys: LinearHashMap::default(),
-            live: Slab::new(),
+            live: PagedSlab::default(),
             next_incarnation: 0,
             holders: Holders::default(),
             polls: PollQueue::default(),
@@ -360,8 +364,8 @@ impl Ledger {
         let has_room = self.by_id.len() <= self.settings.max_leases;
         if self.live.get(key.index()).is_some_and(|live| {
             live.resource.is_droppable(now) || live.resource.entries.is_empty() && !has_room
-        }) {
-            let live = self.live.remove(key.index());
+        }) && let Some(live) = self.live.remove(key.index())
+        {
             self.hinting.unschedule(key, live.plan_at);
             self.by_id.remove(&live.id);
             self.keys.remove(&live.id);
@@ -379,7 +383,7 @@ impl Ledger {
             live.deadline = end;
             self.expiries.push(end, key);
             let live = &self.live;
-            self.expiries.compact(live.len(), |at, key| {
+            self.expiries.compact(self.by_id.len(), |at, key| {
                 live.get(key.index())
                     .is_some_and(|live| live.deadline == at)
             });

@@ -1,13 +1,8 @@
 //! Incremental survey of all live resources, for metrics.
 
-use std::{
-    cmp::{Ordering, Reverse},
-    collections::BinaryHeap,
-};
-
 use doorman_openapi::{Moment, ResourceView};
 
-use super::{Ledger, keys::ResourceKey};
+use super::{Ledger, keys::ResourceKey, largest::Largest};
 
 /// Totals over all live resources, and those with the largest demand.
 #[derive(Debug)]
@@ -16,28 +11,9 @@ pub struct Survey {
     pub learning: usize,
     /// Resources with more booked than their capacity, after an operator lowered it.
     pub over_capacity: usize,
-    /// The largest demands, the least of them on top.
-    top: BinaryHeap<Reverse<(Amount, ResourceKey)>>,
-    top_len: usize,
+    /// By demand.
+    largest: Largest<ResourceKey>,
     next: usize,
-}
-
-/// An amount with a total order. The ledger has no NaN.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Amount(f64);
-
-impl Eq for Amount {}
-
-impl PartialOrd for Amount {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Amount {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
 }
 
 impl Survey {
@@ -47,19 +23,8 @@ impl Survey {
         Self {
             learning: 0,
             over_capacity: 0,
-            top: BinaryHeap::with_capacity(top_len),
-            top_len,
+            largest: Largest::new(top_len),
             next: 0,
-        }
-    }
-
-    fn consider(&mut self, resource: Reverse<(Amount, ResourceKey)>) {
-        if self.top.len() < self.top_len {
-            self.top.push(resource);
-        } else if let Some(mut least) = self.top.peek_mut()
-            && resource < *least
-        {
-            *least = resource;
         }
     }
 }
@@ -69,7 +34,7 @@ impl Ledger {
     pub fn survey(&self, survey: &mut Survey, budget: usize, now: Moment) -> bool {
         for _ in 0..budget {
             let slot = survey.next;
-            if slot >= self.live.capacity() {
+            if slot >= self.live.end() {
                 return false;
             }
             survey.next = slot.saturating_add(1);
@@ -80,8 +45,8 @@ impl Ledger {
             let learning = resource.is_learning(now);
             survey.learning += usize::from(learning);
             survey.over_capacity += usize::from(!learning && resource.is_over_capacity());
-            let wants = Amount(resource.sum_wants());
-            survey.consider(Reverse((wants, ResourceKey::new(slot))));
+            let key = ResourceKey::new(slot);
+            survey.largest.consider(resource.sum_wants(), &key);
         }
         true
     }
@@ -89,8 +54,8 @@ impl Ledger {
     /// The resources of a survey with the largest demand, by identifier.
     #[must_use]
     pub fn most_wanted(&self, survey: &Survey, now: Moment) -> Vec<ResourceView> {
-        let keys = survey.top.iter().map(|Reverse((_, key))| *key);
-        let mut views: Vec<_> = keys.filter_map(|key| self.view(key, now)).collect();
+        let keys = survey.largest.keys();
+        let mut views: Vec<_> = keys.filter_map(|key| self.view(*key, now)).collect();
         views.sort_by(|a, b| a.resource_id.cmp(&b.resource_id));
         views
     }

@@ -7,7 +7,7 @@ use axum::http::Uri;
 use doorman_openapi::{Moment, paths};
 use tracing::Level;
 
-use super::context::{CallerLabel, current};
+use super::context::{CallerLabel, RequestContext, current};
 use crate::util::{log_throttle::LogThrottle, peer::PeerAddr};
 
 /// Lines of one class per second.
@@ -65,6 +65,7 @@ macro_rules! write_line {
             seconds,
             issuer = caller(|it| &it.issuer),
             subject = caller(|it| &it.subject),
+            failed_check = current(RequestContext::failed_check).flatten(),
             left_out = $suppressed,
             "answered"
         )

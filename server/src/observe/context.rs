@@ -40,6 +40,8 @@ pub(crate) struct RequestContext {
     state: Option<HeaderValue>,
     /// Set once the caller is authenticated.
     caller: OnceCell<CallerLabel>,
+    /// Set if the caller is not authenticated.
+    failed_check: OnceCell<&'static str>,
 }
 
 #[derive(Debug, Clone)]
@@ -59,11 +61,16 @@ impl RequestContext {
             trace,
             state: trace.and_then(|_| trace_state(headers)),
             caller: OnceCell::new(),
+            failed_check: OnceCell::new(),
         }
     }
 
     pub(super) fn caller(&self) -> Option<&CallerLabel> {
         self.caller.get()
+    }
+
+    pub(super) fn failed_check(&self) -> Option<&'static str> {
+        self.failed_check.get().copied()
     }
 }
 
@@ -101,6 +108,11 @@ pub(crate) fn set_caller(issuer: &Arc<str>, subject: &Arc<str>) {
     };
     // Authentication sets it once a request.
     current(|context| drop(context.caller.set(label)));
+}
+
+/// Records why the caller is not authenticated.
+pub(crate) fn set_failed_check(check: &'static str) {
+    current(|context| context.failed_check.set(check).ok());
 }
 
 /// Runs work on another thread in the context of the current request.

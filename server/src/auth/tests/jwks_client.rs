@@ -213,7 +213,7 @@ async fn empty_set_revokes_all_keys() {
     );
     assert_eq!(
         caller(&auth, &token).await.unwrap_err(),
-        Unauthenticated::Invalid
+        Unauthenticated::Invalid(FailedCheck::UnknownKey)
     );
     publisher.publish(&[&known]);
     later(MIN_INTERVAL).await;
@@ -239,7 +239,7 @@ async fn set_of_useless_keys_revokes_all_keys() {
     assert!(!is_valid(&auth, &unknown).await, "causes a fetch");
     assert_eq!(
         caller(&auth, &token).await.unwrap_err(),
-        Unauthenticated::Invalid
+        Unauthenticated::Invalid(FailedCheck::UnknownKey)
     );
 }
 

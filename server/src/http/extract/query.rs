@@ -2,6 +2,7 @@
 
 use axum::http::Uri;
 use doorman_config::suggestion;
+use doorman_openapi::SortBy;
 use percent_encoding::percent_decode_str;
 
 use crate::http::error::ApiError;
@@ -54,6 +55,26 @@ pub(crate) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
             "query parameter `limit` must be a positive integer",
         ))
     }
+}
+
+/// Parses the order of a sorted list.
+///
+/// # Errors
+/// 400 unless it is one, or with a `cursor`: a sorted list has one page.
+pub(crate) fn sort(text: Option<&str>, cursor: Option<&str>) -> Result<Option<SortBy>, ApiError> {
+    let Some(text) = text else { return Ok(None) };
+    let Some(sort) = SortBy::from_name(text) else {
+        let names = SortBy::ALL.map(SortBy::name).join(", ");
+        return Err(ApiError::malformed(format!(
+            "query parameter `sort` must be one of {names}"
+        )));
+    };
+    if cursor.is_some_and(|cursor| !cursor.is_empty()) {
+        return Err(ApiError::malformed(
+            "query parameters `cursor` and `sort` cannot be combined: a sorted list has one page",
+        ));
+    }
+    Ok(Some(sort))
 }
 
 fn unknown(name: &str, known: &[&str]) -> ApiError {

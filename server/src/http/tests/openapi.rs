@@ -176,10 +176,14 @@ fn every_operation_documents_success_and_errors() {
         );
     }
     let document: Value = serde_json::from_str(&crate::openapi_json()).unwrap();
-    let description = document["info"]["description"].as_str().unwrap();
+    let types = &document["components"]["schemas"]["ProblemType"]["description"];
     for kind in ProblemType::ALL {
-        assert!(description.contains(kind.name()), "{kind:?}");
+        let row = format!("| `{}` | {} |", kind.name(), kind.status());
+        assert!(types.as_str().unwrap().contains(&row), "{kind:?}");
     }
+    // The page shows it above all calls.
+    let description = document["info"]["description"].as_str().unwrap();
+    assert!(description.len() < 400 && !description.contains('\n'));
     let unavailable = &document["components"]["responses"]["Unavailable"];
     assert!(
         unavailable["headers"]["Retry-After"].is_object(),

@@ -146,6 +146,89 @@ async fn leases_are_paged() {
     assert_eq!(names, (0..7).map(|n| format!("c{n}")).collect::<Vec<_>>());
 }
 
+/// Leases `wants` of a resource for a client.
+async fn lease(router: &Router, client: &str, resource: &str, wants: u32) {
+    let resource = json!({"resource_id": resource, "wants": wants});
+    let body = json!({"client_id": client, "resources": [resource]});
+    let reply = post(router, "/v1/capacity", body.to_string()).await;
+    assert_eq!(reply.status, 200);
+}
+
+/// The names in a page, and its total.
+async fn sorted(router: &Router, uri: &str, list: &str, name: &str) -> (Vec<String>, Value) {
+    let page = get(router, uri).await.json();
+    assert!(page.get("next_cursor").is_none(), "{page}");
+    let elements = page[list].as_array().unwrap().iter();
+    let names = elements.map(|it| it[name].as_str().unwrap().to_owned());
+    (names.collect(), page["total"].clone())
+}
+
+#[tokio::test]
+async fn sorted_resources_are_the_largest_of_all() {
+    let router = router();
+    for number in 0..3_000 {
+        lease(&router, "c", &format!("tenant/{number:04}"), 1).await;
+    }
+    for (client, resource, wants) in [
+        ("c", "tenant/2999", 7),
+        ("c", "tenant/0500", 9),
+        ("d", "tenant/1500", 2),
+        ("c", "zone", 50),
+    ] {
+        lease(&router, client, resource, wants).await;
+    }
+    let page = async |query: &str| {
+        let uri = format!("/v1/resources?{query}");
+        sorted(&router, &uri, "resources", "resource_id").await
+    };
+    let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+    for (query, expected, total) in [
+        (
+            "sort=wants&limit=3",
+            &["zone", "tenant/0500", "tenant/2999"][..],
+            3_001,
+        ),
+        (
+            "sort=has&limit=2&prefix=tenant/",
+            &["tenant/0500", "tenant/2999"],
+            3_000,
+        ),
+        // Of equal ones the first by name.
+        (
+            "sort=clients&limit=3",
+            &["tenant/1500", "tenant/0000", "tenant/0001"],
+            3_001,
+        ),
+        ("sort=wants&prefix=none", &[], 0),
+    ] {
+        assert_eq!(page(query).await, (ids(expected), json!(total)), "{query}");
+    }
+    assert_eq!(page("sort=wants&limit=1000").await.0.len(), 1_000);
+}
+
+#[tokio::test]
+async fn sorted_leases_are_the_largest_of_all() {
+    let router = router();
+    for number in 0..2_000 {
+        let wants = if number == 1_999 { 30 } else { 1 + number % 7 };
+        lease(&router, &format!("orders-{number}"), "db", wants).await;
+    }
+    lease(&router, "shop-1", "db", 20).await;
+    let page = async |query: &str| {
+        let uri = format!("/v1/resources/db/leases?{query}");
+        sorted(&router, &uri, "leases", "client_id").await
+    };
+    let (names, total) = page("sort=wants&limit=3").await;
+    assert_eq!(names[..2], ["orders-1999", "shop-1"]);
+    assert_eq!((names.len(), total), (3, json!(2_001)));
+    let (names, total) = page("sort=wants&limit=1&prefix=shop-").await;
+    assert_eq!((names, total), (vec!["shop-1".to_owned()], json!(1)));
+
+    let uri = "/v1/resources/db/leases?prefix=shop-&";
+    let (_, names) = pages(&router, uri, "leases", "client_id").await;
+    assert_eq!(names, ["shop-1"]);
+}
+
 #[tokio::test]
 async fn invalid_query_parameters_are_named() {
     let router = with_leases([("c".to_owned(), "db".to_owned())]).await;
@@ -159,7 +242,11 @@ async fn invalid_query_parameters_are_named() {
         ("/v1/resources?cursor=x", "`cursor`"),
         ("/v1/resources?prefix=%ff", "`prefix`"),
         ("/v1/resources/db?limit=1", "`limit`"),
-        ("/v1/resources/db/leases?prefix=a", "`prefix`"),
+        ("/v1/resources?sort=size", "`sort`"),
+        ("/v1/resources?sort=wants&cursor=cmRi", "`cursor`"),
+        ("/v1/resources/db/leases?sort=", "`sort`"),
+        ("/v1/resources/db/leases?sort=has&client_id=c", "`sort`"),
+        ("/v1/resources/db/leases?after=a", "`after`"),
         ("/v1/resources/db/leases?limit=0", "`limit`"),
         ("/v1/resources/db/leases?cursor=cmRi", "`cursor`"),
         ("/v1/status?verbose", "`verbose`"),

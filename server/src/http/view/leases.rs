@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use axum::{extract::State, http::Uri};
-use doorman_openapi::{ClientId, HolderView, LeasePage, Moment, ResourceId, paths};
+use doorman_openapi::{ClientId, HolderView, LeasePage, Moment, ResourceId, SortBy, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{CHUNK, MAX_CHUNKS, cursor::CursorKey, resources::not_live};
+use super::{
+    CHUNK, MAX_CHUNKS, MAX_SORT_CHUNKS, cursor::CursorKey, resources::not_live, too_many_to_sort,
+};
 use crate::{
     auth::Caller,
     http::{
@@ -23,8 +25,8 @@ use crate::{
         state::AppState,
     },
     leasing::{LedgerPoisoned, SharedLedger},
-    ledger::{HolderCursor, HolderListing, Ledger, ListError, PageQuery},
-    quota::{Quotas, ReadKind},
+    ledger::{HolderCursor, HolderListing, HolderRanking, Ledger, ListError, PageQuery},
+    quota::{Quotas, ReadKind, ReadPermit},
     util::clock,
 };
 
@@ -42,6 +44,9 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// stays from the first page to the last is in exactly one of them. A cursor becomes invalid (400)
 /// when the server restarts or all holders leave the resource.
 ///
+/// With `sort` the list is one page with the `limit` largest holders, and `total` counts all of
+/// them. The list is read in parts, so changes during the read may or may not be seen.
+///
 /// The example works after that of `lease_capacity`.
 #[utoipa::path(
     get,
@@ -49,9 +54,11 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     tag = "views",
     params(
         ("resource_id" = ResourceId, Path, description = "Percent-encoded: `tenant%2Facme`, or `tenant/acme`", example = "db"),
-        ("client_id" = inline(Option<ClientId>), Query, nullable = false, description = "Only the holder of this name; cannot be combined with `cursor`"),
+        ("client_id" = inline(Option<ClientId>), Query, nullable = false, description = "Only the holder of this name; cannot be combined with `cursor` and `sort`"),
+        ("prefix" = inline(Option<String>), Query, nullable = false, description = "Only holders whose name starts with this"),
         ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The page size: 50 by default, at most 1000; a larger value is lowered", example = 50),
-        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page")
+        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page"),
+        ("sort" = inline(Option<SortBy>), Query, nullable = false, description = "Only the largest; cannot be combined with `cursor`")
     ),
     responses(
         (
@@ -90,25 +97,39 @@ async fn list_leases(
     uri: Uri,
 ) -> Result<Json<LeasePage>, ApiError> {
     authorize::resource(&id, caller.restrictions())?;
-    let [client_id, limit, cursor] = query::parse(&uri, ["client_id", "limit", "cursor"])?;
+    let [client_id, prefix, limit, cursor, sort] =
+        query::parse(&uri, ["client_id", "prefix", "limit", "cursor", "sort"])?;
+    let prefix = prefix.unwrap_or_default();
     let limit = query::limit(limit.as_deref())?;
+    let sort = query::sort(sort.as_deref(), cursor.as_deref())?;
     let mut next = key.decode_lease(cursor.as_deref(), &id)?;
     if let Some(name) = client_id {
-        if next.is_some() {
-            return Err(ApiError::malformed(
-                "query parameters `cursor` and `client_id` cannot be combined",
-            ));
+        for (name, is_given) in [("cursor", next.is_some()), ("sort", sort.is_some())] {
+            if is_given {
+                return Err(ApiError::malformed(format!(
+                    "query parameters `{name}` and `client_id` cannot be combined"
+                )));
+            }
         }
         authorize::client(&name, caller.restrictions())?;
         return one_holder(&ledger, &id, &name);
     }
 
-    let mut leases = Vec::new();
     let permit = quotas.begin_read(ReadKind::Page).await?;
+    if let Some(sort) = sort {
+        let query = PageQuery {
+            limit,
+            prefix: &prefix,
+            allowed: caller.restrictions().clients.as_ref(),
+        };
+        return largest(&ledger, &permit, &id, &query, sort).await;
+    }
+    let mut leases = Vec::new();
     for chunk in 0..MAX_CHUNKS {
         ledger.yield_to_waiters(permit.delay(clock::now())).await;
         let query = PageQuery {
             limit: limit.saturating_sub(leases.len()).min(CHUNK),
+            prefix: &prefix,
             allowed: caller.restrictions().clients.as_ref(),
         };
         match read(&ledger, |ledger, now| {
@@ -134,7 +155,51 @@ async fn list_leases(
     }
     Ok(Json(LeasePage {
         leases,
+        total: None,
         next_cursor: next.map(|position| key.at_lease(&id, position)),
+    }))
+}
+
+/// The page of the largest holders.
+async fn largest(
+    ledger: &SharedLedger,
+    permit: &ReadPermit<'_>,
+    id: &ResourceId,
+    query: &PageQuery<'_>,
+    sort: SortBy,
+) -> Result<Json<LeasePage>, ApiError> {
+    let mut ranking = HolderRanking::new(sort, query.limit);
+    for chunk in 0.. {
+        if chunk >= MAX_SORT_CHUNKS {
+            return Err(too_many_to_sort());
+        }
+        ledger.yield_to_waiters(permit.delay(clock::now())).await;
+        match ledger.with(|ledger, now| ledger.rank_holders(id, &mut ranking, query, now))? {
+            Ok(true) => {}
+            Ok(false) => break,
+            // All holders have left since the first chunk.
+            Err(_) if chunk > 0 => break,
+            Err(_) => return Err(not_live(id)),
+        }
+    }
+    let total = ranking.total();
+    let mut leases = Vec::new();
+    for positions in ranking.into_largest().chunks(CHUNK) {
+        ledger.yield_to_waiters(permit.delay(clock::now())).await;
+        let found = read(ledger, |ledger, now| {
+            ledger.holders_at(id, positions, query, now)
+        })?;
+        match found {
+            Ok((views, _)) => leases.extend(views),
+            Err(_) => break,
+        }
+    }
+    // Some have changed since.
+    leases.sort_by(|a: &HolderView, b| b.amount(sort).total_cmp(&a.amount(sort)));
+    Ok(Json(LeasePage {
+        leases,
+        total: Some(total),
+        next_cursor: None,
     }))
 }
 
@@ -150,6 +215,7 @@ fn one_holder(
         .map_err(|_| not_live(id))?;
     Ok(Json(LeasePage {
         leases,
+        total: None,
         next_cursor: None,
     }))
 }

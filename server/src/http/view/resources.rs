@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::{extract::State, http::Uri};
-use doorman_openapi::{ProblemType, ResourceId, ResourcePage, ResourceView, paths};
+use doorman_openapi::{ProblemType, ResourceId, ResourcePage, ResourceView, SortBy, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    CHUNK, MAX_CHUNKS,
+    CHUNK, MAX_CHUNKS, MAX_SORT_CHUNKS,
     cursor::{CursorKey, after_resource},
+    too_many_to_sort,
 };
 use crate::{
     auth::Caller,
@@ -24,8 +25,8 @@ use crate::{
         state::AppState,
     },
     leasing::SharedLedger,
-    ledger::PageQuery,
-    quota::{Quotas, ReadKind},
+    ledger::{PageQuery, ResourceRanking},
+    quota::{Quotas, ReadKind, ReadPermit},
     util::clock,
 };
 
@@ -43,6 +44,9 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// A page with a `next_cursor` may have fewer than `limit` resources, or none, for a restricted
 /// token. The list ends where there is no `next_cursor`. A cursor stays valid when resources come
 /// and go, and after a restart of the server unless it belongs to such a page.
+///
+/// With `sort` the list is one page with the `limit` largest resources, and `total` counts all of
+/// them. The list is read in parts, so changes during the read may or may not be seen.
 #[utoipa::path(
     get,
     path = paths::RESOURCES,
@@ -50,7 +54,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     params(
         ("prefix" = inline(Option<String>), Query, nullable = false, description = "Only resources whose identifier starts with this", example = "d"),
         ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The page size: 50 by default, at most 1000; a larger value is lowered", example = 50),
-        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page")
+        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page"),
+        ("sort" = inline(Option<SortBy>), Query, nullable = false, description = "Only the largest, by `sum_wants`, `sum_has` or `clients`; cannot be combined with `cursor`")
     ),
     responses(
         (
@@ -86,9 +91,13 @@ async fn list_resources(
     caller: Caller,
     uri: Uri,
 ) -> Result<Json<ResourcePage>, ApiError> {
-    let [prefix, limit, cursor] = query::parse(&uri, ["prefix", "limit", "cursor"])?;
+    let [prefix, limit, cursor, sort] = query::parse(&uri, ["prefix", "limit", "cursor", "sort"])?;
     let prefix = prefix.unwrap_or_default();
     let limit = query::limit(limit.as_deref())?;
+    if let Some(sort) = query::sort(sort.as_deref(), cursor.as_deref())? {
+        let permit = quotas.begin_read(ReadKind::Page).await?;
+        return largest(&ledger, &permit, &caller, &prefix, limit, sort).await;
+    }
     let mut after = key.decode_resource(cursor.as_deref(), &prefix)?;
 
     let allowed = caller.restrictions().resources.as_ref();
@@ -101,10 +110,10 @@ async fn list_resources(
         let left = limit.saturating_sub(resources.len());
         let query = PageQuery {
             limit: left.saturating_add(1).min(CHUNK),
+            prefix: &prefix,
             allowed,
         };
-        let chunk =
-            ledger.with(|ledger, now| ledger.resources(&prefix, &query, after.as_ref(), now))?;
+        let chunk = ledger.with(|ledger, now| ledger.resources(&query, after.as_ref(), now))?;
         more = chunk.resources.len() > left;
         after = chunk.next;
         resources.extend(chunk.resources.into_iter().take(left));
@@ -126,7 +135,51 @@ async fn list_resources(
     };
     Ok(Json(ResourcePage {
         resources,
+        total: None,
         next_cursor,
+    }))
+}
+
+/// The page of the largest resources.
+async fn largest(
+    ledger: &SharedLedger,
+    permit: &ReadPermit<'_>,
+    caller: &Caller,
+    prefix: &str,
+    limit: usize,
+    sort: SortBy,
+) -> Result<Json<ResourcePage>, ApiError> {
+    let query = PageQuery {
+        limit,
+        prefix,
+        allowed: caller.restrictions().resources.as_ref(),
+    };
+    let mut ranking = ResourceRanking::new(sort, limit);
+    for chunk in 0.. {
+        if chunk >= MAX_SORT_CHUNKS {
+            return Err(too_many_to_sort());
+        }
+        ledger.yield_to_waiters(permit.delay(clock::now())).await;
+        if !ledger.with(|ledger, _| ledger.rank_resources(&mut ranking, &query))? {
+            break;
+        }
+    }
+    let total = ranking.total();
+    let mut resources = Vec::new();
+    for ids in ranking.into_largest().chunks(CHUNK) {
+        ledger.yield_to_waiters(permit.delay(clock::now())).await;
+        let views = ledger.with(|ledger, now| {
+            let views = ids.iter().filter_map(|id| ledger.resource(id, now));
+            views.collect::<Vec<_>>()
+        })?;
+        resources.extend(views);
+    }
+    // Some have changed since.
+    resources.sort_by(|a: &ResourceView, b| b.amount(sort).total_cmp(&a.amount(sort)));
+    Ok(Json(ResourcePage {
+        resources,
+        total: Some(total),
+        next_cursor: None,
     }))
 }
 

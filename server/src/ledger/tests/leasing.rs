@@ -323,10 +323,11 @@ fn resource_pages_are_ordered_and_filtered() {
     }
     let page = |after: Option<&str>| {
         let after = after.map(|id| ResourceId::new(id).unwrap());
-        let part =
-            world
-                .ledger
-                .resources("t/", &PageQuery::unfiltered(2), after.as_ref(), world.now);
+        let query = PageQuery {
+            prefix: "t/",
+            ..PageQuery::unfiltered(2)
+        };
+        let part = world.ledger.resources(&query, after.as_ref(), world.now);
         part.resources
             .into_iter()
             .map(|view| view.resource_id.to_string())

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use doorman_openapi::GlobSet;
+use doorman_openapi::{GlobSet, SortBy};
 use proptest::prelude::*;
 
 use super::*;
-use crate::ledger::{HolderCursor, HolderStatus, ListError};
+use crate::ledger::{HolderCursor, HolderRanking, HolderStatus, ListError};
 
 impl World {
     fn page(
@@ -52,6 +52,28 @@ fn holder_page_scans_a_bounded_number_of_slots() {
     }
     assert_eq!(found, ["c0".to_owned(), format!("c{}", HOLDERS - 1)]);
     assert!(pages < 30, "{pages}");
+}
+
+#[test]
+fn ranking_takes_bounded_steps() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    for client in 0..5_000 {
+        world.refresh(&format!("c{client}"), f64::from(client % 100), None);
+    }
+    let query = PageQuery::unfiltered(3);
+    let mut ranking = HolderRanking::new(SortBy::Wants, 3);
+    let mut steps = 1;
+    while world
+        .ledger
+        .rank_holders(&db(), &mut ranking, &query, world.now)
+        .unwrap()
+    {
+        steps += 1;
+    }
+    assert_eq!((steps, ranking.total()), (5, 5_000));
+    let largest = ranking.into_largest();
+    let found = world.ledger.holders_at(&db(), &largest, &query, world.now);
+    assert_eq!(names(found.unwrap().holders), ["c99", "c199", "c299"]);
 }
 
 proptest! {
@@ -144,8 +166,8 @@ fn holders_are_found_by_name_and_glob() {
     assert_eq!(named("b-2"), Vec::<String>::new());
     let of_a = GlobSet::new(["a-*"]).unwrap();
     let query = PageQuery {
-        limit: 10,
         allowed: Some(&of_a),
+        ..PageQuery::unfiltered(10)
     };
     let page = world
         .ledger
@@ -176,14 +198,12 @@ fn hidden_resources_take_no_page_space() {
     ] {
         let globs = GlobSet::new(globs).unwrap();
         let query = PageQuery {
-            limit: 2,
             allowed: Some(&globs),
+            ..PageQuery::unfiltered(2)
         };
         let (mut found, mut after, mut parts) = (BTreeSet::new(), None, 0);
         loop {
-            let part = world
-                .ledger
-                .resources("", &query, after.as_ref(), world.now);
+            let part = world.ledger.resources(&query, after.as_ref(), world.now);
             assert!(part.resources.len() <= 2);
             found.extend(
                 part.resources

@@ -104,13 +104,12 @@ impl World {
     /// All live resources with a prefix.
     pub(super) fn resources(&self, prefix: &str) -> Vec<ResourceView> {
         let (mut all, mut after) = (Vec::new(), None);
+        let query = PageQuery {
+            prefix,
+            ..PageQuery::unfiltered(1000)
+        };
         loop {
-            let part = self.ledger.resources(
-                prefix,
-                &PageQuery::unfiltered(1000),
-                after.as_ref(),
-                self.now,
-            );
+            let part = self.ledger.resources(&query, after.as_ref(), self.now);
             all.extend(part.resources);
             after = part.next;
             if after.is_none() {

@@ -45,14 +45,19 @@ impl Tls {
             };
             let files = follower.next(is_active).await;
             if is_active(&files) {
-                rejected = None;
+                if rejected.take().is_some_and(|it: Rejected| it.is_reported) {
+                    tracing::info!(
+                        "TLS files are valid again; the active certificate is theirs: {}",
+                        self.settings.certificate.display()
+                    );
+                }
                 self.is_stale.store(false, Relaxed);
                 continue;
             }
             match files.and_then(|files| self.acceptable(&files)) {
                 Ok(certificate) => {
-                    rejected = None;
-                    self.activate(certificate);
+                    let was_reported = rejected.take().is_some_and(|it| it.is_reported);
+                    self.activate(certificate, was_reported);
                 }
                 Err(error) => self.reject(error, &mut rejected, clock::now()),
             }
@@ -78,10 +83,15 @@ impl Tls {
         }
     }
 
-    fn activate(&self, certificate: Certificate) {
+    fn activate(&self, certificate: Certificate, was_reported: bool) {
+        let again = if was_reported {
+            "; TLS files are valid again"
+        } else {
+            ""
+        };
         tracing::info!(
             not_after = certificate.validity.not_after,
-            "certificate reloaded: {}",
+            "certificate reloaded{again}: {}",
             self.settings.certificate.display()
         );
         self.active.store(Arc::new(certificate));

@@ -1,6 +1,13 @@
 //! Loading and reloading of certificate files.
 
-use std::{fs, os::unix::fs::symlink, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::symlink,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, HandshakeKind, pki_types::ServerName};
@@ -10,6 +17,7 @@ use tokio::{
     time::sleep,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tracing::subscriber::{DefaultGuard, set_default, set_global_default};
 
 use super::{
     testing::{Authority, NAME, NOW, Pair, settings},
@@ -247,8 +255,42 @@ async fn certificate_and_key_written_separately_are_activated_together() {
     .await;
 }
 
+/// The log of this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Captures it until the guard is dropped.
+    fn capture() -> (Self, DefaultGuard) {
+        // Tracing caches interest in an event by the first thread that emits it. A second, global
+        // subscriber disables that cache.
+        set_global_default(tracing_subscriber::registry()).ok();
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        (log, set_default(subscriber.finish()))
+    }
+
+    fn count(&self, text: &str) -> usize {
+        let lines = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        lines.lines().filter(|line| line.contains(text)).count()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn unusable_files_are_rejected_once_and_active_certificate_stays() {
+    let (log, _guard) = Log::capture();
     following(async |home, authority, tls| {
         let before = fs::read(home.join("tls.key")).unwrap();
         fs::write(home.join("tls.key"), authority.issue().key).unwrap();
@@ -262,9 +304,22 @@ async fn unusable_files_are_rejected_once_and_active_certificate_stays() {
         until(tls, |tls| tls.reloads().rejected == 2).await;
 
         // The files of the active certificate return.
+        assert_eq!(log.count("valid again"), 0);
         fs::write(home.join("tls.key"), before).unwrap();
         until(tls, |tls| tls.reloads().is_current).await;
         reloads(tls, 0, 2, true);
+        assert_eq!(log.count("TLS files are valid again; the active"), 1);
+
+        // Others follow after an error.
+        fs::remove_file(home.join("tls.key")).unwrap();
+        until(tls, |tls| !tls.reloads().is_current).await;
+        authority.issue_for(SECOND).write(home);
+        until(tls, |tls| tls.reloads().is_current).await;
+        assert_eq!(
+            log.count("certificate reloaded; TLS files are valid again"),
+            1
+        );
+        assert_eq!(log.count("valid again"), 2);
     })
     .await;
 }
@@ -281,7 +336,7 @@ async fn invalid_certificate_does_not_replace_valid_one() {
     .await;
 }
 
-async fn handshake(tls: &Tls, authority: &Authority) -> std::io::Result<()> {
+async fn handshake(tls: &Tls, authority: &Authority) -> io::Result<()> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let connector = TlsConnector::from(Arc::new(authority.client(&[])));
     let name = ServerName::try_from(NAME).unwrap();

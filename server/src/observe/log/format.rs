@@ -1,6 +1,9 @@
-//! Log lines that name the request being handled.
+//! Log lines that name the request being handled. Each event is one line.
 
-use std::fmt::{self, Write};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+};
 
 use tracing::{Event, Subscriber};
 use tracing_subscriber::{
@@ -55,16 +58,23 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         // Read before the event is formatted: one of its values may read the context, too.
-        let Some(ids) = context::current(|context| self.ids(context)) else {
-            return self.inner.format_event(ctx, writer, event);
-        };
+        let ids = context::current(|context| self.ids(context)).unwrap_or_default();
         let mut line = String::new();
         self.inner
             .format_event(ctx, Writer::new(&mut line), event)?;
         let line = line.trim_end_matches('\n');
         match self.format {
-            Format::Text => writeln!(writer, "{line}{ids}"),
+            Format::Text => writeln!(writer, "{}{ids}", in_one_line(line)),
             Format::Json => writeln!(writer, "{}{ids}}}", line.strip_suffix('}').unwrap_or(line)),
         }
+    }
+}
+
+/// Escapes line breaks, such as those of a document's errors or a backtrace. JSON escapes them.
+fn in_one_line(line: &str) -> Cow<'_, str> {
+    if line.contains(['\n', '\r']) {
+        line.replace('\r', "\\r").replace('\n', "\\n").into()
+    } else {
+        line.into()
     }
 }

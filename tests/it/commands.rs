@@ -1,0 +1,124 @@
+//! Commands for operators, as programs: the live view, tokens, completions and manual pages.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+use crate::support::{ControlPlane, DOCUMENT, Process, doorman};
+
+fn run(args: &[&str]) -> Output {
+    let mut command = Command::new(doorman());
+    command.args(args).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn watch_shows_the_state_again_and_again() {
+    let server = ControlPlane::start(DOCUMENT);
+    let lease = |client: &str| {
+        let resource = r#"{"resource_id":"api","wants":5}"#;
+        let body = format!(r#"{{"client_id":"{client}","resources":[{resource}]}}"#);
+        server.post("/v1/capacity", &body);
+    };
+    lease("a");
+    let args = ["show", "--watch=0.1", "--server", server.address()];
+    let mut watch = Process::start(&doorman(), &args);
+    let row = |wants: &str| format!("api\t1000\t{wants}\t{wants}\t");
+    watch.wait_for(|line| line.starts_with(&row("5")).then_some(()));
+    lease("b");
+    watch.wait_for(|line| line.starts_with(&row("10")).then_some(()));
+    // A restart of the server does not end it.
+    let stopped = server.stop();
+    watch.wait_for(|line| line.contains("no response from").then_some(()));
+    let _server = stopped.restart();
+    watch.wait_for(|line| line.starts_with("api\t").then_some(()));
+}
+
+#[test]
+fn token_inspect_names_the_failed_check() {
+    let home = TempDir::new().expect("a temporary directory");
+    let path = |name: &str| home.path().join(name).display().to_string();
+    for (name, byte) in [("secret", b's'), ("other", b'o')] {
+        fs::write(path(name), [byte; 32]).expect("the directory is new");
+    }
+    let create = |secret: &str, more: &[&str]| {
+        let secret = path(secret);
+        let mut args = vec!["token", "--secret-file", &secret, "--sub", "orders"];
+        args.extend(["--scope", "capacity"]);
+        args.extend(more);
+        let created = run(&args);
+        assert!(created.status.success(), "{created:?}");
+        fs::write(path("token"), &created.stdout).expect("it is writable");
+        text(&created.stdout).trim().to_owned()
+    };
+    let (file, secret) = (path("token"), path("secret"));
+    let inspect = |more: &[&str]| run(&[&["token", "inspect", &file][..], more].concat());
+    let verified = ["--auth-secret-file", &secret];
+    for (signed_with, more, check) in [
+        ("secret", &[][..], None),
+        ("other", &[], Some("signature")),
+        ("secret", &["--audience", "billing"], Some("audience")),
+        ("secret", &["--issuer", "somebody"], Some("issuer")),
+    ] {
+        let token = create(signed_with, more);
+        let read = inspect(&[]);
+        let shown = text(&read.stdout);
+        assert!(read.status.success(), "{read:?}");
+        for part in ["alg", "HS256", "orders", "Z, in ", "not checked"] {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        let output = inspect(&verified);
+        let (shown, stderr) = (text(&output.stdout), text(&output.stderr));
+        match check {
+            None => {
+                assert_eq!(output.status.code(), Some(0), "{stderr}");
+                assert!(shown.contains("accepted; scopes: capacity"), "{shown}");
+            }
+            Some(check) => {
+                assert_eq!(output.status.code(), Some(1), "{shown}");
+                let expected = format!("doorman: token rejected ({check}): ");
+                assert!(stderr.starts_with(&expected), "{stderr}");
+                assert_eq!(stderr.lines().count(), 1, "{stderr}");
+            }
+        }
+        let json = inspect(&[&verified[..], &["--json"]].concat());
+        let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+        assert_eq!(json["accepted"], check.is_none(), "{json}");
+        assert_eq!(json["failed_check"], serde_json::json!(check), "{json}");
+        assert_eq!(json["claims"]["sub"], "orders", "{json}");
+        let (_, signature) = token.rsplit_once('.').expect("three parts");
+        assert!(!shown.contains(signature) && !stderr.contains(signature));
+    }
+    fs::write(&file, "no token").expect("it is writable");
+    let output = inspect(&[]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("(malformed)"), "{output:?}");
+}
+
+#[test]
+fn completions_and_manual_pages_cover_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&["completions", shell]);
+        let script = text(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        for word in ["show", "watch", "import", "auth-secret-file"] {
+            assert!(script.contains(word), "{word} for {shell}");
+        }
+    }
+    let home = TempDir::new().expect("a temporary directory");
+    let pages = home.path().join("man");
+    let output = run(&["man", &pages.display().to_string()]);
+    assert!(output.status.success(), "{output:?}");
+    let page = |name: &str| fs::read_to_string(pages.join(name)).expect(name);
+    assert!(page("doorman.1").starts_with(".ie"), "roff");
+    assert!(page("doorman-show.1").contains("\\-\\-prefix"));
+    assert!(page("doorman-token-inspect.1").contains("auth\\-secret\\-file"));
+    assert!(Path::new(&pages).join("doorman-serve.1").exists());
+}
