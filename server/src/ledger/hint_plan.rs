@@ -26,6 +26,9 @@ const MAX_MISSES: usize = 8;
 /// A waiting holder is hinted once at least this part of what it lacks is free, or no more comes.
 const MIN_SERVED: f64 = 0.125;
 
+/// More than this part of the capacity is not left free for long.
+const FREE_WORTH: f64 = 0.01;
+
 /// The most holders per round of probes.
 const MAX_PROBES: usize = 8;
 
@@ -239,8 +242,10 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             let lacks = goal - booked;
             let rule = self.resource.terms.rule();
             let gets = rule.round_down(goal.min(booked + free)) - booked;
+            let capacity = self.resource.terms.capacity();
             let is_worth = self.state.is_short(slot)
-                || is_worth_a_hint(lacks, goal, self.resource.terms.capacity());
+                || gets > capacity * FREE_WORTH
+                || is_worth_a_hint(lacks, goal, capacity);
             if !is_worth || gets <= 0.0 || !is_last && gets < lacks.min(goal) * MIN_SERVED {
                 self.state.set_aside(Order::Waiting, slot.index());
                 aside.push(slot);
