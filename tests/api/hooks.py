@@ -14,6 +14,7 @@ import schemathesis
 BEYOND_SCHEMAS = [
     # Between query parameters.
     r"exactly one of the query parameters `client_id` and `node_id` is needed",
+    r"query parameters `\w+` and `\w+` cannot be combined",
     # Between elements: schemas compare whole elements, not their names, and do not add.
     r"must appear only once",
     r"duplicate (resource|priority)",
