@@ -1,4 +1,5 @@
-//! Edits of a document: one template or rule is put, patched or removed, and the result is validated.
+//! Edits of a document: one template or rule is put, patched or removed, and the result is
+//! validated.
 
 use std::collections::BTreeMap;
 

@@ -110,9 +110,10 @@ impl Doorman {
     }
 
     /// A layer that enforces a limit, or all limits of a list or tuple: a request that one rejects
-    /// costs nothing at the others. Resources with constant keys are leased from now on. All keys of a request are made
-    /// before any limit decides, so a rejected request occupies a [key](crate::Builder::max_keys)
-    /// of each. If callers choose those keys, limit callers by address in an outer layer.
+    /// costs nothing at the others. Resources with constant keys are leased from now on. All keys
+    /// of a request are made before any limit decides, so a rejected request occupies a
+    /// [key](crate::Builder::max_keys) of each. If callers choose those keys, limit callers by
+    /// address in an outer layer.
     ///
     /// ```
     /// use tower_doorman::{Doorman, Limit, per_second};

@@ -223,8 +223,8 @@ impl fmt::Debug for Skip {
     }
 }
 
-/// What [`Doorman::layer`](crate::Doorman::layer) takes: a limit, an array or vector of limits, or
-/// an `Option` or tuple of any of these.
+/// Limits that [`Doorman::layer`](crate::Doorman::layer) takes: one limit, an array or vector of
+/// limits, or an `Option` or tuple of any of these.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of limits",
     note = "a layer takes a `Limit`, an array, vector or tuple of them, or an `Option`; collect an \

@@ -109,10 +109,10 @@ pub struct Rate {
     limiter: Arc<PinnedLimiter>,
 }
 
-/// The rates of many keys, each a resource of its own: `tenant/acme` for the key `acme`, as of
-/// the template `tenant/{header:x-tenant}`. Made by
-/// [`Doorman::keyed_rate`](crate::Doorman::keyed_rate). Cheap to clone. Idle keys are forgotten, and
-/// keys beyond [`Builder::max_keys`](crate::Builder::max_keys) share one rate.
+/// The rates of many keys, each a resource of its own: `tenant/acme` for the key `acme`, as of the
+/// template `tenant/{header:x-tenant}`. Made by
+/// [`Doorman::keyed_rate`](crate::Doorman::keyed_rate). Cheap to clone. Idle keys are forgotten,
+/// and keys beyond [`Builder::max_keys`](crate::Builder::max_keys) share one rate.
 #[derive(Debug, Clone)]
 pub struct KeyedRate {
     shared: Arc<Shared>,
@@ -207,7 +207,7 @@ impl KeyedRate {
     }
 }
 
-/// What the clones of a rate share.
+/// State that the clones of a rate share.
 #[derive(Debug)]
 struct Shared {
     registry: Arc<Registry>,

@@ -11,7 +11,7 @@ pub struct Refusal {
     resource: Option<ResourceId>,
     reason: RefusalReason,
     retry_after: Duration,
-    /// What the request lacks for its key.
+    /// The part that the request lacks for its key.
     missing: Option<Arc<str>>,
 }
 

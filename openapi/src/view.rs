@@ -7,7 +7,7 @@ use crate::{
     Seconds, ServerId,
 };
 
-/// What a sorted list is sorted by, largest first.
+/// The order of a sorted list, largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -210,7 +210,7 @@ pub struct HolderView {
 }
 
 impl ResourceView {
-    /// What the resource is sorted by.
+    /// The number by which the resource is sorted.
     #[must_use]
     pub fn amount(&self, sort: SortBy) -> f64 {
         match sort {
@@ -222,7 +222,7 @@ impl ResourceView {
 }
 
 impl HolderView {
-    /// What the holder is sorted by.
+    /// The number by which the holder is sorted.
     #[must_use]
     pub fn amount(&self, sort: SortBy) -> f64 {
         match sort {

@@ -169,7 +169,7 @@ pub enum RevisionError {
     Unusable {
         /// The revision.
         revision: u64,
-        /// What is wrong with it.
+        /// The damage, in a sentence.
         reason: String,
     },
     /// The store cannot be read.

@@ -56,8 +56,8 @@ impl Key {
         written
     }
 
-    /// What the request lacks for its key, for people; `None` if nothing is missing, or only a
-    /// closure knows.
+    /// The part that the request lacks for its key, for people; `None` if nothing is missing, or
+    /// only a closure knows.
     pub(crate) fn missing_value(&self, head: &RequestHead<'_>) -> Option<Arc<str>> {
         let missing = self.parts.iter().find_map(|part| match part {
             Part::Value(value) if value.with_value(head, |_| ()).is_none() => {

@@ -1,4 +1,4 @@
-//! What a token says, and whether a server accepts it, for `doorman token inspect`.
+//! Content of a token, and whether a server accepts it, for `doorman token inspect`.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};

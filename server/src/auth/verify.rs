@@ -71,7 +71,7 @@ impl FailedCheck {
         }
     }
 
-    /// What is wrong with the token, in a sentence.
+    /// The failed check, in a sentence.
     #[must_use]
     pub fn explanation(self) -> &'static str {
         match self {

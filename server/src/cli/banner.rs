@@ -56,7 +56,7 @@ pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) ->
     )
 }
 
-/// What an operator sees of the learning mode of a first start.
+/// The learning mode of a first start, as shown to operators.
 fn learning(left: Duration) -> String {
     let seconds = left.as_secs().saturating_add(1);
     let now = jsonwebtoken::get_current_timestamp();

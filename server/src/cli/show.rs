@@ -25,7 +25,7 @@ use super::{
 /// Rows of a table by default.
 const DEFAULT_LIMIT: usize = 50;
 
-/// What a server says that knows no sorted lists.
+/// The error of a server without sorted lists.
 const UNKNOWN_SORT: &str = "unknown query parameter `sort`";
 
 const MIN_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,10 +1,10 @@
 //! The HTTP API.
 //!
-//! A request passes `unescaped` (slashes in names), `guard` (allowed host, authentication, rate limit and scope, by the table in
-//! `policy`), `extract` (path, query and body) and a handler (`lease`, `document`, `view`,
-//! `probes`, `metrics`). A handler asks `authorize` what its caller may access. `error` maps every
-//! failure to a problem; `response` writes JSON and limits the memory of unread responses.
-//! `openapi` documents it all.
+//! A request passes `unescaped` (slashes in names), `guard` (allowed host, authentication, rate
+//! limit and scope, by the table in `policy`), `extract` (path, query and body) and a handler
+//! (`lease`, `document`, `view`, `probes`, `metrics`). A handler asks `authorize` what its caller
+//! may access. `error` maps every failure to a problem; `response` writes JSON and limits the
+//! memory of unread responses. `openapi` documents it all.
 
 mod allowed_hosts;
 mod authorize;

@@ -11,7 +11,7 @@ use tower::ServiceExt;
 /// The collections whose entries are in the path by name.
 const COLLECTIONS: [&str; 3] = [paths::TEMPLATES, paths::RULES, paths::RESOURCES];
 
-/// What may follow the name of a resource.
+/// The rest of a path after the name of a resource.
 const LEASES: &str = "/leases";
 
 /// Makes unescaped slashes in names work.

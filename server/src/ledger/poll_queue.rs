@@ -72,8 +72,8 @@ impl PollQueue {
         }
     }
 
-    /// A lease was removed. Its key may be another resource's soon, so its hint is dropped. With the
-    /// last lease the poll ends.
+    /// A lease was removed. Its key may be another resource's soon, so its hint is dropped. With
+    /// the last lease the poll ends.
     pub(super) fn remove_lease(
         &mut self,
         holders: &mut Holders,

@@ -106,8 +106,8 @@ impl ShareRule {
         }
     }
 
-    /// The share of a holder that has `held` of the `available` capacity: a surplus near the present
-    /// one is left alone, so that small changes of the demands move no capacity.
+    /// The share of a holder that has `held` of the `available` capacity: a surplus near the
+    /// present one is left alone, so that small changes of the demands move no capacity.
     ///
     /// After a cut the leases may exceed the capacity. Then none is left alone.
     pub(super) fn keep_surplus(&self, share: f64, wants: f64, held: f64, available: f64) -> f64 {

@@ -85,7 +85,8 @@ impl SharedBucket {
         self.tokens = (self.tokens - (used - paid)).max(-terms.rate * MAX_DEBT);
     }
 
-    /// Adds the tokens since the last time, and keeps of the overflow what the demand may have used.
+    /// Adds the tokens since the last time, and keeps of the overflow what the demand may have
+    /// used.
     pub(crate) fn refill(&mut self, BucketTerms { rate, interval }: BucketTerms, now: Moment) {
         let seconds = now.seconds_since(self.at);
         if seconds <= 0.0 {
