@@ -22,6 +22,7 @@ mod imports;
 mod last_good;
 mod limits;
 mod log;
+mod memory;
 mod outage;
 mod packages;
 mod recorded;
