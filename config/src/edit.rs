@@ -41,7 +41,8 @@ pub struct Edited {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EditNotes {
     /// The glob of the template that a new one was placed before, because it matches everything
-    /// that the new one matches. `None` if that is the one for `*`.
+    /// that the new one matches. `None` if that is the one for `*`, and for a name without
+    /// wildcards, whose template applies wherever it is.
     pub placed_before: Option<String>,
     /// The fields of a replaced entry that the new one leaves out, with the values that are lost:
     /// `safe_capacity: 2`.
@@ -165,7 +166,9 @@ impl Document {
                 .templates()
                 .get(index)
                 .filter(|_| list == List::Templates);
-            let next = next.filter(|it| !it.identifier_glob.is_catch_all());
+            // The template of a name without wildcards applies wherever it is.
+            let is_exact = Glob::new(name).is_ok_and(|it| it.is_literal());
+            let next = next.filter(|it| !is_exact && !it.identifier_glob.is_catch_all());
             return Ok(Edited {
                 document: Self::with_entry(lists, list, index, name, entry)?,
                 notes: EditNotes {

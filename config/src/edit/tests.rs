@@ -67,7 +67,7 @@ fn new_template_is_placed_before_the_first_that_covers_it() {
     );
     for (glob, position, before) in [
         ("tenant/sb*", 1, Some("tenant/*")),
-        ("tenant/acme", 1, Some("tenant/*")),
+        ("tenant/acme", 1, None),
         ("tenant/**", 1, Some("tenant/*")),
         ("ab?", 0, Some("a*")),
         ("tenant*", 2, None),
