@@ -125,6 +125,12 @@ impl Diagnostic {
         format!("{name}:{space}{self}")
     }
 
+    /// Whether it is about the whole document, and so quotes no entry of it.
+    #[must_use]
+    pub fn is_of_whole_document(&self) -> bool {
+        self.location.entry.is_none()
+    }
+
     /// Whether it is in this entry of a list.
     pub(crate) fn is_in(&self, list: &str, index: usize) -> bool {
         let entry = self.location.entry.as_ref();

@@ -132,6 +132,14 @@ pub struct PastChange {
     pub version: String,
 }
 
+/// The result of a deletion that leaves a document with warnings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Deleted {
+    /// Valid content of the document that is probably a mistake or a risk.
+    pub warnings: Vec<String>,
+}
+
 /// The effect of a change that was not made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -53,7 +53,7 @@ pub use capacity::{
 };
 pub use discovery::{Discovery, Mastership};
 pub use document::{
-    Document, DryRun, HistoryPage, Parameter, PastChange, ResourceEffect, Template,
+    Deleted, Document, DryRun, HistoryPage, Parameter, PastChange, ResourceEffect, Template,
     TemplateAlgorithm,
 };
 pub use glob::{Glob, GlobSet, InvalidGlob};

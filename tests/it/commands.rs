@@ -103,6 +103,55 @@ fn token_inspect_names_the_failed_check() {
 }
 
 #[test]
+fn commands_warn_of_a_document_that_ends_limits() {
+    let home = TempDir::new().expect("a temporary directory");
+    let store = home.path().join("limits.db");
+    let server = ControlPlane::start_on(home, &store);
+    let resource = r#"{"resource_id":"api","wants":5}"#;
+    let body = format!(r#"{{"client_id":"a","resources":[{resource}]}}"#);
+    server.post("/v1/capacity", &body);
+    let files = TempDir::new().expect("a temporary directory");
+    let file = |name: &str, text: &str| {
+        let file = files.path().join(name);
+        fs::write(&file, text).expect("it is writable");
+        file.display().to_string()
+    };
+    let empty = file("empty.yaml", "resources: []\n");
+    let some = file(
+        "some.yaml",
+        "resources: [{identifier_glob: '*', capacity: 1, algorithm: {kind: STATIC}}]\n",
+    );
+    let path = files.path().join("doorman.db").display().to_string();
+    let warned = |args: &[&str]| {
+        let output = run(args);
+        assert!(output.status.success(), "{output:?}");
+        let lines = text(&output.stderr);
+        let lines = lines.lines().map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    let unlimited = "resources: has no template for \"*\": resources that match no template are \
+        unlimited, or blocked with `--unmatched refuse`";
+    let in_file = format!("warning: {empty}:1:12: {unlimited}");
+    let importing = |more: &[&str]| warned(&[&["import", &empty][..], more].concat());
+    let on_server = ["--server", server.address()];
+    let in_store = ["--store", &path];
+    assert_eq!(warned(&["check", &empty]), [&*in_file]);
+    assert_eq!(importing(&in_store), [&*in_file]);
+    let lost = "warning: live resources that become unlimited, because no template matches them: \
+        1; their clients: 1";
+    let dry_run = importing(&[&on_server[..], &["--dry-run"]].concat());
+    assert_eq!(dry_run, [&*in_file, lost]);
+    assert_eq!(importing(&on_server), [&*in_file]);
+    for location in [on_server, in_store] {
+        let import = [&["import", &some][..], &location].concat();
+        assert_eq!(warned(&import), [""; 0]);
+        let revision = if location == on_server { "2" } else { "1" };
+        let rollback = [&["rollback", revision][..], &location].concat();
+        assert_eq!(warned(&rollback), [format!("warning: {unlimited}")]);
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_cover_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = run(&["completions", shell]);

@@ -262,6 +262,32 @@ resources:
 }
 
 #[test]
+fn document_without_a_catch_all_has_one_warning() {
+    let warning = "resources: has no template for \"*\": resources that match no template are \
+        unlimited, or blocked with `--unmatched refuse`";
+    for (globs, expected) in [
+        (&[][..], 1),
+        (&["a", "b*"], 1),
+        (&["?*"], 1),
+        (&["a", "*"], 0),
+        (&["**"], 0),
+    ] {
+        let entries = globs.iter().map(|glob| {
+            format!(
+                r#"{{"identifier_glob": "{glob}", "capacity": 1, "algorithm": {{"kind": "STATIC"}}}}"#
+            )
+        });
+        let entries: Vec<_> = entries.collect();
+        let text = format!(r#"{{"resources": [{}]}}"#, entries.join(", "));
+        let document = Document::parse_json(&text).unwrap();
+        let warnings: Vec<_> = (document.warnings().iter())
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(warnings, vec![warning; expected], "{globs:?}");
+    }
+}
+
+#[test]
 fn learning_mode_can_be_disabled() {
     let text = "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: 3, learning_mode_duration: 0}}]";
     let document = parse(text);

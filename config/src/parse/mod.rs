@@ -88,7 +88,11 @@ fn root_map(node: &Node, errors: &mut ErrorCollector) -> Result<Parsed, Reported
     };
     let (templates, rules) = (templates?, rules?);
     let longest_lease = template::longest_lease(&templates);
-    let mut warnings = template::warnings(&templates, longest_lease);
+    let mut warnings = Vec::new();
+    if let Some(list) = fields.get("resources") {
+        warnings.extend(template::catch_all_warning(&list, &templates));
+    }
+    warnings.extend(template::warnings(&templates, longest_lease));
     warnings.extend(unused::templates(&templates));
     let templates: Vec<_> = templates.into_iter().map(|it| it.template).collect();
     warnings.extend(rule::warnings(&rules, &templates));

@@ -426,6 +426,20 @@ pub(super) fn longest_lease(templates: &[ReadTemplate<'_>]) -> Seconds {
     })
 }
 
+/// Warns of a document in which a resource may match no template.
+pub(super) fn catch_all_warning(
+    list: &Item<'_>,
+    templates: &[ReadTemplate<'_>],
+) -> Option<Diagnostic> {
+    let mut globs = templates.iter().map(|it| &it.template.identifier_glob);
+    (!globs.any(Glob::is_catch_all)).then(|| {
+        list.diagnostic(
+            "has no template for \"*\": resources that match no template are unlimited, or blocked \
+             with `--unmatched refuse`",
+        )
+    })
+}
+
 /// Warns of a learning mode shorter than the leases that may be in use at a restart.
 pub(super) fn warnings(templates: &[ReadTemplate<'_>], longest_lease: Seconds) -> Vec<Diagnostic> {
     const RISK: &str = "leases of the previous master may still be in use, so capacity can be exceeded after a restart";

@@ -140,11 +140,9 @@ mod tests {
 
     fn warnings(text: &str) -> Vec<String> {
         let document = Document::parse(text).unwrap_or_else(|errors| panic!("{errors}"));
-        document
-            .warnings()
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        let warnings = document.warnings().iter();
+        let warnings = warnings.filter(|it| !it.is_of_whole_document());
+        warnings.map(ToString::to_string).collect()
     }
 
     /// The warnings of templates with these globs, in their order.

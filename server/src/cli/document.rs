@@ -247,6 +247,12 @@ async fn dry_run(client: &Client, new: &Document) -> Result<String, Failure> {
     let (old, etag) = fetch(client).await?;
     let path = format!("{}?dry_run=true", paths::TEMPLATES);
     let dry_run: DryRun = client.put(&path, etag.as_ref(), new.to_json()).await?;
+    // The warnings of the document itself have been printed, with their position in the file.
+    let is_printed =
+        |warning: &str| (new.warnings().iter()).any(|own| warning.ends_with(own.message()));
+    for warning in dry_run.warnings.iter().filter(|it| !is_printed(it)) {
+        warn(&mut io::stderr(), warning);
+    }
     Ok(describe("would change", &old, new) + &effects(&dry_run)?)
 }
 

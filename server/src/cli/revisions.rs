@@ -8,6 +8,7 @@ use doorman_config::{Document, DocumentDiff};
 use super::{
     document::{self, Location, LocationArguments},
     failure::Failure,
+    output::warn,
 };
 
 #[derive(Debug, clap::Args)]
@@ -88,6 +89,9 @@ pub(super) async fn rollback(arguments: RollbackArguments) -> Result<String, Fai
     let revision = arguments.revision;
     let location = arguments.location.location()?;
     let document = location.document(Some(revision)).await?;
+    for warning in document.warnings() {
+        warn(&mut io::stderr(), warning);
+    }
     let command = format!("rollback {revision}");
     location
         .replace(&document, arguments.dry_run, &command)

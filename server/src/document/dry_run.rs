@@ -8,7 +8,7 @@ use doorman_openapi::{DryRun, ResourceEffect, ResourceId, ResourceView};
 use super::warnings;
 use crate::{
     leasing::{LedgerPoisoned, SharedLedger},
-    ledger::PageQuery,
+    ledger::{PageQuery, UnmatchedPolicy},
 };
 
 /// The most changes and resources that are listed.
@@ -33,122 +33,179 @@ pub(super) fn describe(
 ) -> Result<DryRun, LedgerPoisoned> {
     let new = &edited.document;
     let diff = DocumentDiff::between(old, new);
-    let mut dry_run = DryRun {
-        version: new.version().to_owned(),
-        changes: diff.lines().take(MAX_LISTED).collect(),
-        change_count: diff.templates.len().saturating_add(diff.rules.len()),
-        warnings: warnings::of_edit(&edited.notes, new, restrictions),
-        resources: Vec::new(),
-        resource_count: 0,
-        looked_at_all: true,
+    let mut comparison = Comparison {
+        old,
+        new,
+        unmatched: ledger.with(|ledger, _| ledger.unmatched_policy())?,
+        lost_resources: 0,
+        lost_clients: 0,
+        dry_run: DryRun {
+            version: new.version().to_owned(),
+            changes: diff.lines().take(MAX_LISTED).collect(),
+            change_count: diff.templates.len().saturating_add(diff.rules.len()),
+            warnings: warnings::of_edit(&edited.notes, new, restrictions),
+            resources: Vec::new(),
+            resource_count: 0,
+            looked_at_all: true,
+        },
     };
     // Rules affect no resource.
-    if diff.templates.is_empty() {
-        return Ok(dry_run);
+    if !diff.templates.is_empty() {
+        comparison.dry_run.looked_at_all =
+            comparison.compare_all(ledger, restrictions, pause)?;
     }
-    let templates = old.templates().len().saturating_add(new.templates().len());
-    let max_compared = MAX_COMPARED.min(MAX_MATCHES / templates.max(1)).max(1);
-    let mut compared: usize = 0;
-    let mut visited: usize = 0;
-    let mut after: Option<ResourceId> = None;
-    loop {
-        match pause() {
-            Duration::ZERO => thread::yield_now(),
-            pause => thread::sleep(pause),
-        }
-        let page = ledger.with(|ledger, now| {
-            ledger.resources(&PageQuery::unfiltered(PAGE), after.as_ref(), now)
-        })?;
-        if visited >= MAX_VISITED && !page.resources.is_empty() {
-            dry_run.looked_at_all = false;
-            return Ok(dry_run);
-        }
-        visited = visited.saturating_add(page.resources.len());
-        let is_visible = |it: &ResourceView| restrictions.allows_resource(it.resource_id.as_str());
-        for resource in page.resources.into_iter().filter(is_visible) {
-            if compared >= max_compared {
-                dry_run.looked_at_all = false;
-                return Ok(dry_run);
+    Ok(comparison.finish())
+}
+
+/// Live resources under the old and the new document.
+#[derive(Debug)]
+struct Comparison<'d> {
+    old: &'d Document,
+    new: &'d Document,
+    unmatched: UnmatchedPolicy,
+    /// Resources that no template matches any more, and their clients.
+    lost_resources: usize,
+    lost_clients: u64,
+    dry_run: DryRun,
+}
+
+impl Comparison<'_> {
+    /// Compares the live resources; `false` if there are too many.
+    fn compare_all(
+        &mut self,
+        ledger: &SharedLedger,
+        restrictions: &Restrictions,
+        pause: impl Fn() -> Duration,
+    ) -> Result<bool, LedgerPoisoned> {
+        let (old, new) = (self.old.templates(), self.new.templates());
+        let templates = old.len().saturating_add(new.len());
+        let max_compared = MAX_COMPARED.min(MAX_MATCHES / templates.max(1)).max(1);
+        let mut compared: usize = 0;
+        let mut visited: usize = 0;
+        let mut after: Option<ResourceId> = None;
+        loop {
+            match pause() {
+                Duration::ZERO => thread::yield_now(),
+                pause => thread::sleep(pause),
             }
-            compared = compared.saturating_add(1);
-            compare(&mut dry_run, old, new, resource);
+            let page = ledger.with(|ledger, now| {
+                ledger.resources(&PageQuery::unfiltered(PAGE), after.as_ref(), now)
+            })?;
+            if visited >= MAX_VISITED && !page.resources.is_empty() {
+                return Ok(false);
+            }
+            visited = visited.saturating_add(page.resources.len());
+            let is_visible =
+                |it: &ResourceView| restrictions.allows_resource(it.resource_id.as_str());
+            for resource in page.resources.into_iter().filter(is_visible) {
+                if compared >= max_compared {
+                    return Ok(false);
+                }
+                compared = compared.saturating_add(1);
+                self.compare(resource);
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(true);
+            }
         }
-        after = page.next;
-        if after.is_none() {
-            return Ok(dry_run);
+    }
+
+    fn compare(&mut self, resource: ResourceView) {
+        let id = &resource.resource_id;
+        let (old, new) = (self.old.lookup(id), self.new.lookup(id));
+        let changes = self.changes(old, new);
+        if changes.is_empty() {
+            return;
+        }
+        if new.is_none() {
+            self.lost_resources = self.lost_resources.saturating_add(1);
+            self.lost_clients = self.lost_clients.saturating_add(resource.clients);
+        }
+        let dry_run = &mut self.dry_run;
+        dry_run.resource_count = dry_run.resource_count.saturating_add(1);
+        if dry_run.resources.len() < MAX_LISTED {
+            dry_run.resources.push(ResourceEffect {
+                resource_id: resource.resource_id,
+                clients: resource.clients,
+                sum_has: resource.sum_has,
+                changes,
+            });
         }
     }
-}
 
-fn compare(dry_run: &mut DryRun, old: &Document, new: &Document, resource: ResourceView) {
-    let id = &resource.resource_id;
-    let changes = changes(old.lookup(id), new.lookup(id));
-    if changes.is_empty() {
-        return;
+    /// The changed fields of a resource's template, such as `capacity: 100 → 50`.
+    fn changes(&self, old: Option<&Arc<Template>>, new: Option<&Arc<Template>>) -> Vec<String> {
+        let changed = |field, old: &str, new: &str| format!("{field}: {old} → {new}");
+        let unmatched = match self.unmatched {
+            UnmatchedPolicy::Grant => "unlimited",
+            UnmatchedPolicy::Refuse => "0",
+        };
+        match (old, new) {
+            (None, None) => Vec::new(),
+            (Some(old), Some(new)) => fields(old)
+                .into_iter()
+                .zip(fields(new))
+                .filter(|((_, old), (_, new))| old != new)
+                .map(|((field, old), (_, new))| changed(field, &old, &new))
+                .collect(),
+            (Some(old), None) => vec![
+                changed("template", old.identifier_glob(), "none"),
+                changed("capacity", &old.capacity().to_string(), unmatched),
+            ],
+            (None, Some(new)) => vec![
+                changed("template", "none", new.identifier_glob()),
+                changed("capacity", unmatched, &new.capacity().to_string()),
+            ],
+        }
     }
-    dry_run.resource_count = dry_run.resource_count.saturating_add(1);
-    if dry_run.resources.len() < MAX_LISTED {
-        dry_run.resources.push(ResourceEffect {
-            resource_id: resource.resource_id,
-            clients: resource.clients,
-            sum_has: resource.sum_has,
-            changes,
-        });
-    }
-}
 
-/// The changed fields of a resource's template, such as `capacity: 100 → 50`.
-fn changes(old: Option<&Arc<Template>>, new: Option<&Arc<Template>>) -> Vec<String> {
-    let (old, new) = (fields(old), fields(new));
-    old.into_iter()
-        .zip(new)
-        .filter(|((_, old), (_, new))| old != new)
-        .map(|((field, old), (_, new))| format!("{field}: {old} → {new}"))
-        .collect()
+    fn finish(self) -> DryRun {
+        let mut dry_run = self.dry_run;
+        if self.lost_resources > 0 {
+            let outcome = match self.unmatched {
+                UnmatchedPolicy::Grant => "unlimited",
+                UnmatchedPolicy::Refuse => "blocked",
+            };
+            let warning = format!(
+                "live resources that become {outcome}, because no template matches them: {}; their \
+                 clients: {}",
+                self.lost_resources, self.lost_clients
+            );
+            dry_run.warnings.insert(0, warning);
+        }
+        dry_run
+    }
 }
 
 /// The fields of a template, as text.
-fn fields(template: Option<&Arc<Template>>) -> [(&'static str, String); 12] {
-    let text = |of: &dyn Fn(&Template) -> String| {
-        template.map_or_else(|| "none".to_owned(), |template| of(template))
+fn fields(template: &Template) -> [(&'static str, String); 12] {
+    let algorithm = template.algorithm();
+    let safe_capacity = match template.safe_capacity() {
+        SafeCapacityRule::Dynamic => "an equal part".to_owned(),
+        SafeCapacityRule::Fixed(safe) => safe.get().to_string(),
     };
+    let learning = template.learning_mode_duration();
+    let learning = learning.map_or_else(|| "as needed".to_owned(), |it| it.to_string());
     [
-        ("template", text(&|it| it.identifier_glob().to_owned())),
-        ("capacity", text(&|it| it.capacity().to_string())),
-        (
-            "unit",
-            text(&|it| format!("{:?}", it.unit()).to_lowercase()),
-        ),
-        ("per", text(&|it| it.per().to_string())),
-        (
-            "safe_capacity",
-            text(&|it| match it.safe_capacity() {
-                SafeCapacityRule::Dynamic => "an equal part".to_owned(),
-                SafeCapacityRule::Fixed(safe) => safe.get().to_string(),
-            }),
-        ),
+        ("template", template.identifier_glob().to_owned()),
+        ("capacity", template.capacity().to_string()),
+        ("unit", format!("{:?}", template.unit()).to_lowercase()),
+        ("per", template.per().to_string()),
+        ("safe_capacity", safe_capacity),
         (
             "minimum_refresh_interval",
-            text(&|it| it.minimum_refresh_interval().to_string()),
+            template.minimum_refresh_interval().to_string(),
         ),
-        ("algorithm.kind", text(&|it| kind(it))),
-        (
-            "algorithm.lease_length",
-            text(&|it| it.algorithm().lease_length.to_string()),
-        ),
+        ("algorithm.kind", kind(template)),
+        ("algorithm.lease_length", algorithm.lease_length.to_string()),
         (
             "algorithm.refresh_interval",
-            text(&|it| it.algorithm().refresh_interval.to_string()),
+            algorithm.refresh_interval.to_string(),
         ),
-        (
-            "algorithm.learning_mode_duration",
-            text(&|it| {
-                let duration = it.learning_mode_duration();
-                duration.map_or_else(|| "as needed".to_owned(), |it| it.to_string())
-            }),
-        ),
-        ("surplus", text(&|it| it.surplus().to_string())),
-        ("granularity", text(&|it| it.granularity().to_string())),
+        ("algorithm.learning_mode_duration", learning),
+        ("surplus", template.surplus().to_string()),
+        ("granularity", template.granularity().to_string()),
     ]
 }
 

@@ -1,17 +1,17 @@
 //! Warnings in responses: those of a document, and of an edit of it.
 
-use doorman_config::{Document, EditNotes, Restrictions};
+use doorman_config::{Diagnostic, Document, EditNotes, Restrictions};
 
 /// The most warnings in a response.
 const MAX_WARNINGS: usize = 100;
 
-/// The warnings of a document. A restricted caller gets none: they may quote what it must not see.
+/// The warnings of a document. A restricted caller gets none of single entries: they may quote what
+/// it must not see.
 pub(crate) fn of_document(document: &Document, restrictions: &Restrictions) -> Vec<String> {
-    let warnings = match restrictions.is_unrestricted() {
-        true => document.warnings(),
-        false => &[],
-    };
-    let warnings = warnings.iter().take(MAX_WARNINGS);
+    let is_visible =
+        |it: &&Diagnostic| restrictions.is_unrestricted() || it.is_of_whole_document();
+    let warnings = document.warnings().iter().filter(is_visible);
+    let warnings = warnings.take(MAX_WARNINGS);
     warnings.map(ToString::to_string).collect()
 }
 

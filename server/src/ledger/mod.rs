@@ -444,6 +444,12 @@ impl Ledger {
         }
     }
 
+    /// The policy for resources without a template.
+    #[must_use]
+    pub fn unmatched_policy(&self) -> UnmatchedPolicy {
+        self.settings.unmatched
+    }
+
     fn outstanding_until(&self) -> Option<Moment> {
         match self.settings.predecessor {
             Predecessor::None => None,

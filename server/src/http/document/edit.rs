@@ -9,7 +9,7 @@ use axum::{
     response::IntoResponse,
 };
 use doorman_config::{Document, Edited, Restrictions};
-use doorman_openapi::ProblemType;
+use doorman_openapi::{Deleted, ProblemType};
 use serde::Serialize;
 
 use crate::{
@@ -178,7 +178,12 @@ impl<T> WithWarnings<T> {
     }
 }
 
-pub(super) fn deleted() -> Response<Body> {
+/// The response to a `DELETE`: the warnings, or 204 if there is none.
+pub(super) fn deleted(edit: &Edit, restrictions: &Restrictions) -> Response<Body> {
+    let warnings = warnings::of_edit(&edit.notes, &edit.after, restrictions);
+    if !warnings.is_empty() {
+        return Json(Deleted { warnings }).into_response();
+    }
     let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
     (StatusCode::NO_CONTENT, no_store).into_response()
 }

@@ -11,7 +11,7 @@ use axum::{
     http::{HeaderMap, Response, Uri},
 };
 use doorman_config::Restrictions;
-use doorman_openapi::{DryRun, Rule, RuleName, RulesResponse, paths};
+use doorman_openapi::{Rule, RuleName, RulesResponse, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::edit::{self, EditRequest, PatchRequest, PutRequest, WithWarnings};
@@ -27,7 +27,7 @@ use crate::{
                 ChangeErrors, DeletionErrors, NotFoundError, PatchErrors, QueryErrors, ReadErrors,
                 UnavailableError,
             },
-            schemas::{ChangedRule, PatchRule, PutRule, RuleOrDryRun},
+            schemas::{ChangedRule, DeletedOrDryRun, PatchRule, PutRule, RuleOrDryRun},
         },
         response::conditional,
         state::AppState,
@@ -334,7 +334,7 @@ fn saved(edit: &Edit, name: &str, restrictions: &Restrictions) -> Response<Body>
             let body = WithWarnings::new(rule, edit, restrictions);
             edit::saved(edit.before.rule(name), &rule.version(), body)
         }
-        None => edit::deleted(),
+        None => edit::deleted(edit, restrictions),
     }
 }
 
@@ -352,7 +352,11 @@ fn saved(edit: &Edit, name: &str, restrictions: &Restrictions) -> Response<Body>
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`")
     ),
     responses(
-        (status = OK, description = "The effect of the change", body = DryRun),
+        (
+            status = OK,
+            description = "The rule is deleted, and the document has warnings; or the effect of the change",
+            body = inline(DeletedOrDryRun)
+        ),
         (status = NO_CONTENT, description = "The rule is deleted"),
         DeletionErrors
     )
@@ -365,6 +369,7 @@ async fn delete_rule(
 ) -> Result<Response<Body>, ApiError> {
     let old = name.clone();
     let restrictions = edit.restrictions().clone();
+    let shown_to = restrictions.clone();
     edit::apply(
         &editor,
         quotas,
@@ -381,7 +386,7 @@ async fn delete_rule(
             Some(edited) => Ok(edited?.into()),
             None => Err(edit::not_found("rule", &name)),
         },
-        |_| edit::deleted(),
+        |edit| edit::deleted(edit, &shown_to),
     )
     .await
 }

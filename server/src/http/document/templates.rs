@@ -11,7 +11,7 @@ use axum::{
     http::{HeaderMap, Response},
 };
 use doorman_config::{Document, Restrictions};
-use doorman_openapi::{Document as DocumentSchema, DryRun, Template, paths};
+use doorman_openapi::{Document as DocumentSchema, Template, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::edit::{self, EditRequest, PatchRequest, PutRequest, WithWarnings};
@@ -25,7 +25,7 @@ use crate::{
         openapi::{
             responses::{ChangeErrors, DeletionErrors, NotFoundError, PatchErrors, ReadErrors},
             schemas::{
-                ChangedTemplate, DocumentOrDryRun, PatchTemplate, PutTemplate, TemplateOrDryRun,
+                ChangedTemplate, DeletedOrDryRun, DocumentOrDryRun, PatchTemplate, PutTemplate, TemplateOrDryRun,
             },
         },
         response::conditional,
@@ -378,7 +378,7 @@ fn saved(edit: &Edit, glob: &str, restrictions: &Restrictions) -> Response<Body>
             let body = WithWarnings::new(&**template, edit, restrictions);
             edit::saved(edit.before.template(glob), &template.version(), body)
         }
-        None => edit::deleted(),
+        None => edit::deleted(edit, restrictions),
     }
 }
 
@@ -397,7 +397,11 @@ fn saved(edit: &Edit, glob: &str, restrictions: &Restrictions) -> Response<Body>
         ("If-Match" = inline(Option<String>), Header, nullable = false, description = "Fail with 412 unless the current version has this `ETag`")
     ),
     responses(
-        (status = OK, description = "The effect of the change", body = DryRun),
+        (
+            status = OK,
+            description = "The template is deleted, and the document has warnings; or the effect of the change",
+            body = inline(DeletedOrDryRun)
+        ),
         (status = NO_CONTENT, description = "The template is deleted"),
         DeletionErrors
     )
@@ -410,6 +414,7 @@ async fn delete_template(
 ) -> Result<Response<Body>, ApiError> {
     authorize::template(&glob, edit.restrictions())?;
     let old = glob.clone();
+    let shown_to = edit.restrictions().clone();
     edit::apply(
         &editor,
         quotas,
@@ -422,7 +427,7 @@ async fn delete_template(
             Some(edited) => Ok(edited?.into()),
             None => Err(edit::not_found("template", &glob)),
         },
-        |_| edit::deleted(),
+        |edit| edit::deleted(edit, &shown_to),
     )
     .await
 }

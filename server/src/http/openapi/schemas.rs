@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, marker::PhantomData};
 
-use doorman_openapi::{Document, DryRun, Rule, Template, TemplateAlgorithm};
+use doorman_openapi::{Deleted, Document, DryRun, Rule, Template, TemplateAlgorithm};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
@@ -19,6 +19,7 @@ pub(in crate::http) type PatchRule = PatchBody<Rule>;
 pub(in crate::http) type ChangedDocument = WithWarnings<Document>;
 pub(in crate::http) type ChangedTemplate = WithWarnings<Template>;
 pub(in crate::http) type ChangedRule = WithWarnings<Rule>;
+pub(in crate::http) type DeletedOrDryRun = OneOf<Deleted, DryRun>;
 pub(in crate::http) type DocumentOrDryRun = OneOf<ChangedDocument, DryRun>;
 pub(in crate::http) type TemplateOrDryRun = OneOf<ChangedTemplate, DryRun>;
 pub(in crate::http) type RuleOrDryRun = OneOf<ChangedRule, DryRun>;

@@ -324,6 +324,57 @@ async fn dry_run_describes_the_change_and_makes_none() {
 }
 
 #[tokio::test]
+async fn change_that_ends_limits_says_so() {
+    let document = "resources: [{identifier_glob: db, capacity: 5, algorithm: {kind: STATIC}},
+        {identifier_glob: '*', capacity: 9, algorithm: {kind: STATIC}}]";
+    let stored = Stored::with(&Document::parse(document).unwrap());
+    let router = &stored.router;
+    let unlimited = "resources: has no template for \"*\": resources that match no template are \
+        unlimited, or blocked with `--unmatched refuse`";
+    for client in ["a", "b"] {
+        let ask = json!({"client_id": client, "resources": [
+            {"resource_id": "db", "wants": 1}, {"resource_id": "x", "wants": 1}
+        ]});
+        post(router, "/v1/capacity", ask.to_string()).await;
+    }
+
+    let dry_run = put(router, "/v1/templates?dry_run=true", r#"{"resources": []}"#).await;
+    let lost = "live resources that become unlimited, because no template matches them: 2; their \
+        clients: 4";
+    assert_eq!(dry_run.json()["warnings"], json!([lost, unlimited]));
+    let uri = "/v1/templates/*?dry_run=true";
+    let dry_run = delete(router, uri).await.json();
+    let lost = "live resources that become unlimited, because no template matches them: 1; their \
+        clients: 2";
+    assert_eq!(dry_run["warnings"], json!([lost, unlimited]));
+    assert_eq!(
+        dry_run["resources"],
+        json!([{
+            "resource_id": "x", "clients": 2, "sum_has": 2.0,
+            "changes": ["template: * → none", "capacity: 9 → unlimited"]
+        }])
+    );
+
+    let gone = delete(router, "/v1/templates/*").await;
+    assert_eq!(gone.status, 200);
+    assert_eq!(gone.json(), json!({"warnings": [unlimited]}));
+    let status = get(router, "/v1/status").await.json();
+    assert_eq!(status["config_warnings"], json!([unlimited]));
+    let text = r#"{"capacity": 6}"#;
+    let request = Request::patch("/v1/templates/db").header("content-type", "application/json");
+    let patched = send(router, request.body(text.into()).unwrap()).await;
+    assert_eq!(patched.json()["warnings"], json!([unlimited]));
+    let back = r#"{"capacity": 9, "algorithm": {"kind": "STATIC"}}"#;
+    let dry_run = put(router, uri, back).await.json();
+    assert_eq!(
+        dry_run["resources"][0]["changes"],
+        json!(["template: none → *", "capacity: unlimited → 9"])
+    );
+    let whole = put(router, "/v1/templates", r#"{"resources": []}"#).await;
+    assert_eq!(whole.json()["warnings"], json!([unlimited]));
+}
+
+#[tokio::test]
 async fn history_names_author_and_change() {
     let stored = stored();
     let router = &stored.router;

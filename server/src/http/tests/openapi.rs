@@ -217,8 +217,8 @@ async fn every_openapi_example_works() {
                 put(router, "/v1/rules/per-tenant", rule).await;
             }
             let reply = call(router, &method, &uri(&path, &spec), &body).await;
-            if method == Method::DELETE {
-                assert_eq!(reply.status, 204, "{reply:?}");
+            if reply.status == 204 {
+                assert_eq!(method, Method::DELETE, "{path}");
                 continue;
             }
             let response = &spec["responses"][reply.status.as_str()];
