@@ -51,8 +51,7 @@ pub(super) fn describe(
     };
     // Rules affect no resource.
     if !diff.templates.is_empty() {
-        comparison.dry_run.looked_at_all =
-            comparison.compare_all(ledger, restrictions, pause)?;
+        comparison.dry_run.looked_at_all = comparison.compare_all(ledger, restrictions, pause)?;
     }
     Ok(comparison.finish())
 }

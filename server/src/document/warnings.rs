@@ -8,8 +8,7 @@ const MAX_WARNINGS: usize = 100;
 /// The warnings of a document. A restricted caller gets none of single entries: they may quote what
 /// it must not see.
 pub(crate) fn of_document(document: &Document, restrictions: &Restrictions) -> Vec<String> {
-    let is_visible =
-        |it: &&Diagnostic| restrictions.is_unrestricted() || it.is_of_whole_document();
+    let is_visible = |it: &&Diagnostic| restrictions.is_unrestricted() || it.is_of_whole_document();
     let warnings = document.warnings().iter().filter(is_visible);
     let warnings = warnings.take(MAX_WARNINGS);
     warnings.map(ToString::to_string).collect()

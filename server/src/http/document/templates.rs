@@ -25,7 +25,8 @@ use crate::{
         openapi::{
             responses::{ChangeErrors, DeletionErrors, NotFoundError, PatchErrors, ReadErrors},
             schemas::{
-                ChangedTemplate, DeletedOrDryRun, DocumentOrDryRun, PatchTemplate, PutTemplate, TemplateOrDryRun,
+                ChangedTemplate, DeletedOrDryRun, DocumentOrDryRun, PatchTemplate, PutTemplate,
+                TemplateOrDryRun,
             },
         },
         response::conditional,
