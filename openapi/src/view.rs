@@ -264,8 +264,8 @@ pub struct Status {
     pub config_source: String,
     /// The version of the active document.
     pub config_version: String,
-    /// Why the last change of the source was rejected, one line per error; absent while the active
-    /// document is that of the source.
+    /// Why the active document is not that of the source, or why the source cannot be changed, one
+    /// line per error; absent while all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub config_error: Option<String>,
@@ -281,6 +281,15 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub leases: Option<usize>,
+    /// Seconds until learning mode ends for the last resource; absent outside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub learning_ends_in: Option<Seconds>,
+    /// The number of live resources in learning mode; absent outside it, and for a restricted
+    /// token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub resources_learning: Option<usize>,
     /// The maximum number of leases; beyond it new holders get nothing (`full`).
     pub max_leases: usize,
 }

@@ -23,6 +23,7 @@ pub use self::{
         AuthError, AuthSettings, DecodedToken, FailedCheck, InvalidJwksSource, JwksSource,
         KeyAlgorithm, SignError, Token, UnknownAlgorithm, Verdict, check_token,
     },
+    document::DocumentState,
     durability::{DataDirError, EmptyDirectory},
     net::tls::{TlsError, TlsSettings},
     quota::CallerLimit,

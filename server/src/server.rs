@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     auth::{Auth, AuthError},
-    document::{ActiveDocument, DocumentEditor, DocumentFile, OpenedDocument},
+    document::{ActiveDocument, DocumentEditor, DocumentFile, DocumentState, OpenedDocument},
     durability::{self, DataDirError, DataDirGuard, Recovery, StartOptions},
     http::{
         self, AllowedHosts, BodyBuffer,
@@ -52,6 +52,7 @@ pub struct Server {
     data_dir: DataDirGuard,
     may_be_first_start: Option<Moment>,
     file: Option<DocumentFile>,
+    document_state: DocumentState,
 }
 
 /// Why a server does not start.
@@ -207,6 +208,7 @@ impl Server {
             data_dir: guard,
             may_be_first_start,
             file: opened.file,
+            document_state: opened.state,
         })
     }
 
@@ -240,10 +242,10 @@ impl Server {
         self.app.document.get().version().to_owned()
     }
 
-    /// Why the active document is not the newest of its source; `None` when it is.
+    /// How the document of the start relates to its source.
     #[must_use]
-    pub fn document_error(&self) -> Option<String> {
-        self.app.document.error()
+    pub fn document_state(&self) -> DocumentState {
+        self.document_state
     }
 
     /// How long new clients get nothing because the data directory was empty, and the leases of
@@ -286,6 +288,7 @@ impl Server {
             data_dir,
             may_be_first_start: _,
             file,
+            document_state: _,
         } = self;
         let mut tasks = background_tasks(&app, file);
 

@@ -194,7 +194,7 @@ fn read_only_store_is_used_and_not_changed() {
     };
     let stopped = server.kill();
     disk.remount("ro");
-    let server = stopped.restart();
+    let mut server = stopped.restart();
     assert_eq!(number(&server), 70);
     let status = server.get("/v1/status");
     assert!(
@@ -204,6 +204,16 @@ fn read_only_store_is_used_and_not_changed() {
         "{status}"
     );
     assert!(metric(&server, "doorman_config_last_reload_successful 0"));
+    let log = server.output();
+    assert!(log.contains("document store is read-only"), "{log}");
+    assert!(
+        log.contains("readable, but read-only: changes will fail"),
+        "{log}"
+    );
+    assert!(
+        !log.contains("damaged") && !log.contains("invalid"),
+        "{log}"
+    );
     assert_eq!(server.put("/v1/templates", &document(71)).status, 503);
     assert_eq!(number(&server), 70);
     assert_leases_continue(&server);

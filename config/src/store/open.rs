@@ -27,9 +27,10 @@ pub struct OpenedStore {
     pub store: Store,
     /// The document to use.
     pub document: Document,
-    /// Problems, for the log. Empty if the document is the newest that was written, and the
-    /// store is writable.
+    /// Problems, for the log. Empty if the document is the newest that was written.
     pub problems: Vec<String>,
+    /// Why the store can be read, but not written: every change fails.
+    pub read_only: Option<String>,
 }
 
 /// A valid document and its revision.
@@ -48,6 +49,7 @@ struct Opening<'a> {
     /// document.
     altered: Option<Revision>,
     problems: Vec<String>,
+    read_only: Option<String>,
 }
 
 pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore, OpenError> {
@@ -63,6 +65,7 @@ pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore
         copy: None,
         altered: None,
         problems: Vec::new(),
+        read_only: None,
     };
     opening.read_copy();
     let is_new = !existed && opening.copy.is_none() && opening.problems.is_empty();
@@ -223,13 +226,24 @@ impl Opening<'_> {
         let found = [Access::Read, Access::ReadImmutable]
             .into_iter()
             .find_map(|access| Database::open(self.path, access).ok());
+        let is_readable = found.is_some();
         let found = found.and_then(|database| self.newest_valid(&database));
         let best = self.best(found);
-        self.report(&format!(
-            "cannot be written; changes are rejected until the next start: {cause}"
-        ));
-        if best.is_none() {
-            self.report("cannot be read either: using the built-in document");
+        match &best {
+            Some(_) if is_readable => {
+                self.read_only = Some(format!(
+                    "{} is readable, but cannot be written ({cause}): changes will fail until it \
+                     is writable and the server is restarted",
+                    self.path.display()
+                ));
+            }
+            Some(_) => self.report(&format!(
+                "cannot be read or written: {cause}; using the copy beside it, and rejecting changes"
+            )),
+            None => self.report(&format!(
+                "cannot be read or written: {cause}; using the built-in document, and rejecting \
+                 changes"
+            )),
         }
         let document = best.map_or_else(|| self.first.clone(), |best| best.document);
         self.finish(Err(cause), 0, document)
@@ -303,6 +317,7 @@ impl Opening<'_> {
             },
             document,
             problems: self.problems,
+            read_only: self.read_only,
         }
     }
 }

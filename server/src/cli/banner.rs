@@ -8,7 +8,7 @@ use std::{
 
 use doorman_config::Document;
 use doorman_openapi::paths;
-use doorman_server::{AuthSettings, Server};
+use doorman_server::{AuthSettings, DocumentState, Server};
 
 const EXAMPLE_BODY: &str = r#"{"client_id":"me","resources":[{"resource_id":"db","wants":50}]}"#;
 
@@ -22,10 +22,13 @@ pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) ->
             "Document: built-in; replace it in {config_source}\n\n{}\n",
             Document::BUILT_IN.trim_end()
         )
-    } else if server.document_error().is_some() {
-        format!("Document: {config_source}, the last valid version; the current one is invalid\n")
     } else {
-        format!("Document: {config_source}\n")
+        let state = match server.document_state() {
+            DocumentState::ReadOnly => ", readable, but read-only: changes will fail",
+            DocumentState::Outdated => ", the last valid version; the current one is invalid",
+            _ => "",
+        };
+        format!("Document: {config_source}{state}\n")
     };
     let address = server.local_addr();
     let scheme = server.scheme();

@@ -210,10 +210,10 @@ impl Client {
         Ok(entries)
     }
 
-    /// Succeeds if the response has a 2xx status.
-    pub(super) async fn probe(&self, path: &str) -> Result<(), Failure> {
-        self.send(self.request(Method::GET, path)).await?;
-        Ok(())
+    /// The text of a response with a 2xx status.
+    pub(super) async fn probe(&self, path: &str) -> Result<String, Failure> {
+        let response = self.send(self.request(Method::GET, path)).await?;
+        Ok(String::from_utf8_lossy(&response.body).into_owned())
     }
 
     pub(super) async fn post<T: DeserializeOwned>(

@@ -295,8 +295,9 @@ fn write(
         mut store,
         document: old,
         problems,
+        read_only,
     } = Store::open(path, new, now)?;
-    for problem in problems {
+    for problem in problems.into_iter().chain(read_only) {
         warn(stderr, &problem);
     }
     if is_new && old == *new {

@@ -12,6 +12,9 @@ use super::{
     serve_flags::socket_address,
 };
 
+/// The most lines of a server's text that are printed.
+const MAX_REMARKS: usize = 10;
+
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  doorman master\n  doorman master --server http://10.0.0.5:7300 --json"
@@ -69,6 +72,9 @@ pub(super) async fn ready(arguments: ReadyArguments) -> Result<String, Failure> 
         let url = format!("{scheme}://{}", reachable(arguments.listen)).parse()?;
         Client::local(&arguments.server, url)?
     };
-    client.probe(paths::READYZ).await?;
-    Ok("ready\n".to_owned())
+    let text = client.probe(paths::READYZ).await?;
+    // Any server may have sent it, and it is shown on a terminal.
+    let remarks = text.lines().skip(1).take(MAX_REMARKS);
+    let remarks = remarks.map(|it| it.replace(char::is_control, "?") + "\n");
+    Ok("ready\n".to_owned() + &remarks.collect::<String>())
 }

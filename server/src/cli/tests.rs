@@ -428,6 +428,23 @@ async fn rate_limited_requests_are_retried_three_times() {
     }
 }
 
+#[tokio::test]
+async fn ready_prints_the_remarks_of_the_server() {
+    use axum::{Router, routing::get};
+
+    for (text, expected) in [
+        ("ok\n", "ready\n"),
+        (
+            "ok\nlearning mode\n\u{1b}[2J\n",
+            "ready\nlearning mode\n?[2J\n",
+        ),
+    ] {
+        let probe = get(async move || text);
+        let output = call_stub(Router::new().route("/readyz", probe), "ready").await;
+        assert_eq!(output.unwrap(), expected);
+    }
+}
+
 /// Runs a command against a server with these routes only.
 async fn call_stub(routes: axum::Router, line: &str) -> Result<String, Failure> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -16,3 +16,5 @@ pub(crate) use self::{
     file::DocumentFile,
     opened::OpenedDocument,
 };
+
+pub use self::opened::DocumentState;

@@ -7,11 +7,24 @@ use tokio::task;
 
 use crate::{document::DocumentFile, util::clock};
 
+/// How the document of a start relates to its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DocumentState {
+    /// It is the newest of its source.
+    Current,
+    /// It is the newest, but the source cannot be changed.
+    ReadOnly,
+    /// A newer one is invalid, or lost.
+    Outdated,
+}
+
 /// The document that a server starts with, and the source of its changes.
 #[derive(Debug)]
 pub(crate) struct OpenedDocument {
     pub(crate) document: Arc<Document>,
-    /// Why `document` is not the newest of its source.
+    pub(crate) state: DocumentState,
+    /// Why it is not [`DocumentState::Current`].
     pub(crate) error: Option<String>,
     /// Where the document is changed over HTTP.
     pub(crate) store: Option<Store>,
@@ -38,6 +51,10 @@ impl OpenedDocument {
                 }
                 Ok(Self {
                     document: first,
+                    state: match error {
+                        Some(_) => DocumentState::Outdated,
+                        None => DocumentState::Current,
+                    },
                     error,
                     store: None,
                     file: Some(DocumentFile::new(file, data_dir)),
@@ -45,6 +62,7 @@ impl OpenedDocument {
             }
             None => Ok(Self {
                 document: first,
+                state: DocumentState::Current,
                 error: None,
                 store: None,
                 file: None,
@@ -60,7 +78,8 @@ impl OpenedDocument {
         let OpenedStore {
             store,
             document,
-            problems,
+            mut problems,
+            read_only,
         } = opened.await.map_err(|error| OpenError::Io {
             path,
             source: error.into(),
@@ -68,13 +87,22 @@ impl OpenedDocument {
         for warning in document.warnings() {
             tracing::warn!("{}: {warning}", store.path().display());
         }
-        let error = (!problems.is_empty()).then(|| problems.join("\n"));
-        if let Some(error) = &error {
-            tracing::error!("the stored document is damaged: {error}");
+        let state = if !problems.is_empty() {
+            tracing::error!("stored document is damaged: {}", problems.join("\n"));
+            DocumentState::Outdated
+        } else if read_only.is_some() {
+            DocumentState::ReadOnly
+        } else {
+            DocumentState::Current
+        };
+        if let Some(read_only) = read_only {
+            tracing::error!("document store is read-only: {read_only}");
+            problems.push(read_only);
         }
         Ok(Self {
             document: Arc::new(document),
-            error,
+            state,
+            error: (!problems.is_empty()).then(|| problems.join("\n")),
             store: Some(store),
             file: None,
         })

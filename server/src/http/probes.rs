@@ -1,7 +1,7 @@
 //! Liveness and readiness probes. The server is alive unless the ledger is poisoned, which only a
 //! restart repairs. It is ready unless it is draining.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use axum::{
     extract::State,
@@ -12,8 +12,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{error::ApiError, openapi::responses::UnavailableError};
 use crate::{
+    document::ActiveDocument,
     http::state::{AppState, Draining},
     leasing::{LedgerPoisoned, SharedLedger},
+    util::clock,
 };
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -22,9 +24,9 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(check_readyz))
 }
 
-type Healthy = ([(HeaderName, &'static str); 1], &'static str);
+type Healthy = ([(HeaderName, &'static str); 1], Cow<'static, str>);
 
-const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], "ok\n");
+const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], Cow::Borrowed("ok\n"));
 
 /// Check liveness
 ///
@@ -49,6 +51,8 @@ async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Healthy,
 /// Check readiness
 ///
 /// Send no requests if this fails: the server is shutting down or has failed.
+///
+/// Further lines of the text are for people: learning mode, and an error of the document.
 #[utoipa::path(
     get,
     path = paths::READYZ,
@@ -61,6 +65,7 @@ async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Healthy,
 async fn check_readyz(
     State(ledger): State<Arc<SharedLedger>>,
     State(draining): State<Arc<Draining>>,
+    State(active): State<Arc<ActiveDocument>>,
 ) -> Result<Healthy, ApiError> {
     if ledger.is_poisoned() {
         Err(LedgerPoisoned.into())
@@ -70,6 +75,19 @@ async fn check_readyz(
             "the server is shutting down",
         ))
     } else {
-        Ok(OK)
+        let (headers, mut text) = OK;
+        let learning = ledger.learning_until().since(clock::now());
+        if !learning.is_zero() {
+            let remark = format!(
+                "learning mode for another {} s: holders keep their leases, and new ones may wait\n",
+                learning.as_secs().saturating_add(1)
+            );
+            text.to_mut().push_str(&remark);
+        }
+        if active.error().is_some() {
+            text.to_mut()
+                .push_str("the document has an error: see config_error in /v1/status\n");
+        }
+        Ok((headers, text))
     }
 }

@@ -45,12 +45,15 @@ pub(crate) struct SharedLedger {
     polls: Polls,
     /// When the ledger is swept next, in nanoseconds on the clock. Changed under the lock.
     next_sweep: AtomicU64,
+    /// When learning mode ends, in nanoseconds on the clock. At most a second old.
+    learning_until: AtomicU64,
     sweep_sooner: Notify,
 }
 
 impl SharedLedger {
     pub(crate) fn new(ledger: Ledger, bound: Arc<DurableBound>) -> Self {
         Self {
+            learning_until: AtomicU64::new(ledger.learning_until().as_nanos()),
             ledger: Mutex::new(ledger),
             waiting: AtomicUsize::new(0),
             bound,
@@ -169,6 +172,12 @@ impl SharedLedger {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             tokio::time::sleep(YIELD).await;
         }
+    }
+
+    /// When learning mode ends for the last template; in the past if it has ended. Takes no lock,
+    /// since anybody may ask at any rate.
+    pub(crate) fn learning_until(&self) -> Moment {
+        Moment::from_nanos(self.learning_until.load(Ordering::Relaxed))
     }
 
     pub(crate) fn is_poisoned(&self) -> bool {

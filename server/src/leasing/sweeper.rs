@@ -22,6 +22,8 @@ pub(crate) async fn run(shared: Arc<SharedLedger>, mut report: impl FnMut(Ledger
         let next = ledger.sweep(now, BUDGET);
         let latest = now.after(MAX_SLEEP);
         let next = next.map_or(latest, |next| next.min(latest));
+        let learning_until = ledger.learning_until().as_nanos();
+        shared.learning_until.store(learning_until, Relaxed);
         shared.next_sweep.store(next.as_nanos(), Relaxed);
         (next.since(now), ledger.take_events(), now)
     }) {

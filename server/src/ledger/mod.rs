@@ -115,6 +115,9 @@ pub struct Ledger {
     hinting: Hinting,
     /// Of the document, in seconds.
     longest_refresh_interval: f64,
+    /// When learning mode ends for the last template.
+    learning_until: Moment,
+    was_learning: bool,
     expiries: ExpiryHeap<ResourceKey>,
     stats: LedgerStats,
     events: LedgerEvents,
@@ -186,8 +189,10 @@ impl Ledger {
     /// An empty ledger.
     #[must_use]
     pub fn new(document: Arc<Document>, settings: Settings, now: Moment) -> Self {
-        Self {
+        let mut ledger = Self {
             longest_refresh_interval: longest_refresh_interval(&document),
+            learning_until: now,
+            was_learning: false,
             document,
             generation: 0,
             settings,
@@ -202,12 +207,17 @@ impl Ledger {
             expiries: ExpiryHeap::default(),
             stats: LedgerStats::default(),
             events: LedgerEvents::default(),
-        }
+        };
+        ledger.set_learning_until();
+        ledger
     }
 
     /// Frees expired leases and works on hints, in at most `budget` steps, so that no request waits
     /// long. Returns when to call it again, which may be now; `None` when nothing is left to do.
     pub fn sweep(&mut self, now: Moment, budget: usize) -> Option<Moment> {
+        let is_learning = now < self.learning_until;
+        self.events.learning_ended |= self.was_learning && !is_learning;
+        self.was_learning = is_learning;
         for _ in 0..budget {
             let Some((at, key)) = self.expiries.pop_due(now) else {
                 break;
@@ -222,7 +232,11 @@ impl Ledger {
             }
         }
         self.sweep_hints(now, budget);
-        let next = [self.expiries.next_at(), self.next_hint_work(now)];
+        let next = [
+            self.expiries.next_at(),
+            self.next_hint_work(now),
+            is_learning.then_some(self.learning_until),
+        ];
         next.into_iter().flatten().min()
     }
 
@@ -236,6 +250,23 @@ impl Ledger {
         self.document = document;
         self.hinting.begin_walk();
         self.generation += 1;
+        self.set_learning_until();
+    }
+
+    /// When learning mode ends for the last template; in the past if it has ended, or never was.
+    #[must_use]
+    pub fn learning_until(&self) -> Moment {
+        self.learning_until
+    }
+
+    fn set_learning_until(&mut self) {
+        let ends = self.outstanding_until().and_then(|outstanding| {
+            let templates = self.document.templates().iter();
+            let ends =
+                templates.map(|it| ResourceTerms::of(it).learning_until(self.started, outstanding));
+            ends.max()
+        });
+        self.learning_until = ends.unwrap_or(self.started);
     }
 
     /// The size of the ledger, and its counters.

@@ -201,6 +201,7 @@ impl Ledger {
     pub fn restore_learning(&mut self, learning: LearningRecord, stopped: Moment) {
         self.started = before(stopped, learning.ago);
         self.settings.predecessor = Predecessor::Until(after(stopped, learning.left));
+        self.set_learning_until();
     }
 }
 

@@ -75,6 +75,8 @@ pub struct LedgerEvents {
     pub events: Vec<LedgerEvent>,
     /// How many more there were.
     pub dropped: u64,
+    /// Learning mode has ended for the last template.
+    pub learning_ended: bool,
 }
 
 impl LedgerEvents {

@@ -25,6 +25,9 @@ impl LedgerEventLog {
         if let Some(left_out) = self.0.take_suppressed(now) {
             tracing::warn!(left_out, "ledger events were left out of the log");
         }
+        if events.learning_ended {
+            tracing::info!("learning mode has ended: earlier leases have expired");
+        }
         self.throttle(events, now, |event, suppressed| {
             write(event, (suppressed > 0).then_some(suppressed));
         });
@@ -32,7 +35,9 @@ impl LedgerEventLog {
 
     fn throttle(
         &self,
-        LedgerEvents { events, dropped }: LedgerEvents,
+        LedgerEvents {
+            events, dropped, ..
+        }: LedgerEvents,
         now: Moment,
         mut write: impl FnMut(&LedgerEvent, u64),
     ) {
@@ -93,6 +98,7 @@ mod tests {
             let events = LedgerEvents {
                 events: (0..count).map(unmatched).collect(),
                 dropped,
+                learning_ended: false,
             };
             let mut suppressed = Vec::new();
             log.throttle(events, now, |_, count| suppressed.push(count));

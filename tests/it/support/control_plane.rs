@@ -122,6 +122,11 @@ impl ControlPlane {
         &self.address
     }
 
+    /// All output up to now.
+    pub(crate) fn output(&mut self) -> String {
+        self.process.output().join("\n")
+    }
+
     /// Resident memory in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.process.memory()

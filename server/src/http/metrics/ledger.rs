@@ -38,16 +38,26 @@ pub(super) struct LedgerMetrics {
     top: Vec<ResourceView>,
 }
 
+/// Examines all live resources, a part at a time, and names the `top` ones by demand.
+pub(in crate::http) async fn survey(
+    ledger: &SharedLedger,
+    quotas: &Quotas,
+    top: usize,
+) -> Result<Survey, ApiError> {
+    let permit = quotas.begin_read(ReadKind::All).await?;
+    let mut survey = Survey::new(top);
+    let mut more = true;
+    while more {
+        ledger.yield_to_waiters(permit.delay(clock::now())).await;
+        more = ledger.with(|ledger, now| ledger.survey(&mut survey, BUDGET, now))?;
+    }
+    Ok(survey)
+}
+
 impl LedgerMetrics {
     /// Reads the ledger, a part at a time.
     pub(super) async fn read(ledger: &SharedLedger, quotas: &Quotas) -> Result<Self, ApiError> {
-        let permit = quotas.begin_read(ReadKind::All).await?;
-        let mut survey = Survey::new(MAX_RESOURCES);
-        let mut more = true;
-        while more {
-            ledger.yield_to_waiters(permit.delay(clock::now())).await;
-            more = ledger.with(|ledger, now| ledger.survey(&mut survey, BUDGET, now))?;
-        }
+        let survey = survey(ledger, quotas, MAX_RESOURCES).await?;
         let (stats, max_leases, top) = ledger.with(|ledger, now| {
             let top = ledger.most_wanted(&survey, now);
             (ledger.stats(), ledger.max_leases(), top)

@@ -1,5 +1,9 @@
 //! Liveness and readiness.
 
+use std::time::Duration;
+
+use serde_json::json;
+
 use super::*;
 
 #[tokio::test]
@@ -27,4 +31,50 @@ async fn draining_server_still_serves_requests() {
     app.draining.begin();
     let body = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":1}]}"#;
     assert_eq!(post(&router, "/v1/capacity", body).await.status, 200);
+}
+
+fn text(reply: &Reply) -> &str {
+    std::str::from_utf8(&reply.body).unwrap()
+}
+
+#[tokio::test]
+async fn readiness_and_status_report_learning_mode_and_document_errors() {
+    let settings = ledger::Settings {
+        predecessor: Predecessor::Until(clock::now().after(Duration::from_secs(1000))),
+        ..SETTINGS
+    };
+    let app = app_of(Document::built_in(), settings, Moment::NEVER);
+    let router = crate::http::router(app.clone());
+    for client in ["a", "b"] {
+        let body = json!({"client_id": client, "resources": [{"resource_id": client, "wants": 1}]});
+        post(&router, "/v1/capacity", body.to_string()).await;
+    }
+    let reply = get(&router, "/readyz").await;
+    assert_eq!(reply.status, 200);
+    assert!(
+        text(&reply).starts_with("ok\nlearning mode for another 1000 s: "),
+        "{reply:?}"
+    );
+    assert!(!text(&reply).contains("config_error"), "{reply:?}");
+    app.document.reject("line 3: secret");
+    let reply = get(&router, "/readyz").await;
+    assert!(
+        text(&reply).ends_with("see config_error in /v1/status\n"),
+        "{reply:?}"
+    );
+    assert!(!text(&reply).contains("secret"), "{reply:?}");
+    let status = get(&router, "/v1/status").await.json();
+    assert_eq!(status["resources_learning"], 2, "{status}");
+    let left = status["learning_ends_in"].as_f64().unwrap();
+    assert!((900.0..=1000.0).contains(&left), "{status}");
+}
+
+#[tokio::test]
+async fn server_without_predecessor_reports_no_learning_mode() {
+    let router = crate::http::router(app());
+    assert_eq!(text(&get(&router, "/readyz").await), "ok\n");
+    let status = get(&router, "/v1/status").await.json();
+    for field in ["learning_ends_in", "resources_learning"] {
+        assert!(status.get(field).is_none(), "{status}");
+    }
 }

@@ -12,11 +12,13 @@ use crate::{
     http::{
         error::ApiError,
         extract::NoQuery,
+        metrics,
         openapi::responses::{QueryErrors, UnavailableError},
         response::Json,
         state::{AppState, ServerInfo},
     },
     leasing::SharedLedger,
+    quota::Quotas,
 };
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -67,7 +69,8 @@ async fn get_discovery(State(server): State<Arc<ServerInfo>>, NoQuery: NoQuery) 
 ///
 /// Identity, uptime, version of the active document, and number of resources and leases.
 /// `config_error` is present while the document source has an invalid document, which is not
-/// active. `config_warnings` are those of the active document.
+/// active, or cannot be changed. `config_warnings` are those of the active document.
+/// `learning_ends_in` is present in learning mode, after a crash or on an empty data directory.
 #[utoipa::path(
     get,
     path = paths::STATUS,
@@ -102,13 +105,21 @@ async fn get_status(
     State(ledger): State<Arc<SharedLedger>>,
     State(active): State<Arc<ActiveDocument>>,
     State(server): State<Arc<ServerInfo>>,
+    State(quotas): State<Arc<Quotas>>,
     caller: Caller,
     NoQuery: NoQuery,
 ) -> Result<Json<Status>, ApiError> {
-    let (stats, max_leases, now) =
-        ledger.with(|ledger, now| (ledger.stats(), ledger.max_leases(), now))?;
+    let (stats, max_leases, learning_until, now) = ledger.with(|ledger, now| {
+        let learning_until = ledger.learning_until();
+        (ledger.stats(), ledger.max_leases(), learning_until, now)
+    })?;
     // The error quotes the document, and the totals tell of others.
     let unrestricted = caller.restrictions().is_unrestricted();
+    let is_learning = now < learning_until;
+    let resources_learning = match is_learning && unrestricted {
+        true => Some(metrics::survey(&ledger, &quotas, 0).await?.learning),
+        false => None,
+    };
     let document = active.get();
     Ok(Json(Status {
         server_id: server.server_id.clone(),
@@ -126,6 +137,8 @@ async fn get_status(
         config_warnings: warnings::of_document(&document, caller.restrictions()),
         resources: unrestricted.then_some(stats.resources),
         leases: unrestricted.then_some(stats.leases),
+        learning_ends_in: is_learning.then(|| learning_until.since(now).into()),
+        resources_learning,
         max_leases,
     }))
 }

@@ -21,7 +21,7 @@ fn rejected_holder_causes_no_event() {
     let first = ResourceId::new("first").unwrap();
     let expected = LedgerEvents {
         events: vec![LedgerEvent::Unmatched(first)],
-        dropped: 0,
+        ..LedgerEvents::default()
     };
     assert_eq!(world.ledger.take_events(), expected);
 }
@@ -35,6 +35,29 @@ fn excess_events_are_counted() {
     let events = world.ledger.take_events();
     assert_eq!((events.events.len(), events.dropped), (256, 744));
     assert_eq!(world.ledger.take_events(), LedgerEvents::default());
+}
+
+#[test]
+fn end_of_learning_mode_is_reported_once() {
+    let learns_for = |seconds: f64| Settings {
+        predecessor: Predecessor::Until(Moment::ORIGIN.after_seconds(3600.0 + seconds)),
+        ..SETTINGS
+    };
+    let mut world = World::with(document("FAIR_SHARE", 100.0), learns_for(21.0));
+    let mut ended = |seconds: f64| {
+        world.wait(seconds);
+        world.ledger.take_events().learning_ended
+    };
+    assert_eq!(
+        [20.0, 0.9, 0.1, 1.0].map(&mut ended),
+        [false, false, true, false]
+    );
+
+    // Grants of STATIC do not depend on each other.
+    let mut world = World::with(document("STATIC", 100.0), learns_for(21.0));
+    assert!(world.ledger.learning_until() <= world.now);
+    world.ledger.reconfigure(document("FAIR_SHARE", 100.0));
+    assert!(world.ledger.learning_until() > world.now);
 }
 
 #[test]
