@@ -288,6 +288,42 @@ fn document_without_a_catch_all_has_one_warning() {
 }
 
 #[test]
+fn implausible_units_have_warnings() {
+    let text = |entries: &str| {
+        format!("resources:\n{entries}- {{identifier_glob: '*', capacity: 5, algorithm: {{kind: 1}}}}\n")
+    };
+    for (fields, warning) in [
+        (
+            "safe_capacity: 100",
+            "safe_capacity: 100 is more than the capacity of 5: every holder without a lease may use it",
+        ),
+        ("safe_capacity: 5", ""),
+        ("safe_capacity: -1", ""),
+        ("unit: gauge", "gauges are leased, but layers do not enforce them"),
+        (
+            "algorithm: {kind: 1, lease_length: 60000}",
+            "algorithm.lease_length: 60000 seconds are more than an hour: a holder that crashes keeps its lease for as long",
+        ),
+        ("algorithm: {kind: 1, lease_length: 3600}", ""),
+    ] {
+        let document = parse(&text(&format!(
+            "- {{identifier_glob: a, capacity: 5, {fields}}}\n"
+        )));
+        let warnings: Vec<_> = (document.warnings().iter())
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(warnings.len(), usize::from(!warning.is_empty()), "{fields}: {warnings:?}");
+        assert!(warnings.concat().ends_with(warning), "{warnings:?}");
+    }
+    let rule = "rules: [{name: r, service: s, resource: db, unit: gauge}]\n";
+    let document = parse(&(text("") + rule));
+    assert_eq!(
+        document.warnings()[0].to_string(),
+        "3:51: rules[0] \"r\": unit: layers do not enforce gauges, and skip this rule"
+    );
+}
+
+#[test]
 fn learning_mode_can_be_disabled() {
     let text = "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: 3, learning_mode_duration: 0}}]";
     let document = parse(text);

@@ -67,6 +67,14 @@ impl<'n> Item<'n> {
         self.error(message, errors)
     }
 
+    /// A field of a map.
+    pub(super) fn field(&self, name: &str) -> Option<Self> {
+        Some(Self {
+            node: self.node.get(name)?,
+            location: self.location.field(name),
+        })
+    }
+
     /// The nodes of a list.
     pub(super) fn nodes(
         &self,

@@ -68,21 +68,34 @@ pub(super) fn read<'n>(
     drafts.into_iter().collect()
 }
 
-/// Warns of rules whose resource has no template: such a resource is not limited.
+/// Warns of rules without effect: their resource has no template, so it is not limited, or layers do
+/// not enforce their unit.
 pub(super) fn warnings(drafts: &[Draft<'_>], templates: &[Template]) -> Vec<Diagnostic> {
-    drafts
+    let warnings = drafts
         .iter()
-        .filter_map(|draft| {
-            let resource = draft.rule.definition.resource.as_deref()?;
-            let item = draft.fields.get("resource")?;
-            let matched = templates.iter().any(|it| may_match(it, resource));
-            (!matched).then(|| {
-                item.diagnostic(
-                    "no template matches: unlimited, or blocked with `--unmatched refuse`",
-                )
-            })
-        })
-        .collect()
+        .flat_map(|draft| [resource_warning(draft, templates), unit_warning(draft)]);
+    warnings.flatten().collect()
+}
+
+fn resource_warning(draft: &Draft<'_>, templates: &[Template]) -> Option<Diagnostic> {
+    let resource = draft.rule.definition.resource.as_deref()?;
+    let item = draft.fields.get("resource")?;
+    let matched = templates.iter().any(|it| may_match(it, resource));
+    (!matched).then(|| {
+        item.diagnostic("no template matches: unlimited, or blocked with `--unmatched refuse`")
+    })
+}
+
+fn unit_warning(draft: &Draft<'_>) -> Option<Diagnostic> {
+    match draft.rule.definition.unit {
+        Unit::Rate => None,
+        Unit::Gauge => Some(
+            draft
+                .fields
+                .get("unit")?
+                .diagnostic("layers do not enforce gauges, and skip this rule"),
+        ),
+    }
 }
 
 /// Whether a template may match a resource id that the key template `resource` makes.

@@ -37,6 +37,9 @@ pub(crate) const ALGORITHM_FIELDS: &[&str] = &[
 
 const LEARNING_MODE_DURATION: &str = "learning_mode_duration";
 
+/// Longer leases have a warning.
+const LONG_LEASE_SECONDS: f64 = 3600.0;
+
 const DESCRIPTION: FieldType<String> = FieldType {
     expected: "text",
     parse: text,
@@ -71,9 +74,19 @@ struct Draft<'n> {
 #[derive(Debug)]
 pub(super) struct ReadTemplate<'n> {
     pub(super) item: Item<'n>,
-    /// Its `learning_mode_duration`.
-    learning: Option<Item<'n>>,
     pub(super) template: Template,
+}
+
+impl<'n> ReadTemplate<'n> {
+    /// A field, if it is written.
+    fn field(&self, name: &str) -> Option<Item<'n>> {
+        self.item.field(name)
+    }
+
+    /// A field of its own `algorithm`, if it is written.
+    fn algorithm_field(&self, name: &str) -> Option<Item<'n>> {
+        self.field("algorithm")?.field(name)
+    }
 }
 
 /// Reads the list of templates.
@@ -91,16 +104,8 @@ pub(super) fn read<'n>(
         .iter()
         .map(|draft| {
             let draft = draft.as_ref().map_err(|reported| *reported)?;
-            let learning = draft.fields.get("algorithm");
-            let learning = learning.and_then(|algorithm| {
-                Some(Item {
-                    node: algorithm.node.get(LEARNING_MODE_DURATION)?,
-                    location: algorithm.location.field(LEARNING_MODE_DURATION),
-                })
-            });
             Ok(ReadTemplate {
                 item: draft.fields.item().clone(),
-                learning,
                 template: draft.finish(catch_all, errors)?,
             })
         })
@@ -440,25 +445,65 @@ pub(super) fn catch_all_warning(
     })
 }
 
-/// Warns of a learning mode shorter than the leases that may be in use at a restart.
+/// Warns of valid values that are probably mistakes, and of a risk.
 pub(super) fn warnings(templates: &[ReadTemplate<'_>], longest_lease: Seconds) -> Vec<Diagnostic> {
+    let warnings = templates.iter().flat_map(|read| {
+        [
+            safe_capacity_warning(read),
+            unit_warning(read),
+            lease_length_warning(read),
+            learning_warning(read, longest_lease),
+        ]
+    });
+    warnings.flatten().collect()
+}
+
+fn safe_capacity_warning(read: &ReadTemplate<'_>) -> Option<Diagnostic> {
+    let capacity = read.template.capacity();
+    match read.template.safe_capacity() {
+        SafeCapacityRule::Fixed(SafeCapacity::AtMost(safe)) if safe > capacity => {
+            Some(read.field("safe_capacity")?.diagnostic(format!(
+                "{safe} is more than the capacity of {capacity}: every holder without a lease may use it"
+            )))
+        }
+        SafeCapacityRule::Fixed(_) | SafeCapacityRule::Dynamic => None,
+    }
+}
+
+fn unit_warning(read: &ReadTemplate<'_>) -> Option<Diagnostic> {
+    match read.template.unit() {
+        Unit::Rate => None,
+        Unit::Gauge => Some(read.field("unit")?.diagnostic(
+            "gauges are leased, but layers do not enforce them",
+        )),
+    }
+}
+
+/// Warns of a lease that was probably meant in milliseconds.
+fn lease_length_warning(read: &ReadTemplate<'_>) -> Option<Diagnostic> {
+    let length = read.template.algorithm().lease_length;
+    if length.get() <= LONG_LEASE_SECONDS {
+        return None;
+    }
+    Some(read.algorithm_field("lease_length")?.diagnostic(format!(
+        "{length} seconds are more than an hour: a holder that crashes keeps its lease for as long"
+    )))
+}
+
+/// Warns of a learning mode shorter than the leases that may be in use at a restart.
+fn learning_warning(read: &ReadTemplate<'_>, longest_lease: Seconds) -> Option<Diagnostic> {
     const RISK: &str = "leases of the previous master may still be in use, so capacity can be exceeded after a restart";
     // Rounded to the millisecond, as an operator would write it.
     let needed = (longest_lease.get() * CLOCK_DRIFT * 1000.0).round() / 1000.0;
-    let templates = templates.iter();
-    templates
-        .filter_map(|read| {
-            let item = read.learning.as_ref()?;
-            let duration = read.template.learning_mode_duration()?;
-            if duration.get() >= needed {
-                None
-            } else if duration == Seconds::ZERO {
-                Some(item.diagnostic(format!("0 disables learning mode: {RISK}")))
-            } else {
-                Some(item.diagnostic(format!(
-                    "{duration} seconds are less than {needed} (the longest lease × {CLOCK_DRIFT}): {RISK}"
-                )))
-            }
-        })
-        .collect()
+    let item = read.algorithm_field(LEARNING_MODE_DURATION)?;
+    let duration = read.template.learning_mode_duration()?;
+    if duration.get() >= needed {
+        None
+    } else if duration == Seconds::ZERO {
+        Some(item.diagnostic(format!("0 disables learning mode: {RISK}")))
+    } else {
+        Some(item.diagnostic(format!(
+            "{duration} seconds are less than {needed} (the longest lease × {CLOCK_DRIFT}): {RISK}"
+        )))
+    }
 }
