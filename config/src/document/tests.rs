@@ -290,7 +290,9 @@ fn document_without_a_catch_all_has_one_warning() {
 #[test]
 fn implausible_units_have_warnings() {
     let text = |entries: &str| {
-        format!("resources:\n{entries}- {{identifier_glob: '*', capacity: 5, algorithm: {{kind: 1}}}}\n")
+        format!(
+            "resources:\n{entries}- {{identifier_glob: '*', capacity: 5, algorithm: {{kind: 1}}}}\n"
+        )
     };
     for (fields, warning) in [
         (
@@ -299,7 +301,10 @@ fn implausible_units_have_warnings() {
         ),
         ("safe_capacity: 5", ""),
         ("safe_capacity: -1", ""),
-        ("unit: gauge", "gauges are leased, but layers do not enforce them"),
+        (
+            "unit: gauge",
+            "gauges are leased, but layers do not enforce them",
+        ),
         (
             "algorithm: {kind: 1, lease_length: 60000}",
             "algorithm.lease_length: 60000 seconds are more than an hour: a holder that crashes keeps its lease for as long",
@@ -312,7 +317,11 @@ fn implausible_units_have_warnings() {
         let warnings: Vec<_> = (document.warnings().iter())
             .map(ToString::to_string)
             .collect();
-        assert_eq!(warnings.len(), usize::from(!warning.is_empty()), "{fields}: {warnings:?}");
+        assert_eq!(
+            warnings.len(),
+            usize::from(!warning.is_empty()),
+            "{fields}: {warnings:?}"
+        );
         assert!(warnings.concat().ends_with(warning), "{warnings:?}");
     }
     let rule = "rules: [{name: r, service: s, resource: db, unit: gauge}]\n";

@@ -473,9 +473,10 @@ fn safe_capacity_warning(read: &ReadTemplate<'_>) -> Option<Diagnostic> {
 fn unit_warning(read: &ReadTemplate<'_>) -> Option<Diagnostic> {
     match read.template.unit() {
         Unit::Rate => None,
-        Unit::Gauge => Some(read.field("unit")?.diagnostic(
-            "gauges are leased, but layers do not enforce them",
-        )),
+        Unit::Gauge => Some(
+            read.field("unit")?
+                .diagnostic("gauges are leased, but layers do not enforce them"),
+        ),
     }
 }
 
