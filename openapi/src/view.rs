@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AlgorithmKind, Balance, Band, Capacity, Epoch, NodeId, Probability, ResourceId, SafeCapacity,
-    Seconds, ServerId,
+    Seconds, ServerId, Unit,
 };
 
 /// The order of a sorted list, largest first.
@@ -66,6 +66,12 @@ pub struct ResourceView {
     /// The capacity; null without a template.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub capacity: Option<Capacity>,
+    /// The unit of all amounts; null without a template.
+    #[cfg_attr(feature = "schema", schema(required = true))]
+    pub unit: Option<Unit>,
+    /// The period of a rate, in seconds: amounts are per so many; null without a template.
+    #[cfg_attr(feature = "schema", schema(required = true, minimum = 0.001, maximum = 31_536_000))]
+    pub per: Option<Seconds>,
     /// The sum of all bookings: the most that the holders may be using now.
     pub sum_has: f64,
     /// The sum of all demands.
@@ -210,13 +216,22 @@ pub struct HolderView {
 }
 
 impl ResourceView {
-    /// The number by which the resource is sorted.
+    /// The number by which the resource is sorted; of a rate, per second.
     #[must_use]
     pub fn amount(&self, sort: SortBy) -> f64 {
         match sort {
-            SortBy::Wants => self.sum_wants,
-            SortBy::Has => self.sum_has,
+            SortBy::Wants => self.sum_wants / self.period(),
+            SortBy::Has => self.sum_has / self.period(),
             SortBy::Clients => self.clients as f64,
+        }
+    }
+
+    /// The seconds that all amounts are per; 1 unless it is a rate.
+    #[must_use]
+    pub fn period(&self) -> f64 {
+        match (self.unit, self.per) {
+            (Some(Unit::Rate), Some(per)) => per.get(),
+            _ => 1.0,
         }
     }
 }

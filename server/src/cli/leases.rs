@@ -2,13 +2,13 @@
 
 use doorman_openapi::{
     Capacity, CapacityRequest, CapacityResponse, ClientId, ReleaseRequest, ReleaseResponse,
-    ResourceId, ResourceRequest, paths,
+    ResourceId, ResourceRequest, Unit, paths,
 };
 
 use super::{
     client::{Client, ServerArguments, host_name},
     failure::Failure,
-    output::{self, JsonFlag, cell},
+    output::{self, JsonFlag, cell, per_period},
 };
 
 #[derive(Debug, clap::Args)]
@@ -77,10 +77,14 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
     let response: CapacityResponse = client.decode(&response)?;
     let rows = response.resources.iter().map(|resource| {
         let lease = &resource.gets;
+        let period = match (resource.unit, resource.per) {
+            (Some(Unit::Rate), Some(per)) => per.get(),
+            _ => 1.0,
+        };
         Ok([
             resource.resource_id.to_string(),
-            lease.capacity.to_string(),
-            cell(resource.limit),
+            per_period(lease.capacity.to_string(), period),
+            cell(resource.limit.map(|it| per_period(it.to_string(), period))),
             lease.lease_length.to_string(),
             lease.refresh_interval.to_string(),
             output::variant_name(&resource.reason)?,

@@ -90,6 +90,15 @@ pub(super) fn cell(value: Option<impl ToString>) -> String {
     value.map_or("-".to_owned(), |value| value.to_string())
 }
 
+/// An amount with its period in seconds, such as `3600/60s`; the number alone if it is per second.
+pub(super) fn per_period(amount: String, period: f64) -> String {
+    if period == 1.0 {
+        amount
+    } else {
+        format!("{amount}/{period}s")
+    }
+}
+
 /// A cell with the name of an enum variant in JSON.
 pub(super) fn variant_name(variant: &impl Serialize) -> Result<String, Failure> {
     let value = serde_json::to_value(variant)?;

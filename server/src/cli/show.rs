@@ -8,7 +8,7 @@ use std::{
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_openapi::{
-    ClientId, HolderView, LeasePage, ResourceId, ResourcePage, ResourceView, SafeCapacity, SortBy,
+    AlgorithmKind, ClientId, HolderView, LeasePage, ResourceId, ResourcePage, ResourceView, SafeCapacity, SortBy,
     paths,
 };
 use doorman_server::rounded;
@@ -19,7 +19,7 @@ use serde_json::json;
 use super::{
     client::{Client, MAX_PAGE, ServerArguments},
     failure::Failure,
-    output::{self, JsonFlag, cell, variant_name},
+    output::{self, JsonFlag, cell, per_period, variant_name},
 };
 
 /// Rows of a table by default.
@@ -305,15 +305,26 @@ pub(super) fn encoded(text: &str) -> String {
 
 fn resource_table(resources: &[ResourceView]) -> Result<String, Failure> {
     let rows = resources.iter().map(|view| {
+        let period = view.period();
+        // Every lease is the whole capacity, so their sum says nothing.
+        let is_shared = matches!(
+            view.algorithm,
+            AlgorithmKind::Suppression | AlgorithmKind::SharedBucket
+        );
+        let has = (!is_shared).then(|| per_period(rounded(view.sum_has), period));
+        let algorithm = variant_name(&view.algorithm)?;
         Ok([
             view.resource_id.to_string(),
-            cell(view.capacity),
-            rounded(view.sum_has),
-            rounded(view.sum_wants),
+            cell(view.capacity.map(|it| per_period(it.to_string(), period))),
+            cell(has),
+            per_period(rounded(view.sum_wants), period),
             view.clients.to_string(),
             if view.in_learning_mode { "yes" } else { "no" }.to_owned(),
             cell(view.template.as_ref()),
-            variant_name(&view.algorithm)?,
+            match view.admission_probability {
+                Some(probability) => format!("{algorithm}, admits {}", rounded(probability.get())),
+                None => algorithm,
+            },
         ])
     });
     Ok(output::table(
@@ -337,7 +348,9 @@ fn details(view: &ResourceView) -> String {
         SafeCapacity::Unlimited => "unlimited".to_owned(),
         SafeCapacity::AtMost(most) => rounded(most.get()),
     };
+    let period = view.period();
     let lines = [
+        (period != 1.0).then(|| format!("all amounts are per {period} s")),
         Some(format!(
             "leases of {} s, refreshed every {} s; safe capacity without a lease: {safe_capacity}",
             rounded(view.lease_length.get()),

@@ -177,6 +177,46 @@ async fn lists_of_older_servers_are_sorted_here() {
 }
 
 #[tokio::test]
+async fn rates_are_shown_with_their_period_and_sorted_per_second() {
+    with_server(async |address| {
+        let home = TempDir::new().unwrap();
+        let file = home.path().join("limits.yaml");
+        let text = "resources:\n- {identifier_glob: 'minute/*', capacity: 60000, per: 60}\n\
+            - {identifier_glob: drop, capacity: 120, algorithm: {kind: SUPPRESSION}}\n\
+            - {identifier_glob: '*', capacity: 2000, algorithm: {kind: FAIR_SHARE}}\n";
+        std::fs::write(&file, text).unwrap();
+        let import = format!("import {}", file.display());
+        call(&address, &import).await.unwrap();
+        let get = async |line: &str| call(&address, &format!("get {line}")).await.unwrap();
+        let row = get("minute/a --wants 16500 --client c").await;
+        assert!(row.starts_with("minute/a\t16500/60s\t60000/60s\t60\t"), "{row}");
+        let row = get("b --wants 1606 --client c").await;
+        assert!(row.starts_with("b\t1606\t2000\t60\t"), "{row}");
+        for client in ["c", "d"] {
+            get(&format!("drop --wants 1 --client {client}")).await;
+        }
+
+        let rows = [
+            "b\t2000\t1606\t1606\t1\tno\t*\tFAIR_SHARE\n",
+            "minute/a\t60000/60s\t16500/60s\t16500/60s\t1\tno\tminute/*\tFAIR_SHARE\n",
+            "drop\t120\t-\t2\t2\tno\tdrop\tSUPPRESSION, admits 1\n",
+        ];
+        for sorting in ["--sort wants", "--sort wants --all"] {
+            let shown = call(&address, &format!("show {sorting}")).await.unwrap();
+            assert_eq!(shown, rows.concat());
+        }
+        let one = call(&address, "show minute/a").await.unwrap();
+        let expected = format!("{}\nall amounts are per 60 s\n", rows[1]);
+        assert!(one.starts_with(&expected), "{one}");
+        let json = call(&address, "show minute/a --json").await.unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["resource"]["per"], 60.0);
+        assert_eq!(json["resource"]["unit"], "rate");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn largest_holders_are_shown_with_a_summary() {
     with_server(async |address| {
         let http = reqwest::Client::new();
@@ -268,7 +308,7 @@ async fn check_lists_all_errors_with_locations() {
 fn check_warns_of_disabled_learning_mode() {
     let home = TempDir::new().unwrap();
     let file = home.path().join("limits.yaml");
-    let text = "resources:\n- {identifier_glob: a, capacity: 1, algorithm: {kind: STATIC, learning_mode_duration: 0}}\n";
+    let text = "resources:\n- {identifier_glob: '*', capacity: 1, algorithm: {kind: STATIC, learning_mode_duration: 0}}\n";
     std::fs::write(&file, text).unwrap();
     let line = format!("doorman check {}", file.display());
     let Some(Command::OneShot(OneShot::Check(arguments))) = parse(&line).command else {
@@ -280,7 +320,7 @@ fn check_warns_of_disabled_learning_mode() {
     let warnings = String::from_utf8(stderr).unwrap();
     assert_eq!(warnings.lines().count(), 1, "{warnings}");
     let expected = format!(
-        "warning: {}:2:87: resources[0] \"a\": algorithm.learning_mode_duration: 0 disables learning mode: ",
+        "warning: {}:2:89: resources[0] \"*\": algorithm.learning_mode_duration: 0 disables learning mode: ",
         file.display()
     );
     assert!(warnings.starts_with(&expected), "{warnings}");

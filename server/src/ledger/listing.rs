@@ -305,6 +305,8 @@ impl Ledger {
             ResourceView {
                 resource_id: live.id.clone(),
                 capacity: template.map(|template| template.capacity()),
+                unit: template.map(|template| template.unit()),
+                per: template.map(|template| template.per()),
                 sum_has: resource.sum_has(),
                 sum_wants: resource.sum_wants(),
                 free: resource.free(terms),

@@ -155,11 +155,11 @@ impl Ledger {
     }
 }
 
-fn amount_of_resource(live: &LiveResource, sort: SortBy) -> f64 {
+fn amount_of_resource(LiveResource { resource, .. }: &LiveResource, sort: SortBy) -> f64 {
     match sort {
-        SortBy::Wants => live.resource.sum_wants(),
-        SortBy::Has => live.resource.sum_has(),
-        SortBy::Clients => live.resource.clients(),
+        SortBy::Wants => resource.sum_wants() / resource.terms.period(),
+        SortBy::Has => resource.sum_has() / resource.terms.period(),
+        SortBy::Clients => resource.clients(),
     }
 }
 

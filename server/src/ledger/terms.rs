@@ -88,6 +88,14 @@ impl ResourceTerms {
         self.template.as_ref().map_or(1.0, |it| it.per().get())
     }
 
+    /// The seconds that all amounts are per; 1 unless it is a rate.
+    pub(super) fn period(&self) -> f64 {
+        match self.template.as_ref().map(|it| it.unit()) {
+            Some(Unit::Rate) => self.per(),
+            Some(Unit::Gauge) | None => 1.0,
+        }
+    }
+
     pub(super) fn lease_length(&self) -> f64 {
         self.algorithm.lease_length.get()
     }

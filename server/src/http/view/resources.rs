@@ -55,7 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         ("prefix" = inline(Option<String>), Query, nullable = false, description = "Only resources whose identifier starts with this", example = "d"),
         ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The page size: 50 by default, at most 1000; a larger value is lowered", example = 50),
         ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page"),
-        ("sort" = inline(Option<SortBy>), Query, nullable = false, description = "Only the largest, by `sum_wants`, `sum_has` or `clients`; cannot be combined with `cursor`")
+        ("sort" = inline(Option<SortBy>), Query, nullable = false, description = "Only the largest, by `sum_wants`, `sum_has` (rates per second) or `clients`; cannot be combined with `cursor`")
     ),
     responses(
         (
@@ -66,6 +66,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
                 "resources": [{
                     "resource_id": "db",
                     "capacity": 1000,
+                    "unit": "rate",
+                    "per": 1,
                     "sum_has": 50,
                     "sum_wants": 50,
                     "free": 950,
@@ -201,6 +203,8 @@ async fn largest(
             example = json!({
                 "resource_id": "db",
                 "capacity": 1000,
+                "unit": "rate",
+                "per": 1,
                 "sum_has": 50,
                 "sum_wants": 50,
                 "free": 950,
