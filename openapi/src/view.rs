@@ -70,7 +70,10 @@ pub struct ResourceView {
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub unit: Option<Unit>,
     /// The period of a rate, in seconds: amounts are per so many; null without a template.
-    #[cfg_attr(feature = "schema", schema(required = true, minimum = 0.001, maximum = 31_536_000))]
+    #[cfg_attr(
+        feature = "schema",
+        schema(required = true, minimum = 0.001, maximum = 31_536_000)
+    )]
     pub per: Option<Seconds>,
     /// The sum of all bookings: the most that the holders may be using now.
     pub sum_has: f64,

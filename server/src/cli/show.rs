@@ -8,8 +8,8 @@ use std::{
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_openapi::{
-    AlgorithmKind, ClientId, HolderView, LeasePage, ResourceId, ResourcePage, ResourceView, SafeCapacity, SortBy,
-    paths,
+    AlgorithmKind, ClientId, HolderView, LeasePage, ResourceId, ResourcePage, ResourceView,
+    SafeCapacity, SortBy, paths,
 };
 use doorman_server::rounded;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

@@ -189,7 +189,10 @@ async fn rates_are_shown_with_their_period_and_sorted_per_second() {
         call(&address, &import).await.unwrap();
         let get = async |line: &str| call(&address, &format!("get {line}")).await.unwrap();
         let row = get("minute/a --wants 16500 --client c").await;
-        assert!(row.starts_with("minute/a\t16500/60s\t60000/60s\t60\t"), "{row}");
+        assert!(
+            row.starts_with("minute/a\t16500/60s\t60000/60s\t60\t"),
+            "{row}"
+        );
         let row = get("b --wants 1606 --client c").await;
         assert!(row.starts_with("b\t1606\t2000\t60\t"), "{row}");
         for client in ["c", "d"] {
