@@ -11,6 +11,7 @@
 //! use std::time::Duration;
 //!
 //! use axum::{Router, routing::get};
+//! use tokio::signal::{ctrl_c, unix::{SignalKind, signal}};
 //! use tower_doorman::{Doorman, Limit, OnLimit};
 //!
 //! let (doorman, worker) = Doorman::builder("http://127.0.0.1:7300").service("orders").build()?;
@@ -22,12 +23,16 @@
 //!     Limit::rate("tenant/{header:x-tenant}")
 //!         .on_limit(OnLimit::Delay { max_delay: Duration::from_millis(500) }),
 //! ])?;
+//! // `.layer` limits only the routes added before it.
 //! let app: Router = Router::new().route("/", get(async || "ok")).layer(limits);
 //!
 //! // Optional: wait for the first leases. Until then fallbacks apply.
 //! doorman.ready(Duration::from_secs(2)).await.ok();
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! let stop = async { drop(tokio::signal::ctrl_c().await) };
+//! let mut terminate = signal(SignalKind::terminate())?;
+//! let stop = async move {
+//!     tokio::select! { _ = ctrl_c() => {}, _ = terminate.recv() => {} }
+//! };
 //! axum::serve(listener, app).with_graceful_shutdown(stop).await?;
 //!
 //! // Release the leases, so that other processes get the capacity immediately.

@@ -46,6 +46,7 @@ enum Target {
         overflow: ResourceId,
         warned_conflict: AtomicBool,
         warned_unverified: AtomicBool,
+        warned_no_address: AtomicBool,
     },
 }
 
@@ -102,6 +103,7 @@ impl CompiledLimit {
                 overflow: limit.key.overflow(),
                 warned_conflict: AtomicBool::new(false),
                 warned_unverified: AtomicBool::new(false),
+                warned_no_address: AtomicBool::new(false),
             },
         };
         Self {
@@ -164,6 +166,7 @@ impl CompiledLimit {
                 overflow,
                 warned_conflict,
                 warned_unverified,
+                warned_no_address,
             } => {
                 // The buffer is taken, as a closure of the key may decide another request.
                 let settings = &self.settings;
@@ -176,6 +179,13 @@ impl CompiledLimit {
                     && !warned_unverified.swap(true, Ordering::Relaxed)
                 {
                     warn_unverified(&self.limit.name);
+                }
+                if written == Err(RefusalReason::MissingKey)
+                    && !warned_no_address.load(Ordering::Relaxed)
+                    && self.limit.key.lacks_address(head)
+                    && !warned_no_address.swap(true, Ordering::Relaxed)
+                {
+                    self.warn_no_address();
                 }
                 let found = match (written, self.limit.on_missing_key) {
                     (Ok(()), _) | (Err(_), MissingKey::Shared) => {
@@ -209,6 +219,21 @@ impl CompiledLimit {
                 Ok(Some(limiter))
             }
         }
+    }
+
+    #[cold]
+    fn warn_no_address(&self) {
+        let outcome = match self.limit.on_missing_key {
+            MissingKey::Shared => "all callers share one key",
+            MissingKey::Reject if !self.is_shadow() => "they are rejected with 400",
+            MissingKey::Skip | MissingKey::Reject => "the limit does not apply",
+        };
+        tracing::warn!(
+            limit = &*self.limit.name,
+            "limit by address, but requests have no peer address; {outcome}; serve axum with \
+             `into_make_service_with_connect_info::<SocketAddr>`, or add `PeerAddr` to request \
+             extensions"
+        );
     }
 
     #[cold]
@@ -284,6 +309,6 @@ fn warn_unverified(limit: &str) {
     tracing::warn!(
         limit,
         "limit by token claims, but this process verifies no tokens; requests lack its key; give \
-         `Callers` a `JwtVerifier`, or add `VerifiedClaims` to request extensions"
+         `Callers` a `JwtVerifier`, or add `VerifiedClaims` to request extensions in an outer layer"
     );
 }

@@ -4,7 +4,7 @@
 use std::{
     io::Write as _,
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Once},
+    sync::Arc,
 };
 
 use doorman_openapi::{MAX_VALUE_BYTES, ResourceId};
@@ -66,6 +66,16 @@ impl Key {
             Part::Text(_) | Part::Value(_) => None,
         });
         Some(missing?.describe()?.into())
+    }
+
+    /// Whether the key needs an address that the request does not have.
+    pub(crate) fn lacks_address(&self, head: &RequestHead<'_>) -> bool {
+        self.parts.iter().any(|part| match part {
+            Part::Value(value @ (Placeholder::ClientIp | Placeholder::Peer)) => {
+                value.with_value(head, |_| ()).is_none()
+            }
+            Part::Text(_) | Part::Value(_) => false,
+        })
     }
 
     fn write_with(
@@ -145,13 +155,13 @@ impl Placeholder {
         match self {
             Self::Route => None,
             Self::Jwt(_) => head.claims().err().or(Some(RefusalReason::MissingKey)),
-            Self::ClientIp | Self::Peer => {
-                warn_no_peer();
-                Some(RefusalReason::MissingKey)
-            }
-            Self::Header(_) | Self::ApiKey(_) | Self::Host | Self::Method | Self::Closure(_) => {
-                Some(RefusalReason::MissingKey)
-            }
+            Self::Header(_)
+            | Self::ApiKey(_)
+            | Self::ClientIp
+            | Self::Peer
+            | Self::Host
+            | Self::Method
+            | Self::Closure(_) => Some(RefusalReason::MissingKey),
         }
     }
 }
@@ -172,17 +182,6 @@ fn with_address<R>(address: IpAddr, use_value: impl FnOnce(&[u8]) -> Option<R>) 
     .ok()?;
     let free = rest.len();
     use_value(text.get(..text.len().checked_sub(free)?)?)
-}
-
-fn warn_no_peer() {
-    static WARNED: Once = Once::new();
-    WARNED.call_once(|| {
-        tracing::warn!(
-            "limit by address, but requests have no peer address; all callers share one key; serve \
-             axum with `into_make_service_with_connect_info::<SocketAddr>`, or add `PeerAddr` to \
-             request extensions"
-        );
-    });
 }
 
 fn is_unreserved(byte: u8) -> bool {

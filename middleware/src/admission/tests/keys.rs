@@ -21,6 +21,28 @@ async fn unverified_claims_are_warned_about_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn missing_address_warning_states_the_outcome() {
+    for (missing, outcome, code) in [
+        (MissingKey::Shared, "; all callers share one key;", 200),
+        (MissingKey::Skip, "; the limit does not apply;", 200),
+        (MissingKey::Reject, "; they are rejected with 400;", 400),
+    ] {
+        let (warnings, _guard) = Logged::at(tracing::Level::WARN);
+        let (registry, _nudges) = leased_registry(10);
+        let limit = Limit::rate(Key::client_ip()).on_missing_key(missing);
+        let service = limited(&registry, [limit]);
+        for _ in 0..3 {
+            assert_eq!(status(&service).await, code);
+        }
+        let warnings = warnings.lines();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        let warning = &warnings[0];
+        assert!(warning.contains(outcome), "{warning}");
+        assert!(warning.contains("limit=\"client_ip\""), "{warning}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_beyond_the_bound_share_a_limiter() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let service = limited(&registry, [per_tenant()]);
