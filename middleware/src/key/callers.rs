@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 use sha2::Sha256;
 
 #[cfg(feature = "jwt")]
-use super::JwtVerifier;
+use super::{JwtVerifier, jwt::FailedCheck};
 use super::{TrustedProxies, VerifiedClaims};
 use crate::RefusalReason;
 
@@ -111,9 +111,13 @@ impl Callers {
             .filter(|credential| credential.scheme.eq_ignore_ascii_case(b"bearer"))
             .ok_or(RefusalReason::MissingToken)?;
         std::str::from_utf8(token.secret)
-            .ok()
+            .map_err(|_| FailedCheck::Malformed)
             .and_then(|token| verifier.verify(token))
-            .ok_or(RefusalReason::InvalidToken)
+            .map_err(|failed| {
+                // At debug level, as callers can send any number of invalid tokens.
+                tracing::debug!(failed_check = failed.name(), "invalid bearer token");
+                RefusalReason::InvalidToken
+            })
     }
 
     #[cfg(not(feature = "jwt"))]

@@ -12,7 +12,8 @@ use doorman_openapi::Moment;
 use foldhash::fast::RandomState;
 use jsonwebtoken::{
     Algorithm, AlgorithmFamily, DecodingKey, Validation, crypto, decode, decode_header,
-    errors::Error, get_current_timestamp,
+    errors::{Error, ErrorKind},
+    get_current_timestamp,
 };
 use quick_cache::{
     Weighter,
@@ -75,6 +76,59 @@ struct Verifier {
 enum Keys {
     Fixed(KeySet),
     Rotated(Arc<RotatedKeys>),
+}
+
+/// The check that a token failed, in the order of the checks. The names are those of the control
+/// plane's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FailedCheck {
+    Malformed,
+    Header,
+    Algorithm,
+    UnknownKey,
+    Signature,
+    Claims,
+    Issuer,
+    Audience,
+    NotYetValid,
+    Expired,
+}
+
+impl FailedCheck {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Header => "header",
+            Self::Algorithm => "algorithm",
+            Self::UnknownKey => "unknown key",
+            Self::Signature => "signature",
+            Self::Claims => "claims",
+            Self::Issuer => "issuer",
+            Self::Audience => "audience",
+            Self::NotYetValid => "not yet valid",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl From<&Error> for FailedCheck {
+    fn from(error: &Error) -> Self {
+        match error.kind() {
+            ErrorKind::ExpiredSignature => Self::Expired,
+            ErrorKind::ImmatureSignature => Self::NotYetValid,
+            ErrorKind::InvalidAudience => Self::Audience,
+            ErrorKind::InvalidIssuer => Self::Issuer,
+            ErrorKind::MissingRequiredClaim(claim) if claim == "aud" => Self::Audience,
+            ErrorKind::MissingRequiredClaim(claim) if claim == "iss" => Self::Issuer,
+            ErrorKind::MissingRequiredClaim(_)
+            | ErrorKind::InvalidClaimFormat(_)
+            | ErrorKind::Json(_)
+            | ErrorKind::Utf8(_) => Self::Claims,
+            ErrorKind::InvalidToken | ErrorKind::Base64(_) => Self::Malformed,
+            ErrorKind::InvalidAlgorithm => Self::Algorithm,
+            _ => Self::Signature,
+        }
+    }
 }
 
 const ALGORITHMS: [Algorithm; 4] = [
@@ -212,7 +266,7 @@ impl JwtVerifier {
         Self(Arc::new(verifier))
     }
 
-    pub(super) fn verify(&self, token: &str) -> Option<VerifiedClaims> {
+    pub(super) fn verify(&self, token: &str) -> Result<VerifiedClaims, FailedCheck> {
         match &self.0.keys {
             Keys::Fixed(keys) => self.0.verify(token, keys, |_| true),
             Keys::Rotated(rotated) => {
@@ -221,7 +275,7 @@ impl JwtVerifier {
                 let claims = self.0.verify(token, &keys, |key| {
                     id.is_none() || key.id.is_none() || key.id == *id
                 });
-                if claims.is_none() && token.len() <= MAX_TOKEN {
+                if claims.is_err() && token.len() <= MAX_TOKEN {
                     let is_unknown = match &*id {
                         Some(_) => keys.keys.iter().all(|key| key.id != *id),
                         None => keys.keys.is_empty(),
@@ -243,19 +297,29 @@ impl Verifier {
         token: &str,
         set: &KeySet,
         may_sign: impl Fn(&VerificationKey) -> bool,
-    ) -> Option<VerifiedClaims> {
+    ) -> Result<VerifiedClaims, FailedCheck> {
         let now = clock::now();
         if let Some(claims) = self.cache.get(token, set.generation, now) {
-            return Some(claims);
+            return Ok(claims);
         }
         if token.len() > MAX_TOKEN {
-            return None;
+            return Err(FailedCheck::Malformed);
         }
-        let mut keys = set.keys.iter().filter(|key| may_sign(key));
-        let (claims, until) = keys.find_map(|key| self.check(token, key, now))?;
-        self.cache
-            .insert(token, set.generation, claims.clone(), until);
-        Some(claims)
+        let mut failed = None;
+        for key in set.keys.iter().filter(|key| may_sign(key)) {
+            match self.check(token, key, now) {
+                Ok((claims, until)) => {
+                    self.cache
+                        .insert(token, set.generation, claims.clone(), until);
+                    return Ok(claims);
+                }
+                Err(check) => failed = failed.max(Some(check)),
+            }
+        }
+        Err(match decode_header(token) {
+            Ok(_) => failed.unwrap_or(FailedCheck::UnknownKey),
+            Err(_) => FailedCheck::Malformed,
+        })
     }
 
     /// The claims of a token that this key signed, and the end of their validity.
@@ -264,9 +328,11 @@ impl Verifier {
         token: &str,
         key: &VerificationKey,
         now: Moment,
-    ) -> Option<(VerifiedClaims, Moment)> {
+    ) -> Result<(VerifiedClaims, Moment), FailedCheck> {
         let mut validations = self.validations.iter();
-        let (_, validation) = validations.find(|(algorithm, _)| *algorithm == key.algorithm)?;
+        let (_, validation) = validations
+            .find(|(algorithm, _)| *algorithm == key.algorithm)
+            .ok_or(FailedCheck::Algorithm)?;
         check(token, &key.key, validation, now)
     }
 }
@@ -276,17 +342,19 @@ fn check(
     key: &DecodingKey,
     validation: &Validation,
     now: Moment,
-) -> Option<(VerifiedClaims, Moment)> {
-    let data = decode::<Map<String, Value>>(token, key, validation).ok()?;
+) -> Result<(VerifiedClaims, Moment), FailedCheck> {
+    let data = decode::<Map<String, Value>>(token, key, validation)
+        .map_err(|error| FailedCheck::from(&error))?;
     // No extension is supported, RFC 7515 section 4.1.11.
     if data.header.crit.is_some() {
-        return None;
+        return Err(FailedCheck::Header);
     }
     // The wall clock is read once. The cache uses the monotonic clock.
-    let end = data.claims.get("exp")?.as_f64()? + validation.leeway as f64;
+    let end = data.claims.get("exp").and_then(Value::as_f64);
+    let end = end.ok_or(FailedCheck::Claims)? + validation.leeway as f64;
     let left = (end - get_current_timestamp() as f64).clamp(0.0, MAX_CACHED.as_secs_f64());
-    let left = Duration::try_from_secs_f64(left).ok()?;
-    Some((data.claims.into(), now.after(left)))
+    let left = Duration::try_from_secs_f64(left).map_err(|_| FailedCheck::Claims)?;
+    Ok((data.claims.into(), now.after(left)))
 }
 
 impl fmt::Debug for JwtVerifier {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::{Callers, Key, RefusalReason, RequestHead};
+use crate::{Callers, Key, RefusalReason, RequestHead, testing::Logged};
 
 const SECRET: &str = "a secret of at least thirty-two bytes";
 const ISSUER: &str = "https://issuer.example";
@@ -113,6 +113,39 @@ fn signed_token_is_valid() {
         ] {
             check_valid(&verifier, &issuer.sign(&claims(&valid)));
         }
+    }
+}
+
+#[test]
+fn failed_check_is_logged_without_the_token() {
+    let other_secret = Issuer {
+        key: EncodingKey::from_secret(b"another secret of thirty-two bytes"),
+        ..Issuer::hs256()
+    };
+    let sign = |other: Value| Issuer::hs256().sign(&claims(&other));
+    let verifier = verifier(JwtKey::hs256(SECRET));
+    let (debug, _guard) = Logged::at(tracing::Level::DEBUG);
+    let mut logged = 0;
+    for (token, check) in [
+        ("nonsense".to_owned(), "malformed"),
+        (Issuer::rs256().sign(&claims(&json!({}))), "algorithm"),
+        (other_secret.sign(&claims(&json!({}))), "signature"),
+        (sign(json!({"exp": -1})), "claims"),
+        (sign(json!({"iss": "https://other.example"})), "issuer"),
+        (sign(json!({"aud": "invoices"})), "audience"),
+        (sign(json!({"nbf": unix_now() + 60})), "not yet valid"),
+        (sign(json!({"exp": unix_now() - 60})), "expired"),
+    ] {
+        check_invalid(&verifier, check, &token);
+        let lines = debug.lines();
+        let line = &lines[logged];
+        assert!(
+            line.contains(&format!("failed_check=\"{check}\"")),
+            "{check}: {line}"
+        );
+        assert!(!line.contains(&token), "{line}");
+        logged += 1;
+        assert_eq!(lines.len(), logged, "one line per token");
     }
 }
 
