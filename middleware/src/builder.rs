@@ -25,6 +25,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(60);
 pub struct Builder {
     servers: Vec<String>,
     service: Option<String>,
+    instance: Option<String>,
     credentials: Option<Credentials>,
     #[cfg(feature = "reqwest")]
     certificates: Certificates,
@@ -35,7 +36,7 @@ pub struct Builder {
 }
 
 /// Why a handle cannot be built.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The address of a server is invalid.
@@ -49,6 +50,12 @@ pub enum BuildError {
     /// The service name cannot be part of a client id.
     #[error("service: must have at most 228 bytes and no control characters, not {0:?}")]
     Service(String),
+    /// The instance name cannot be part of a client id.
+    #[error(
+        "instance: must have no control characters, and at most 227 bytes with the service, not \
+         {0:?}"
+    )]
+    Instance(String),
     /// The token is empty or invalid in a header.
     #[error("credentials: {0}")]
     Credentials(TransportError),
@@ -65,6 +72,8 @@ pub enum BuildError {
     NoRuntime,
 }
 
+crate::error::debug_as_text!(BuildError);
+
 impl Doorman {
     /// Begins with the address of a server of the control plane, such as `http://127.0.0.1:7300`,
     /// or `https://proxy.example/doorman` behind a proxy that removes the path.
@@ -72,6 +81,7 @@ impl Doorman {
         Builder {
             servers: vec![server.into()],
             service: None,
+            instance: None,
             credentials: None,
             #[cfg(feature = "reqwest")]
             certificates: Certificates::default(),
@@ -92,9 +102,18 @@ impl Builder {
     }
 
     /// The name of the service, by default the host name. It selects the rules that apply. The
-    /// client id is this name, the process id and a random part, so it is unique per process.
+    /// client id is this name, the [instance](Self::instance), the process id and a random part, so
+    /// it is unique per process.
     pub fn service(mut self, name: impl Into<String>) -> Self {
         self.service = Some(name.into());
+        self
+    }
+
+    /// The name of this instance of the service, such as its pod, to find its leases in the views
+    /// of the control plane: `service("orders").instance("pod-7")` makes client ids that begin with
+    /// `orders-pod-7-`.
+    pub fn instance(mut self, name: impl Into<String>) -> Self {
+        self.instance = Some(name.into());
         self
     }
 
@@ -175,7 +194,7 @@ impl Builder {
         }
         let service = self.service.unwrap_or_else(host_name);
         let holder = Holder::new(HolderSettings {
-            client_id: client_id(&service).map_err(|_| BuildError::Service(service.clone()))?,
+            client_id: client_id(&service, self.instance.as_deref())?,
             endpoints: servers.len(),
             seed: fastrand::u64(..),
         });
@@ -277,11 +296,20 @@ impl Builder {
     }
 }
 
+fn client_id(service: &str, instance: Option<&str>) -> Result<ClientId, BuildError> {
+    let id = unique_id(service).map_err(|_| BuildError::Service(service.to_owned()))?;
+    match instance {
+        None => Ok(id),
+        Some(instance) => unique_id(&format!("{service}-{instance}"))
+            .map_err(|_| BuildError::Instance(instance.to_owned())),
+    }
+}
+
 /// Replicas in containers are all process 1, so the id also has a random part.
-fn client_id(service: &str) -> Result<ClientId, InvalidId> {
+fn unique_id(name: &str) -> Result<ClientId, InvalidId> {
     let process = std::process::id();
     let random = fastrand::u64(..);
-    ClientId::new(format!("{service}-{process}-{random:016x}"))
+    ClientId::new(format!("{name}-{process}-{random:016x}"))
 }
 
 fn host_name() -> String {
@@ -294,6 +322,7 @@ impl fmt::Debug for Builder {
         f.debug_struct("Builder")
             .field("servers", &self.servers.len())
             .field("service", &self.service)
+            .field("instance", &self.instance)
             .field("credentials", &self.credentials)
             .field("callers", &self.callers)
             .field("max_keys", &self.max_keys)
@@ -335,6 +364,11 @@ mod tests {
                 builder().service("a\nb"),
                 "service: must have at most 228 bytes and no control characters, not \"a\\nb\"",
             ),
+            (
+                builder().service("a").instance("b\n"),
+                "instance: must have no control characters, and at most 227 bytes with the \
+                 service, not \"b\\n\"",
+            ),
             (builder().max_keys(0), "max_keys: must be at least 1, not 0"),
             (
                 builder().credentials(token),
@@ -363,12 +397,17 @@ mod tests {
     #[test]
     fn client_ids_are_unique() {
         for service in ["orders", &host_name()] {
-            let ids = [client_id(service).unwrap(), client_id(service).unwrap()];
+            let ids = [(); 2].map(|()| client_id(service, None).unwrap());
             assert_ne!(ids[0], ids[1]);
         }
-        let id = client_id("orders").unwrap();
-        let start = format!("orders-{}-", std::process::id());
-        assert!(id.as_str().starts_with(&start), "{id}");
+        let process = std::process::id();
+        for (instance, start) in [
+            (None, format!("orders-{process}-")),
+            (Some("pod-7"), format!("orders-pod-7-{process}-")),
+        ] {
+            let id = client_id("orders", instance).unwrap();
+            assert!(id.as_str().starts_with(&start), "{id}");
+        }
     }
 
     #[cfg(feature = "reqwest")]

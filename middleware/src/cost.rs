@@ -7,9 +7,11 @@ use std::fmt;
 pub struct Cost(f64);
 
 /// A number that is not a cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("cost must be a number above 0 and at most 1e15")]
 pub struct InvalidCost;
+
+crate::error::debug_as_text!(InvalidCost);
 
 impl Cost {
     /// One, the default.

@@ -65,10 +65,15 @@ impl Credentials {
         match &self.0 {
             Kind::Token(token) => bearer(token),
             Kind::File(path) => {
-                let mut text = String::new();
-                let file = tokio::fs::File::open(&**path).await?;
-                file.take(MAX_TOKEN_FILE).read_to_string(&mut text).await?;
-                bearer(text.trim())
+                let read = async {
+                    let mut text = String::new();
+                    let file = tokio::fs::File::open(&**path).await?;
+                    file.take(MAX_TOKEN_FILE).read_to_string(&mut text).await?;
+                    bearer(text.trim())
+                };
+                let path = path.display();
+                read.await
+                    .map_err(|error| format!("cannot read token file `{path}`: {error}").into())
             }
             Kind::Closure(token) => bearer(&call_unwinding(&**token)?),
         }
@@ -142,7 +147,9 @@ mod tests {
     async fn token_file_is_read_for_every_request() {
         let path = std::env::temp_dir().join(format!("doorman-token-{}", fastrand::u64(..)));
         let credentials = Credentials::file(&path);
-        assert!(credentials.header().await.is_err());
+        let error = credentials.header().await.unwrap_err().to_string();
+        let expected = format!("cannot read token file `{}`: No such file", path.display());
+        assert!(error.starts_with(&expected), "{error}");
         for token in ["one", "two"] {
             std::fs::write(&path, format!(" {token}\n")).unwrap();
             let header = credentials.header().await.unwrap();

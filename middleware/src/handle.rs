@@ -36,19 +36,25 @@ pub struct Doorman {
 }
 
 /// Why the limits are not ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReady {
     /// Not every resource had a response in time. Leases that arrived are in use.
-    #[error("timed out; not every resource has a response")]
-    TimedOut,
+    #[error(
+        "timed out; not every resource has a response{}",
+        last_failure.as_ref().map(|it| format!("; last failure: {it}")).unwrap_or_default()
+    )]
+    TimedOut {
+        /// The last failure of a request to the control plane, if it is less than a minute ago.
+        last_failure: Option<Arc<str>>,
+    },
     /// No worker requests leases.
     #[error("the worker does not run ({0:?})")]
     NoWorker(WorkerState),
 }
 
 /// Why the leases were not released. They expire.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReleased {
     /// No server accepted the release in time.
@@ -58,6 +64,8 @@ pub enum NotReleased {
     #[error("leases not released; the worker does not run ({0:?})")]
     NoWorker(WorkerState),
 }
+
+crate::error::debug_as_text!(NotReady, NotReleased);
 
 impl Doorman {
     /// Limits that admit everything, without server, worker or runtime: for tests of services.
@@ -126,8 +134,8 @@ impl Doorman {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidLimit`] if the key of a limit was made of a text with braces that is no
-    /// [template](crate::Key::template).
+    /// [`InvalidLimit`] if the key of a limit was made of a text that is empty, or has braces and
+    /// is no [template](crate::Key::template).
     pub fn layer(&self, limits: impl IntoLimits) -> Result<LimitLayer, InvalidLimit> {
         let limits = limits.into_limits();
         limits.iter().try_for_each(InvalidLimit::check)?;
@@ -199,7 +207,7 @@ impl Doorman {
         match released.await {
             Ok(released) => released.map_err(NotReleased::Failed),
             Err(NotReady::NoWorker(state)) => Err(NotReleased::NoWorker(state)),
-            Err(NotReady::TimedOut) => {
+            Err(NotReady::TimedOut { .. }) => {
                 Err(NotReleased::Failed("the worker did not respond".to_owned()))
             }
         }
@@ -216,7 +224,8 @@ impl Doorman {
             match timeout(within, response).await {
                 Ok(Ok(response)) => return Ok(response),
                 Err(_) if self.worker_state() != WorkerState::NotStarted => {
-                    return Err(NotReady::TimedOut);
+                    let last_failure = self.status.last_failure(clock::now());
+                    return Err(NotReady::TimedOut { last_failure });
                 }
                 Ok(Err(_)) | Err(_) => {}
             }
@@ -286,11 +295,15 @@ mod tests {
         );
         assert_eq!(invalid.limit(), "tenant");
         let local = Limit::local_per("{oops", crate::per_second(1)).named("x");
-        assert!(
-            error(local)
-                .to_string()
-                .contains("Key::constant(\"{oops\")")
-        );
+        for (limit, reason) in [
+            (local, "unbalanced brace at byte 0"),
+            (Limit::rate("{header:cookie}"), "would expose secrets"),
+            (Limit::rate(""), "empty key template"),
+        ] {
+            let text = error(limit).to_string();
+            assert!(text.contains(reason), "{text}");
+            assert!(!text.contains("Key::constant"), "{text}");
+        }
         assert!(doorman.snapshot().limits.is_empty(), "nothing was leased");
         assert!(doorman.layer(Limit::rate(Key::constant("a{b}"))).is_ok());
     }

@@ -103,6 +103,7 @@ mod clock;
 mod cost;
 mod credentials;
 mod demand;
+mod error;
 mod fallback;
 mod handle;
 mod key;

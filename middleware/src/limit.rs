@@ -280,19 +280,29 @@ tuples_into_limits!(A, B, C, D, E, F);
 tuples_into_limits!(A, B, C, D, E, F, G);
 tuples_into_limits!(A, B, C, D, E, F, G, H);
 
-/// A text that is neither a constant key nor a valid template.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "limit `{limit}`: invalid key {text:?}: {reason}; if its braces are literal, use \
-     Key::constant({text:?})"
-)]
+/// A text that is empty, or has braces and is no valid template.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("limit `{limit}`: invalid key {text:?}: {reason}{}", self.hint())]
 pub struct InvalidLimit {
     limit: Arc<str>,
     text: Arc<str>,
     reason: InvalidKey,
 }
 
+crate::error::debug_as_text!(InvalidLimit);
+
 impl InvalidLimit {
+    /// Braces around an unknown name may be meant literally.
+    fn hint(&self) -> String {
+        match self.reason {
+            InvalidKey::UnknownPlaceholder(_) => {
+                let text = &self.text;
+                format!("; if its braces are literal, use Key::constant({text:?})")
+            }
+            InvalidKey::InvalidHeader(_) | InvalidKey::Malformed(_) => String::new(),
+        }
+    }
+
     pub(crate) fn check(limit: &Limit) -> Result<(), Self> {
         match limit.key.invalid() {
             None => Ok(()),

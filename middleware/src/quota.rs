@@ -24,9 +24,11 @@ pub struct Quota {
 }
 
 /// A quota that is 0, not a number or out of range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("quota must be from 1e-9 to 1e9 per second")]
 pub struct InvalidQuota;
+
+crate::error::debug_as_text!(InvalidQuota);
 
 /// A bucket cannot count single tokens at faster rates.
 const MAX_RATE: f64 = 1e9;

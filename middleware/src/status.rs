@@ -1,8 +1,18 @@
 //! State of the lease worker, shared between the worker and its handles.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
 
+use doorman_openapi::Moment;
 use serde::Serialize;
+
+/// How long a failure explains why something is missing.
+const FAILURE_AGE: Duration = Duration::from_secs(60);
 
 /// State of the worker of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -23,7 +33,10 @@ pub enum WorkerState {
 }
 
 #[derive(Debug)]
-pub(crate) struct Status(AtomicU8);
+pub(crate) struct Status {
+    state: AtomicU8,
+    last_failure: Mutex<Option<(Moment, Arc<str>)>>,
+}
 
 const STATES: [WorkerState; 5] = [
     WorkerState::NotNeeded,
@@ -35,16 +48,36 @@ const STATES: [WorkerState; 5] = [
 
 impl Status {
     pub(crate) fn new(state: WorkerState) -> Self {
-        Self(AtomicU8::new(state as u8))
+        Self {
+            state: AtomicU8::new(state as u8),
+            last_failure: Mutex::default(),
+        }
     }
 
     pub(crate) fn set(&self, state: WorkerState) {
-        self.0.store(state as u8, Ordering::Release);
+        self.state.store(state as u8, Ordering::Release);
     }
 
     pub(crate) fn get(&self) -> WorkerState {
-        let index = usize::from(self.0.load(Ordering::Acquire));
+        let index = usize::from(self.state.load(Ordering::Acquire));
         STATES.get(index).copied().unwrap_or(WorkerState::Died)
+    }
+
+    pub(crate) fn set_last_failure(&self, reason: &str, now: Moment) {
+        *self.failure() = Some((now, reason.into()));
+    }
+
+    /// The last failed request to the control plane, unless it is long ago.
+    pub(crate) fn last_failure(&self, now: Moment) -> Option<Arc<str>> {
+        let (at, reason) = self.failure().clone()?;
+        (now < at.after(FAILURE_AGE)).then_some(reason)
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<(Moment, Arc<str>)>> {
+        // Every statement leaves it consistent.
+        self.last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

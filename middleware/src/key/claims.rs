@@ -23,9 +23,11 @@ use serde_json::{Map, Value};
 pub struct VerifiedClaims(Arc<Map<String, Value>>);
 
 /// A value that does not serialize to a JSON object.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("claims must be a JSON object")]
 pub struct InvalidClaims(#[source] Option<serde_json::Error>);
+
+crate::error::debug_as_text!(InvalidClaims);
 
 impl VerifiedClaims {
     /// Claims of any type that serializes to a JSON object.

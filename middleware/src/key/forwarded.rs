@@ -46,9 +46,11 @@ pub enum ForwardedHeader {
 }
 
 /// A text that is not a network.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("network must be like 10.0.0.0/8, 2001:db8::/32 or 192.0.2.1, not {0:?}")]
 pub struct InvalidNetwork(String);
+
+crate::error::debug_as_text!(InvalidNetwork);
 
 impl TrustedProxies {
     /// No proxies: the client is the connection's peer.

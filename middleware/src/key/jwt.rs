@@ -146,7 +146,7 @@ pub struct JwtKey {
 }
 
 /// Why keys cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJwtKey {
     /// The text contains no PEM key of this kind.
@@ -165,6 +165,8 @@ pub enum InvalidJwtKey {
     #[error("a verifier needs at least one key")]
     None,
 }
+
+crate::error::debug_as_text!(InvalidJwtKey);
 
 impl JwtVerifier {
     /// Accepts tokens that one of these keys signed, with this issuer and audience. Several keys

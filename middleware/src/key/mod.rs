@@ -30,8 +30,8 @@ pub use self::{
 /// Maps a request to a resource. Cheap to clone.
 ///
 /// A text becomes a [template](Self::template) if it has braces, else a
-/// [constant](Self::constant): `"api"`, `"tenant/{header:x-tenant}"`. An invalid template is an
-/// error when a [layer](crate::Doorman::layer) is built.
+/// [constant](Self::constant): `"api"`, `"tenant/{header:x-tenant}"`. An invalid template or empty
+/// text is an error when a [layer](crate::Doorman::layer) is built.
 ///
 /// Values of the request are percent-encoded in the resource id (all but `A-Z a-z 0-9 - . _ ~`). If
 /// the id would exceed 256 bytes, values over 40 bytes are hashed. A value can therefore neither
@@ -249,7 +249,13 @@ impl Key {
 
 impl From<&str> for Key {
     fn from(text: &str) -> Self {
-        if !text.contains(['{', '}']) {
+        if let Some(looks_like) = template::forgotten_brace(text) {
+            tracing::warn!(
+                key = text,
+                "key has `{looks_like}` as literal text; a placeholder is like {{header:x-tenant}}"
+            );
+        }
+        if !text.is_empty() && !text.contains(['{', '}']) {
             return Self::constant(text);
         }
         Self::template(text).unwrap_or_else(|invalid| Self {
@@ -261,6 +267,12 @@ impl From<&str> for Key {
 
 impl From<String> for Key {
     fn from(text: String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl From<&String> for Key {
+    fn from(text: &String) -> Self {
         Self::from(text.as_str())
     }
 }

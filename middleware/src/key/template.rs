@@ -9,7 +9,7 @@ use percent_encoding::{CONTROLS, percent_encode};
 use super::{Key, RequestHead, claims::ClaimPath};
 
 /// Why a text is not a key template.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidKey {
     /// The placeholder does not exist.
@@ -25,6 +25,8 @@ pub enum InvalidKey {
     #[error(transparent)]
     Malformed(#[from] InvalidKeyTemplate),
 }
+
+crate::error::debug_as_text!(InvalidKey);
 
 #[derive(Clone)]
 pub(super) enum Part {
@@ -84,6 +86,24 @@ pub(super) fn parse(
         text: canonical.into(),
         parts: parts.into(),
         invalid: None,
+    })
+}
+
+/// What looks like a placeholder outside of one: a prefix of placeholders, or a `$` as in shells.
+pub(super) fn forgotten_brace(text: &str) -> Option<&'static str> {
+    let constant = |text: &str| {
+        let signs = ["header:", "jwt:", "api_key:", "$"];
+        signs.into_iter().find(|sign| text.contains(sign))
+    };
+    let mut depth = 0_u32;
+    text.split_inclusive(['{', '}']).find_map(|part| {
+        let outside = depth == 0;
+        match part.chars().next_back() {
+            Some('{') => depth = depth.saturating_add(1),
+            Some('}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        outside.then(|| constant(part)).flatten()
     })
 }
 

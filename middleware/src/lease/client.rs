@@ -18,7 +18,7 @@ use tower_service::Service;
 use tracing::Instrument;
 
 use super::Failure;
-use crate::Credentials;
+use crate::{Credentials, error::error_chain};
 
 /// The longest request id that is logged, in bytes.
 const MAX_REQUEST_ID: usize = 128;
@@ -69,10 +69,20 @@ pub(super) struct RequestIds {
     pub(super) request_id: Option<String>,
 }
 
+/// How far a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It could not be sent: the credentials failed.
+    NotSent,
+    NoResponse,
+    Responded,
+}
+
 #[derive(Debug)]
 pub(super) struct Outcome<T> {
     pub(super) endpoint: usize,
     pub(super) ids: RequestIds,
+    pub(super) progress: Progress,
     pub(super) result: Result<T, RequestError>,
 }
 
@@ -218,10 +228,9 @@ impl<T: Transport> ControlPlaneClient<T> {
     where
         F: FnOnce(&Response<Bytes>) -> Result<R, RequestError> + Send,
     {
-        let uri = self
-            .servers
-            .get(endpoint)
-            .map(|it| format!("{it}{}", call.path));
+        let server = self.servers.get(endpoint);
+        let uri = server.map(|it| format!("{it}{}", call.path));
+        let is_encrypted = server.is_some_and(ServerUrl::is_encrypted);
         let transport = self.transport.clone();
         let credentials = self.credentials.clone();
         async move {
@@ -233,14 +242,19 @@ impl<T: Transport> ControlPlaneClient<T> {
             let span = tracing::info_span!("control_plane", %trace_id);
             let response = send(transport, credentials, uri, call, trace).instrument(span);
             let response = match timeout(time, response).await {
-                Ok(Ok(response)) => Ok(response),
-                Ok(Err(error)) => Err(error_chain(&*error)),
-                Err(_) => Err(format!("no response within {time:?}")),
+                Ok(response) => response,
+                Err(_) => Err((
+                    Progress::NoResponse,
+                    format!("no response within {time:?}").into(),
+                )),
             };
             let request_id = response.as_ref().ok().and_then(request_id);
-            let result = match response {
-                Ok(response) => read(&response),
-                Err(reason) => Err(RequestError::unavailable(reason)),
+            let (progress, result) = match response {
+                Ok(response) => (Progress::Responded, read(&response)),
+                Err((progress, error)) => {
+                    let reason = transport_failure(&*error, is_encrypted);
+                    (progress, Err(RequestError::unavailable(reason)))
+                }
             };
             Outcome {
                 endpoint,
@@ -248,6 +262,7 @@ impl<T: Transport> ControlPlaneClient<T> {
                     trace_id,
                     request_id,
                 },
+                progress,
                 result,
             }
         }
@@ -260,7 +275,25 @@ async fn send<T: Transport>(
     uri: Option<String>,
     call: Call,
     trace: TraceContext,
-) -> Result<Response<Bytes>, TransportError> {
+) -> Result<Response<Bytes>, (Progress, TransportError)> {
+    let request = prepare(credentials, uri, call, trace)
+        .await
+        .map_err(|error| (Progress::NotSent, error))?;
+    let carry = async {
+        std::future::poll_fn(|cx| transport.poll_ready(cx)).await?;
+        transport.call(request).await
+    };
+    carry
+        .await
+        .map_err(|error: T::Error| (Progress::NoResponse, error.into()))
+}
+
+async fn prepare(
+    credentials: Option<Credentials>,
+    uri: Option<String>,
+    call: Call,
+    trace: TraceContext,
+) -> Result<Request<Bytes>, TransportError> {
     let uri = uri.ok_or("no such server")?;
     let request = Request::builder().method(call.method).uri(uri);
     let mut request = request.body(Bytes::from(call.body?))?;
@@ -271,17 +304,16 @@ async fn send<T: Transport>(
     if let Some(credentials) = credentials {
         headers.insert(header::AUTHORIZATION, credentials.header().await?);
     }
-    std::future::poll_fn(|cx| transport.poll_ready(cx))
-        .await
-        .map_err(Into::into)?;
-    transport.call(request).await.map_err(Into::into)
+    Ok(request)
 }
 
-/// An error with its sources in one line: reqwest's own text leaves them out.
-fn error_chain(error: &(dyn Error + 'static)) -> String {
-    let sources = std::iter::successors(Some(error), |&error| error.source());
-    let texts: Vec<String> = sources.map(ToString::to_string).collect();
-    texts.join(": ")
+fn transport_failure(error: &(dyn Error + 'static), is_encrypted: bool) -> String {
+    let reason = error_chain(error);
+    // The text of rustls for a server that does not speak TLS.
+    if is_encrypted && reason.contains("InvalidContentType") {
+        return format!("{reason}; is the server's address http:// and not https://?");
+    }
+    reason
 }
 
 fn request_id(response: &Response<Bytes>) -> Option<String> {

@@ -231,6 +231,10 @@ impl Holder {
         self.resources.without_lease()
     }
 
+    pub(super) fn has_leases(&self) -> bool {
+        self.resources.first_lease_end().is_some()
+    }
+
     /// When new leases may be requested. While they are rate limited, one request probes.
     fn new_leases_from(&self) -> Moment {
         match self.new_leases {

@@ -55,12 +55,14 @@ enum Location {
 }
 
 /// Why a key set cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("key set {location}: {reason}")]
 pub struct InvalidJwks {
     location: String,
     reason: String,
 }
+
+crate::error::debug_as_text!(InvalidJwks);
 
 impl Jwks {
     /// A file, which is read again every ten seconds.

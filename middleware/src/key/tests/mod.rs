@@ -7,7 +7,7 @@ use http::{HeaderValue, Request};
 use proptest::prelude::*;
 
 use super::*;
-use crate::RefusalReason;
+use crate::{RefusalReason, testing::Logged};
 
 fn write(key: &Key, request: &Request<()>) -> (String, Result<(), RefusalReason>) {
     let mut id = b"left over".to_vec();
@@ -214,9 +214,43 @@ fn text_with_braces_becomes_a_template() {
         id(&Key::from("api".to_owned()), &with_tenant("acme")),
         "api"
     );
-    for invalid in ["tenant/{id}", "a}b", "{method"] {
+    assert_eq!(
+        id(&Key::from(&"api".to_owned()), &with_tenant("acme")),
+        "api"
+    );
+    for invalid in ["tenant/{id}", "a}b", "{method", ""] {
         assert!(Key::from(invalid).invalid().is_some(), "{invalid}");
     }
+}
+
+#[test]
+fn literal_text_like_a_placeholder_is_warned_about() {
+    let (warnings, _guard) = Logged::at(tracing::Level::WARN);
+    for usual in [
+        "api",
+        "tenant/{header:x-tenant}",
+        "{api_key:x-key}/{jwt:$sub}",
+    ] {
+        drop(Key::from(usual));
+        assert_eq!(warnings.count(), 0, "{usual}");
+    }
+    for (count, (text, sign)) in [
+        ("tenant/header:x-tenant", "`header:`"),
+        ("tenant/jwt:sub", "`jwt:`"),
+        ("tenant/${header:x-tenant}", "`$`"),
+        ("{method}/header:x-tenant", "`header:`"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        drop(Key::from(text));
+        let lines = warnings.lines();
+        assert_eq!(lines.len(), count + 1, "{text}: {lines:?}");
+        assert!(lines[count].contains(sign), "{text}: {lines:?}");
+        assert!(lines[count].contains(text), "{text}: {lines:?}");
+    }
+    drop(Key::constant("header:x-tenant"));
+    assert_eq!(warnings.count(), 4, "a constant is meant literally");
 }
 
 #[test]

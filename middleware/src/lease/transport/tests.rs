@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::lease::ControlPlaneClient;
 
 /// Answers one request on a real socket and returns the request.
 async fn answer_once(listener: TcpListener, answer: String) -> String {
@@ -62,6 +63,32 @@ async fn oversized_response_is_an_error() {
     );
     let (_, response) = exchange(&answer).await;
     assert!(response.is_err());
+}
+
+#[tokio::test]
+async fn server_without_tls_at_an_https_address_gets_a_hint() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("https://{}", listener.local_addr().unwrap());
+    let plain = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
+        let answer = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(answer).await.unwrap();
+    });
+    let certificates = Certificates {
+        authority: Some(Pem::Text(certificate().into())),
+        ..Certificates::default()
+    };
+    let client = ControlPlaneClient {
+        transport: HttpTransport::new(certificates, true).unwrap(),
+        servers: [server.parse().unwrap()].into(),
+        credentials: None,
+    };
+    let rules = client.fetch_rules(0, "orders", None, Duration::from_secs(60));
+    let reason = rules.await.result.unwrap_err().reason;
+    let hint = "; is the server's address http:// and not https://?";
+    assert!(reason.ends_with(hint), "{reason}");
+    plain.await.unwrap();
 }
 
 /// A client that trusts the certificate authority in a file.

@@ -217,6 +217,7 @@ impl<T: Transport> Worker<T> {
         let Outcome {
             endpoint,
             ids,
+            progress: _,
             result,
         } = outcome;
         let now = clock::now();

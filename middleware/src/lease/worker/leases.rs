@@ -13,7 +13,7 @@ use crate::{
     clock,
     lease::{
         Demand, Effect, Event, Failure, FirstAnswer, Holding, Transport, Warning,
-        client::{Outcome, RequestIds},
+        client::{Outcome, Progress, RequestIds},
     },
     limiter::LeaseState,
     meter::{LeasePhase, RequestOutcome},
@@ -26,6 +26,7 @@ const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
 pub(super) struct RequestFailure {
     /// The server and the reason.
     reason: String,
+    progress: Progress,
     ids: RequestIds,
 }
 
@@ -104,8 +105,10 @@ impl<T: Transport> Worker<T> {
         let Outcome {
             endpoint,
             ids,
+            progress,
             result,
         } = outcome;
+        let now = clock::now();
         let event = match result {
             Ok(response) => {
                 self.meter.on_response(RequestOutcome::Answered);
@@ -113,18 +116,28 @@ impl<T: Transport> Worker<T> {
             }
             Err(error) => {
                 self.meter.on_response((&error.failure).into());
-                let reason = format!("{}: {}", self.parts.client.address(endpoint), error.reason);
+                let reason = match progress {
+                    Progress::NotSent => error.reason,
+                    Progress::NoResponse | Progress::Responded => {
+                        format!("{}: {}", self.parts.client.address(endpoint), error.reason)
+                    }
+                };
                 let RequestIds {
                     trace_id,
                     request_id,
                 } = &ids;
                 tracing::debug!(reason, %trace_id, request_id, "lease request failed");
-                self.last_failure = Some(RequestFailure { reason, ids });
+                self.parts.status.set_last_failure(&reason, now);
+                self.last_failure = Some(RequestFailure {
+                    reason,
+                    progress,
+                    ids,
+                });
                 let failure = error.failure;
                 Event::Failed { seq, failure }
             }
         };
-        self.handle(event, clock::now());
+        self.handle(event, now);
     }
 
     pub(super) fn handle(&mut self, event: Event, now: Moment) {
@@ -249,17 +262,33 @@ impl<T: Transport> Worker<T> {
         let trace_id = failure.map(|it| display(it.ids.trace_id));
         let request_id = failure.and_then(|it| it.ids.request_id.as_deref());
         match warning {
-            Warning::Unreachable => tracing::warn!(
-                reason,
-                trace_id,
-                request_id,
-                without_lease = self.parts.holder.without_lease(),
-                "control plane unreachable; leases will expire, then fallbacks apply"
-            ),
-            Warning::Recovered => tracing::info!("control plane reachable again"),
-            // There may be one for each key.
+            Warning::Unreachable => {
+                let event = match failure.map(|it| it.progress) {
+                    Some(Progress::NotSent) => "cannot send lease requests",
+                    Some(Progress::Responded) => "control plane grants no leases",
+                    Some(Progress::NoResponse) | None => "control plane unreachable",
+                };
+                let outcome = match self.parts.holder.has_leases() {
+                    true => "leases will expire, then fallbacks apply",
+                    false => "fallbacks apply",
+                };
+                tracing::warn!(
+                    reason,
+                    trace_id,
+                    request_id,
+                    without_lease = self.parts.holder.without_lease(),
+                    "{event}; {outcome}"
+                );
+            }
+            Warning::Recovered => tracing::info!("control plane grants leases again"),
             Warning::Rejected { resource } => {
-                if let Some(suppressed) = self.rejection_log.try_log(now) {
+                let tracked = self.limiters.get_mut(resource);
+                // There may be any number of keys made of requests.
+                let logged = match tracked.is_some_and(|it| it.limiter.is_permanent()) {
+                    true => Some(0),
+                    false => self.rejection_log.try_log(now),
+                };
+                if let Some(suppressed) = logged {
                     tracing::warn!(
                         %resource,
                         suppressed,

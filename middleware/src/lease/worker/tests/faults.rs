@@ -74,7 +74,9 @@ async fn rejected_resource_does_not_affect_others() {
     );
     let (doorman, _worker) = run(builder(), &plane);
     let _rates = ["db", "secret", "api"].map(|resource| doorman.rate(resource));
-    assert_eq!(doorman.ready(SECOND).await, Err(NotReady::TimedOut));
+    let timed_out = doorman.ready(SECOND).await.unwrap_err().to_string();
+    let failure = "; last failure: http://a: responded 403 Forbidden: not yours";
+    assert!(timed_out.ends_with(failure), "{timed_out}");
     sleep(30 * SECOND).await;
     assert_eq!(held(&doorman, "db"), Some(10.0));
     assert_eq!(held(&doorman, "api"), Some(10.0));
@@ -84,6 +86,81 @@ async fn rejected_resource_does_not_affect_others() {
         .iter()
         .filter(|call| call.names().contains(&"secret".to_owned()));
     assert_eq!(asked.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_rejected_constant_key_is_logged() {
+    let (warnings, _guard) = Logged::at(tracing::Level::WARN);
+    let plane = Plane::new(|call| {
+        let mut problem = Problem::new(ProblemType::InvalidRequest, "not yours");
+        problem.errors = (0..call.names().len())
+            .map(|position| FieldError {
+                pointer: format!("/resources/{position}/resource_id"),
+                detail: String::new(),
+            })
+            .collect();
+        Reply::json(403, &problem)
+    });
+    let (doorman, _worker) = run(builder(), &plane);
+    let _rates = ["db", "secret"].map(|resource| doorman.rate(resource));
+    sleep(5 * SECOND).await;
+    let warnings = warnings.lines();
+    for resource in ["resource=db", "resource=secret"] {
+        let logged = warnings.iter().filter(|line| line.contains(resource));
+        assert_eq!(logged.count(), 1, "{resource}: {warnings:?}");
+    }
+}
+
+/// The one warning of a worker without leases, and what `ready` reports.
+async fn warning_without_leases(builder: Builder, plane: &Plane) -> (String, String) {
+    let (warnings, _guard) = Logged::at(tracing::Level::WARN);
+    let (doorman, _worker) = run(builder, plane);
+    let _rate = doorman.rate("db");
+    let ready = doorman.ready(5 * SECOND).await.unwrap_err().to_string();
+    let mut warnings = warnings.lines();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    (warnings.remove(0), ready)
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_caller_is_not_an_unreachable_server() {
+    let plane = Plane::new(|_| {
+        let problem = Problem::new(ProblemType::Unauthorized, "invalid token");
+        Reply::json(401, &problem)
+    });
+    let (warning, ready) = warning_without_leases(builder(), &plane).await;
+    let event = "message=control plane grants no leases; fallbacks apply ";
+    assert!(warning.contains(event), "{warning}");
+    let reason = "responded 401 Unauthorized: invalid token";
+    assert!(warning.contains(reason), "{warning}");
+    assert!(ready.ends_with(reason), "{ready}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreadable_token_file_is_named_and_not_the_server() {
+    let builder = builder().credentials(Credentials::file("/missing/a.token"));
+    let plane = Plane::new(grants(10.0));
+    let (warning, ready) = warning_without_leases(builder, &plane).await;
+    let event = "message=cannot send lease requests; fallbacks apply ";
+    assert!(warning.contains(event), "{warning}");
+    let reason = "cannot read token file `/missing/a.token`: No such file or directory";
+    assert!(warning.contains(&format!("reason=\"{reason}")), "{warning}");
+    assert!(ready.contains(reason), "{ready}");
+    assert!(plane.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreachable_server_is_a_threat_to_leases_only_where_there_are_some() {
+    let (warnings, _guard) = Logged::at(tracing::Level::WARN);
+    let plane = Plane::new(grants(10.0));
+    let (doorman, _worker) = run(builder(), &plane);
+    let _rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    plane.set(|_| Reply::Disconnect);
+    sleep(5 * SECOND).await;
+    let warnings = warnings.lines();
+    let event = "control plane unreachable; leases will expire, then fallbacks apply";
+    assert!(warnings[0].contains(event), "{warnings:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +219,8 @@ async fn worker_starts_without_server_and_recovers() {
     let plane = Plane::new(|_| Reply::Disconnect);
     let (doorman, _worker) = run(builder(), &plane);
     let rate = doorman.rate("db");
-    assert_eq!(doorman.ready(60 * SECOND).await, Err(NotReady::TimedOut));
+    let ready = doorman.ready(60 * SECOND).await;
+    assert!(matches!(ready, Err(NotReady::TimedOut { .. })), "{ready:?}");
     let tries = plane.calls().len();
     assert!(
         (30..=60).contains(&tries),

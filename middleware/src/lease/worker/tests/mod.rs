@@ -30,6 +30,7 @@ use self::plane::{Call, Plane, Reply};
 use crate::{
     Builder, Cost, Credentials, Doorman, Key, Limit, NotReady, NotReleased, WorkerState, clock,
     lease::testing::{grant_all, id},
+    testing::Logged,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
