@@ -144,10 +144,16 @@ pub struct ReleaseRequest {
     pub resource_ids: Option<Vec<ResourceId>>,
 }
 
-/// An empty object. Releasing is idempotent.
+/// The result of a release, which is idempotent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct ReleaseResponse {}
+pub struct ReleaseResponse {
+    /// The number of leases that the holder had and that were released; absent from earlier
+    /// servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub released: Option<usize>,
+}
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

@@ -191,7 +191,11 @@ impl Server {
             listener,
             metrics_listener,
             app: AppState::from(AppParts {
-                editor: Arc::new(DocumentEditor::new(Arc::clone(&document), opened.store)),
+                editor: Arc::new(DocumentEditor::new(
+                    Arc::clone(&document),
+                    opened.store,
+                    &server.config_source,
+                )),
                 ledger,
                 document,
                 quotas: Arc::new(Quotas::new(settings.callers)),

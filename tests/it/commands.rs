@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output},
 };
@@ -41,20 +42,81 @@ fn watch_shows_the_state_again_and_again() {
     watch.wait_for(|line| line.starts_with("api\t").then_some(()));
 }
 
+/// The document, the notes and the file modes of a server with a document from a file.
+#[test]
+fn empty_results_and_file_sources_are_explained() {
+    let mut server = ControlPlane::start(DOCUMENT);
+    let address = server.address().to_owned();
+    let noted = |line: &str| {
+        let args: Vec<_> = line.split(' ').chain(["--server", &address]).collect();
+        let output = run(&args);
+        assert!(output.status.success(), "{output:?}");
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let nothing = String::new;
+    assert_eq!(noted("show"), (nothing(), "no resources\n".to_owned()));
+    let (changes, note) = noted("history");
+    assert_eq!(changes, "");
+    assert!(
+        note.starts_with("no history: the document comes from a file"),
+        "{note}"
+    );
+    let (released, note) = noted("release api");
+    assert_eq!(released, "");
+    assert!(
+        note.starts_with("nothing to release: doorman-cli@"),
+        "{note}"
+    );
+    noted("get api --wants 5 --client a");
+    let (_, note) = noted("show api --client b");
+    assert_eq!(note, "b holds no lease of api, and does not wait for one\n");
+    let released = noted("release api --client a");
+    assert_eq!(released, ("released 1 lease of a\n".to_owned(), nothing()));
+
+    let file = server.home().join("limits.yaml");
+    let rejected = server.put("/v1/templates", r#"{"resources":[]}"#);
+    assert_eq!(rejected.status, 409, "{rejected:?}");
+    let source = format!("it comes from file:{}; change it there", file.display());
+    assert!(rejected.body.contains(&source), "{rejected:?}");
+
+    let document = fs::read_to_string(&file).expect("it exists");
+    fs::write(&file, document.replace("1000", "1001")).expect("it is writable");
+    let changes = "document reloaded: template \"api\": capacity: 1000 → 1001";
+    server.wait_for(|line| line.contains(changes).then_some(()));
+
+    let data = server.home().join("data");
+    assert_eq!(mode(&data), 0o700);
+    for entry in fs::read_dir(&data).expect("it exists") {
+        let path = entry.expect("it is readable").path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    let metadata = fs::metadata(path).expect("it exists");
+    metadata.permissions().mode() & 0o777
+}
+
 #[test]
 fn token_inspect_names_the_failed_check() {
     let home = TempDir::new().expect("a temporary directory");
     let path = |name: &str| home.path().join(name).display().to_string();
     for (name, byte) in [("secret", b's'), ("other", b'o')] {
         fs::write(path(name), [byte; 32]).expect("the directory is new");
+        let private = fs::Permissions::from_mode(if name == "secret" { 0o600 } else { 0o604 });
+        fs::set_permissions(path(name), private).expect("it exists");
     }
     let create = |secret: &str, more: &[&str]| {
+        let is_private = secret == "secret";
         let secret = path(secret);
         let mut args = vec!["token", "--secret-file", &secret, "--sub", "orders"];
         args.extend(["--scope", "capacity"]);
         args.extend(more);
         let created = run(&args);
         assert!(created.status.success(), "{created:?}");
+        let warning = text(&created.stderr);
+        assert_eq!(warning.is_empty(), is_private, "{warning}");
+        assert!(is_private || warning.contains("can read"), "{warning}");
         fs::write(path("token"), &created.stdout).expect("it is writable");
         text(&created.stdout).trim().to_owned()
     };

@@ -83,7 +83,7 @@ impl From<rusqlite::Error> for StoreError {
 #[non_exhaustive]
 pub enum OpenError {
     /// Another server or command has the lock.
-    #[error("the store {} is in use by another server", path.display())]
+    #[error("the store {} is in use by a running server or command", path.display())]
     InUse {
         /// The database.
         path: PathBuf,

@@ -22,15 +22,23 @@ use x509_cert::{
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The subject and the issuer of the certificate that a server shows; `None` if it shows none.
+/// The certificate that a server shows.
+#[derive(Debug, Clone)]
+pub(super) struct ShownCertificate {
+    /// Its subject and issuer.
+    pub(super) names: String,
+    pub(super) is_self_signed: bool,
+}
+
+/// The certificate that a server shows; `None` if it shows none.
 ///
 /// It takes a handshake of its own, which ends with the certificate: the client of the failed
 /// request does not keep it.
-pub(super) async fn of_server(server: &ServerUrl) -> Option<String> {
+pub(super) async fn of_server(server: &ServerUrl) -> Option<ShownCertificate> {
     timeout(TIMEOUT, read(server)).await.ok().flatten()
 }
 
-async fn read(server: &ServerUrl) -> Option<String> {
+async fn read(server: &ServerUrl) -> Option<ShownCertificate> {
     let url = Url::parse(&server.to_string()).ok()?;
     let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -57,7 +65,7 @@ async fn read(server: &ServerUrl) -> Option<String> {
 #[derive(Debug)]
 struct CertificateReader {
     provider: Arc<CryptoProvider>,
-    seen: Mutex<Option<String>>,
+    seen: Mutex<Option<ShownCertificate>>,
 }
 
 impl ServerCertVerifier for CertificateReader {
@@ -69,7 +77,7 @@ impl ServerCertVerifier for CertificateReader {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = names(end_entity);
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = parse(end_entity);
         Err(not_verified())
     }
 
@@ -101,15 +109,19 @@ fn not_verified() -> Error {
     Error::General("the certificate is read, not verified".to_owned())
 }
 
-fn names(certificate: &[u8]) -> Option<String> {
+fn parse(certificate: &[u8]) -> Option<ShownCertificate> {
     let certificate = CertificateInner::<Rfc5280>::from_der(certificate).ok()?;
     let certificate = certificate.tbs_certificate();
     let (subject, issuer) = (certificate.subject(), certificate.issuer());
-    let text = if subject == issuer {
+    let is_self_signed = subject == issuer;
+    let text = if is_self_signed {
         format!("its certificate \"{subject}\" is self-signed")
     } else {
         format!("its certificate \"{subject}\" was issued by \"{issuer}\"")
     };
-    // The server chose the names, and they are shown on a terminal.
-    Some(text.replace(char::is_control, "?"))
+    Some(ShownCertificate {
+        // The server chose the names, and they are shown on a terminal.
+        names: text.replace(char::is_control, "?"),
+        is_self_signed,
+    })
 }

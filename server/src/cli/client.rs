@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use doorman_openapi::{Problem, ServerUrl, SpanId, TraceContext, TraceId, headers};
+use doorman_server::DecodedToken;
 use reqwest::{
     Certificate, ClientBuilder, Identity, Method, RequestBuilder, StatusCode,
     header::{self, HeaderMap, HeaderValue},
@@ -81,8 +82,15 @@ impl ServerArguments {
             },
         };
         let token = token.trim_ascii();
-        let invalid = || Failure::new("the token is empty or contains invalid characters");
-        if token.is_empty() || !token.is_ascii() {
+        // A secret or a key in the wrong place must not be sent.
+        let invalid = || {
+            Failure::new(match &self.token_file {
+                Some(path) => format!("--token-file {} contains no token (JWT)", path.display()),
+                None => format!("{TOKEN_VARIABLE} is no token (JWT)"),
+            })
+        };
+        let is_token = str::from_utf8(token).is_ok_and(|it| DecodedToken::parse(it).is_some());
+        if !is_token {
             return Err(invalid());
         }
         let mut value =
@@ -297,9 +305,18 @@ impl Client {
             return Ok(response);
         }
         let failure = match serde_json::from_slice::<Problem>(&response.body) {
+            Ok(_)
+                if response.status == StatusCode::UNAUTHORIZED && self.authorization.is_none() =>
+            {
+                Failure::new(format!(
+                    "{} requires a token: pass --token-file FILE, or set {TOKEN_VARIABLE}",
+                    self.server
+                ))
+            }
             Ok(problem) => Failure::new(problem.detail),
             Err(_) => self.unexpected(),
         };
+        let failure = failure.with_status(response.status);
         Err(failure.with_request_id(response.header(headers::REQUEST_ID)))
     }
 
@@ -330,8 +347,11 @@ impl Client {
         };
         Failure::no_response(format!("no response from {}", self.server))
             .with_cause(cause)
-            .with_hint(certificate.as_deref())
-            .with_hint(tls_hint(error))
+            .with_hint(certificate.as_ref().map(|it| it.names.as_str()))
+            .with_hint(tls_hint(
+                error,
+                certificate.is_some_and(|it| it.is_self_signed),
+            ))
     }
 
     pub(super) fn decode<T: DeserializeOwned>(&self, json: &Value) -> Result<T, Failure> {
@@ -394,9 +414,16 @@ fn builder() -> ClientBuilder {
 }
 
 /// Suggests how to fix a TLS error.
-fn tls_hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
+fn tls_hint(error: &(dyn Error + 'static), is_self_signed: bool) -> Option<&'static str> {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage as Invalid};
     match tls_error(error)? {
+        // An authority of the same name fails with other errors than `UnknownIssuer`.
+        InvalidCertificate(
+            CertificateError::UnknownIssuer
+            | CertificateError::BadSignature
+            | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+        ) if is_self_signed => Some("to trust it, pass the certificate itself as --ca-file"),
         InvalidCertificate(CertificateError::UnknownIssuer) => {
             Some("name the authority that issued its certificate with --ca-file")
         }

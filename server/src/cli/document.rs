@@ -202,11 +202,15 @@ pub(super) async fn history(arguments: HistoryArguments) -> Result<String, Failu
     let limit = arguments.limit;
     let changes: Vec<PastChange> = match arguments.location.location()? {
         Location::Server(client) => {
-            client
-                .list(paths::HISTORY, limit, |page: HistoryPage| {
-                    (page.changes, page.next_cursor)
-                })
-                .await?
+            let into_parts = |page: HistoryPage| (page.changes, page.next_cursor);
+            let changes = client.list(paths::HISTORY, limit, into_parts).await?;
+            // A store begins with a change.
+            if changes.is_empty() && limit > 0 {
+                let note = "no history: the document comes from a file; the server's log has its \
+                            changes";
+                output::note(&mut io::stderr(), note);
+            }
+            changes
         }
         Location::Store(path) => StoreReader::open(&path)?.history(None, limit)?,
     };

@@ -9,12 +9,15 @@ use std::{
 };
 
 use doorman_config::LoadError;
+use reqwest::StatusCode;
 
 #[derive(Debug)]
 pub(super) struct Failure {
     /// One line; more only for the errors of a document.
     message: String,
     exit_code: u8,
+    /// Of the server's response.
+    status: Option<StatusCode>,
 }
 
 impl Failure {
@@ -22,6 +25,7 @@ impl Failure {
         Self {
             message: format!("doorman: {message}"),
             exit_code: 1,
+            status: None,
         }
     }
 
@@ -61,6 +65,7 @@ impl Failure {
             Some(_) => Self {
                 message: error.to_string(),
                 exit_code: 1,
+                status: None,
             },
             None => Self::new(chain(error)),
         }
@@ -87,6 +92,16 @@ impl Failure {
             self.message = format!("{}; {hint}", self.message);
         }
         self
+    }
+
+    #[must_use]
+    pub(super) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    pub(super) fn is_not_found(&self) -> bool {
+        self.status == Some(StatusCode::NOT_FOUND)
     }
 
     #[cfg(test)]

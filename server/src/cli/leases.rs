@@ -1,5 +1,7 @@
 //! `doorman get` and `doorman release`: leases by hand.
 
+use std::io;
+
 use doorman_openapi::{
     Capacity, CapacityRequest, CapacityResponse, ClientId, ReleaseRequest, ReleaseResponse,
     ResourceId, ResourceRequest, Unit, paths,
@@ -111,6 +113,19 @@ pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failu
     if arguments.output.json {
         return output::pretty_json(&response);
     }
-    let ReleaseResponse {} = client.decode(&response)?;
-    Ok(String::new())
+    let ReleaseResponse { released } = client.decode(&response)?;
+    Ok(match released {
+        // An earlier server does not say.
+        None => String::new(),
+        Some(0) => {
+            let note = format!(
+                "nothing to release: {} holds none of these leases",
+                arguments.client
+            );
+            output::note(&mut io::stderr(), &note);
+            String::new()
+        }
+        Some(1) => format!("released 1 lease of {}\n", arguments.client),
+        Some(count) => format!("released {count} leases of {}\n", arguments.client),
+    })
 }

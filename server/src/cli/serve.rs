@@ -9,7 +9,10 @@ use std::{
 };
 
 use doorman_server::{Server, Settings, observe::log::Format};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::{
+    fs::Mode,
+    process::{Resource, Rlimit, getrlimit, setrlimit, umask},
+};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
@@ -23,6 +26,8 @@ const BLOCKING_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let _guard = arguments.log.start()?;
     let format = arguments.log.format();
+    // For the files of the data directory, and a store elsewhere.
+    umask(Mode::RWXG | Mode::RWXO);
     let settings = arguments.settings()?;
     raise_open_files_limit();
     for warning in settings.document.warnings() {

@@ -17,7 +17,8 @@ use super::{
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A value is JSON, or else text. All other fields stay as they are.\n\n\
+    after_help = "A value is JSON, or else text. All other fields stay as they are. To add or delete a template\n\
+    or rule, change the whole document: doorman export > limits.yaml, then doorman import limits.yaml.\n\n\
     Examples:\n  doorman set 'tenant/*' capacity=20 safe_capacity=2\n  \
     doorman set db algorithm.kind=STATIC description= --dry-run\n  \
     doorman set --rule per-tenant cost=2"
@@ -91,6 +92,14 @@ fn merge_patch(assignments: &[Assignment]) -> Result<Value, Failure> {
     Ok(patch.into())
 }
 
+/// Says how to add an entry that does not exist.
+fn with_way_to_add(failure: Failure) -> Failure {
+    let hint = failure.is_not_found().then_some(
+        "to add it, `doorman export > limits.yaml`, edit the file, and `doorman import limits.yaml`",
+    );
+    failure.with_hint(hint)
+}
+
 pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
     let patch = merge_patch(&arguments.fields)?.to_string();
     let client = Client::new(&arguments.server)?;
@@ -105,7 +114,8 @@ pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
     let mut stderr = io::stderr();
     if arguments.dry_run {
         let path = format!("{path}?dry_run=true");
-        let dry_run: DryRun = client.patch(&path, None, patch).await?;
+        let dry_run = client.patch(&path, None, patch).await;
+        let dry_run: DryRun = dry_run.map_err(with_way_to_add)?;
         for warning in &dry_run.warnings {
             warn(&mut stderr, warning);
         }
@@ -116,7 +126,8 @@ pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
         let lines: String = lines.map(|it| format!("would change: {it}\n")).collect();
         return Ok(lines + &effects(&dry_run)?);
     }
-    let (old, etag): (Value, _) = client.get_with_etag(&path).await?;
+    let old = client.get_with_etag(&path).await;
+    let (old, etag): (Value, _) = old.map_err(with_way_to_add)?;
     // With the ETag, the output has all changes of the entry.
     let mut new: Value = client.patch(&path, etag.as_ref(), patch).await?;
     let warnings = new.as_object_mut().and_then(|new| new.remove("warnings"));

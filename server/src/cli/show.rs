@@ -171,6 +171,9 @@ async fn resources(client: &Client, arguments: &ShowArguments) -> Result<String,
         return output::pretty_json(&json!({"resources": listed.entries, "total": listed.total}));
     }
     let table = resource_table(&listed.entries)?;
+    if listed.entries.is_empty() {
+        output::note(&mut io::stderr(), "no resources");
+    }
     Ok(match listed.summary("resources", arguments) {
         // Programs that read the lines expect no other text.
         Some(summary) if !io::stdout().is_terminal() && arguments.watch.is_none() => {
@@ -193,6 +196,14 @@ async fn resource(
         return output::pretty_json(
             &json!({"resource": resource, "leases": holders.entries, "total": holders.total}),
         );
+    }
+    if let Some(only) = arguments
+        .client
+        .as_ref()
+        .filter(|_| holders.entries.is_empty())
+    {
+        let note = format!("{only} holds no lease of {id}, and does not wait for one");
+        output::note(&mut io::stderr(), &note);
     }
     let summary = holders.summary("holders", arguments);
     let summary = summary.map_or(String::new(), |summary| format!("{summary}\n"));

@@ -10,7 +10,7 @@ use std::sync::{
 };
 
 use doorman_config::Source;
-use doorman_server::{Server, Settings};
+use doorman_server::{Server, Settings, TlsSettings};
 use reqwest::StatusCode;
 use tempfile::TempDir;
 
@@ -87,9 +87,10 @@ async fn leases_are_shown_until_released() {
         let shown = call(&address, &only("d")).await.unwrap();
         assert!(!shown.contains("\tclient\t"), "{shown}");
 
-        call(&address, "release tenant/acme --client c")
-            .await
-            .unwrap();
+        let release = "release tenant/acme --client c";
+        let released = call(&address, release).await.unwrap();
+        assert_eq!(released, "released 1 lease of c\n");
+        assert_eq!(call(&address, release).await.unwrap(), "");
         let shown = call(&address, "show").await.unwrap();
         assert!(shown.is_empty() || shown.contains("\t0\t0\t0\t"), "{shown}");
     })
@@ -424,6 +425,9 @@ async fn fields_are_set_and_others_stay() {
         assert!(unknown.starts_with(expected), "{unknown}");
         let absent = set("tenant/* capacity=5").await.unwrap_err().to_string();
         assert!(absent.contains("no template `tenant/*`"), "{absent}");
+        assert!(absent.contains("to add it, `doorman export"), "{absent}");
+        let absent = set("--rule x cost=5 --dry-run").await.unwrap_err();
+        assert!(absent.to_string().contains("to add it, "), "{absent}");
 
         let home = TempDir::new().unwrap();
         let file = limits(&home, 20);
@@ -486,6 +490,97 @@ async fn ready_prints_the_remarks_of_the_server() {
         let output = call_stub(Router::new().route("/readyz", probe), "ready").await;
         assert_eq!(output.unwrap(), expected);
     }
+}
+
+#[tokio::test]
+async fn self_signed_certificate_of_a_known_name_has_a_hint() {
+    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519};
+
+    let home = TempDir::new().unwrap();
+    let write = |name: &str, text: String| {
+        let file = home.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let self_signed = |key: &KeyPair| {
+        let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.self_signed(key).unwrap().pem()
+    };
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let certificate = write("tls.crt", self_signed(&key));
+    let server = Server::bind(Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: home.path().join("data"),
+        tls: Some(TlsSettings {
+            certificate: certificate.clone(),
+            key: write("tls.key", key.serialize_pem()),
+            client_authority: None,
+        }),
+        ..Settings::default()
+    })
+    .await
+    .unwrap();
+    let address = format!("https://localhost:{}", server.local_addr().port());
+    let test = async {
+        for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519] {
+            let key = KeyPair::generate_for(algorithm).unwrap();
+            let other = write("other.pem", self_signed(&key));
+            let line = format!("ready --ca-file {}", other.display());
+            let failed = call(&address, &line).await.unwrap_err().to_string();
+            assert!(
+                failed.contains("is self-signed; to trust it, pass"),
+                "{failed}"
+            );
+            assert!(failed.contains("--ca-file"), "{failed}");
+        }
+        let line = format!("ready --ca-file {}", certificate.display());
+        assert_eq!(call(&address, &line).await.unwrap(), "ready\n");
+    };
+    tokio::select! {
+        stopped = server.run(std::future::pending()) => panic!("{stopped:?}"),
+        () = test => {}
+    }
+}
+
+#[tokio::test]
+async fn missing_token_names_the_flag_and_no_other_file_is_sent() {
+    use axum::{Json, Router, routing::get};
+
+    let problem = serde_json::json!({
+        "type": "/problems/unauthenticated", "title": "t", "status": 401, "detail": "missing token"
+    });
+    let requests = Arc::new(AtomicUsize::new(0));
+    let probe = get({
+        let requests = Arc::clone(&requests);
+        async move || {
+            requests.fetch_add(1, SeqCst);
+            (StatusCode::UNAUTHORIZED, Json(problem.clone()))
+        }
+    });
+    let routes = Router::new()
+        .route("/v1/status", probe.clone())
+        .route("/v1/discovery", probe);
+    let failed = call_stub(routes.clone(), "master")
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        failed.contains("requires a token: pass --token-file"),
+        "{failed}"
+    );
+    assert_eq!(requests.load(SeqCst), 1);
+
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("secret");
+    std::fs::write(&file, "c2VjcmV0IHRoYXQgc2lnbnMgdG9rZW5z\n").unwrap();
+    let line = format!("master --token-file {}", file.display());
+    let failed = call_stub(routes, &line).await.unwrap_err().to_string();
+    assert!(
+        failed.contains("secret contains no token (JWT)"),
+        "{failed}"
+    );
+    assert!(!failed.contains("c2VjcmV0"), "{failed}");
+    assert_eq!(requests.load(SeqCst), 1);
 }
 
 /// Runs a command against a server with these routes only.

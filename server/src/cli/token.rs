@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, UNIX_EPOCH},
 };
@@ -23,6 +24,9 @@ const MAX_TTL: Duration = Duration::from_secs(3_650 * 86_400);
 
 /// A longer text is no token that a server accepts.
 const MAX_TOKEN_FILE: u64 = 64 * 1024;
+
+/// The bit of a file's mode.
+const READABLE_BY_ALL: u32 = 0o004;
 
 /// Claims that are times, in Unix seconds.
 const TIMES: [&str; 4] = ["exp", "nbf", "iat", "auth_time"];
@@ -171,7 +175,14 @@ fn create(arguments: TokenArguments) -> Result<String, Failure> {
         max_priority: arguments.max_priority,
         lifetime: arguments.ttl,
     };
-    Ok(format!("{}\n", token.sign(&secret_file)?))
+    let signed = token.sign(&secret_file)?;
+    let mode = std::fs::metadata(&secret_file).map_or(0, |metadata| metadata.mode());
+    if mode & READABLE_BY_ALL != 0 {
+        let file = secret_file.display();
+        let warning = format!("everybody on this machine can read {file}: chmod 600 {file}");
+        output::warn(&mut io::stderr(), &warning);
+    }
+    Ok(signed + "\n")
 }
 
 /// Prints the report itself if the token is rejected, because it fails then.

@@ -34,8 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct DocumentEditor {
     active: Arc<ActiveDocument>,
-    /// `None` where the document cannot be changed over HTTP.
-    store: Option<Mutex<Store>>,
+    /// The name of the source where the document cannot be changed over HTTP.
+    store: Result<Mutex<Store>, String>,
     changes: Lane,
     dry_runs: Lane,
     reads: Lane,
@@ -78,7 +78,8 @@ pub(crate) struct Edit {
 pub(crate) enum EditFailed<E> {
     /// The edit function rejected the change.
     Rejected(E),
-    ReadOnly,
+    /// The document comes from this source.
+    ReadOnly(String),
     Busy,
     Store(StoreError),
     /// The change is stored, but becomes active only at the next start.
@@ -87,10 +88,11 @@ pub(crate) enum EditFailed<E> {
 }
 
 impl DocumentEditor {
-    pub(crate) fn new(active: Arc<ActiveDocument>, store: Option<Store>) -> Self {
+    /// `source` names the source of the document.
+    pub(crate) fn new(active: Arc<ActiveDocument>, store: Option<Store>, source: &str) -> Self {
         Self {
             active,
-            store: store.map(Mutex::new),
+            store: store.map(Mutex::new).ok_or_else(|| source.to_owned()),
             changes: Lane::default(),
             dry_runs: Lane::default(),
             reads: Lane::default(),
@@ -115,8 +117,8 @@ impl DocumentEditor {
         by: String,
         edit: impl FnOnce(&Document) -> Result<D, E> + Send + 'static,
     ) -> Result<Edit, EditFailed<E>> {
-        if self.store.is_none() {
-            return Err(EditFailed::ReadOnly);
+        if let Err(source) = &self.store {
+            return Err(EditFailed::ReadOnly(source.clone()));
         }
         self.run(&self.changes, move |editor| editor.edit_blocking(&by, edit))
             .await
@@ -127,7 +129,8 @@ impl DocumentEditor {
         by: &str,
         edit: impl FnOnce(&Document) -> Result<D, E>,
     ) -> Result<Edit, EditFailed<E>> {
-        let store = self.store.as_ref().ok_or(EditFailed::ReadOnly)?;
+        let store = self.store.as_ref();
+        let store = store.map_err(|source| EditFailed::ReadOnly(source.clone()))?;
         // A write is atomic, so the store stays usable after a panic. The lock orders the changes.
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.active.get();
@@ -213,8 +216,8 @@ impl DocumentEditor {
         limit: usize,
     ) -> Result<Vec<PastChange>, EditFailed<Infallible>> {
         self.run(&self.reads, move |editor| match &editor.store {
-            None => Ok(Vec::new()),
-            Some(store) => {
+            Err(_) => Ok(Vec::new()),
+            Ok(store) => {
                 let store = store.lock().unwrap_or_else(PoisonError::into_inner);
                 store.history(before, limit).map_err(EditFailed::Store)
             }
@@ -228,7 +231,7 @@ impl DocumentEditor {
         revision: u64,
     ) -> Result<Document, EditFailed<RevisionError>> {
         self.run(&self.reads, move |editor| {
-            let Some(store) = &editor.store else {
+            let Ok(store) = &editor.store else {
                 return Err(EditFailed::Rejected(RevisionError::Absent {
                     revision,
                     retained: None,

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use doorman_config::{Document, FileSource, LastGoodFile, RawDocument};
+use doorman_config::{Document, DocumentDiff, FileSource, LastGoodFile, RawDocument};
 use doorman_openapi::Moment;
 use tokio::task;
 
@@ -77,10 +77,11 @@ async fn apply(active: &ActiveDocument, source: &FileSource, content: Content) -
     for warning in document.warnings() {
         tracing::warn!(%source, "{warning}");
     }
+    let changes = DocumentDiff::between(&active.get(), &document).summary();
     if active.activate(&document).is_err() {
         return false;
     }
-    tracing::info!(%source, version = document.version(), "document reloaded");
+    tracing::info!(%source, version = document.version(), "document reloaded: {changes}");
     true
 }
 

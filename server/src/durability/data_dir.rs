@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Write},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -19,6 +20,12 @@ pub enum DataDirError {
         path: PathBuf,
         /// The system's error.
         source: io::Error,
+    },
+    /// It is a file.
+    #[error("--data-dir {} is a file, not a directory", path.display())]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
     },
     /// Another server uses it.
     #[error(
@@ -68,7 +75,14 @@ impl Lock {
 }
 
 pub(crate) fn create_dir(path: &Path) -> Result<(), DataDirError> {
-    fs::create_dir_all(path).map_err(io_error("create", path))
+    if path.exists() && !path.is_dir() {
+        let path = path.to_owned();
+        return Err(DataDirError::NoDirectory { path });
+    }
+    // The files name clients and limits, which are nobody else's business.
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(path).map_err(io_error("create", path))
 }
 
 /// Replaces a file atomically; the content is on the disk when this returns.

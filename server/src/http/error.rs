@@ -38,6 +38,11 @@ struct Inner {
 const ACCEPT_PATCH: &str = "application/merge-patch+json, application/json";
 
 impl ApiError {
+    #[cfg(test)]
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.problem.detail
+    }
+
     pub(crate) fn new(kind: ProblemType, detail: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -303,9 +308,11 @@ impl<E: Into<Self>> From<EditFailed<E>> for ApiError {
     fn from(failed: EditFailed<E>) -> Self {
         match failed {
             EditFailed::Rejected(error) => error.into(),
-            EditFailed::ReadOnly => Self::new(
+            EditFailed::ReadOnly(source) => Self::new(
                 ProblemType::Conflict,
-                "the document is read-only here; `config_source` of /v1/status names its source",
+                format!(
+                    "the document is read-only over HTTP: it comes from {source}; change it there"
+                ),
             ),
             EditFailed::Busy => Self::new(
                 ProblemType::Unavailable,

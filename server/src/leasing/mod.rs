@@ -122,7 +122,7 @@ impl SharedLedger {
         Ok(self.bound.cover(granted, handled).await)
     }
 
-    /// Releases leases and returns how many resources were visited. `release_part` releases a
+    /// Releases leases, and returns how many, of how many resources that were visited. `release_part` releases a
     /// bounded number, from an index on.
     ///
     /// # Cancel safety
@@ -130,15 +130,16 @@ impl SharedLedger {
     pub(crate) async fn release(
         &self,
         mut release_part: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
-    ) -> Result<usize, LedgerPoisoned> {
-        let (mut from, mut visited) = (0, 0_usize);
+    ) -> Result<ReleaseProgress, LedgerPoisoned> {
+        let mut total = ReleaseProgress::default();
+        let mut from = 0;
         loop {
-            let ReleaseProgress { scanned, next } =
-                self.with(|ledger, now| release_part(ledger, from, now))?;
-            visited = visited.saturating_add(scanned);
-            match next {
+            let part = self.with(|ledger, now| release_part(ledger, from, now))?;
+            total.scanned = total.scanned.saturating_add(part.scanned);
+            total.released = total.released.saturating_add(part.released);
+            match part.next {
                 Some(next) => from = next,
-                None => return Ok(visited),
+                None => return Ok(total),
             }
             tokio::task::yield_now().await;
         }

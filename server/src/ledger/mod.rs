@@ -341,12 +341,19 @@ impl Ledger {
         grant
     }
 
-    fn release(&mut self, holder: HolderKey, key: ResourceKey, stamp: RequestStamp, now: Moment) {
+    /// Returns whether the holder had a lease.
+    fn release(
+        &mut self,
+        holder: HolderKey,
+        key: ResourceKey,
+        stamp: RequestStamp,
+        now: Moment,
+    ) -> bool {
         let Some(live) = self.live.get_mut(key.index()) else {
-            return;
+            return false;
         };
         let before = live.resource.entries.len();
-        live.resource.release(holder, stamp, now);
+        let had_lease = live.resource.release(holder, stamp, now);
         if live.resource.entries.len() < before {
             self.stats.leases = self.stats.leases.saturating_sub(1);
             self.holders.remove_lease(holder, key);
@@ -361,6 +368,7 @@ impl Ledger {
         self.plan_hints(key, Occasion::Other, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
+        had_lease
     }
 
     fn find_or_add(&mut self, id: &ResourceId, now: Moment) -> ResourceKey {

@@ -30,6 +30,8 @@ const MAX_CHECKED: usize = 256;
 pub struct ReleaseProgress {
     /// The resources that were examined.
     pub scanned: usize,
+    /// The leases that were released.
+    pub released: usize,
     /// Where to continue; `None` when done.
     pub next: Option<usize>,
 }
@@ -192,13 +194,19 @@ impl Ledger {
             (keys, next)
         };
         let scanned = keys.len();
+        let mut released: usize = 0;
         for key in keys {
             let live = self.live.get(key.index());
             if live.is_some_and(|live| allowed(&live.id)) {
-                self.release(holder, key, stamp, now);
+                let had_lease = self.release(holder, key, stamp, now);
+                released = released.saturating_add(usize::from(had_lease));
             }
         }
-        ReleaseProgress { scanned, next }
+        ReleaseProgress {
+            scanned,
+            released,
+            next,
+        }
     }
 
     fn stamp(&self, order: RequestOrder, heard_epoch: Option<Epoch>) -> RequestStamp {

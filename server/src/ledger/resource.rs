@@ -368,17 +368,19 @@ impl Resource {
         decision
     }
 
-    /// Releases all that a holder has. A stale release is ignored.
-    pub(super) fn release(&mut self, holder: HolderKey, stamp: RequestStamp, now: Moment) {
+    /// Releases all that a holder has, and returns whether it had a lease. A stale release is
+    /// ignored.
+    pub(super) fn release(&mut self, holder: HolderKey, stamp: RequestStamp, now: Moment) -> bool {
         self.end_learning(now);
         let Some(entry) = self.entries.get_mut(holder) else {
-            return;
+            return false;
         };
         let learning = self.learning.as_deref_mut();
         let confirmed = learning.filter(|learning| learning.is_confirmed(entry.slot));
         if stamp.is_stale(entry.order, confirmed.is_some()) {
-            return;
+            return false;
         }
+        let had_lease = entry.booking.lease(now).is_some();
         entry.order = stamp.order.advance_from(entry.order);
         entry.clear(&mut self.demands);
         self.feedback
@@ -407,6 +409,7 @@ impl Resource {
                     .is_some_and(|entry| entry.deadline == at)
             });
         }
+        had_lease
     }
 
     /// Handles some expirations. Calls `removed` for each holder whose entry is removed.

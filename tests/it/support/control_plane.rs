@@ -122,6 +122,11 @@ impl ControlPlane {
         &self.address
     }
 
+    /// Waits until `find` finds something in a line of its output.
+    pub(crate) fn wait_for<T>(&mut self, find: impl Fn(&str) -> Option<T>) -> T {
+        self.process.wait_for(find)
+    }
+
     /// All output up to now.
     pub(crate) fn output(&mut self) -> String {
         self.process.output().join("\n")

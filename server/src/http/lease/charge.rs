@@ -69,7 +69,7 @@ impl QuotaCharge {
         }
     }
 
-    /// Releases leases and charges for them: named resources before, all of a holder's leases
+    /// Releases leases, returns how many, and charges for them: named resources before, all of a holder's leases
     /// afterwards, when their number is known. `part` releases the next few from a position on.
     ///
     /// # Errors
@@ -83,18 +83,18 @@ impl QuotaCharge {
         ledger: &SharedLedger,
         named: Option<&[ResourceId]>,
         part: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
-    ) -> Result<(), ApiError> {
+    ) -> Result<usize, ApiError> {
         let now = self.now();
         let resources = named.map_or(0, <[_]>::len);
         let charge = self.with_resources(resources);
         let _decisions = charge
             .begin(quotas, resources, LeaseKind::Renewal, now)
             .map_err(|limited| charge.rejected(quotas, LeaseKind::Renewal, limited, now))?;
-        let released = ledger.release(part).await?;
+        let done = ledger.release(part).await?;
         if named.is_none() {
-            quotas.charge_released(self.key, released, self.now());
+            quotas.charge_released(self.key, done.scanned, self.now());
         }
-        Ok(())
+        Ok(done.released)
     }
 
     fn with_resources(self, resources: usize) -> Self {

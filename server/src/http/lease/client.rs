@@ -144,7 +144,7 @@ async fn lease_capacity(
         )
     ),
     responses(
-        (status = OK, description = "The client has none of these leases", body = ReleaseResponse, example = json!({})),
+        (status = OK, description = "The client has none of these leases", body = ReleaseResponse, example = json!({"released": 1})),
         LeaseErrors
     )
 )]
@@ -157,7 +157,7 @@ async fn release_capacity(
 ) -> Result<Json<ReleaseResponse>, ApiError> {
     authorize(&request, caller.restrictions())?;
     let allowed = |id: &ResourceId| caller.restrictions().allows_resource(id.as_str());
-    charge
+    let released = charge
         .release(
             &quotas,
             &ledger,
@@ -165,5 +165,7 @@ async fn release_capacity(
             |ledger, from, now| ledger.release_client_part(&request, &allowed, from, now),
         )
         .await?;
-    Ok(Json(ReleaseResponse {}))
+    Ok(Json(ReleaseResponse {
+        released: Some(released),
+    }))
 }

@@ -154,7 +154,7 @@ async fn lease_server_capacity(
         )
     ),
     responses(
-        (status = OK, description = "The node has none of these leases", body = ReleaseResponse, example = json!({})),
+        (status = OK, description = "The node has none of these leases", body = ReleaseResponse, example = json!({"released": 1})),
         LeaseErrors
     )
 )]
@@ -167,7 +167,7 @@ async fn release_server_capacity(
 ) -> Result<Json<ReleaseResponse>, ApiError> {
     authorize(&request, caller.restrictions())?;
     let allowed = |id: &ResourceId| caller.restrictions().allows_resource(id.as_str());
-    charge
+    let released = charge
         .release(
             &quotas,
             &ledger,
@@ -175,5 +175,7 @@ async fn release_server_capacity(
             |ledger, from, now| ledger.release_node_part(&request, &allowed, from, now),
         )
         .await?;
-    Ok(Json(ReleaseResponse {}))
+    Ok(Json(ReleaseResponse {
+        released: Some(released),
+    }))
 }

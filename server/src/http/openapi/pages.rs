@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use axum::{
@@ -148,6 +148,17 @@ fn no_such_file() -> ApiError {
     )
 }
 
+/// The page with a text for browsers without JavaScript.
+fn with_noscript(page: &[u8]) -> String {
+    let page = String::from_utf8_lossy(page);
+    page.replacen(
+        "<body>",
+        "<body>\n    <noscript>This page needs JavaScript. The calls are described in \
+         <a href=\"../openapi.json\">openapi.json</a>.</noscript>",
+        1,
+    )
+}
+
 fn page(file: &str) -> Result<Response<Body>, ApiError> {
     static CONFIG: LazyLock<Arc<Config<'static>>> = LazyLock::new(|| {
         Arc::new(
@@ -158,13 +169,19 @@ fn page(file: &str) -> Result<Response<Body>, ApiError> {
         )
     });
 
+    static INDEX: OnceLock<String> = OnceLock::new();
+
     let served = utoipa_swagger_ui::serve(file, Arc::clone(&CONFIG)).map_err(|error| {
         tracing::error!(%error, file, "cannot serve documentation page");
         ApiError::internal()
     })?;
-    let Some(served) = served else {
+    let Some(mut served) = served else {
         return Err(no_such_file());
     };
+    if matches!(file, "" | "index.html") {
+        let index = INDEX.get_or_init(|| with_noscript(&served.bytes));
+        served.bytes = Cow::Borrowed(index.as_bytes());
+    }
     // All files but the small one that names the document are constants of the binary.
     let mut response = match served.bytes {
         Cow::Borrowed(bytes) => (Extension(StaticBody), Bytes::from_static(bytes)).into_response(),

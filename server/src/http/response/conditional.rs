@@ -76,7 +76,8 @@ impl Preconditions {
         self.check_if_match(version)?;
         match version {
             Some(version) if self.has_version(version) => Err(failed(
-                "`if-none-match` failed: the entity exists",
+                "`if-none-match` failed: the entity exists; to change it, send its ETag as \
+                 `if-match`, or neither",
                 Some(version),
             )),
             _ => Ok(()),
@@ -98,10 +99,18 @@ impl Preconditions {
         if if_match.iter().any(|tag| tag == "*" || *tag == etag) {
             Ok(())
         } else {
-            Err(failed(
-                "`if-match` failed: the entity has changed",
-                Some(version),
-            ))
+            let is_tag = |tag: &String| tag == "*" || tag.ends_with('"');
+            let detail = match if_match.iter().all(is_tag) {
+                true => format!(
+                    "`if-match` failed: the entity has changed, and its ETag is now {etag}; read \
+                     it again, and repeat the change with that"
+                ),
+                false => format!(
+                    "`if-match` failed: an ETag is in double quotes, as in {etag}, which is the \
+                     current one"
+                ),
+            };
+            Err(failed(&detail, Some(version)))
         }
     }
 
@@ -163,6 +172,28 @@ mod tests {
             }
             let preconditions = Preconditions::of(&headers);
             assert_eq!(preconditions.has_version("a"), known, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn failed_if_match_names_the_current_etag_and_the_next_step() {
+        for (value, next_step) in [
+            (
+                "\"b\"",
+                "has changed, and its ETag is now \"a\"; read it again",
+            ),
+            (
+                "W/\"a\"",
+                "has changed, and its ETag is now \"a\"; read it again",
+            ),
+            ("bogus", "an ETag is in double quotes, as in \"a\""),
+            ("\"b\", a", "an ETag is in double quotes, as in \"a\""),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::IF_MATCH, value.parse().unwrap());
+            let failed = Preconditions::of(&headers).check(Some("a")).unwrap_err();
+            let detail = failed.detail();
+            assert!(detail.contains(next_step), "{value}: {detail}");
         }
     }
 

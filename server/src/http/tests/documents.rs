@@ -425,7 +425,12 @@ async fn file_document_is_read_only_but_dry_runs_work() {
     let text = r#"{"capacity": 1, "algorithm": {"kind": "STATIC"}}"#;
     for path in ["/v1/templates/a", "/v1/templates", "/v1/rules/a"] {
         let problem = put(&router, path, text).await.problem(409);
-        assert!(problem.detail.contains("config_source"), "{problem:?}");
+        assert!(
+            problem
+                .detail
+                .contains("it comes from built-in; change it there"),
+            "{problem:?}"
+        );
     }
     delete(&router, "/v1/templates/*").await.problem(409);
     let reply = put(&router, "/v1/templates/a?dry_run=true", text).await;

@@ -88,7 +88,7 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
     let ledger = Arc::new(SharedLedger::new(core, bound));
     let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), document));
     AppState::from(AppParts {
-        editor: Arc::new(DocumentEditor::new(Arc::clone(&document), None)),
+        editor: Arc::new(DocumentEditor::new(Arc::clone(&document), None, "built-in")),
         ledger,
         document,
         quotas: Arc::new(Quotas::new(CallerLimit::Usual)),
@@ -120,7 +120,7 @@ impl AppState {
     fn with_store(self, store: Store) -> Self {
         self.with(|parts| {
             let document = Arc::clone(&parts.document);
-            parts.editor = Arc::new(DocumentEditor::new(document, Some(store)));
+            parts.editor = Arc::new(DocumentEditor::new(document, Some(store), "store"));
         })
     }
 }

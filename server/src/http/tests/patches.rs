@@ -105,7 +105,12 @@ async fn patch_has_the_preconditions_and_errors_of_put() {
 
     let file = crate::http::router(app());
     let problem = patch(&file, "/v1/templates/*", "{}").await.problem(409);
-    assert!(problem.detail.contains("config_source"), "{problem:?}");
+    assert!(
+        problem
+            .detail
+            .contains("it comes from built-in; change it there"),
+        "{problem:?}"
+    );
 }
 
 #[tokio::test]
