@@ -18,6 +18,7 @@ use tokio_rustls::TlsConnector;
 use x509_cert::{
     certificate::{CertificateInner, Rfc5280},
     der::Decode as _,
+    ext::pkix::BasicConstraints,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,6 +29,8 @@ pub(super) struct ShownCertificate {
     /// Its subject and issuer.
     pub(super) names: String,
     pub(super) is_self_signed: bool,
+    /// Whether it may issue others (`CA:TRUE`). Clients do not accept it from a server.
+    pub(super) is_authority: bool,
 }
 
 /// The certificate that a server shows; `None` if it shows none.
@@ -114,6 +117,7 @@ fn parse(certificate: &[u8]) -> Option<ShownCertificate> {
     let certificate = certificate.tbs_certificate();
     let (subject, issuer) = (certificate.subject(), certificate.issuer());
     let is_self_signed = subject == issuer;
+    let constraints = certificate.get_extension::<BasicConstraints>();
     let text = if is_self_signed {
         format!("its certificate \"{subject}\" is self-signed")
     } else {
@@ -123,5 +127,9 @@ fn parse(certificate: &[u8]) -> Option<ShownCertificate> {
         // The server chose the names, and they are shown on a terminal.
         names: text.replace(char::is_control, "?"),
         is_self_signed,
+        is_authority: matches!(
+            constraints,
+            Ok(Some((_, BasicConstraints { ca: true, .. })))
+        ),
     })
 }

@@ -20,7 +20,11 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{certificate, failure::Failure, lenient, output};
+use super::{
+    certificate::{self, ShownCertificate},
+    failure::Failure,
+    lenient, output,
+};
 
 /// The environment variable with a token. A flag would show it to other users of the machine.
 const TOKEN_VARIABLE: &str = "DOORMAN_TOKEN";
@@ -348,10 +352,7 @@ impl Client {
         Failure::no_response(format!("no response from {}", self.server))
             .with_cause(cause)
             .with_hint(certificate.as_ref().map(|it| it.names.as_str()))
-            .with_hint(tls_hint(
-                error,
-                certificate.is_some_and(|it| it.is_self_signed),
-            ))
+            .with_hint(tls_hint(error, certificate.as_ref()))
     }
 
     pub(super) fn decode<T: DeserializeOwned>(&self, json: &Value) -> Result<T, Failure> {
@@ -414,16 +415,26 @@ fn builder() -> ClientBuilder {
 }
 
 /// Suggests how to fix a TLS error.
-fn tls_hint(error: &(dyn Error + 'static), is_self_signed: bool) -> Option<&'static str> {
+fn tls_hint(
+    error: &(dyn Error + 'static),
+    certificate: Option<&ShownCertificate>,
+) -> Option<&'static str> {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage as Invalid};
     match tls_error(error)? {
+        InvalidCertificate(CertificateError::Other(_))
+            if certificate.is_some_and(|it| it.is_authority) =>
+        {
+            Some("it is that of an authority; a server needs one with basicConstraints=CA:FALSE")
+        }
         // An authority of the same name fails with other errors than `UnknownIssuer`.
         InvalidCertificate(
             CertificateError::UnknownIssuer
             | CertificateError::BadSignature
             | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
             | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
-        ) if is_self_signed => Some("to trust it, pass the certificate itself as --ca-file"),
+        ) if certificate.is_some_and(|it| it.is_self_signed) => {
+            Some("to trust it, pass the certificate itself as --ca-file")
+        }
         InvalidCertificate(CertificateError::UnknownIssuer) => {
             Some("name the authority that issued its certificate with --ca-file")
         }

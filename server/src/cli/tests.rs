@@ -4,9 +4,12 @@ mod earlier_servers;
 mod revisions;
 mod usage;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
 };
 
 use doorman_config::Source;
@@ -492,28 +495,20 @@ async fn ready_prints_the_remarks_of_the_server() {
     }
 }
 
-#[tokio::test]
-async fn self_signed_certificate_of_a_known_name_has_a_hint() {
-    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519};
-
+/// Calls `test` with a directory and the URL of a server, whose certificate `tls.crt` there is
+/// self-signed.
+async fn with_self_signed(is_ca: rcgen::IsCa, test: impl AsyncFnOnce(&Path, String)) {
     let home = TempDir::new().unwrap();
-    let write = |name: &str, text: String| {
-        let file = home.path().join(name);
-        std::fs::write(&file, text).unwrap();
-        file
-    };
-    let self_signed = |key: &KeyPair| {
-        let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
-        params.self_signed(key).unwrap().pem()
-    };
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-    let certificate = write("tls.crt", self_signed(&key));
+    let key = rcgen::KeyPair::generate().unwrap();
+    let (certificate, key_file) = (home.path().join("tls.crt"), home.path().join("tls.key"));
+    std::fs::write(&certificate, self_signed(&key, is_ca)).unwrap();
+    std::fs::write(&key_file, key.serialize_pem()).unwrap();
     let server = Server::bind(Settings {
         listen: ([127, 0, 0, 1], 0).into(),
         data_dir: home.path().join("data"),
         tls: Some(TlsSettings {
-            certificate: certificate.clone(),
-            key: write("tls.key", key.serialize_pem()),
+            certificate,
+            key: key_file,
             client_authority: None,
         }),
         ..Settings::default()
@@ -521,25 +516,46 @@ async fn self_signed_certificate_of_a_known_name_has_a_hint() {
     .await
     .unwrap();
     let address = format!("https://localhost:{}", server.local_addr().port());
-    let test = async {
-        for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519] {
-            let key = KeyPair::generate_for(algorithm).unwrap();
-            let other = write("other.pem", self_signed(&key));
-            let line = format!("ready --ca-file {}", other.display());
-            let failed = call(&address, &line).await.unwrap_err().to_string();
-            assert!(
-                failed.contains("is self-signed; to trust it, pass"),
-                "{failed}"
-            );
-            assert!(failed.contains("--ca-file"), "{failed}");
-        }
-        let line = format!("ready --ca-file {}", certificate.display());
-        assert_eq!(call(&address, &line).await.unwrap(), "ready\n");
-    };
     tokio::select! {
         stopped = server.run(std::future::pending()) => panic!("{stopped:?}"),
-        () = test => {}
+        () = test(home.path(), address) => {}
     }
+}
+
+fn self_signed(key: &rcgen::KeyPair, is_ca: rcgen::IsCa) -> String {
+    let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.is_ca = is_ca;
+    params.self_signed(key).unwrap().pem()
+}
+
+#[tokio::test]
+async fn rejected_self_signed_certificates_have_a_hint() {
+    use rcgen::{BasicConstraints, IsCa, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519};
+
+    with_self_signed(IsCa::ExplicitNoCa, async |home, address| {
+        // An authority of the same name, with a key of the same kind and of another.
+        for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ED25519] {
+            let key = KeyPair::generate_for(algorithm).unwrap();
+            let other = home.join("other.pem");
+            std::fs::write(&other, self_signed(&key, IsCa::NoCa)).unwrap();
+            let line = format!("ready --ca-file {}", other.display());
+            let failed = call(&address, &line).await.unwrap_err().to_string();
+            let hint = "is self-signed; to trust it, pass the certificate itself as --ca-file";
+            assert!(failed.ends_with(hint), "{failed}");
+        }
+        let line = format!("ready --ca-file {}", home.join("tls.crt").display());
+        assert_eq!(call(&address, &line).await.unwrap(), "ready\n");
+    })
+    .await;
+    with_self_signed(
+        IsCa::Ca(BasicConstraints::Unconstrained),
+        async |home, address| {
+            let line = format!("ready --ca-file {}", home.join("tls.crt").display());
+            let failed = call(&address, &line).await.unwrap_err().to_string();
+            assert!(failed.ends_with("basicConstraints=CA:FALSE"), "{failed}");
+        },
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -142,7 +142,7 @@ fn documented_flags_and_variables_exist() {
         .collect();
     let mut found = 0;
     for path in DOCUMENTS {
-        let text = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let text = std::fs::read_to_string(text.join(path)).unwrap();
         let in_name = |char: char| char.is_ascii_uppercase() || char == '_';
         for (at, _) in text.match_indices("DOORMAN_") {
