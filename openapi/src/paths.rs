@@ -18,6 +18,8 @@ pub const RESOURCES: &str = "/v1/resources";
 pub const RESOURCE: &str = "/v1/resources/{resource_id}";
 /// The holders of a live resource.
 pub const RESOURCE_LEASES: &str = "/v1/resources/{resource_id}/leases";
+/// The leases of a client.
+pub const LEASES: &str = "/v1/leases";
 /// The document.
 pub const TEMPLATES: &str = "/v1/templates";
 /// One template of the document.

@@ -138,6 +138,28 @@ pub struct LeasePage {
     pub next_cursor: Option<String>,
 }
 
+/// A page of the leases of one client, over all resources, in a stable order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ClientLeasePage {
+    /// The leases; a page may be empty although more follow.
+    pub leases: Vec<ClientLease>,
+    /// The `cursor` of the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub next_cursor: Option<String>,
+}
+
+/// A lease of a client, and its resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ClientLease {
+    /// The resource.
+    pub resource: ResourceView,
+    /// The client as its holder.
+    pub lease: HolderView,
+}
+
 /// The kind of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -8,8 +8,8 @@ use std::{
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_openapi::{
-    AlgorithmKind, ClientId, HolderView, LeasePage, ResourceId, ResourcePage, ResourceView,
-    SafeCapacity, SortBy, paths,
+    AlgorithmKind, ClientId, ClientLease, ClientLeasePage, HolderView, LeasePage, ResourceId,
+    ResourcePage, ResourceView, SafeCapacity, SortBy, paths,
 };
 use doorman_server::rounded;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -33,17 +33,16 @@ const MAX_INTERVAL: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  doorman show\n  doorman show --prefix tenant/ --sort has --limit 20\n  doorman show tenant/acme --watch\n  doorman show tenant/acme --client orders-7\n  doorman show --json | jq ."
+    after_help = "Examples:\n  doorman show\n  doorman show --prefix tenant/ --sort has --limit 20\n  doorman show tenant/acme --watch\n  doorman show tenant/acme --client orders-7\n  doorman show --client orders-7\n  doorman show --json | jq ."
 )]
 pub(super) struct ShowArguments {
     /// One resource, with its holders and why each has no more; default: live resources
     resource: Option<ResourceId>,
-    /// Show only this holder
+    /// Show only this holder: of the resource, or all of its leases
     #[arg(
         long,
         env = "DOORMAN_SHOW_CLIENT",
         value_name = "CLIENT",
-        requires = "resource",
         conflicts_with_all = ["prefix", "sort", "limit", "all"]
     )]
     client: Option<ClientId>,
@@ -152,9 +151,10 @@ async fn watch(
 }
 
 async fn read(client: &Client, arguments: &ShowArguments) -> Result<String, Failure> {
-    match &arguments.resource {
-        None => resources(client, arguments).await,
-        Some(id) => resource(client, arguments, id).await,
+    match (&arguments.resource, &arguments.client) {
+        (Some(id), _) => resource(client, arguments, id).await,
+        (None, Some(holder)) => client_leases(client, arguments, holder).await,
+        (None, None) => resources(client, arguments).await,
     }
 }
 
@@ -211,8 +211,36 @@ async fn resource(
         "{}\n{}{summary}\n{}",
         resource_table(std::slice::from_ref(&resource))?,
         details(&resource),
-        holder_table(&holders.entries)?
+        // The details name the period.
+        lease_table(
+            "HOLDER",
+            (holders.entries.iter()).map(|view| (view.client_id.as_str(), 1.0, view))
+        )?
     ))
+}
+
+/// The leases of a client, over all resources.
+async fn client_leases(
+    client: &Client,
+    arguments: &ShowArguments,
+    holder: &ClientId,
+) -> Result<String, Failure> {
+    let path = format!("{}?client_id={}", paths::LEASES, encoded(holder.as_str()));
+    let into_parts = |page: ClientLeasePage| (page.leases, page.next_cursor);
+    let mut leases = client.list(&path, usize::MAX, into_parts).await?;
+    leases.sort_by(|a, b| a.resource.resource_id.cmp(&b.resource.resource_id));
+    if arguments.output.json {
+        return output::pretty_json(&json!({"leases": leases}));
+    }
+    if leases.is_empty() {
+        output::note(&mut io::stderr(), &format!("{holder} holds no lease"));
+    }
+    lease_table(
+        "RESOURCE",
+        leases.iter().map(|ClientLease { resource, lease }| {
+            (resource.resource_id.as_str(), resource.period(), lease)
+        }),
+    )
 }
 
 async fn holders(
@@ -397,17 +425,22 @@ fn details(view: &ResourceView) -> String {
         .collect()
 }
 
-fn holder_table(holders: &[HolderView]) -> Result<String, Failure> {
-    let rows = holders.iter().map(|view| {
+/// A table of leases, each with its name and the period of its amounts.
+fn lease_table<'v>(
+    heading: &str,
+    leases: impl Iterator<Item = (&'v str, f64, &'v HolderView)>,
+) -> Result<String, Failure> {
+    let rows = leases.map(|(name, period, view)| {
+        let amount = |amount: f64| per_period(rounded(amount), period);
         Ok([
-            view.client_id.clone(),
+            name.to_owned(),
             variant_name(&view.kind)?,
             view.priority.to_string(),
-            rounded(view.wants.get()),
-            rounded(view.share.get()),
-            rounded(view.has.get()),
-            rounded(view.booked),
-            rounded(view.outstanding.get()),
+            amount(view.wants.get()),
+            amount(view.share.get()),
+            amount(view.has.get()),
+            amount(view.booked),
+            amount(view.outstanding.get()),
             cell(view.used.map(|used| rounded(used.get()))),
             cell(view.refreshed_ago.map(|ago| rounded(ago.get()))),
             rounded(view.expires_in.get()),
@@ -417,7 +450,7 @@ fn holder_table(holders: &[HolderView]) -> Result<String, Failure> {
     });
     Ok(output::table(
         [
-            "HOLDER",
+            heading,
             "KIND",
             "PRIORITY",
             "WANTS",

@@ -212,6 +212,22 @@ async fn rates_are_shown_with_their_period_and_sorted_per_second() {
             let shown = call(&address, &format!("show {sorting}")).await.unwrap();
             assert_eq!(shown, rows.concat());
         }
+        let leases = call(&address, "show --client c").await.unwrap();
+        let start = |line: &str| line.split('\t').take(6).collect::<Vec<_>>().join(" ");
+        let leases: Vec<_> = leases.lines().map(start).collect();
+        assert_eq!(
+            leases,
+            [
+                "b client 0 1606 1606 1606",
+                "drop client 0 1 120 120",
+                "minute/a client 0 16500/60s 16500/60s 16500/60s"
+            ]
+        );
+        let json = call(&address, "show --client d --json").await.unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["leases"].as_array().unwrap().len(), 1);
+        assert_eq!(json["leases"][0]["resource"]["resource_id"], "drop");
+        assert_eq!(call(&address, "show --client e").await.unwrap(), "");
         let one = call(&address, "show minute/a").await.unwrap();
         let expected = format!("{}\nall amounts are per 60 s\n", rows[1]);
         assert!(one.starts_with(&expected), "{one}");

@@ -66,6 +66,7 @@ pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
         paths::RESOURCES
         | paths::RESOURCE
         | paths::RESOURCE_LEASES
+        | paths::LEASES
         | paths::STATUS
         | paths::METRICS
             if reads =>

@@ -42,7 +42,7 @@ impl PageQuery<'_> {
     }
 
     /// Fewer when each item is compared with many globs.
-    fn max_scanned(&self) -> usize {
+    pub(super) fn max_scanned(&self) -> usize {
         let globs = self.allowed.map_or(1, GlobSet::len);
         MAX_SCANNED.checked_div(globs).unwrap_or(MAX_SCANNED).max(1)
     }

@@ -19,6 +19,7 @@
 
 mod algorithm;
 mod booking;
+mod client_leases;
 mod decision;
 mod demands;
 mod entry;
@@ -54,6 +55,7 @@ mod terms;
 mod tests;
 
 pub use self::{
+    client_leases::{ClientCursor, ClientListing},
     decision::Grant,
     explain::HolderStatus,
     feedback::Feedback,

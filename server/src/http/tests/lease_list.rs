@@ -236,3 +236,67 @@ async fn invalid_client_id_is_malformed() {
         .await
         .problem(404);
 }
+
+#[tokio::test]
+async fn leases_of_a_client_are_listed_over_all_resources() {
+    let router = server("FAIR_SHARE", 100.0);
+    let resources: Vec<_> = (0..40)
+        .map(|number| json!({"resource_id": format!("r{number}"), "wants": number}))
+        .collect();
+    for client in ["c", "other"] {
+        let body = json!({"client_id": client, "resources": resources});
+        post(&router, "/v1/capacity", body.to_string()).await;
+    }
+    let wants = json!([{"priority": 0, "num_clients": 2, "wants": 3}]);
+    let body = json!({"node_id": "c", "resources": [{"resource_id": "db", "wants": wants}]});
+    let reply = post(&router, "/v1/server-capacity", body.to_string()).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let body = json!({"client_id": "c", "resource_ids": ["r3"]});
+    post(&router, "/v1/capacity/release", body.to_string()).await;
+
+    for limit in [1, 7, 1000] {
+        let (mut leases, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let uri = format!("/v1/leases?client_id=c&limit={limit}&cursor={cursor}");
+            let page = get(&router, &uri).await.json();
+            let part = page["leases"].as_array().unwrap();
+            assert!(part.len() <= limit, "{page}");
+            leases.extend(part.clone());
+            let Some(next) = page.get("next_cursor") else {
+                break;
+            };
+            cursor = next.as_str().unwrap().to_owned();
+            let uri = format!("/v1/leases?client_id=other&cursor={cursor}");
+            get(&router, &uri).await.problem(400);
+        }
+        let mut found: Vec<_> = leases
+            .iter()
+            .map(|it| {
+                let id = it["resource"]["resource_id"].as_str().unwrap();
+                assert_eq!(it["lease"]["client_id"], "c", "{it}");
+                let kind = if id == "db" { "node" } else { "client" };
+                assert_eq!(it["lease"]["kind"], kind, "{it}");
+                (id.to_owned(), it["lease"]["wants"].as_f64().unwrap())
+            })
+            .collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        let numbers = (0..40).filter(|number| *number != 3);
+        let mut expected: Vec<_> = numbers
+            .map(|number| (format!("r{number}"), f64::from(number)))
+            .chain([("db".to_owned(), 3.0)])
+            .collect();
+        expected.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(found, expected, "{limit}");
+    }
+    let unknown = get(&router, "/v1/leases?client_id=d").await.json();
+    assert_eq!(unknown, json!({"leases": []}));
+    for query in [
+        "",
+        "?client_id=",
+        "?client_id=c&limit=0",
+        "?client_id=c&cursor=x",
+    ] {
+        let uri = format!("/v1/leases{query}");
+        get(&router, &uri).await.problem(400);
+    }
+}

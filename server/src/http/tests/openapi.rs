@@ -109,6 +109,7 @@ fn another_parser_reads_the_openapi_document() {
         "lease_capacity",
         "lease_server_capacity",
         "list_history",
+        "list_client_leases",
         "list_leases",
         "list_resources",
         "list_rules",

@@ -378,3 +378,27 @@ async fn small_page_of_a_tenant_reads_large_chunks() {
     assert_eq!(page.await.json(), json!({"resources": []}));
     assert!((3..20).contains(&turns), "{turns}");
 }
+
+#[tokio::test]
+async fn leases_of_a_client_are_listed_as_far_as_the_token_allows() {
+    let tenants = Tenants::new().await;
+    let seen = async |token: &str, client: &str| {
+        let uri = format!("/v1/leases?client_id={client}");
+        let page = tenants.get(token, &uri).await.json();
+        let leases = page["leases"].as_array().unwrap().iter();
+        let mut ids: Vec<_> = leases
+            .map(|it| it["resource"]["resource_id"].as_str().unwrap().to_owned())
+            .collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(seen(&operator(), "b-1").await, ["b/db", "shared"]);
+    assert_eq!(seen(&tenant_a(), "a-1").await, ["a/db", "shared"]);
+    let of_shared = token(&json!({"resources": "shared"}));
+    assert_eq!(seen(&of_shared, "b-1").await, ["shared"]);
+    // The same whether it exists or not.
+    for client in ["b-1", "b-2"] {
+        let uri = format!("/v1/leases?client_id={client}");
+        tenants.get(&tenant_a(), &uri).await.problem(403);
+    }
+}

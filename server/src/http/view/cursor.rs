@@ -8,14 +8,18 @@ use aws_lc_rs::{
     rand,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use doorman_openapi::ResourceId;
+use doorman_openapi::{ClientId, ResourceId};
 
-use crate::{http::error::ApiError, ledger::HolderCursor};
+use crate::{
+    http::error::ApiError,
+    ledger::{ClientCursor, HolderCursor},
+};
 
 /// Prefixes that keep a cursor of one kind from being taken for another.
 const RESOURCE: u8 = b'r';
 const HIDDEN_RESOURCE: u8 = b'h';
 const LEASE: u8 = b'l';
+const CLIENT_LEASE: u8 = b'c';
 
 /// Hidden identifiers are padded to a multiple of this, to hide their length.
 const PADDING: usize = 64;
@@ -91,6 +95,33 @@ impl CursorKey {
         })
     }
 
+    /// The cursor of the page of a client's leases that begins at this position.
+    pub(super) fn at_client_lease(&self, client: &ClientId, position: ClientCursor) -> String {
+        let ClientCursor { at_node, slot } = position;
+        let bytes = [&[u8::from(at_node)][..], &slot.to_be_bytes()].concat();
+        self.seal(CLIENT_LEASE, client.as_str(), bytes)
+    }
+
+    /// Decodes a cursor of this client's leases; `None` or an empty one is the first page.
+    ///
+    /// # Errors
+    /// 400 for any other cursor, also for one of an earlier process.
+    pub(super) fn decode_client_lease(
+        &self,
+        cursor: Option<&str>,
+        client: &ClientId,
+    ) -> Result<Option<ClientCursor>, ApiError> {
+        decode(cursor, |kind, bytes| {
+            let opened =
+                (kind == CLIENT_LEASE).then(|| self.open(kind, client.as_str(), bytes))??;
+            let (at_node, slot) = opened.split_first()?;
+            Some(ClientCursor {
+                at_node: *at_node != 0,
+                slot: u32::from_be_bytes(slot.try_into().ok()?),
+            })
+        })
+    }
+
     fn seal(&self, kind: u8, list: &str, mut bytes: Vec<u8>) -> String {
         let nonce = self
             .0
@@ -135,7 +166,7 @@ fn decode<T>(
         return Ok(Some(parsed));
     }
     let encrypted = match *kind {
-        HIDDEN_RESOURCE | LEASE => " since the last restart",
+        HIDDEN_RESOURCE | LEASE | CLIENT_LEASE => " since the last restart",
         _ => "",
     };
     Err(ApiError::malformed(format!(
@@ -175,6 +206,19 @@ mod tests {
         let cursor = key.at_lease(&id("db"), POSITION);
         let decoded = key.decode_lease(Some(&cursor), &id("db"));
         assert_eq!(decoded, Ok(Some(POSITION)));
+
+        let client = ClientId::new("c").unwrap();
+        let position = ClientCursor {
+            at_node: true,
+            slot: 7,
+        };
+        let cursor = key.at_client_lease(&client, position);
+        let decode = |client: &str| {
+            let client = ClientId::new(client).unwrap();
+            key.decode_client_lease(Some(&cursor), &client)
+        };
+        assert_eq!(decode("c"), Ok(Some(position)));
+        assert!(decode("d").is_err());
 
         assert_eq!(key.decode_resource(None, ""), Ok(None));
         assert_eq!(key.decode_resource(Some(""), ""), Ok(None));

@@ -1,5 +1,6 @@
 //! The state of the server: live resources, their leases, and the server itself.
 
+mod client_leases;
 pub(super) mod cursor;
 mod leases;
 mod resources;
@@ -26,4 +27,5 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     status::routes()
         .merge(resources::routes())
         .merge(leases::routes())
+        .merge(client_leases::routes())
 }

@@ -212,7 +212,7 @@ where
 const OTHER: &str = "other";
 
 /// The routes with series of their own; all others are `other`.
-const ROUTES: [&str; 21] = [
+const ROUTES: [&str; 22] = [
     paths::CAPACITY,
     paths::CAPACITY_RELEASE,
     paths::SERVER_CAPACITY,
@@ -222,6 +222,7 @@ const ROUTES: [&str; 21] = [
     paths::RESOURCES,
     paths::RESOURCE,
     paths::RESOURCE_LEASES,
+    paths::LEASES,
     paths::TEMPLATES,
     paths::TEMPLATE,
     paths::RULES,
