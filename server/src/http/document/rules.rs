@@ -171,8 +171,8 @@ async fn get_rule(
 ///
 /// Replaces the rule with this name; to change single fields, patch it. A new one is inserted at
 /// the end. `name` is optional in the body. `warnings` has the fields that the replacement drops.
-/// Services follow the rule after their next poll, within about ten seconds. With `dry_run=true`
-/// nothing changes, and the response describes the change.
+/// Services that poll for hints follow the rule within a second, others within ten seconds. With
+/// `dry_run=true` nothing changes, and the response describes the change.
 #[utoipa::path(
     put,
     path = paths::RULE,
