@@ -1,9 +1,9 @@
 //! A start on a data directory: recovers the ledger, or finds out how long to learn.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use doorman_config::Document;
-use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment, NodeId, Seconds};
+use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment, NodeId};
 use tokio::task::JoinSet;
 
 use super::{
@@ -159,6 +159,14 @@ impl StartOptions {
                 let ends = ends?;
                 let leases = ledger.stats().leases;
                 tracing::info!(leases, "ledger of the last server restored");
+                let learns = ledger.learning_until().since(now);
+                if !learns.is_zero() {
+                    tracing::info!(
+                        seconds = to_millis(learns),
+                        "the last server stopped in learning mode, which continues; until it ends, \
+                         only capacity that holders report is granted"
+                    );
+                }
                 Some((ledger, ends))
             }
             Err(error) => {
@@ -219,11 +227,15 @@ enum Reason {
     NoBound,
 }
 
+/// Seconds for the log, in whole milliseconds.
+fn to_millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e3).round() / 1e3
+}
+
 impl Outstanding {
     fn log(self, now: Moment) {
-        let left = Seconds::from(self.until.unwrap_or(now).since(now)).get();
-        // Nobody needs more than milliseconds.
-        let seconds = (left * 1e3).round() / 1e3;
+        let left = self.until.unwrap_or(now).since(now);
+        let seconds = to_millis(left);
         match self.reason {
             Reason::FirstStart => {
                 tracing::info!("empty data directory; treated as a first start");
@@ -233,7 +245,7 @@ impl Outstanding {
                 "empty data directory: earlier leases may exist, so new clients wait; pass \
                  --first-start for a new deployment"
             ),
-            Reason::Bound if left <= 0.0 => {
+            Reason::Bound if left.is_zero() => {
                 tracing::info!("all leases of the last server have expired");
             }
             Reason::Bound => tracing::info!(

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     leasing::{BoundWrites, DurableBound},
     ledger::{Grant, UnmatchedPolicy},
-    util::clock,
+    util::{clock, testing::Log},
 };
 
 const DOCUMENT: &str = "
@@ -147,7 +147,9 @@ async fn stop_while_learning_leaves_the_rest_to_the_next_start() {
         .with(|ledger, _| second.guard.write_ledger(ledger, clock::now()));
     written.unwrap();
     drop(second);
+    let (log, _guard) = Log::capture();
     let third = start(home.path());
+    assert_eq!(log.count("stopped in learning mode, which continues"), 1);
     let stats = third.ledger.with(|ledger, _| ledger.stats());
     assert_eq!(stats.unwrap().leases, 1);
     assert!(is_learning(&third, clock::now()) && !is_learning(&third, ends));

@@ -7,3 +7,5 @@ pub(crate) mod log_throttle;
 pub(crate) mod peer;
 pub(crate) mod rounded;
 pub(crate) mod small_file;
+#[cfg(test)]
+pub(crate) mod testing;

@@ -1,13 +1,6 @@
 //! Loading and reloading of certificate files.
 
-use std::{
-    fs,
-    io::{self, Write},
-    os::unix::fs::symlink,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{fs, io, os::unix::fs::symlink, path::Path, sync::Arc, time::Duration};
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, HandshakeKind, pki_types::ServerName};
@@ -17,12 +10,12 @@ use tokio::{
     time::sleep,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use tracing::subscriber::{DefaultGuard, set_default, set_global_default};
 
 use super::{
     testing::{Authority, NAME, NOW, Pair, settings},
     *,
 };
+use crate::util::testing::Log;
 
 /// The error of a start with changed files.
 fn load_error(change: impl FnOnce(&Path, &mut TlsSettings)) -> String {
@@ -253,39 +246,6 @@ async fn certificate_and_key_written_separately_are_activated_together() {
         reloads(tls, 1, 0, true);
     })
     .await;
-}
-
-/// The log of this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    /// Captures it until the guard is dropped.
-    fn capture() -> (Self, DefaultGuard) {
-        // Tracing caches interest in an event by the first thread that emits it. A second, global
-        // subscriber disables that cache.
-        set_global_default(tracing_subscriber::registry()).ok();
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
-        (log, set_default(subscriber.finish()))
-    }
-
-    fn count(&self, text: &str) -> usize {
-        let lines = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        lines.lines().filter(|line| line.contains(text)).count()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[tokio::test(start_paused = true)]
