@@ -134,6 +134,8 @@ pub struct Holding {
     pub terms: Option<Arc<ResourceTerms>>,
     /// The outcome of the first request.
     pub first_answer: FirstAnswer,
+    /// The demand in the newest request.
+    pub requested: Capacity,
     /// How often the control plane wants the lease renewed.
     pub refresh_interval: Duration,
     /// When the next request is due.

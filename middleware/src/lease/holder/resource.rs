@@ -418,6 +418,7 @@ impl Resource {
                 .filter(|lease| now < lease.ends),
             terms: self.terms.clone(),
             first_answer: self.first_answer,
+            requested: self.requested,
             refresh_interval: self.interval(),
             refresh_at: self.due().unwrap_or(now).max(not_before),
         }

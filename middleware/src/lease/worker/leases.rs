@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use doorman_openapi::{CapacityResponse, Moment, ReleaseRequest, ResourceId, Seq};
+use doorman_openapi::{Capacity, CapacityResponse, Moment, ReleaseRequest, ResourceId, Seq};
 use tracing::field::display;
 
 use super::{
@@ -183,6 +183,7 @@ impl<T: Transport> Worker<T> {
                     lease: None,
                     terms: Some(templates.find(resource)?),
                     first_answer: FirstAnswer::Awaited,
+                    requested: Capacity::ZERO,
                     refresh_interval: Duration::ZERO,
                     refresh_at: clock::now(),
                 };

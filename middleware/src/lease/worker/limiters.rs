@@ -48,6 +48,10 @@ pub(super) struct TrackedLimiter {
     known_shortage: Option<Shortage>,
     /// The last answer granted less than was wanted, because others have the rest.
     scarce: bool,
+    holds_limit: bool,
+    /// Others may need the capacity for bursts. It is not requested until an answer shows that they
+    /// do not: a page may seem to be a rate beyond the limit at first.
+    bursts_in_doubt: bool,
     /// More of the last lease is to come.
     awaits_more: bool,
     leased: Capacity,
@@ -86,6 +90,8 @@ impl TrackedLimiter {
             shortage: None,
             known_shortage: None,
             scarce: false,
+            holds_limit: false,
+            bursts_in_doubt: false,
             awaits_more: false,
             leased: Capacity::ZERO,
             asleep: false,
@@ -116,7 +122,10 @@ impl TrackedLimiter {
         if self.suppression.is_some() || self.is_short() {
             return self.demand(self.wants(total, now));
         }
-        self.window.forget_bursts();
+        self.bursts_in_doubt |= self.holds_limit;
+        if !self.bursts_in_doubt {
+            self.window.forget_bursts();
+        }
         self.window.accept_fall();
         let measured = self.window.per_second();
         self.demand(self.or_fading(measured, total, now))
@@ -169,7 +178,9 @@ impl TrackedLimiter {
             growth = GROWTH_WHILE_WAITING * level.rate;
         }
         if !self.scarce {
-            growth = growth.max(level.rate_for(self.window.burst()));
+            if !self.bursts_in_doubt {
+                growth = growth.max(level.rate_for(self.window.burst()));
+            }
             if self.shortage == Some(Shortage::Denied) {
                 growth = growth.max(GROWTH_WHILE_DENIED * level.rate);
             }
@@ -268,6 +279,7 @@ impl TrackedLimiter {
         self.known_shortage = None;
         self.fast_sample = 0.0;
         self.scarce = false;
+        self.bursts_in_doubt = false;
         self.awaits_more = false;
         // To have no lease is no loss.
         self.lease_phase = LeasePhase::default();
@@ -314,8 +326,9 @@ impl TrackedLimiter {
         self.awaits_more = holding
             .lease
             .is_some_and(|lease| lease.reason == Reason::Pending);
-        if self.scarce {
-            self.window.forget_bursts();
+        if let Some(lease) = &holding.lease {
+            self.holds_limit = limit.is_some_and(|limit| lease.capacity >= limit);
+            self.doubt_bursts(lease.capacity.get(), holding.requested.get());
         }
         let interval = terms.is_some_and(|it| it.suppressed).then_some(interval);
         if let Some(reports) = &mut self.suppression {
@@ -338,6 +351,22 @@ impl TrackedLimiter {
             self.fast_sample = FIRST_FAST_SAMPLE;
         }
         measure
+    }
+
+    /// Decides by a lease whether others need the capacity that bursts would use.
+    fn doubt_bursts(&mut self, leased: f64, requested: f64) {
+        let burst = self.limiter.settings().burst.get();
+        let needed = in_unit(burst.rate_for(self.window.burst()), self.period).get();
+        let in_doubt = std::mem::take(&mut self.bursts_in_doubt);
+        if self.scarce && leased >= needed {
+            self.bursts_in_doubt = true;
+            return;
+        }
+        // A surplus is granted only while all demands fit.
+        let all_fit = self.holds_limit || leased > requested;
+        if self.scarce || in_doubt && !all_fit {
+            self.window.forget_bursts();
+        }
     }
 }
 
@@ -542,6 +571,7 @@ mod tests {
                 suppressed: false,
             })),
             first_answer: FirstAnswer::Received,
+            requested: Capacity::saturating(600.0),
             refresh_interval: Duration::from_secs(1),
             refresh_at: Moment::from_nanos(10),
         }

@@ -4,7 +4,7 @@ use http::{Request, StatusCode};
 use tower_layer::Layer as _;
 
 use super::{
-    real_ledger::{refreshed_every, with_parameters, with_surplus},
+    real_ledger::{refreshed_every, with_hints, with_parameters, with_surplus},
     *,
 };
 use crate::{
@@ -124,6 +124,67 @@ async fn parallel_requests_of_a_page_are_admitted_each_time() {
         assert_eq!(process.burst(6).await, 6, "page {page}");
         sleep(15 * SECOND).await;
     }
+}
+
+/// Sends the requests of a page one after the other and returns how many were admitted.
+async fn page(process: &Process, requests: u32) -> u32 {
+    let mut admitted = 0;
+    for _ in 0..requests {
+        admitted += process.burst(1).await;
+        sleep(SECOND / 500).await;
+    }
+    admitted
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_are_admitted_by_a_small_limit_after_hints() {
+    for (limit, requests, pause) in [
+        (10.0, 6, 7),
+        (10.0, 6, 15),
+        (10.0, 6, 30),
+        (10.0, 8, 15),
+        (10.0, 10, 15),
+        (1_000.0, 200, 30),
+    ] {
+        // Each page seems a demand beyond the limit at first, which the control plane has measured
+        // again.
+        let plane = with_hints(5, "FAIR_SHARE", limit);
+        let key = Limit::rate(Key::template("tenant/{method}").unwrap());
+        let process = Process::with(plane, key).await;
+        page(&process, requests).await;
+        for round in 0..8 {
+            sleep(pause * SECOND).await;
+            let admitted = page(&process, requests).await;
+            assert_eq!(admitted, requests, "{limit} {round}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_beside_a_process_without_demand_are_admitted() {
+    let plane = with_hints(5, "FAIR_SHARE", 10.0);
+    let process = Process::start(plane.clone()).await;
+    let _other = Process::start(plane).await;
+    page(&process, 6).await;
+    for round in 0..8 {
+        sleep(15 * SECOND).await;
+        assert_eq!(page(&process, 6).await, 6, "{round}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hint_makes_bursts_give_way_to_a_demand() {
+    let plane = with_hints(5, "FAIR_SHARE", 100.0);
+    let quiet = Process::start(plane.clone()).await;
+    page(&quiet, 40).await;
+    sleep(10 * SECOND).await;
+    assert!(held(&quiet.doorman, "api") >= Some(40.0));
+    let busy = Process::start(plane).await;
+    busy.rejected(200.0, 2.0, &mut Load::Even).await;
+    let rejected = busy.rejected(200.0, 10.0, &mut Load::Even).await;
+    assert!(rejected <= 1_100, "{rejected} of 2,000");
+    let held = held(&quiet.doorman, "api").unwrap();
+    assert!(held < 5.0, "{held}");
 }
 
 #[tokio::test(start_paused = true)]
