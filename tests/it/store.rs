@@ -216,6 +216,10 @@ fn read_only_store_is_used_and_not_changed() {
     );
     assert_eq!(server.put("/v1/templates", &document(71)).status, 503);
     assert_eq!(number(&server), 70);
+    let history = server.get("/v1/history");
+    let newest = history["changes"][0]["revision"].as_u64();
+    let newest = newest.expect("a read-only store has a history");
+    server.get(&format!("/v1/history/{newest}"));
     assert_leases_continue(&server);
 
     let stopped = server.kill();

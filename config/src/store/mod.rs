@@ -42,10 +42,34 @@ const FORMAT: i32 = 1;
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// The error if the database is read-only.
-    database: Result<Database, StoreError>,
+    database: Connection,
     newest: u64,
     _lock: Option<Lock>,
+}
+
+/// The database of a store, as far as it can be used.
+#[derive(Debug)]
+enum Connection {
+    Writable(Database),
+    /// Why it cannot be written.
+    ReadOnly(Database, StoreError),
+    Unusable(StoreError),
+}
+
+impl Connection {
+    fn reader(&self) -> Result<&Database, StoreError> {
+        match self {
+            Self::Writable(database) | Self::ReadOnly(database, _) => Ok(database),
+            Self::Unusable(error) => Err(error.clone()),
+        }
+    }
+
+    fn writer(&mut self) -> Result<&mut Database, StoreError> {
+        match self {
+            Self::Writable(database) => Ok(database),
+            Self::ReadOnly(_, error) | Self::Unusable(error) => Err(error.clone()),
+        }
+    }
 }
 
 /// A change to append.
@@ -108,7 +132,7 @@ impl Store {
         document: &Document,
         change: &NewChange<'_>,
     ) -> Result<Appended, StoreError> {
-        let database = self.database.as_mut().map_err(|error| error.clone())?;
+        let database = self.database.writer()?;
         let text = document.to_json();
         database.append(revision, self.newest, change, document.version(), &text)?;
         self.newest = revision;
@@ -127,7 +151,7 @@ impl Store {
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<PastChange>, StoreError> {
-        let database = self.database.as_ref().map_err(Clone::clone)?;
+        let database = self.database.reader()?;
         database.history(before, limit)
     }
 
@@ -136,7 +160,7 @@ impl Store {
     /// # Errors
     /// [`RevisionError`] if it is not retained, or cannot be read.
     pub fn revision(&self, revision: u64) -> Result<StoredDocument, RevisionError> {
-        let database = self.database.as_ref().map_err(Clone::clone)?;
+        let database = self.database.reader()?;
         revision_in(database, revision)
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::{
-    NewChange, Store,
+    Connection, NewChange, Store,
     database::{Access, Database, StoredDocument},
     error::{OpenError, StoreError, StoreErrorKind},
     files::{self, Lock},
@@ -189,7 +189,7 @@ impl Opening<'_> {
                 }
             },
         };
-        self.finish(Ok(database), newest, document)
+        self.finish(Connection::Writable(database), newest, document)
     }
 
     /// Renames the database, and begins a new one with the newest document found.
@@ -217,20 +217,21 @@ impl Opening<'_> {
                     "is damaged ({cause}) and cannot be replaced: {error}; changes are rejected; {saved}"
                 ));
                 let document = best.map_or_else(|| self.first.clone(), |best| best.document);
-                self.finish(Err(error), 0, document)
+                self.finish(Connection::Unusable(error), 0, document)
             }
         }
     }
 
     fn read_only(mut self, cause: StoreError) -> OpenedStore {
-        let found = [Access::Read, Access::ReadImmutable]
+        let database = [Access::Read, Access::ReadImmutable]
             .into_iter()
             .find_map(|access| Database::open(self.path, access).ok());
-        let is_readable = found.is_some();
-        let found = found.and_then(|database| self.newest_valid(&database));
+        let found = database
+            .as_ref()
+            .and_then(|database| self.newest_valid(database));
         let best = self.best(found);
         match &best {
-            Some(_) if is_readable => {
+            Some(_) if database.is_some() => {
                 self.read_only = Some(format!(
                     "{} is readable, but cannot be written ({cause}): changes will fail until it \
                      is writable and the server is restarted",
@@ -246,7 +247,11 @@ impl Opening<'_> {
             )),
         }
         let document = best.map_or_else(|| self.first.clone(), |best| best.document);
-        self.finish(Err(cause), 0, document)
+        let connection = match database {
+            Some(database) => Connection::ReadOnly(database, cause),
+            None => Connection::Unusable(cause),
+        };
+        self.finish(connection, 0, document)
     }
 
     /// Appends the first change to an empty database.
@@ -260,7 +265,7 @@ impl Opening<'_> {
             changed_by: AUTHOR,
             change,
         };
-        let mut opened = self.finish(Ok(database), 0, document);
+        let mut opened = self.finish(Connection::Writable(database), 0, document);
         let revision = revision.saturating_add(1);
         let document = &opened.document;
         if let Err(error) = opened.store.append_as(revision, document, &change) {
@@ -302,12 +307,7 @@ impl Opening<'_> {
             .push(format!("{} {problem}", self.path.display()));
     }
 
-    fn finish(
-        self,
-        database: Result<Database, StoreError>,
-        newest: u64,
-        document: Document,
-    ) -> OpenedStore {
+    fn finish(self, database: Connection, newest: u64, document: Document) -> OpenedStore {
         OpenedStore {
             store: Store {
                 path: self.path.to_owned(),

@@ -282,7 +282,7 @@ fn failed_write_changes_nothing() {
     let pages: u32 = other
         .query_row("PRAGMA page_count", [], |row| row.get(0))
         .unwrap();
-    let database = opened.store.database.as_ref().unwrap();
+    let database = opened.store.database.reader().unwrap();
     database.limit_pages(pages);
     let many: String = (0..2000)
         .map(|n| format!("- {{identifier_glob: r{n}, capacity: 1, algorithm: {{kind: STATIC}}}}\n"))
