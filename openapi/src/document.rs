@@ -135,6 +135,8 @@ pub struct PastChange {
 /// The result of a deletion that leaves a document with warnings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+// In the schema of a `DELETE` no response may be both this and a `DryRun`.
+#[serde(deny_unknown_fields)]
 pub struct Deleted {
     /// Valid content of the document that is probably a mistake or a risk.
     pub warnings: Vec<String>,

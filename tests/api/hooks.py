@@ -108,10 +108,10 @@ def after_call(context, case, response):
     """Records which deletions were dry runs."""
     if case.method.upper() == "DELETE" and response.status_code < 300:
         deleted = f"DELETE {case.formatted_path}"
-        if response.status_code == 204:
-            _dry_runs.discard(deleted)
-        else:
+        if b'"looked_at_all"' in response.content:
             _dry_runs.add(deleted)
+        else:
+            _dry_runs.discard(deleted)
 
 
 @schemathesis.hook

@@ -212,6 +212,8 @@ async fn rates_are_shown_with_their_period_and_sorted_per_second() {
             let shown = call(&address, &format!("show {sorting}")).await.unwrap();
             assert_eq!(shown, rows.concat());
         }
+        let first = "show --sort wants --limit 1";
+        assert_eq!(call(&address, first).await.unwrap(), rows[0]);
         let leases = call(&address, "show --client c").await.unwrap();
         let start = |line: &str| line.split('\t').take(6).collect::<Vec<_>>().join(" ");
         let leases: Vec<_> = leases.lines().map(start).collect();

@@ -375,6 +375,26 @@ async fn change_that_ends_limits_says_so() {
 }
 
 #[tokio::test]
+async fn lost_template_blocks_where_unmatched_resources_are_refused() {
+    let settings = ledger::Settings {
+        unmatched: UnmatchedPolicy::Refuse,
+        ..SETTINGS
+    };
+    let router = crate::http::router(app_of(Document::built_in(), settings, Moment::NEVER));
+    let ask = r#"{"client_id": "c", "resources": [{"resource_id": "x", "wants": 8}]}"#;
+    post(&router, "/v1/capacity", ask).await;
+    let dry_run = delete(&router, "/v1/templates/*?dry_run=true").await.json();
+    assert_eq!(
+        dry_run["warnings"][0],
+        "live resources that become blocked, because no template matches them: 1; their clients: 1"
+    );
+    assert_eq!(
+        dry_run["resources"][0]["changes"],
+        json!(["template: * → none", "capacity: 1000 → 0"])
+    );
+}
+
+#[tokio::test]
 async fn history_names_author_and_change() {
     let stored = stored();
     let router = &stored.router;
