@@ -18,7 +18,7 @@ BEYOND_SCHEMAS = [
     # Between elements: schemas compare whole elements, not their names, and do not add.
     r"must appear only once",
     r"duplicate (resource|priority)",
-    r"must be unique; an earlier (template|rule) has this",
+    r"must be unique; (resources|rules)\[\d+\] has the same (glob|name)",
     r"must be left out: \w+ is already set",
     r"must be the last template, since it matches everything",
     r"is missing; (must be here or|a template that matches everything)",
