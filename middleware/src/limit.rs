@@ -303,7 +303,9 @@ impl InvalidLimit {
         }
     }
 
+    /// Checks a limit when a layer is built with it, and logs what may be a mistake.
     pub(crate) fn check(limit: &Limit) -> Result<(), Self> {
+        limit.key.warn_like_placeholder();
         match limit.key.invalid() {
             None => Ok(()),
             Some(reason) => Err(Self {

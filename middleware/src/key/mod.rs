@@ -44,6 +44,8 @@ pub struct Key {
     parts: Arc<[Part]>,
     /// Why the text that it was converted from is no template.
     invalid: Option<Arc<InvalidKey>>,
+    /// Literal text that looks like a placeholder, of a key converted from a text.
+    like_placeholder: Option<&'static str>,
 }
 
 /// How a limit treats a request whose header, peer address or valid token is missing.
@@ -68,6 +70,7 @@ impl Key {
             text: resource.into(),
             parts: [Part::Text(to_resource_id(resource).as_str().into())].into(),
             invalid: None,
+            like_placeholder: None,
         }
     }
 
@@ -223,6 +226,7 @@ impl Key {
             text: name.into(),
             parts: [text, Part::Value(value)].into(),
             invalid: None,
+            like_placeholder: None,
         }
     }
 
@@ -232,6 +236,16 @@ impl Key {
 
     pub(crate) fn invalid(&self) -> Option<&InvalidKey> {
         self.invalid.as_deref()
+    }
+
+    /// Logs that literal text looks like a placeholder.
+    pub(crate) fn warn_like_placeholder(&self) {
+        if let Some(sign) = self.like_placeholder {
+            tracing::warn!(
+                key = &*self.text,
+                "key has `{sign}` as literal text; a placeholder is like {{header:x-tenant}}"
+            );
+        }
     }
 
     pub(crate) fn needs_claims(&self) -> bool {
@@ -249,19 +263,18 @@ impl Key {
 
 impl From<&str> for Key {
     fn from(text: &str) -> Self {
-        if let Some(looks_like) = template::forgotten_brace(text) {
-            tracing::warn!(
-                key = text,
-                "key has `{looks_like}` as literal text; a placeholder is like {{header:x-tenant}}"
-            );
+        let is_constant = !text.is_empty() && !text.contains(['{', '}']);
+        let template = (!is_constant).then(|| Self::template(text));
+        let (key, invalid) = match template {
+            Some(Ok(key)) => (key, None),
+            Some(Err(invalid)) => (Self::constant(text), Some(Arc::new(invalid))),
+            None => (Self::constant(text), None),
+        };
+        Self {
+            invalid,
+            like_placeholder: template::forgotten_brace(text),
+            ..key
         }
-        if !text.is_empty() && !text.contains(['{', '}']) {
-            return Self::constant(text);
-        }
-        Self::template(text).unwrap_or_else(|invalid| Self {
-            invalid: Some(Arc::new(invalid)),
-            ..Self::constant(text)
-        })
     }
 }
 

@@ -86,14 +86,24 @@ pub(super) fn parse(
         text: canonical.into(),
         parts: parts.into(),
         invalid: None,
+        like_placeholder: None,
     })
 }
 
-/// What looks like a placeholder outside of one: a prefix of placeholders, or a `$` as in shells.
+/// Finds literal text that looks like a placeholder: its prefix, or `${` as in shells.
 pub(super) fn forgotten_brace(text: &str) -> Option<&'static str> {
     let constant = |text: &str| {
-        let signs = ["header:", "jwt:", "api_key:", "$"];
-        signs.into_iter().find(|sign| text.contains(sign))
+        let begins = |sign: &&str| {
+            let mut found = text.match_indices(*sign);
+            let is_part = |before: char| before.is_alphanumeric() || matches!(before, '-' | '_');
+            found.any(|(at, _)| {
+                !text
+                    .get(..at)
+                    .is_some_and(|before| before.ends_with(is_part))
+            })
+        };
+        let signs = ["header:", "jwt:", "api_key:", "${"];
+        signs.into_iter().find(begins)
     };
     let mut depth = 0_u32;
     text.split_inclusive(['{', '}']).find_map(|part| {

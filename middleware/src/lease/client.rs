@@ -69,7 +69,7 @@ pub(super) struct RequestIds {
     pub(super) request_id: Option<String>,
 }
 
-/// How far a request came.
+/// Stage at which a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     /// It could not be sent: the credentials failed.

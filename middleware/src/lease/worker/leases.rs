@@ -116,12 +116,7 @@ impl<T: Transport> Worker<T> {
             }
             Err(error) => {
                 self.meter.on_response((&error.failure).into());
-                let reason = match progress {
-                    Progress::NotSent => error.reason,
-                    Progress::NoResponse | Progress::Responded => {
-                        format!("{}: {}", self.parts.client.address(endpoint), error.reason)
-                    }
-                };
+                let reason = self.failure_reason(endpoint, progress, error.reason);
                 let RequestIds {
                     trace_id,
                     request_id,
@@ -138,6 +133,21 @@ impl<T: Transport> Worker<T> {
             }
         };
         self.handle(event, now);
+    }
+
+    /// Names the server, unless the request was not sent.
+    pub(super) fn failure_reason(
+        &self,
+        endpoint: usize,
+        progress: Progress,
+        reason: String,
+    ) -> String {
+        match progress {
+            Progress::NotSent => reason,
+            Progress::NoResponse | Progress::Responded => {
+                format!("{}: {reason}", self.parts.client.address(endpoint))
+            }
+        }
     }
 
     pub(super) fn handle(&mut self, event: Event, now: Moment) {

@@ -168,7 +168,7 @@ impl<T: Transport> Worker<T> {
         let Outcome {
             endpoint,
             ids,
-            progress: _,
+            progress,
             result,
         } = outcome;
         let now = clock::now();
@@ -181,7 +181,7 @@ impl<T: Transport> Worker<T> {
             }
             Err(RequestError { failure, reason }) => {
                 self.rules_poller.on_failure(endpoint, &failure, now);
-                let reason = format!("{}: {reason}", self.parts.client.address(endpoint));
+                let reason = self.failure_reason(endpoint, progress, reason);
                 self.parts.status.set_last_failure(&reason, now);
                 if self.rules_poller.unreachable.try_log(now).is_some() {
                     let RequestIds {
