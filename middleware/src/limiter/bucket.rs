@@ -424,6 +424,24 @@ impl BucketView {
         }
     }
 
+    /// When `range` is available if `rate` is leased from `now` on. Credit is charged to the first
+    /// lease, which adds a bucket.
+    pub(crate) fn reach_at(&self, rate: f64, range: TokenRange, now: Moment) -> Option<Moment> {
+        let line = match self.refill {
+            Refill::Credit(_) => IssueLine {
+                refill: Refill::at(rate),
+                issued: self.issued + self.burst.tokens(rate),
+                from: self.from,
+            },
+            Refill::Blocked | Refill::PerSecond(_) | Refill::Unlimited => IssueLine {
+                refill: Refill::at(rate),
+                issued: self.issued,
+                from: now,
+            },
+        };
+        line.reach(range, now, self.burst)
+    }
+
     /// Whether a new full bucket could replace this one: it is full, or has no rate and no debt.
     pub(crate) fn is_full(&self, spent: f64) -> bool {
         match self.refill {

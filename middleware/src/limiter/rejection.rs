@@ -11,7 +11,8 @@ use super::{
 };
 use crate::RefusalReason;
 
-/// When a larger lease can have come: the limiter has signaled, and the answer takes a round trip.
+/// How long it takes until a larger lease can have come: the limiter has signaled, and the answer
+/// takes a round trip.
 const GROWTH_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -93,11 +94,14 @@ impl Limiter {
         now: Moment,
     ) -> Option<Moment> {
         let refresh = published.next_refresh();
-        let grown = published
-            .may_grow_until(now)
-            .map(|_| now.after(GROWTH_TIME));
+        // The whole limit is the largest lease that may come.
+        let under_limit = published
+            .policy
+            .and_then(|policy| view.reach_at(policy.per_second(), range, now));
+        let growth = now.after(GROWTH_TIME).max(under_limit.unwrap_or(now));
+        let grown = published.may_grow_until(now).map(|_| growth);
         match view.refill {
-            Refill::Credit(_) => Some(now.after(GROWTH_TIME)),
+            Refill::Credit(_) => Some(growth),
             // A capacity of 0 changes with the next refresh at the earliest.
             Refill::Blocked if view.leased => refresh.or(reach),
             Refill::PerSecond(0.0) if !view.admits(range) => grown.or(refresh).or(reach),

@@ -4,7 +4,10 @@ mod sharing;
 
 use std::{thread, time::Duration};
 
-use super::{testing::leased, *};
+use super::{
+    testing::{leased, leased_as_requested},
+    *,
+};
 use crate::{Cost, RefusalReason, clock};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -130,6 +133,64 @@ async fn requests_before_the_first_lease_are_charged() {
         .map(|mut reservation| reservation.commit())
         .count();
     assert_eq!(admitted, 6);
+}
+
+/// Five in 60 s, of which a lease has a part.
+fn slow(lease: Option<f64>) -> LeaseState {
+    let now = clock::now();
+    let policy = Some(Policy {
+        limit: 5.0,
+        per: 60.0,
+    });
+    match lease {
+        Some(capacity) => LeaseState::Leased {
+            rate: Some(capacity / 60.0),
+            ends: now.after(MINUTE),
+            safe: None,
+            refresh_at: now.after(Duration::from_secs(5)),
+            policy,
+            sharing: Sharing::Divided,
+            may_grow: capacity < 5.0,
+        },
+        None => LeaseState::NoLease {
+            safe: None,
+            refresh_at: now,
+            policy,
+            awaits_answer: true,
+        },
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_of_a_slow_limit_awaits_its_next_token() {
+    for (before, seconds) in [(None, 12), (Some(4.0), 12), (Some(0.0), 12)] {
+        let limiter = limiter(Fallback::Safe);
+        limiter.publish(slow(before), clock::now());
+        reserve(&limiter, clock::now()).unwrap().commit();
+        let rejected = reserve(&limiter, clock::now()).unwrap_err();
+        assert_eq!(rejected.reason, RefusalReason::Growing);
+        let wait = rejected.retry_at.unwrap().since(clock::now());
+        assert_eq!(wait, Duration::from_secs(seconds), "{before:?}");
+
+        limiter.publish(slow(Some(5.0)), clock::now());
+        tokio::time::advance(wait - Duration::from_millis(1)).await;
+        assert!(reserve(&limiter, clock::now()).is_err(), "{before:?}");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(reserve(&limiter, clock::now()).is_ok(), "{before:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_of_a_fast_limit_awaits_the_larger_lease() {
+    let limiter = limiter(Fallback::Safe);
+    limiter.publish(leased_as_requested(0.5, MINUTE), clock::now());
+    reserve(&limiter, clock::now()).unwrap().commit();
+    let rejected = reserve(&limiter, clock::now()).unwrap_err();
+    let wait = rejected.retry_at.unwrap().since(clock::now());
+    assert_eq!(
+        (rejected.reason, wait),
+        (RefusalReason::Growing, Duration::from_secs(1))
+    );
 }
 
 /// A service may have a million limiters.
