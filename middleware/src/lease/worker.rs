@@ -103,6 +103,7 @@ pub struct Worker<T = DefaultTransport> {
     last_failure: Option<RequestFailure>,
     rejection_log: LogThrottle,
     gauge_log: LogThrottle,
+    learning_log: LogThrottle,
     meter: LeaseMeter,
 }
 
@@ -130,6 +131,7 @@ impl<T: Transport> Worker<T> {
             last_failure: None,
             rejection_log: LogThrottle::default(),
             gauge_log: LogThrottle::default(),
+            learning_log: LogThrottle::default(),
             meter: LeaseMeter::default(),
         }
     }

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use doorman_openapi::{Capacity, CapacityResponse, Moment, ReleaseRequest, ResourceId, Seq};
+use doorman_openapi::{
+    Capacity, CapacityResponse, Moment, ReleaseRequest, ResourceId, Seconds, Seq,
+};
 use tracing::field::display;
 
 use super::{
@@ -112,6 +114,7 @@ impl<T: Transport> Worker<T> {
         let event = match result {
             Ok(response) => {
                 self.meter.on_response(RequestOutcome::Answered);
+                self.log_answer_without_lease(endpoint, &response);
                 Event::Answered { seq, response }
             }
             Err(error) => {
@@ -263,6 +266,23 @@ impl<T: Transport> Worker<T> {
         {
             tracked.begin_to_be_idle(now);
             self.waiters.on_answered(resource);
+        }
+    }
+
+    /// Logs that the control plane answers, and why it grants nothing.
+    fn log_answer_without_lease(&mut self, endpoint: usize, response: &CapacityResponse) {
+        let resources = response.resources.iter();
+        let without_lease = resources.filter(|it| it.gets.lease_length == Seconds::ZERO);
+        let count = without_lease.count();
+        if count > 0
+            && let Some(suppressed) = self.learning_log.try_log(clock::now())
+        {
+            tracing::info!(
+                server = self.parts.client.address(endpoint),
+                without_lease = count,
+                suppressed,
+                "control plane is learning of earlier leases and grants none yet; applying fallbacks"
+            );
         }
     }
 

@@ -53,6 +53,12 @@ fn zero_is_no_lease_in_learning_mode_only() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     assert_eq!(world.refresh("a", 100.0, Some(100.0)).capacity.get(), 100.0);
     let newcomer = echoing("b", Some(1), 10.0, None);
+    let without_demand = echoing("c", Some(1), 0.0, None);
+    let grant = world.send(&without_demand);
+    assert_eq!(
+        (grant.lease_length, grant.reason),
+        (Seconds::ZERO, Reason::Granted)
+    );
     for time in ["first", "repeated"] {
         let grant = world.send(&newcomer);
         assert_eq!(

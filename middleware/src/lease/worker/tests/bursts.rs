@@ -2,14 +2,15 @@
 
 use http::{Request, StatusCode};
 use tower_layer::Layer as _;
+use tracing::Level;
 
 use super::{
-    real_ledger::{refreshed_every, with_hints, with_parameters, with_surplus},
+    real_ledger::{learning, refreshed_every, with_hints, with_parameters, with_surplus},
     *,
 };
 use crate::{
     LimitService, OnLimit, Rate, Refusal, RefusalReason,
-    testing::{Inner, TestResponse, send},
+    testing::{Inner, Logged, TestResponse, send},
 };
 
 /// A process with one limit, which has its first lease.
@@ -345,6 +346,21 @@ async fn bursts_of_a_quiet_key_are_forgotten_when_capacity_is_scarce() {
     busy.rejected(200.0, 5.0, &mut Load::Even).await;
     let held = held(&quiet.doorman, "api").unwrap();
     assert!(held < 10.0, "{held}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn safe_capacity_begins_with_a_bucket_in_learning_mode() {
+    let (logged, _guard) = Logged::at(Level::INFO);
+    let process = Process::start(learning(50.0, 30 * SECOND)).await;
+    for request in 0..9 {
+        let response = send(&process.service, Request::new(())).await;
+        assert!(is_admitted(&response), "{request}");
+        let left = response.headers()["ratelimit"].to_str().unwrap();
+        assert!(left.starts_with("\"api\";r=4"), "{request}: {left}");
+        sleep(SECOND / 100).await;
+    }
+    let is_learning = |line: &&String| line.contains("learning of earlier leases");
+    assert_eq!(logged.lines().iter().filter(is_learning).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,6 +62,16 @@ pub(super) fn with_hints(interval: u32, kind: &str, capacity: f64) -> Plane {
     .with_hints()
 }
 
+/// A restarted control plane, which learns for so long. The safe capacity is the whole one.
+pub(super) fn learning(capacity: f64, time: Duration) -> Plane {
+    let document = format!(
+        "resources: [{{identifier_glob: '*', capacity: {capacity}, safe_capacity: {capacity}, \
+         algorithm: {{kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}}}]"
+    );
+    let predecessor = Predecessor::Until(clock::now().after(time));
+    ledger_after(&document, predecessor).with_hints()
+}
+
 struct LedgerPlane {
     ledger: Mutex<Ledger>,
     epoch: Epoch,
@@ -70,11 +80,15 @@ struct LedgerPlane {
 }
 
 fn ledger(document: &str) -> Arc<LedgerPlane> {
+    ledger_after(document, Predecessor::None)
+}
+
+fn ledger_after(document: &str, predecessor: Predecessor) -> Arc<LedgerPlane> {
     let epoch = Epoch::new(1).unwrap();
     let settings = Settings {
         max_leases: 1_000_000,
         unmatched: UnmatchedPolicy::Refuse,
-        predecessor: Predecessor::None,
+        predecessor,
         epoch,
     };
     let document = Arc::new(Document::parse(document).unwrap());
