@@ -148,8 +148,8 @@ pub struct ReleaseRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ReleaseResponse {
-    /// The number of leases that the holder had and that were released; absent from earlier
-    /// servers.
+    /// The number of leases that the holder had and that were released, including those of
+    /// capacity 0; absent from earlier servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub released: Option<usize>,

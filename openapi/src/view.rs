@@ -305,7 +305,7 @@ pub struct Status {
     /// The version of the active document.
     pub config_version: String,
     /// Why the active document is not that of the source, or why the source cannot be changed, one
-    /// line per error; absent while all is well.
+    /// line per error; absent if neither applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub config_error: Option<String>,

@@ -68,8 +68,8 @@ pub(super) fn read<'n>(
     drafts.into_iter().collect()
 }
 
-/// Warns of rules without effect: their resource has no template, so it is not limited, or layers do
-/// not enforce their unit.
+/// Warns of rules without effect: their resource has no template, so it is not limited, or layers
+/// do not enforce their unit.
 pub(super) fn warnings(drafts: &[Draft<'_>], templates: &[Template]) -> Vec<Diagnostic> {
     let warnings = drafts
         .iter()

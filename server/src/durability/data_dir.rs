@@ -79,7 +79,7 @@ pub(crate) fn create_dir(path: &Path) -> Result<(), DataDirError> {
         let path = path.to_owned();
         return Err(DataDirError::NoDirectory { path });
     }
-    // The files name clients and limits, which are nobody else's business.
+    // The files contain client names and limits, so only the owner may read them.
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(path).map_err(io_error("create", path))

@@ -162,7 +162,7 @@ impl StartOptions {
                 let learns = ledger.learning_until().since(now);
                 if !learns.is_zero() {
                     tracing::info!(
-                        seconds = to_millis(learns),
+                        seconds = rounded_seconds(learns),
                         "the last server stopped in learning mode, which continues; until it ends, \
                          only capacity that holders report is granted"
                     );
@@ -228,14 +228,14 @@ enum Reason {
 }
 
 /// Seconds for the log, in whole milliseconds.
-fn to_millis(time: Duration) -> f64 {
+fn rounded_seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e3).round() / 1e3
 }
 
 impl Outstanding {
     fn log(self, now: Moment) {
         let left = self.until.unwrap_or(now).since(now);
-        let seconds = to_millis(left);
+        let seconds = rounded_seconds(left);
         match self.reason {
             Reason::FirstStart => {
                 tracing::info!("empty data directory; treated as a first start");

@@ -52,7 +52,8 @@ async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Healthy,
 ///
 /// Send no requests if this fails: the server is shutting down or has failed.
 ///
-/// Further lines of the text are for people: learning mode, and an error of the document.
+/// Further lines of the text are for people: learning mode, and a problem with the source of
+/// the document.
 #[utoipa::path(
     get,
     path = paths::READYZ,
@@ -86,7 +87,7 @@ async fn check_readyz(
         }
         if active.error().is_some() {
             text.to_mut()
-                .push_str("the document has an error: see config_error in /v1/status\n");
+                .push_str("the source of the document has a problem: see config_error in /v1/status\n");
         }
         Ok((headers, text))
     }

@@ -122,8 +122,8 @@ impl SharedLedger {
         Ok(self.bound.cover(granted, handled).await)
     }
 
-    /// Releases leases, and returns how many, of how many resources that were visited. `release_part` releases a
-    /// bounded number, from an index on.
+    /// Releases leases. Returns the numbers of visited resources and released leases.
+    /// `release_part` releases a bounded number, from an index on.
     ///
     /// # Cancel safety
     /// Leases that were not released yet expire.

@@ -26,7 +26,7 @@ impl LedgerEventLog {
             tracing::warn!(left_out, "ledger events were left out of the log");
         }
         if events.learning_ended {
-            tracing::info!("learning mode has ended: earlier leases have expired");
+            tracing::info!("learning mode has ended");
         }
         self.throttle(events, now, |event, suppressed| {
             write(event, (suppressed > 0).then_some(suppressed));

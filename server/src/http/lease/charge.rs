@@ -69,8 +69,9 @@ impl QuotaCharge {
         }
     }
 
-    /// Releases leases, returns how many, and charges for them: named resources before, all of a holder's leases
-    /// afterwards, when their number is known. `part` releases the next few from a position on.
+    /// Releases leases, returns how many, and charges for them: named resources before, all of a
+    /// holder's leases afterwards, when their number is known. `part` releases the next few from a
+    /// position on.
     ///
     /// # Errors
     /// 429 if even the reserve for renewals is spent, or 503 if the ledger is poisoned.

@@ -144,7 +144,7 @@ async fn lease_capacity(
         )
     ),
     responses(
-        (status = OK, description = "The client has none of these leases", body = ReleaseResponse, example = json!({"released": 1})),
+        (status = OK, description = "The leases are released", body = ReleaseResponse, example = json!({"released": 1})),
         LeaseErrors
     )
 )]

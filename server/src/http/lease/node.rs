@@ -154,7 +154,7 @@ async fn lease_server_capacity(
         )
     ),
     responses(
-        (status = OK, description = "The node has none of these leases", body = ReleaseResponse, example = json!({"released": 1})),
+        (status = OK, description = "The leases are released", body = ReleaseResponse, example = json!({"released": 1})),
         LeaseErrors
     )
 )]

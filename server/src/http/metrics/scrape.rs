@@ -84,7 +84,7 @@ fn register_document(registry: &mut Registry, active: &ActiveDocument, editor: &
     );
     registry.register(
         "config_last_reload_successful",
-        "Whether the active document is the newest of its source",
+        "0 if the active document is older than its source, or the store cannot be written",
         ConstGauge::new(i64::from(active.error().is_none())),
     );
     registry.register_with_unit(

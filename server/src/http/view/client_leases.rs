@@ -37,8 +37,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// it may access.
 ///
 /// A page with a `next_cursor` may have fewer than `limit` leases, or none, for a restricted token.
-/// The list ends where there is no `next_cursor`. A lease that stays from the first page to the last
-/// is in exactly one of them. A cursor becomes invalid (400) when the server restarts.
+/// The list ends where there is no `next_cursor`. A lease that stays from the first page to the
+/// last is in exactly one of them. A cursor becomes invalid (400) when the server restarts.
 #[utoipa::path(
     get,
     path = paths::LEASES,
