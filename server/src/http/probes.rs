@@ -86,8 +86,9 @@ async fn check_readyz(
             text.to_mut().push_str(&remark);
         }
         if active.error().is_some() {
-            text.to_mut()
-                .push_str("the source of the document has a problem: see config_error in /v1/status\n");
+            text.to_mut().push_str(
+                "the source of the document has a problem: see config_error in /v1/status\n",
+            );
         }
         Ok((headers, text))
     }

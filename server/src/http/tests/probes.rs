@@ -61,7 +61,9 @@ async fn readiness_and_status_report_learning_mode_and_document_errors() {
     app.document.reject("line 3: secret");
     let reply = get(&router, "/readyz").await;
     assert!(
-        text(&reply).ends_with("\nthe source of the document has a problem: see config_error in /v1/status\n"),
+        text(&reply).ends_with(
+            "\nthe source of the document has a problem: see config_error in /v1/status\n"
+        ),
         "{reply:?}"
     );
     assert!(!text(&reply).contains("secret"), "{reply:?}");
