@@ -3,7 +3,6 @@
 mod ledger;
 mod scrape;
 
-pub(super) use self::ledger::survey;
 use axum::{extract::State, http::header, response::IntoResponse};
 use doorman_openapi::paths;
 use utoipa_axum::{router::OpenApiRouter, routes};

@@ -26,7 +26,8 @@ pub struct ClientListing {
 
 impl Ledger {
     /// The leases of the client and the node with this name, from a position on: at most
-    /// `query.limit`, of resources that it does not hide. A part may be empty although more follow.
+    /// `query.limit`, of resources that it does not hide. The work is bounded: a part may be short
+    /// or empty although more follow.
     #[must_use]
     pub fn leases_of_client(
         &self,
@@ -38,6 +39,8 @@ impl Ledger {
         let client = HolderId::Client(name.clone());
         let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
         let holders = [(false, Some(client)), (true, node)];
+        // Each view may look through many templates.
+        let limit = query.limit.min(self.max_part());
         let mut leases = Vec::new();
         let mut scanned: usize = 0;
         for (at_node, holder) in holders.into_iter().skip(usize::from(from.at_node)) {
@@ -53,7 +56,7 @@ impl Ledger {
             };
             let first = ResourceKey::new(slot as usize);
             for key in self.holders.resources(holder_key, first) {
-                if leases.len() >= query.limit || scanned >= query.max_scanned() {
+                if leases.len() >= limit || scanned >= query.max_scanned() {
                     let slot = u32::try_from(key.index()).unwrap_or(u32::MAX);
                     let next = Some(ClientCursor { at_node, slot });
                     return ClientListing { leases, next };
@@ -64,13 +67,13 @@ impl Ledger {
                     continue;
                 };
                 let entry = live.resource.entries.get(holder_key);
-                let entry = entry.filter(|entry| !entry.is_cleared());
-                let status = entry.map(|entry| {
-                    self.with_current_terms(live, now, |current| {
-                        live.resource.holder_status(entry, &holder, current)
-                    })
-                });
-                leases.extend(self.view(key, now).zip(status));
+                let Some(entry) = entry.filter(|entry| !entry.is_cleared()) else {
+                    continue;
+                };
+                leases.push(self.with_current_terms(live, now, |current| {
+                    let status = live.resource.holder_status(entry, &holder, current);
+                    (live.view(current), status)
+                }));
             }
         }
         ClientListing { leases, next: None }

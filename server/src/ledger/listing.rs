@@ -295,35 +295,39 @@ impl Ledger {
 
     pub(super) fn view(&self, key: ResourceKey, now: Moment) -> Option<ResourceView> {
         let live = self.live.get(key.index())?;
-        let resource = &live.resource;
+        Some(self.with_current_terms(live, now, |current| live.view(current)))
+    }
+}
+
+impl LiveResource {
+    pub(super) fn view(&self, current: &CurrentTerms<'_>) -> ResourceView {
+        let resource = &self.resource;
         let clients = resource.clients();
-        Some(self.with_current_terms(live, now, |current| {
-            let terms = current.terms;
-            let template = terms.template();
-            let learning = current.is_learning();
-            let warns = terms.shares_are_below_one(clients);
-            ResourceView {
-                resource_id: live.id.clone(),
-                capacity: template.map(|template| template.capacity()),
-                unit: template.map(|template| template.unit()),
-                per: template.map(|template| template.per()),
-                sum_has: resource.sum_has(),
-                sum_wants: resource.sum_wants(),
-                free: resource.free(terms),
-                fill_level: terms.rule().fill_level(&resource.demands),
-                // A sum of whole numbers, exact up to 2^53.
-                clients: clients as u64,
-                in_learning_mode: learning,
-                learning_ends_in: learning.then(|| current.learning_until.since(now).into()),
-                template: template.map(|template| template.identifier_glob().to_owned()),
-                algorithm: terms.rule().kind,
-                lease_length: terms.algorithm().lease_length,
-                refresh_interval: terms.algorithm().refresh_interval,
-                safe_capacity: terms.safe_capacity(clients),
-                balance: current.feedback.balance(),
-                admission_probability: current.feedback.admission_probability(),
-                warning: warns.then(|| SHARES_BELOW_ONE.to_owned()),
-            }
-        }))
+        let terms = current.terms;
+        let template = terms.template();
+        let learning = current.is_learning();
+        let warns = terms.shares_are_below_one(clients);
+        ResourceView {
+            resource_id: self.id.clone(),
+            capacity: template.map(|template| template.capacity()),
+            unit: template.map(|template| template.unit()),
+            per: template.map(|template| template.per()),
+            sum_has: resource.sum_has(),
+            sum_wants: resource.sum_wants(),
+            free: resource.free(terms),
+            fill_level: terms.rule().fill_level(&resource.demands),
+            // A sum of whole numbers, exact up to 2^53.
+            clients: clients as u64,
+            in_learning_mode: learning,
+            learning_ends_in: learning.then(|| current.learning_until.since(current.now).into()),
+            template: template.map(|template| template.identifier_glob().to_owned()),
+            algorithm: terms.rule().kind,
+            lease_length: terms.algorithm().lease_length,
+            refresh_interval: terms.algorithm().refresh_interval,
+            safe_capacity: terms.safe_capacity(clients),
+            balance: current.feedback.balance(),
+            admission_probability: current.feedback.admission_probability(),
+            warning: warns.then(|| SHARES_BELOW_ONE.to_owned()),
+        }
     }
 }

@@ -33,6 +33,7 @@ mod holders;
 mod keys;
 mod largest;
 mod learning;
+mod learning_count;
 mod linear_hash_map;
 mod listing;
 mod max_tree;
@@ -86,6 +87,7 @@ use self::{
     hints::Hinting,
     holders::{HolderId, Holders},
     keys::{HolderKey, ResourceKey},
+    learning_count::LearningCount,
     linear_hash_map::LinearHashMap,
     order::RequestStamp,
     paged_slab::PagedSlab,
@@ -120,6 +122,7 @@ pub struct Ledger {
     /// When learning mode ends for the last template.
     learning_until: Moment,
     was_learning: bool,
+    learning_count: LearningCount,
     expiries: ExpiryHeap<ResourceKey>,
     stats: LedgerStats,
     events: LedgerEvents,
@@ -195,6 +198,7 @@ impl Ledger {
             longest_refresh_interval: longest_refresh_interval(&document),
             learning_until: now,
             was_learning: false,
+            learning_count: LearningCount::default(),
             document,
             generation: 0,
             settings,
@@ -278,6 +282,12 @@ impl Ledger {
             resources: self.by_id.len(),
             ..self.stats
         }
+    }
+
+    /// The number of live resources in learning mode.
+    #[must_use]
+    pub fn resources_learning(&self, now: Moment) -> usize {
+        self.learning_count.at(now)
     }
 
     /// The most leases of all resources together.
@@ -385,6 +395,7 @@ impl Ledger {
             replaced_at: self.started,
             leases_end,
         });
+        self.learning_count.add(learning_until);
         self.next_incarnation += 1;
         let key = ResourceKey::new(self.live.insert(LiveResource {
             id: id.clone(),
@@ -407,6 +418,7 @@ impl Ledger {
             live.resource.is_droppable(now) || live.resource.entries.is_empty() && !has_room
         }) && let Some(live) = self.live.remove(key.index())
         {
+            self.learning_count.remove(live.resource.learning_until);
             self.hinting.unschedule(key, live.plan_at);
             self.by_id.remove(&live.id);
             self.keys.remove(&live.id);
@@ -476,6 +488,8 @@ impl Ledger {
         let is_early = self.ends_learning_early(&terms, learning_until, now);
         self.stats.short_learning += u64::from(is_early && !was_early);
         if let Some(live) = self.live.get_mut(key.index()) {
+            self.learning_count.remove(live.resource.learning_until);
+            self.learning_count.add(learning_until);
             let is_change = live.resource.terms.differ_from(&terms);
             live.resource.set_terms(terms, learning_until, now);
             live.generation = self.generation;

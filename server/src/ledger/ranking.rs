@@ -80,7 +80,8 @@ impl HolderRanking {
 
 impl Ledger {
     /// Examines a bounded number of resources that `query` does not hide; `false` at the end. May
-    /// miss resources that appear between calls.
+    /// miss resources that appear between calls. A changed `per` counts from the resource's next
+    /// refresh: the new template is not looked up for all resources.
     pub fn rank_resources(&self, ranking: &mut ResourceRanking, query: &PageQuery<'_>) -> bool {
         let ResourceRanking {
             sort,

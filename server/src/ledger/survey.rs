@@ -7,11 +7,9 @@ use super::{Ledger, keys::ResourceKey, largest::Largest};
 /// Totals over all live resources, and those with the largest demand.
 #[derive(Debug)]
 pub struct Survey {
-    /// Resources in learning mode.
-    pub learning: usize,
     /// Resources with more booked than their capacity, after an operator lowered it.
     pub over_capacity: usize,
-    /// By demand.
+    /// By demand, rates per second. A changed `per` counts from the resource's next refresh.
     largest: Largest<ResourceKey>,
     next: usize,
 }
@@ -21,7 +19,6 @@ impl Survey {
     #[must_use]
     pub fn new(top_len: usize) -> Self {
         Self {
-            learning: 0,
             over_capacity: 0,
             largest: Largest::new(top_len),
             next: 0,
@@ -42,11 +39,10 @@ impl Ledger {
                 continue;
             };
             let resource = &live.resource;
-            let learning = resource.is_learning(now);
-            survey.learning += usize::from(learning);
-            survey.over_capacity += usize::from(!learning && resource.is_over_capacity());
-            let key = ResourceKey::new(slot);
-            survey.largest.consider(resource.sum_wants(), &key);
+            let is_over_capacity = !resource.is_learning(now) && resource.is_over_capacity();
+            survey.over_capacity += usize::from(is_over_capacity);
+            let rate = resource.sum_wants() / resource.terms.period();
+            survey.largest.consider(rate, &ResourceKey::new(slot));
         }
         true
     }

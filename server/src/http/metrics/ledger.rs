@@ -33,42 +33,31 @@ type ResourceGauge = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
 pub(super) struct LedgerMetrics {
     stats: LedgerStats,
     max_leases: usize,
+    learning: usize,
     polls: usize,
     survey: Survey,
     top: Vec<ResourceView>,
 }
 
-/// Examines all live resources, a part at a time, and names the `top` ones by demand.
-pub(in crate::http) async fn survey(
-    ledger: &SharedLedger,
-    quotas: &Quotas,
-    top: usize,
-) -> Result<Survey, ApiError> {
-    let permit = quotas.begin_read(ReadKind::All).await?;
-    let mut survey = Survey::new(top);
-    let mut more = true;
-    while more {
-        ledger.yield_to_waiters(permit.delay(clock::now())).await;
-        more = ledger.with(|ledger, now| ledger.survey(&mut survey, BUDGET, now))?;
-    }
-    Ok(survey)
-}
-
 impl LedgerMetrics {
     /// Reads the ledger, a part at a time.
     pub(super) async fn read(ledger: &SharedLedger, quotas: &Quotas) -> Result<Self, ApiError> {
-        let survey = survey(ledger, quotas, MAX_RESOURCES).await?;
-        let (stats, max_leases, top) = ledger.with(|ledger, now| {
-            let top = ledger.most_wanted(&survey, now);
-            (ledger.stats(), ledger.max_leases(), top)
-        })?;
-        Ok(Self {
-            stats,
-            max_leases,
-            polls: ledger.polls().len(),
+        let permit = quotas.begin_read(ReadKind::All).await?;
+        let mut survey = Survey::new(MAX_RESOURCES);
+        let mut more = true;
+        while more {
+            ledger.yield_to_waiters(permit.delay(clock::now())).await;
+            more = ledger.with(|ledger, now| ledger.survey(&mut survey, BUDGET, now))?;
+        }
+        let polls = ledger.polls().len();
+        Ok(ledger.with(|ledger, now| Self {
+            stats: ledger.stats(),
+            max_leases: ledger.max_leases(),
+            learning: ledger.resources_learning(now),
+            polls,
+            top: ledger.most_wanted(&survey, now),
             survey,
-            top,
-        })
+        })?)
     }
 
     pub(super) fn register(&self, registry: &mut Registry, assumed_first_start: bool) {
@@ -94,7 +83,7 @@ impl LedgerMetrics {
             (
                 "resources_learning",
                 "Resources in learning mode",
-                self.survey.learning,
+                self.learning,
             ),
             (
                 "resources_over_capacity",

@@ -76,6 +76,27 @@ async fn excess_readers_are_rejected_and_scrapes_continue() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn status_in_learning_mode_waits_for_no_reader() {
+    let settings = ledger::Settings {
+        predecessor: Predecessor::Until(clock::now().after(Duration::from_secs(1000))),
+        ..SETTINGS
+    };
+    let app = app_of(Document::built_in(), settings, Moment::NEVER);
+    let router = crate::http::router(app.clone());
+    post(&router, paths::CAPACITY, LEASE_OF_DB).await;
+    let mut permits = Vec::new();
+    while let Ok(permit) = app.quotas.begin_read(ReadKind::All).await {
+        permits.push(permit);
+    }
+    get(&router, paths::METRICS).await.problem(429);
+    let waited = waits(async {
+        let status = get(&router, paths::STATUS).await.json();
+        assert_eq!(status["resources_learning"], 1, "{status}");
+    });
+    assert_eq!(waited.await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn reader_yields_while_others_wait_for_the_ledger() {
     let app = app();
     let permit = app.quotas.begin_read(ReadKind::Page).await.unwrap();

@@ -36,9 +36,9 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// name. The list is empty for an unknown client. A restricted token sees only the resources that
 /// it may access.
 ///
-/// A page with a `next_cursor` may have fewer than `limit` leases, or none, for a restricted token.
-/// The list ends where there is no `next_cursor`. A lease that stays from the first page to the
-/// last is in exactly one of them. A cursor becomes invalid (400) when the server restarts.
+/// A page with a `next_cursor` may have fewer than `limit` leases, or none. The list ends where
+/// there is no `next_cursor`. A lease that stays from the first page to the last is in exactly one
+/// of them. A cursor becomes invalid (400) when the server restarts.
 #[utoipa::path(
     get,
     path = paths::LEASES,

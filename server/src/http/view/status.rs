@@ -12,13 +12,11 @@ use crate::{
     http::{
         error::ApiError,
         extract::NoQuery,
-        metrics,
         openapi::responses::{QueryErrors, UnavailableError},
         response::Json,
         state::{AppState, ServerInfo},
     },
     leasing::SharedLedger,
-    quota::Quotas,
 };
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -105,21 +103,24 @@ async fn get_status(
     State(ledger): State<Arc<SharedLedger>>,
     State(active): State<Arc<ActiveDocument>>,
     State(server): State<Arc<ServerInfo>>,
-    State(quotas): State<Arc<Quotas>>,
     caller: Caller,
     NoQuery: NoQuery,
 ) -> Result<Json<Status>, ApiError> {
-    let (stats, max_leases, learning_until, now) = ledger.with(|ledger, now| {
-        let learning_until = ledger.learning_until();
-        (ledger.stats(), ledger.max_leases(), learning_until, now)
-    })?;
+    let (stats, max_leases, learning_until, resources_learning, now) =
+        ledger.with(|ledger, now| {
+            let resources_learning = ledger.resources_learning(now);
+            let learning_until = ledger.learning_until();
+            (
+                ledger.stats(),
+                ledger.max_leases(),
+                learning_until,
+                resources_learning,
+                now,
+            )
+        })?;
     // The error quotes the document, and the totals tell of others.
     let unrestricted = caller.restrictions().is_unrestricted();
     let is_learning = now < learning_until;
-    let resources_learning = match is_learning && unrestricted {
-        true => Some(metrics::survey(&ledger, &quotas, 0).await?.learning),
-        false => None,
-    };
     let document = active.get();
     Ok(Json(Status {
         server_id: server.server_id.clone(),
@@ -138,7 +139,7 @@ async fn get_status(
         resources: unrestricted.then_some(stats.resources),
         leases: unrestricted.then_some(stats.leases),
         learning_ends_in: is_learning.then(|| learning_until.since(now).into()),
-        resources_learning,
+        resources_learning: (is_learning && unrestricted).then_some(resources_learning),
         max_leases,
     }))
 }

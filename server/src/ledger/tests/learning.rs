@@ -102,6 +102,51 @@ fn new_document_does_not_end_learning() {
 }
 
 #[test]
+fn learning_resources_are_counted_while_they_live() {
+    let with_learning = |seconds: u32| {
+        parse(&format!(
+            "resources: [{{identifier_glob: db, capacity: 1, algorithm: {{kind: FAIR_SHARE, \
+             lease_length: 20, refresh_interval: 5, learning_mode_duration: {seconds}}}}}, \
+             {{identifier_glob: '*', capacity: 1, algorithm: {{kind: FAIR_SHARE, \
+             lease_length: 20, refresh_interval: 5}}}}]"
+        ))
+    };
+    let mut world = World::with(with_learning(10), SUCCESSOR);
+    let learning = |world: &World| world.ledger.resources_learning(world.now);
+    assert_eq!(learning(&world), 0);
+    world.refresh("a", 1.0, None);
+    let mut other = request("a", None, 1.0, None);
+    other.resources[0].resource_id = ResourceId::new("other").unwrap();
+    world.send(&other);
+    assert_eq!(learning(&world), 2);
+    world.wait(9.9);
+    world.refresh("a", 1.0, Some(1.0));
+    world.send(&other);
+    assert_eq!(learning(&world), 2);
+    world.wait(0.1);
+    assert_eq!(learning(&world), 1);
+    world.ledger.reconfigure(with_learning(15));
+    world.refresh("a", 1.0, Some(1.0));
+    assert_eq!(learning(&world), 2);
+    world.wait(11.0);
+    assert_eq!(learning(&world), 0);
+    world.wait(100.0);
+    assert_eq!((learning(&world), world.ledger.stats().resources), (0, 0));
+
+    let mut world = World::with(with_learning(10), SUCCESSOR);
+    world.refresh("a", 0.0, None);
+    assert_eq!(learning(&world), 1);
+    world.release("a", None);
+    assert_eq!((learning(&world), world.ledger.stats().resources), (0, 0));
+
+    let mut world = World::with(with_learning(10), SUCCESSOR);
+    world.refresh("a", 1.0, None);
+    world.ledger.reconfigure(document("STATIC", 1.0));
+    world.refresh("a", 1.0, None);
+    assert_eq!(learning(&world), 0);
+}
+
+#[test]
 fn configured_duration_replaces_the_bound() {
     let text = "resources: [{identifier_glob: db, capacity: 100, \
         algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, learning_mode_duration: 3}}]";

@@ -6,7 +6,7 @@ use doorman_openapi::{GlobSet, SortBy};
 use proptest::prelude::*;
 
 use super::*;
-use crate::ledger::{HolderCursor, HolderRanking, HolderStatus, ListError};
+use crate::ledger::{ClientCursor, HolderCursor, HolderRanking, HolderStatus, ListError, Survey};
 
 impl World {
     fn page(
@@ -218,6 +218,68 @@ fn hidden_resources_take_no_page_space() {
         assert_eq!(found.len(), 4);
         assert!(expected.contains(&parts), "{parts}");
     }
+}
+
+#[test]
+fn survey_ranks_by_demand_per_second() {
+    let mut world = World::new(parse(
+        "resources: [{identifier_glob: db, capacity: 6000, per: 60, algorithm: {kind: STATIC}},
+        {identifier_glob: '*', capacity: 6000, algorithm: {kind: STATIC}}]",
+    ));
+    world.refresh("a", 600.0, None);
+    let mut body = request("a", None, 100.0, None);
+    body.resources[0].resource_id = ResourceId::new("x").unwrap();
+    world.send(&body);
+    let mut survey = Survey::new(1);
+    while world.ledger.survey(&mut survey, 100, world.now) {}
+    let top = world.ledger.most_wanted(&survey, world.now);
+    let top: Vec<_> = top.iter().map(|it| it.resource_id.as_str()).collect();
+    assert_eq!(top, ["x"]);
+}
+
+#[test]
+fn leases_of_a_client_are_read_in_bounded_parts() {
+    const RELEASED: usize = 5_000;
+    let templates =
+        (0..3_000).map(|number| format!("{{identifier_glob: t{number}, capacity: 1}}, "));
+    let mut world = World::new(parse(&format!(
+        "resources: [{}{{identifier_glob: '*', capacity: 9, algorithm: {{kind: STATIC}}}}]",
+        templates.collect::<String>()
+    )));
+    let id = |number: usize| ResourceId::new(format!("r{number}")).unwrap();
+    let mut body = request("a", Some(1), 1.0, None);
+    let resource = body.resources.remove(0);
+    body.resources = (0..RELEASED + 100)
+        .map(|number| ResourceRequest {
+            resource_id: id(number),
+            ..resource.clone()
+        })
+        .collect();
+    world.send(&body);
+    let release = ReleaseRequest {
+        client_id: body.client_id.clone(),
+        seq: Some(Seq::new(2).unwrap()),
+        heard_epoch: None,
+        resource_ids: Some((0..RELEASED).map(id).collect()),
+    };
+    world.ledger.release_client(&release, world.now);
+
+    let (mut from, mut found) = (ClientCursor::default(), Vec::new());
+    loop {
+        let query = PageQuery::unfiltered(1000);
+        let ledger = &world.ledger;
+        let part = ledger.leases_of_client(&body.client_id, &query, from, world.now);
+        // A third of a part with few templates.
+        assert!(part.leases.len() <= 20, "{}", part.leases.len());
+        found.extend(part.leases.into_iter().map(|(it, _)| it.resource_id));
+        let Some(next) = part.next else { break };
+        assert!(next.slot - from.slot < 2000, "{next:?}");
+        from = next;
+    }
+    assert_eq!(
+        found,
+        (RELEASED..RELEASED + 100).map(id).collect::<Vec<_>>()
+    );
 }
 
 #[test]
