@@ -280,7 +280,7 @@ tuples_into_limits!(A, B, C, D, E, F);
 tuples_into_limits!(A, B, C, D, E, F, G);
 tuples_into_limits!(A, B, C, D, E, F, G, H);
 
-/// A text that is empty, or has braces and is no valid template.
+/// A text that is empty, or has braces and is not a valid template.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("limit `{limit}`: invalid key {text:?}: {reason}{}", self.hint())]
 pub struct InvalidLimit {

@@ -92,7 +92,7 @@ pub enum StartError {
     /// The document's store cannot be used.
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// The host name is no valid part of a server name.
+    /// The host name is not a valid part of a server name.
     #[error("the host name is not valid as a server name: pass --server-id")]
     ServerId(#[source] InvalidId),
 }

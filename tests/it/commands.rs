@@ -28,9 +28,17 @@ fn watch_shows_the_state_again_and_again() {
         let body = format!(r#"{{"client_id":"{client}","resources":[{resource}]}}"#);
         server.post("/v1/capacity", &body);
     };
+    let command = format!(
+        "exec {} show --watch=0.1 --server {} 2>/dev/null",
+        doorman().display(),
+        server.address()
+    );
+    let mut watch = Process::start(Path::new("sh"), &["-c", &command]);
+    // Notes are on standard output, too: the next state replaces them.
+    for _ in 0..2 {
+        watch.wait_for(|line| (line == "no resources").then_some(()));
+    }
     lease("a");
-    let args = ["show", "--watch=0.1", "--server", server.address()];
-    let mut watch = Process::start(&doorman(), &args);
     let row = |wants: &str| format!("api\t1000\t{wants}\t{wants}\t");
     watch.wait_for(|line| line.starts_with(&row("5")).then_some(()));
     lease("b");

@@ -205,9 +205,9 @@ fn read_only_store_is_used_and_not_changed() {
     );
     assert!(metric(&server, "doorman_config_last_reload_successful 0"));
     let log = server.output();
-    assert!(log.contains("document store is read-only"), "{log}");
+    assert!(log.contains("cannot write document store"), "{log}");
     assert!(
-        log.contains("readable, but read-only: changes will fail"),
+        log.contains(", which cannot be written: changes will fail"),
         "{log}"
     );
     assert!(

@@ -29,7 +29,7 @@ pub struct OpenedStore {
     pub document: Document,
     /// Problems, for the log. Empty if the document is the newest that was written.
     pub problems: Vec<String>,
-    /// Why the store can be read, but not written: every change fails.
+    /// Why the store cannot be written: changes fail until it can.
     pub read_only: Option<String>,
 }
 
@@ -229,19 +229,24 @@ impl Opening<'_> {
         let found = database
             .as_ref()
             .and_then(|database| self.newest_valid(database));
-        let best = self.best(found);
-        match &best {
-            Some(_) if database.is_some() => {
-                self.read_only = Some(format!(
-                    "{} is readable, but cannot be written ({cause}): changes will fail until it \
-                     is writable and the server is restarted",
-                    self.path.display()
-                ));
+        if database.is_some() {
+            if found.is_none() && self.copy.is_some() {
+                self.report("has no valid document: using the copy beside it");
             }
-            Some(_) => self.report(&format!(
+            self.read_only = Some(format!(
+                "{} is readable, but cannot be written ({cause}): changes will fail until it is \
+                 writable and the server is restarted",
+                self.path.display()
+            ));
+        }
+        let best = self.best(found);
+        match (&best, &database) {
+            (Some(_), Some(_)) => {}
+            (None, Some(_)) => self.report("has no valid document: using the built-in one"),
+            (Some(_), None) => self.report(&format!(
                 "cannot be read or written: {cause}; using the copy beside it, and rejecting changes"
             )),
-            None => self.report(&format!(
+            (None, None) => self.report(&format!(
                 "cannot be read or written: {cause}; using the built-in document, and rejecting \
                  changes"
             )),
@@ -270,8 +275,10 @@ impl Opening<'_> {
         let document = &opened.document;
         if let Err(error) = opened.store.append_as(revision, document, &change) {
             let path = opened.store.path.display();
-            let problem = format!("{path} cannot be written: {error}");
-            opened.problems.push(problem);
+            opened.read_only = Some(format!(
+                "{path} cannot be written ({error}): its document is not stored until a change \
+                 succeeds"
+            ));
         }
         opened
     }

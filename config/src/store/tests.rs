@@ -312,6 +312,50 @@ fn failed_write_changes_nothing() {
 }
 
 #[test]
+fn readable_store_without_a_valid_document_uses_the_built_in_one() {
+    let home = Home::with_three_changes();
+    home.sql("PRAGMA journal_mode = DELETE; UPDATE changes SET document = 'x'");
+    let other = Connection::open(&home.path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for (copy, used, problem) in [
+        (true, 3.0, "has no valid document: using the copy beside it"),
+        (false, 1.0, "has no valid document: using the built-in one"),
+    ] {
+        if !copy {
+            fs::remove_file(home.path.with_extension("db.last-good.json")).unwrap();
+        }
+        let opened = home.open();
+        assert_eq!(capacity(&opened.document), used);
+        let problems = opened.problems.join("\n");
+        assert!(problems.ends_with(problem), "{problems}");
+        assert!(!problems.contains("cannot be read"), "{problems}");
+        let read_only = opened.read_only.unwrap();
+        assert!(read_only.contains("is readable, but cannot"), "{read_only}");
+    }
+}
+
+#[test]
+fn first_document_that_cannot_be_stored_is_no_damage() {
+    let home = Home::new();
+    drop(home.open());
+    fs::remove_file(home.path.with_extension("db.last-good.json")).unwrap();
+    home.sql(
+        "DELETE FROM changes; \
+         CREATE TRIGGER full BEFORE INSERT ON changes BEGIN SELECT RAISE(ABORT, 'full'); END",
+    );
+    let mut opened = home.open();
+    assert_eq!(capacity(&opened.document), 1.0);
+    assert!(opened.problems.is_empty(), "{:?}", opened.problems);
+    let read_only = opened.read_only.unwrap();
+    assert!(
+        read_only.contains("cannot be written (database error: full)"),
+        "{read_only}"
+    );
+    home.sql("DROP TRIGGER full");
+    assert_eq!(write(&mut opened.store, 2).unwrap(), 1);
+}
+
+#[test]
 fn busy_author_evicts_only_own_changes() {
     let home = Home::new();
     let mut store = home.open().store;

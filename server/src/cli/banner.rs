@@ -17,19 +17,8 @@ pub(super) const LAST_SECOND: u64 = 253_402_300_799;
 
 /// The banner. `token` is the shell expression for a token, if the server requires one.
 pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) -> String {
-    let document = if server.document_version() == Document::built_in().version() {
-        format!(
-            "Document: built-in; replace it in {config_source}\n\n{}\n",
-            Document::BUILT_IN.trim_end()
-        )
-    } else {
-        let state = match server.document_state() {
-            DocumentState::ReadOnly => ", readable, but read-only: changes will fail",
-            DocumentState::Outdated => ", the last valid version; the current one is invalid",
-            _ => "",
-        };
-        format!("Document: {config_source}{state}\n")
-    };
+    let is_built_in = server.document_version() == Document::built_in().version();
+    let document = document(is_built_in, server.document_state(), config_source);
     let address = server.local_addr();
     let scheme = server.scheme();
     let (url, trust) = match scheme {
@@ -57,6 +46,22 @@ pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) ->
         docs = paths::DOCS,
         capacity = paths::CAPACITY,
     )
+}
+
+/// The source of the document and its state, and the document if it is the built-in one.
+fn document(is_built_in: bool, state: DocumentState, source: &str) -> String {
+    let state = match state {
+        DocumentState::ReadOnly => ", which cannot be written: changes will fail",
+        DocumentState::Outdated if is_built_in => ", which has no valid document",
+        DocumentState::Outdated => ", the last valid version; the current one is invalid",
+        _ => "",
+    };
+    if is_built_in {
+        let text = Document::BUILT_IN.trim_end();
+        format!("Document: built-in; replace it in {source}{state}\n\n{text}\n")
+    } else {
+        format!("Document: {source}{state}\n")
+    }
 }
 
 /// The learning mode of a first start, as shown to operators.
@@ -133,6 +138,42 @@ pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn state_of_the_source_is_shown_with_every_document() {
+        for (is_built_in, state, line) in [
+            (
+                true,
+                DocumentState::Current,
+                "built-in; replace it in sqlite:a",
+            ),
+            (
+                true,
+                DocumentState::ReadOnly,
+                "built-in; replace it in sqlite:a, which cannot be written: changes will fail",
+            ),
+            (
+                true,
+                DocumentState::Outdated,
+                "built-in; replace it in sqlite:a, which has no valid document",
+            ),
+            (false, DocumentState::Current, "sqlite:a"),
+            (
+                false,
+                DocumentState::ReadOnly,
+                "sqlite:a, which cannot be written: changes will fail",
+            ),
+            (
+                false,
+                DocumentState::Outdated,
+                "sqlite:a, the last valid version; the current one is invalid",
+            ),
+        ] {
+            let text = document(is_built_in, state, "sqlite:a");
+            assert!(text.starts_with(&format!("Document: {line}\n")), "{text}");
+            assert_eq!(text.contains("identifier_glob"), is_built_in, "{text}");
+        }
+    }
 
     #[test]
     fn token_comes_from_the_secret_or_the_variable() {

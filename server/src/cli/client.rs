@@ -89,8 +89,8 @@ impl ServerArguments {
         // A secret or a key in the wrong place must not be sent.
         let invalid = || {
             Failure::new(match &self.token_file {
-                Some(path) => format!("--token-file {} contains no token (JWT)", path.display()),
-                None => format!("{TOKEN_VARIABLE} is no token (JWT)"),
+                Some(path) => format!("--token-file {} does not contain a JWT", path.display()),
+                None => format!("{TOKEN_VARIABLE} is not a JWT"),
             })
         };
         let is_token = str::from_utf8(token).is_ok_and(|it| DecodedToken::parse(it).is_some());
@@ -317,10 +317,9 @@ impl Client {
                     self.server
                 ))
             }
-            Ok(problem) => Failure::new(problem.detail),
+            Ok(problem) => Failure::new(problem.detail).with_status(response.status),
             Err(_) => self.unexpected(),
         };
-        let failure = failure.with_status(response.status);
         Err(failure.with_request_id(response.header(headers::REQUEST_ID)))
     }
 

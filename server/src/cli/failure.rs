@@ -16,7 +16,7 @@ pub(super) struct Failure {
     /// One line; more only for the errors of a document.
     message: String,
     exit_code: u8,
-    /// Of the server's response.
+    /// Of a problem document; a response without one may come from another server or a proxy.
     status: Option<StatusCode>,
 }
 

@@ -172,7 +172,7 @@ async fn resources(client: &Client, arguments: &ShowArguments) -> Result<String,
     }
     let table = resource_table(&listed.entries)?;
     if listed.entries.is_empty() {
-        output::note(&mut io::stderr(), "no resources");
+        return Ok(with_note(table, "no resources", arguments));
     }
     Ok(match listed.summary("resources", arguments) {
         // Programs that read the lines expect no other text.
@@ -197,17 +197,9 @@ async fn resource(
             &json!({"resource": resource, "leases": holders.entries, "total": holders.total}),
         );
     }
-    if let Some(only) = arguments
-        .client
-        .as_ref()
-        .filter(|_| holders.entries.is_empty())
-    {
-        let note = format!("{only} holds no lease of {id}, and does not wait for one");
-        output::note(&mut io::stderr(), &note);
-    }
     let summary = holders.summary("holders", arguments);
     let summary = summary.map_or(String::new(), |summary| format!("{summary}\n"));
-    Ok(format!(
+    let text = format!(
         "{}\n{}{summary}\n{}",
         resource_table(std::slice::from_ref(&resource))?,
         details(&resource),
@@ -216,7 +208,15 @@ async fn resource(
             "HOLDER",
             (holders.entries.iter()).map(|view| (view.client_id.as_str(), 1.0, view))
         )?
-    ))
+    );
+    let absent = arguments.client.as_ref();
+    Ok(match absent.filter(|_| holders.entries.is_empty()) {
+        Some(client) => {
+            let note = format!("{client} holds no lease of {id}, and does not wait for one");
+            with_note(text, &note, arguments)
+        }
+        None => text,
+    })
 }
 
 /// The leases of a client, over all resources.
@@ -232,15 +232,28 @@ async fn client_leases(
     if arguments.output.json {
         return output::pretty_json(&json!({"leases": leases}));
     }
-    if leases.is_empty() {
-        output::note(&mut io::stderr(), &format!("{holder} holds no lease"));
-    }
-    lease_table(
+    let table = lease_table(
         "RESOURCE",
         leases.iter().map(|ClientLease { resource, lease }| {
             (resource.resource_id.as_str(), resource.period(), lease)
         }),
-    )
+    )?;
+    Ok(if leases.is_empty() {
+        with_note(table, &format!("{holder} holds no lease"), arguments)
+    } else {
+        table
+    })
+}
+
+/// Writes a note to standard error. With `--watch` it becomes a part of the text, because the next
+/// state replaces the terminal's content.
+fn with_note(text: String, note: &str, arguments: &ShowArguments) -> String {
+    if arguments.watch.is_some() {
+        format!("{text}{note}\n")
+    } else {
+        output::note(&mut io::stderr(), note);
+        text
+    }
 }
 
 async fn holders(

@@ -497,6 +497,17 @@ async fn rate_limited_requests_are_retried_three_times() {
 }
 
 #[tokio::test]
+async fn missing_path_of_another_server_has_no_hint() {
+    let failed = call_stub(axum::Router::new(), "set db capacity=5").await;
+    let failed = failed.unwrap_err().to_string();
+    assert!(
+        failed.contains("does not respond like a Doorman server"),
+        "{failed}"
+    );
+    assert!(!failed.contains("to add it"), "{failed}");
+}
+
+#[tokio::test]
 async fn ready_prints_the_remarks_of_the_server() {
     use axum::{Router, routing::get};
 
@@ -609,10 +620,7 @@ async fn missing_token_names_the_flag_and_no_other_file_is_sent() {
     std::fs::write(&file, "c2VjcmV0IHRoYXQgc2lnbnMgdG9rZW5z\n").unwrap();
     let line = format!("master --token-file {}", file.display());
     let failed = call_stub(routes, &line).await.unwrap_err().to_string();
-    assert!(
-        failed.contains("secret contains no token (JWT)"),
-        "{failed}"
-    );
+    assert!(failed.contains("secret does not contain a JWT"), "{failed}");
     assert!(!failed.contains("c2VjcmV0"), "{failed}");
     assert_eq!(requests.load(SeqCst), 1);
 }

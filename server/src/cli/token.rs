@@ -22,7 +22,7 @@ use super::{
 
 const MAX_TTL: Duration = Duration::from_secs(3_650 * 86_400);
 
-/// A longer text is no token that a server accepts.
+/// A longer text is not accepted by a server.
 const MAX_TOKEN_FILE: u64 = 64 * 1024;
 
 /// The bit of a file's mode.

@@ -13,7 +13,7 @@ use crate::{document::DocumentFile, util::clock};
 pub enum DocumentState {
     /// It is the newest of its source.
     Current,
-    /// It is the newest, but the source cannot be changed.
+    /// It is the newest, but the store cannot be written.
     ReadOnly,
     /// A newer one is invalid, or lost.
     Outdated,
@@ -96,7 +96,7 @@ impl OpenedDocument {
             DocumentState::Current
         };
         if let Some(read_only) = read_only {
-            tracing::error!("document store is read-only: {read_only}");
+            tracing::error!("cannot write document store: {read_only}");
             problems.push(read_only);
         }
         Ok(Self {

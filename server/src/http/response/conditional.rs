@@ -100,15 +100,22 @@ impl Preconditions {
             Ok(())
         } else {
             let is_tag = |tag: &String| tag == "*" || tag.ends_with('"');
-            let detail = match if_match.iter().all(is_tag) {
-                true => format!(
+            let is_weak = |tag: &String| tag.strip_prefix("W/") == Some(&etag);
+            let detail = if if_match.iter().any(is_weak) {
+                format!(
+                    "`if-match` failed: it needs the strong ETag, which is {etag} without `W/`; a \
+                     proxy may have made it weak"
+                )
+            } else if if_match.iter().all(is_tag) {
+                format!(
                     "`if-match` failed: the entity has changed, and its ETag is now {etag}; read \
                      it again, and repeat the change with that"
-                ),
-                false => format!(
+                )
+            } else {
+                format!(
                     "`if-match` failed: an ETag is in double quotes, as in {etag}, which is the \
                      current one"
-                ),
+                )
             };
             Err(failed(&detail, Some(version)))
         }
@@ -183,8 +190,12 @@ mod tests {
                 "has changed, and its ETag is now \"a\"; read it again",
             ),
             (
-                "W/\"a\"",
+                "W/\"b\"",
                 "has changed, and its ETag is now \"a\"; read it again",
+            ),
+            (
+                "W/\"a\"",
+                "it needs the strong ETag, which is \"a\" without",
             ),
             ("bogus", "an ETag is in double quotes, as in \"a\""),
             ("\"b\", a", "an ETag is in double quotes, as in \"a\""),
