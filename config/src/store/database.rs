@@ -74,7 +74,8 @@ pub(super) enum Access {
     Read,
     /// Read without an integrity check.
     ReadCorrupted,
-    /// Read from a read-only file system: without lock and write-ahead log.
+    /// Read from a read-only file system: without lock and write-ahead log. Changes that only the
+    /// log has are missing, and changes made later are not noticed.
     ReadImmutable,
 }
 

@@ -53,21 +53,31 @@ enum Connection {
     Writable(Database),
     /// Why it cannot be written.
     ReadOnly(Database, StoreError),
+    /// On a read-only file system. It may be remounted and then changed, and a connection that
+    /// stays open would not notice: each read opens its own.
+    Immutable(StoreError),
     Unusable(StoreError),
 }
 
 impl Connection {
-    fn reader(&self) -> Result<&Database, StoreError> {
+    fn read<T, E: From<StoreError>>(
+        &self,
+        path: &Path,
+        read: impl FnOnce(&Database) -> Result<T, E>,
+    ) -> Result<T, E> {
         match self {
-            Self::Writable(database) | Self::ReadOnly(database, _) => Ok(database),
-            Self::Unusable(error) => Err(error.clone()),
+            Self::Writable(database) | Self::ReadOnly(database, _) => read(database),
+            Self::Immutable(_) => read(&Database::open(path, Access::ReadImmutable)?),
+            Self::Unusable(error) => Err(error.clone().into()),
         }
     }
 
     fn writer(&mut self) -> Result<&mut Database, StoreError> {
         match self {
             Self::Writable(database) => Ok(database),
-            Self::ReadOnly(_, error) | Self::Unusable(error) => Err(error.clone()),
+            Self::ReadOnly(_, error) | Self::Immutable(error) | Self::Unusable(error) => {
+                Err(error.clone())
+            }
         }
     }
 }
@@ -151,8 +161,8 @@ impl Store {
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<PastChange>, StoreError> {
-        let database = self.database.reader()?;
-        database.history(before, limit)
+        self.database
+            .read(&self.path, |database| database.history(before, limit))
     }
 
     /// The document of a revision.
@@ -160,8 +170,8 @@ impl Store {
     /// # Errors
     /// [`RevisionError`] if it is not retained, or cannot be read.
     pub fn revision(&self, revision: u64) -> Result<StoredDocument, RevisionError> {
-        let database = self.database.reader()?;
-        revision_in(database, revision)
+        self.database
+            .read(&self.path, |database| revision_in(database, revision))
     }
 }
 

@@ -225,10 +225,10 @@ impl Opening<'_> {
     fn read_only(mut self, cause: StoreError) -> OpenedStore {
         let database = [Access::Read, Access::ReadImmutable]
             .into_iter()
-            .find_map(|access| Database::open(self.path, access).ok());
+            .find_map(|access| Some((access, Database::open(self.path, access).ok()?)));
         let found = database
             .as_ref()
-            .and_then(|database| self.newest_valid(database));
+            .and_then(|(_, database)| self.newest_valid(database));
         if database.is_some() {
             if found.is_none() && self.copy.is_some() {
                 self.report("has no valid document: using the copy beside it");
@@ -253,7 +253,8 @@ impl Opening<'_> {
         }
         let document = best.map_or_else(|| self.first.clone(), |best| best.document);
         let connection = match database {
-            Some(database) => Connection::ReadOnly(database, cause),
+            Some((Access::ReadImmutable, _)) => Connection::Immutable(cause),
+            Some((_, database)) => Connection::ReadOnly(database, cause),
             None => Connection::Unusable(cause),
         };
         self.finish(connection, 0, document)

@@ -282,8 +282,7 @@ fn failed_write_changes_nothing() {
     let pages: u32 = other
         .query_row("PRAGMA page_count", [], |row| row.get(0))
         .unwrap();
-    let database = opened.store.database.reader().unwrap();
-    database.limit_pages(pages);
+    opened.store.database.writer().unwrap().limit_pages(pages);
     let many: String = (0..2000)
         .map(|n| format!("- {{identifier_glob: r{n}, capacity: 1, algorithm: {{kind: STATIC}}}}\n"))
         .collect();
@@ -332,6 +331,23 @@ fn readable_store_without_a_valid_document_uses_the_built_in_one() {
         let read_only = opened.read_only.unwrap();
         assert!(read_only.contains("is readable, but cannot"), "{read_only}");
     }
+}
+
+#[test]
+fn changes_after_a_remount_are_read() {
+    let home = Home::with_three_changes();
+    // The write-ahead log cannot be opened, as on a read-only file system.
+    let log = home.path.with_extension("db-wal");
+    fs::create_dir(&log).unwrap();
+    let mut opened = home.open();
+    assert_eq!(capacity(&opened.document), 3.0);
+    assert!(opened.read_only.is_some());
+    assert_eq!(opened.store.history(None, 10).unwrap().len(), 3);
+    fs::remove_dir(&log).unwrap();
+    home.sql("UPDATE changes SET change = 'later'");
+    assert_eq!(opened.store.history(None, 1).unwrap()[0].change, "later");
+    assert_eq!(opened.store.revision(2).unwrap().revision, 2);
+    assert!(write(&mut opened.store, 4).is_err());
 }
 
 #[test]
