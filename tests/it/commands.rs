@@ -209,8 +209,7 @@ fn commands_warn_of_a_document_that_ends_limits() {
     let in_store = ["--store", &path];
     assert_eq!(warned(&["check", &empty]), [&*in_file]);
     assert_eq!(importing(&in_store), [&*in_file]);
-    let lost = "warning: live resources that become unlimited, because no template matches them: \
-        1; their clients: 1";
+    let lost = "warning: live resources that become unlimited: 1; leases of their clients: 1";
     let dry_run = importing(&[&on_server[..], &["--dry-run"]].concat());
     assert_eq!(dry_run, [&*in_file, lost]);
     assert_eq!(importing(&on_server), [&*in_file]);

@@ -1,9 +1,14 @@
 //! The description of a change for an operator, before it is made.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    fmt::{self, Display},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use doorman_config::{Document, DocumentDiff, Edited, Restrictions, SafeCapacityRule, Template};
-use doorman_openapi::{DryRun, ResourceEffect, ResourceId, ResourceView};
+use doorman_openapi::{AlgorithmKind, Capacity, DryRun, ResourceEffect, ResourceId, ResourceView};
 
 use super::warnings;
 use crate::{
@@ -37,8 +42,8 @@ pub(super) fn describe(
         old,
         new,
         unmatched: ledger.with(|ledger, _| ledger.unmatched_policy())?,
-        lost_resources: 0,
-        lost_clients: 0,
+        unlimited: Affected::default(),
+        blocked: Affected::default(),
         dry_run: DryRun {
             version: new.version().to_owned(),
             changes: diff.lines().take(MAX_LISTED).collect(),
@@ -62,10 +67,65 @@ struct Comparison<'d> {
     old: &'d Document,
     new: &'d Document,
     unmatched: UnmatchedPolicy,
-    /// Resources that no template matches any more, and their clients.
-    lost_resources: usize,
-    lost_clients: u64,
+    /// Those that become unlimited.
+    unlimited: Affected,
+    /// Those that become blocked.
+    blocked: Affected,
     dry_run: DryRun,
+}
+
+/// Live resources with the same effect. A client counts once for each of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Affected {
+    resources: usize,
+    leases: u64,
+}
+
+impl Affected {
+    fn add(&mut self, resource: &ResourceView) {
+        self.resources = self.resources.saturating_add(1);
+        self.leases = self.leases.saturating_add(resource.clients);
+    }
+
+    fn warning(self, outcome: &str, is_complete: bool) -> Option<String> {
+        let Self { resources, leases } = self;
+        let at_least = if is_complete { "" } else { "at least " };
+        (resources > 0).then(|| {
+            format!(
+                "live resources that become {outcome}: {at_least}{resources}; leases of their \
+                 clients: {at_least}{leases}"
+            )
+        })
+    }
+}
+
+/// What holders can have together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum EffectiveLimit {
+    Unlimited,
+    Capacity(Capacity),
+}
+
+impl EffectiveLimit {
+    fn of(template: Option<&Arc<Template>>, unmatched: UnmatchedPolicy) -> Self {
+        match (template, unmatched) {
+            (Some(template), _) if template.algorithm().kind == AlgorithmKind::NoAlgorithm => {
+                Self::Unlimited
+            }
+            (Some(template), _) => Self::Capacity(template.capacity()),
+            (None, UnmatchedPolicy::Grant) => Self::Unlimited,
+            (None, UnmatchedPolicy::Refuse) => Self::Capacity(Capacity::ZERO),
+        }
+    }
+}
+
+impl Display for EffectiveLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlimited => f.write_str("unlimited"),
+            Self::Capacity(capacity) => capacity.fmt(f),
+        }
+    }
 }
 
 impl Comparison<'_> {
@@ -117,9 +177,13 @@ impl Comparison<'_> {
         if changes.is_empty() {
             return;
         }
-        if new.is_none() {
-            self.lost_resources = self.lost_resources.saturating_add(1);
-            self.lost_clients = self.lost_clients.saturating_add(resource.clients);
+        let [was, is] = [old, new].map(|it| EffectiveLimit::of(it, self.unmatched));
+        if was != is {
+            match is {
+                EffectiveLimit::Unlimited => self.unlimited.add(&resource),
+                EffectiveLimit::Capacity(Capacity::ZERO) => self.blocked.add(&resource),
+                EffectiveLimit::Capacity(_) => {}
+            }
         }
         let dry_run = &mut self.dry_run;
         dry_run.resource_count = dry_run.resource_count.saturating_add(1);
@@ -136,10 +200,6 @@ impl Comparison<'_> {
     /// The changed fields of a resource's template, such as `capacity: 100 → 50`.
     fn changes(&self, old: Option<&Arc<Template>>, new: Option<&Arc<Template>>) -> Vec<String> {
         let changed = |field, old: &str, new: &str| format!("{field}: {old} → {new}");
-        let unmatched = match self.unmatched {
-            UnmatchedPolicy::Grant => "unlimited",
-            UnmatchedPolicy::Refuse => "0",
-        };
         match (old, new) {
             (None, None) => Vec::new(),
             (Some(old), Some(new)) => fields(old)
@@ -148,31 +208,30 @@ impl Comparison<'_> {
                 .filter(|((_, old), (_, new))| old != new)
                 .map(|((field, old), (_, new))| changed(field, &old, &new))
                 .collect(),
-            (Some(old), None) => vec![
-                changed("template", old.identifier_glob(), "none"),
-                changed("capacity", &old.capacity().to_string(), unmatched),
-            ],
-            (None, Some(new)) => vec![
-                changed("template", "none", new.identifier_glob()),
-                changed("capacity", unmatched, &new.capacity().to_string()),
-            ],
+            (old, new) => {
+                let glob = |it: Option<&Arc<Template>>| {
+                    it.map_or("none", |it| it.identifier_glob()).to_owned()
+                };
+                let [was, is] = [old, new].map(|it| EffectiveLimit::of(it, self.unmatched));
+                let mut changes = vec![changed("template", &glob(old), &glob(new))];
+                if was != is {
+                    changes.push(changed("capacity", &was.to_string(), &is.to_string()));
+                }
+                changes
+            }
         }
     }
 
     fn finish(self) -> DryRun {
         let mut dry_run = self.dry_run;
-        if self.lost_resources > 0 {
-            let outcome = match self.unmatched {
-                UnmatchedPolicy::Grant => "unlimited",
-                UnmatchedPolicy::Refuse => "blocked",
-            };
-            let warning = format!(
-                "live resources that become {outcome}, because no template matches them: {}; their \
-                 clients: {}",
-                self.lost_resources, self.lost_clients
-            );
-            dry_run.warnings.insert(0, warning);
-        }
+        let is_complete = dry_run.looked_at_all;
+        let effects = [
+            self.unlimited.warning("unlimited", is_complete),
+            self.blocked.warning("blocked", is_complete),
+        ];
+        let effects = effects.into_iter().flatten();
+        dry_run.warnings.splice(0..0, effects);
+        dry_run.warnings.truncate(warnings::MAX_WARNINGS);
         dry_run
     }
 }

@@ -3,7 +3,7 @@
 use doorman_config::{Diagnostic, Document, EditNotes, Restrictions};
 
 /// The most warnings in a response.
-const MAX_WARNINGS: usize = 100;
+pub(super) const MAX_WARNINGS: usize = 100;
 
 /// The warnings of a document. A restricted caller gets none of single entries: they may quote what
 /// it must not see.
@@ -33,5 +33,6 @@ pub(crate) fn of_edit(
         )
     });
     let notes = placed.into_iter().chain(dropped);
-    notes.chain(of_document(document, restrictions)).collect()
+    let warnings = notes.chain(of_document(document, restrictions));
+    warnings.take(MAX_WARNINGS).collect()
 }

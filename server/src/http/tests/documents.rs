@@ -339,13 +339,11 @@ async fn change_that_ends_limits_says_so() {
     }
 
     let dry_run = put(router, "/v1/templates?dry_run=true", r#"{"resources": []}"#).await;
-    let lost = "live resources that become unlimited, because no template matches them: 2; their \
-        clients: 4";
+    let lost = "live resources that become unlimited: 2; leases of their clients: 4";
     assert_eq!(dry_run.json()["warnings"], json!([lost, unlimited]));
     let uri = "/v1/templates/*?dry_run=true";
     let dry_run = delete(router, uri).await.json();
-    let lost = "live resources that become unlimited, because no template matches them: 1; their \
-        clients: 2";
+    let lost = "live resources that become unlimited: 1; leases of their clients: 2";
     assert_eq!(dry_run["warnings"], json!([lost, unlimited]));
     assert_eq!(
         dry_run["resources"],
@@ -375,6 +373,110 @@ async fn change_that_ends_limits_says_so() {
 }
 
 #[tokio::test]
+async fn dry_run_compares_effective_limits() {
+    let document =
+        "resources: [{identifier_glob: free, capacity: 5, algorithm: {kind: NO_ALGORITHM}},
+        {identifier_glob: db, capacity: 5, algorithm: {kind: STATIC}}]";
+    let stored = Stored::with(&Document::parse(document).unwrap());
+    let router = &stored.router;
+    let ask = json!({"client_id": "c", "resources": [
+        {"resource_id": "db", "wants": 1}, {"resource_id": "free", "wants": 1}
+    ]});
+    post(router, "/v1/capacity", ask.to_string()).await;
+    let counted = |warnings: &Value| {
+        let warnings = warnings.as_array().unwrap().iter();
+        let warnings = warnings.map(|it| it.as_str().unwrap().to_owned());
+        let effects = warnings.filter(|it| it.starts_with("live resources"));
+        effects.collect::<Vec<_>>()
+    };
+
+    let dry_run = delete(router, "/v1/templates/free?dry_run=true")
+        .await
+        .json();
+    assert_eq!(
+        dry_run["resources"][0]["changes"],
+        json!(["template: free → none"])
+    );
+    assert_eq!(counted(&dry_run["warnings"]), [""; 0]);
+
+    let uri = "/v1/templates/db?dry_run=true";
+    for (change, outcome) in [
+        (
+            r#"{"capacity": 5, "algorithm": {"kind": "NO_ALGORITHM"}}"#,
+            "unlimited",
+        ),
+        (
+            r#"{"capacity": 0, "algorithm": {"kind": "STATIC"}}"#,
+            "blocked",
+        ),
+    ] {
+        let dry_run = put(router, uri, change).await.json();
+        let expected =
+            format!("live resources that become {outcome}: 1; leases of their clients: 1");
+        assert_eq!(counted(&dry_run["warnings"]), [expected]);
+    }
+}
+
+#[tokio::test]
+async fn incomplete_dry_run_counts_at_least() {
+    let templates =
+        (0..9_999).map(|number| format!("{{identifier_glob: a{number}, capacity: 1}}, "));
+    let document = format!(
+        "resources: [{}{{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]",
+        templates.collect::<String>()
+    );
+    let stored = Stored::with(&Document::parse(&document).unwrap());
+    let router = &stored.router;
+    let resources: Vec<_> = (0..600)
+        .map(|number| json!({"resource_id": format!("r{number}"), "wants": 1}))
+        .collect();
+    for part in resources.chunks(100) {
+        let ask = json!({"client_id": "c", "resources": part});
+        assert_eq!(
+            post(router, "/v1/capacity", ask.to_string()).await.status,
+            200
+        );
+    }
+    let change = r#"{"resources": []}"#;
+    let dry_run = put(router, "/v1/templates?dry_run=true", change)
+        .await
+        .json();
+    assert_eq!(dry_run["looked_at_all"], true, "{dry_run}");
+    let uri = "/v1/templates/*?dry_run=true";
+    let change = r#"{"capacity": 1, "algorithm": {"kind": "NO_ALGORITHM"}}"#;
+    let dry_run = put(router, uri, change).await.json();
+    assert_eq!(dry_run["looked_at_all"], false, "{dry_run}");
+    assert_eq!(
+        dry_run["warnings"][0],
+        "live resources that become unlimited: at least 500; leases of their clients: at least 500"
+    );
+}
+
+#[tokio::test]
+async fn dry_run_has_at_most_100_warnings() {
+    let shadowed =
+        (0..150).map(|number| format!("{{identifier_glob: a{number}/*, capacity: 1}}, "));
+    let document = format!(
+        "resources: [{{identifier_glob: 'a*', capacity: 1}}, {}{{identifier_glob: '*', capacity: 1, \
+         algorithm: {{kind: STATIC}}}}]",
+        shadowed.collect::<String>()
+    );
+    let stored = Stored::with(&Document::parse(&document).unwrap());
+    let router = &stored.router;
+    let ask = r#"{"client_id": "c", "resources": [{"resource_id": "x", "wants": 8}]}"#;
+    post(router, "/v1/capacity", ask).await;
+    let uri = "/v1/templates/*?dry_run=true";
+    let change = r#"{"capacity": 1, "algorithm": {"kind": "NO_ALGORITHM"}}"#;
+    let dry_run = put(router, uri, change).await.json();
+    let warnings = dry_run["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 100, "{dry_run}");
+    assert_eq!(
+        warnings[0],
+        "live resources that become unlimited: 1; leases of their clients: 1"
+    );
+}
+
+#[tokio::test]
 async fn lost_template_blocks_where_unmatched_resources_are_refused() {
     let settings = ledger::Settings {
         unmatched: UnmatchedPolicy::Refuse,
@@ -386,7 +488,7 @@ async fn lost_template_blocks_where_unmatched_resources_are_refused() {
     let dry_run = delete(&router, "/v1/templates/*?dry_run=true").await.json();
     assert_eq!(
         dry_run["warnings"][0],
-        "live resources that become blocked, because no template matches them: 1; their clients: 1"
+        "live resources that become blocked: 1; leases of their clients: 1"
     );
     assert_eq!(
         dry_run["resources"][0]["changes"],
