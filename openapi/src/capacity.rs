@@ -89,7 +89,10 @@ pub struct ResourceResponse {
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub unit: Option<Unit>,
     /// The period of a rate, in seconds; null without a template.
-    #[cfg_attr(feature = "schema", schema(required = true))]
+    #[cfg_attr(
+        feature = "schema",
+        schema(required = true, value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000)
+    )]
     pub per: Option<Seconds>,
     /// The capacity that the holder may use without a lease; −1 is unlimited.
     #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1.0, maximum = 1e15, example = 2.0))]

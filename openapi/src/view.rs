@@ -72,7 +72,7 @@ pub struct ResourceView {
     /// The period of a rate, in seconds: amounts are per so many; null without a template.
     #[cfg_attr(
         feature = "schema",
-        schema(required = true, minimum = 0.001, maximum = 31_536_000)
+        schema(required = true, value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000)
     )]
     pub per: Option<Seconds>,
     /// The sum of all bookings: the most that the holders may be using now.

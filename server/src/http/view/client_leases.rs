@@ -49,7 +49,46 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page")
     ),
     responses(
-        (status = OK, description = "A page of leases", body = ClientLeasePage),
+        (
+            status = OK,
+            description = "A page of leases",
+            body = ClientLeasePage,
+            example = json!({
+                "leases": [{
+                    "resource": {
+                        "resource_id": "db",
+                        "capacity": 1000,
+                        "unit": "rate",
+                        "per": 1,
+                        "sum_has": 50,
+                        "sum_wants": 50,
+                        "free": 950,
+                        "clients": 1,
+                        "in_learning_mode": false,
+                        "template": "*",
+                        "algorithm": "FAIR_SHARE",
+                        "lease_length": 60,
+                        "refresh_interval": 5,
+                        "safe_capacity": 1000
+                    },
+                    "lease": {
+                        "client_id": "shop-1",
+                        "kind": "client",
+                        "priority": 0,
+                        "wants": 50,
+                        "share": 50,
+                        "has": 50,
+                        "why": "it has what it wants",
+                        "booked": 50,
+                        "outstanding": 0,
+                        "used": null,
+                        "refreshed_ago": 1.8,
+                        "expires_in": 61.2,
+                        "expiry_time": 1795123456
+                    }
+                }]
+            })
+        ),
         QueryErrors,
         UnavailableError
     )
