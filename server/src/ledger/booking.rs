@@ -83,6 +83,12 @@ impl Booking {
             .max_by(|a, b| a.amount.total_cmp(&b.amount).then(a.end.cmp(&b.end)))
     }
 
+    /// Converts the amounts to another unit.
+    pub(super) fn scale(&mut self, factor: f64) {
+        self.lease.amount *= factor;
+        self.claim.amount *= factor;
+    }
+
     /// When the booked amount may change next.
     pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
         self.active(now).map(|hold| hold.end).min()

@@ -127,6 +127,18 @@ impl Entry {
         }));
     }
 
+    /// Converts all amounts to another unit.
+    pub(super) fn scale(&mut self, factor: f64, demands: &mut DemandTree) {
+        self.booking.scale(factor);
+        self.outstanding = Capacity::saturating(self.outstanding.get() * factor);
+        let bands: Vec<Band> = self
+            .bands()
+            .into_iter()
+            .map(|band| scaled(&band, factor))
+            .collect();
+        self.set_demand(&bands, demands);
+    }
+
     /// Withdraws the demand and frees the leases. The order stays.
     pub(super) fn clear(&mut self, demands: &mut DemandTree) {
         self.remove_demand(demands);
@@ -196,6 +208,14 @@ impl Entry {
     /// Whether it is retained only for its order.
     pub(super) fn is_cleared(&self) -> bool {
         self.bands.is_empty()
+    }
+}
+
+/// A demand in another unit.
+pub(super) fn scaled(band: &Band, factor: f64) -> Band {
+    Band {
+        wants: Capacity::saturating(band.wants.get() * factor),
+        ..*band
     }
 }
 
@@ -280,6 +300,10 @@ impl Entries {
     pub(super) fn remove(&mut self, holder: HolderKey) -> Option<Entry> {
         let slot = self.slots.remove(&holder)?;
         self.entries.try_remove(slot.index())
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.iter_mut().map(|(_, entry)| entry)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {

@@ -38,6 +38,11 @@ impl Learning {
         }
     }
 
+    /// Converts the amounts to another unit. What is booked is set anew for each entry.
+    pub(super) fn scale(&mut self, factor: f64) {
+        self.pool *= factor;
+    }
+
     /// The most that a confirmed holder can have while the other confirmed ones keep theirs.
     pub(super) fn available_beside_others(&self, slot: EntrySlot, capacity: f64) -> f64 {
         let others = self.booked.total_except(slot.index());

@@ -9,7 +9,7 @@ use super::{
         report_to_new_master, restate_lease,
     },
     demands::DemandTree,
-    entry::{Entries, Entry, LastDecision, UsageBaseline},
+    entry::{Entries, Entry, LastDecision, UsageBaseline, scaled},
     expiry_heap::ExpiryHeap,
     feedback::{Feedback, LostPredecessor, SharedFeedback},
     hint_state::{HintState, is_worth_a_hint},
@@ -40,6 +40,23 @@ pub(super) struct Ask<'a> {
     pub(super) has: Has,
     pub(super) outstanding: Capacity,
     pub(super) used: Option<Capacity>,
+}
+
+impl Ask<'_> {
+    /// The same in another unit, with these demands.
+    fn scaled<'b>(&self, bands: &'b [Band], factor: f64) -> Ask<'b> {
+        let scale = |amount: Capacity| Capacity::saturating(amount.get() * factor);
+        Ask {
+            stamp: self.stamp,
+            bands,
+            has: match self.has {
+                Has::Amount(amount) => Has::Amount(scale(amount)),
+                Has::Unknown => Has::Unknown,
+            },
+            outstanding: scale(self.outstanding),
+            used: self.used,
+        }
+    }
 }
 
 /// The amount that a holder claims to have.
@@ -74,7 +91,20 @@ pub(super) struct Resource {
     pub(super) expiries: ExpiryHeap<HolderKey>,
     /// Present once a holder has polled.
     pub(super) hints: Option<Box<HintState>>,
+    /// Changes of the period, newest last.
+    rescalings: Box<[Rescaling]>,
 }
+
+/// The period of the rate has changed, and all amounts with it. Holders that have not been answered
+/// since then ask in the unit before.
+#[derive(Debug, Clone, Copy)]
+struct Rescaling {
+    at: Moment,
+    factor: f64,
+}
+
+/// The changes of the period that are remembered.
+const MAX_RESCALINGS: usize = 8;
 
 impl Resource {
     pub(super) fn new(
@@ -94,13 +124,19 @@ impl Resource {
             demands: DemandTree::default(),
             expiries: ExpiryHeap::default(),
             hints: None,
+            rescalings: Box::default(),
         }
     }
 
-    /// Existing leases stay until their next refresh or end.
+    /// Existing leases stay until their next refresh or end. After a change of the period they are
+    /// the same rates as before.
     pub(super) fn set_terms(&mut self, terms: ResourceTerms, learning_until: Moment, now: Moment) {
         self.feedback.set_terms(&self.terms, &terms, now);
+        let factor = terms.scale_from(&self.terms);
         self.terms = terms;
+        if factor != 1.0 {
+            self.rescale(factor, now);
+        }
         self.feedback
             .set_demand(self.demands.total().wants, &self.terms, now);
         if self.learning_until != learning_until {
@@ -108,6 +144,27 @@ impl Resource {
             self.learning = None;
             self.learning_until = learning_until;
         }
+    }
+
+    /// Converts all amounts to another unit. Takes time in proportion to the number of holders.
+    fn rescale(&mut self, factor: f64, now: Moment) {
+        if let Some(learning) = &mut self.learning {
+            learning.scale(factor);
+        }
+        for entry in self.entries.iter_mut() {
+            entry.scale(factor, &mut self.demands);
+            let amount = entry.booking.amount(now);
+            self.booked.set(entry.slot.index(), amount);
+            if let Some(learning) = &mut self.learning {
+                learning.set_booked(entry.slot, amount);
+            }
+            if let Some(hints) = &mut self.hints {
+                hints.report(entry, amount, 0.0);
+            }
+        }
+        let first = self.rescalings.len().saturating_sub(MAX_RESCALINGS - 1);
+        let known = self.rescalings.iter().skip(first).copied();
+        self.rescalings = known.chain([Rescaling { at: now, factor }]).collect();
     }
 
     pub(super) fn is_learning(&self, now: Moment) -> bool {
@@ -188,6 +245,7 @@ impl Resource {
             feedback,
             expiries,
             hints,
+            rescalings,
         } = self;
         let (entry, is_new) = match entries.get_mut(holder) {
             Some(entry) => (entry, false),
@@ -208,6 +266,25 @@ impl Resource {
             entry.set_due(decision.refresh_interval, now);
             return decision;
         }
+
+        // A holder learns of a new period by a response.
+        let unit_before = entry.last_decision.map_or(1.0, |last| {
+            let later = rescalings.iter().filter(|it| last.at < it.at);
+            later.fold(1.0, |factor, it| factor * it.factor)
+        });
+        let bands: Vec<Band>;
+        let scaled_ask;
+        let ask = if unit_before == 1.0 {
+            ask
+        } else {
+            bands = ask
+                .bands
+                .iter()
+                .map(|band| scaled(band, unit_before))
+                .collect();
+            scaled_ask = ask.scaled(&bands, unit_before);
+            &scaled_ask
+        };
 
         if let (Some(learning), Has::Amount(has), true) =
             (&mut *learning, ask.has, ask.stamp.echoes_epoch)
@@ -272,6 +349,7 @@ impl Resource {
         // from a late request, so a holder has what it claims and not what was booked. A hinted
         // refresh is never early.
         let is_early = !is_first_claim
+            && unit_before == 1.0
             && entry.call.is_none()
             && entry.last_decision.is_some_and(|last| {
                 last.reason != Reason::Pending && now < terms.early_until(last.at)

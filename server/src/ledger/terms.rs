@@ -96,6 +96,19 @@ impl ResourceTerms {
         }
     }
 
+    /// The factor that converts amounts on other terms to amounts on these: 1 unless the period of
+    /// a rate has changed.
+    pub(super) fn scale_from(&self, other: &Self) -> f64 {
+        let is_gauge = |terms: &Self| {
+            let unit = terms.template.as_ref().map(|it| it.unit());
+            unit == Some(Unit::Gauge)
+        };
+        if is_gauge(self) || is_gauge(other) {
+            return 1.0;
+        }
+        self.per() / other.per()
+    }
+
     pub(super) fn lease_length(&self) -> f64 {
         self.algorithm.lease_length.get()
     }

@@ -354,3 +354,58 @@ fn shorter_lease_does_not_hide_the_longer_one() {
     world.wait(0.2);
     assert_eq!(world.view(), None);
 }
+
+/// A document with the resource `db` of so much in so many seconds.
+fn periodic(capacity: f64, per: f64) -> Arc<Document> {
+    parse(&format!(
+        "resources: [{{identifier_glob: db, capacity: {capacity}, per: {per}, \
+         algorithm: {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}}}]"
+    ))
+}
+
+#[test]
+fn leases_are_the_same_rates_after_a_change_of_the_period() {
+    for (before, after) in [
+        ((1_000.0, 1.0), (60_000.0, 60.0)),
+        ((900.0, 60.0), (15.0, 1.0)),
+    ] {
+        let factor = after.1 / before.1;
+        let mut world = World::new(periodic(before.0, before.1));
+        let lease = world.refresh("a", before.0, None).capacity.get();
+        assert_eq!(lease, before.0);
+        world.wait(0.1);
+        world.ledger.reconfigure(periodic(after.0, after.1));
+        // Everything is booked for the holder that has yet to hear of the change.
+        let newcomer = world.refresh("b", after.0, None);
+        assert_eq!(newcomer.capacity.get(), 0.0, "{before:?}");
+        close(world.view().unwrap().sum_has, after.0);
+        // Its next request is in the unit before.
+        let heard = world.refresh("a", before.0, Some(lease)).capacity.get();
+        close(heard, after.0 / 2.0);
+        close(world.holder("a").wants.get(), before.0 * factor);
+        // The one after that is in the new unit, and confirms the smaller lease.
+        close(
+            world.refresh("a", after.0, Some(heard)).capacity.get(),
+            after.0 / 2.0,
+        );
+        close(
+            world.refresh("b", after.0, None).capacity.get(),
+            after.0 / 2.0,
+        );
+        close(world.view().unwrap().sum_has, after.0);
+    }
+}
+
+#[test]
+fn several_changes_of_the_period_are_made_up_for() {
+    let mut world = World::new(periodic(10.0, 1.0));
+    world.refresh("a", 4.0, None);
+    for per in [60.0, 3_600.0, 0.5] {
+        world.wait(0.1);
+        world.ledger.reconfigure(periodic(10.0 * per, per));
+        world.refresh("b", 0.0, None);
+        close(world.view().unwrap().sum_has, 4.0 * per);
+    }
+    close(world.refresh("a", 4.0, Some(4.0)).capacity.get(), 2.0);
+    close(world.refresh("a", 2.0, Some(2.0)).capacity.get(), 2.0);
+}
