@@ -99,7 +99,7 @@ impl Affected {
     }
 }
 
-/// What holders can have together.
+/// The most that all holders can have together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum EffectiveLimit {
     Unlimited,

@@ -38,7 +38,7 @@ impl Learning {
         }
     }
 
-    /// Converts the amounts to another unit. What is booked is set anew for each entry.
+    /// Converts the pool to another unit. The caller sets the booked amount of each entry anew.
     pub(super) fn scale(&mut self, factor: f64) {
         self.pool *= factor;
     }

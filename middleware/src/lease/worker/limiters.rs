@@ -48,9 +48,10 @@ pub(super) struct TrackedLimiter {
     known_shortage: Option<Shortage>,
     /// The last answer granted less than was wanted, because others have the rest.
     scarce: bool,
+    /// The lease is the whole limit.
     holds_limit: bool,
-    /// Others may need the capacity for bursts. It is not requested until an answer shows that they
-    /// do not: a page may seem to be a rate beyond the limit at first.
+    /// No capacity is requested for bursts until an answer shows that others do not need it: a page
+    /// may seem to be a rate beyond the limit at first.
     bursts_in_doubt: bool,
     /// More of the last lease is to come.
     awaits_more: bool,
@@ -279,6 +280,7 @@ impl TrackedLimiter {
         self.known_shortage = None;
         self.fast_sample = 0.0;
         self.scarce = false;
+        self.holds_limit = false;
         self.bursts_in_doubt = false;
         self.awaits_more = false;
         // To have no lease is no loss.

@@ -142,6 +142,7 @@ async fn load_that_moves_to_one_process_finds_the_whole_limit() {
         let sent = offer(&plane, &step(shift, &rates, Even, seed)).await;
         let seconds = per_second(&sent, shift + 0.5, shift + 4.5);
         println!("shift at {shift}: {seconds:?}");
+        // In 2 of 320 runs the first second has 73, and the sum is 359.
         assert!(seconds.iter().sum::<usize>() >= 350, "{seconds:?}");
         assert!(seconds[2..].iter().all(|count| *count >= 95), "{seconds:?}");
     }
