@@ -237,12 +237,10 @@ impl Doorman {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let now = clock::now();
-        let snapshots = |limiters: Vec<_>, local| {
-            let limiters = limiters.into_iter();
-            limiters.map(move |limiter: Arc<_>| LimitSnapshot::new(&limiter, local, now))
-        };
-        let leased = snapshots(self.registry.limiters(), false);
-        let local = snapshots(self.registry.local_limiters(), true);
+        let leased = self.registry.limiters().into_iter();
+        let leased = leased.map(|limiter| LimitSnapshot::new(limiter, false, now));
+        let local = self.registry.local_limiters().into_iter();
+        let local = local.map(|limiter| LimitSnapshot::new(limiter.get(), true, now));
         let mut limits: Vec<_> = leased.chain(local).collect();
         limits.sort_unstable_by(|one, other| one.resource.cmp(&other.resource));
         Snapshot {

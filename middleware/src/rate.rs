@@ -15,7 +15,8 @@ use crate::{
     Cost, Fallback, Refusal, RefusalReason, clock,
     key::{KeyPrefix, to_resource_id},
     limiter::{
-        Burst, Limiter, LimiterSettings, PinnedLimiter, Registry, Rejected, Reservation, WaitPolicy,
+        Burst, Limiter, LimiterSettings, PinnedLimiter, RegisteredSettings, Registry, Rejected,
+        Reservation, WaitPolicy,
     },
     meter::{LimitMeter, UseGuard},
 };
@@ -126,7 +127,7 @@ impl Rate {
         let resource = to_resource_id(&settings.resource);
         let shared = Shared::new(registry, settings);
         let limiter = shared.registry.pin_for_code(&resource, &shared.settings);
-        shared.attach(limiter.limiter());
+        shared.attach(limiter.limiter().get());
         Self {
             shared,
             limiter: Arc::new(limiter),
@@ -148,7 +149,7 @@ impl Rate {
     /// # Cancel safety
     /// Safe: dropping the future leaves the queue and returns the tokens.
     pub async fn wait(&self, cost: Cost) -> Result<(), Refusal> {
-        self.shared.wait(self.limiter.limiter(), cost).await
+        self.shared.wait(self.limiter.limiter().get(), cost).await
     }
 
     /// Takes the tokens if they are available now.
@@ -156,7 +157,7 @@ impl Rate {
     /// # Errors
     /// [`Refusal`] when they are not. Nothing is spent then.
     pub fn try_acquire(&self, cost: Cost) -> Result<(), Refusal> {
-        self.shared.try_acquire(self.limiter.limiter(), cost)
+        self.shared.try_acquire(self.limiter.limiter().get(), cost)
     }
 }
 
@@ -183,7 +184,7 @@ impl KeyedRate {
     /// Safe: dropping the future leaves the queue and returns the tokens.
     pub async fn wait(&self, key: &str, cost: Cost) -> Result<(), Refusal> {
         let limiter = self.limiter(key);
-        self.shared.wait(&limiter, cost).await
+        self.shared.wait(limiter, cost).await
     }
 
     /// Takes the tokens of a key if they are available now.
@@ -191,19 +192,19 @@ impl KeyedRate {
     /// # Errors
     /// [`Refusal`] when they are not. Nothing is spent then.
     pub fn try_acquire(&self, key: &str, cost: Cost) -> Result<(), Refusal> {
-        self.shared.try_acquire(&self.limiter(key), cost)
+        self.shared.try_acquire(self.limiter(key), cost)
     }
 
-    fn limiter(&self, key: &str) -> Arc<Limiter> {
+    fn limiter(&self, key: &str) -> Limiter<'_> {
         let id = self.resources.id(key);
         let settings = &self.shared.settings;
-        let lookup = self.shared.registry.lookup();
-        let limiter = match lookup.keyed(&id, settings) {
+        let registry = &self.shared.registry;
+        let limiter = match registry.keyed(&id, settings) {
             Some(limiter) => limiter,
-            None => lookup.overflow(&self.overflow, settings),
+            None => registry.overflow(&self.overflow, settings),
         };
         self.shared.attach(limiter);
-        Arc::clone(limiter)
+        limiter
     }
 }
 
@@ -213,7 +214,7 @@ struct Shared {
     registry: Arc<Registry>,
     name: Arc<str>,
     meter: LimitMeter,
-    settings: Arc<LimiterSettings>,
+    settings: RegisteredSettings,
     max_wait: Option<Duration>,
     warned_conflict: AtomicBool,
 }
@@ -235,15 +236,15 @@ impl Shared {
         let name = resource.into();
         Arc::new(Self {
             meter: registry.meter(&name),
+            settings: registry.register(&Arc::new(limiter)),
             registry,
             name,
-            settings: Arc::new(limiter),
             max_wait,
             warned_conflict: AtomicBool::new(false),
         })
     }
 
-    fn attach(&self, limiter: &Limiter) {
+    fn attach(&self, limiter: Limiter<'_>) {
         if limiter.attach(&self.settings).is_err()
             && !self.warned_conflict.swap(true, Ordering::Relaxed)
         {
@@ -251,7 +252,7 @@ impl Shared {
         }
     }
 
-    async fn wait(&self, limiter: &Arc<Limiter>, cost: Cost) -> Result<(), Refusal> {
+    async fn wait(&self, limiter: Limiter<'_>, cost: Cost) -> Result<(), Refusal> {
         let mut guard = UseGuard::new(&self.meter);
         let deadline = self.max_wait.map(|max_wait| clock::now().after(max_wait));
         let mut reservation = loop {
@@ -287,7 +288,7 @@ impl Shared {
         Ok(())
     }
 
-    fn try_acquire(&self, limiter: &Arc<Limiter>, cost: Cost) -> Result<(), Refusal> {
+    fn try_acquire(&self, limiter: Limiter<'_>, cost: Cost) -> Result<(), Refusal> {
         let guard = UseGuard::new(&self.meter);
         match self.reserve(limiter, cost, WaitPolicy::Never) {
             Ok(mut reservation) => {
@@ -300,11 +301,11 @@ impl Shared {
 
     fn reserve(
         &self,
-        limiter: &Arc<Limiter>,
+        limiter: Limiter<'_>,
         cost: Cost,
         policy: WaitPolicy,
     ) -> Result<Reservation, Refusal> {
-        let mut reservation = Reservation::new(Arc::clone(limiter), cost);
+        let mut reservation = Reservation::new(limiter.handle(), cost);
         let now = clock::now();
         let reserved = reservation.reserve(policy, now);
         self.registry
@@ -313,7 +314,7 @@ impl Shared {
         Ok(reservation)
     }
 
-    fn refusal(&self, limiter: &Limiter, rejected: Rejected) -> Refusal {
+    fn refusal(&self, limiter: Limiter<'_>, rejected: Rejected) -> Refusal {
         let Rejected { reason, retry_at } = rejected;
         let resource = limiter.resource();
         Refusal::new(&self.name, resource, reason, retry_at, clock::now())

@@ -69,14 +69,14 @@ fn wait(retry_at: Option<Moment>, now: Moment) -> Duration {
 impl Refusal {
     pub(crate) fn new(
         limit: &Arc<str>,
-        resource: &ResourceId,
+        resource: ResourceId,
         reason: RefusalReason,
         retry_at: Option<Moment>,
         now: Moment,
     ) -> Self {
         Self {
             limit: Arc::clone(limit),
-            resource: Some(resource.clone()),
+            resource: Some(resource),
             reason,
             retry_after: wait(retry_at, now),
             missing: None,

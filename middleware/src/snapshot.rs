@@ -85,7 +85,7 @@ pub struct LeaseSnapshot {
 }
 
 impl LimitSnapshot {
-    pub(crate) fn new(limiter: &Limiter, local: bool, now: Moment) -> Self {
+    pub(crate) fn new(limiter: Limiter<'_>, local: bool, now: Moment) -> Self {
         let view = limiter.snapshot(now);
         let per = view.policy.map_or(1.0, |policy| policy.per);
         let lease = view.lease.map(|lease| LeaseSnapshot {
@@ -93,7 +93,7 @@ impl LimitSnapshot {
             expires_in: (lease.ends < Moment::NEVER).then(|| lease.ends.seconds_since(now)),
         });
         Self {
-            resource: limiter.resource().clone(),
+            resource: limiter.resource(),
             local,
             lease,
             limit: view.policy.map(|policy| policy.limit),

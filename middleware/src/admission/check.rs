@@ -6,7 +6,7 @@ use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
 use super::compiled::{CompiledLimit, TokenRequest};
-use crate::limiter::Limiter;
+use crate::limiter::{Acquired, FirstLease, Limiter, Reading, Registry};
 
 pub(super) type LimitChecks<'f> = SmallVec<[LimitCheck<'f>; 2]>;
 
@@ -14,16 +14,66 @@ pub(super) type LimitChecks<'f> = SmallVec<[LimitCheck<'f>; 2]>;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LimitCheck<'f> {
     pub(super) limit: &'f Arc<CompiledLimit>,
-    pub(super) limiter: &'f Arc<Limiter>,
+    pub(super) limiter: Limiter<'f>,
     /// `None` when another check of the request takes the tokens from the same limiter.
     pub(super) request: Option<TokenRequest>,
+    /// What the fast path has taken.
+    pub(super) acquired: Option<Acquired>,
 }
 
 impl LimitCheck<'_> {
-    pub(super) fn count_admitted(&self, recent: Moment) {
-        let Self { limit, limiter, .. } = self;
-        limit.meter.admitted(false, || limiter.fallback_at(recent));
+    /// Takes tokens that are available at once. False if there are not enough.
+    #[inline]
+    pub(super) fn try_acquire(&mut self, recent: Moment) -> bool {
+        let Some(request) = &self.request else {
+            return true;
+        };
+        let settings = &self.limit.settings;
+        let first_lease = FirstLease::after(request.wait_for_lease);
+        let limiter = self.limiter;
+        self.acquired = limiter.try_acquire(settings, request.cost, first_lease, recent);
+        self.acquired.is_some()
     }
+
+    #[cold]
+    pub(super) fn undo(&mut self, recent: Moment) {
+        if let Some(acquired) = self.acquired.take() {
+            self.limiter.undo(&acquired, recent);
+        }
+    }
+
+    /// Counts the request as admitted.
+    #[inline]
+    pub(super) fn commit(&self, registry: &Registry, recent: Moment) {
+        let Self { limit, limiter, .. } = self;
+        if let Some(acquired) = &self.acquired {
+            commit(limit, *limiter, acquired, limit.registry(registry), recent);
+        } else {
+            limit.meter.admitted(false, || limiter.fallback_at(recent));
+        }
+    }
+
+    pub(super) fn reading(&self, recent: Moment) -> Reading {
+        match &self.acquired {
+            Some(acquired) => self.limiter.reading_after(acquired),
+            None => self.limiter.reading(recent),
+        }
+    }
+}
+
+/// Counts a request as admitted with the tokens that it took.
+#[inline]
+pub(super) fn commit(
+    limit: &CompiledLimit,
+    limiter: Limiter<'_>,
+    acquired: &Acquired,
+    registry: &Registry,
+    recent: Moment,
+) {
+    limiter.commit(acquired);
+    registry.record_attempt(limiter, acquired.shortage(), recent);
+    let fallback = || acquired.is_fallback.then(|| limiter.fallback());
+    limit.meter.admitted(false, fallback);
 }
 
 /// Adds a check, and merges the tokens of limits that share a limiter into the first of them: one
@@ -32,7 +82,7 @@ impl LimitCheck<'_> {
 #[inline]
 pub(super) fn add_check<'f>(checks: &mut LimitChecks<'f>, mut check: LimitCheck<'f>) {
     for earlier in checks.iter_mut() {
-        if !Arc::ptr_eq(earlier.limiter, check.limiter) {
+        if earlier.limiter != check.limiter {
             continue;
         }
         match (earlier.limit.is_shadow(), check.limit.is_shadow()) {
@@ -48,11 +98,4 @@ pub(super) fn add_check<'f>(checks: &mut LimitChecks<'f>, mut check: LimitCheck<
         }
     }
     checks.push(check);
-}
-
-pub(super) fn with_tokens<'a, 'f>(
-    checks: &'a LimitChecks<'f>,
-) -> impl Iterator<Item = (&'a LimitCheck<'f>, &'a TokenRequest)> {
-    let taking = |check: &'a LimitCheck<'f>| check.request.as_ref().map(|request| (check, request));
-    checks.iter().filter_map(taking)
 }

@@ -15,8 +15,8 @@ use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
     Cost, Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
     limiter::{
-        FirstLease, Limiter, LimiterSettings, PinnedLimiter, Registry, RegistryLookup, Rejected,
-        WaitPolicy,
+        Limiter, LimiterHandle, LimiterSettings, NamePrefix, PinnedLimiter, RegisteredSettings,
+        Registry, Rejected, WaitPolicy,
     },
     meter::{LimitMeter, Outcome},
 };
@@ -32,7 +32,7 @@ pub(crate) struct CompiledLimit {
     pub(super) item: LimitItem,
     pub(super) meter: LimitMeter,
     /// Other limits on the resource refer to their priority.
-    settings: Arc<LimiterSettings>,
+    pub(super) settings: RegisteredSettings,
     target: Target,
     /// Keeps the limiter of a constant key; `None` for a rule, whose worker keeps it.
     _pinned: Option<PinnedLimiter>,
@@ -40,14 +40,19 @@ pub(crate) struct CompiledLimit {
 
 #[derive(Debug)]
 enum Target {
-    Constant(Arc<Limiter>),
-    Keyed {
-        /// The resource of the keys without a slot.
-        overflow: ResourceId,
-        warned_conflict: AtomicBool,
-        warned_unverified: AtomicBool,
-        warned_no_address: AtomicBool,
-    },
+    Constant(LimiterHandle),
+    Keyed(Box<KeyedTarget>),
+}
+
+#[derive(Debug)]
+struct KeyedTarget {
+    /// The text before the value, of a key with one value.
+    prefix: Option<NamePrefix>,
+    /// The resource of the keys without a slot.
+    overflow: ResourceId,
+    warned_conflict: AtomicBool,
+    warned_unverified: AtomicBool,
+    warned_no_address: AtomicBool,
 }
 
 thread_local! {
@@ -61,9 +66,10 @@ impl CompiledLimit {
         let local = limit.quota.map(|quota| registry.local(quota));
         let home = local.as_deref().unwrap_or(registry);
         let mut pinned = None;
+        let settings = home.register(&settings);
         let pin = |resource: &_| {
             let limiter = pinned.insert(home.pin_for_code(resource, &settings));
-            Arc::clone(limiter.limiter())
+            limiter.limiter().clone()
         };
         let compiled = Self::with(registry, limit, &settings, None, pin);
         Self {
@@ -80,31 +86,33 @@ impl CompiledLimit {
         settings: &Arc<LimiterSettings>,
         scope: RequestScope,
     ) -> Self {
-        let pinned = |resource: &_| registry.pin_for_rule(resource, settings);
-        Self::with(registry, limit, settings, Some(scope), pinned)
+        let settings = registry.register(settings);
+        let pinned = |resource: &_| registry.pin_for_rule(resource, &settings);
+        Self::with(registry, limit, &settings, Some(scope), pinned)
     }
 
     fn with(
         registry: &Registry,
         limit: Limit,
-        settings: &Arc<LimiterSettings>,
+        settings: &RegisteredSettings,
         scope: Option<RequestScope>,
-        find: impl FnOnce(&ResourceId) -> Arc<Limiter>,
+        find: impl FnOnce(&ResourceId) -> LimiterHandle,
     ) -> Self {
         let target = match limit.key.as_constant() {
             Some(resource) => {
                 let limiter = find(&resource);
-                if limiter.attach(settings).is_err() {
-                    limiter.warn_conflict(&limit.name);
+                if limiter.get().attach(settings).is_err() {
+                    limiter.get().warn_conflict(&limit.name);
                 }
                 Target::Constant(limiter)
             }
-            None => Target::Keyed {
+            None => Target::Keyed(Box::new(KeyedTarget {
+                prefix: limit.key.prefix().map(NamePrefix::new),
                 overflow: limit.key.overflow(),
                 warned_conflict: AtomicBool::new(false),
                 warned_unverified: AtomicBool::new(false),
                 warned_no_address: AtomicBool::new(false),
-            },
+            })),
         };
         Self {
             item: LimitItem::new(&limit.name),
@@ -112,7 +120,7 @@ impl CompiledLimit {
             limit,
             local: None,
             scope,
-            settings: Arc::clone(settings),
+            settings: settings.clone(),
             target,
             _pinned: None,
         }
@@ -123,10 +131,10 @@ impl CompiledLimit {
         self.limit.key.needs_claims().then_some(&*self.limit.name)
     }
 
-    pub(crate) fn constant_limiter(&self) -> Option<&Arc<Limiter>> {
+    pub(crate) fn constant_limiter(&self) -> Option<&LimiterHandle> {
         match &self.target {
             Target::Constant(limiter) => Some(limiter),
-            Target::Keyed { .. } => None,
+            Target::Keyed(_) => None,
         }
     }
 
@@ -134,21 +142,21 @@ impl CompiledLimit {
         self.local.as_deref().unwrap_or(shared)
     }
 
-    pub(super) fn is_local(&self) -> bool {
-        self.local.is_some()
-    }
-
     pub(super) fn is_shadow(&self) -> bool {
         matches!(self.limit.on_limit, OnLimit::Shadow)
     }
 
     /// The limiter for a request; `None` when the limit does not apply to it.
-    #[inline]
-    pub(super) fn find<'r: 'f, 'f>(
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: copies of its result cost more"
+    )]
+    #[inline(always)]
+    pub(super) fn find<'r>(
         &'r self,
-        lookup: &'f RegistryLookup<'r>,
+        registry: &'r Registry,
         head: &RequestHead<'_>,
-    ) -> Result<Option<&'f Arc<Limiter>>, Box<Refusal>> {
+    ) -> Result<Option<Limiter<'r>>, Box<Refusal>> {
         if self
             .scope
             .as_ref()
@@ -161,64 +169,90 @@ impl CompiledLimit {
             return Ok(None);
         }
         match &self.target {
-            Target::Constant(limiter) => Ok(Some(limiter)),
-            Target::Keyed {
-                overflow,
-                warned_conflict,
-                warned_unverified,
-                warned_no_address,
-            } => {
-                // The buffer is taken, as a closure of the key may decide another request.
-                let settings = &self.settings;
-                let mut id = ID.take();
-                let written = self.limit.key.write(head, &mut id);
-                // Rules are checked when they arrive.
-                if written == Err(RefusalReason::MissingToken)
-                    && self.scope.is_none()
-                    && !head.verifies_tokens()
-                    && !warned_unverified.swap(true, Ordering::Relaxed)
-                {
-                    warn_unverified(&self.limit.name);
-                }
-                if written == Err(RefusalReason::MissingKey)
-                    && !warned_no_address.load(Ordering::Relaxed)
-                    && self.limit.key.lacks_address(head)
-                    && !warned_no_address.swap(true, Ordering::Relaxed)
-                {
-                    self.warn_no_address();
-                }
-                let found = match (written, self.limit.on_missing_key) {
-                    (Ok(()), _) | (Err(_), MissingKey::Shared) => {
-                        Ok(Some(match lookup.keyed(&id, settings) {
-                            Some(limiter) => limiter,
-                            None => lookup.overflow(overflow, settings),
-                        }))
-                    }
-                    (Err(_), MissingKey::Skip) => {
-                        self.meter.count(Outcome::Skipped);
-                        Ok(None)
-                    }
-                    (Err(_), MissingKey::Reject) if self.is_shadow() => {
-                        self.meter.count(Outcome::Shadow);
-                        Ok(None)
-                    }
-                    (Err(reason), MissingKey::Reject) => {
-                        self.meter.count(Outcome::Refused(reason));
-                        Err(self.refuse_without_key(reason, head))
-                    }
+            Target::Constant(limiter) => Ok(Some(limiter.get())),
+            Target::Keyed(target) => {
+                let limiter = match self.find_known(target, registry, head) {
+                    Some(limiter) => limiter,
+                    None => match self.find_written(target, registry, head)? {
+                        Some(limiter) => limiter,
+                        None => return Ok(None),
+                    },
                 };
-                ID.set(id);
-                let Some(limiter) = found? else {
-                    return Ok(None);
-                };
-                if limiter.attach(settings).is_err()
-                    && !warned_conflict.swap(true, Ordering::Relaxed)
+                if limiter.attach(&self.settings).is_err()
+                    && !target.warned_conflict.swap(true, Ordering::Relaxed)
                 {
                     limiter.warn_conflict(&self.limit.name);
                 }
                 Ok(Some(limiter))
             }
         }
+    }
+
+    /// The limiter of a known key with one value that need not be written.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: copies of its result cost more"
+    )]
+    #[inline(always)]
+    fn find_known<'r>(
+        &self,
+        target: &KeyedTarget,
+        registry: &'r Registry,
+        head: &RequestHead<'_>,
+    ) -> Option<Limiter<'r>> {
+        let prefix = target.prefix.as_ref()?;
+        let value = self.limit.key.value(head)?;
+        registry.find_value(prefix, &value)
+    }
+
+    /// The limiter of a key that is new, has several values, or one that has to be written.
+    #[inline(never)]
+    fn find_written<'r>(
+        &'r self,
+        target: &'r KeyedTarget,
+        registry: &'r Registry,
+        head: &RequestHead<'_>,
+    ) -> Result<Option<Limiter<'r>>, Box<Refusal>> {
+        // The buffer is taken, as a closure of the key may decide another request.
+        let mut id = ID.take();
+        let written = self.limit.key.write(head, &mut id);
+        // Rules are checked when they arrive.
+        if written == Err(RefusalReason::MissingToken)
+            && self.scope.is_none()
+            && !head.verifies_tokens()
+            && !target.warned_unverified.swap(true, Ordering::Relaxed)
+        {
+            warn_unverified(&self.limit.name);
+        }
+        if written == Err(RefusalReason::MissingKey)
+            && !target.warned_no_address.load(Ordering::Relaxed)
+            && self.limit.key.lacks_address(head)
+            && !target.warned_no_address.swap(true, Ordering::Relaxed)
+        {
+            self.warn_no_address();
+        }
+        let found = match (written, self.limit.on_missing_key) {
+            (Ok(()), _) | (Err(_), MissingKey::Shared) => {
+                Ok(Some(match registry.keyed(&id, &self.settings) {
+                    Some(limiter) => limiter,
+                    None => registry.overflow(&target.overflow, &self.settings),
+                }))
+            }
+            (Err(_), MissingKey::Skip) => {
+                self.meter.count(Outcome::Skipped);
+                Ok(None)
+            }
+            (Err(_), MissingKey::Reject) if self.is_shadow() => {
+                self.meter.count(Outcome::Shadow);
+                Ok(None)
+            }
+            (Err(reason), MissingKey::Reject) => {
+                self.meter.count(Outcome::Refused(reason));
+                Err(self.refuse_without_key(reason, head))
+            }
+        };
+        ID.set(id);
+        found
     }
 
     #[cold]
@@ -242,14 +276,24 @@ impl CompiledLimit {
         Box::new(Refusal::without_key(&self.limit.name, reason, missing))
     }
 
-    pub(super) fn token_request(&self, head: &RequestHead<'_>) -> TokenRequest {
+    #[inline]
+    pub(super) fn cost(&self, head: &RequestHead<'_>) -> Cost {
+        self.limit.cost.of(head)
+    }
+
+    #[inline]
+    pub(super) fn wait_for_lease(&self) -> Duration {
+        match self.limit.on_limit {
+            OnLimit::Reject | OnLimit::Delay { .. } => self.limit.wait_for_lease,
+            OnLimit::Shadow => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn token_request(&self, cost: Cost) -> TokenRequest {
         let limit = &self.limit;
         TokenRequest {
-            cost: limit.cost.of(head),
-            wait_for_lease: match limit.on_limit {
-                OnLimit::Reject | OnLimit::Delay { .. } => limit.wait_for_lease,
-                OnLimit::Shadow => Duration::ZERO,
-            },
+            cost,
+            wait_for_lease: self.wait_for_lease(),
             max_delay: match limit.on_limit {
                 OnLimit::Reject | OnLimit::Shadow => None,
                 OnLimit::Delay { max_delay } => Some(max_delay),
@@ -259,7 +303,7 @@ impl CompiledLimit {
     }
 
     /// Counts and describes a rejection by the limiter.
-    pub(super) fn refuse(&self, limiter: &Limiter, rejected: Rejected, now: Moment) -> Refusal {
+    pub(super) fn refuse(&self, limiter: Limiter<'_>, rejected: Rejected, now: Moment) -> Refusal {
         let Rejected { reason, retry_at } = rejected;
         self.meter.count(Outcome::Refused(reason));
         Refusal::new(&self.limit.name, limiter.resource(), reason, retry_at, now)
@@ -285,14 +329,6 @@ impl TokenRequest {
             // `None` is less than any delay.
             max_delay: self.max_delay.min(other.max_delay),
             queue: self.queue.min(other.queue),
-        }
-    }
-
-    pub(super) fn first_lease(&self) -> FirstLease {
-        if self.wait_for_lease.is_zero() {
-            FirstLease::Optional
-        } else {
-            FirstLease::Required
         }
     }
 

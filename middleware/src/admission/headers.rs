@@ -2,6 +2,11 @@
 //! (RFC 9651) of one item per limit. `RateLimit-Policy` is the limit of the resource, the same at
 //! every instance. `RateLimit` is what this instance would admit now.
 
+use std::{
+    cell::RefCell,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
 use doorman_openapi::Moment;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -30,13 +35,41 @@ pub(crate) struct RateLimitHeaders {
     limit: List,
 }
 
-/// A header value. With one item it is allocated once.
-type List = Vec<u8>;
+/// A header value: a list of items.
+#[derive(Debug, Clone, Default)]
+enum List {
+    #[default]
+    Empty,
+    /// One item, whose value others may share.
+    One(HeaderValue),
+    Several(Vec<u8>),
+}
+
+/// Values of `RateLimit-Policy` that a thread remembers.
+const REMEMBERED: usize = 16;
+
+/// The last policy of a limit, with its header value.
+#[derive(Debug)]
+struct Remembered {
+    /// The number of the limit's [`LimitItem`].
+    number: u64,
+    policy: Policy,
+    value: HeaderValue,
+}
+
+thread_local! {
+    /// By the number of the item. Each thread has values of its own, since threads would contend
+    /// for their reference counts.
+    static POLICIES: RefCell<[Option<Remembered>; REMEMBERED]> =
+        const { RefCell::new([const { None }; REMEMBERED]) };
+}
 
 /// The start of a limit's items: its name as a quoted string of printable ASCII, and the first
 /// parameter.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct LimitItem {
+    /// No other item of the process has it.
+    number: u64,
     policy: String,
     limit: String,
 }
@@ -53,7 +86,9 @@ impl LimitItem {
             }
         }
         quoted.push('"');
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             policy: format!("{quoted}{QUOTA}"),
             limit: format!("{quoted}{AVAILABLE}"),
         }
@@ -78,45 +113,88 @@ impl RateLimitHeaders {
     }
 
     fn add_policy(&mut self, item: &LimitItem, reading: &Reading) {
-        if let Some((quota, window)) = reading.policy.and_then(whole_quota) {
-            push_item(&mut self.policy, &item.policy, quota, WINDOW, window);
-        }
+        let Some(policy) = reading.policy else { return };
+        let slot = usize::try_from(item.number).unwrap_or_default() % REMEMBERED;
+        POLICIES.with_borrow_mut(|policies| {
+            let Some(slot) = policies.get_mut(slot) else {
+                return;
+            };
+            if let Some(known) = slot
+                && known.number == item.number
+                && known.policy == policy
+            {
+                self.policy.push(known.value.clone());
+                return;
+            }
+            let Some((quota, window)) = whole_quota(policy) else {
+                return;
+            };
+            let value = item_value(&item.policy, quota, WINDOW, window);
+            *slot = Some(Remembered {
+                number: item.number,
+                policy,
+                value: value.clone(),
+            });
+            self.policy.push(value);
+        });
     }
 
     fn add_limit(&mut self, item: &LimitItem, available: u64, window: u64) {
-        let list = &mut self.limit;
-        push_item(list, &item.limit, available, EFFECTIVE_WINDOW, window);
+        let value = item_value(&item.limit, available, EFFECTIVE_WINDOW, window);
+        self.limit.push(value);
     }
 
     /// Appends to the headers that an inner layer may have set.
     pub(crate) fn append_to(self, headers: &mut HeaderMap) {
-        append(headers, POLICY, self.policy);
-        append(headers, LIMIT, self.limit);
+        if let Some(policy) = self.policy.into_value() {
+            headers.append(POLICY, policy);
+        }
+        if let Some(limit) = self.limit.into_value() {
+            headers.append(LIMIT, limit);
+        }
     }
 }
 
-fn append(headers: &mut HeaderMap, name: HeaderName, list: List) {
-    // Printable ASCII is always valid.
-    if !list.is_empty()
-        && let Ok(value) = HeaderValue::try_from(list)
-    {
-        headers.append(name, value);
+impl List {
+    fn push(&mut self, item: HeaderValue) {
+        match self {
+            Self::Empty => *self = Self::One(item),
+            Self::One(first) => {
+                let mut list = first.as_bytes().to_vec();
+                push_to(&mut list, &item);
+                *self = Self::Several(list);
+            }
+            Self::Several(list) => push_to(list, &item),
+        }
+    }
+
+    fn into_value(self) -> Option<HeaderValue> {
+        match self {
+            Self::Empty => None,
+            Self::One(value) => Some(value),
+            // Printable ASCII is always valid.
+            Self::Several(list) => HeaderValue::try_from(list).ok(),
+        }
     }
 }
 
-fn push_item(list: &mut List, begin: &str, first: u64, between: &str, second: u64) {
+fn push_to(list: &mut Vec<u8>, item: &HeaderValue) {
+    list.extend_from_slice(b", ");
+    list.extend_from_slice(item.as_bytes());
+}
+
+fn item_value(begin: &str, first: u64, between: &str, second: u64) -> HeaderValue {
     let mut digits = [itoa::Buffer::new(), itoa::Buffer::new()];
     let [ones, others] = &mut digits;
     let first = ones.format(first.min(MAX_INTEGER));
     let second = others.format(second.min(MAX_INTEGER));
-    let separator = if list.is_empty() { "" } else { ", " };
-    let item = begin.len() + first.len() + between.len() + second.len();
-    list.reserve_exact(separator.len() + item);
-    list.extend_from_slice(separator.as_bytes());
-    list.extend_from_slice(begin.as_bytes());
-    list.extend_from_slice(first.as_bytes());
-    list.extend_from_slice(between.as_bytes());
-    list.extend_from_slice(second.as_bytes());
+    let len = begin.len() + first.len() + between.len() + second.len();
+    let mut item = Vec::with_capacity(len);
+    for part in [begin, first, between, second] {
+        item.extend_from_slice(part.as_bytes());
+    }
+    // Printable ASCII is always valid.
+    HeaderValue::try_from(item).unwrap_or(HeaderValue::from_static(""))
 }
 
 /// Rounded up, at least 1.

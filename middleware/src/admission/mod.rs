@@ -8,14 +8,13 @@ mod scope;
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, iter::zip, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use arc_swap::ArcSwap;
 use doorman_openapi::Moment;
-use smallvec::SmallVec;
 
 use self::{
-    check::{LimitCheck, LimitChecks, add_check, with_tokens},
+    check::{LimitCheck, LimitChecks, add_check, commit},
     compiled::TokenRequest,
     pending::PendingChecks,
 };
@@ -26,7 +25,7 @@ pub(crate) use self::{
 };
 use crate::{
     Callers, Limit, Refusal, RequestHead, clock,
-    limiter::{Acquired, Registry, RegistryLookup, WaitPolicy},
+    limiter::{Acquired, FirstLease, Limiter, Registry, WaitPolicy},
 };
 
 /// The compiled limits of a layer, shared by its clones and connections.
@@ -35,7 +34,6 @@ pub(crate) struct Admission {
     registry: Arc<Registry>,
     callers: Callers,
     limits: Box<[Arc<CompiledLimit>]>,
-    has_local: bool,
 }
 
 pub(crate) enum Decision {
@@ -105,13 +103,6 @@ impl DynamicAdmission {
     }
 }
 
-/// Where the limiters of one request are looked up.
-struct Lookups<'r> {
-    shared: RegistryLookup<'r>,
-    /// One for each local limit.
-    local: SmallVec<[RegistryLookup<'r>; 1]>,
-}
-
 impl Admission {
     pub(crate) fn new(
         registry: Arc<Registry>,
@@ -127,7 +118,6 @@ impl Admission {
 
     fn of(registry: Arc<Registry>, callers: Callers, limits: Box<[Arc<CompiledLimit>]>) -> Self {
         Self {
-            has_local: limits.iter().any(|limit| limit.is_local()),
             registry,
             callers,
             limits,
@@ -142,13 +132,33 @@ impl Admission {
 
     /// Decides on a request. A refusal spends nothing.
     fn decide(self: &Arc<Self>, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
-        let lookups = self.lookups();
+        let [limit] = &*self.limits else {
+            return self.decide_all(head, headers);
+        };
+        let admitted = |limiter: Limiter<'_>, acquired: &Acquired, recent| {
+            let mut list = RateLimitHeaders::default();
+            if headers == HeaderPolicy::Send && !limit.is_shadow() {
+                list.add(&limit.item, &limiter.reading_after(acquired), recent);
+            }
+            list
+        };
+        match self.decide_one(limit, head, admitted) {
+            FastDecision::Admitted(headers) => Decision::Admitted(headers),
+            FastDecision::Refused(refusal) => {
+                Decision::Refused(refusal, RateLimitHeaders::default())
+            }
+            FastDecision::Unclear(check) => self.decide_slow(&[check]),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_all(self: &Arc<Self>, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
         let mut checks = LimitChecks::new();
-        if let Err(refusal) = self.collect_checks(&lookups, head, &mut checks) {
+        if let Err(refusal) = self.collect_checks(head, &mut checks) {
             return Decision::Refused(refusal, RateLimitHeaders::default());
         }
         let recent = clock::coarse_now();
-        if self.try_admit_fast(&checks, recent) {
+        if self.try_admit_fast(&mut checks, recent) {
             return Decision::Admitted(match headers {
                 HeaderPolicy::Send => admitted_headers(&checks, recent),
                 HeaderPolicy::Omit => RateLimitHeaders::default(),
@@ -157,8 +167,43 @@ impl Admission {
         self.decide_slow(&checks)
     }
 
+    /// Decides by the only limit, as most layers have it: nothing has to be undone or merged. Calls
+    /// `admitted` with what was taken; its result is the default where the limit does not apply.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: copies of its result cost more"
+    )]
+    #[inline(always)]
+    fn decide_one<'r, T: Default>(
+        &'r self,
+        limit: &'r Arc<CompiledLimit>,
+        head: &RequestHead<'_>,
+        admitted: impl FnOnce(Limiter<'r>, &Acquired, Moment) -> T,
+    ) -> FastDecision<'r, T> {
+        let head = head.with_callers(&self.callers);
+        let registry = limit.registry(&self.registry);
+        let limiter = match limit.find(registry, &head) {
+            Ok(Some(limiter)) => limiter,
+            Ok(None) => return FastDecision::Admitted(T::default()),
+            Err(refusal) => return FastDecision::Refused(refusal),
+        };
+        let cost = limit.cost(&head);
+        let recent = clock::coarse_now();
+        let first_lease = FirstLease::after(limit.wait_for_lease());
+        let Some(acquired) = limiter.try_acquire(&limit.settings, cost, first_lease, recent) else {
+            return FastDecision::Unclear(LimitCheck {
+                limit,
+                limiter,
+                request: Some(limit.token_request(cost)),
+                acquired: None,
+            });
+        };
+        commit(limit, limiter, &acquired, registry, recent);
+        FastDecision::Admitted(admitted(limiter, &acquired, recent))
+    }
+
     #[inline(never)]
-    fn decide_slow(self: &Arc<Self>, checks: &LimitChecks<'_>) -> Decision {
+    fn decide_slow(self: &Arc<Self>, checks: &[LimitCheck<'_>]) -> Decision {
         let mut pending = PendingChecks::new(checks);
         let now = clock::now();
         if pending.awaits_first_lease(&self.registry, now) {
@@ -187,13 +232,29 @@ impl Admission {
 
     /// Decides on a request that cannot wait. A refusal spends nothing.
     fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
-        let lookups = self.lookups();
+        let [limit] = &*self.limits else {
+            return self.decide_all_now(head);
+        };
+        match self.decide_one(limit, head, |_, _, _| ()) {
+            FastDecision::Admitted(()) => Ok(()),
+            FastDecision::Refused(refusal) => Err(refusal),
+            FastDecision::Unclear(check) => self.decide_slow_now(&[check]),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_all_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
         let mut checks = LimitChecks::new();
-        self.collect_checks(&lookups, head, &mut checks)?;
-        if self.try_admit_fast(&checks, clock::coarse_now()) {
+        self.collect_checks(head, &mut checks)?;
+        if self.try_admit_fast(&mut checks, clock::coarse_now()) {
             return Ok(());
         }
-        let mut pending = PendingChecks::new(&checks);
+        self.decide_slow_now(&checks)
+    }
+
+    #[inline(never)]
+    fn decide_slow_now(&self, checks: &[LimitCheck<'_>]) -> Result<(), Box<Refusal>> {
+        let mut pending = PendingChecks::new(checks);
         let now = clock::now();
         pending
             .reserve(&self.registry, |_| WaitPolicy::Never, now)
@@ -202,43 +263,22 @@ impl Admission {
         Ok(())
     }
 
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: a tenth of a decision on a hot key"
-    )]
-    #[inline(always)]
-    fn lookups(&self) -> Lookups<'_> {
-        let mut lookups = Lookups {
-            shared: self.registry.lookup(),
-            local: SmallVec::new(),
-        };
-        if self.has_local {
-            let local = self.limits.iter().filter(|limit| limit.is_local());
-            lookups
-                .local
-                .extend(local.map(|limit| limit.registry(&self.registry).lookup()));
-        }
-        lookups
-    }
-
     /// Finds the limiters of the limits that apply to a request. Writes into `checks`, as moving
     /// them would be measurable.
-    fn collect_checks<'r: 'f, 'f>(
+    fn collect_checks<'r>(
         &'r self,
-        lookups: &'f Lookups<'r>,
         head: &RequestHead<'_>,
-        checks: &mut LimitChecks<'f>,
+        checks: &mut LimitChecks<'r>,
     ) -> Result<(), Box<Refusal>> {
         let head = head.with_callers(&self.callers);
-        let mut local = lookups.local.iter();
         for limit in &self.limits {
-            let lookup = if limit.is_local() { local.next() } else { None };
-            if let Some(limiter) = limit.find(lookup.unwrap_or(&lookups.shared), &head)? {
-                let request = Some(limit.token_request(&head));
+            if let Some(limiter) = limit.find(limit.registry(&self.registry), &head)? {
+                let request = Some(limit.token_request(limit.cost(&head)));
                 let check = LimitCheck {
                     limit,
                     limiter,
                     request,
+                    acquired: None,
                 };
                 add_check(checks, check);
             }
@@ -247,57 +287,37 @@ impl Admission {
     }
 
     /// Admits a request whose tokens are all available. Otherwise takes nothing.
-    fn try_admit_fast(&self, checks: &LimitChecks<'_>, recent: Moment) -> bool {
-        if let [check] = checks.as_slice()
-            && let Some(request) = &check.request
-        {
-            // One limit, as in most layers, has nothing to undo.
-            let limiter = check.limiter;
-            let Some(acquired) = limiter.try_acquire(request.cost, request.first_lease(), recent)
-            else {
-                return false;
-            };
-            self.commit(check, &acquired, recent);
-            return true;
-        }
-        let mut all = SmallVec::<[Acquired; 2]>::new();
-        for (LimitCheck { limiter, .. }, request) in with_tokens(checks) {
-            let Some(acquired) = limiter.try_acquire(request.cost, request.first_lease(), recent)
-            else {
-                for ((check, _), acquired) in zip(with_tokens(checks), &all) {
-                    check.limiter.undo(acquired, recent);
+    fn try_admit_fast(&self, checks: &mut LimitChecks<'_>, recent: Moment) -> bool {
+        for index in 0..checks.len() {
+            if let Some(check) = checks.get_mut(index)
+                && !check.try_acquire(recent)
+            {
+                for check in checks.iter_mut().take(index) {
+                    check.undo(recent);
                 }
                 return false;
-            };
-            all.push(acquired);
+            }
         }
-        for ((check, _), acquired) in zip(with_tokens(checks), &all) {
-            self.commit(check, acquired, recent);
-        }
-        for check in checks.iter().filter(|it| it.request.is_none()) {
-            check.count_admitted(recent);
+        for check in checks.iter() {
+            check.commit(&self.registry, recent);
         }
         true
     }
+}
 
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: a tenth of a decision on a hot key"
-    )]
-    #[inline(always)]
-    fn commit(&self, check: &LimitCheck<'_>, acquired: &Acquired, recent: Moment) {
-        check.limiter.commit(acquired);
-        let registry = check.limit.registry(&self.registry);
-        registry.record_attempt(check.limiter, acquired.shortage(), recent);
-        check.count_admitted(recent);
-    }
+/// The decision by the only limit of a layer.
+enum FastDecision<'r, T> {
+    Admitted(T),
+    Refused(Box<Refusal>),
+    /// The slow path decides.
+    Unclear(LimitCheck<'r>),
 }
 
 fn admitted_headers(checks: &LimitChecks<'_>, recent: Moment) -> RateLimitHeaders {
     let mut headers = RateLimitHeaders::default();
-    for LimitCheck { limit, limiter, .. } in checks {
-        if !limit.is_shadow() {
-            headers.add(&limit.item, &limiter.reading(recent), recent);
+    for check in checks {
+        if !check.limit.is_shadow() {
+            headers.add(&check.limit.item, &check.reading(recent), recent);
         }
     }
     headers

@@ -5,14 +5,10 @@ use std::{future::pending, sync::Arc};
 use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
-use super::{
-    CompiledLimit, RateLimitHeaders, Refused,
-    check::{LimitCheck, LimitChecks},
-    compiled::TokenRequest,
-};
+use super::{CompiledLimit, RateLimitHeaders, Refused, check::LimitCheck, compiled::TokenRequest};
 use crate::{
     Refusal, clock,
-    limiter::{Limiter, Registry, Rejected, Reservation, WaitPolicy},
+    limiter::{Limiter, LimiterHandle, Registry, Rejected, Reservation, WaitPolicy},
     meter::Outcome,
 };
 
@@ -34,11 +30,11 @@ enum Tokens {
         request: TokenRequest,
     },
     /// Another check of the request reserves at the same limiter.
-    Shared(Arc<Limiter>),
+    Shared(LimiterHandle),
 }
 
 impl PendingChecks {
-    pub(super) fn new(checks: &LimitChecks<'_>) -> Self {
+    pub(super) fn new(checks: &[LimitCheck<'_>]) -> Self {
         Self(checks.iter().map(PendingCheck::new).collect())
     }
 
@@ -65,17 +61,17 @@ impl PendingChecks {
         now: Moment,
     ) -> Result<(), Refused> {
         // Limiters that rejected a shadow limit.
-        let mut exceeded: SmallVec<[Arc<Limiter>; 1]> = SmallVec::new();
+        let mut exceeded: SmallVec<[LimiterHandle; 1]> = SmallVec::new();
         let mut index = 0;
         while let Some(check) = self.0.get_mut(index) {
             match check.reserve(registry, &policy, now) {
-                Ok(()) if !exceeded.iter().any(|it| Arc::ptr_eq(it, check.limiter())) => {
+                Ok(()) if !exceeded.iter().any(|it| it.get() == check.limiter()) => {
                     index = index.saturating_add(1);
                     continue;
                 }
                 // Another shadow limit reserves for this one, as enforcing limits reserve first.
                 Ok(()) => {}
-                Err(_) if check.limit.is_shadow() => exceeded.push(Arc::clone(check.limiter())),
+                Err(_) if check.limit.is_shadow() => exceeded.push(check.limiter().handle()),
                 Err(rejected) => {
                     let (limiter, refusal) = check.refuse(rejected, now);
                     return Err(self.refuse(&limiter, refusal, now));
@@ -126,7 +122,7 @@ impl PendingChecks {
     }
 
     /// Releases all reservations. The refusal waits for all limits, not only for the rejecting one.
-    fn refuse(&mut self, limiter: &Arc<Limiter>, mut refusal: Refusal, now: Moment) -> Refused {
+    fn refuse(&mut self, limiter: &LimiterHandle, mut refusal: Refusal, now: Moment) -> Refused {
         for check in &mut self.0 {
             if let Tokens::Reserved { reservation, .. } = &mut check.tokens {
                 reservation.release(now);
@@ -137,7 +133,7 @@ impl PendingChecks {
         for check in self.0.iter().filter(|check| !check.limit.is_shadow()) {
             let item = &check.limit.item;
             let reading = check.limiter().reading(now);
-            if Arc::ptr_eq(check.limiter(), limiter) {
+            if check.limiter() == limiter.get() {
                 headers.add_exceeded(item, &reading, own_wait);
                 continue;
             }
@@ -149,11 +145,8 @@ impl PendingChecks {
         (Box::new(refusal), headers)
     }
 
-    fn is_delayed_at(&self, limiter: &Arc<Limiter>) -> bool {
-        let mut there = self
-            .0
-            .iter()
-            .filter(|check| Arc::ptr_eq(check.limiter(), limiter));
+    fn is_delayed_at(&self, limiter: Limiter<'_>) -> bool {
+        let mut there = self.0.iter().filter(|check| check.limiter() == limiter);
         there.any(PendingCheck::is_delayed)
     }
 }
@@ -174,23 +167,24 @@ impl PendingCheck {
             limit,
             limiter,
             request,
+            ..
         } = *check;
         Self {
             limit: Arc::clone(limit),
             tokens: match request {
                 Some(request) => Tokens::Reserved {
-                    reservation: Reservation::new(Arc::clone(limiter), request.cost),
+                    reservation: Reservation::new(limiter.handle(), request.cost),
                     request,
                 },
-                None => Tokens::Shared(Arc::clone(limiter)),
+                None => Tokens::Shared(limiter.handle()),
             },
         }
     }
 
-    fn limiter(&self) -> &Arc<Limiter> {
+    fn limiter(&self) -> Limiter<'_> {
         match &self.tokens {
             Tokens::Reserved { reservation, .. } => reservation.limiter(),
-            Tokens::Shared(limiter) => limiter,
+            Tokens::Shared(limiter) => limiter.get(),
         }
     }
 
@@ -257,10 +251,10 @@ impl PendingCheck {
         reserved
     }
 
-    fn refuse(&self, rejected: Rejected, now: Moment) -> (Arc<Limiter>, Refusal) {
+    fn refuse(&self, rejected: Rejected, now: Moment) -> (LimiterHandle, Refusal) {
         let limiter = self.limiter();
         let refusal = self.limit.refuse(limiter, rejected, now);
-        (Arc::clone(limiter), refusal)
+        (limiter.handle(), refusal)
     }
 
     /// A delay has a deadline, so it needs no other end.

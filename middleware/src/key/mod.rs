@@ -17,7 +17,7 @@ use doorman_openapi::{InvalidKeyTemplate, MAX_VALUE_BYTES, ResourceId};
 
 #[cfg(feature = "jwt")]
 pub use self::jwt::{InvalidJwks, InvalidJwtKey, Jwks, JwtKey, JwtVerifier};
-pub(crate) use self::resource_id::{KeyPrefix, to_resource_id};
+pub(crate) use self::resource_id::{KeyPrefix, is_unreserved, to_resource_id};
 use self::template::{Part, Placeholder, ValueFn};
 pub use self::{
     callers::Callers,

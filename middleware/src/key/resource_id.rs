@@ -2,6 +2,7 @@
 //! this crate, such as `(missing)`; encoded values contain none.
 
 use std::{
+    borrow::Cow,
     io::Write as _,
     net::{IpAddr, Ipv6Addr},
     sync::Arc,
@@ -54,6 +55,37 @@ impl Key {
             self.write_with(head, id, push_encoded_or_hash).ok();
         }
         written
+    }
+
+    /// The text before the value of a key with one value, at its end.
+    pub(crate) fn prefix(&self) -> Option<&str> {
+        match &*self.parts {
+            [Part::Text(text), Part::Value(_)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The value of a key that has a [prefix](Self::prefix), as it is in the request. `None` if it
+    /// is missing, or has to be written.
+    #[inline]
+    pub(crate) fn value<'h>(&self, head: &RequestHead<'h>) -> Option<Cow<'h, [u8]>> {
+        let [Part::Text(_), Part::Value(value)] = &*self.parts else {
+            return None;
+        };
+        Some(match value {
+            Placeholder::Header(name) => Cow::Borrowed(head.header(name)?.as_bytes()),
+            Placeholder::Method => Cow::Borrowed(head.method().as_str().as_bytes()),
+            Placeholder::Route => Cow::Borrowed(head.route()?.as_bytes()),
+            Placeholder::Closure(value) => match value(head)? {
+                Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
+                Cow::Owned(value) => Cow::Owned(value.into_bytes()),
+            },
+            Placeholder::ApiKey(_)
+            | Placeholder::Jwt(_)
+            | Placeholder::ClientIp
+            | Placeholder::Peer
+            | Placeholder::Host => return None,
+        })
     }
 
     /// The part that the request lacks for its key, for people; `None` if nothing is missing, or
@@ -184,7 +216,7 @@ fn with_address<R>(address: IpAddr, use_value: impl FnOnce(&[u8]) -> Option<R>) 
     use_value(text.get(..text.len().checked_sub(free)?)?)
 }
 
-fn is_unreserved(byte: u8) -> bool {
+pub(crate) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() | matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 

@@ -217,7 +217,7 @@ impl<T: Transport> Worker<T> {
         match nudge {
             Nudge::New(limiter) => self.limiters.insert(limiter, now),
             Nudge::Shortage(limiter, shortage) => {
-                self.limiters.on_shortage(limiter.resource(), shortage, now);
+                self.limiters.on_shortage(limiter.get(), shortage, now);
             }
         }
     }
@@ -305,9 +305,9 @@ impl Waiters {
 }
 
 fn unanswered(limiters: &Limiters) -> impl Iterator<Item = ResourceId> {
-    let awaited = |it: &&TrackedLimiter| it.limiter.is_permanent() && !it.answered;
+    let awaited = |it: &&TrackedLimiter| it.limiter.get().is_permanent() && !it.answered;
     let limiters = limiters.iter().filter(awaited);
-    limiters.map(|it| it.limiter.resource().clone())
+    limiters.map(|it| it.resource.clone())
 }
 
 impl<T> fmt::Debug for Worker<T> {

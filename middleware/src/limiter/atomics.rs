@@ -1,6 +1,6 @@
 //! Lock-free values shared between the request path and the leasing worker.
 
-use super::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence, spin_loop};
+use super::sync::{AtomicU8, AtomicU64, Ordering, fence, spin_loop};
 
 #[derive(Debug, Default)]
 pub(super) struct AtomicF64(AtomicU64);
@@ -9,6 +9,11 @@ impl AtomicF64 {
     #[inline]
     pub(super) fn load(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Acquire))
+    }
+
+    /// For values that nobody else changes at the same time.
+    pub(super) fn store(&self, value: f64) {
+        self.0.store(value.to_bits(), Ordering::Relaxed);
     }
 
     /// Replaces `current`, or returns the actual value. May fail spuriously.
@@ -25,6 +30,7 @@ impl AtomicF64 {
             .map_err(f64::from_bits)
     }
 
+    #[inline]
     pub(super) fn update(&self, change: impl Fn(f64) -> f64) {
         let mut current = self.load();
         while let Err(actual) = self.replace(current, change(current)) {
@@ -33,63 +39,57 @@ impl AtomicF64 {
     }
 }
 
-/// A sequence lock: words that are read together often and written together seldom. Readers take no
-/// lock; one that overlaps with a writer reads again.
-#[derive(Debug)]
-pub(super) struct SeqLock<const N: usize> {
-    /// Odd while a writer is active.
-    sequence: AtomicU32,
-    words: [AtomicU64; N],
-}
+/// A word that guards others, which are read together often and written together seldom. Its
+/// lowest bits are the sequence of a sequence lock: odd while a writer is active. The others are
+/// the caller's, and are written with the guarded words. Readers take no lock; one that overlaps
+/// with a writer reads again. It is fooled by 32,768 writes during one read.
+#[derive(Debug, Default)]
+pub(super) struct Guard(AtomicU64);
 
-impl<const N: usize> SeqLock<N> {
-    pub(super) fn new(words: [u64; N]) -> Self {
-        Self {
-            sequence: AtomicU32::new(0),
-            words: words.map(AtomicU64::new),
-        }
+impl Guard {
+    /// The bits of the sequence.
+    pub(super) const SEQUENCE: u64 = 0xFFFF;
+
+    /// The word, whether a writer is active or not.
+    #[inline]
+    pub(super) fn load(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
     }
 
+    /// Whether the words that were read since `seen` was loaded are consistent.
     #[inline]
-    pub(super) fn read(&self) -> [u64; N] {
+    pub(super) fn is_still(&self, seen: u64) -> bool {
+        // Orders the reads of the words before the second read of the guard.
+        fence(Ordering::Acquire);
+        seen & 1 == 0 && self.0.load(Ordering::Relaxed) == seen
+    }
+
+    /// Reads the guarded words with `read`, which is called with the guard's word.
+    #[inline]
+    pub(super) fn read<T>(&self, mut read: impl FnMut(u64) -> T) -> T {
         loop {
-            let before = self.sequence.load(Ordering::Acquire);
-            let words = self
-                .words
-                .each_ref()
-                .map(|word| word.load(Ordering::Relaxed));
-            // Orders the reads of the words before the second read of the sequence.
-            fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
+            let seen = self.load();
+            let words = read(seen);
+            if self.is_still(seen) {
                 return words;
             }
             spin_loop();
         }
     }
 
-    /// Replaces the words by a function of the current ones. Writers are serialized.
-    pub(super) fn update(&self, change: impl FnOnce([u64; N]) -> [u64; N]) {
-        let mut even = self.sequence.load(Ordering::Relaxed) & !1;
-        while let Err(actual) = self.sequence.compare_exchange_weak(
-            even,
-            even.wrapping_add(1),
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        ) {
-            even = actual & !1;
-            spin_loop();
-        }
+    /// Writes the guarded words with `write`, which turns the guard's old word into the new one.
+    /// Writers must not overlap.
+    pub(super) fn write(&self, write: impl FnOnce(u64) -> u64) {
+        let old = self.0.load(Ordering::Relaxed);
+        let sequence =
+            |word: u64, sequence: u64| (word & !Self::SEQUENCE) | (sequence & Self::SEQUENCE);
+        self.0
+            .store(sequence(old, old.wrapping_add(1)), Ordering::Relaxed);
         // A reader that sees one of the new words also sees the odd sequence.
         fence(Ordering::Release);
-        let new = change(
-            self.words
-                .each_ref()
-                .map(|word| word.load(Ordering::Relaxed)),
-        );
-        for (word, new) in self.words.iter().zip(new) {
-            word.store(new, Ordering::Relaxed);
-        }
-        self.sequence.store(even.wrapping_add(2), Ordering::Release);
+        let new = write(old);
+        self.0
+            .store(sequence(new, old.wrapping_add(2)), Ordering::Release);
     }
 }
 

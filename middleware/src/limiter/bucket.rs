@@ -366,7 +366,7 @@ impl TokenRange {
 
     /// A cost above a full bucket is available when the bucket is full, and leaves debt.
     #[inline]
-    fn is_available(self, issued: f64, burst: f64) -> bool {
+    pub(crate) fn is_available(self, issued: f64, burst: f64) -> bool {
         if self.cost < burst {
             self.end() <= issued
         } else {
@@ -453,10 +453,16 @@ impl BucketView {
     #[inline]
     pub(crate) fn runs_low(&self, spent: f64) -> bool {
         match self.refill {
-            Refill::PerSecond(rate) => self.left(spent) < self.burst.tokens(rate) * 0.75,
+            Refill::PerSecond(rate) => runs_low(self.left(spent), self.burst.tokens(rate)),
             Refill::Blocked | Refill::Credit(_) | Refill::Unlimited => false,
         }
     }
+}
+
+/// Whether less than three quarters of a bucket are left.
+#[inline]
+pub(crate) fn runs_low(left: f64, bucket: f64) -> bool {
+    left < bucket * 0.75
 }
 
 #[cfg(test)]

@@ -1,8 +1,14 @@
 //! Admission without waiting, rejecting or locking: the path of nearly every request.
 
+use std::time::Duration;
+
 use doorman_openapi::Moment;
 
-use super::{Limiter, Shortage, bucket::TokenRange};
+use super::{
+    Limiter, Reading, RegisteredSettings, Shortage, View,
+    bucket::{TokenRange, runs_low},
+    record::{Lease, settings_of},
+};
 use crate::{Cost, clock::COARSE_SLACK_NANOS};
 
 /// Tokens taken on the fast path, until [committed](Limiter::commit) or [undone](Limiter::undo).
@@ -10,9 +16,16 @@ use crate::{Cost, clock::COARSE_SLACK_NANOS};
 pub(crate) struct Acquired {
     range: TokenRange,
     runs_low: bool,
+    left: f64,
+    /// Tokens a second; infinite when unlimited.
+    rate: f64,
+    changes_at: Moment,
+    /// Whether there is no lease.
+    pub(crate) is_fallback: bool,
 }
 
 impl Acquired {
+    #[inline]
     pub(crate) fn shortage(&self) -> Option<Shortage> {
         self.runs_low.then_some(Shortage::RunningLow)
     }
@@ -27,17 +40,93 @@ pub(crate) enum FirstLease {
     Required,
 }
 
-impl Limiter {
-    /// Takes tokens that are available by the [coarse clock](crate::clock::coarse_now). `None`
-    /// leaves the decision to the slow path, which reads the precise clock.
+impl FirstLease {
+    /// Of a request that waits so long.
     #[inline]
+    pub(crate) fn after(wait: Duration) -> Self {
+        if wait.is_zero() {
+            Self::Optional
+        } else {
+            Self::Required
+        }
+    }
+}
+
+impl Limiter<'_> {
+    /// Takes tokens that are available by the [coarse clock](crate::clock::coarse_now). `None`
+    /// leaves the decision to the slow path, which reads the precise clock. `settings` are those of
+    /// the limit that asks.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: copies of its result cost more"
+    )]
+    #[inline(always)]
     pub(crate) fn try_acquire(
-        &self,
+        self,
+        settings: &RegisteredSettings,
         cost: Cost,
         first_lease: FirstLease,
         recent: Moment,
     ) -> Option<Acquired> {
-        let published = self.read();
+        if let Some(lease) = self.record.lease()
+            && settings_of(lease.head) == settings.number
+            && lease.ends.as_nanos() > recent.as_nanos().saturating_add(COARSE_SLACK_NANOS)
+        {
+            return self.acquire_leased(&lease, settings, cost, recent);
+        }
+        self.acquire_otherwise(cost, first_lease, recent)
+    }
+
+    /// Takes tokens of a lease with a rate that does not end soon.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: copies of its result cost more"
+    )]
+    #[inline(always)]
+    fn acquire_leased(
+        self,
+        lease: &Lease,
+        settings: &RegisteredSettings,
+        cost: Cost,
+        recent: Moment,
+    ) -> Option<Acquired> {
+        let bucket = settings.settings.burst.get().tokens(lease.rate);
+        let issued = lease.issued + lease.rate * recent.seconds_since(lease.since);
+        // What overflowed earlier is below *spent*.
+        let floor = issued - bucket;
+        let range = self.take(lease.head, lease.spent, |spent| {
+            let range = TokenRange {
+                start: if spent > floor { spent } else { floor },
+                cost: cost.get(),
+            };
+            range.is_available(issued, bucket).then_some(range)
+        })?;
+        let left = issued - range.end();
+        Some(Acquired {
+            range,
+            runs_low: runs_low(left, bucket),
+            left,
+            rate: lease.rate,
+            changes_at: lease.ends,
+            is_fallback: false,
+        })
+    }
+
+    /// Takes tokens without a lease, of a limit with other settings, or of an unusual lease.
+    #[cold]
+    #[inline(never)]
+    fn acquire_otherwise(
+        self,
+        cost: Cost,
+        first_lease: FirstLease,
+        recent: Moment,
+    ) -> Option<Acquired> {
+        let View {
+            published,
+            view,
+            head,
+            ..
+        } = self.view(recent);
         let schedule = &published.schedule;
         let left = schedule.ends.as_nanos().saturating_sub(recent.as_nanos());
         let about_to_end = left > 0 && left <= COARSE_SLACK_NANOS;
@@ -45,32 +134,66 @@ impl Limiter {
         if about_to_end || awaits_lease || published.is_suppressed() {
             return None;
         }
-        let view = self.view(&published, recent);
-        let mut spent = self.spent.load();
-        loop {
+        let range = self.take(head, self.record.spent.load(), |spent| {
             let range = view.next(spent, cost.get());
-            if !view.admits(range) {
-                return None;
-            }
-            match self.spent.replace(spent, range.end()) {
-                Ok(()) => {
-                    return Some(Acquired {
-                        range,
-                        runs_low: view.runs_low(range.end()),
-                    });
-                }
+            view.admits(range).then_some(range)
+        })?;
+        let end = range.end();
+        Some(Acquired {
+            range,
+            runs_low: view.runs_low(end),
+            left: view.left(end),
+            rate: view.rate().unwrap_or(f64::INFINITY),
+            changes_at: published.changes_at(&view),
+            is_fallback: !view.leased,
+        })
+    }
+
+    /// Takes the range that `next` makes of what is spent; `None` when it makes none, or the
+    /// limiter was forgotten.
+    #[inline]
+    fn take(
+        self,
+        head: u64,
+        mut spent: f64,
+        next: impl Fn(f64) -> Option<TokenRange>,
+    ) -> Option<TokenRange> {
+        loop {
+            let range = next(spent)?;
+            match self.record.spent.replace(spent, range.end()) {
+                // What was taken of another resource stays taken: at most, it gets less.
+                Ok(()) => return self.is_same(head).then_some(range),
                 Err(actual) => spent = actual,
             }
         }
     }
 
+    /// Whether the head is of this limiter, which was not forgotten since.
     #[inline]
-    pub(crate) fn commit(&self, acquired: &Acquired) {
-        self.admitted.update(|total| total + acquired.range.cost);
+    fn is_same(self, head: u64) -> bool {
+        self.is_of(head) && self.record.is_same(head)
     }
 
-    pub(crate) fn undo(&self, acquired: &Acquired, now: Moment) {
+    #[inline]
+    pub(crate) fn commit(self, acquired: &Acquired) {
+        self.record
+            .admitted
+            .update(|total| total + acquired.range.cost);
+    }
+
+    pub(crate) fn undo(self, acquired: &Acquired, now: Moment) {
         // Available ranges come before all queued ones, so all of the queue is behind.
         self.take_back(acquired.range, self.queue(), None, now);
+    }
+
+    /// The values of the response headers for a request that took these tokens.
+    #[inline]
+    pub(crate) fn reading_after(self, acquired: &Acquired) -> Reading {
+        Reading {
+            policy: self.store.policy(self.record),
+            left: acquired.left,
+            rate: Some(acquired.rate).filter(|rate| rate.is_finite()),
+            changes_at: acquired.changes_at,
+        }
     }
 }

@@ -1,15 +1,20 @@
 //! Token bucket of one resource, refilled by its lease and shared by the whole process.
 
+mod arena;
 mod atomics;
 mod bucket;
 mod fast_path;
+mod index;
 mod lease_state;
+mod name;
 mod published;
+mod record;
 mod registry;
 mod rejection;
 mod reservation;
 mod retention;
 mod settings;
+mod store;
 mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -17,10 +22,7 @@ pub(crate) mod testing;
 mod tests;
 mod wait_queue;
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-};
+use std::{fmt, sync::Arc};
 
 use doorman_openapi::{Moment, ResourceId};
 
@@ -29,45 +31,73 @@ pub(crate) use self::{
     atomics::Shortage,
     fast_path::{Acquired, FirstLease},
     lease_state::{LeaseState, Policy, SafeRate},
-    registry::{Nudge, PinnedLimiter, Registry, RegistryLookup, Source, WorkerWatchdog},
+    name::NamePrefix,
+    registry::{Nudge, PinnedLimiter, Registry, Source, WorkerWatchdog},
     rejection::Rejected,
     reservation::{Reservation, WaitPolicy},
     settings::{Burst, LimiterSettings, SettingsConflict},
+    store::RegisteredSettings,
 };
 use self::{
-    atomics::{AtomicF64, DemandSignal, SeqLock},
     bucket::{BucketView, Refill, RefillSchedule},
     lease_state::{ALWAYS, LimiterUpdate, first_refill},
-    published::{Published, WORDS},
-    retention::{Purpose, Retention},
-    wait_queue::{WaitQueue, unlock_and_wake},
+    published::Published,
+    record::{Record, generation_of, is_in_use, settings_of},
+    store::{QueueGuard, Store, Writer},
+    wait_queue::unlock_and_wake,
 };
-use crate::Fallback;
+use crate::{Fallback, key::to_resource_id};
 
-/// The fields of the fast path come first, in this order, so that a decision on one of very many
-/// keys loads few cache lines.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Limiter {
-    /// All tokens ever taken, including those of waiting requests.
-    spent: AtomicF64,
-    published: SeqLock<WORDS>,
-    admitted: AtomicF64,
-    settings: Arc<LimiterSettings>,
-    rejected: AtomicF64,
-    /// The cost of requests that wait, and of those that were canceled while waiting.
-    pending: AtomicF64,
-    /// The demand last measured by the worker, in the resource's own unit.
-    wants: AtomicF64,
-    resource: ResourceId,
-    /// When it was created or last woken, in nanoseconds. The wait for a first lease starts here.
-    created_at: AtomicU64,
-    queue: Mutex<WaitQueue>,
-    waiting: AtomicU32,
-    demand: DemandSignal,
-    /// The resource is a gauge, not a rate.
-    unit_mismatch: AtomicBool,
-    retention: Retention,
+/// A limiter in its store.
+#[derive(Clone, Copy)]
+pub(crate) struct Limiter<'s> {
+    store: &'s Arc<Store>,
+    record: &'s Record,
+    number: u32,
+    /// Of the record, when it was found.
+    generation: u16,
+}
+
+/// A limiter, for those who keep it. It may be forgotten meanwhile, unless it is pinned.
+#[derive(Clone)]
+pub(crate) struct LimiterHandle {
+    store: Arc<Store>,
+    number: u32,
+    generation: u16,
+}
+
+impl LimiterHandle {
+    #[inline]
+    pub(crate) fn get(&self) -> Limiter<'_> {
+        self.store.limiter(self.number, self.generation)
+    }
+}
+
+impl PartialEq for LimiterHandle {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl PartialEq for Limiter<'_> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.record, other.record) && self.generation == other.generation
+    }
+}
+
+impl fmt::Debug for Limiter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("resource", &self.resource())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for LimiterHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 /// Running totals of cost.
@@ -130,238 +160,276 @@ pub(crate) struct LeasedRate {
     pub(crate) ends: Moment,
 }
 
-impl Limiter {
-    fn new(
-        resource: ResourceId,
-        settings: Arc<LimiterSettings>,
-        purpose: Purpose,
-        now: Moment,
-    ) -> Self {
-        let published = Published::new(settings.fallback.get(), now);
-        Self {
-            spent: AtomicF64::default(),
-            published: SeqLock::new(published.into_words()),
-            admitted: AtomicF64::default(),
-            rejected: AtomicF64::default(),
-            pending: AtomicF64::default(),
-            wants: AtomicF64::default(),
-            resource,
-            settings,
-            created_at: AtomicU64::new(now.as_nanos()),
-            queue: Mutex::default(),
-            waiting: AtomicU32::new(0),
-            demand: DemandSignal::default(),
-            retention: Retention::new(purpose),
-            unit_mismatch: AtomicBool::new(false),
+impl<'s> Limiter<'s> {
+    pub(crate) fn handle(self) -> LimiterHandle {
+        LimiterHandle {
+            store: Arc::clone(self.store),
+            number: self.number,
+            generation: self.generation,
         }
     }
 
-    pub(crate) fn resource(&self) -> &ResourceId {
-        &self.resource
+    /// Whether it is not forgotten.
+    pub(crate) fn is_current(self) -> bool {
+        self.is_of(self.record.head.load())
     }
 
-    /// When it was created, or last woken.
-    pub(crate) fn created_at(&self) -> Moment {
-        Moment::from_nanos(self.created_at.load(Ordering::Relaxed))
+    /// Whether the head of the record is of this limiter.
+    #[inline]
+    fn is_of(self, head: u64) -> bool {
+        is_in_use(head) && generation_of(head) == self.generation
     }
 
-    pub(crate) fn settings(&self) -> &Arc<LimiterSettings> {
-        &self.settings
+    pub(crate) fn resource(self) -> ResourceId {
+        let name = self.store.name(self.record);
+        let name = String::from_utf8_lossy(&name);
+        // Another one's may be half written if this one is forgotten.
+        ResourceId::new(name).unwrap_or_else(|_| to_resource_id("(unknown)"))
+    }
+
+    /// When it was created, or last woken; `None` once there was a lease.
+    pub(crate) fn created_at(self) -> Option<Moment> {
+        self.record.created_at()
+    }
+
+    pub(crate) fn settings(self) -> Arc<LimiterSettings> {
+        self.store.settings(settings_of(self.record.head.load()))
     }
 
     /// Lets another limit share this limiter; [`SettingsConflict`] when its settings differ.
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: a tenth of a decision on a hot key"
-    )]
-    #[inline(always)]
-    pub(crate) fn attach(&self, settings: &Arc<LimiterSettings>) -> Result<(), SettingsConflict> {
-        if Arc::ptr_eq(&self.settings, settings) {
+    #[inline]
+    pub(crate) fn attach(self, settings: &RegisteredSettings) -> Result<(), SettingsConflict> {
+        if settings_of(self.record.head.load()) == settings.number {
             return Ok(());
         }
-        self.settings.attach(settings)
+        self.settings().attach(&settings.settings)
     }
 
     /// Logs that the settings of a limit, which attached to this limiter, do not apply.
-    pub(crate) fn warn_conflict(&self, limit: &str) {
+    pub(crate) fn warn_conflict(self, limit: &str) {
         tracing::warn!(
             limit,
-            resource = %self.resource,
+            resource = %self.resource(),
             "limits on one resource differ; the burst, fallback and wants of the first apply"
         );
     }
 
-    pub(crate) fn priority(&self) -> i32 {
-        self.settings.priority.highest()
+    pub(crate) fn priority(self) -> i32 {
+        self.settings().priority.highest()
     }
 
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(self) -> Tally {
         Tally {
-            admitted: self.admitted.load(),
-            refused: self.rejected.load(),
+            admitted: self.record.admitted.load(),
+            refused: self.record.rejected.load(),
         }
     }
 
     /// The running total of cost attempted: the demand. It includes waiting requests, since no
     /// lease would come for them otherwise.
-    pub(crate) fn attempted(&self) -> f64 {
-        self.admitted.load() + self.rejected.load() + self.pending.load()
+    pub(crate) fn attempted(self) -> f64 {
+        let Tally { admitted, refused } = self.tally();
+        let pending = if self.record.has_queue() {
+            self.queue().pending()
+        } else {
+            0.0
+        };
+        admitted + refused + pending
     }
 
-    pub(crate) fn waiting(&self) -> u32 {
-        self.waiting.load(Ordering::Relaxed)
+    pub(crate) fn waiting(self) -> u32 {
+        if self.record.has_queue() {
+            self.queue().slots()
+        } else {
+            0
+        }
     }
 
     /// Whether code or a rule names the resource, so that the limiter stays when it is idle.
-    pub(crate) fn is_permanent(&self) -> bool {
-        self.retention.is_permanent()
+    pub(crate) fn is_permanent(self) -> bool {
+        self.record.retention.is_permanent()
     }
 
-    pub(crate) fn set_unit_mismatch(&self, mismatch: bool) {
-        self.unit_mismatch.store(mismatch, Ordering::Relaxed);
+    pub(crate) fn set_unit_mismatch(self, mismatch: bool) {
+        self.record.set_unit_mismatch(mismatch);
     }
 
-    pub(crate) fn record_wants(&self, wants: f64) {
-        self.wants.update(|_| wants);
+    pub(crate) fn record_wants(self, wants: f64) {
+        self.store.extra(self.number).set_wants(wants);
     }
 
     /// Lets the limiter signal a shortage again, after the worker has looked at it.
-    pub(crate) fn clear_demand_signal(&self) {
-        self.demand.clear();
+    pub(crate) fn clear_demand_signal(self) {
+        self.record.demand.clear();
     }
 
     /// Applies a lease, or its loss, from `now` on, and wakes waiting requests.
-    pub(crate) fn publish(&self, state: LeaseState, now: Moment) {
+    pub(crate) fn publish(self, state: LeaseState, now: Moment) {
         // Locked before the words: a waiting request reads them while it holds the queue.
         let mut queue = self.queue();
-        self.published.update(|words| {
-            let old = Published::from_words(words);
-            // A request takes tokens before it counts as admitted. Read in this order, `admitted`
-            // never exceeds `taken`.
-            let admitted = self.admitted.load();
-            let taken = self.spent.load() - queue.cost();
-            let LimiterUpdate {
-                supply,
-                refresh_at,
-                policy,
-                admit_probability,
-                may_grow,
-            } = LimiterUpdate::new(state, self.settings.fallback.get(), admitted, now);
-            let burst = self.settings.burst.get();
-            let limit = policy.map(Policy::per_second);
-            let transition = old.schedule.succeed(supply, taken, limit, now, burst);
-            let max_spent = queue.forgive(transition.max_spent);
-            self.spent
-                .update(|spent| spent.max(transition.min_spent).min(max_spent));
-            let new = Published {
-                schedule: transition.schedule,
-                refresh_at,
-                policy,
-                admit_probability,
-                may_grow,
-            };
-            new.into_words()
-        });
+        self.publish_locked(state, Some(&mut queue), &mut self.store.lock(), now);
         unlock_and_wake(queue);
     }
 
+    /// Applies a state; without a queue if no request can wait yet.
+    fn publish_locked(
+        self,
+        state: LeaseState,
+        mut queue: Option<&mut QueueGuard<'_>>,
+        writer: &mut Writer,
+        now: Moment,
+    ) {
+        if !self.is_current() {
+            return;
+        }
+        let record = self.record;
+        let (old, head) = self.store.read(record, self.number);
+        let settings = self.store.settings(settings_of(head));
+        // A request takes tokens before it counts as admitted. Read in this order, `admitted`
+        // never exceeds `taken`.
+        let admitted = record.admitted.load();
+        let taken = record.spent.load() - queue.as_ref().map_or(0.0, |queue| queue.cost());
+        let LimiterUpdate {
+            supply,
+            refresh_at,
+            policy,
+            admit_probability,
+            may_grow,
+        } = LimiterUpdate::new(state, settings.fallback.get(), admitted, now);
+        let limit = policy.map(Policy::per_second);
+        let burst = settings.burst.get();
+        let transition = old.schedule.succeed(supply, taken, limit, now, burst);
+        let max_spent = match &mut queue {
+            Some(queue) => queue.forgive(transition.max_spent),
+            None => transition.max_spent,
+        };
+        let new = Published {
+            schedule: transition.schedule,
+            refresh_at,
+            policy,
+            admit_probability,
+            may_grow,
+        };
+        let terms = match self.store.has_terms(record, &new) {
+            Some(number) => number,
+            None => self.store.intern(writer, &new),
+        };
+        record.write(self.store.extra(self.number), &new, terms, None, || {
+            record
+                .spent
+                .update(|spent| spent.max(transition.min_spent).min(max_spent));
+        });
+    }
+
     /// Gives up the lease of an idle limiter until its next request. False if a request waits.
-    pub(crate) fn sleep(&self, now: Moment) -> bool {
-        let _queue = self.queue();
-        if self.waiting() > 0 {
+    pub(crate) fn sleep(self, now: Moment) -> bool {
+        let queue = self.queue();
+        if queue.slots() > 0 {
             return false;
         }
-        self.published.update(|words| {
-            self.spent.update(|_| 0.0);
-            let asleep = Published {
-                schedule: RefillSchedule::asleep(now),
-                admit_probability: ALWAYS,
-                ..Published::from_words(words)
-            };
-            asleep.into_words()
+        let mut writer = self.store.lock();
+        let asleep = Published {
+            schedule: RefillSchedule::asleep(now),
+            admit_probability: ALWAYS,
+            ..self.read()
+        };
+        let terms = self.store.intern(&mut writer, &asleep);
+        let extra = self.store.extra(self.number);
+        self.record.write(extra, &asleep, terms, Some(now), || {
+            self.record.spent.update(|_| 0.0);
         });
         true
     }
 
     /// Ends a sleep: the limiter is as it was when created, with the limit that it knows. Returns
     /// whether it slept. The worker must be notified then.
-    fn wake(&self, now: Moment) -> bool {
+    fn wake(self, now: Moment) -> bool {
         if !self.read().schedule.is_asleep() {
             return false;
         }
-        let mut woken = false;
         let _queue = self.queue();
-        self.published.update(|words| {
-            let old = Published::from_words(words);
-            if !old.schedule.is_asleep() {
-                // Another request was first.
-                return words;
-            }
+        let mut writer = self.store.lock();
+        let (old, head) = self.store.read(self.record, self.number);
+        if !old.schedule.is_asleep() {
+            // Another request was first.
+            return false;
+        }
+        let fallback = self.store.settings(settings_of(head)).fallback.get();
+        let awake = Published {
+            schedule: RefillSchedule::new(first_refill(fallback, old.policy), now),
+            refresh_at: now,
+            may_grow: true,
+            ..old
+        };
+        let terms = self.store.intern(&mut writer, &awake);
+        let extra = self.store.extra(self.number);
+        self.record.write(extra, &awake, terms, Some(now), || {
             // A request that began before the sleep may have taken some.
-            woken = true;
-            self.created_at.store(now.as_nanos(), Ordering::Relaxed);
-            self.spent.update(|_| 0.0);
-            let first = first_refill(self.settings.fallback.get(), old.policy);
-            let awake = Published {
-                schedule: RefillSchedule::new(first, now),
-                refresh_at: now,
-                may_grow: true,
-                ..old
-            };
-            awake.into_words()
+            self.record.spent.update(|_| 0.0);
         });
-        woken
+        true
     }
 
-    fn queue(&self) -> MutexGuard<'_, WaitQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(self) -> QueueGuard<'s> {
+        self.store.queue(self.record, self.number)
     }
 
     /// Whether it may be forgotten: a new limiter would start with a full bucket and no debt.
-    pub(crate) fn is_full(&self, now: Moment) -> bool {
-        self.view(&self.read(), now).is_full(self.spent.load())
+    pub(crate) fn is_full(self, now: Moment) -> bool {
+        self.view(now).view.is_full(self.record.spent.load())
     }
 
-    pub(crate) fn reading(&self, now: Moment) -> Reading {
-        let published = self.read();
-        let view = self.view(&published, now);
+    pub(crate) fn reading(self, now: Moment) -> Reading {
+        let View {
+            published, view, ..
+        } = self.view(now);
         Reading {
             policy: published.policy,
-            left: view.left(self.spent.load()),
+            left: view.left(self.record.spent.load()),
             rate: view.rate(),
-            changes_at: if view.leased {
-                published.schedule.ends
-            } else {
-                published.refresh_at
-            },
+            changes_at: published.changes_at(&view),
         }
     }
 
-    pub(crate) fn lease_level(&self, now: Moment) -> LeaseLevel {
-        let published = self.read();
-        let view = self.view(&published, now);
-        let spent = self.spent.load();
+    pub(crate) fn lease_level(self, now: Moment) -> LeaseLevel {
+        let View {
+            published,
+            view,
+            burst,
+            ..
+        } = self.view(now);
+        let spent = self.record.spent.load();
         LeaseLevel {
             rate: view.rate().filter(|_| view.leased).unwrap_or_default(),
             left: view.left(spent),
             runs_low: view.runs_low(spent),
             limit: published.policy.map_or(f64::INFINITY, Policy::per_second),
-            burst: self.settings.burst.get(),
+            burst,
         }
     }
 
     /// The fallback that decides at `now`; `None` while there is a lease.
-    pub(crate) fn fallback_at(&self, now: Moment) -> Option<Fallback> {
-        (now >= self.read().schedule.ends).then(|| self.settings.fallback.get())
+    #[inline]
+    pub(crate) fn fallback_at(self, now: Moment) -> Option<Fallback> {
+        if self.record.is_leased_at(now) {
+            return None;
+        }
+        Some(self.fallback())
     }
 
-    pub(crate) fn snapshot(&self, now: Moment) -> LimiterSnapshot {
+    /// The fallback that decides while there is no lease.
+    #[cold]
+    pub(crate) fn fallback(self) -> Fallback {
+        self.settings().fallback.get()
+    }
+
+    pub(crate) fn snapshot(self, now: Moment) -> LimiterSnapshot {
         let published = self.read();
         let schedule = published.schedule;
         LimiterSnapshot {
             tally: self.tally(),
             waiting: self.waiting(),
-            wants: self.wants.load(),
+            wants: self.store.extra(self.number).wants(),
             lease: (now < schedule.ends).then_some(LeasedRate {
                 rate: match schedule.refill {
                     Refill::Blocked => Some(0.0),
@@ -371,17 +439,32 @@ impl Limiter {
                 ends: schedule.ends,
             }),
             policy: published.policy,
-            unit_mismatch: self.unit_mismatch.load(Ordering::Relaxed),
+            unit_mismatch: self.record.has_unit_mismatch(),
         }
     }
 
     #[inline]
-    fn read(&self) -> Published {
-        Published::from_words(self.published.read())
+    fn read(self) -> Published {
+        self.store.read(self.record, self.number).0
     }
 
     #[inline]
-    fn view(&self, published: &Published, now: Moment) -> BucketView {
-        published.schedule.at(now, self.settings.burst.get())
+    fn view(self, now: Moment) -> View {
+        let (published, head) = self.store.read(self.record, self.number);
+        let burst = self.store.settings(settings_of(head)).burst.get();
+        View {
+            published,
+            view: published.schedule.at(now, burst),
+            burst,
+            head,
+        }
     }
+}
+
+/// What is published, and what it comes to at one moment.
+struct View {
+    published: Published,
+    view: BucketView,
+    burst: Burst,
+    head: u64,
 }

@@ -1,11 +1,11 @@
-//! The state that the worker publishes to the request path, packed into words.
+//! The state that the worker publishes to the request path.
 
 use std::time::Duration;
 
 use doorman_openapi::Moment;
 
 use super::{
-    bucket::{Refill, RefillSchedule},
+    bucket::{BucketView, Refill, RefillSchedule},
     lease_state::{ALWAYS, Policy, lapsed_refill},
 };
 use crate::Fallback;
@@ -22,8 +22,6 @@ pub(super) struct Published {
     /// A larger lease may be granted on request.
     pub(super) may_grow: bool,
 }
-
-pub(super) const WORDS: usize = 10;
 
 /// A refresh later than this is overdue.
 pub(super) const OVERDUE: Duration = Duration::from_secs(1);
@@ -55,6 +53,15 @@ impl Published {
         (self.may_grow && now < until).then_some(until)
     }
 
+    /// When the rate changes at the latest.
+    pub(super) fn changes_at(&self, view: &BucketView) -> Moment {
+        if view.leased {
+            self.schedule.ends
+        } else {
+            self.refresh_at
+        }
+    }
+
     /// Whether no lease can admit anything.
     pub(super) fn is_limit_zero(&self) -> bool {
         self.policy.is_some_and(|policy| policy.limit <= 0.0)
@@ -68,89 +75,12 @@ impl Published {
     pub(super) fn draw(&self) -> bool {
         !self.is_suppressed() || fastrand::f64() < self.admit_probability
     }
-
-    pub(super) fn into_words(self) -> [u64; WORDS] {
-        let Self {
-            schedule:
-                RefillSchedule {
-                    issued,
-                    lost,
-                    since,
-                    refill,
-                    ends,
-                    lapsed,
-                    on_credit,
-                },
-            refresh_at,
-            policy,
-            admit_probability,
-            may_grow,
-        } = self;
-        // `per` is 0 without a policy.
-        let Policy { limit, per } = policy.unwrap_or(Policy {
-            limit: 0.0,
-            per: 0.0,
-        });
-        [
-            issued.to_bits(),
-            since.as_nanos(),
-            refill_to_bits(refill),
-            ends.as_nanos(),
-            refill_to_bits(lapsed),
-            refresh_at.as_nanos(),
-            limit.to_bits(),
-            // The sign is free.
-            if on_credit { -per } else { per }.to_bits(),
-            lost.to_bits(),
-            // The sign is free.
-            if may_grow {
-                -admit_probability
-            } else {
-                admit_probability
-            }
-            .to_bits(),
-        ]
-    }
-
-    #[inline]
-    pub(super) fn from_words(words: [u64; WORDS]) -> Self {
-        let [
-            issued,
-            since,
-            refill,
-            ends,
-            lapsed,
-            refresh_at,
-            limit,
-            per,
-            lost,
-            admit_probability,
-        ] = words;
-        let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
-        let (per, on_credit) = (per.abs(), per.is_sign_negative());
-        let admit_probability = f64::from_bits(admit_probability);
-        Self {
-            schedule: RefillSchedule {
-                issued: f64::from_bits(issued),
-                lost: f64::from_bits(lost),
-                since: Moment::from_nanos(since),
-                refill: refill_from_bits(refill),
-                ends: Moment::from_nanos(ends),
-                lapsed: refill_from_bits(lapsed),
-                on_credit,
-            },
-            refresh_at: Moment::from_nanos(refresh_at),
-            policy: (per > 0.0).then_some(Policy { limit, per }),
-            admit_probability: admit_probability.abs(),
-            may_grow: admit_probability.is_sign_negative(),
-        }
-    }
 }
 
 /// [`Refill::Blocked`] as a rate. Smaller numbers are [`Refill::Credit`], less this one.
 const BLOCKED: f64 = -1.0;
 
-fn refill_to_bits(refill: Refill) -> u64 {
+pub(super) fn refill_to_bits(refill: Refill) -> u64 {
     match refill {
         Refill::Blocked => BLOCKED,
         Refill::Credit(rate) => BLOCKED - rate,
@@ -161,7 +91,7 @@ fn refill_to_bits(refill: Refill) -> u64 {
 }
 
 #[inline]
-fn refill_from_bits(bits: u64) -> Refill {
+pub(super) fn refill_from_bits(bits: u64) -> Refill {
     let rate = f64::from_bits(bits);
     if rate.is_infinite() {
         Refill::Unlimited

@@ -5,9 +5,9 @@ use std::time::Duration;
 use doorman_openapi::Moment;
 
 use super::{
-    Limiter,
-    bucket::{BucketView, Refill, TokenRange},
-    published::{OVERDUE, Published},
+    Limiter, View,
+    bucket::{Refill, TokenRange},
+    published::OVERDUE,
 };
 use crate::RefusalReason;
 
@@ -22,16 +22,13 @@ pub(crate) struct Rejected {
     pub(crate) retry_at: Option<Moment>,
 }
 
-impl Limiter {
+impl Limiter<'_> {
     /// Rejects a request whose tokens are not available, and counts it.
-    pub(super) fn reject(
-        &self,
-        range: TokenRange,
-        published: &Published,
-        view: &BucketView,
-        now: Moment,
-    ) -> Rejected {
-        self.rejected.update(|total| total + range.cost);
+    pub(super) fn reject(self, range: TokenRange, at: &View, now: Moment) -> Rejected {
+        let View {
+            published, view, ..
+        } = at;
+        self.record.rejected.update(|total| total + range.cost);
         let may_grow = published.may_grow_until(now).is_some();
         let reason = match (view.leased, view.refill) {
             (_, Refill::Credit(_)) => RefusalReason::Growing,
@@ -41,21 +38,17 @@ impl Limiter {
             (true, Refill::PerSecond(_)) if may_grow => RefusalReason::Growing,
             (true, Refill::PerSecond(_) | Refill::Unlimited) => RefusalReason::Spent,
         };
-        let reach = self.reach(range, published, now);
-        let retry_at = Self::retry_at(range, reach, published, view, now);
+        let retry_at = at.retry_at(range, at.reach(range, now), now);
         self.rejection(reason, retry_at)
     }
 
     /// Rejects a request by chance, and counts it. A retry makes sense after the mean time between
     /// two admitted requests, or when the probability may have changed.
-    pub(super) fn suppress(
-        &self,
-        range: TokenRange,
-        published: &Published,
-        view: &BucketView,
-        now: Moment,
-    ) -> Rejected {
-        self.rejected.update(|total| total + range.cost);
+    pub(super) fn suppress(self, range: TokenRange, at: &View, now: Moment) -> Rejected {
+        let View {
+            published, view, ..
+        } = at;
+        self.record.rejected.update(|total| total + range.cost);
         let may_change = published
             .next_refresh()
             .filter(|&refresh| refresh > now)
@@ -65,34 +58,32 @@ impl Limiter {
         self.rejection(RefusalReason::Suppressed, Some(retry_at))
     }
 
-    pub(super) fn rejection(&self, reason: RefusalReason, retry_at: Option<Moment>) -> Rejected {
-        let reason = if self.retention.is_overflow() {
+    pub(super) fn rejection(self, reason: RefusalReason, retry_at: Option<Moment>) -> Rejected {
+        let reason = if self.record.retention.is_overflow() {
             RefusalReason::Overflow
         } else {
             reason
         };
         Rejected { reason, retry_at }
     }
+}
 
+impl View {
     /// When a range becomes available if nothing changes; `None` if never.
-    pub(super) fn reach(
-        &self,
-        range: TokenRange,
-        published: &Published,
-        now: Moment,
-    ) -> Option<Moment> {
-        let burst = self.settings.burst.get();
-        published.schedule.reach(range, now, burst)
+    pub(super) fn reach(&self, range: TokenRange, now: Moment) -> Option<Moment> {
+        self.published.schedule.reach(range, now, self.burst)
     }
 
     /// The earliest moment for a retry of a range that becomes available at `reach`.
     pub(super) fn retry_at(
+        &self,
         range: TokenRange,
         reach: Option<Moment>,
-        published: &Published,
-        view: &BucketView,
         now: Moment,
     ) -> Option<Moment> {
+        let Self {
+            published, view, ..
+        } = self;
         let refresh = published.next_refresh();
         // The whole limit is the largest lease that may come.
         let under_limit = published

@@ -1,19 +1,14 @@
 //! Reservation of tokens for one request: taken, queued, or waiting for a larger lease.
 
-use std::{
-    future::Future,
-    mem,
-    pin::pin,
-    sync::{Arc, MutexGuard, atomic::Ordering},
-    time::Duration,
-};
+use std::{future::Future, mem, pin::pin, time::Duration};
 
 use doorman_openapi::Moment;
 
 use super::{
-    Limiter, Rejected, Shortage,
+    Limiter, LimiterHandle, Rejected, Shortage,
     bucket::TokenRange,
-    wait_queue::{Ticket, WaitQueue, unlock_and_wake},
+    store::QueueGuard,
+    wait_queue::{Ticket, unlock_and_wake},
 };
 use crate::{Cost, RefusalReason, clock};
 
@@ -71,9 +66,9 @@ enum Wait {
 /// The tokens of one request at one limiter, released on drop unless [committed](Self::commit).
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    limiter: Arc<Limiter>,
+    limiter: LimiterHandle,
     cost: Cost,
-    /// Whether the cost is part of [`Limiter::pending`].
+    /// Whether the cost is part of the queue's pending cost.
     pending: bool,
     state: State,
 }
@@ -107,7 +102,7 @@ enum State {
 }
 
 impl Reservation {
-    pub(crate) fn new(limiter: Arc<Limiter>, cost: Cost) -> Self {
+    pub(crate) fn new(limiter: LimiterHandle, cost: Cost) -> Self {
         Self {
             limiter,
             cost,
@@ -116,8 +111,9 @@ impl Reservation {
         }
     }
 
-    pub(crate) fn limiter(&self) -> &Arc<Limiter> {
-        &self.limiter
+    #[inline]
+    pub(crate) fn limiter(&self) -> Limiter<'_> {
+        self.limiter.get()
     }
 
     /// Takes the next tokens, or waits for them; [`Rejected`] if they come too late for `policy`.
@@ -148,35 +144,34 @@ impl Reservation {
         now: Moment,
     ) -> Result<(), Rejected> {
         let delayed = slot.is_some();
-        let limiter = &self.limiter;
-        let mut published = limiter.read();
-        let mut woken = false;
-        if published.schedule.is_asleep() {
-            woken = limiter.wake(now);
-            published = limiter.read();
+        let limiter = self.limiter.get();
+        let mut at = limiter.view(now);
+        let woken = at.published.schedule.is_asleep() && limiter.wake(now);
+        if woken {
+            at = limiter.view(now);
         }
-        let mut view = limiter.view(&published, now);
-        let mut spent = limiter.spent.load();
-        if view.leased && !published.draw() {
-            let range = view.next(spent, self.cost.get());
-            return Err(limiter.suppress(range, &published, &view, now));
+        let mut spent = limiter.record.spent.load();
+        if at.view.leased && !at.published.draw() {
+            let range = at.view.next(spent, self.cost.get());
+            return Err(limiter.suppress(range, &at, now));
         }
         // Locked before tokens are taken ahead, so that the queue has the order of the tokens.
         let mut queue = None;
         loop {
-            let range = view.next(spent, self.cost.get());
-            let deadline = if view.admits(range) {
+            let range = at.view.next(spent, self.cost.get());
+            let deadline = if at.view.admits(range) {
                 None
             } else {
-                let reach = limiter.reach(range, &published, now);
-                let Some(wait) = policy.wait(reach, published.may_grow_until(now), now) else {
-                    return Err(limiter.reject(range, &published, &view, now));
+                let reach = at.reach(range, now);
+                let Some(wait) = policy.wait(reach, at.published.may_grow_until(now), now) else {
+                    return Err(limiter.reject(range, &at, now));
                 };
-                let Some(joined) = slot
+                // The queue is not locked before there is a slot.
+                let joined = slot
                     .take()
-                    .or_else(|| WaitSlot::acquire(limiter, policy.queue()))
-                else {
-                    let rejected = limiter.reject(range, &published, &view, now);
+                    .or_else(|| WaitSlot::acquire(&self.limiter, policy.queue()));
+                let Some(joined) = joined else {
+                    let rejected = limiter.reject(range, &at, now);
                     return Err(limiter.rejection(RefusalReason::QueueFull, rejected.retry_at));
                 };
                 let deadline = match wait {
@@ -196,32 +191,33 @@ impl Reservation {
                 if queue.is_none() {
                     queue = Some(limiter.queue());
                     // A lease may have been published before the queue was locked.
-                    published = limiter.read();
-                    view = limiter.view(&published, now);
-                    spent = limiter.spent.load();
+                    at = limiter.view(now);
+                    spent = limiter.record.spent.load();
                     continue;
                 }
                 Some(deadline)
             };
-            if let Err(actual) = limiter.spent.replace(spent, range.end()) {
+            if let Err(actual) = limiter.record.spent.replace(spent, range.end()) {
                 spent = actual;
                 continue;
             }
-            self.state = match (deadline, slot, queue) {
-                (Some(deadline), Some(slot), Some(mut queue)) => State::Queued {
-                    ticket: queue.push(range),
+            let ticket = deadline.and_then(|_| Some(queue.as_mut()?.push(range)));
+            // A slot locks the queue when it is dropped.
+            drop(queue);
+            if let (Some(ticket), Some(deadline), Some(slot)) = (ticket, deadline, slot) {
+                self.state = State::Queued {
+                    ticket,
                     deadline,
                     _slot: slot,
-                },
-                (Some(_) | None, _, _) => State::Taken {
+                };
+                self.mark_pending();
+            } else {
+                self.state = State::Taken {
                     range,
                     // The worker looks at a limiter again when it signals.
-                    runs_low: woken || view.runs_low(range.end()),
+                    runs_low: woken || at.view.runs_low(range.end()),
                     delayed,
-                },
-            };
-            if matches!(self.state, State::Queued { .. }) {
-                self.mark_pending();
+                };
             }
             return Ok(());
         }
@@ -250,37 +246,32 @@ impl Reservation {
 
     pub(crate) fn commit(&mut self) {
         if let State::Queued { ticket, .. } = mem::replace(&mut self.state, State::Committed) {
-            self.limiter.queue().remove(ticket);
+            self.limiter.get().queue().remove(ticket);
         }
-        self.limiter
-            .admitted
-            .update(|total| total + self.cost.get());
+        let admitted = &self.limiter.get().record.admitted;
+        admitted.update(|total| total + self.cost.get());
         self.clear_pending();
     }
 
     /// Adds the cost to the demand while the request waits.
     pub(crate) fn mark_pending(&mut self) {
         if !mem::replace(&mut self.pending, true) {
-            let cost = self.cost.get();
-            self.limiter.pending.update(|total| total + cost);
+            self.limiter.get().queue().add_pending(self.cost.get());
         }
     }
 
     fn clear_pending(&mut self) {
         if mem::take(&mut self.pending) {
-            let cost = self.cost.get();
-            self.limiter.pending.update(|total| total - cost);
+            self.limiter.get().queue().add_pending(-self.cost.get());
         }
     }
 
     /// The earliest moment at which a retry could succeed; `None` when unknown.
     pub(crate) fn retry_at(&self, now: Moment) -> Option<Moment> {
-        let limiter = &self.limiter;
-        let published = limiter.read();
-        let view = limiter.view(&published, now);
-        let range = view.next(limiter.spent.load(), self.cost.get());
-        let reach = limiter.reach(range, &published, now);
-        Limiter::retry_at(range, reach, &published, &view, now)
+        let limiter = self.limiter.get();
+        let at = limiter.view(now);
+        let range = at.view.next(limiter.record.spent.load(), self.cost.get());
+        at.retry_at(range, at.reach(range, now), now)
     }
 
     /// Returns the tokens, first to the requests queued behind.
@@ -290,13 +281,14 @@ impl Reservation {
             State::Committed => self.state = State::Committed,
             State::Taken { range, .. } => {
                 // Available ranges come before all queued ones, so all of the queue is behind.
-                let queue = self.limiter.queue();
-                self.limiter.take_back(range, queue, None, now);
+                let limiter = self.limiter.get();
+                limiter.take_back(range, limiter.queue(), None, now);
             }
             State::Queued { ticket, .. } => {
-                let mut queue = self.limiter.queue();
+                let limiter = self.limiter.get();
+                let mut queue = limiter.queue();
                 if let Some(range) = queue.remove(ticket) {
-                    self.limiter.take_back(range, queue, Some(ticket), now);
+                    limiter.take_back(range, queue, Some(ticket), now);
                 }
             }
         }
@@ -318,22 +310,22 @@ impl Reservation {
             return Ok(());
         };
         let mut no_lease_can_come = pin!(no_lease_can_come);
-        let changes = self.limiter.queue().changes();
+        let changes = self.limiter.get().queue().changes();
         loop {
             let mut changed = pin!(changes.notified());
             // No publication after this is missed.
             changed.as_mut().enable();
             let now = clock::now();
             // Requests ahead may have left and moved the range.
-            let Some(range) = self.limiter.queue().range(ticket) else {
+            let limiter = self.limiter.get();
+            let Some(range) = limiter.queue().range(ticket) else {
                 return Ok(());
             };
-            let published = self.limiter.read();
-            let view = self.limiter.view(&published, now);
-            if view.admits(range) {
+            let at = limiter.view(now);
+            if at.view.admits(range) {
                 return Ok(());
             }
-            match self.limiter.reach(range, &published, now) {
+            match at.reach(range, now) {
                 Some(moment) if moment <= deadline => {
                     tokio::select! {
                         () = changed => {}
@@ -350,7 +342,7 @@ impl Reservation {
                 }
                 Some(_) | None => {}
             }
-            let rejected = self.limiter.reject(range, &published, &view, now);
+            let rejected = limiter.reject(range, &at, now);
             self.clear_pending();
             return Err(rejected);
         }
@@ -358,17 +350,18 @@ impl Reservation {
 
     /// Rejects a request that has waited long enough, and returns its tokens.
     pub(crate) fn give_up(&mut self, now: Moment) -> Rejected {
-        let published = self.limiter.read();
-        let view = self.limiter.view(&published, now);
+        let limiter = self.limiter.get();
+        let at = limiter.view(now);
         let queued = match self.state {
-            State::Queued { ticket, .. } => self.limiter.queue().range(ticket),
+            State::Queued { ticket, .. } => limiter.queue().range(ticket),
             State::Idle
             | State::Taken { .. }
             | State::AwaitingLargerLease { .. }
             | State::Committed => None,
         };
-        let range = queued.unwrap_or_else(|| view.next(self.limiter.spent.load(), self.cost.get()));
-        let rejected = self.limiter.reject(range, &published, &view, now);
+        let spent = limiter.record.spent.load();
+        let range = queued.unwrap_or_else(|| at.view.next(spent, self.cost.get()));
+        let rejected = limiter.reject(range, &at, now);
         self.clear_pending();
         self.release(now);
         rejected
@@ -378,7 +371,7 @@ impl Reservation {
         if !matches!(self.state, State::AwaitingLargerLease { .. }) {
             return Ok(());
         }
-        let changes = self.limiter.queue().changes();
+        let changes = self.limiter.get().queue().changes();
         loop {
             let mut changed = pin!(changes.notified());
             changed.as_mut().enable();
@@ -400,7 +393,7 @@ impl Reservation {
         let Some(_slot) = WaitSlot::acquire(&self.limiter, queue) else {
             return;
         };
-        let changes = self.limiter.queue().changes();
+        let changes = self.limiter.get().queue().changes();
         loop {
             let mut changed = pin!(changes.notified());
             changed.as_mut().enable();
@@ -418,8 +411,8 @@ impl Reservation {
 
     /// Until when to wait for a first lease; `None` when the resource has had one.
     pub(crate) fn first_lease_deadline(&self, timeout: Duration) -> Option<Moment> {
-        let schedule = self.limiter.read().schedule;
-        (!schedule.ever_leased()).then(|| self.limiter.created_at().after(timeout))
+        let created_at = self.limiter.get().created_at()?;
+        Some(created_at.after(timeout))
     }
 }
 
@@ -431,17 +424,20 @@ impl Drop for Reservation {
     }
 }
 
-impl Limiter {
+impl Limiter<'_> {
     /// Returns the tokens that have not overflowed, and moves the requests queued behind forward.
     pub(super) fn take_back(
-        &self,
+        self,
         range: TokenRange,
-        mut queue: MutexGuard<'_, WaitQueue>,
+        mut queue: QueueGuard<'_>,
         removed: Option<Ticket>,
         now: Moment,
     ) {
-        let returned = range.returnable(&self.view(&self.read(), now));
-        self.spent.update(|spent| spent - returned);
+        if !self.is_current() {
+            return;
+        }
+        let returned = range.returnable(&self.view(now).view);
+        self.record.spent.update(|spent| spent - returned);
         if queue.advance(removed, returned) {
             unlock_and_wake(queue);
         }
@@ -449,19 +445,18 @@ impl Limiter {
 }
 
 #[derive(Debug)]
-struct WaitSlot(Arc<Limiter>);
+struct WaitSlot(LimiterHandle);
 
 impl WaitSlot {
     /// `None` when `max` requests wait already.
-    fn acquire(limiter: &Arc<Limiter>, max: u32) -> Option<Self> {
-        let before = limiter.waiting.fetch_add(1, Ordering::Relaxed);
-        let slot = Self(Arc::clone(limiter));
-        (before < max).then_some(slot)
+    fn acquire(limiter: &LimiterHandle, max: u32) -> Option<Self> {
+        let acquired = limiter.get().queue().acquire_slot(max);
+        acquired.then(|| Self(limiter.clone()))
     }
 }
 
 impl Drop for WaitSlot {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.get().queue().release_slot();
     }
 }

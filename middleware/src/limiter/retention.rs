@@ -52,12 +52,13 @@ impl Freed {
 }
 
 /// The purposes of one limiter, as bits and a count.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Retention(AtomicU16);
 
 impl Retention {
-    pub(super) fn new(purpose: Purpose) -> Self {
-        Self(AtomicU16::new(purpose.bits()))
+    /// Starts anew, for another resource.
+    pub(super) fn begin(&self, purpose: Purpose) {
+        self.0.store(purpose.bits(), Ordering::Release);
     }
 
     pub(super) fn is_permanent(&self) -> bool {

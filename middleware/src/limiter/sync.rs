@@ -2,9 +2,8 @@
 
 pub(super) use std::{
     hint::spin_loop,
-    sync::{
-        MutexGuard,
-        atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{
+        AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     },
 };
 

@@ -96,16 +96,8 @@ impl Registry {
         &self,
         resource: &str,
         settings: &Arc<LimiterSettings>,
-    ) -> Option<Arc<Limiter>> {
-        self.lookup().keyed(resource.as_bytes(), settings).cloned()
-    }
-
-    pub(crate) fn overflow(
-        &self,
-        resource: &ResourceId,
-        settings: &Arc<LimiterSettings>,
-    ) -> Arc<Limiter> {
-        Arc::clone(self.lookup().overflow(resource, settings))
+    ) -> Option<Limiter<'_>> {
+        self.keyed(resource.as_bytes(), &self.register(settings))
     }
 
     pub(crate) fn publish(&self, resource: &str, state: LeaseState) {
@@ -113,7 +105,7 @@ impl Registry {
     }
 
     /// The limiter of a resource that has one.
-    pub(crate) fn known(&self, resource: &str) -> Arc<Limiter> {
+    pub(crate) fn known(&self, resource: &str) -> Limiter<'_> {
         let limiters = self.limiters();
         limiters
             .into_iter()

@@ -5,6 +5,7 @@ mod sharing;
 use std::{thread, time::Duration};
 
 use super::{
+    retention::Purpose,
     testing::{leased, leased_as_requested},
     *,
 };
@@ -12,28 +13,32 @@ use crate::{Cost, RefusalReason, clock};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn limiter(fallback: Fallback) -> Arc<Limiter> {
+fn limiter(fallback: Fallback) -> Limiter<'static> {
     let settings = Arc::new(LimiterSettings {
         fallback: fallback.into(),
         ..LimiterSettings::default()
     });
-    Arc::new(with_settings(settings))
+    with_settings(&settings)
 }
 
-fn with_settings(settings: Arc<LimiterSettings>) -> Limiter {
+/// The limiter of a store that lives as long as the test.
+fn with_settings(settings: &Arc<LimiterSettings>) -> Limiter<'static> {
+    let store = Box::leak(Box::new(Store::new()));
+    let settings = store.register(settings);
     let resource = ResourceId::new("db").unwrap();
-    Limiter::new(resource, settings, Purpose::Key, clock::now())
+    let created = store.get_or_create(&resource, &settings, Purpose::Key, |_, _| (), clock::now());
+    created.unwrap().0
 }
 
-fn reserve(limiter: &Arc<Limiter>, now: Moment) -> Result<Reservation, Rejected> {
-    let mut reservation = Reservation::new(Arc::clone(limiter), Cost::ONE);
+fn reserve(limiter: Limiter<'_>, now: Moment) -> Result<Reservation, Rejected> {
+    let mut reservation = Reservation::new(limiter.handle(), Cost::ONE);
     reservation.reserve(WaitPolicy::Never, now)?;
     Ok(reservation)
 }
 
 /// A reservation that waits for its turn.
-fn queued(limiter: &Arc<Limiter>) -> Reservation {
-    let mut reservation = Reservation::new(Arc::clone(limiter), Cost::ONE);
+fn queued(limiter: Limiter<'_>) -> Reservation {
+    let mut reservation = Reservation::new(limiter.handle(), Cost::ONE);
     reservation
         .reserve(WaitPolicy::Forever, clock::now())
         .unwrap();
@@ -49,7 +54,7 @@ async fn threads_admit_exactly_the_available_tokens() {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
-                    let reserved = (0..1_000).filter_map(|_| reserve(&limiter, now).ok());
+                    let reserved = (0..1_000).filter_map(|_| reserve(limiter, now).ok());
                     reserved.map(|mut reservation| reservation.commit()).count()
                 })
             })
@@ -71,18 +76,18 @@ async fn dropped_reservation_is_released_and_not_counted() {
     limiter.publish(leased(1.0, MINUTE), clock::now());
     let now = clock::now();
 
-    drop(reserve(&limiter, now).unwrap());
+    drop(reserve(limiter, now).unwrap());
     assert_eq!(limiter.tally(), Tally::default());
-    reserve(&limiter, now).unwrap().commit();
-    assert!(reserve(&limiter, now).is_err());
+    reserve(limiter, now).unwrap().commit();
+    assert!(reserve(limiter, now).is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiting_request_is_one_attempt() {
     let limiter = limiter(Fallback::Pessimistic);
     limiter.publish(leased(1.0, MINUTE), clock::now());
-    reserve(&limiter, clock::now()).unwrap().commit();
-    let [mut admitted, canceled] = [(); 2].map(|()| queued(&limiter));
+    reserve(limiter, clock::now()).unwrap().commit();
+    let [mut admitted, canceled] = [(); 2].map(|()| queued(limiter));
     assert_eq!(limiter.attempted(), 3.0);
     admitted.wait_turn(std::future::pending()).await.unwrap();
     admitted.commit();
@@ -97,7 +102,7 @@ async fn renewed_lease_adds_no_second_burst() {
     let mut admitted = 0;
     for _ in 0..100 {
         limiter.publish(leased(10.0, MINUTE), now);
-        while let Ok(mut reservation) = reserve(&limiter, now) {
+        while let Ok(mut reservation) = reserve(limiter, now) {
             reservation.commit();
             admitted += 1;
         }
@@ -109,12 +114,12 @@ async fn renewed_lease_adds_no_second_burst() {
 async fn first_lease_charges_credit_in_full() {
     let limiter = limiter(Fallback::Safe);
     for _ in 0..1_000 {
-        reserve(&limiter, clock::now()).unwrap().commit();
+        reserve(limiter, clock::now()).unwrap().commit();
     }
     limiter.publish(leased(10.0, 2 * MINUTE), clock::now());
 
     // A bucket of ten pays the first of them, and ten a second the others.
-    let rejected = reserve(&limiter, clock::now()).unwrap_err();
+    let rejected = reserve(limiter, clock::now()).unwrap_err();
     let wait = rejected.retry_at.unwrap().since(clock::now());
     assert_eq!(
         (rejected.reason, wait),
@@ -126,10 +131,10 @@ async fn first_lease_charges_credit_in_full() {
 async fn requests_before_the_first_lease_are_charged() {
     let limiter = limiter(Fallback::Safe);
     for _ in 0..4 {
-        reserve(&limiter, clock::now()).unwrap().commit();
+        reserve(limiter, clock::now()).unwrap().commit();
     }
     limiter.publish(leased(10.0, MINUTE), clock::now());
-    let admitted = std::iter::from_fn(|| reserve(&limiter, clock::now()).ok())
+    let admitted = std::iter::from_fn(|| reserve(limiter, clock::now()).ok())
         .map(|mut reservation| reservation.commit())
         .count();
     assert_eq!(admitted, 6);
@@ -166,17 +171,17 @@ async fn retry_of_a_slow_limit_awaits_its_next_token() {
     for (before, seconds) in [(None, 12), (Some(4.0), 12), (Some(0.0), 12)] {
         let limiter = limiter(Fallback::Safe);
         limiter.publish(slow(before), clock::now());
-        reserve(&limiter, clock::now()).unwrap().commit();
-        let rejected = reserve(&limiter, clock::now()).unwrap_err();
+        reserve(limiter, clock::now()).unwrap().commit();
+        let rejected = reserve(limiter, clock::now()).unwrap_err();
         assert_eq!(rejected.reason, RefusalReason::Growing);
         let wait = rejected.retry_at.unwrap().since(clock::now());
         assert_eq!(wait, Duration::from_secs(seconds), "{before:?}");
 
         limiter.publish(slow(Some(5.0)), clock::now());
         tokio::time::advance(wait - Duration::from_millis(1)).await;
-        assert!(reserve(&limiter, clock::now()).is_err(), "{before:?}");
+        assert!(reserve(limiter, clock::now()).is_err(), "{before:?}");
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(reserve(&limiter, clock::now()).is_ok(), "{before:?}");
+        assert!(reserve(limiter, clock::now()).is_ok(), "{before:?}");
     }
 }
 
@@ -184,19 +189,13 @@ async fn retry_of_a_slow_limit_awaits_its_next_token() {
 async fn retry_of_a_fast_limit_awaits_the_larger_lease() {
     let limiter = limiter(Fallback::Safe);
     limiter.publish(leased_as_requested(0.5, MINUTE), clock::now());
-    reserve(&limiter, clock::now()).unwrap().commit();
-    let rejected = reserve(&limiter, clock::now()).unwrap_err();
+    reserve(limiter, clock::now()).unwrap().commit();
+    let rejected = reserve(limiter, clock::now()).unwrap_err();
     let wait = rejected.retry_at.unwrap().since(clock::now());
     assert_eq!(
         (rejected.reason, wait),
         (RefusalReason::Growing, Duration::from_secs(1))
     );
-}
-
-/// A service may have a million limiters.
-#[test]
-fn limiter_is_small() {
-    assert!(size_of::<Limiter>() <= 224, "{}", size_of::<Limiter>());
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,13 +207,17 @@ async fn highest_priority_of_existing_limits_applies() {
         })
     };
     let first = of(-2);
-    let limiter = with_settings(Arc::clone(&first));
-    assert!(limiter.attach(&first).is_ok());
+    let limiter = with_settings(&first);
+    let register = |settings: &Arc<_>| limiter.store.register(settings);
+    assert!(limiter.attach(&register(&first)).is_ok());
     assert_eq!(limiter.priority(), -2);
     let mut others = Vec::new();
     for (other, highest) in [(-7, -2), (3, 3), (1, 3)] {
         let other = of(other);
-        assert!(limiter.attach(&other).is_ok(), "a priority is no conflict");
+        assert!(
+            limiter.attach(&register(&other)).is_ok(),
+            "a priority is no conflict"
+        );
         others.push(other);
         assert_eq!(limiter.priority(), highest);
     }

@@ -1,11 +1,12 @@
 //! Requests that wait for tokens of one limiter, in order.
 
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
-
-use super::{
-    bucket::TokenRange,
-    sync::{MutexGuard, Notify},
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, Deref},
+    sync::Arc,
 };
+
+use super::{bucket::TokenRange, sync::Notify};
 
 /// The reservations ahead of their turn. Most of very many keys never queue and allocate nothing.
 #[derive(Debug, Default)]
@@ -14,6 +15,10 @@ pub(super) struct WaitQueue(Option<Box<Waiting>>);
 #[derive(Debug, Default)]
 struct Waiting {
     ranges: BTreeMap<Ticket, TokenRange>,
+    /// Requests that wait, with or without a reservation.
+    slots: u32,
+    /// The cost of requests that wait, and of those that were canceled while waiting.
+    pending: f64,
     changed: Arc<Notify>,
 }
 
@@ -25,6 +30,44 @@ impl WaitQueue {
     /// Notifies of a new lease or a better position. Subscribe before looking for changes.
     pub(super) fn changes(&mut self) -> Arc<Notify> {
         Arc::clone(&self.0.get_or_insert_default().changed)
+    }
+
+    /// False when `max` requests wait already.
+    pub(super) fn acquire_slot(&mut self, max: u32) -> bool {
+        let acquired = self.slots() < max;
+        if acquired {
+            let waiting = self.0.get_or_insert_default();
+            waiting.slots = waiting.slots.saturating_add(1);
+        }
+        acquired
+    }
+
+    pub(super) fn release_slot(&mut self) {
+        if let Some(waiting) = &mut self.0 {
+            waiting.slots = waiting.slots.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn slots(&self) -> u32 {
+        self.0.as_ref().map_or(0, |waiting| waiting.slots)
+    }
+
+    pub(super) fn add_pending(&mut self, cost: f64) {
+        self.0.get_or_insert_default().pending += cost;
+    }
+
+    pub(super) fn pending(&self) -> f64 {
+        self.0.as_ref().map_or(0.0, |waiting| waiting.pending)
+    }
+
+    /// Whether it is as new: nobody waits, and nothing is to be remembered.
+    pub(super) fn is_unused(&self) -> bool {
+        self.0.as_ref().is_none_or(|waiting| {
+            waiting.ranges.is_empty()
+                && waiting.slots == 0
+                && waiting.pending == 0.0
+                && Arc::strong_count(&waiting.changed) == 1
+        })
     }
 
     pub(super) fn push(&mut self, range: TokenRange) -> Ticket {
@@ -84,7 +127,7 @@ impl WaitQueue {
 
 /// Wakes all waiting requests after it unlocks the queue: a request that subscribes later sees the
 /// change.
-pub(super) fn unlock_and_wake(queue: MutexGuard<'_, WaitQueue>) {
+pub(super) fn unlock_and_wake(queue: impl Deref<Target = WaitQueue>) {
     let waiting = queue.0.as_ref();
     let changed = waiting.map(|waiting| Arc::clone(&waiting.changed));
     drop(queue);

@@ -285,7 +285,7 @@ async fn keys_have_one_gauge_and_no_series() {
     assert_outcomes(&counts, "per-tenant", &[("admitted", 10_000)]);
     assert_eq!(counts.gauge("doorman_layer_keys"), Some(10_000.0));
 
-    assert!(registry.forget(&registry.known("tenant/first")));
+    assert!(registry.forget(registry.known("tenant/first")));
     assert_eq!(counts.gauge("doorman_layer_keys"), Some(9_999.0));
     drop((service, registry));
     assert_eq!(counts.gauge("doorman_layer_keys"), Some(0.0));

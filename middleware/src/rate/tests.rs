@@ -207,9 +207,9 @@ async fn settings_of_a_rate_apply() {
     registry.publish("db", leased(2.0, MINUTE));
     let admitted = (0..9).filter(|_| rate.try_acquire(Cost::ONE).is_ok());
     assert_eq!(admitted.count(), 5, "a bucket of 6, less one on credit");
-    assert_eq!(rate.limiter.limiter().priority(), 7);
+    assert_eq!(rate.limiter.limiter().get().priority(), 7);
     assert_eq!(
-        rate.limiter.limiter().settings().wants,
+        rate.limiter.limiter().get().settings().wants,
         Some(Capacity::saturating(5.0))
     );
 }

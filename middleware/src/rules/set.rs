@@ -9,7 +9,7 @@ use super::compile::{CompiledRules, RuleLimit};
 use crate::{
     NotApplied,
     admission::CompiledLimit,
-    limiter::{Limiter, LimiterSettings, Registry},
+    limiter::{LimiterHandle, LimiterSettings, Registry},
 };
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct RuleSet {
     /// By key template. The limiters share them, so that a changed rule reaches existing limiters.
     settings: HashMap<Arc<str>, Arc<LimiterSettings>>,
     /// Limiters that are retained as long as this set is active.
-    retained: Vec<Arc<Limiter>>,
+    retained: Vec<LimiterHandle>,
     pub(super) not_applied: Vec<NotApplied>,
 }
 
@@ -64,8 +64,7 @@ impl RuleSet {
                 }
             };
             let limit = CompiledLimit::for_rule(registry, limit, &settings, scope);
-            set.retained
-                .extend(limit.constant_limiter().map(Arc::clone));
+            set.retained.extend(limit.constant_limiter().cloned());
             set.limits.push(Arc::new(limit));
         }
         set
@@ -74,8 +73,8 @@ impl RuleSet {
     /// Lets idle limiters be forgotten and withdraws settings, unless the next set has them too.
     pub(super) fn release_all_but(&self, next: &Self, registry: &Registry) {
         for limiter in &self.retained {
-            if !next.retained.iter().any(|it| Arc::ptr_eq(it, limiter)) {
-                registry.unpin(limiter);
+            if !next.retained.contains(limiter) {
+                registry.unpin(limiter.get());
             }
         }
         for (key, settings) in &self.settings {

@@ -3,8 +3,8 @@
 pub(super) use loom::{
     hint::spin_loop,
     sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        Mutex,
+        atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence},
     },
 };
 

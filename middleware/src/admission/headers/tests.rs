@@ -12,7 +12,12 @@ fn headers(name: &str, policy: Option<(f64, f64)>, left: f64, rate: Option<f64>)
     };
     let mut headers = RateLimitHeaders::default();
     headers.add(&LimitItem::new(name), &reading, now);
-    [headers.policy, headers.limit].map(|list| String::from_utf8(list).unwrap())
+    [headers.policy, headers.limit].map(text)
+}
+
+fn text(list: List) -> String {
+    let value = list.into_value();
+    value.map_or(String::new(), |value| value.to_str().unwrap().to_owned())
 }
 
 fn policy(limit: f64, per: f64) -> String {
@@ -78,10 +83,33 @@ fn headers_of_inner_layer_are_kept() {
     let mut headers = HeaderMap::new();
     headers.insert(LIMIT, HeaderValue::from_static(r#""inner";r=1;t=1"#));
     let outer = RateLimitHeaders {
-        policy: List::new(),
-        limit: br#""outer";r=2;t=1"#.to_vec(),
+        policy: List::Empty,
+        limit: List::One(HeaderValue::from_static(r#""outer";r=2;t=1"#)),
     };
     outer.append_to(&mut headers);
     let lines: Vec<_> = headers.get_all(LIMIT).iter().collect();
     assert_eq!(lines, [r#""inner";r=1;t=1"#, r#""outer";r=2;t=1"#]);
+}
+
+#[test]
+fn limits_are_items_of_one_list_by_their_present_policies() {
+    let items = ["a", "b", "c"].map(LimitItem::new);
+    for limit in [10.0, 10.0, 20.0] {
+        let mut headers = RateLimitHeaders::default();
+        for item in &items {
+            let reading = Reading {
+                policy: Some(Policy { limit, per: 1.0 }),
+                left: 1.0,
+                rate: Some(1.0),
+                changes_at: Moment::NEVER,
+            };
+            headers.add(item, &reading, Moment::ORIGIN);
+        }
+        let [policy, limits] = [headers.policy, headers.limit].map(text);
+        assert_eq!(
+            policy,
+            format!(r#""a";q={limit};w=1, "b";q={limit};w=1, "c";q={limit};w=1"#)
+        );
+        assert_eq!(limits, r#""a";r=1;t=1, "b";r=1;t=1, "c";r=1;t=1"#);
+    }
 }

@@ -28,7 +28,7 @@ impl World {
     fn state(&self) -> Vec<(String, i64, u32, Tally)> {
         let now = clock::now();
         let mut limiters = self.registry.limiters();
-        limiters.sort_by(|one, other| one.resource().cmp(other.resource()));
+        limiters.sort_by_key(|one| one.resource());
         let state = limiters.iter().map(|limiter| {
             let left = limiter.reading(now).left;
             // A release may differ in the last bit.

@@ -82,7 +82,7 @@ impl<T: Transport> Worker<T> {
             return false;
         };
         let tracked = self.limiters.get_mut(id);
-        let forgotten = tracked.is_some_and(|it| registry.forget(&it.limiter));
+        let forgotten = tracked.is_some_and(|it| registry.forget(it.limiter.get()));
         if forgotten {
             self.limiters.remove(id);
             self.meter.forget(id);
@@ -227,7 +227,7 @@ impl<T: Transport> Worker<T> {
             return;
         };
         let terms = holding.terms.as_deref();
-        let limiter = &tracked.limiter;
+        let limiter = tracked.limiter.get();
         let state = tracked.lease_state(holding);
         let is_gauge = is_gauge(terms);
         limiter.set_unit_mismatch(is_gauge);
@@ -315,7 +315,7 @@ impl<T: Transport> Worker<T> {
             Warning::Rejected { resource } => {
                 let tracked = self.limiters.get_mut(resource);
                 // There may be any number of keys made of requests.
-                let logged = match tracked.is_some_and(|it| it.limiter.is_permanent()) {
+                let logged = match tracked.is_some_and(|it| it.limiter.get().is_permanent()) {
                     true => Some(0),
                     false => self.rejection_log.try_log(now),
                 };

@@ -1,6 +1,6 @@
 //! The limiters that the worker leases for: their measured demand, and leases in their units.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, SafeCapacity, Seconds, Unit};
 
@@ -10,7 +10,9 @@ use crate::{
         Demand, FirstAnswer, Holding, ResourceTerms,
         index::{HasResource, IndexedMap, TimerHeap},
     },
-    limiter::{LeaseLevel, LeaseState, Limiter, Policy, SafeRate, Sharing, Shortage},
+    limiter::{
+        LeaseLevel, LeaseState, Limiter, LimiterHandle, Policy, SafeRate, Sharing, Shortage,
+    },
     meter::LeasePhase,
 };
 
@@ -32,7 +34,10 @@ const SAMPLES: u8 = 0;
 
 #[derive(Debug)]
 pub(super) struct TrackedLimiter {
-    pub(super) limiter: Arc<Limiter>,
+    pub(super) limiter: LimiterHandle,
+    pub(super) resource: ResourceId,
+    /// When it was created.
+    created_at: Moment,
     window: Window,
     window_length: f32,
     /// The period of the resource's rate, in seconds.
@@ -74,13 +79,15 @@ struct SuppressionReports {
 
 impl HasResource for TrackedLimiter {
     fn resource(&self) -> &ResourceId {
-        self.limiter.resource()
+        &self.resource
     }
 }
 
 impl TrackedLimiter {
-    fn new(limiter: Arc<Limiter>, now: Moment) -> Self {
+    fn new(limiter: LimiterHandle, now: Moment) -> Self {
         Self {
+            resource: limiter.get().resource(),
+            created_at: limiter.get().created_at().unwrap_or(now),
             limiter,
             window: Window::new(now),
             window_length: window_length(DEFAULT_INTERVAL) as f32,
@@ -105,7 +112,7 @@ impl TrackedLimiter {
 
     /// Samples the attempts and returns their total.
     fn record(&mut self, now: Moment) -> f64 {
-        let total = self.limiter.attempted();
+        let total = self.limiter.get().attempted();
         if self.window.record(total, self.window_length.into(), now) {
             self.last_attempt = now;
         }
@@ -151,20 +158,20 @@ impl TrackedLimiter {
 
     /// The demand with these wants per second, unless they are stated.
     fn demand(&self, wants: f64) -> Demand {
-        let stated = self.limiter.settings().wants;
+        let stated = self.limiter.get().settings().wants;
         let wants = stated.unwrap_or_else(|| in_unit(wants, self.period));
-        self.limiter.record_wants(wants.get());
+        self.limiter.get().record_wants(wants.get());
         Demand {
             wants,
-            used: Capacity::saturating(self.limiter.tally().admitted - self.admitted_before),
-            priority: self.limiter.priority(),
+            used: Capacity::saturating(self.limiter.get().tally().admitted - self.admitted_before),
+            priority: self.limiter.get().priority(),
         }
     }
 
     /// The demand in attempts per second, and what else the limiter could use while capacity is
     /// free.
     fn wants(&self, total: f64, now: Moment) -> f64 {
-        let level = self.limiter.lease_level(now);
+        let level = self.limiter.get().lease_level(now);
         let mut wants = self.window.generous();
         if let Some(reports) = &self.suppression
             && let Some(interval) = reports.interval
@@ -175,7 +182,7 @@ impl TrackedLimiter {
             wants = wants.max(self.window.newest());
         }
         let mut growth = 0.0_f64;
-        if self.limiter.waiting() > 0 {
+        if self.limiter.get().waiting() > 0 {
             growth = GROWTH_WHILE_WAITING * level.rate;
         }
         if !self.scarce {
@@ -234,14 +241,14 @@ impl TrackedLimiter {
     fn sample_on_schedule(&mut self, now: Moment) -> (Option<Demand>, Moment) {
         let demand = self.sample(now);
         let usual = self.next_sample(now);
-        self.limiter.clear_demand_signal();
+        self.limiter.get().clear_demand_signal();
         let shortage = self.shortage.take();
         if self.fast_sample == 0.0 {
             self.known_shortage = shortage;
             return (Some(demand), usual);
         }
         self.known_shortage = self.known_shortage.max(shortage);
-        let level = self.limiter.lease_level(now);
+        let level = self.limiter.get().lease_level(now);
         let is_first = self.fast_sample == FIRST_FAST_SAMPLE;
         self.fast_sample *= 2.0;
         let next = now.after_seconds(self.fast_sample.into());
@@ -258,7 +265,7 @@ impl TrackedLimiter {
     /// Counts the time without requests from the first answer on: a service that waited for it
     /// starts with the lease.
     pub(super) fn begin_to_be_idle(&mut self, now: Moment) {
-        if self.limiter.is_permanent() {
+        if self.limiter.get().is_permanent() {
             self.last_attempt = self.last_attempt.max(now);
         }
     }
@@ -269,12 +276,12 @@ impl TrackedLimiter {
             return true;
         }
         // A stated demand reserves capacity for requests to come.
-        let stated = self.limiter.settings().wants.is_some();
-        if stated || !self.answered || !self.limiter.sleep(now) {
+        let stated = self.limiter.get().settings().wants.is_some();
+        if stated || !self.answered || !self.limiter.get().sleep(now) {
             return false;
         }
         self.asleep = true;
-        self.admitted_before = self.limiter.tally().admitted;
+        self.admitted_before = self.limiter.get().tally().admitted;
         self.leased = Capacity::ZERO;
         self.shortage = None;
         self.known_shortage = None;
@@ -297,13 +304,13 @@ impl TrackedLimiter {
         {
             reports
                 .demand
-                .report(self.limiter.attempted(), interval, now);
+                .report(self.limiter.get().attempted(), interval, now);
         }
     }
 
     /// The state for a holding, in the limiter's running totals.
     pub(super) fn lease_state(&self, holding: &Holding) -> LeaseState {
-        let mut state = lease_state(holding, self.limiter.settings().wants.is_some());
+        let mut state = lease_state(holding, self.limiter.get().settings().wants.is_some());
         if let LeaseState::Leased {
             sharing: Sharing::Bucket(balance),
             ..
@@ -338,7 +345,7 @@ impl TrackedLimiter {
         } else if interval.is_some() {
             self.suppression = Some(Box::new(SuppressionReports {
                 // Nothing was reported before.
-                demand: ReportedDemand::new(self.limiter.created_at()),
+                demand: ReportedDemand::new(self.created_at),
                 interval,
             }));
         }
@@ -348,7 +355,7 @@ impl TrackedLimiter {
             // Another shortage is that of this lease.
             self.known_shortage = None;
         }
-        let measure = grown && (self.limiter.waiting() > 0 || self.shortage.is_some());
+        let measure = grown && (self.limiter.get().waiting() > 0 || self.shortage.is_some());
         if measure {
             self.fast_sample = FIRST_FAST_SAMPLE;
         }
@@ -357,7 +364,7 @@ impl TrackedLimiter {
 
     /// Decides by a lease whether others need the capacity that bursts would use.
     fn doubt_bursts(&mut self, leased: f64, requested: f64) {
-        let burst = self.limiter.settings().burst.get();
+        let burst = self.limiter.get().settings().burst.get();
         let needed = in_unit(burst.rate_for(self.window.burst()), self.period).get();
         let in_doubt = std::mem::take(&mut self.bursts_in_doubt);
         if self.scarce && leased >= needed {
@@ -389,7 +396,7 @@ pub(super) struct Limiters {
 
 impl Limiters {
     /// Adds a limiter, in place of a forgotten one of the same resource.
-    pub(super) fn insert(&mut self, limiter: Arc<Limiter>, now: Moment) {
+    pub(super) fn insert(&mut self, limiter: LimiterHandle, now: Moment) {
         if let Some(index) = self.tracked.insert(TrackedLimiter::new(limiter, now)) {
             self.samples.set(index, Some((SAMPLES, now)));
         }
@@ -430,7 +437,7 @@ impl Limiters {
         if let Some(reports) = &mut tracked.suppression
             && let Some(interval) = reports.interval
         {
-            let total = tracked.limiter.attempted();
+            let total = tracked.limiter.get().attempted();
             reports.demand.report(total, interval, now);
             if tracked.follows_demand() && tracked.fast_sample == 0.0 {
                 // The next sample may still be that of a quiet limiter.
@@ -442,13 +449,16 @@ impl Limiters {
     }
 
     /// Samples a limiter that signals a shortage, and soon again to measure its demand.
-    pub(super) fn on_shortage(&mut self, id: &ResourceId, shortage: Shortage, now: Moment) {
-        let Some(index) = self.tracked.index_of(id) else {
+    pub(super) fn on_shortage(&mut self, limiter: Limiter<'_>, shortage: Shortage, now: Moment) {
+        let Some(index) = self.tracked.index_of(&limiter.resource()) else {
             return;
         };
         let Some(tracked) = self.tracked.get_mut(index) else {
             return;
         };
+        if tracked.limiter.get() != limiter {
+            return;
+        }
         let next = if tracked.asleep {
             tracked.wake(now);
             Some(now)
@@ -482,12 +492,13 @@ impl Limiters {
         let tracked = self.tracked.get_mut(index)?;
         let (demand, next) = tracked.sample_on_schedule(now);
         self.samples.set(index, Some((SAMPLES, next)));
-        let idle = tracked.last_attempt.after(idle_after) <= now && tracked.limiter.is_full(now);
+        let idle =
+            tracked.last_attempt.after(idle_after) <= now && tracked.limiter.get().is_full(now);
         if tracked.asleep && !idle {
             tracked.wake(now);
         }
         Some(Sample {
-            id: tracked.limiter.resource().clone(),
+            id: tracked.resource.clone(),
             demand,
             idle,
         })
@@ -553,6 +564,8 @@ pub(super) fn period(terms: Option<&ResourceTerms>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::lease::ActiveLease;
 

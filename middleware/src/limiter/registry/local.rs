@@ -7,7 +7,7 @@ use std::{
 
 use doorman_openapi::Moment;
 
-use super::{Limiter, Registry, Source};
+use super::{Limiter, LimiterHandle, Registry, Source};
 use crate::Quota;
 
 /// Keys checked for each new key. More than one, so that idle keys get fewer.
@@ -19,7 +19,7 @@ pub(super) struct LocalRegistries(Mutex<Vec<Weak<Registry>>>);
 
 /// The keys of a local limit, least recently checked first, with the attempts seen then.
 #[derive(Debug, Default)]
-pub(crate) struct IdleScan(Mutex<VecDeque<(Arc<Limiter>, f64)>>);
+pub(crate) struct IdleScan(Mutex<VecDeque<(LimiterHandle, f64)>>);
 
 impl LocalRegistries {
     pub(super) fn all(&self) -> Vec<Arc<Registry>> {
@@ -36,10 +36,10 @@ impl LocalRegistries {
 }
 
 impl IdleScan {
-    pub(super) fn add(&self, limiter: &Arc<Limiter>) {
+    pub(super) fn add(&self, limiter: Limiter<'_>) {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Never equal to the attempts, so that the first check keeps the key.
-        keys.push_back((Arc::clone(limiter), -1.0));
+        keys.push_back((limiter.handle(), -1.0));
     }
 }
 
@@ -62,13 +62,14 @@ impl Registry {
         };
         let mut keys = idle.0.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..CHECKS.min(keys.len()) {
-            let Some((limiter, before)) = keys.pop_front() else {
+            let Some((handle, before)) = keys.pop_front() else {
                 return;
             };
+            let limiter = handle.get();
             let attempted = limiter.attempted();
             let is_idle = attempted == before && limiter.is_full(now);
-            if !(is_idle && self.forget(&limiter)) {
-                keys.push_back((limiter, attempted));
+            if !(is_idle && self.forget(limiter)) {
+                keys.push_back((handle, attempted));
             }
         }
     }

@@ -1,26 +1,23 @@
 //! All limiters of the process, by resource.
 
 mod local;
-mod name;
 mod watchdog;
 
-use std::{cell::OnceCell, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwapOption;
 use doorman_openapi::{Moment, ResourceId};
-use foldhash::fast::RandomState;
-use papaya::{HashMap, HashMapRef, LocalGuard};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use self::watchdog::WorkerWatchdog;
 use self::{
     local::{IdleScan, LocalRegistries},
-    name::Name,
     watchdog::GRACE,
 };
 use super::{
-    LeaseState, Limiter, LimiterSettings, Shortage,
+    LeaseState, Limiter, LimiterHandle, LimiterSettings, NamePrefix, RegisteredSettings, Shortage,
     retention::{Freed, KeySlots, Purpose},
+    store::Store,
 };
 use crate::{
     Quota, clock,
@@ -48,15 +45,14 @@ pub(crate) type FirstState = Box<dyn Fn(&ResourceId) -> Option<LeaseState> + Sen
 /// only when the channel was just empty, which thus holds at most five messages of one limiter.
 #[derive(Debug, Clone)]
 pub(crate) enum Nudge {
-    New(Arc<Limiter>),
-    Shortage(Arc<Limiter>, Shortage),
+    New(LimiterHandle),
+    Shortage(LimiterHandle, Shortage),
 }
 
 /// All limiters of the process, owned by the request path. The worker holds only the receiver of
-/// the nudges, which closes when the registry is dropped.
+/// the nudges, which closes when the registry is dropped, and limiters.
 pub(crate) struct Registry {
-    /// The map stores names inline, to compare a name without loading its limiter.
-    limiters: HashMap<Name, Arc<Limiter>, RandomState>,
+    store: Arc<Store>,
     slots: KeySlots,
     source: Source,
     meters: Meters,
@@ -67,7 +63,7 @@ impl Registry {
     /// `max_keys` bounds the limiters for keys, not those for resources named in code or rules.
     pub(crate) fn new(max_keys: usize, source: Source) -> Arc<Self> {
         Arc::new(Self {
-            limiters: HashMap::with_hasher(RandomState::default()),
+            store: Store::new(),
             slots: KeySlots::new(max_keys),
             source,
             meters: Meters::default(),
@@ -85,18 +81,60 @@ impl Registry {
         }
     }
 
-    pub(crate) fn lookup(&self) -> RegistryLookup<'_> {
-        RegistryLookup {
-            registry: self,
-            map: OnceCell::new(),
+    /// Gives settings the number by which limiters refer to them.
+    pub(crate) fn register(&self, settings: &Arc<LimiterSettings>) -> RegisteredSettings {
+        self.store.register(settings)
+    }
+
+    /// The limiter of a key that is a prefix and an unreserved value; `None` if it is not known.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: the words stay in registers"
+    )]
+    #[inline(always)]
+    pub(crate) fn find_value(&self, prefix: &NamePrefix, value: &[u8]) -> Option<Limiter<'_>> {
+        self.store.find_value(prefix, value)
+    }
+
+    /// The limiter of a key; `None` when the key is new and no slot is free. `settings` apply to a
+    /// new limiter only.
+    pub(crate) fn keyed(
+        &self,
+        resource: &[u8],
+        settings: &RegisteredSettings,
+    ) -> Option<Limiter<'_>> {
+        match self.store.find(resource) {
+            Some(limiter) => Some(limiter),
+            None => self.create_keyed(resource, settings),
         }
+    }
+
+    #[cold]
+    fn create_keyed(&self, resource: &[u8], settings: &RegisteredSettings) -> Option<Limiter<'_>> {
+        let resource = ResourceId::new(str::from_utf8(resource).ok()?).ok()?;
+        self.forget_idle(clock::now());
+        if !self.acquire_slot() {
+            return None;
+        }
+        self.create(&resource, settings, Purpose::Key)
+    }
+
+    /// The limiter shared by the keys without a slot.
+    #[cold]
+    pub(crate) fn overflow(
+        &self,
+        resource: &ResourceId,
+        settings: &RegisteredSettings,
+    ) -> Limiter<'_> {
+        let known = self.store.find(resource.as_str().as_bytes());
+        known.unwrap_or_else(|| self.named(resource, settings, Purpose::Overflow))
     }
 
     /// The limiter of a resource named in code, which stays as long as the result.
     pub(crate) fn pin_for_code(
         &self,
         resource: &ResourceId,
-        settings: &Arc<LimiterSettings>,
+        settings: &RegisteredSettings,
     ) -> PinnedLimiter {
         PinnedLimiter(self.pin(resource, settings, Purpose::Code))
     }
@@ -106,80 +144,98 @@ impl Registry {
     pub(crate) fn pin_for_rule(
         &self,
         resource: &ResourceId,
-        settings: &Arc<LimiterSettings>,
-    ) -> Arc<Limiter> {
+        settings: &RegisteredSettings,
+    ) -> LimiterHandle {
         self.pin(resource, settings, Purpose::Rule)
     }
 
     /// No rule names the resource any more.
-    pub(crate) fn unpin(&self, limiter: &Limiter) {
-        limiter.retention.unpin_rule();
+    pub(crate) fn unpin(&self, limiter: Limiter<'_>) {
+        limiter.record.retention.unpin_rule();
     }
 
     fn pin(
         &self,
         resource: &ResourceId,
-        settings: &Arc<LimiterSettings>,
+        settings: &RegisteredSettings,
         purpose: Purpose,
-    ) -> Arc<Limiter> {
+    ) -> LimiterHandle {
         loop {
-            let limiter = self
-                .find(resource.as_str())
-                .unwrap_or_else(|| self.create(resource.clone(), settings, purpose));
-            if let Some(freed) = limiter.retention.pin(purpose) {
+            let limiter = self.named(resource, settings, purpose);
+            if let Some(freed) = limiter.record.retention.pin(purpose) {
                 self.release(freed);
-                return limiter;
+                return limiter.handle();
             }
             // Another thread is removing it.
             std::hint::spin_loop();
         }
     }
 
-    #[cold]
+    /// The limiter of a resource that needs no slot.
+    fn named(
+        &self,
+        resource: &ResourceId,
+        settings: &RegisteredSettings,
+        purpose: Purpose,
+    ) -> Limiter<'_> {
+        let created = self.create(resource, settings, purpose);
+        created.unwrap_or_else(|| self.store.spare())
+    }
+
+    /// The limiter of a resource, created if there is none. `None` when there is no room.
     fn create(
         &self,
-        resource: ResourceId,
-        settings: &Arc<LimiterSettings>,
+        resource: &ResourceId,
+        settings: &RegisteredSettings,
         purpose: Purpose,
-    ) -> Arc<Limiter> {
+    ) -> Option<Limiter<'_>> {
         let now = clock::now();
-        let limiter = Arc::new(Limiter::new(resource, Arc::clone(settings), purpose, now));
+        let state = self.first_state(resource);
+        let begin = |limiter: Limiter<'_>, writer: &mut _| {
+            if let Some(state) = state {
+                limiter.publish_locked(state, None, writer, now);
+            }
+        };
+        let created = self
+            .store
+            .get_or_create(resource, settings, purpose, begin, now);
+        let (limiter, is_new) = match created {
+            Some((limiter, is_new)) => (Some(limiter), is_new),
+            None => (None, false),
+        };
+        if !is_new && purpose == Purpose::Key {
+            self.release(Freed::KeySlot);
+        }
+        let limiter = limiter?;
         match &self.source {
-            Source::Static(state) => limiter.publish(state(limiter.resource()), now),
-            Source::Local { quota, .. } => limiter.publish(LeaseState::Local(*quota), now),
+            Source::Worker { nudges, .. } if is_new => {
+                // Without a worker the fallback applies.
+                nudges.send(Nudge::New(limiter.handle())).ok();
+            }
+            Source::Local { idle, .. } if is_new && purpose == Purpose::Key => idle.add(limiter),
+            Source::Worker { .. } | Source::Static(_) | Source::Local { .. } => {}
+        }
+        Some(limiter)
+    }
+
+    /// The state in which a limiter begins.
+    fn first_state(&self, resource: &ResourceId) -> Option<LeaseState> {
+        match &self.source {
+            Source::Static(state) => Some(state(resource)),
+            Source::Local { quota, .. } => Some(LeaseState::Local(*quota)),
             Source::Worker {
                 nudges,
                 first_state,
                 ..
             } => {
                 let first_state = first_state.load();
-                let state = first_state.as_deref();
-                if let Some(mut state) = state.and_then(|state| state(limiter.resource())) {
-                    if let LeaseState::NoLease { awaits_answer, .. } = &mut state {
-                        *awaits_answer &= !nudges.is_closed();
-                    }
-                    limiter.publish(state, now);
+                let mut state = first_state.as_deref()?(resource)?;
+                if let LeaseState::NoLease { awaits_answer, .. } = &mut state {
+                    *awaits_answer &= !nudges.is_closed();
                 }
+                Some(state)
             }
         }
-        while !self.insert(&limiter) {
-            // Another thread inserted one; retry if that one is already removed.
-            if let Some(known) = self.find(limiter.resource().as_str()) {
-                if purpose == Purpose::Key {
-                    self.release(Freed::KeySlot);
-                }
-                return known;
-            }
-        }
-        match &self.source {
-            Source::Worker { nudges, .. } => {
-                // Without a worker the fallback applies.
-                nudges.send(Nudge::New(Arc::clone(&limiter))).ok();
-            }
-            Source::Local { idle, .. } if purpose == Purpose::Key => idle.add(&limiter),
-            Source::Static(_) | Source::Local { .. } => {}
-        }
-        limiter
     }
 
     fn acquire_slot(&self) -> bool {
@@ -197,28 +253,13 @@ impl Registry {
         }
     }
 
-    fn insert(&self, limiter: &Arc<Limiter>) -> bool {
-        let name = Name::from(limiter.resource());
-        let limiters = self.limiters.pin();
-        limiters.try_insert(name, Arc::clone(limiter)).is_ok()
-    }
-
-    fn find(&self, resource: &str) -> Option<Arc<Limiter>> {
-        self.limiters.pin().get(resource.as_bytes()).map(Arc::clone)
-    }
-
     /// Removes a limiter, unless it is pinned or a request waits. Returns whether it did.
-    pub(crate) fn forget(&self, limiter: &Arc<Limiter>) -> bool {
-        if limiter.waiting() > 0 {
-            return false;
+    pub(crate) fn forget(&self, limiter: Limiter<'_>) -> bool {
+        let freed = self.store.forget(limiter);
+        if let Some(freed) = freed {
+            self.release(freed);
         }
-        let Some(freed) = limiter.retention.forget() else {
-            return false;
-        };
-        let name = limiter.resource().as_str().as_bytes();
-        self.limiters.pin().remove(name);
-        self.release(freed);
-        true
+        freed.is_some()
     }
 
     pub(crate) fn meter(&self, limit: &Arc<str>) -> LimitMeter {
@@ -226,17 +267,18 @@ impl Registry {
     }
 
     /// All limiters but those of local limits.
-    pub(crate) fn limiters(&self) -> Vec<Arc<Limiter>> {
-        self.limiters.pin().values().cloned().collect()
+    pub(crate) fn limiters(&self) -> Vec<Limiter<'_>> {
+        self.store.limiters()
     }
 
-    pub(crate) fn local_limiters(&self) -> Vec<Arc<Limiter>> {
+    pub(crate) fn local_limiters(&self) -> Vec<LimiterHandle> {
         let locals = self.locals.all();
-        locals.iter().flat_map(|local| local.limiters()).collect()
+        let limiters = locals.iter().flat_map(|local| local.limiters());
+        limiters.map(Limiter::handle).collect()
     }
 
     /// Wakes a limiter whose lease was given up, before a request waits for the next one.
-    pub(crate) fn wake(&self, limiter: &Arc<Limiter>, now: Moment) {
+    pub(crate) fn wake(&self, limiter: Limiter<'_>, now: Moment) {
         if limiter.wake(now) {
             self.record_attempt(limiter, Some(Shortage::RunningLow), now);
         }
@@ -246,7 +288,7 @@ impl Registry {
     #[inline]
     pub(crate) fn record_attempt(
         &self,
-        limiter: &Arc<Limiter>,
+        limiter: Limiter<'_>,
         shortage: Option<Shortage>,
         now: Moment,
     ) {
@@ -256,10 +298,10 @@ impl Registry {
         {
             watchdog.check(now);
             if let Some(shortage) = shortage
-                && limiter.demand.raise(shortage)
+                && limiter.record.demand.raise(shortage)
             {
                 nudges
-                    .send(Nudge::Shortage(Arc::clone(limiter), shortage))
+                    .send(Nudge::Shortage(limiter.handle(), shortage))
                     .ok();
             }
         }
@@ -287,17 +329,17 @@ impl Registry {
 /// A limiter that is not forgotten before this is dropped.
 #[derive(Debug)]
 #[must_use = "the limiter may be forgotten when this is dropped"]
-pub(crate) struct PinnedLimiter(Arc<Limiter>);
+pub(crate) struct PinnedLimiter(LimiterHandle);
 
 impl PinnedLimiter {
-    pub(crate) fn limiter(&self) -> &Arc<Limiter> {
+    pub(crate) fn limiter(&self) -> &LimiterHandle {
         &self.0
     }
 }
 
 impl Drop for PinnedLimiter {
     fn drop(&mut self) {
-        self.0.retention.unpin_code();
+        self.0.get().record.retention.unpin_code();
     }
 }
 
@@ -310,60 +352,8 @@ impl Drop for Registry {
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry")
-            .field("limiters", &self.limiters.len())
             .field("slots", &self.slots)
             .finish_non_exhaustive()
-    }
-}
-
-/// Limiters borrowed from the registry. It pins the map at the first lookup, so that the fast path
-/// does not touch reference counts, for which threads would contend.
-pub(crate) struct RegistryLookup<'r> {
-    registry: &'r Registry,
-    map: OnceCell<HashMapRef<'r, Name, Arc<Limiter>, RandomState, LocalGuard<'r>>>,
-}
-
-impl RegistryLookup<'_> {
-    /// `None` when the key is new and no slot is free. `settings` apply to a new limiter only.
-    #[inline]
-    pub(crate) fn keyed(
-        &self,
-        resource: &[u8],
-        settings: &Arc<LimiterSettings>,
-    ) -> Option<&Arc<Limiter>> {
-        loop {
-            if let Some(limiter) = self.get(resource) {
-                return Some(limiter);
-            }
-            let resource = ResourceId::new(str::from_utf8(resource).ok()?).ok()?;
-            self.registry.forget_idle(clock::now());
-            if !self.registry.acquire_slot() {
-                return None;
-            }
-            self.registry.create(resource, settings, Purpose::Key);
-        }
-    }
-
-    /// The limiter shared by the keys without a slot.
-    pub(crate) fn overflow(
-        &self,
-        resource: &ResourceId,
-        settings: &Arc<LimiterSettings>,
-    ) -> &Arc<Limiter> {
-        loop {
-            if let Some(limiter) = self.get(resource.as_str().as_bytes()) {
-                return limiter;
-            }
-            self.registry
-                .create(resource.clone(), settings, Purpose::Overflow);
-        }
-    }
-
-    #[inline]
-    fn get(&self, resource: &[u8]) -> Option<&Arc<Limiter>> {
-        self.map
-            .get_or_init(|| self.registry.limiters.pin())
-            .get(resource)
     }
 }
 

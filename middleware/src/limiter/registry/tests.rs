@@ -27,12 +27,10 @@ fn resource_has_one_limiter_and_one_nudge() {
             .collect()
     });
 
-    let pinned = registry.pin_for_code(&id("tenant/acme"), &settings());
+    let pinned = registry.pin_for_code(&id("tenant/acme"), &registry.register(&settings()));
     let permanent = pinned.limiter();
-    assert!(limiters.iter().all(|it| Arc::ptr_eq(it, permanent)));
-    assert!(
-        matches!(nudges.try_recv(), Ok(Nudge::New(limiter)) if Arc::ptr_eq(&limiter, permanent))
-    );
+    assert!(limiters.iter().all(|it| *it == permanent.get()));
+    assert!(matches!(nudges.try_recv(), Ok(Nudge::New(limiter)) if limiter == *permanent));
     assert!(nudges.try_recv().is_err());
 }
 
@@ -43,20 +41,20 @@ fn full_registry_keeps_known_keys_and_permanent_resources() {
     assert!(registry.key("b", &settings()).is_some());
     assert!(registry.key("c", &settings()).is_none());
     assert!(registry.key("a", &settings()).is_some());
-    registry.overflow(&id("(overflow)"), &settings());
-    let _pinned = registry.pin_for_code(&id("db"), &settings());
+    registry.overflow(&id("(overflow)"), &registry.register(&settings()));
+    let _pinned = registry.pin_for_code(&id("db"), &registry.register(&settings()));
     assert_eq!(registry.limiters().len(), 4);
 }
 
 #[test]
 fn only_keys_occupy_slots() {
     let (registry, _nudges) = leased_registry(1);
-    let _api = registry.pin_for_code(&id("api"), &settings());
-    registry.overflow(&id("(overflow)"), &settings());
+    let _api = registry.pin_for_code(&id("api"), &registry.register(&settings()));
+    registry.overflow(&id("(overflow)"), &registry.register(&settings()));
     assert!(registry.key("a", &settings()).is_some());
     assert!(registry.key("b", &settings()).is_none());
 
-    let _a = registry.pin_for_code(&id("a"), &settings());
+    let _a = registry.pin_for_code(&id("a"), &registry.register(&settings()));
     assert!(
         registry.key("b", &settings()).is_some(),
         "`a` is permanent now"
@@ -68,17 +66,13 @@ fn only_keys_occupy_slots() {
 fn forgotten_key_frees_its_slot() {
     let (registry, mut nudges) = leased_registry(1);
     let first = registry.key("a", &settings()).unwrap();
-    assert!(registry.forget(&first));
-    assert!(!registry.forget(&first), "was forgotten before");
-    assert!(first.retention.pin(Purpose::Code).is_none());
+    assert!(registry.forget(first));
+    assert!(!registry.forget(first), "was forgotten before");
 
     let second = registry.key("a", &settings()).unwrap();
-    assert!(!Arc::ptr_eq(&first, &second));
-    assert!(!registry.forget(&first), "must not remove its successor");
-    assert!(Arc::ptr_eq(
-        &second,
-        &registry.key("a", &settings()).unwrap()
-    ));
+    assert!(first != second && !first.is_current());
+    assert!(!registry.forget(first), "must not remove its successor");
+    assert_eq!(registry.key("a", &settings()), Some(second));
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
 }
@@ -88,13 +82,13 @@ fn key_is_not_forgotten_while_code_names_it() {
     let (registry, _nudges) = leased_registry(10);
     let limiter = registry.key("db", &settings()).unwrap();
     assert!(!limiter.is_permanent());
-    let pins = [(); 3].map(|()| registry.pin_for_code(&id("db"), &settings()));
+    let pins = [(); 3].map(|()| registry.pin_for_code(&id("db"), &registry.register(&settings())));
     for pin in pins {
         assert!(limiter.is_permanent());
-        assert!(!registry.forget(&limiter));
+        assert!(!registry.forget(limiter));
         drop(pin);
     }
-    assert!(registry.forget(&limiter));
+    assert!(registry.forget(limiter));
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,13 +99,13 @@ async fn key_with_waiting_request_is_not_forgotten() {
         ..LimiterSettings::default()
     });
     let limiter = registry.key("db", &pessimistic).unwrap();
-    let mut reservation = Reservation::new(Arc::clone(&limiter), Cost::ONE);
+    let mut reservation = Reservation::new(limiter.handle(), Cost::ONE);
     reservation
         .reserve(WaitPolicy::Forever, clock::now())
         .unwrap();
-    assert!(!registry.forget(&limiter));
+    assert!(!registry.forget(limiter));
     drop(reservation);
-    assert!(registry.forget(&limiter));
+    assert!(registry.forget(limiter));
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +115,7 @@ async fn shortage_is_sent_once_until_cleared() {
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     for _ in 0..2 {
         for _ in 0..2 {
-            registry.record_attempt(&limiter, Some(Shortage::RunningLow), clock::now());
+            registry.record_attempt(limiter, Some(Shortage::RunningLow), clock::now());
         }
         assert!(matches!(nudges.try_recv(), Ok(Nudge::Shortage(..))));
         assert!(nudges.try_recv().is_err());
@@ -132,7 +126,7 @@ async fn shortage_is_sent_once_until_cleared() {
 #[test]
 fn channel_closes_when_the_registry_is_dropped() {
     let (registry, mut nudges) = leased_registry(10);
-    let limiter = registry.key("db", &settings()).unwrap();
+    let limiter = registry.key("db", &settings()).unwrap().handle();
     drop(registry);
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(_))));
     assert!(nudges.is_closed() && nudges.try_recv().is_err());

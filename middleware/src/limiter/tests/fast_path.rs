@@ -5,8 +5,13 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_nanos(clock::COARSE_SLACK_NANOS);
 
-fn admits(limiter: &Limiter, first_lease: FirstLease, recent: Moment) -> bool {
-    let acquired = limiter.try_acquire(Cost::ONE, first_lease, recent);
+fn acquire(limiter: Limiter<'_>, first_lease: FirstLease, recent: Moment) -> Option<Acquired> {
+    let settings = limiter.store.register(&limiter.settings());
+    limiter.try_acquire(&settings, Cost::ONE, first_lease, recent)
+}
+
+fn admits(limiter: Limiter<'_>, first_lease: FirstLease, recent: Moment) -> bool {
+    let acquired = acquire(limiter, first_lease, recent);
     acquired.map(|acquired| limiter.commit(&acquired)).is_some()
 }
 
@@ -15,7 +20,7 @@ async fn late_clock_does_not_decide_near_lease_end() {
     let limiter = limiter(Fallback::Optimistic);
     limiter.publish(leased(1_000.0, MINUTE), clock::now());
     let end = clock::now().after(MINUTE);
-    let admits = |recent| admits(&limiter, FirstLease::Optional, recent);
+    let admits = |recent| admits(limiter, FirstLease::Optional, recent);
 
     assert!(admits(clock::now()));
     assert!(admits(clock::now().after(58 * SECOND)));
@@ -32,19 +37,19 @@ async fn late_clock_admits_no_more_than_the_precise_clock() {
     let late = clock::now();
     tokio::time::advance(Duration::from_millis(10)).await;
     limiter.publish(leased(10.0, MINUTE), clock::now());
-    let admitted = (0..20).filter(|_| admits(&limiter, FirstLease::Optional, late));
+    let admitted = (0..20).filter(|_| admits(limiter, FirstLease::Optional, late));
     assert_eq!(admitted.count(), 10, "one full bucket");
-    assert!(reserve(&limiter, clock::now()).is_err());
+    assert!(reserve(limiter, clock::now()).is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn required_first_lease_disables_the_fallback() {
     let limiter = limiter(Fallback::Optimistic);
     let now = clock::now();
-    assert!(!admits(&limiter, FirstLease::Required, now));
-    assert!(admits(&limiter, FirstLease::Optional, now));
+    assert!(!admits(limiter, FirstLease::Required, now));
+    assert!(admits(limiter, FirstLease::Optional, now));
     limiter.publish(leased(10.0, MINUTE), now);
-    assert!(admits(&limiter, FirstLease::Required, now));
+    assert!(admits(limiter, FirstLease::Required, now));
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +57,7 @@ async fn undone_tokens_are_returned() {
     let limiter = limiter(Fallback::Pessimistic);
     let now = clock::now();
     limiter.publish(leased(10.0, MINUTE), now);
-    let acquired = limiter.try_acquire(Cost::ONE, FirstLease::Optional, now);
+    let acquired = acquire(limiter, FirstLease::Optional, now);
     limiter.undo(&acquired.unwrap(), now);
     assert_eq!(limiter.reading(now).left, 10.0);
     assert_eq!(limiter.tally().admitted, 0.0);

@@ -78,12 +78,12 @@ async fn resource_is_retained_while_its_rule_exists() {
     it.apply("1", [rule("a", "a"), rule("b", "b"), rule("code", "code")]);
     let [a, b, code] = ["a", "b", "code"].map(|id| it.registry.known(id));
     it.apply("2", [rule("b", "b")]);
-    assert!(it.registry.forget(&a));
-    assert!(!it.registry.forget(&b), "a rule names it");
-    assert!(!it.registry.forget(&code), "the program names it");
+    assert!(it.registry.forget(a));
+    assert!(!it.registry.forget(b), "a rule names it");
+    assert!(!it.registry.forget(code), "the program names it");
     it.apply("3", [rule("a", "a")]);
-    assert!(!it.registry.forget(&it.registry.known("a")));
-    assert!(it.registry.forget(&b));
+    assert!(!it.registry.forget(it.registry.known("a")));
+    assert!(it.registry.forget(b));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,512 @@
+//! All limiters of a registry: records, found by name or by number, and what they share.
+//!
+//! Nothing is freed while the store lives. A record that is no longer in use serves another
+//! resource under a new generation, so that a handle of the earlier one is told apart.
+
+use std::{
+    array::from_fn,
+    collections::{HashMap, HashSet, VecDeque},
+    hash::{BuildHasher, Hasher as _},
+    ops::{Deref, DerefMut},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwapOption;
+use doorman_openapi::{Moment, ResourceId};
+use foldhash::fast::RandomState;
+
+use super::{
+    Limiter, LimiterSettings, Policy,
+    arena::Arena,
+    index::{Absent, Index},
+    name::{
+        NAME_WORDS, Name, NamePrefix, REST_WORDS, Rest, Words, continued, rest_number, to_text,
+    },
+    published::Published,
+    record::{Extra, Owner, Record, Terms, TermsKey, generation_of, is_in_use, settings_of},
+    retention::{Freed, Purpose},
+    wait_queue::WaitQueue,
+};
+use crate::key::to_resource_id;
+
+/// Records rest until so many others were freed, so that a thread that was stopped in a decision
+/// seldom meets another resource.
+const RESTING: usize = 1_024;
+const QUEUE_SHARDS: usize = 64;
+/// The number of the first record.
+const SPARE: u32 = 0;
+/// The number of shared values from which on unused ones are looked for.
+const MIN_SWEEP: usize = 256;
+
+/// The rest of a name that is too long for a record.
+type SharedRest = [AtomicU64; REST_WORDS];
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    records: Arena<Record>,
+    rests: Arena<SharedRest>,
+    index: Index,
+    hasher: RandomState,
+    terms: Arena<Terms>,
+    settings: Arena<ArcSwapOption<LimiterSettings>>,
+    /// By the numbers of the records.
+    extras: Arena<Extra>,
+    /// The few limiters with waiting requests, by their numbers.
+    queues: [Mutex<HashMap<u32, WaitQueue>>; QUEUE_SHARDS],
+    writer: Mutex<Writer>,
+}
+
+/// Serializes all changes but those of running totals. Locked after a queue.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    records: Numbers,
+    rests: Numbers,
+    terms: SharedTerms,
+    settings: SharedSettings,
+}
+
+/// Numbers that are given out and taken back.
+#[derive(Debug, Default)]
+struct Numbers {
+    used: u32,
+    free: VecDeque<u32>,
+}
+
+impl Numbers {
+    fn next(&mut self, resting: usize) -> u32 {
+        if self.free.len() > resting
+            && let Some(number) = self.free.pop_front()
+        {
+            return number;
+        }
+        let number = self.used;
+        self.used = self.used.saturating_add(1);
+        number
+    }
+}
+
+/// The numbers of terms, until no record has them any more.
+#[derive(Debug, Default)]
+struct SharedTerms {
+    known: HashMap<TermsKey, u32>,
+    numbers: Numbers,
+    /// How many to know before unused ones are looked for.
+    sweep_at: usize,
+}
+
+/// The numbers of settings, by address, until neither a limit nor a record has them any more.
+#[derive(Debug, Default)]
+struct SharedSettings {
+    known: HashMap<usize, (u32, Weak<LimiterSettings>)>,
+    numbers: Numbers,
+    sweep_at: usize,
+}
+
+/// When to look for unused values again.
+fn next_sweep(known: usize) -> usize {
+    known.saturating_mul(2).max(MIN_SWEEP)
+}
+
+/// Settings with their number in a store.
+#[derive(Debug, Clone)]
+pub(crate) struct RegisteredSettings {
+    pub(super) settings: Arc<LimiterSettings>,
+    pub(super) number: u16,
+}
+
+impl Store {
+    pub(super) fn new() -> Arc<Self> {
+        let store = Arc::new(Self {
+            records: Arena::default(),
+            rests: Arena::default(),
+            index: Index::default(),
+            hasher: RandomState::default(),
+            terms: Arena::default(),
+            settings: Arena::default(),
+            extras: Arena::default(),
+            queues: from_fn(|_| Mutex::default()),
+            writer: Mutex::default(),
+        });
+        let settings = store.register(&Arc::default());
+        let name = to_resource_id("(spare)");
+        let now = Moment::ORIGIN;
+        store.get_or_create(&name, &settings, Purpose::Code, |_, _| (), now);
+        store
+    }
+
+    /// The limiter in place of those for which there is no room. It never gets a lease.
+    pub(super) fn spare(self: &Arc<Self>) -> Limiter<'_> {
+        tracing::error!("no room for another resource; its fallback applies");
+        self.limiter(SPARE, generation_of(self.records.at(SPARE).head.load()))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hash_name(&self, name: &Name<'_>) -> u64 {
+        if name.fits() {
+            self.hash(&name.words)
+        } else {
+            self.hasher.hash_one(name.text)
+        }
+    }
+
+    /// In two halves, so that few multiplications wait for others.
+    #[inline]
+    fn hash(&self, [a, b, c, d, e, f]: &Words) -> u64 {
+        let both = |low: u64, high: u64| u128::from(low) | (u128::from(high) << 64);
+        let hash = |words: u128| {
+            let mut hasher = self.hasher.build_hasher();
+            hasher.write_u128(words);
+            hasher.finish()
+        };
+        let one = hash(both(*a, *b));
+        let other = hash(both(c.rotate_left(32), *d));
+        hash(both(one ^ f, other.rotate_left(17) ^ e))
+    }
+
+    /// The limiter with a number, as long as a resource has it.
+    #[inline]
+    pub(super) fn limiter(self: &Arc<Self>, number: u32, generation: u16) -> Limiter<'_> {
+        Limiter {
+            store: self,
+            record: self.records.at(number),
+            number,
+            generation,
+        }
+    }
+
+    /// The limiter of a name.
+    pub(super) fn find(self: &Arc<Self>, text: &[u8]) -> Option<Limiter<'_>> {
+        let name = Name::new(text);
+        let hash = self.hash_name(&name);
+        match self.find_hashed(&name, hash) {
+            Ok(found) => Some(found),
+            Err(Absent::Certainly) => None,
+            Err(Absent::Perhaps) => {
+                let _undisturbed = self.lock();
+                self.find_hashed(&name, hash).ok()
+            }
+        }
+    }
+
+    fn find_hashed(self: &Arc<Self>, name: &Name<'_>, hash: u64) -> Result<Limiter<'_>, Absent> {
+        let is_same = |record: &Record| {
+            if name.fits() {
+                return record.has_words(&name.words);
+            }
+            let known = record.words();
+            known.starts_with(&name.words[..NAME_WORDS - 1])
+                && self.rest_of(known) == Some(name.rest())
+        };
+        self.index
+            .find(hash, |number| self.find_if(number, is_same))
+    }
+
+    /// The limiter of a prefix and a value of unreserved bytes, which need no encoding. `None` when
+    /// there is none, or the value has others.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: the words stay in registers"
+    )]
+    #[inline(always)]
+    pub(super) fn find_value(
+        self: &Arc<Self>,
+        prefix: &NamePrefix,
+        value: &[u8],
+    ) -> Option<Limiter<'_>> {
+        let words = prefix.with(value)?;
+        let hash = self.hash(&words);
+        let likely = self.index.find_likely(hash, |number| {
+            self.find_if(number, |it| it.has_words(&words))
+        });
+        let limiter = match likely {
+            Some(limiter) => limiter,
+            None => self.find_elsewhere(&words, hash)?,
+        };
+        limiter
+            .record
+            .is_unreserved_from(prefix.len())
+            .then_some(limiter)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_elsewhere(self: &Arc<Self>, words: &Words, hash: u64) -> Option<Limiter<'_>> {
+        let found = self.index.find(hash, |number| {
+            self.find_if(number, |it| it.has_words(words))
+        });
+        found.ok()
+    }
+
+    /// The limiter with a number, if it is in use and its record is the right one.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: the words stay in registers"
+    )]
+    #[inline(always)]
+    fn find_if(
+        self: &Arc<Self>,
+        number: u32,
+        is_right: impl Fn(&Record) -> bool,
+    ) -> Option<Limiter<'_>> {
+        let record = self.records.at(number);
+        let head = record.head.load();
+        // It was one resource's all the time.
+        (is_right(record) && is_in_use(head) && record.is_same(head)).then(|| Limiter {
+            store: self,
+            record,
+            number,
+            generation: generation_of(head),
+        })
+    }
+
+    /// The rest of a longer name.
+    fn rest_of(&self, words: Words) -> Option<Rest> {
+        let rest = self.rests.get(rest_number(words)?)?;
+        Some(rest.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    /// The name of a record.
+    pub(super) fn name(&self, record: &Record) -> Vec<u8> {
+        let words = record.words();
+        to_text(words, self.rest_of(words))
+    }
+
+    fn hash_of(&self, number: u32) -> u64 {
+        let words = self.records.at(number).words();
+        match self.rest_of(words) {
+            None => self.hash(&words),
+            Some(rest) => self.hasher.hash_one(&*to_text(words, Some(rest))),
+        }
+    }
+
+    /// The limiter of a resource, and whether it is new. A new one begins in this state. `None`
+    /// when there is no room.
+    pub(super) fn get_or_create(
+        self: &Arc<Self>,
+        resource: &ResourceId,
+        settings: &RegisteredSettings,
+        purpose: Purpose,
+        state: impl FnOnce(Limiter<'_>, &mut Writer),
+        now: Moment,
+    ) -> Option<(Limiter<'_>, bool)> {
+        let mut writer = self.lock();
+        let name = Name::new(resource.as_str().as_bytes());
+        let hash = self.hash_name(&name);
+        if let Ok(known) = self.find_hashed(&name, hash) {
+            return Some((known, false));
+        }
+        let number = writer.records.next(RESTING);
+        let record = self.records.get_or_allocate(number)?;
+        let extra = self.extras.get_or_allocate(number)?;
+        let mut words = name.words;
+        if !name.fits() {
+            let rest = writer.rests.next(RESTING);
+            for (word, new) in self.rests.get_or_allocate(rest)?.iter().zip(name.rest()) {
+                word.store(new, Ordering::Relaxed);
+            }
+            words = continued(words, rest);
+        }
+        self.keep(settings);
+        let published = Published::new(settings.settings.fallback.get(), now);
+        let terms = self.intern(&mut writer, &published);
+        let owner = Owner {
+            words,
+            unreserved_from: name.unreserved_from(),
+            settings: settings.number,
+            purpose,
+        };
+        record.begin(&owner, extra, &published, terms, now);
+        let limiter = self.limiter(number, generation_of(record.head.load()));
+        state(limiter, &mut writer);
+        // Found by other threads from here on.
+        if !self
+            .index
+            .insert(hash, number, |number| self.hash_of(number))
+        {
+            self.free(&mut writer, limiter);
+            return None;
+        }
+        Some((limiter, true))
+    }
+
+    /// Removes a limiter, unless it must stay or requests wait. Returns what becomes free.
+    pub(super) fn forget(&self, limiter: Limiter<'_>) -> Option<Freed> {
+        let queue = limiter.queue();
+        if queue.slots() > 0 || !limiter.is_current() {
+            return None;
+        }
+        let freed = limiter.record.retention.forget()?;
+        let mut writer = self.lock();
+        self.index
+            .remove(self.hash_of(limiter.number), limiter.number);
+        self.free(&mut writer, limiter);
+        drop(writer);
+        queue.forget();
+        Some(freed)
+    }
+
+    fn free(&self, writer: &mut Writer, limiter: Limiter<'_>) {
+        let words = limiter.record.words();
+        limiter.record.end();
+        writer.records.free.push_back(limiter.number);
+        writer.rests.free.extend(rest_number(words));
+    }
+
+    /// The number of the terms of a state that a record is about to get.
+    pub(super) fn intern(&self, writer: &mut Writer, published: &Published) -> u32 {
+        let numbers = 0..writer.records.used;
+        let terms = &mut writer.terms;
+        if terms.known.len() >= terms.sweep_at {
+            let used: HashSet<u32> = numbers.map(|it| self.records.at(it).terms()).collect();
+            let unused = terms.known.extract_if(|_, number| !used.contains(number));
+            terms.numbers.free.extend(unused.map(|(_, number)| number));
+            terms.sweep_at = next_sweep(terms.known.len());
+        }
+        let key = Terms::key_of(published);
+        *terms.known.entry(key).or_insert_with(|| {
+            let number = terms.numbers.next(0);
+            if let Some(terms) = self.terms.get_or_allocate(number) {
+                terms.set(key);
+            }
+            number
+        })
+    }
+
+    /// Whether a record has these terms already.
+    pub(super) fn has_terms(&self, record: &Record, published: &Published) -> Option<u32> {
+        let number = record.terms();
+        let known = self.terms.get(number)?.key();
+        (known == Terms::key_of(published)).then_some(number)
+    }
+
+    #[inline]
+    pub(super) fn policy(&self, record: &Record) -> Option<Policy> {
+        record.policy(&self.terms)
+    }
+
+    pub(super) fn read(&self, record: &Record, number: u32) -> (Published, u64) {
+        record.read(self.extra(number), &self.terms)
+    }
+
+    pub(crate) fn register(&self, settings: &Arc<LimiterSettings>) -> RegisteredSettings {
+        let mut writer = self.lock();
+        let numbers = 0..writer.records.used;
+        let shared = &mut writer.settings;
+        if shared.known.len() >= shared.sweep_at {
+            let heads = numbers.map(|number| self.records.at(number).head.load());
+            let used: HashSet<u32> = heads.map(|head| settings_of(head).into()).collect();
+            let is_unused = |number: u32, settings: &Weak<_>| {
+                let kept = self.settings.at(number).load().is_some();
+                !used.contains(&number) && settings.strong_count() == usize::from(kept)
+            };
+            let unused = shared
+                .known
+                .extract_if(|_, (number, settings)| is_unused(*number, settings));
+            for (_, (number, _)) in unused {
+                self.settings.at(number).store(None);
+                shared.numbers.free.push_back(number);
+            }
+            shared.sweep_at = next_sweep(shared.known.len());
+        }
+        // At an address that was used before, there is no record with the earlier settings.
+        let known = shared.known.entry(Arc::as_ptr(settings).addr());
+        let (number, known) = known.or_insert_with(|| (shared.numbers.next(0), Weak::new()));
+        *known = Arc::downgrade(settings);
+        RegisteredSettings {
+            settings: Arc::clone(settings),
+            // So many limits at once would share the last settings.
+            number: u16::try_from(*number).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// Keeps settings as long as a record has them.
+    fn keep(&self, RegisteredSettings { settings, number }: &RegisteredSettings) {
+        if let Some(slot) = self.settings.get_or_allocate((*number).into())
+            && slot.load().is_none()
+        {
+            slot.store(Some(Arc::clone(settings)));
+        }
+    }
+
+    pub(super) fn settings(&self, number: u16) -> Arc<LimiterSettings> {
+        let settings = self.settings.at(number.into());
+        settings.load_full().unwrap_or_default()
+    }
+
+    pub(super) fn extra(&self, number: u32) -> &Extra {
+        self.extras.at(number)
+    }
+
+    /// All limiters, in the order of their numbers.
+    pub(super) fn limiters(self: &Arc<Self>) -> Vec<Limiter<'_>> {
+        let used = self.lock().records.used;
+        let numbers = (0..used).filter(|number| *number != SPARE);
+        let heads = numbers.map(|number| (number, self.records.at(number).head.load()));
+        let in_use = heads.filter(|(_, head)| is_in_use(*head));
+        in_use
+            .map(|(number, head)| self.limiter(number, generation_of(head)))
+            .collect()
+    }
+
+    /// Locks the queue of a limiter.
+    pub(super) fn queue<'s>(&'s self, record: &'s Record, number: u32) -> QueueGuard<'s> {
+        let [first, ..] = &self.queues;
+        let shard = usize::try_from(number).unwrap_or_default() % QUEUE_SHARDS;
+        let shard = self.queues.get(shard).unwrap_or(first);
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        QueueGuard {
+            queue: shard.remove(&number).unwrap_or_default(),
+            shard,
+            record,
+            number,
+        }
+    }
+}
+
+/// A locked queue. One that is not empty stays in the store.
+pub(super) struct QueueGuard<'s> {
+    shard: MutexGuard<'s, HashMap<u32, WaitQueue>>,
+    record: &'s Record,
+    number: u32,
+    queue: WaitQueue,
+}
+
+impl QueueGuard<'_> {
+    /// The limiter is forgotten.
+    fn forget(mut self) {
+        self.queue = WaitQueue::default();
+    }
+}
+
+impl Deref for QueueGuard<'_> {
+    type Target = WaitQueue;
+
+    fn deref(&self) -> &WaitQueue {
+        &self.queue
+    }
+}
+
+impl DerefMut for QueueGuard<'_> {
+    fn deref_mut(&mut self) -> &mut WaitQueue {
+        &mut self.queue
+    }
+}
+
+impl Drop for QueueGuard<'_> {
+    fn drop(&mut self) {
+        let is_used = !self.queue.is_unused();
+        if is_used {
+            let queue = std::mem::take(&mut self.queue);
+            self.shard.insert(self.number, queue);
+        }
+        if is_used != self.record.has_queue() {
+            self.record.set_has_queue(is_used);
+        }
+    }
+}
