@@ -60,11 +60,12 @@ fn compare(count: usize, size: &Size, table: &mut Table) {
                 &mut || on_threads(&orders, |order| governor.decide(order)),
             ],
         );
-        // The target applies where most keys miss the CPU caches.
-        let target = if count == 1_000_000 {
-            Target::AtMost(0.65)
-        } else {
-            Target::None
+        // The more keys miss the CPU caches, the more the layout of a key counts.
+        let target = match count {
+            1 => Target::AtMost(1.3),
+            10_000 => Target::AtMost(1.1),
+            1_000_000 => Target::AtMost(0.85),
+            _ => Target::None,
         };
         let plural = if threads == 1 { "" } else { "s" };
         table.add(Row::ratio(

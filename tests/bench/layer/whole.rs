@@ -71,7 +71,7 @@ fn compare_admitted(rounds: usize, requests: usize) {
         &layer_silent.minus(&bare),
         "tower_governor",
         &governor.minus(&bare),
-        Target::AtMost(0.7),
+        Target::AtMost(0.9),
     ));
     table.add(Row::ratio(
         "layer",
@@ -110,7 +110,7 @@ fn compare_rejected(rounds: usize, requests: usize) {
         "Whole layer, rejected requests: total cost",
         "ns per request",
     );
-    table.add(Row::figure("layer", &layer, Target::AtMost(2_000.0)));
+    table.add(Row::figure("layer", &layer, Target::AtMost(1_200.0)));
     for (name, governor) in [
         ("tower_governor", governor),
         ("tower_governor, with headers", with_headers),
