@@ -193,11 +193,6 @@ impl Builder {
             return Err(BuildError::NoKeys);
         }
         let service = self.service.unwrap_or_else(host_name);
-        let holder = Holder::new(HolderSettings {
-            client_id: client_id(&service, self.instance.as_deref())?,
-            endpoints: servers.len(),
-            seed: fastrand::u64(..),
-        });
         let (nudge, nudges) = mpsc::unbounded_channel();
         let (command, commands) = mpsc::unbounded_channel();
         let status = Arc::new(Status::new(WorkerState::NotStarted));
@@ -207,15 +202,22 @@ impl Builder {
             first_state: ArcSwapOption::empty(),
         };
         let registry = Registry::new(self.max_keys, source);
+        let settings = HolderSettings {
+            client_id: client_id(&service, self.instance.as_deref())?,
+            endpoints: servers.len(),
+            seed: fastrand::u64(..),
+        };
+        let names = registry.names();
         let rules = Arc::default();
         let worker = Worker::new(WorkerParts {
-            holder,
+            holder: Holder::for_limiters(settings, names.clone()),
             client: ControlPlaneClient {
                 transport,
                 servers,
                 credentials: self.credentials,
             },
             registry: Arc::downgrade(&registry),
+            names,
             nudges,
             commands,
             status: Arc::clone(&status),

@@ -56,12 +56,24 @@ pub(crate) fn window_length(refresh_interval: f64) -> f64 {
 /// Attempts over the last few seconds, sampled from their running total.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
-    /// `None` without attempts in the window, as for most of very many keys.
-    busy: Option<Box<Busy>>,
+    recent: Recent,
     /// The running total at the last sample.
     total: f64,
     sampled_at: Moment,
-    bursts: Bursts,
+}
+
+#[derive(Debug, Clone, Default)]
+enum Recent {
+    #[default]
+    Quiet,
+    /// One token or less, as for most of very many keys.
+    Once {
+        /// The sample with the attempts.
+        sample: Slot,
+        /// The seconds since then.
+        since: f32,
+    },
+    Busy(Box<Busy>),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -73,6 +85,7 @@ struct Busy {
     /// The stretch that is still too short.
     current: Slot,
     dispersion: Dispersion,
+    bursts: Bursts,
     /// Stretches with attempts, as far as it matters: attempts at one moment are no rate that may
     /// fall.
     active_stretches: u8,
@@ -110,10 +123,9 @@ impl Window {
     /// Attempts before the first sample count as made just before it.
     pub(crate) fn new(now: Moment) -> Self {
         Self {
-            busy: None,
+            recent: Recent::Quiet,
             total: 0.0,
             sampled_at: now,
-            bursts: Bursts::default(),
         }
     }
 
@@ -123,53 +135,85 @@ impl Window {
         let seconds = now.seconds_since(self.sampled_at);
         self.total = self.total.max(total);
         self.sampled_at = self.sampled_at.max(now);
-        let drained = self.per_second() * seconds;
-        self.bursts.add(attempts, drained, seconds, length);
+        let sample = Slot::new(attempts, seconds);
 
-        if let Some(busy) = &mut self.busy {
-            busy.add(attempts, seconds, length);
-            if busy.slots.iter().all(|slot| slot.attempts <= 0.0) {
-                self.busy = None;
+        match &mut self.recent {
+            Recent::Quiet if attempts > 1.0 => {
+                self.recent = Recent::Busy(Box::new(Busy::begin(sample, length)));
             }
-        } else if attempts > 0.0 {
-            self.busy = Some(Box::new(Busy::begin(attempts, seconds)));
+            Recent::Quiet if attempts > 0.0 => self.recent = Recent::Once { sample, since: 0.0 },
+            Recent::Quiet => {}
+            Recent::Once { sample, since } if attempts > 0.0 => {
+                let mut busy = Busy::begin(*sample, length);
+                busy.record(0.0, (*since).into(), length);
+                busy.record(attempts, seconds, length);
+                self.recent = Recent::Busy(Box::new(busy));
+            }
+            Recent::Once { since, .. } => {
+                *since += seconds as f32;
+                if f64::from(*since) >= length {
+                    self.recent = Recent::Quiet;
+                }
+            }
+            Recent::Busy(busy) => {
+                if !busy.record(attempts, seconds, length) {
+                    self.recent = Recent::Quiet;
+                }
+            }
         }
         attempts > 0.0
     }
 
     /// The seconds until the next sample.
     pub(crate) fn next_sample(&self, length: f64) -> f64 {
-        let samples = if self.busy.is_none() {
-            SAMPLES_WHILE_QUIET
-        } else {
-            SAMPLES
+        let is_quiet = match &self.recent {
+            Recent::Quiet => true,
+            Recent::Once { .. } => false,
+            Recent::Busy(busy) => busy.is_quiet(),
         };
-        length / samples
+        length
+            / if is_quiet {
+                SAMPLES_WHILE_QUIET
+            } else {
+                SAMPLES
+            }
     }
 
     /// The demand in attempts per second: finite, not negative, and 0 without attempts.
     pub(crate) fn per_second(&self) -> f64 {
-        let busy = self.busy.as_ref();
-        busy.map_or(0.0, |busy| busy.mean())
+        match &self.recent {
+            Recent::Quiet => 0.0,
+            Recent::Once { sample, since } => {
+                f64::from(sample.attempts) / f64::from(sample.seconds + since).max(MIN_WINDOW)
+            }
+            Recent::Busy(busy) => busy.mean(),
+        }
     }
 
     /// Like [`per_second`](Self::per_second), but right after a change it includes noise, so that
     /// the first request for more asks for enough.
     pub(crate) fn generous(&self) -> f64 {
-        let busy = self.busy.as_ref();
-        busy.map_or(0.0, |busy| busy.generous_mean())
+        match &self.recent {
+            Recent::Busy(busy) => busy.generous_mean(),
+            Recent::Quiet | Recent::Once { .. } => self.per_second(),
+        }
     }
 
     /// The attempts per second of the newest stretch alone.
     pub(crate) fn newest(&self) -> f64 {
-        let busy = self.busy.as_ref();
-        busy.map_or(0.0, |busy| busy.stretches[0].per_second())
+        match &self.recent {
+            Recent::Busy(busy) => busy.stretches[0].per_second(),
+            Recent::Quiet | Recent::Once { .. } => 0.0,
+        }
     }
 
     /// Begins a new stretch, to measure the demand from now on. Returns how many seconds of it
     /// show a fall; `None` if that takes too long.
     pub(crate) fn begin_stretch(&mut self) -> Option<f64> {
-        let busy = self.busy.as_mut()?;
+        let Recent::Busy(busy) = &mut self.recent else {
+            // Too few attempts to show a fall.
+            return None;
+        };
         busy.current = Slot::default();
         let mean = busy.mean() / busy.dispersion.get();
         let seconds = (SHOWS_THIRD / mean).min(USUAL_STRETCH_FOR_HINT);
@@ -180,7 +224,7 @@ impl Window {
 
     /// Begins a new window if the newest stretch alone shows a fall.
     pub(crate) fn accept_fall(&mut self) {
-        if let Some(busy) = &mut self.busy
+        if let Recent::Busy(busy) = &mut self.recent
             && busy.has_fallen_in(busy.stretches[0])
         {
             busy.begin_again();
@@ -190,18 +234,27 @@ impl Window {
     /// The tokens of a bucket that would have held the bursts of the last minute; 0 when one token
     /// is enough, which every bucket holds.
     pub(crate) fn burst(&self) -> f64 {
-        let [current, before] = self.bursts.peaks.map(f64::from);
-        let tokens = (current.max(before) - 1e-3).ceil();
-        if tokens > 1.0 { tokens } else { 0.0 }
+        match &self.recent {
+            Recent::Busy(busy) => busy.bursts.tokens(),
+            Recent::Quiet | Recent::Once { .. } => 0.0,
+        }
     }
 
     /// Forgets the bursts so far, so that others get what only they need.
     pub(crate) fn forget_bursts(&mut self) {
-        self.bursts = Bursts::default();
+        if let Recent::Busy(busy) = &mut self.recent {
+            busy.bursts = Bursts::default();
+        }
     }
 }
 
 impl Bursts {
+    fn tokens(self) -> f64 {
+        let [current, before] = self.peaks.map(f64::from);
+        let tokens = (current.max(before) - 1e-3).ceil();
+        if tokens > 1.0 { tokens } else { 0.0 }
+    }
+
     fn add(&mut self, attempts: f64, drained: f64, seconds: f64, length: f64) {
         // The backlog of a slow rise, which the measured rate follows late, is no burst.
         let kept = (1.0 - seconds / length).max(0.0);
@@ -228,10 +281,31 @@ impl Bursts {
 impl Busy {
     /// The first attempts after a quiet time. They may have come at one moment, so they are part
     /// of no stretch.
-    fn begin(attempts: f64, seconds: f64) -> Self {
+    fn begin(sample: Slot, length: f64) -> Self {
         let mut busy = Self::default();
-        busy.slots[0].add(attempts, seconds);
+        busy.slots[0] = sample;
+        let (attempts, seconds) = (sample.attempts.into(), sample.seconds.into());
+        busy.bursts.add(attempts, 0.0, seconds, length);
         busy
+    }
+
+    /// Adds a sample. False when there are no attempts in the window, and no bursts to remember.
+    fn record(&mut self, attempts: f64, seconds: f64, length: f64) -> bool {
+        let drained = self.mean() * seconds;
+        self.bursts.add(attempts, drained, seconds, length);
+        if self.is_quiet() && attempts > 0.0 {
+            let bursts = self.bursts;
+            *self = Self::default();
+            self.slots[0] = Slot::new(attempts, seconds);
+            self.bursts = bursts;
+        } else {
+            self.add(attempts, seconds, length);
+        }
+        !self.is_quiet() || self.bursts.tokens() > 0.0
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.slots.iter().all(|slot| slot.attempts <= 0.0)
     }
 
     fn add(&mut self, attempts: f64, seconds: f64, length: f64) {
@@ -330,6 +404,13 @@ impl Busy {
 }
 
 impl Slot {
+    fn new(attempts: f64, seconds: f64) -> Self {
+        Self {
+            seconds: seconds as f32,
+            attempts: attempts as f32,
+        }
+    }
+
     fn add(&mut self, attempts: f64, seconds: f64) {
         self.seconds += seconds as f32;
         self.attempts += attempts as f32;
@@ -422,14 +503,12 @@ struct Report {
 }
 
 impl ReportedDemand {
-    pub(crate) fn new(now: Moment) -> Self {
-        let nothing = Report {
-            total: 0.0,
-            at: now,
-        };
+    /// Attempts from `at` on count, when their running total was this.
+    pub(crate) fn new(total: f64, at: Moment) -> Self {
+        let start = Report { total, at };
         Self {
-            last: nothing,
-            base: nothing,
+            last: start,
+            base: start,
             rate: 0.0,
         }
     }
@@ -511,7 +590,7 @@ mod tests {
     #[test]
     fn early_reports_of_few_attempts_show_the_rate() {
         let (per_second, interval) = (18.0, 5.0);
-        let mut demand = ReportedDemand::new(Moment::ORIGIN);
+        let mut demand = ReportedDemand::new(0.0, Moment::ORIGIN);
         for quarter in 1..=40 {
             let time = f64::from(quarter) / 4.0;
             let (total, now) = (
@@ -531,7 +610,7 @@ mod tests {
     #[test]
     fn hinted_report_soon_after_another_keeps_the_rate() {
         for (per_second, pause) in [(100.0, 0.02), (100.0, 0.1), (100.0, 0.2), (20.0, 0.3)] {
-            let mut demand = ReportedDemand::new(Moment::ORIGIN);
+            let mut demand = ReportedDemand::new(0.0, Moment::ORIGIN);
             for time in [5.0, 5.0 + pause, 5.0 + 3.0 * pause, 7.0] {
                 let now = Moment::ORIGIN.after_seconds(time);
                 let reported = demand.per_second(per_second * time, 5.0, now);
@@ -547,7 +626,7 @@ mod tests {
     #[test]
     fn early_reports_of_one_attempt_count_it_once() {
         let interval = 5.0;
-        let mut demand = ReportedDemand::new(Moment::ORIGIN);
+        let mut demand = ReportedDemand::new(0.0, Moment::ORIGIN);
         let mut counted = 0.0;
         let reports = [0.1, 0.35, 0.6, 5.4, 10.2, 15.0];
         for (time, until) in reports.into_iter().zip(reports.into_iter().skip(1)) {

@@ -27,10 +27,10 @@ use self::{
 use super::{
     Demand, Effect, Event, Failure, FirstAnswer, Holding,
     backoff::{Backoff, MAX_PAUSE_WITHOUT_LEASE},
-    index::HasResource,
+    index::{Names, OwnNames, ResourceIndex},
     servers::{Endpoints, MasterTracker},
 };
-use crate::log_throttle::LogThrottle;
+use crate::{limiter::LimiterNames, log_throttle::LogThrottle};
 
 /// Until a response says how often to refresh.
 const DEFAULT_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
@@ -109,7 +109,7 @@ pub struct Holder {
 #[derive(Debug)]
 struct Request {
     seq: Seq,
-    resources: Vec<ResourceId>,
+    resources: Vec<ResourceIndex>,
     endpoint: usize,
     sent: Moment,
     deadline: Moment,
@@ -120,9 +120,18 @@ impl Holder {
     /// Creates a holder without resources.
     #[must_use]
     pub fn new(settings: HolderSettings) -> Self {
+        Self::with_names(settings, Names::Own(OwnNames::default()))
+    }
+
+    /// Creates a holder whose resources have the numbers of their limiters.
+    pub(crate) fn for_limiters(settings: HolderSettings, names: LimiterNames) -> Self {
+        Self::with_names(settings, Names::Limiters(names))
+    }
+
+    fn with_names(settings: HolderSettings, names: Names) -> Self {
         Self {
             client_id: settings.client_id,
-            resources: Resources::default(),
+            resources: Resources::new(names),
             in_flight: BTreeMap::new(),
             releases: BTreeSet::new(),
             seq: Seq::ZERO,
@@ -156,7 +165,11 @@ impl Holder {
             }
             Event::Tick if !self.stopped => self.tick(now),
             Event::Demand { .. } | Event::Tick => {}
-            Event::Forget { resource } => self.forget(resource),
+            Event::Forget { resource } => {
+                if let Some(index) = self.resources.find(&resource) {
+                    self.forget(index, resource);
+                }
+            }
             Event::Answered { seq, response } => {
                 if let Some(request) = self.in_flight.remove(&seq) {
                     self.on_response(&request, response, now);
@@ -197,6 +210,12 @@ impl Holder {
     /// The resources that a tick at `now` would request. Report their demand first.
     #[must_use]
     pub fn due(&self, now: Moment) -> Vec<ResourceId> {
+        let due = self.due_indices(now).into_iter();
+        due.filter_map(|index| self.resources.id(index)).collect()
+    }
+
+    /// As [`due`](Self::due).
+    pub(super) fn due_indices(&self, now: Moment) -> Vec<ResourceIndex> {
         if self.stopped || now < self.next_send_at() || now < self.backoff_until() {
             return Vec::new();
         }
@@ -213,7 +232,11 @@ impl Holder {
     /// The holding of a resource at `now`; `None` when it is not wanted.
     #[must_use]
     pub fn holding(&self, resource: &ResourceId, now: Moment) -> Option<Holding> {
-        let resource = self.resources.get(resource)?;
+        self.holding_at(self.resources.find(resource)?, now)
+    }
+
+    fn holding_at(&self, index: ResourceIndex, now: Moment) -> Option<Holding> {
+        let resource = self.resources.get(index)?;
         let backoff = self.backoff_until();
         let not_before = match (resource.lease_end(), self.new_leases) {
             (None, NewLeases::Separately { not_before }) => not_before.max(backoff),
@@ -267,27 +290,39 @@ impl Holder {
     }
 
     fn set_demand(&mut self, id: &ResourceId, demand: Demand, now: Moment) {
-        let updated = self
-            .resources
-            .update(id, |resource| resource.set_demand(demand, now));
-        if updated.is_none() {
-            self.releases.remove(id);
-            let terms = self.templates.find(id);
-            // During an outage no answer comes in a round trip.
-            let answers = self.backoff.is_idle() && self.new_leases == NewLeases::WithRenewals;
-            let first_answer = if answers {
-                FirstAnswer::Awaited
-            } else {
-                FirstAnswer::Failed
-            };
-            let resource = Resource::new(id.clone(), demand, terms, first_answer, now);
-            self.resources.insert(resource);
-            self.emit_changed(id, now);
+        let index = self.resources.find(id);
+        if index.is_some_and(|index| self.update_demand(index, demand, now)) {
+            return;
+        }
+        self.releases.remove(id);
+        let terms = self.templates.find(id);
+        // During an outage no answer comes in a round trip.
+        let answers = self.backoff.is_idle() && self.new_leases == NewLeases::WithRenewals;
+        let first_answer = if answers {
+            FirstAnswer::Awaited
+        } else {
+            FirstAnswer::Failed
+        };
+        let resource = Resource::new(demand, terms, first_answer, now);
+        if let Some(index) = self.resources.insert(id, resource) {
+            self.emit_changed(index, now);
         }
     }
 
-    fn forget(&mut self, id: ResourceId) {
-        let resource = self.resources.remove(&id);
+    /// Changes the demand for a resource. False if it is not wanted so far.
+    pub(super) fn update_demand(
+        &mut self,
+        index: ResourceIndex,
+        demand: Demand,
+        now: Moment,
+    ) -> bool {
+        let update = |resource: &mut Resource| resource.set_demand(demand, now);
+        self.resources.update(index, update).is_some()
+    }
+
+    /// As [`Event::Forget`], for a resource that may not be found by its id any more.
+    pub(super) fn forget(&mut self, index: ResourceIndex, id: ResourceId) {
+        let resource = self.resources.remove(index);
         if resource.is_some_and(|it| it.was_sent()) && self.releases.len() < MAX_RELEASES {
             self.releases.insert(id);
         }
@@ -303,32 +338,35 @@ impl Holder {
             }
         }
         self.send_releases(now);
-        let batch = self.due(now);
+        let batch = self.due_indices(now);
         if !batch.is_empty() {
             self.send(batch, now);
         }
     }
 
     fn drop_leases(&mut self, now: Moment, ends: impl Fn(Moment) -> bool) {
-        let leased = self.resources.leased().take_while(|(end, _)| ends(*end));
-        let dropped: Vec<ResourceId> = leased.map(|(_, it)| it.resource().clone()).collect();
-        for id in dropped {
-            self.resources.update(&id, Resource::drop_lease);
-            self.emit_changed(&id, now);
+        let leased = self.resources.leased().take_while(|(end, ..)| ends(*end));
+        let dropped: Vec<ResourceIndex> = leased.map(|(_, index, _)| index).collect();
+        for index in dropped {
+            self.resources.update(index, Resource::drop_lease);
+            self.emit_changed(index, now);
         }
     }
 
-    fn send(&mut self, batch: Vec<ResourceId>, now: Moment) {
+    fn send(&mut self, batch: Vec<ResourceIndex>, now: Moment) {
         let seq = self.next_seq();
         let endpoint = self.endpoints.current();
         let timeout = self.timeout(&batch, now);
-        let wants_new_lease = batch.iter().any(|id| {
-            let resource = self.resources.get(id);
+        let wants_new_lease = batch.iter().any(|index| {
+            let resource = self.resources.get(*index);
             resource.is_some_and(|it| it.lease_end().is_none())
         });
         let resources = batch
             .iter()
-            .filter_map(|id| self.resources.update(id, |it| it.send(seq, now)))
+            .filter_map(|&index| {
+                let id = self.resources.id(index)?;
+                self.resources.update(index, |it| it.send(id, seq, now))
+            })
             .collect();
         let request = Request {
             seq,
@@ -353,8 +391,8 @@ impl Holder {
     }
 
     /// The shortest of the resources; bounded for a probe, because it holds up the others.
-    fn timeout(&self, batch: &[ResourceId], now: Moment) -> Duration {
-        let resources = batch.iter().filter_map(|id| self.resources.get(id));
+    fn timeout(&self, batch: &[ResourceIndex], now: Moment) -> Duration {
+        let resources = batch.iter().filter_map(|it| self.resources.get(*it));
         let shortest = resources.map(|it| it.timeout(now)).min();
         let timeout = shortest.unwrap_or_default();
         if self.backoff.is_idle() {
@@ -405,9 +443,10 @@ impl Holder {
         }
     }
 
-    fn emit_changed(&mut self, id: &ResourceId, now: Moment) {
-        if let Some(holding) = self.holding(id, now) {
-            let resource = id.clone();
+    fn emit_changed(&mut self, index: ResourceIndex, now: Moment) {
+        if let Some(resource) = self.resources.id(index)
+            && let Some(holding) = self.holding_at(index, now)
+        {
             self.effects.push(Effect::Changed { resource, holding });
         }
     }

@@ -1,95 +1,195 @@
-//! Index of resources: values by id or by a small stable index, and timers by that index.
+//! Resources by number: values in dense chunks, and timers.
 //!
-//! A process may lease for hundreds of thousands of keys, so memory per key decides. `IndexMap`,
-//! `priority-queue` and `BTreeSet` need more of it; tokio's `DelayQueue` needs a runtime.
+//! A process may lease for hundreds of thousands of keys, so memory per key decides. The worker uses
+//! the numbers of the limiters, whose records have the names. `IndexMap`, `priority-queue` and
+//! `BTreeSet` need more memory; tokio's `DelayQueue` needs a runtime.
 
-use std::{cmp::Reverse, collections::BinaryHeap, hash::BuildHasher};
+use std::{cmp::Reverse, collections::BinaryHeap, hash::BuildHasher, iter::repeat_with};
 
 use doorman_openapi::{Moment, ResourceId};
 use foldhash::fast::RandomState;
-use hashbrown::{HashTable, hash_table};
+use hashbrown::HashTable;
 use slab::Slab;
 
-/// Position of a resource in an [`IndexedMap`]: stable until the resource is removed, then reused.
+use crate::limiter::LimiterNames;
+
+/// The number of a resource: stable until the resource is removed, then reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ResourceIndex(u32);
 
 impl ResourceIndex {
+    pub(super) fn new(number: u32) -> Self {
+        Self(number)
+    }
+
     fn get(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
 
-/// A value that knows its resource, so that the id is stored once.
-pub(super) trait HasResource {
-    fn resource(&self) -> &ResourceId;
+/// The numbers of resources, by id.
+#[derive(Debug)]
+pub(super) enum Names {
+    /// Those of their limiters, which exist as long as the resources are wanted.
+    Limiters(LimiterNames),
+    Own(OwnNames),
 }
 
-#[derive(Debug)]
-pub(super) struct IndexedMap<T> {
-    indices: HashTable<ResourceIndex>,
-    /// Boxed, so that spare slots cost little.
-    values: Slab<Box<T>>,
+impl Names {
+    pub(super) fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
+        match self {
+            Self::Limiters(names) => names.find(id).map(ResourceIndex),
+            Self::Own(names) => names.find(id),
+        }
+    }
+
+    /// The number of a resource that is wanted. `None` when all are in use, or it has no limiter.
+    pub(super) fn insert(&mut self, id: &ResourceId) -> Option<ResourceIndex> {
+        match self {
+            Self::Limiters(_) => self.find(id),
+            Self::Own(names) => names.insert(id),
+        }
+    }
+
+    /// The resource is no longer wanted.
+    pub(super) fn remove(&mut self, index: ResourceIndex) {
+        match self {
+            Self::Limiters(_) => {}
+            Self::Own(names) => names.remove(index),
+        }
+    }
+
+    pub(super) fn id(&self, index: ResourceIndex) -> Option<ResourceId> {
+        match self {
+            Self::Limiters(names) => names.id(index.0),
+            Self::Own(names) => names.ids.get(index.get()).cloned(),
+        }
+    }
+}
+
+/// Names of resources without limiters.
+#[derive(Debug, Default)]
+pub(super) struct OwnNames {
+    ids: Slab<ResourceId>,
+    numbers: HashTable<ResourceIndex>,
     hasher: RandomState,
 }
 
-impl<T> Default for IndexedMap<T> {
-    fn default() -> Self {
-        Self {
-            indices: HashTable::new(),
-            values: Slab::new(),
-            hasher: RandomState::default(),
+impl OwnNames {
+    fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
+        let hash = self.hasher.hash_one(id);
+        let is_same = |index: &ResourceIndex| self.ids.get(index.get()) == Some(id);
+        self.numbers.find(hash, is_same).copied()
+    }
+
+    fn insert(&mut self, id: &ResourceId) -> Option<ResourceIndex> {
+        if let Some(index) = self.find(id) {
+            return Some(index);
+        }
+        let index = ResourceIndex(u32::try_from(self.ids.vacant_key()).ok()?);
+        self.ids.insert(id.clone());
+        let (ids, hasher) = (&self.ids, &self.hasher);
+        self.numbers
+            .insert_unique(hasher.hash_one(id), index, |index| {
+                ids.get(index.get()).map_or(0, |id| hasher.hash_one(id))
+            });
+        Some(index)
+    }
+
+    fn remove(&mut self, index: ResourceIndex) {
+        if let Some(id) = self.ids.try_remove(index.get())
+            && let Ok(found) = self
+                .numbers
+                .find_entry(self.hasher.hash_one(&id), |known| *known == index)
+        {
+            found.remove();
         }
     }
 }
 
-impl<T: HasResource> IndexedMap<T> {
-    pub(super) fn index_of(&self, id: &ResourceId) -> Option<ResourceIndex> {
-        let hash = self.hasher.hash_one(id);
-        let is_same =
-            |index: &ResourceIndex| self.get(*index).is_some_and(|it| it.resource() == id);
-        self.indices.find(hash, is_same).copied()
-    }
+/// Values in a chunk.
+const CHUNK: usize = 64;
 
+/// Values by number. A chunk without values is freed.
+#[derive(Debug)]
+pub(super) struct Dense<T> {
+    chunks: Vec<Option<Box<Chunk<T>>>>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Chunk<T> {
+    len: usize,
+    values: Box<[Option<T>]>,
+}
+
+impl<T> Default for Dense<T> {
+    fn default() -> Self {
+        Self {
+            chunks: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> Dense<T> {
     pub(super) fn get(&self, index: ResourceIndex) -> Option<&T> {
-        self.values.get(index.get()).map(Box::as_ref)
+        let chunk = self.chunks.get(index.get() / CHUNK)?.as_ref()?;
+        chunk.values.get(index.get() % CHUNK)?.as_ref()
     }
 
     pub(super) fn get_mut(&mut self, index: ResourceIndex) -> Option<&mut T> {
-        self.values.get_mut(index.get()).map(Box::as_mut)
+        let chunk = self.chunks.get_mut(index.get() / CHUNK)?.as_mut()?;
+        chunk.values.get_mut(index.get() % CHUNK)?.as_mut()
     }
 
-    /// Inserts or replaces the value of a resource. `None` when all indices are in use.
-    pub(super) fn insert(&mut self, value: T) -> Option<ResourceIndex> {
-        if let Some(index) = self.index_of(value.resource()) {
-            *self.get_mut(index)? = value;
-            return Some(index);
+    /// Inserts or replaces a value.
+    pub(super) fn insert(&mut self, index: ResourceIndex, value: T) {
+        let number = index.get() / CHUNK;
+        if number >= self.chunks.len() {
+            self.chunks.resize_with(number.saturating_add(1), || None);
         }
-        let hash = self.hasher.hash_one(value.resource());
-        let index = ResourceIndex(u32::try_from(self.values.vacant_key()).ok()?);
-        self.values.insert(Box::new(value));
-        let (values, hasher) = (&self.values, &self.hasher);
-        self.indices.insert_unique(hash, index, |index| {
-            let value = values.get(index.get());
-            value.map_or(0, |value| hasher.hash_one(value.resource()))
+        let Some(chunk) = self.chunks.get_mut(number) else {
+            return;
+        };
+        let chunk = chunk.get_or_insert_with(|| {
+            Box::new(Chunk {
+                len: 0,
+                values: repeat_with(|| None).take(CHUNK).collect(),
+            })
         });
-        Some(index)
-    }
-
-    pub(super) fn remove(&mut self, index: ResourceIndex) -> Option<Box<T>> {
-        let hash = self.hasher.hash_one(self.get(index)?.resource());
-        if let Ok(found) = self.indices.find_entry(hash, |known| *known == index) {
-            hash_table::OccupiedEntry::remove(found);
+        if let Some(slot) = chunk.values.get_mut(index.get() % CHUNK)
+            && slot.replace(value).is_none()
+        {
+            chunk.len = chunk.len.saturating_add(1);
+            self.len = self.len.saturating_add(1);
         }
-        self.values.try_remove(index.get())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.values.iter().map(|(_, value)| value.as_ref())
+    pub(super) fn remove(&mut self, index: ResourceIndex) -> Option<T> {
+        let place = self.chunks.get_mut(index.get() / CHUNK)?;
+        let chunk = place.as_mut()?;
+        let value = chunk.values.get_mut(index.get() % CHUNK)?.take()?;
+        chunk.len = chunk.len.saturating_sub(1);
+        if chunk.len == 0 {
+            *place = None;
+        }
+        self.len = self.len.saturating_sub(1);
+        Some(value)
+    }
+
+    /// All values, in the order of their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ResourceIndex, &T)> {
+        let chunks = self.chunks.iter().zip((0..).step_by(CHUNK));
+        chunks.flat_map(|(chunk, first)| {
+            let values = chunk.iter().flat_map(|chunk| &chunk.values);
+            let numbered = values.zip(first..);
+            numbered.filter_map(|(value, number)| Some((ResourceIndex(number), value.as_ref()?)))
+        })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.values.len()
+        self.len
     }
 }
 
@@ -102,6 +202,7 @@ pub(super) struct TimerHeap<const LANES: usize> {
     /// By resource index, as separate arrays so that there is no padding.
     times: Vec<Moment>,
     positions: Vec<u32>,
+    /// Empty if there is only one lane.
     lane_of: Vec<u8>,
 }
 
@@ -147,7 +248,8 @@ impl<const LANES: usize> TimerHeap<LANES> {
 
     pub(super) fn get(&self, index: ResourceIndex) -> Option<Timer> {
         self.position(index)?;
-        Some((*self.lane_of.get(index.get())?, self.time(index)))
+        let lane = self.lane_of.get(index.get()).copied();
+        Some((lane.unwrap_or_default(), self.time(index)))
     }
 
     pub(super) fn first(&self, lane: u8) -> Option<(Moment, ResourceIndex)> {
@@ -175,6 +277,7 @@ impl<const LANES: usize> TimerHeap<LANES> {
         let Some(heap) = self.lanes.get_mut(usize::from(lane)) else {
             return;
         };
+        reserve(heap, 1);
         heap.push(index);
         self.set_time(index, time);
         if let Some(lane_of) = self.lane_of.get_mut(index.get()) {
@@ -252,10 +355,15 @@ impl<const LANES: usize> TimerHeap<LANES> {
 
     fn set_time(&mut self, index: ResourceIndex, time: Moment) {
         let len = index.get().saturating_add(1);
-        if len > self.times.len() {
+        if let Some(more) = len.checked_sub(self.times.len()) {
+            reserve(&mut self.times, more);
+            reserve(&mut self.positions, more);
             self.times.resize(len, Moment::NEVER);
             self.positions.resize(len, UNSET);
-            self.lane_of.resize(len, 0);
+            if LANES > 1 {
+                reserve(&mut self.lane_of, more);
+                self.lane_of.resize(len, 0);
+            }
         }
         if let Some(known) = self.times.get_mut(index.get()) {
             *known = time;
@@ -266,6 +374,13 @@ impl<const LANES: usize> TimerHeap<LANES> {
         if let Some(known) = self.positions.get_mut(index.get()) {
             *known = u32::try_from(position).unwrap_or(UNSET);
         }
+    }
+}
+
+/// Makes room for more values, with an eighth to spare: memory counts more than copies.
+fn reserve<T>(values: &mut Vec<T>, more: usize) {
+    if values.capacity().saturating_sub(values.len()) < more {
+        values.reserve_exact(more.max(values.len() / 8));
     }
 }
 
@@ -280,42 +395,42 @@ fn children(position: usize) -> [usize; 2] {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, HashMap};
+    use std::collections::BTreeMap;
 
     use proptest::prelude::*;
 
     use super::*;
 
-    impl HasResource for (ResourceId, u32) {
-        fn resource(&self) -> &ResourceId {
-            &self.0
-        }
-    }
-
     proptest! {
         #[test]
-        fn map_returns_last_value_of_each_resource(
-            changes in prop::collection::vec((0..40_u8, prop::option::of(0..9_u32)), 0..200)
+        fn values_are_found_by_the_id_of_their_resource(
+            changes in prop::collection::vec((0..200_u8, prop::option::of(0..9_u32)), 0..300)
         ) {
-            let mut map = IndexedMap::default();
-            let mut model = HashMap::new();
+            let mut names = Names::Own(OwnNames::default());
+            let mut values = Dense::default();
+            let mut model = BTreeMap::new();
             for (name, value) in changes {
                 let id = ResourceId::new(format!("k/{name}")).unwrap();
                 match value {
                     Some(value) => {
-                        prop_assert!(map.insert((id.clone(), value)).is_some());
+                        values.insert(names.insert(&id).unwrap(), value);
                         model.insert(id, value);
                     }
                     None => {
-                        let removed = map.index_of(&id).and_then(|index| map.remove(index));
-                        prop_assert_eq!(removed.map(|value| value.1), model.remove(&id));
+                        let index = names.find(&id);
+                        let removed = index.and_then(|index| values.remove(index));
+                        index.inspect(|index| names.remove(*index));
+                        prop_assert_eq!(removed, model.remove(&id));
                     }
                 }
                 for (id, value) in &model {
-                    let index = map.index_of(id).unwrap();
-                    prop_assert_eq!(map.get(index), Some(&(id.clone(), *value)));
+                    let index = names.find(id).unwrap();
+                    prop_assert_eq!(values.get(index), Some(value));
+                    prop_assert_eq!(names.id(index), Some(id.clone()));
                 }
-                prop_assert_eq!((map.len(), map.iter().count()), (model.len(), model.len()));
+                let found = values.iter().map(|(index, value)| (names.id(index).unwrap(), *value));
+                prop_assert_eq!(&found.collect::<BTreeMap<_, _>>(), &model);
+                prop_assert_eq!(values.len(), model.len());
             }
         }
 

@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     clock,
-    limiter::{Nudge, Registry},
+    limiter::{LimiterNames, Nudge, Registry},
     log_throttle::LogThrottle,
     meter::LeaseMeter,
     rules::Rules,
@@ -72,6 +72,7 @@ pub(crate) struct WorkerParts<T> {
     pub(crate) holder: Holder,
     pub(crate) client: ControlPlaneClient<T>,
     pub(crate) registry: Weak<Registry>,
+    pub(crate) names: LimiterNames,
     pub(crate) nudges: UnboundedReceiver<Nudge>,
     pub(crate) commands: UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
@@ -120,8 +121,8 @@ impl<T: Transport> Worker<T> {
             rules_poller: RulesPoller::new(parts.client.servers.len()),
             hint_poller: HintPoller::new(parts.hints),
             measured_hints: Vec::new(),
+            limiters: Limiters::new(parts.names.clone()),
             parts,
-            limiters: Limiters::default(),
             templates: Arc::default(),
             waiters: Waiters::default(),
             lease_requests: FuturesUnordered::new(),
@@ -307,7 +308,7 @@ impl Waiters {
 fn unanswered(limiters: &Limiters) -> impl Iterator<Item = ResourceId> {
     let awaited = |it: &&TrackedLimiter| it.limiter.get().is_permanent() && !it.answered;
     let limiters = limiters.iter().filter(awaited);
-    limiters.map(|it| it.resource.clone())
+    limiters.map(|it| it.limiter.get().resource())
 }
 
 impl<T> fmt::Debug for Worker<T> {

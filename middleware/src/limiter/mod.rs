@@ -36,7 +36,7 @@ pub(crate) use self::{
     rejection::Rejected,
     reservation::{Reservation, WaitPolicy},
     settings::{Burst, LimiterSettings, SettingsConflict},
-    store::RegisteredSettings,
+    store::{LimiterNames, RegisteredSettings},
 };
 use self::{
     bucket::{BucketView, Refill, RefillSchedule},
@@ -70,6 +70,11 @@ impl LimiterHandle {
     #[inline]
     pub(crate) fn get(&self) -> Limiter<'_> {
         self.store.limiter(self.number, self.generation)
+    }
+
+    /// Its number in the store: no other limiter has it until this one is forgotten.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 }
 
@@ -167,6 +172,11 @@ impl<'s> Limiter<'s> {
             number: self.number,
             generation: self.generation,
         }
+    }
+
+    /// As [`LimiterHandle::number`].
+    pub(crate) fn number(self) -> u32 {
+        self.number
     }
 
     /// Whether it is not forgotten.

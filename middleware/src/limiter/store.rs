@@ -510,3 +510,24 @@ impl Drop for QueueGuard<'_> {
         }
     }
 }
+
+/// The names of the limiters in a store, by number.
+#[derive(Debug, Clone)]
+pub(crate) struct LimiterNames(Arc<Store>);
+
+impl LimiterNames {
+    pub(super) fn of(store: &Arc<Store>) -> Self {
+        Self(Arc::clone(store))
+    }
+
+    /// The number of the limiter of a resource.
+    pub(crate) fn find(&self, resource: &ResourceId) -> Option<u32> {
+        Some(self.0.find(resource.as_str().as_bytes())?.number)
+    }
+
+    /// The resource of the limiter with a number.
+    pub(crate) fn id(&self, number: u32) -> Option<ResourceId> {
+        let name = self.0.name(self.0.records.get(number)?);
+        ResourceId::new(str::from_utf8(&name).ok()?).ok()
+    }
+}

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use doorman_openapi::{ClientId, Epoch, HintsResponse, MAX_HINTS, Moment, NodeId, ResourceId};
+use doorman_openapi::{ClientId, Epoch, HintsResponse, MAX_HINTS, Moment, NodeId};
 
 use super::{Holder, resource::Resource};
-use crate::lease::{Effect, Warning, servers::MasterCheck};
+use crate::lease::{Effect, Warning, index::ResourceIndex, servers::MasterCheck};
 
 /// A refresh of more resources than hints can name begins at random within this time.
 const SPREAD: Duration = Duration::from_millis(200);
@@ -16,7 +16,10 @@ impl Holder {
             return;
         }
         for hint in hints.refresh.iter().take(MAX_HINTS) {
-            self.resources.update(&hint.resource_id, |resource| {
+            let Some(index) = self.resources.find(&hint.resource_id) else {
+                continue;
+            };
+            self.resources.update(index, |resource| {
                 // After a later request, the server knows more than when it gave the hint.
                 if hint.seq.is_none_or(|seq| resource.is_newest(seq)) {
                     resource.refresh_by(now);
@@ -37,8 +40,8 @@ impl Holder {
     }
 
     /// Whether the next request for a resource follows a hint.
-    pub(in crate::lease) fn is_hinted(&self, id: &ResourceId) -> bool {
-        self.resources.get(id).is_some_and(Resource::is_hinted)
+    pub(in crate::lease) fn is_hinted(&self, index: ResourceIndex) -> bool {
+        self.resources.get(index).is_some_and(Resource::is_hinted)
     }
 
     /// The server to poll: that of the lease requests, or that of the rules while no resource is

@@ -11,7 +11,6 @@ use crate::{
     demand::FOLLOW_UP_INTERVAL,
     lease::{
         ActiveLease, Demand, FirstAnswer, Holding, ResourceTerms, backoff::MAX_PAUSE_WITHOUT_LEASE,
-        index::HasResource,
     },
     limiter::{SharedBalance, Sharing},
 };
@@ -45,17 +44,8 @@ const NOTABLE: f64 = 0.05;
 /// Capacities that differ by less than this part are equal: the server's sums are not exact.
 const TOLERANCE: f64 = 1e-9;
 
-/// `Waiting → InFlight` when sent; back when this very request is answered or fails. Any other
-/// response is stale. A grown demand moves `due` forward.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RequestState {
-    Waiting { due: Moment },
-    InFlight { seq: Seq },
-}
-
 #[derive(Debug)]
 pub(super) struct Resource {
-    id: ResourceId,
     demand: Demand,
     /// The demand in the newest request.
     requested: Capacity,
@@ -66,10 +56,14 @@ pub(super) struct Resource {
     terms: Option<Arc<ResourceTerms>>,
     first_answer: FirstAnswer,
     interval: Seconds,
-    /// When the newest request was sent.
-    sent: Option<Moment>,
+    /// The newest request, and when it was sent; 0 before the first.
     newest: Seq,
-    state: RequestState,
+    sent: Moment,
+    /// In flight once sent; waiting when this very request is answered or fails. Any other response
+    /// is stale. A grown demand moves `due` forward.
+    in_flight: bool,
+    /// When to request next, unless a request is in flight.
+    due: Moment,
     /// Whether the newest request claimed a lease.
     claimed: bool,
     /// Whether the newest request reports a smaller lease.
@@ -123,22 +117,14 @@ impl From<&StoredLease> for ActiveLease {
     }
 }
 
-impl HasResource for Resource {
-    fn resource(&self) -> &ResourceId {
-        &self.id
-    }
-}
-
 impl Resource {
     pub(super) fn new(
-        id: ResourceId,
         demand: Demand,
         terms: Option<Arc<ResourceTerms>>,
         first_answer: FirstAnswer,
         now: Moment,
     ) -> Self {
         Self {
-            id,
             demand,
             requested: Capacity::ZERO,
             reported: Capacity::ZERO,
@@ -146,11 +132,10 @@ impl Resource {
             terms,
             first_answer,
             interval: DEFAULT_INTERVAL.into(),
-            sent: None,
             newest: Seq::ZERO,
-            state: RequestState::Waiting {
-                due: now.after(GATHER_TIME),
-            },
+            sent: Moment::ORIGIN,
+            in_flight: false,
+            due: now.after(GATHER_TIME),
             claimed: false,
             reporting_shrink: false,
             early: false,
@@ -162,10 +147,7 @@ impl Resource {
     }
 
     pub(super) fn due(&self) -> Option<Moment> {
-        match self.state {
-            RequestState::Waiting { due } => Some(due),
-            RequestState::InFlight { .. } => None,
-        }
+        (!self.in_flight).then_some(self.due)
     }
 
     pub(super) fn lease_end(&self) -> Option<Moment> {
@@ -177,7 +159,7 @@ impl Resource {
     }
 
     pub(super) fn is_in_flight(&self, seq: Seq) -> bool {
-        self.state == RequestState::InFlight { seq }
+        self.in_flight && self.newest == seq
     }
 
     /// Whether no later request than this one was sent.
@@ -188,15 +170,13 @@ impl Resource {
     /// Requests at `due` at the latest, or once the request in flight is answered. A rejected
     /// resource waits.
     pub(super) fn refresh_by(&mut self, due: Moment) {
-        match self.state {
-            RequestState::Waiting { due: current } if due < current && !self.rejected => {
-                self.early = false;
-                self.hinted = true;
-                self.state = RequestState::Waiting { due };
-            }
-            RequestState::Waiting { .. } => {}
+        if self.in_flight {
             // The hint has overtaken the response.
-            RequestState::InFlight { .. } => self.hinted = true,
+            self.hinted = true;
+        } else if due < self.due && !self.rejected {
+            self.early = false;
+            self.hinted = true;
+            self.due = due;
         }
     }
 
@@ -205,7 +185,11 @@ impl Resource {
     }
 
     pub(super) fn was_sent(&self) -> bool {
-        self.sent.is_some()
+        self.newest > Seq::ZERO
+    }
+
+    fn sent(&self) -> Option<Moment> {
+        self.was_sent().then_some(self.sent)
     }
 
     pub(super) fn is_rejected(&self) -> bool {
@@ -218,11 +202,11 @@ impl Resource {
     }
 
     pub(super) fn joins(&self, now: Moment) -> bool {
-        let RequestState::Waiting { due } = self.state else {
+        let Some(due) = self.due() else {
             return false;
         };
         let ahead = due.since(now);
-        let interval = self.sent.map_or(Duration::ZERO, |sent| due.since(sent));
+        let interval = self.sent().map_or(Duration::ZERO, |sent| due.since(sent));
         ahead <= GATHER_TIME || ahead <= interval.mul_f64(JOIN_FRACTION)
     }
 
@@ -236,17 +220,22 @@ impl Resource {
         }
     }
 
-    pub(super) fn send(&mut self, seq: Seq, now: Moment) -> ResourceRequest {
+    pub(super) fn send(
+        &mut self,
+        resource_id: ResourceId,
+        seq: Seq,
+        now: Moment,
+    ) -> ResourceRequest {
         self.requested = self.demand.wants;
         self.reported = self.demand.used;
-        self.sent = Some(now);
+        self.sent = now;
         self.newest = seq;
         self.hinted = false;
-        self.state = RequestState::InFlight { seq };
+        self.in_flight = true;
         let has = self.held(now);
         self.claimed = has.is_some();
         ResourceRequest {
-            resource_id: self.id.clone(),
+            resource_id,
             wants: self.demand.wants,
             priority: self.demand.priority,
             has: has.map(|capacity| HeldLease { capacity }),
@@ -264,7 +253,7 @@ impl Resource {
     /// SUPPRESSION each lease is the whole capacity, so a part of it counts. Early requests that
     /// bring nothing become rarer.
     fn advance_due(&mut self, now: Moment) {
-        let (RequestState::Waiting { due }, Some(sent)) = (self.state, self.sent) else {
+        let (Some(due), Some(sent)) = (self.due(), self.sent()) else {
             return;
         };
         let wants = self.demand.wants.get();
@@ -287,7 +276,7 @@ impl Resource {
         let early = next_on_grid(sent.after(pause.min(longest)).max(now));
         if early < due {
             self.early = true;
-            self.state = RequestState::Waiting { due: early };
+            self.due = early;
         }
     }
 
@@ -304,7 +293,7 @@ impl Resource {
             self.retry_at(now);
             return;
         }
-        let sent = self.sent.unwrap_or(now);
+        let sent = self.sent().unwrap_or(now);
         let before = self.held(now).unwrap_or_default().get();
         let was_suppressed = self.is_suppressed();
         self.lease = granted_lease(response, sent, self.reported, now)
@@ -355,7 +344,7 @@ impl Resource {
                 }
             }
         };
-        self.state = RequestState::Waiting { due };
+        self.retry_at(due);
         self.advance_due(now);
     }
 
@@ -387,7 +376,8 @@ impl Resource {
 
     /// The newest request brought nothing: the lease stays and is requested again at `due`.
     pub(super) fn retry_at(&mut self, due: Moment) {
-        self.state = RequestState::Waiting { due };
+        self.in_flight = false;
+        self.due = due;
     }
 
     /// Like [`retry_at`](Self::retry_at), after a failure of the control plane.

@@ -3,7 +3,7 @@
 use doorman_openapi::{Moment, ResourceId};
 
 use super::resource::Resource;
-use crate::lease::index::{HasResource, IndexedMap, ResourceIndex, Timer, TimerHeap};
+use crate::lease::index::{Dense, Names, ResourceIndex, Timer, TimerHeap};
 
 /// Whether new leases are requested together with renewals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,37 +36,56 @@ const LANES: usize = 4;
 const ENDS: u8 = 0;
 
 /// Every change of a resource goes through here, so that the timers are always right.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Resources {
-    resources: IndexedMap<Resource>,
+    names: Names,
+    resources: Dense<Resource>,
     due: TimerHeap<LANES>,
     lease_ends: TimerHeap<1>,
 }
 
 impl Resources {
-    pub(super) fn get(&self, id: &ResourceId) -> Option<&Resource> {
-        self.resources.get(self.resources.index_of(id)?)
-    }
-
-    pub(super) fn insert(&mut self, resource: Resource) {
-        let (due, end) = timers(&resource);
-        if let Some(index) = self.resources.insert(resource) {
-            self.set_timers(index, due, end);
+    pub(super) fn new(names: Names) -> Self {
+        Self {
+            names,
+            resources: Dense::default(),
+            due: TimerHeap::default(),
+            lease_ends: TimerHeap::default(),
         }
     }
 
-    pub(super) fn remove(&mut self, id: &ResourceId) -> Option<Box<Resource>> {
-        let index = self.resources.index_of(id)?;
+    pub(super) fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
+        self.names.find(id)
+    }
+
+    pub(super) fn id(&self, index: ResourceIndex) -> Option<ResourceId> {
+        self.names.id(index)
+    }
+
+    pub(super) fn get(&self, index: ResourceIndex) -> Option<&Resource> {
+        self.resources.get(index)
+    }
+
+    pub(super) fn insert(&mut self, id: &ResourceId, resource: Resource) -> Option<ResourceIndex> {
+        let index = self.names.insert(id)?;
+        let (due, end) = timers(&resource);
+        self.resources.insert(index, resource);
+        self.set_timers(index, due, end);
+        Some(index)
+    }
+
+    pub(super) fn remove(&mut self, index: ResourceIndex) -> Option<Resource> {
+        let removed = self.resources.remove(index)?;
         self.set_timers(index, None, None);
-        self.resources.remove(index)
+        self.names.remove(index);
+        Some(removed)
     }
 
     pub(super) fn update<T>(
         &mut self,
-        id: &ResourceId,
+        index: ResourceIndex,
         change: impl FnOnce(&mut Resource) -> T,
     ) -> Option<T> {
-        let index = self.resources.index_of(id)?;
         let resource = self.resources.get_mut(index)?;
         let result = change(resource);
         let (due, end) = timers(resource);
@@ -75,9 +94,9 @@ impl Resources {
     }
 
     pub(super) fn update_all(&mut self, change: impl Fn(&mut Resource)) {
-        let ids = self.resources.iter().map(|it| it.resource().clone());
-        for id in ids.collect::<Vec<_>>() {
-            self.update(&id, &change);
+        let all: Vec<ResourceIndex> = self.resources.iter().map(|(index, _)| index).collect();
+        for index in all {
+            self.update(index, &change);
         }
     }
 
@@ -98,7 +117,7 @@ impl Resources {
         limits: BatchLimits,
         new_leases: NewLeases,
         now: Moment,
-    ) -> Vec<ResourceId> {
+    ) -> Vec<ResourceIndex> {
         let rejected = limits.normal.min(limits.rejected);
         let lane = |lane, limit| take_due(self.lane(lane), limit, now);
         let (renewals, new_leases_from) = match new_leases {
@@ -118,18 +137,18 @@ impl Resources {
         or_else(batch, || lane(Lane::RejectedNew, rejected))
     }
 
-    fn lane(&self, lane: Lane) -> impl Iterator<Item = (Moment, &Resource)> {
+    fn lane(&self, lane: Lane) -> impl Iterator<Item = Timed<'_>> {
         self.in_order(&self.due, lane as u8)
     }
 
     /// The accepted renewals, earliest first.
     #[cfg(test)]
-    pub(super) fn renewals(&self) -> impl Iterator<Item = (Moment, &Resource)> {
+    pub(super) fn renewals(&self) -> impl Iterator<Item = Timed<'_>> {
         self.lane(Lane::Renewal)
     }
 
     /// The resources with a lease, earliest end first.
-    pub(super) fn leased(&self) -> impl Iterator<Item = (Moment, &Resource)> {
+    pub(super) fn leased(&self) -> impl Iterator<Item = Timed<'_>> {
         self.in_order(&self.lease_ends, ENDS)
     }
 
@@ -137,10 +156,10 @@ impl Resources {
         &'a self,
         timers: &'a TimerHeap<N>,
         lane: u8,
-    ) -> impl Iterator<Item = (Moment, &'a Resource)> {
+    ) -> impl Iterator<Item = Timed<'a>> {
         timers
             .iter(lane)
-            .filter_map(|(time, index)| Some((time, self.resources.get(index)?)))
+            .filter_map(|(time, index)| Some((time, index, self.resources.get(index)?)))
     }
 
     /// When the first resource is due, given that new leases wait until `new_leases_from`.
@@ -176,17 +195,23 @@ fn timers(resource: &Resource) -> (Option<Timer>, Option<Timer>) {
     (due, end.map(|end| (ENDS, end)))
 }
 
-fn or_else(batch: Vec<ResourceId>, other: impl FnOnce() -> Vec<ResourceId>) -> Vec<ResourceId> {
+fn or_else(
+    batch: Vec<ResourceIndex>,
+    other: impl FnOnce() -> Vec<ResourceIndex>,
+) -> Vec<ResourceIndex> {
     if batch.is_empty() { other() } else { batch }
 }
 
-fn merge<T>(
-    one: impl Iterator<Item = (Moment, T)>,
-    other: impl Iterator<Item = (Moment, T)>,
-) -> impl Iterator<Item = (Moment, T)> {
+/// A resource with its timer.
+type Timed<'a> = (Moment, ResourceIndex, &'a Resource);
+
+fn merge<'a>(
+    one: impl Iterator<Item = Timed<'a>>,
+    other: impl Iterator<Item = Timed<'a>>,
+) -> impl Iterator<Item = Timed<'a>> {
     let (mut one, mut other) = (one.peekable(), other.peekable());
     std::iter::from_fn(move || match (one.peek(), other.peek()) {
-        (Some((first, _)), Some((second, _))) if second < first => other.next(),
+        (Some((first, ..)), Some((second, ..))) if second < first => other.next(),
         (Some(_), _) => one.next(),
         (None, _) => other.next(),
     })
@@ -194,22 +219,22 @@ fn merge<T>(
 
 /// The first `limit` resources to send now, if the first of them is due.
 fn take_due<'a>(
-    mut waiting: impl Iterator<Item = (Moment, &'a Resource)>,
+    mut waiting: impl Iterator<Item = Timed<'a>>,
     limit: usize,
     now: Moment,
-) -> Vec<ResourceId> {
-    let Some((due, first)) = waiting.next() else {
+) -> Vec<ResourceIndex> {
+    let Some((due, first, _)) = waiting.next() else {
         return Vec::new();
     };
     if due > now {
         return Vec::new();
     }
-    let mut batch = vec![first.resource().clone()];
+    let mut batch = vec![first];
     // Bounded, because resources that do not join may come before others that do.
     let more = waiting
         .take(2 * limit)
-        .filter(|(_, resource)| resource.joins(now))
-        .map(|(_, resource)| resource.resource().clone());
+        .filter(|(.., resource)| resource.joins(now))
+        .map(|(_, index, _)| index);
     batch.extend(more.take(limit.saturating_sub(1)));
     batch
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorman_openapi::{CapacityResponse, Moment, ResourceId, ResourceResponse, Seconds};
+use doorman_openapi::{CapacityResponse, Moment, ResourceResponse, Seconds};
 
 use super::{
     Holder, MAX_BATCH, MAX_REJECTED_BATCH, Request, resource::Resource, resources::NewLeases,
@@ -10,6 +10,7 @@ use super::{
 use crate::lease::{
     Effect, Failure, Warning,
     backoff::{DEFAULT_RETRY_AFTER, MAX_PAUSE_WITHOUT_LEASE, MAX_RETRY_AFTER},
+    index::ResourceIndex,
     servers::Retry,
 };
 
@@ -74,8 +75,10 @@ impl Holder {
         let mut longest = Seconds::ZERO;
         let mut shortest = Duration::MAX;
         for response in responses {
-            let id = &response.resource_id;
-            let resource = self.resources.get(id);
+            let Some(index) = self.resources.find(&response.resource_id) else {
+                continue;
+            };
+            let resource = self.resources.get(index);
             if !resource.is_some_and(|it| it.is_in_flight(request.seq)) {
                 continue;
             }
@@ -84,8 +87,8 @@ impl Holder {
             let terms = self.templates.record(response);
             let rng = &mut self.rng;
             self.resources
-                .update(id, |it| it.on_response(response, terms, now, rng));
-            self.emit_changed(id, now);
+                .update(index, |it| it.on_response(response, terms, now, rng));
+            self.emit_changed(index, now);
             if response.gets.lease_length > longest {
                 longest = response.gets.lease_length;
             }
@@ -146,13 +149,13 @@ impl Holder {
     }
 
     fn on_rejected(&mut self, request: &Request, positions: &[usize], now: Moment) {
-        let named: Vec<&ResourceId> = positions
+        let named: Vec<ResourceIndex> = positions
             .iter()
-            .filter_map(|position| request.resources.get(*position))
+            .filter_map(|position| request.resources.get(*position).copied())
             .collect();
         if !named.is_empty() {
-            for id in named {
-                self.reject(request, id, now);
+            for index in named {
+                self.reject(request, index, now);
             }
         } else if self.is_all_rejected(request) {
             // It is unknown which resources are at fault, so all of them wait. The next batch has a
@@ -160,8 +163,8 @@ impl Holder {
             // one, because there may be many.
             let halvings = self.rng.u32(0..=MAX_REJECTED_BATCH.ilog2());
             self.batch_limits.rejected = MAX_REJECTED_BATCH >> halvings;
-            for id in &request.resources {
-                self.reject(request, id, now);
+            for index in &request.resources {
+                self.reject(request, *index, now);
             }
         } else {
             // Bisecting finds the resource at fault, with pauses, because it may be all of them.
@@ -173,7 +176,7 @@ impl Holder {
     /// The resources for which this request is the newest.
     fn current_resources(&self, request: &Request) -> impl Iterator<Item = &Resource> {
         let resources = request.resources.iter();
-        let resources = resources.filter_map(|id| self.resources.get(id));
+        let resources = resources.filter_map(|index| self.resources.get(*index));
         resources.filter(|it| it.is_in_flight(request.seq))
     }
 
@@ -190,23 +193,24 @@ impl Holder {
     /// Halves the next requests; a resource that fails on its own is rejected.
     fn split(&mut self, request: &Request, now: Moment) {
         if let [only] = &request.resources[..] {
-            self.reject(request, only, now);
+            self.reject(request, *only, now);
         } else {
             self.batch_limits.normal = (request.resources.len() / 2).max(1);
         }
     }
 
-    fn reject(&mut self, request: &Request, id: &ResourceId, now: Moment) {
+    fn reject(&mut self, request: &Request, index: ResourceIndex, now: Moment) {
         let until = self.next_rejected_retry(now);
-        let newly_rejected = self.resources.update(id, |it| {
+        let newly_rejected = self.resources.update(index, |it| {
             it.is_in_flight(request.seq) && it.reject_until(until)
         });
-        if newly_rejected == Some(true) {
-            let resource = id.clone();
+        if newly_rejected == Some(true)
+            && let Some(resource) = self.resources.id(index)
+        {
             self.effects
                 .push(Effect::Warn(Warning::Rejected { resource }));
         }
-        self.emit_changed(id, now);
+        self.emit_changed(index, now);
     }
 
     /// Together with the resources that were rejected shortly before.
@@ -251,7 +255,7 @@ impl Holder {
             return MAX_PAUSE_WITHOUT_LEASE.min(half_of_rest);
         }
         let resources = request.resources.iter();
-        let resources = resources.filter_map(|id| self.resources.get(id));
+        let resources = resources.filter_map(|index| self.resources.get(*index));
         let interval = resources.map(Resource::interval).min().unwrap_or_default();
         interval.max(MAX_PAUSE_WITH_LEASES).min(half_of_rest)
     }
@@ -273,8 +277,8 @@ impl Holder {
         retry: impl Fn(&mut Resource, Moment),
         now: Moment,
     ) {
-        for id in &request.resources {
-            let without_lease = self.resources.update(id, |resource| {
+        for &index in &request.resources {
+            let without_lease = self.resources.update(index, |resource| {
                 let in_flight = resource.is_in_flight(request.seq);
                 if in_flight {
                     retry(resource, due);
@@ -283,7 +287,7 @@ impl Holder {
             });
             if without_lease == Some(true) {
                 // The limiter tells callers when a lease may come.
-                self.emit_changed(id, now);
+                self.emit_changed(index, now);
             }
         }
     }

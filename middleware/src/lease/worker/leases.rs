@@ -16,6 +16,7 @@ use crate::{
     lease::{
         Demand, Effect, Event, Failure, FirstAnswer, Holding, Transport, Warning,
         client::{Outcome, Progress, RequestIds},
+        index::ResourceIndex,
     },
     limiter::LeaseState,
     meter::{LeasePhase, RequestOutcome},
@@ -46,21 +47,19 @@ impl<T: Transport> Worker<T> {
             let Some(sample) = self.limiters.sample_next(self.parts.idle_after, now) else {
                 break;
             };
-            if sample.idle && (self.forget(&sample.id) || self.sleep(&sample.id, now)) {
-                let resource = sample.id;
-                self.handle(Event::Forget { resource }, now);
+            if sample.idle && self.rest(sample.index, now) {
                 continue;
             }
             if let Some(demand) = sample.demand {
-                self.set_demand(sample.id, demand, now);
+                self.set_demand(sample.index, demand, now);
             }
         }
         let next_hint = self.process_hints(now);
         while self.parts.holder.wake_at() <= now {
-            for id in self.parts.holder.due(now) {
-                let hinted = self.parts.holder.is_hinted(&id);
-                if let Some(demand) = self.limiters.report(&id, hinted, now) {
-                    self.set_demand(id, demand, now);
+            for index in self.parts.holder.due_indices(now) {
+                let hinted = self.parts.holder.is_hinted(index);
+                if let Some(demand) = self.limiters.report(index, hinted, now) {
+                    self.set_demand(index, demand, now);
                 }
             }
             self.handle(Event::Tick, now);
@@ -76,31 +75,35 @@ impl<T: Transport> Worker<T> {
             .min(self.rules_poller.wake_at())
     }
 
-    /// Forgets an idle limiter unless it is in use, and returns whether it did.
-    fn forget(&mut self, id: &ResourceId) -> bool {
-        let Some(registry) = self.parts.registry.upgrade() else {
+    /// Gives up the lease of an idle limiter: forgets it, or lets it sleep if it stays. Returns
+    /// whether it did.
+    fn rest(&mut self, index: ResourceIndex, now: Moment) -> bool {
+        let (Some(tracked), Some(registry)) =
+            (self.limiters.get_mut(index), self.parts.registry.upgrade())
+        else {
             return false;
         };
-        let tracked = self.limiters.get_mut(id);
-        let forgotten = tracked.is_some_and(|it| registry.forget(it.limiter.get()));
-        if forgotten {
-            self.limiters.remove(id);
-            self.meter.forget(id);
+        let resource = tracked.limiter.get().resource();
+        if registry.forget(tracked.limiter.get()) {
+            self.limiters.remove(index);
+            self.meter.forget(&resource);
+        } else if tracked.sleep(now) {
+            self.meter.set_capacity(&resource, 0.0);
+        } else {
+            return false;
         }
-        forgotten
+        self.parts.holder.forget(index, resource);
+        true
     }
 
-    /// Gives up the lease of an idle limiter that stays, and returns whether it did.
-    fn sleep(&mut self, id: &ResourceId, now: Moment) -> bool {
-        let sleeps = self.limiters.sleep(id, now);
-        if sleeps {
-            self.meter.set_capacity(id, 0.0);
+    pub(super) fn set_demand(&mut self, index: ResourceIndex, demand: Demand, now: Moment) {
+        if self.parts.holder.update_demand(index, demand, now) {
+            return;
         }
-        sleeps
-    }
-
-    pub(super) fn set_demand(&mut self, resource: ResourceId, demand: Demand, now: Moment) {
-        self.handle(Event::Demand { resource, demand }, now);
+        if let Some(tracked) = self.limiters.get_mut(index) {
+            let resource = tracked.limiter.get().resource();
+            self.handle(Event::Demand { resource, demand }, now);
+        }
     }
 
     pub(super) fn on_lease_response(&mut self, seq: Seq, outcome: Outcome<CapacityResponse>) {
@@ -222,8 +225,11 @@ impl<T: Transport> Worker<T> {
 
     /// Publishes to the limiter of a resource what is held of it.
     fn apply(&mut self, resource: &ResourceId, holding: &Holding, now: Moment) {
-        self.limiters.apply(resource, holding, now);
-        let Some(tracked) = self.limiters.get_mut(resource) else {
+        let Some(index) = self.limiters.find(resource) else {
+            return;
+        };
+        self.limiters.apply(index, holding, now);
+        let Some(tracked) = self.limiters.get_mut(index) else {
             return;
         };
         let terms = holding.terms.as_deref();
@@ -313,7 +319,8 @@ impl<T: Transport> Worker<T> {
             }
             Warning::Recovered => tracing::info!("control plane grants leases again"),
             Warning::Rejected { resource } => {
-                let tracked = self.limiters.get_mut(resource);
+                let index = self.limiters.find(resource);
+                let tracked = index.and_then(|index| self.limiters.get_mut(index));
                 // There may be any number of keys made of requests.
                 let logged = match tracked.is_some_and(|it| it.limiter.get().is_permanent()) {
                     true => Some(0),

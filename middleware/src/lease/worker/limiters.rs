@@ -8,10 +8,11 @@ use crate::{
     demand::{FOLLOW_UP_INTERVAL, ReportedDemand, Window, fading_demand, in_unit, window_length},
     lease::{
         Demand, FirstAnswer, Holding, ResourceTerms,
-        index::{HasResource, IndexedMap, TimerHeap},
+        index::{Dense, ResourceIndex, TimerHeap},
     },
     limiter::{
-        LeaseLevel, LeaseState, Limiter, LimiterHandle, Policy, SafeRate, Sharing, Shortage,
+        LeaseLevel, LeaseState, Limiter, LimiterHandle, LimiterNames, Policy, SafeRate, Sharing,
+        Shortage,
     },
     meter::LeasePhase,
 };
@@ -35,9 +36,6 @@ const SAMPLES: u8 = 0;
 #[derive(Debug)]
 pub(super) struct TrackedLimiter {
     pub(super) limiter: LimiterHandle,
-    pub(super) resource: ResourceId,
-    /// When it was created.
-    created_at: Moment,
     window: Window,
     window_length: f32,
     /// The period of the resource's rate, in seconds.
@@ -77,17 +75,9 @@ struct SuppressionReports {
     interval: Option<f64>,
 }
 
-impl HasResource for TrackedLimiter {
-    fn resource(&self) -> &ResourceId {
-        &self.resource
-    }
-}
-
 impl TrackedLimiter {
     fn new(limiter: LimiterHandle, now: Moment) -> Self {
         Self {
-            resource: limiter.get().resource(),
-            created_at: limiter.get().created_at().unwrap_or(now),
             limiter,
             window: Window::new(now),
             window_length: window_length(DEFAULT_INTERVAL) as f32,
@@ -271,7 +261,7 @@ impl TrackedLimiter {
     }
 
     /// Gives up the lease while idle. Returns whether the limiter sleeps.
-    fn sleep(&mut self, now: Moment) -> bool {
+    pub(super) fn sleep(&mut self, now: Moment) -> bool {
         if self.asleep {
             return true;
         }
@@ -323,7 +313,7 @@ impl TrackedLimiter {
 
     /// Takes over a holding that was published. Returns whether to measure again: a larger lease
     /// came, and is not known to be enough.
-    fn apply(&mut self, holding: &Holding) -> bool {
+    fn apply(&mut self, holding: &Holding, now: Moment) -> bool {
         let terms = holding.terms.as_deref();
         let interval = holding.refresh_interval.as_secs_f64();
         self.window_length = window_length(interval) as f32;
@@ -343,11 +333,13 @@ impl TrackedLimiter {
         if let Some(reports) = &mut self.suppression {
             reports.interval = interval;
         } else if interval.is_some() {
-            self.suppression = Some(Box::new(SuppressionReports {
+            let limiter = self.limiter.get();
+            let demand = match limiter.created_at() {
                 // Nothing was reported before.
-                demand: ReportedDemand::new(self.created_at),
-                interval,
-            }));
+                Some(created_at) => ReportedDemand::new(0.0, created_at),
+                None => ReportedDemand::new(limiter.attempted(), now),
+            };
+            self.suppression = Some(Box::new(SuppressionReports { demand, interval }));
         }
         let leased = holding.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
         let grown = leased > std::mem::replace(&mut self.leased, leased);
@@ -381,29 +373,44 @@ impl TrackedLimiter {
 
 #[derive(Debug)]
 pub(super) struct Sample {
-    pub(super) id: ResourceId,
+    pub(super) index: ResourceIndex,
     /// `None` while a rise is being measured.
     pub(super) demand: Option<Demand>,
     /// Unused for long and with a full bucket, so that forgetting it gives nothing away.
     pub(super) idle: bool,
 }
 
-#[derive(Debug, Default)]
+/// The limiters, by their numbers.
+#[derive(Debug)]
 pub(super) struct Limiters {
-    tracked: IndexedMap<TrackedLimiter>,
+    names: LimiterNames,
+    tracked: Dense<TrackedLimiter>,
     samples: TimerHeap<1>,
 }
 
 impl Limiters {
-    /// Adds a limiter, in place of a forgotten one of the same resource.
-    pub(super) fn insert(&mut self, limiter: LimiterHandle, now: Moment) {
-        if let Some(index) = self.tracked.insert(TrackedLimiter::new(limiter, now)) {
-            self.samples.set(index, Some((SAMPLES, now)));
+    pub(super) fn new(names: LimiterNames) -> Self {
+        Self {
+            names,
+            tracked: Dense::default(),
+            samples: TimerHeap::default(),
         }
     }
 
-    pub(super) fn get_mut(&mut self, id: &ResourceId) -> Option<&mut TrackedLimiter> {
-        self.tracked.get_mut(self.tracked.index_of(id)?)
+    /// Adds a limiter, in place of a forgotten one of the same number.
+    pub(super) fn insert(&mut self, limiter: LimiterHandle, now: Moment) {
+        let index = ResourceIndex::new(limiter.number());
+        self.tracked
+            .insert(index, TrackedLimiter::new(limiter, now));
+        self.samples.set(index, Some((SAMPLES, now)));
+    }
+
+    pub(super) fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
+        self.names.find(id).map(ResourceIndex::new)
+    }
+
+    pub(super) fn get_mut(&mut self, index: ResourceIndex) -> Option<&mut TrackedLimiter> {
+        self.tracked.get_mut(index)
     }
 
     /// Begins to measure the demands for hints. Returns when the last of them is known.
@@ -412,12 +419,15 @@ impl Limiters {
         ids: impl Iterator<Item = &'a ResourceId>,
         now: Moment,
     ) -> Moment {
-        let seconds = ids.filter_map(|id| self.get_mut(id)?.measure_for_hint(now));
+        let seconds = ids.filter_map(|id| {
+            let index = self.find(id)?;
+            self.get_mut(index)?.measure_for_hint(now)
+        });
         now.after_seconds(seconds.fold(0.0, f64::max))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &TrackedLimiter> {
-        self.tracked.iter()
+        self.tracked.iter().map(|(_, tracked)| tracked)
     }
 
     pub(super) fn next_sample_at(&self) -> Moment {
@@ -426,8 +436,12 @@ impl Limiters {
     }
 
     /// The demand for a request sent now; `hinted` if the control plane asked for it.
-    pub(super) fn report(&mut self, id: &ResourceId, hinted: bool, now: Moment) -> Option<Demand> {
-        let index = self.tracked.index_of(id)?;
+    pub(super) fn report(
+        &mut self,
+        index: ResourceIndex,
+        hinted: bool,
+        now: Moment,
+    ) -> Option<Demand> {
         let tracked = self.tracked.get_mut(index)?;
         let demand = if hinted {
             tracked.sample_for_hint(now)
@@ -450,9 +464,7 @@ impl Limiters {
 
     /// Samples a limiter that signals a shortage, and soon again to measure its demand.
     pub(super) fn on_shortage(&mut self, limiter: Limiter<'_>, shortage: Shortage, now: Moment) {
-        let Some(index) = self.tracked.index_of(&limiter.resource()) else {
-            return;
-        };
+        let index = ResourceIndex::new(limiter.number());
         let Some(tracked) = self.tracked.get_mut(index) else {
             return;
         };
@@ -470,16 +482,10 @@ impl Limiters {
         }
     }
 
-    /// Gives up the lease of an idle limiter that stays. Returns whether it sleeps.
-    pub(super) fn sleep(&mut self, id: &ResourceId, now: Moment) -> bool {
-        self.get_mut(id).is_some_and(|tracked| tracked.sleep(now))
-    }
-
     /// Takes over a holding that was published to the limiter.
-    pub(super) fn apply(&mut self, id: &ResourceId, holding: &Holding, now: Moment) {
-        if let Some(index) = self.tracked.index_of(id)
-            && let Some(tracked) = self.tracked.get_mut(index)
-            && tracked.apply(holding)
+    pub(super) fn apply(&mut self, index: ResourceIndex, holding: &Holding, now: Moment) {
+        if let Some(tracked) = self.tracked.get_mut(index)
+            && tracked.apply(holding, now)
         {
             let soon = now.after_seconds(tracked.fast_sample.into());
             self.samples.set(index, Some((SAMPLES, soon)));
@@ -498,17 +504,15 @@ impl Limiters {
             tracked.wake(now);
         }
         Some(Sample {
-            id: tracked.resource.clone(),
+            index,
             demand,
             idle,
         })
     }
 
-    pub(super) fn remove(&mut self, id: &ResourceId) {
-        if let Some(index) = self.tracked.index_of(id) {
-            self.samples.set(index, None);
-            self.tracked.remove(index);
-        }
+    pub(super) fn remove(&mut self, index: ResourceIndex) {
+        self.samples.set(index, None);
+        self.tracked.remove(index);
     }
 }
 

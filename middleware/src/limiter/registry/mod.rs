@@ -17,7 +17,7 @@ use self::{
 use super::{
     LeaseState, Limiter, LimiterHandle, LimiterSettings, NamePrefix, RegisteredSettings, Shortage,
     retention::{Freed, KeySlots, Purpose},
-    store::Store,
+    store::{LimiterNames, Store},
 };
 use crate::{
     Quota, clock,
@@ -79,6 +79,11 @@ impl Registry {
         if let Source::Worker { first_state, .. } = &self.source {
             first_state.store(Some(Arc::new(Box::new(state))));
         }
+    }
+
+    /// The names of its limiters.
+    pub(crate) fn names(&self) -> LimiterNames {
+        LimiterNames::of(&self.store)
     }
 
     /// Gives settings the number by which limiters refer to them.

@@ -221,7 +221,7 @@ fn unnamed_rejection_of_retries_does_not_affect_others() {
             } else {
                 again += 1;
                 let due = script.holder.resources.renewals().next();
-                assert!(due.is_none_or(|(due, _)| due > script.now));
+                assert!(due.is_none_or(|(due, ..)| due > script.now));
                 let positions = Vec::new();
                 script.fail(&sent, Failure::Rejected { positions });
             }

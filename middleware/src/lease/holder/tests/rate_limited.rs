@@ -154,7 +154,7 @@ fn renewals_precede_any_number_of_new_leases() {
         } else {
             new_leases += 1;
             let due = script.holder.resources.renewals().next();
-            assert!(due.is_none_or(|(due, _)| due > script.now));
+            assert!(due.is_none_or(|(due, ..)| due > script.now));
             assert!(script.now.seconds_since(limited) >= 3.0);
             script.fail(&sent, LIMITED);
         }
