@@ -207,17 +207,17 @@ impl Builder {
             endpoints: servers.len(),
             seed: fastrand::u64(..),
         };
-        let names = registry.names();
+        let limiters = registry.table();
         let rules = Arc::default();
         let worker = Worker::new(WorkerParts {
-            holder: Holder::for_limiters(settings, names.clone()),
+            holder: Holder::for_limiters(settings, limiters.clone()),
             client: ControlPlaneClient {
                 transport,
                 servers,
                 credentials: self.credentials,
             },
             registry: Arc::downgrade(&registry),
-            names,
+            limiters,
             nudges,
             commands,
             status: Arc::clone(&status),

@@ -30,7 +30,7 @@ use super::{
     index::{Names, OwnNames, ResourceIndex},
     servers::{Endpoints, MasterTracker},
 };
-use crate::{limiter::LimiterNames, log_throttle::LogThrottle};
+use crate::{limiter::LimiterTable, log_throttle::LogThrottle};
 
 /// Until a response says how often to refresh.
 const DEFAULT_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
@@ -124,7 +124,7 @@ impl Holder {
     }
 
     /// Creates a holder whose resources have the numbers of their limiters.
-    pub(crate) fn for_limiters(settings: HolderSettings, names: LimiterNames) -> Self {
+    pub(crate) fn for_limiters(settings: HolderSettings, names: LimiterTable) -> Self {
         Self::with_names(settings, Names::Limiters(names))
     }
 

@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use slab::Slab;
 
-use crate::limiter::LimiterNames;
+use crate::limiter::LimiterTable;
 
 /// The number of a resource: stable until the resource is removed, then reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +20,10 @@ pub(super) struct ResourceIndex(u32);
 impl ResourceIndex {
     pub(super) fn new(number: u32) -> Self {
         Self(number)
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.0
     }
 
     fn get(self) -> usize {
@@ -31,7 +35,7 @@ impl ResourceIndex {
 #[derive(Debug)]
 pub(super) enum Names {
     /// Those of their limiters, which exist as long as the resources are wanted.
-    Limiters(LimiterNames),
+    Limiters(LimiterTable),
     Own(OwnNames),
 }
 
@@ -61,7 +65,7 @@ impl Names {
 
     pub(super) fn id(&self, index: ResourceIndex) -> Option<ResourceId> {
         match self {
-            Self::Limiters(names) => names.id(index.0),
+            Self::Limiters(names) => names.id(index.number()),
             Self::Own(names) => names.ids.get(index.get()).cloned(),
         }
     }

@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     clock,
-    limiter::{LimiterNames, Nudge, Registry},
+    limiter::{Limiter, LimiterTable, Nudge, Registry},
     log_throttle::LogThrottle,
     meter::LeaseMeter,
     rules::Rules,
@@ -72,7 +72,7 @@ pub(crate) struct WorkerParts<T> {
     pub(crate) holder: Holder,
     pub(crate) client: ControlPlaneClient<T>,
     pub(crate) registry: Weak<Registry>,
-    pub(crate) names: LimiterNames,
+    pub(crate) limiters: LimiterTable,
     pub(crate) nudges: UnboundedReceiver<Nudge>,
     pub(crate) commands: UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
@@ -121,7 +121,7 @@ impl<T: Transport> Worker<T> {
             rules_poller: RulesPoller::new(parts.client.servers.len()),
             hint_poller: HintPoller::new(parts.hints),
             measured_hints: Vec::new(),
-            limiters: Limiters::new(parts.names.clone()),
+            limiters: Limiters::new(parts.limiters.clone()),
             parts,
             templates: Arc::default(),
             waiters: Waiters::default(),
@@ -216,7 +216,7 @@ impl<T: Transport> Worker<T> {
     fn on_nudge(&mut self, nudge: Nudge) {
         let now = clock::now();
         match nudge {
-            Nudge::New(limiter) => self.limiters.insert(limiter, now),
+            Nudge::New(limiter) => self.limiters.insert(limiter.get(), now),
             Nudge::Shortage(limiter, shortage) => {
                 self.limiters.on_shortage(limiter.get(), shortage, now);
             }
@@ -306,9 +306,11 @@ impl Waiters {
 }
 
 fn unanswered(limiters: &Limiters) -> impl Iterator<Item = ResourceId> {
-    let awaited = |it: &&TrackedLimiter| it.limiter.get().is_permanent() && !it.answered;
+    let awaited = |(limiter, tracked): &(Limiter<'_>, &TrackedLimiter)| {
+        limiter.is_permanent() && !tracked.answered
+    };
     let limiters = limiters.iter().filter(awaited);
-    limiters.map(|it| it.limiter.get().resource())
+    limiters.map(|(limiter, _)| limiter.resource())
 }
 
 impl<T> fmt::Debug for Worker<T> {

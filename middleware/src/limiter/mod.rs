@@ -36,7 +36,7 @@ pub(crate) use self::{
     rejection::Rejected,
     reservation::{Reservation, WaitPolicy},
     settings::{Burst, LimiterSettings, SettingsConflict},
-    store::{LimiterNames, RegisteredSettings},
+    store::{LimiterTable, RegisteredSettings},
 };
 use self::{
     bucket::{BucketView, Refill, RefillSchedule},
@@ -70,11 +70,6 @@ impl LimiterHandle {
     #[inline]
     pub(crate) fn get(&self) -> Limiter<'_> {
         self.store.limiter(self.number, self.generation)
-    }
-
-    /// Its number in the store: no other limiter has it until this one is forgotten.
-    pub(crate) fn number(&self) -> u32 {
-        self.number
     }
 }
 
@@ -174,9 +169,14 @@ impl<'s> Limiter<'s> {
         }
     }
 
-    /// As [`LimiterHandle::number`].
+    /// Its number in the [table](LimiterTable). No other limiter has it until this one is forgotten.
     pub(crate) fn number(self) -> u32 {
         self.number
+    }
+
+    /// Tells it from earlier limiters with its number.
+    pub(crate) fn generation(self) -> u16 {
+        self.generation
     }
 
     /// Whether it is not forgotten.

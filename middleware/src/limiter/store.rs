@@ -511,11 +511,11 @@ impl Drop for QueueGuard<'_> {
     }
 }
 
-/// The names of the limiters in a store, by number.
+/// The limiters of a registry, by number and by name.
 #[derive(Debug, Clone)]
-pub(crate) struct LimiterNames(Arc<Store>);
+pub(crate) struct LimiterTable(Arc<Store>);
 
-impl LimiterNames {
+impl LimiterTable {
     pub(super) fn of(store: &Arc<Store>) -> Self {
         Self(Arc::clone(store))
     }
@@ -523,6 +523,11 @@ impl LimiterNames {
     /// The number of the limiter of a resource.
     pub(crate) fn find(&self, resource: &ResourceId) -> Option<u32> {
         Some(self.0.find(resource.as_str().as_bytes())?.number)
+    }
+
+    /// The limiter with a number and a generation, as long as it is not forgotten.
+    pub(crate) fn get(&self, number: u32, generation: u16) -> Limiter<'_> {
+        self.0.limiter(number, generation)
     }
 
     /// The resource of the limiter with a number.

@@ -46,12 +46,20 @@ const TOLERANCE: f64 = 1e-9;
 
 #[derive(Debug)]
 pub(super) struct Resource {
-    demand: Demand,
+    wants: Capacity,
+    used: Capacity,
+    priority: i32,
     /// The demand in the newest request.
     requested: Capacity,
     /// The use reported in the newest request.
     reported: Capacity,
-    lease: Option<StoredLease>,
+    /// When the lease ends; the origin if there is none.
+    ends: Moment,
+    /// Those of the lease.
+    capacity: Capacity,
+    reason: Reason,
+    /// `None`, unless the lease is one of the rare ones that are not divided.
+    sharing: Option<Box<Sharing>>,
     /// The resource's terms once it was answered, those of its template before.
     terms: Option<Arc<ResourceTerms>>,
     first_answer: FirstAnswer,
@@ -80,43 +88,6 @@ pub(super) struct Resource {
     rejected: bool,
 }
 
-/// An [`ActiveLease`] that stores how it is shared only in the rare case that it is not divided.
-#[derive(Debug)]
-struct StoredLease {
-    capacity: Capacity,
-    ends: Moment,
-    reason: Reason,
-    sharing: Option<Box<Sharing>>,
-}
-
-impl From<ActiveLease> for StoredLease {
-    fn from(lease: ActiveLease) -> Self {
-        let ActiveLease {
-            capacity,
-            ends,
-            reason,
-            sharing,
-        } = lease;
-        Self {
-            capacity,
-            ends,
-            reason,
-            sharing: (sharing != Sharing::Divided).then(|| Box::new(sharing)),
-        }
-    }
-}
-
-impl From<&StoredLease> for ActiveLease {
-    fn from(lease: &StoredLease) -> Self {
-        Self {
-            capacity: lease.capacity,
-            ends: lease.ends,
-            reason: lease.reason,
-            sharing: lease.sharing.as_deref().copied().unwrap_or_default(),
-        }
-    }
-}
-
 impl Resource {
     pub(super) fn new(
         demand: Demand,
@@ -125,10 +96,15 @@ impl Resource {
         now: Moment,
     ) -> Self {
         Self {
-            demand,
+            wants: demand.wants,
+            used: demand.used,
+            priority: demand.priority,
             requested: Capacity::ZERO,
             reported: Capacity::ZERO,
-            lease: None,
+            ends: Moment::ORIGIN,
+            capacity: Capacity::ZERO,
+            reason: Reason::Granted,
+            sharing: None,
             terms,
             first_answer,
             interval: DEFAULT_INTERVAL.into(),
@@ -151,7 +127,7 @@ impl Resource {
     }
 
     pub(super) fn lease_end(&self) -> Option<Moment> {
-        self.lease.as_ref().map(|lease| lease.ends)
+        (self.ends > Moment::ORIGIN).then_some(self.ends)
     }
 
     pub(super) fn interval(&self) -> Duration {
@@ -197,8 +173,7 @@ impl Resource {
     }
 
     fn held(&self, now: Moment) -> Option<Capacity> {
-        let lease = self.lease.as_ref().filter(|lease| now < lease.ends);
-        lease.map(|lease| lease.capacity)
+        (now < self.ends).then_some(self.capacity)
     }
 
     pub(super) fn joins(&self, now: Moment) -> bool {
@@ -226,8 +201,8 @@ impl Resource {
         seq: Seq,
         now: Moment,
     ) -> ResourceRequest {
-        self.requested = self.demand.wants;
-        self.reported = self.demand.used;
+        self.requested = self.wants;
+        self.reported = self.used;
         self.sent = now;
         self.newest = seq;
         self.hinted = false;
@@ -236,16 +211,23 @@ impl Resource {
         self.claimed = has.is_some();
         ResourceRequest {
             resource_id,
-            wants: self.demand.wants,
-            priority: self.demand.priority,
+            wants: self.wants,
+            priority: self.priority,
             has: has.map(|capacity| HeldLease { capacity }),
             outstanding: Capacity::ZERO,
-            used: Some(self.demand.used),
+            used: Some(self.used),
         }
     }
 
     pub(super) fn set_demand(&mut self, demand: Demand, now: Moment) {
-        self.demand = demand;
+        let Demand {
+            wants,
+            used,
+            priority,
+        } = demand;
+        self.wants = wants;
+        self.used = used;
+        self.priority = priority;
         self.advance_due(now);
     }
 
@@ -256,7 +238,7 @@ impl Resource {
         let (Some(due), Some(sent)) = (self.due(), self.sent()) else {
             return;
         };
-        let wants = self.demand.wants.get();
+        let wants = self.wants.get();
         let held = self.held(now).unwrap_or_default().get();
         let requested = self.requested.get();
         let grown = if self.is_suppressed() {
@@ -296,9 +278,10 @@ impl Resource {
         let sent = self.sent().unwrap_or(now);
         let before = self.held(now).unwrap_or_default().get();
         let was_suppressed = self.is_suppressed();
-        self.lease = granted_lease(response, sent, self.reported, now)
-            .filter(|lease| now < lease.ends)
-            .map(StoredLease::from);
+        match granted_lease(response, sent, self.reported, now) {
+            Some(lease) if now < lease.ends => self.set_lease(lease),
+            Some(_) | None => self.drop_lease(),
+        }
         self.terms = Some(terms);
         self.first_answer = FirstAnswer::Received;
         self.rejected = false;
@@ -318,7 +301,7 @@ impl Resource {
         };
         let shrunk = after < before * (1.0 - TOLERANCE)
             && (response.reason != Reason::Granted
-                || self.lease.is_none()
+                || self.lease_end().is_none()
                 || self.is_notable(before - after));
         let due = match (
             shrunk,
@@ -366,8 +349,8 @@ impl Resource {
 
     fn next_refresh(&self, sent: Moment, now: Moment, rng: &mut fastrand::Rng) -> Moment {
         let refresh = sent.after(self.interval());
-        let latest = match &self.lease {
-            Some(lease) => refresh.min(now.after(lease.ends.since(now) / 2)),
+        let latest = match self.lease_end() {
+            Some(ends) => refresh.min(now.after(ends.since(now) / 2)),
             None => refresh.min(sent.after(MAX_PAUSE_WITHOUT_LEASE)),
         };
         let wait = latest.since(now).mul_f64(1.0 - JITTER * rng.f64());
@@ -394,18 +377,34 @@ impl Resource {
         !std::mem::replace(&mut self.rejected, true)
     }
 
+    fn set_lease(&mut self, lease: ActiveLease) {
+        let ActiveLease {
+            capacity,
+            ends,
+            reason,
+            sharing,
+        } = lease;
+        self.capacity = capacity;
+        self.ends = ends;
+        self.reason = reason;
+        self.sharing = (sharing != Sharing::Divided).then(|| Box::new(sharing));
+    }
+
     pub(super) fn drop_lease(&mut self) {
-        self.lease = None;
+        self.ends = Moment::ORIGIN;
+        self.capacity = Capacity::ZERO;
+        self.sharing = None;
     }
 
     /// The holding now. No request is sent before `not_before`.
     pub(super) fn holding(&self, not_before: Moment, now: Moment) -> Holding {
         Holding {
-            lease: self
-                .lease
-                .as_ref()
-                .map(ActiveLease::from)
-                .filter(|lease| now < lease.ends),
+            lease: (now < self.ends).then(|| ActiveLease {
+                capacity: self.capacity,
+                ends: self.ends,
+                reason: self.reason,
+                sharing: self.sharing.as_deref().copied().unwrap_or_default(),
+            }),
             terms: self.terms.clone(),
             first_answer: self.first_answer,
             requested: self.requested,

@@ -78,16 +78,16 @@ impl<T: Transport> Worker<T> {
     /// Gives up the lease of an idle limiter: forgets it, or lets it sleep if it stays. Returns
     /// whether it did.
     fn rest(&mut self, index: ResourceIndex, now: Moment) -> bool {
-        let (Some(tracked), Some(registry)) =
+        let (Some((limiter, tracked)), Some(registry)) =
             (self.limiters.get_mut(index), self.parts.registry.upgrade())
         else {
             return false;
         };
-        let resource = tracked.limiter.get().resource();
-        if registry.forget(tracked.limiter.get()) {
+        let resource = limiter.resource();
+        if registry.forget(limiter) {
             self.limiters.remove(index);
             self.meter.forget(&resource);
-        } else if tracked.sleep(now) {
+        } else if tracked.sleep(limiter, now) {
             self.meter.set_capacity(&resource, 0.0);
         } else {
             return false;
@@ -100,8 +100,8 @@ impl<T: Transport> Worker<T> {
         if self.parts.holder.update_demand(index, demand, now) {
             return;
         }
-        if let Some(tracked) = self.limiters.get_mut(index) {
-            let resource = tracked.limiter.get().resource();
+        if let Some((limiter, _)) = self.limiters.get_mut(index) {
+            let resource = limiter.resource();
             self.handle(Event::Demand { resource, demand }, now);
         }
     }
@@ -229,12 +229,11 @@ impl<T: Transport> Worker<T> {
             return;
         };
         self.limiters.apply(index, holding, now);
-        let Some(tracked) = self.limiters.get_mut(index) else {
+        let Some((limiter, tracked)) = self.limiters.get_mut(index) else {
             return;
         };
         let terms = holding.terms.as_deref();
-        let limiter = tracked.limiter.get();
-        let state = tracked.lease_state(holding);
+        let state = tracked.lease_state(limiter, holding);
         let is_gauge = is_gauge(terms);
         limiter.set_unit_mismatch(is_gauge);
         limiter.publish(state, now);
@@ -270,7 +269,7 @@ impl<T: Transport> Worker<T> {
         if holding.first_answer == FirstAnswer::Received
             && !std::mem::replace(&mut tracked.answered, true)
         {
-            tracked.begin_to_be_idle(now);
+            tracked.begin_to_be_idle(limiter, now);
             self.waiters.on_answered(resource);
         }
     }
@@ -322,7 +321,7 @@ impl<T: Transport> Worker<T> {
                 let index = self.limiters.find(resource);
                 let tracked = index.and_then(|index| self.limiters.get_mut(index));
                 // There may be any number of keys made of requests.
-                let logged = match tracked.is_some_and(|it| it.limiter.get().is_permanent()) {
+                let logged = match tracked.is_some_and(|(limiter, _)| limiter.is_permanent()) {
                     true => Some(0),
                     false => self.rejection_log.try_log(now),
                 };

@@ -10,10 +10,7 @@ use crate::{
         Demand, FirstAnswer, Holding, ResourceTerms,
         index::{Dense, ResourceIndex, TimerHeap},
     },
-    limiter::{
-        LeaseLevel, LeaseState, Limiter, LimiterHandle, LimiterNames, Policy, SafeRate, Sharing,
-        Shortage,
-    },
+    limiter::{LeaseLevel, LeaseState, Limiter, LimiterTable, Policy, SafeRate, Sharing, Shortage},
     meter::LeasePhase,
 };
 
@@ -35,7 +32,8 @@ const SAMPLES: u8 = 0;
 
 #[derive(Debug)]
 pub(super) struct TrackedLimiter {
-    pub(super) limiter: LimiterHandle,
+    /// Of its limiter.
+    generation: u16,
     window: Window,
     window_length: f32,
     /// The period of the resource's rate, in seconds.
@@ -76,9 +74,9 @@ struct SuppressionReports {
 }
 
 impl TrackedLimiter {
-    fn new(limiter: LimiterHandle, now: Moment) -> Self {
+    fn new(limiter: Limiter<'_>, now: Moment) -> Self {
         Self {
-            limiter,
+            generation: limiter.generation(),
             window: Window::new(now),
             window_length: window_length(DEFAULT_INTERVAL) as f32,
             period: 1.0,
@@ -101,24 +99,24 @@ impl TrackedLimiter {
     }
 
     /// Samples the attempts and returns their total.
-    fn record(&mut self, now: Moment) -> f64 {
-        let total = self.limiter.get().attempted();
+    fn record(&mut self, limiter: Limiter<'_>, now: Moment) -> f64 {
+        let total = limiter.attempted();
         if self.window.record(total, self.window_length.into(), now) {
             self.last_attempt = now;
         }
         total
     }
 
-    fn sample(&mut self, now: Moment) -> Demand {
-        let total = self.record(now);
-        self.demand(self.wants(total, now))
+    fn sample(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
+        let total = self.record(limiter, now);
+        self.demand(limiter, self.wants(limiter, total, now))
     }
 
     /// The demand as measured now, for a hint: others want what is only likely to be needed.
-    fn sample_for_hint(&mut self, now: Moment) -> Demand {
-        let total = self.record(now);
+    fn sample_for_hint(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
+        let total = self.record(limiter, now);
         if self.suppression.is_some() || self.is_short() {
-            return self.demand(self.wants(total, now));
+            return self.demand(limiter, self.wants(limiter, total, now));
         }
         self.bursts_in_doubt |= self.holds_limit;
         if !self.bursts_in_doubt {
@@ -126,14 +124,14 @@ impl TrackedLimiter {
         }
         self.window.accept_fall();
         let measured = self.window.per_second();
-        self.demand(self.or_fading(measured, total, now))
+        self.demand(limiter, self.or_fading(measured, total, now))
     }
 
     /// Begins to measure for a hint. Returns for how many seconds; `None` if the holder can answer
     /// at once: it has more than it wants, or is short, or its demand is too small to be measured
     /// soon.
-    fn measure_for_hint(&mut self, now: Moment) -> Option<f64> {
-        self.record(now);
+    fn measure_for_hint(&mut self, limiter: Limiter<'_>, now: Moment) -> Option<f64> {
+        self.record(limiter, now);
         let wants = in_unit(self.window.per_second(), self.period).get();
         let is_needed = self.suppression.is_none()
             && !self.is_short()
@@ -147,21 +145,21 @@ impl TrackedLimiter {
     }
 
     /// The demand with these wants per second, unless they are stated.
-    fn demand(&self, wants: f64) -> Demand {
-        let stated = self.limiter.get().settings().wants;
+    fn demand(&self, limiter: Limiter<'_>, wants: f64) -> Demand {
+        let stated = limiter.settings().wants;
         let wants = stated.unwrap_or_else(|| in_unit(wants, self.period));
-        self.limiter.get().record_wants(wants.get());
+        limiter.record_wants(wants.get());
         Demand {
             wants,
-            used: Capacity::saturating(self.limiter.get().tally().admitted - self.admitted_before),
-            priority: self.limiter.get().priority(),
+            used: Capacity::saturating(limiter.tally().admitted - self.admitted_before),
+            priority: limiter.priority(),
         }
     }
 
     /// The demand in attempts per second, and what else the limiter could use while capacity is
     /// free.
-    fn wants(&self, total: f64, now: Moment) -> f64 {
-        let level = self.limiter.get().lease_level(now);
+    fn wants(&self, limiter: Limiter<'_>, total: f64, now: Moment) -> f64 {
+        let level = limiter.lease_level(now);
         let mut wants = self.window.generous();
         if let Some(reports) = &self.suppression
             && let Some(interval) = reports.interval
@@ -172,7 +170,7 @@ impl TrackedLimiter {
             wants = wants.max(self.window.newest());
         }
         let mut growth = 0.0_f64;
-        if self.limiter.get().waiting() > 0 {
+        if limiter.waiting() > 0 {
             growth = GROWTH_WHILE_WAITING * level.rate;
         }
         if !self.scarce {
@@ -215,30 +213,39 @@ impl TrackedLimiter {
     }
 
     /// Begins to measure a shortage, unless it is a known one. Returns when to sample.
-    fn on_shortage(&mut self, shortage: Shortage, now: Moment) -> Option<Moment> {
+    fn on_shortage(
+        &mut self,
+        limiter: Limiter<'_>,
+        shortage: Shortage,
+        now: Moment,
+    ) -> Option<Moment> {
         let is_new = Some(shortage) > self.shortage.max(self.known_shortage);
         self.shortage = self.shortage.max(Some(shortage));
         if !is_new {
             return None;
         }
-        self.record(now);
+        self.record(limiter, now);
         self.fast_sample = FIRST_FAST_SAMPLE;
         Some(now.after_seconds(self.fast_sample.into()))
     }
 
     /// Samples at a scheduled time. Returns the demand, unless it is not yet clear, and when to
     /// sample next.
-    fn sample_on_schedule(&mut self, now: Moment) -> (Option<Demand>, Moment) {
-        let demand = self.sample(now);
+    fn sample_on_schedule(
+        &mut self,
+        limiter: Limiter<'_>,
+        now: Moment,
+    ) -> (Option<Demand>, Moment) {
+        let demand = self.sample(limiter, now);
         let usual = self.next_sample(now);
-        self.limiter.get().clear_demand_signal();
+        limiter.clear_demand_signal();
         let shortage = self.shortage.take();
         if self.fast_sample == 0.0 {
             self.known_shortage = shortage;
             return (Some(demand), usual);
         }
         self.known_shortage = self.known_shortage.max(shortage);
-        let level = self.limiter.get().lease_level(now);
+        let level = limiter.lease_level(now);
         let is_first = self.fast_sample == FIRST_FAST_SAMPLE;
         self.fast_sample *= 2.0;
         let next = now.after_seconds(self.fast_sample.into());
@@ -254,24 +261,24 @@ impl TrackedLimiter {
 
     /// Counts the time without requests from the first answer on: a service that waited for it
     /// starts with the lease.
-    pub(super) fn begin_to_be_idle(&mut self, now: Moment) {
-        if self.limiter.get().is_permanent() {
+    pub(super) fn begin_to_be_idle(&mut self, limiter: Limiter<'_>, now: Moment) {
+        if limiter.is_permanent() {
             self.last_attempt = self.last_attempt.max(now);
         }
     }
 
     /// Gives up the lease while idle. Returns whether the limiter sleeps.
-    pub(super) fn sleep(&mut self, now: Moment) -> bool {
+    pub(super) fn sleep(&mut self, limiter: Limiter<'_>, now: Moment) -> bool {
         if self.asleep {
             return true;
         }
         // A stated demand reserves capacity for requests to come.
-        let stated = self.limiter.get().settings().wants.is_some();
-        if stated || !self.answered || !self.limiter.get().sleep(now) {
+        let stated = limiter.settings().wants.is_some();
+        if stated || !self.answered || !limiter.sleep(now) {
             return false;
         }
         self.asleep = true;
-        self.admitted_before = self.limiter.get().tally().admitted;
+        self.admitted_before = limiter.tally().admitted;
         self.leased = Capacity::ZERO;
         self.shortage = None;
         self.known_shortage = None;
@@ -286,21 +293,19 @@ impl TrackedLimiter {
     }
 
     /// A request came, which may not be counted yet.
-    fn wake(&mut self, now: Moment) {
+    fn wake(&mut self, limiter: Limiter<'_>, now: Moment) {
         self.asleep = false;
         self.last_attempt = now;
         if let Some(reports) = &mut self.suppression
             && let Some(interval) = reports.interval
         {
-            reports
-                .demand
-                .report(self.limiter.get().attempted(), interval, now);
+            reports.demand.report(limiter.attempted(), interval, now);
         }
     }
 
     /// The state for a holding, in the limiter's running totals.
-    pub(super) fn lease_state(&self, holding: &Holding) -> LeaseState {
-        let mut state = lease_state(holding, self.limiter.get().settings().wants.is_some());
+    pub(super) fn lease_state(&self, limiter: Limiter<'_>, holding: &Holding) -> LeaseState {
+        let mut state = lease_state(holding, limiter.settings().wants.is_some());
         if let LeaseState::Leased {
             sharing: Sharing::Bucket(balance),
             ..
@@ -313,7 +318,7 @@ impl TrackedLimiter {
 
     /// Takes over a holding that was published. Returns whether to measure again: a larger lease
     /// came, and is not known to be enough.
-    fn apply(&mut self, holding: &Holding, now: Moment) -> bool {
+    fn apply(&mut self, limiter: Limiter<'_>, holding: &Holding, now: Moment) -> bool {
         let terms = holding.terms.as_deref();
         let interval = holding.refresh_interval.as_secs_f64();
         self.window_length = window_length(interval) as f32;
@@ -327,13 +332,12 @@ impl TrackedLimiter {
             .is_some_and(|lease| lease.reason == Reason::Pending);
         if let Some(lease) = &holding.lease {
             self.holds_limit = limit.is_some_and(|limit| lease.capacity >= limit);
-            self.doubt_bursts(lease.capacity.get(), holding.requested.get());
+            self.doubt_bursts(limiter, lease.capacity.get(), holding.requested.get());
         }
         let interval = terms.is_some_and(|it| it.suppressed).then_some(interval);
         if let Some(reports) = &mut self.suppression {
             reports.interval = interval;
         } else if interval.is_some() {
-            let limiter = self.limiter.get();
             let demand = match limiter.created_at() {
                 // Nothing was reported before.
                 Some(created_at) => ReportedDemand::new(0.0, created_at),
@@ -347,7 +351,7 @@ impl TrackedLimiter {
             // Another shortage is that of this lease.
             self.known_shortage = None;
         }
-        let measure = grown && (self.limiter.get().waiting() > 0 || self.shortage.is_some());
+        let measure = grown && (limiter.waiting() > 0 || self.shortage.is_some());
         if measure {
             self.fast_sample = FIRST_FAST_SAMPLE;
         }
@@ -355,8 +359,8 @@ impl TrackedLimiter {
     }
 
     /// Decides by a lease whether others need the capacity that bursts would use.
-    fn doubt_bursts(&mut self, leased: f64, requested: f64) {
-        let burst = self.limiter.get().settings().burst.get();
+    fn doubt_bursts(&mut self, limiter: Limiter<'_>, leased: f64, requested: f64) {
+        let burst = limiter.settings().burst.get();
         let needed = in_unit(burst.rate_for(self.window.burst()), self.period).get();
         let in_doubt = std::mem::take(&mut self.bursts_in_doubt);
         if self.scarce && leased >= needed {
@@ -383,22 +387,22 @@ pub(super) struct Sample {
 /// The limiters, by their numbers.
 #[derive(Debug)]
 pub(super) struct Limiters {
-    names: LimiterNames,
+    table: LimiterTable,
     tracked: Dense<TrackedLimiter>,
     samples: TimerHeap<1>,
 }
 
 impl Limiters {
-    pub(super) fn new(names: LimiterNames) -> Self {
+    pub(super) fn new(table: LimiterTable) -> Self {
         Self {
-            names,
+            table,
             tracked: Dense::default(),
             samples: TimerHeap::default(),
         }
     }
 
     /// Adds a limiter, in place of a forgotten one of the same number.
-    pub(super) fn insert(&mut self, limiter: LimiterHandle, now: Moment) {
+    pub(super) fn insert(&mut self, limiter: Limiter<'_>, now: Moment) {
         let index = ResourceIndex::new(limiter.number());
         self.tracked
             .insert(index, TrackedLimiter::new(limiter, now));
@@ -406,11 +410,15 @@ impl Limiters {
     }
 
     pub(super) fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
-        self.names.find(id).map(ResourceIndex::new)
+        self.table.find(id).map(ResourceIndex::new)
     }
 
-    pub(super) fn get_mut(&mut self, index: ResourceIndex) -> Option<&mut TrackedLimiter> {
-        self.tracked.get_mut(index)
+    pub(super) fn get_mut(
+        &mut self,
+        index: ResourceIndex,
+    ) -> Option<(Limiter<'_>, &mut TrackedLimiter)> {
+        let tracked = self.tracked.get_mut(index)?;
+        Some((self.table.get(index.number(), tracked.generation), tracked))
     }
 
     /// Begins to measure the demands for hints. Returns when the last of them is known.
@@ -421,13 +429,17 @@ impl Limiters {
     ) -> Moment {
         let seconds = ids.filter_map(|id| {
             let index = self.find(id)?;
-            self.get_mut(index)?.measure_for_hint(now)
+            let (limiter, tracked) = self.get_mut(index)?;
+            tracked.measure_for_hint(limiter, now)
         });
         now.after_seconds(seconds.fold(0.0, f64::max))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &TrackedLimiter> {
-        self.tracked.iter().map(|(_, tracked)| tracked)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Limiter<'_>, &TrackedLimiter)> {
+        self.tracked.iter().map(|(index, tracked)| {
+            let limiter = self.table.get(index.number(), tracked.generation);
+            (limiter, tracked)
+        })
     }
 
     pub(super) fn next_sample_at(&self) -> Moment {
@@ -443,15 +455,16 @@ impl Limiters {
         now: Moment,
     ) -> Option<Demand> {
         let tracked = self.tracked.get_mut(index)?;
+        let limiter = self.table.get(index.number(), tracked.generation);
         let demand = if hinted {
-            tracked.sample_for_hint(now)
+            tracked.sample_for_hint(limiter, now)
         } else {
-            tracked.sample(now)
+            tracked.sample(limiter, now)
         };
         if let Some(reports) = &mut tracked.suppression
             && let Some(interval) = reports.interval
         {
-            let total = tracked.limiter.get().attempted();
+            let total = limiter.attempted();
             reports.demand.report(total, interval, now);
             if tracked.follows_demand() && tracked.fast_sample == 0.0 {
                 // The next sample may still be that of a quiet limiter.
@@ -468,14 +481,14 @@ impl Limiters {
         let Some(tracked) = self.tracked.get_mut(index) else {
             return;
         };
-        if tracked.limiter.get() != limiter {
+        if tracked.generation != limiter.generation() {
             return;
         }
         let next = if tracked.asleep {
-            tracked.wake(now);
+            tracked.wake(limiter, now);
             Some(now)
         } else {
-            tracked.on_shortage(shortage, now)
+            tracked.on_shortage(limiter, shortage, now)
         };
         if let Some(next) = next {
             self.samples.set(index, Some((SAMPLES, next)));
@@ -485,7 +498,8 @@ impl Limiters {
     /// Takes over a holding that was published to the limiter.
     pub(super) fn apply(&mut self, index: ResourceIndex, holding: &Holding, now: Moment) {
         if let Some(tracked) = self.tracked.get_mut(index)
-            && tracked.apply(holding, now)
+            && let limiter = self.table.get(index.number(), tracked.generation)
+            && tracked.apply(limiter, holding, now)
         {
             let soon = now.after_seconds(tracked.fast_sample.into());
             self.samples.set(index, Some((SAMPLES, soon)));
@@ -496,12 +510,12 @@ impl Limiters {
     pub(super) fn sample_next(&mut self, idle_after: Duration, now: Moment) -> Option<Sample> {
         let (_, index) = self.samples.first(SAMPLES).filter(|(at, _)| *at <= now)?;
         let tracked = self.tracked.get_mut(index)?;
-        let (demand, next) = tracked.sample_on_schedule(now);
+        let limiter = self.table.get(index.number(), tracked.generation);
+        let (demand, next) = tracked.sample_on_schedule(limiter, now);
         self.samples.set(index, Some((SAMPLES, next)));
-        let idle =
-            tracked.last_attempt.after(idle_after) <= now && tracked.limiter.get().is_full(now);
+        let idle = tracked.last_attempt.after(idle_after) <= now && limiter.is_full(now);
         if tracked.asleep && !idle {
-            tracked.wake(now);
+            tracked.wake(limiter, now);
         }
         Some(Sample {
             index,

@@ -17,7 +17,7 @@ use self::{
 use super::{
     LeaseState, Limiter, LimiterHandle, LimiterSettings, NamePrefix, RegisteredSettings, Shortage,
     retention::{Freed, KeySlots, Purpose},
-    store::{LimiterNames, Store},
+    store::{LimiterTable, Store},
 };
 use crate::{
     Quota, clock,
@@ -81,9 +81,9 @@ impl Registry {
         }
     }
 
-    /// The names of its limiters.
-    pub(crate) fn names(&self) -> LimiterNames {
-        LimiterNames::of(&self.store)
+    /// Its limiters.
+    pub(crate) fn table(&self) -> LimiterTable {
+        LimiterTable::of(&self.store)
     }
 
     /// Gives settings the number by which limiters refer to them.
