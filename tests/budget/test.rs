@@ -65,17 +65,17 @@ impl Figures {
             };
             let change = measured.instructions as f64 / committed.instructions as f64 - 1.0;
             let note = if change > MARGIN {
-                "too many instructions"
+                "  too many instructions"
             } else if change < -MARGIN {
-                "fewer instructions: update the file"
+                "  fewer instructions: update the file"
             } else if measured.allocations != committed.allocations {
-                "allocations differ"
+                "  allocations differ"
             } else {
                 ""
             };
             within &= note.is_empty();
             lines.push(format!(
-                "{case:12}{:>12}{:>11}{:>+8.1} %{:>13}{:>11}  {note}",
+                "{case:12}{:>12}{:>11}{:>+8.1} %{:>13}{:>11}{note}",
                 measured.instructions,
                 committed.instructions,
                 change * 100.0,
