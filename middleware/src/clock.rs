@@ -34,10 +34,10 @@ pub(crate) fn now() -> Moment {
 #[cfg(not(test))]
 fn read(clock: ClockId) -> Moment {
     let time = clock_gettime(clock);
-    // Neither part is negative on these clocks.
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+    // Neither part is negative on these clocks, and the sum lasts for 584 years.
+    let seconds = time.tv_sec.cast_unsigned();
+    let nanos = time.tv_nsec.cast_unsigned();
+    Moment::from_nanos(seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos))
 }
 
 /// On tokio's clock, which tests pause and advance, an hour after the origin.

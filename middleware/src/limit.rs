@@ -212,6 +212,10 @@ type Predicate = dyn for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync;
 pub(crate) struct Skip(Vec<Arc<Predicate>>);
 
 impl Skip {
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn skips(&self, head: &RequestHead<'_>) -> bool {
         self.0.iter().any(|skips| skips(head))
     }
@@ -330,6 +334,13 @@ impl InvalidLimit {
 }
 
 impl CostRule {
+    pub(crate) fn fixed(&self) -> Option<Cost> {
+        match self {
+            Self::Fixed(cost) => Some(*cost),
+            Self::By(_) => None,
+        }
+    }
+
     pub(crate) fn of(&self, head: &RequestHead<'_>) -> Cost {
         match self {
             Self::Fixed(cost) => *cost,

@@ -55,7 +55,9 @@ impl Moment {
     /// Seconds since `earlier`; zero if that is later.
     #[must_use]
     pub fn seconds_since(self, earlier: Self) -> f64 {
-        self.0.saturating_sub(earlier.0) as f64 / NANOS_PER_SECOND
+        let nanos = self.0.saturating_sub(earlier.0);
+        // The processor converts signed numbers.
+        i64::try_from(nanos).unwrap_or(i64::MAX) as f64 / NANOS_PER_SECOND
     }
 }
 

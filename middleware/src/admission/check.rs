@@ -6,7 +6,10 @@ use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
 use super::compiled::{CompiledLimit, TokenRequest};
-use crate::limiter::{Acquired, FirstLease, Limiter, Reading, Registry};
+use crate::{
+    RequestHead,
+    limiter::{Acquired, FirstLease, Limiter, Reading, Registry},
+};
 
 pub(super) type LimitChecks<'f> = SmallVec<[LimitCheck<'f>; 2]>;
 
@@ -21,7 +24,20 @@ pub(super) struct LimitCheck<'f> {
     pub(super) acquired: Option<Acquired>,
 }
 
-impl LimitCheck<'_> {
+impl<'f> LimitCheck<'f> {
+    pub(super) fn new(
+        limit: &'f Arc<CompiledLimit>,
+        limiter: Limiter<'f>,
+        head: &RequestHead<'_>,
+    ) -> Self {
+        Self {
+            limit,
+            limiter,
+            request: Some(limit.token_request(limit.cost(head))),
+            acquired: None,
+        }
+    }
+
     /// Takes tokens that are available at once. False if there are not enough.
     #[inline]
     pub(super) fn try_acquire(&mut self, recent: Moment) -> bool {

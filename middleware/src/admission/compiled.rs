@@ -13,7 +13,8 @@ use doorman_openapi::{Moment, ResourceId};
 
 use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
-    Cost, Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
+    Callers, Cost, Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
+    key::Placeholder,
     limiter::{
         Limiter, LimiterHandle, LimiterSettings, NamePrefix, PinnedLimiter, RegisteredSettings,
         Registry, Rejected, WaitPolicy,
@@ -28,6 +29,8 @@ pub(crate) struct CompiledLimit {
     local: Option<Arc<Registry>>,
     /// `None`: every request.
     scope: Option<RequestScope>,
+    /// The cost of every request; `None` if some have another one, or none.
+    pub(super) uniform_cost: Option<Cost>,
     /// The name in the response headers.
     pub(super) item: LimitItem,
     pub(super) meter: LimitMeter,
@@ -46,8 +49,8 @@ enum Target {
 
 #[derive(Debug)]
 struct KeyedTarget {
-    /// The text before the value, of a key with one value.
-    prefix: Option<NamePrefix>,
+    /// The text before the value and the value, of a key with one value.
+    single: Option<(NamePrefix, Placeholder)>,
     /// The resource of the keys without a slot.
     overflow: ResourceId,
     warned_conflict: AtomicBool,
@@ -107,14 +110,19 @@ impl CompiledLimit {
                 Target::Constant(limiter)
             }
             None => Target::Keyed(Box::new(KeyedTarget {
-                prefix: limit.key.prefix().map(NamePrefix::new),
+                single: limit
+                    .key
+                    .prefix()
+                    .map(|(text, value)| (NamePrefix::new(text), value.clone())),
                 overflow: limit.key.overflow(),
                 warned_conflict: AtomicBool::new(false),
                 warned_unverified: AtomicBool::new(false),
                 warned_no_address: AtomicBool::new(false),
             })),
         };
+        let applies_to_all = scope.is_none() && limit.skip.is_none();
         Self {
+            uniform_cost: limit.cost.fixed().filter(|_| applies_to_all),
             item: LimitItem::new(&limit.name),
             meter: registry.meter(&limit.name),
             limit,
@@ -147,11 +155,6 @@ impl CompiledLimit {
     }
 
     /// The limiter for a request; `None` when the limit does not apply to it.
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: copies of its result cost more"
-    )]
-    #[inline(always)]
     pub(super) fn find<'r>(
         &'r self,
         registry: &'r Registry,
@@ -168,41 +171,54 @@ impl CompiledLimit {
             self.meter.count(Outcome::Skipped);
             return Ok(None);
         }
-        match &self.target {
-            Target::Constant(limiter) => Ok(Some(limiter.get())),
-            Target::Keyed(target) => {
-                let limiter = match self.find_known(target, registry, head) {
-                    Some(limiter) => limiter,
-                    None => match self.find_written(target, registry, head)? {
-                        Some(limiter) => limiter,
-                        None => return Ok(None),
-                    },
-                };
-                if limiter.attach(&self.settings).is_err()
-                    && !target.warned_conflict.swap(true, Ordering::Relaxed)
-                {
-                    limiter.warn_conflict(&self.limit.name);
-                }
-                Ok(Some(limiter))
-            }
-        }
+        let known = self.find_known(registry, head, head.callers());
+        self.find_unless_known(known, registry, head)
     }
 
-    /// The limiter of a known key with one value that need not be written.
+    /// The same for a limit that applies, after [`find_known`](Self::find_known).
+    pub(super) fn find_unless_known<'r>(
+        &'r self,
+        known: Option<Limiter<'r>>,
+        registry: &'r Registry,
+        head: &RequestHead<'_>,
+    ) -> Result<Option<Limiter<'r>>, Box<Refusal>> {
+        let Target::Keyed(target) = &self.target else {
+            return Ok(known);
+        };
+        let limiter = match known {
+            Some(limiter) => limiter,
+            None => match self.find_written(target, registry, head)? {
+                Some(limiter) => limiter,
+                None => return Ok(None),
+            },
+        };
+        if limiter.attach(&self.settings).is_err()
+            && !target.warned_conflict.swap(true, Ordering::Relaxed)
+        {
+            limiter.warn_conflict(&self.limit.name);
+        }
+        Ok(Some(limiter))
+    }
+
+    /// The limiter of a constant key, or of a known one with one value that need not be written.
     #[expect(
         clippy::inline_always,
         reason = "measured: copies of its result cost more"
     )]
     #[inline(always)]
-    fn find_known<'r>(
-        &self,
-        target: &KeyedTarget,
+    pub(super) fn find_known<'r>(
+        &'r self,
         registry: &'r Registry,
         head: &RequestHead<'_>,
+        callers: &Callers,
     ) -> Option<Limiter<'r>> {
-        let prefix = target.prefix.as_ref()?;
-        let value = self.limit.key.value(head)?;
-        registry.find_value(prefix, &value)
+        match &self.target {
+            Target::Constant(limiter) => Some(limiter.get()),
+            Target::Keyed(target) => {
+                let (prefix, value) = target.single.as_ref()?;
+                registry.find_value(prefix, &value.raw(head, callers)?)
+            }
+        }
     }
 
     /// The limiter of a key that is new, has several values, or one that has to be written.

@@ -25,7 +25,7 @@ pub(crate) use self::{
 };
 use crate::{
     Callers, Limit, Refusal, RequestHead, clock,
-    limiter::{Acquired, FirstLease, Limiter, Registry, WaitPolicy},
+    limiter::{Acquired, Limiter, Registry, WaitPolicy},
 };
 
 /// The compiled limits of a layer, shared by its clones and connections.
@@ -60,14 +60,14 @@ impl AdmissionSource {
     pub(crate) fn decide(&self, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
         match self {
             Self::Code(admission) => admission.decide(head, headers),
-            Self::WithRules(dynamic) => dynamic.current.load().decide(head, headers),
+            Self::WithRules(dynamic) => dynamic.decide(head, headers),
         }
     }
 
     pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
         match self {
             Self::Code(admission) => admission.decide_now(head),
-            Self::WithRules(dynamic) => dynamic.current.load().decide_now(head),
+            Self::WithRules(dynamic) => dynamic.decide_now(head),
         }
     }
 }
@@ -87,6 +87,16 @@ impl DynamicAdmission {
             current: ArcSwap::new(Arc::clone(&in_code)),
             in_code,
         })
+    }
+
+    #[inline(never)]
+    fn decide(&self, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
+        self.current.load().decide(head, headers)
+    }
+
+    #[inline(never)]
+    fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
+        self.current.load().decide_now(head)
     }
 
     pub(crate) fn set_rules(&self, rules: &[Arc<CompiledLimit>]) {
@@ -180,26 +190,51 @@ impl Admission {
         head: &RequestHead<'_>,
         admitted: impl FnOnce(Limiter<'r>, &Acquired, Moment) -> T,
     ) -> FastDecision<'r, T> {
+        let recent = clock::coarse_now();
+        let registry = limit.registry(&self.registry);
+        let mut known = None;
+        if let Some(cost) = limit.uniform_cost {
+            known = limit.find_known(registry, head, &self.callers);
+            if let Some(limiter) = known
+                && let Some(acquired) = limiter.try_acquire_leased(&limit.settings, cost, recent)
+            {
+                commit(limit, limiter, &acquired, registry, recent);
+                return FastDecision::Admitted(admitted(limiter, &acquired, recent));
+            }
+        }
+        match self.check_one(limit, known, head, recent) {
+            Ok(Some(check)) => match check.acquired {
+                Some(acquired) => {
+                    check.commit(&self.registry, recent);
+                    FastDecision::Admitted(admitted(check.limiter, &acquired, recent))
+                }
+                None => FastDecision::Unclear(check),
+            },
+            Ok(None) => FastDecision::Admitted(T::default()),
+            Err(refusal) => FastDecision::Refused(refusal),
+        }
+    }
+
+    /// Checks the only limit, of which the limiter may be known.
+    #[inline(never)]
+    fn check_one<'r>(
+        &'r self,
+        limit: &'r Arc<CompiledLimit>,
+        known: Option<Limiter<'r>>,
+        head: &RequestHead<'_>,
+        recent: Moment,
+    ) -> Result<Option<LimitCheck<'r>>, Box<Refusal>> {
         let head = head.with_callers(&self.callers);
         let registry = limit.registry(&self.registry);
-        let limiter = match limit.find(registry, &head) {
-            Ok(Some(limiter)) => limiter,
-            Ok(None) => return FastDecision::Admitted(T::default()),
-            Err(refusal) => return FastDecision::Refused(refusal),
+        let found = match limit.uniform_cost {
+            Some(_) => limit.find_unless_known(known, registry, &head)?,
+            None => limit.find(registry, &head)?,
         };
-        let cost = limit.cost(&head);
-        let recent = clock::coarse_now();
-        let first_lease = FirstLease::after(limit.wait_for_lease());
-        let Some(acquired) = limiter.try_acquire(&limit.settings, cost, first_lease, recent) else {
-            return FastDecision::Unclear(LimitCheck {
-                limit,
-                limiter,
-                request: Some(limit.token_request(cost)),
-                acquired: None,
-            });
-        };
-        commit(limit, limiter, &acquired, registry, recent);
-        FastDecision::Admitted(admitted(limiter, &acquired, recent))
+        let mut check = found.map(|limiter| LimitCheck::new(limit, limiter, &head));
+        if let Some(check) = &mut check {
+            check.try_acquire(recent);
+        }
+        Ok(check)
     }
 
     #[inline(never)]
@@ -273,14 +308,7 @@ impl Admission {
         let head = head.with_callers(&self.callers);
         for limit in &self.limits {
             if let Some(limiter) = limit.find(limit.registry(&self.registry), &head)? {
-                let request = Some(limit.token_request(limit.cost(&head)));
-                let check = LimitCheck {
-                    limit,
-                    limiter,
-                    request,
-                    acquired: None,
-                };
-                add_check(checks, check);
+                add_check(checks, LimitCheck::new(limit, limiter, &head));
             }
         }
         Ok(())

@@ -60,7 +60,7 @@ impl fmt::Debug for VerifiedClaims {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ClaimPath {
+pub(crate) enum ClaimPath {
     /// A top-level claim, whatever characters its name has.
     Name(Box<str>),
     /// A JSON Pointer, RFC 6901, as its unescaped tokens.

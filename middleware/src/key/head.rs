@@ -56,7 +56,7 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    pub(super) fn callers(&self) -> &'a Callers {
+    pub(crate) fn callers(&self) -> &'a Callers {
         self.callers
     }
 

@@ -17,14 +17,17 @@ use doorman_openapi::{InvalidKeyTemplate, MAX_VALUE_BYTES, ResourceId};
 
 #[cfg(feature = "jwt")]
 pub use self::jwt::{InvalidJwks, InvalidJwtKey, Jwks, JwtKey, JwtVerifier};
-pub(crate) use self::resource_id::{KeyPrefix, is_unreserved, to_resource_id};
-use self::template::{Part, Placeholder, ValueFn};
+use self::template::{Part, ValueFn};
 pub use self::{
     callers::Callers,
     claims::{InvalidClaims, VerifiedClaims},
     forwarded::{ForwardedHeader, InvalidNetwork, TrustedProxies},
     head::{PeerAddr, RequestHead},
     template::InvalidKey,
+};
+pub(crate) use self::{
+    resource_id::{KeyPrefix, is_unreserved, to_resource_id},
+    template::Placeholder,
 };
 
 /// Maps a request to a resource. Cheap to clone.

@@ -3,6 +3,7 @@
 
 use std::{
     borrow::Cow,
+    fmt,
     io::Write as _,
     net::{IpAddr, Ipv6Addr},
     sync::Arc,
@@ -13,7 +14,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Key, RequestHead,
+    Callers, Key, RequestHead,
     callers::header_credential,
     head::{self, MAX_HOST_BYTES},
     template::{Part, Placeholder, push_literal},
@@ -57,35 +58,12 @@ impl Key {
         written
     }
 
-    /// The text before the value of a key with one value, at its end.
-    pub(crate) fn prefix(&self) -> Option<&str> {
+    /// The text before the value of a key with one value at its end, and that value.
+    pub(crate) fn prefix(&self) -> Option<(&str, &Placeholder)> {
         match &*self.parts {
-            [Part::Text(text), Part::Value(_)] => Some(text),
+            [Part::Text(text), Part::Value(value)] => Some((text, value)),
             _ => None,
         }
-    }
-
-    /// The value of a key that has a [prefix](Self::prefix), as it is in the request. `None` if it
-    /// is missing, or has to be written.
-    #[inline]
-    pub(crate) fn value<'h>(&self, head: &RequestHead<'h>) -> Option<Cow<'h, [u8]>> {
-        let [Part::Text(_), Part::Value(value)] = &*self.parts else {
-            return None;
-        };
-        Some(match value {
-            Placeholder::Header(name) => Cow::Borrowed(head.header(name)?.as_bytes()),
-            Placeholder::Method => Cow::Borrowed(head.method().as_str().as_bytes()),
-            Placeholder::Route => Cow::Borrowed(head.route()?.as_bytes()),
-            Placeholder::Closure(value) => match value(head)? {
-                Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
-                Cow::Owned(value) => Cow::Owned(value.into_bytes()),
-            },
-            Placeholder::ApiKey(_)
-            | Placeholder::Jwt(_)
-            | Placeholder::ClientIp
-            | Placeholder::Peer
-            | Placeholder::Host => return None,
-        })
     }
 
     /// The part that the request lacks for its key, for people; `None` if nothing is missing, or
@@ -140,6 +118,31 @@ impl Key {
 }
 
 impl Placeholder {
+    /// The value as it is in a request. `None` if it is missing, or has to be written.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: the state stays in registers"
+    )]
+    #[inline(always)]
+    pub(crate) fn raw<'h>(
+        &self,
+        head: &'h RequestHead<'_>,
+        callers: &'h Callers,
+    ) -> Option<Cow<'h, [u8]>> {
+        Some(match self {
+            Self::Header(name) => Cow::Borrowed(head.header(name)?.as_bytes()),
+            Self::Method => Cow::Borrowed(head.method().as_str().as_bytes()),
+            Self::Route => Cow::Borrowed(head.route()?.as_bytes()),
+            Self::Closure(value) => match value(&head.with_callers(callers))? {
+                Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
+                Cow::Owned(value) => Cow::Owned(value.into_bytes()),
+            },
+            Self::ApiKey(_) | Self::Jwt(_) | Self::ClientIp | Self::Peer | Self::Host => {
+                return None;
+            }
+        })
+    }
+
     /// Calls `use_value` with the value of a request; `None` if it is missing or empty.
     fn with_value<R>(
         &self,
@@ -195,6 +198,12 @@ impl Placeholder {
             | Self::Method
             | Self::Closure(_) => Some(RefusalReason::MissingKey),
         }
+    }
+}
+
+impl fmt::Debug for Placeholder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.describe().as_deref().unwrap_or("value"))
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) enum Part {
 }
 
 #[derive(Clone)]
-pub(super) enum Placeholder {
+pub(crate) enum Placeholder {
     Header(HeaderName),
     ApiKey(HeaderName),
     Jwt(ClaimPath),
@@ -47,7 +47,7 @@ pub(super) enum Placeholder {
     Closure(Arc<ValueFn>),
 }
 
-pub(super) type ValueFn = dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync;
+pub(crate) type ValueFn = dyn for<'a> Fn(&RequestHead<'a>) -> Option<Cow<'a, str>> + Send + Sync;
 
 /// The header of API keys if the template names none.
 pub(super) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");

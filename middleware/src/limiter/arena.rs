@@ -3,48 +3,64 @@
 //! A reader needs no guard. What it finds may have become the value of another key meanwhile, which
 //! the value itself must tell.
 
-use std::{fmt, iter::repeat_with, sync::OnceLock};
+use std::{array::from_fn, fmt, iter::repeat_with, sync::OnceLock};
 
-/// The first values are allocated so many at a time, and so often.
-const SMALL: usize = 256;
-const SMALL_CHUNKS: usize = 256;
+/// Near values are allocated so many at a time.
+const NEAR: usize = 256;
+/// The fewest and the most chunks of near values.
+const MIN_CHUNKS: usize = 256;
+const MAX_CHUNKS: usize = 1 << 13;
 /// Further values are allocated so many at a time, and so often.
-const LARGE: usize = 1 << 14;
-const LARGE_CHUNKS: usize = 1 << 14;
+const FAR: usize = 1 << 14;
+const FAR_CHUNKS: usize = 1 << 14;
 
-type Chunk<T> = OnceLock<Box<[T]>>;
+type NearChunk<T> = OnceLock<Box<[T; NEAR]>>;
+type FarChunk<T> = OnceLock<Box<[T]>>;
 
 pub(super) struct Arena<T> {
-    small: Box<[Chunk<T>]>,
-    large: OnceLock<Box<[Chunk<T>]>>,
+    /// The first values. Where most values are near, the processor predicts the way to them.
+    near: Box<[NearChunk<T>]>,
+    far: OnceLock<Box<[FarChunk<T>]>>,
     /// In place of values that were never used.
     spare: T,
 }
 
 impl<T: Default> Default for Arena<T> {
     fn default() -> Self {
-        Self {
-            small: all(SMALL_CHUNKS),
-            large: OnceLock::new(),
-            spare: T::default(),
-        }
+        Self::with_near(0)
     }
 }
 
 impl<T: Default> Arena<T> {
+    /// An arena for about so many values, and room for more.
+    pub(super) fn with_near(values: usize) -> Self {
+        let chunks = (values / NEAR).clamp(MIN_CHUNKS, MAX_CHUNKS);
+        Self {
+            near: repeat_with(OnceLock::new).take(chunks).collect(),
+            far: OnceLock::new(),
+            spare: T::default(),
+        }
+    }
+
     /// The value with this number; `None` if it was never [used](Self::get_or_allocate).
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: the state stays in registers"
+    )]
+    #[inline(always)]
     pub(super) fn get(&self, number: u32) -> Option<&T> {
         let number = index(number);
-        if let Some(chunk) = self.small.get(number / SMALL) {
-            return chunk.get()?.get(number % SMALL);
+        match self.near.get(number / NEAR) {
+            Some(chunk) => chunk.get()?.get(number % NEAR),
+            None => self.get_far(number),
         }
-        let number = number.checked_sub(SMALL * SMALL_CHUNKS)?;
-        self.large
-            .get()?
-            .get(number / LARGE)?
-            .get()?
-            .get(number % LARGE)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_far(&self, number: usize) -> Option<&T> {
+        let number = number.checked_sub(self.near.len() * NEAR)?;
+        self.far.get()?.get(number / FAR)?.get()?.get(number % FAR)
     }
 
     /// The value with this number. That of a number that was never used is a default one.
@@ -56,13 +72,14 @@ impl<T: Default> Arena<T> {
     /// The value with this number, a default one at first. `None` beyond some 260 million.
     pub(super) fn get_or_allocate(&self, number: u32) -> Option<&T> {
         let number = index(number);
-        if let Some(chunk) = self.small.get(number / SMALL) {
-            return chunk.get_or_init(|| all(SMALL)).get(number % SMALL);
+        if let Some(chunk) = self.near.get(number / NEAR) {
+            let values = chunk.get_or_init(|| Box::new(from_fn(|_| T::default())));
+            return values.get(number % NEAR);
         }
-        let number = number.checked_sub(SMALL * SMALL_CHUNKS)?;
-        let large = self.large.get_or_init(|| all(LARGE_CHUNKS));
-        let chunk = large.get(number / LARGE)?;
-        chunk.get_or_init(|| all(LARGE)).get(number % LARGE)
+        let number = number.checked_sub(self.near.len() * NEAR)?;
+        let far = self.far.get_or_init(|| all(FAR_CHUNKS));
+        let chunk = far.get(number / FAR)?;
+        chunk.get_or_init(|| all(FAR)).get(number % FAR)
     }
 }
 

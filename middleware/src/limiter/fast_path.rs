@@ -7,7 +7,7 @@ use doorman_openapi::Moment;
 use super::{
     Limiter, Reading, RegisteredSettings, Shortage, View,
     bucket::{TokenRange, runs_low},
-    record::{Lease, settings_of},
+    record::Lease,
 };
 use crate::{Cost, clock::COARSE_SLACK_NANOS};
 
@@ -68,22 +68,47 @@ impl Limiter<'_> {
         first_lease: FirstLease,
         recent: Moment,
     ) -> Option<Acquired> {
-        if let Some(lease) = self.record.lease()
-            && settings_of(lease.head) == settings.number
-            && lease.ends.as_nanos() > recent.as_nanos().saturating_add(COARSE_SLACK_NANOS)
-        {
-            return self.acquire_leased(&lease, settings, cost, recent);
+        match self.lease(settings, recent) {
+            Some(lease) => self.acquire_of(&lease, settings, cost, recent),
+            None => self.acquire_otherwise(cost, first_lease, recent),
         }
-        self.acquire_otherwise(cost, first_lease, recent)
     }
 
-    /// Takes tokens of a lease with a rate that does not end soon.
+    /// Takes tokens that are available by the coarse clock under a lease, as nearly all requests
+    /// do. [`try_acquire`](Self::try_acquire) may still admit others.
     #[expect(
         clippy::inline_always,
         reason = "measured: copies of its result cost more"
     )]
     #[inline(always)]
-    fn acquire_leased(
+    pub(crate) fn try_acquire_leased(
+        self,
+        settings: &RegisteredSettings,
+        cost: Cost,
+        recent: Moment,
+    ) -> Option<Acquired> {
+        let lease = self.lease(settings, recent)?;
+        self.acquire_of(&lease, settings, cost, recent)
+    }
+
+    /// A lease with a rate that does not end soon, of a limiter with these settings.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: copies of its result cost more"
+    )]
+    #[inline(always)]
+    fn lease(self, settings: &RegisteredSettings, recent: Moment) -> Option<Lease> {
+        let slack = recent.as_nanos().saturating_add(COARSE_SLACK_NANOS);
+        let lease = self.record.lease(self.generation, settings.number);
+        lease.filter(|lease| lease.ends.as_nanos() > slack)
+    }
+
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: copies of its result cost more"
+    )]
+    #[inline(always)]
+    fn acquire_of(
         self,
         lease: &Lease,
         settings: &RegisteredSettings,
@@ -131,7 +156,7 @@ impl Limiter<'_> {
         let left = schedule.ends.as_nanos().saturating_sub(recent.as_nanos());
         let about_to_end = left > 0 && left <= COARSE_SLACK_NANOS;
         let awaits_lease = first_lease == FirstLease::Required && !schedule.ever_leased();
-        if about_to_end || awaits_lease || published.is_suppressed() {
+        if !self.is_of(head) || about_to_end || awaits_lease || published.is_suppressed() {
             return None;
         }
         let range = self.take(head, self.record.spent.load(), |spent| {
@@ -162,16 +187,10 @@ impl Limiter<'_> {
             let range = next(spent)?;
             match self.record.spent.replace(spent, range.end()) {
                 // What was taken of another resource stays taken: at most, it gets less.
-                Ok(()) => return self.is_same(head).then_some(range),
+                Ok(()) => return self.record.is_same(head).then_some(range),
                 Err(actual) => spent = actual,
             }
         }
-    }
-
-    /// Whether the head is of this limiter, which was not forgotten since.
-    #[inline]
-    fn is_same(self, head: u64) -> bool {
-        self.is_of(head) && self.record.is_same(head)
     }
 
     #[inline]

@@ -88,27 +88,51 @@ fn tag_of(hash: u64) -> u64 {
     (hash >> 48) | 1
 }
 
+/// The lowest bit of each lane of a word that has the tag.
+#[inline]
+fn hits(word: &AtomicU64, tag: u64) -> u64 {
+    let differences = word.load(Ordering::Acquire) ^ tag.wrapping_mul(LOW_BITS);
+    // Adding sets the highest bit where another bit is set.
+    let others = (differences & !HIGH_BITS).wrapping_add(!HIGH_BITS);
+    (!(others | differences) & HIGH_BITS) >> 15
+}
+
 impl Line {
     /// The first result of `accept` among the numbers of the entries with a tag.
+    fn find<T>(&self, tag: u64, accept: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        let hits = (0..)
+            .zip(&self.tags)
+            .map(|(at, word)| hits(word, tag) << at);
+        self.first_of(hits.fold(0, |all, hits| all | hits), accept)
+    }
+
+    /// The same, except that entries in the last slots may be missed.
     #[expect(
         clippy::inline_always,
         reason = "measured: the state stays in registers"
     )]
     #[inline(always)]
-    fn find<T>(&self, tag: u64, mut accept: impl FnMut(u32) -> Option<T>) -> Option<T> {
-        let wanted = tag.wrapping_mul(LOW_BITS);
-        // The highest bit of each lane that has the tag: adding sets it where another bit is set.
-        let lanes = |word: &AtomicU64| {
-            let differences = word.load(Ordering::Acquire) ^ wanted;
-            let others = (differences & !HIGH_BITS).wrapping_add(!HIGH_BITS);
-            !(others | differences) & HIGH_BITS
-        };
+    fn find_likely<T>(&self, tag: u64, accept: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let [first, second, third] = &self.tags;
-        // The words side by side: the hits of a lane lie in neighbouring bits.
-        let mut hits = (lanes(first) >> 15) | (lanes(second) >> 14) | (lanes(third) >> 13);
-        while hits != 0 {
-            let bit = hits.trailing_zeros() as usize;
-            hits &= hits.wrapping_sub(1);
+        let mut likely = hits(first, tag) | (hits(second, tag) << 1);
+        // Few lines are so full.
+        if likely == 0 {
+            likely = hits(third, tag) << 2;
+        }
+        self.first_of(likely, accept)
+    }
+
+    /// The first result of `accept` among the numbers in some slots: those of a word of tags are
+    /// sixteen bits apart, and the words' own side by side.
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: the state stays in registers"
+    )]
+    #[inline(always)]
+    fn first_of<T>(&self, mut slots: u64, mut accept: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        while slots != 0 {
+            let bit = slots.trailing_zeros() as usize;
+            slots &= slots.wrapping_sub(1);
             let slot = (bit % 16) * TAGS + bit / 16;
             if let Some(number) = self.numbers.get(slot)
                 && let Some(found) = accept(number.load(Ordering::Relaxed))
@@ -157,10 +181,11 @@ impl Line {
     }
 }
 
-impl Default for Index {
-    fn default() -> Self {
+impl Index {
+    /// An index for about so many entries, and room for more.
+    pub(super) fn new(entries: usize) -> Self {
         let index = Self {
-            lines: Arena::default(),
+            lines: Arena::with_near(entries / LOAD as usize),
             extent: AtomicU64::new(0),
             version: AtomicU32::new(0),
             entries: AtomicU32::new(0),
@@ -169,9 +194,7 @@ impl Default for Index {
         index.set_extent(Extent::of(1));
         index
     }
-}
 
-impl Index {
     #[inline]
     fn extent(&self) -> Extent {
         let extent = self.extent.load(Ordering::Acquire);
@@ -198,8 +221,8 @@ impl Index {
         hash: u64,
         accept: impl FnMut(u32) -> Option<T>,
     ) -> Option<T> {
-        let line = self.lines.at(self.extent().line(hash as u32));
-        line.find(tag_of(hash), accept)
+        let line = self.lines.get(self.extent().line(hash as u32))?;
+        line.find_likely(tag_of(hash), accept)
     }
 
     /// The first result of `accept` among the entries that may have this hash. It is called with
@@ -358,7 +381,7 @@ mod tests {
     #[test]
     fn entries_are_found_and_no_others() {
         const ENTRIES: u32 = 100_000;
-        let index = Index::default();
+        let index = Index::new(0);
         for number in 0..ENTRIES {
             assert!(index.insert(spread(number), number, spread));
             if number % 3 == 2 {
@@ -380,7 +403,7 @@ mod tests {
     #[test]
     fn entries_are_found_while_the_index_grows() {
         const KNOWN: u32 = 1_000;
-        let index = Index::default();
+        let index = Index::new(0);
         for number in 0..KNOWN {
             index.insert(spread(number), number, spread);
         }
@@ -409,7 +432,7 @@ mod tests {
             let hash_of = |number: u32| {
                 hashes.get(number as usize).map_or(0, |hash| hash << 16 | hash << 50 | hash)
             };
-            let index = Index::default();
+            let index = Index::new(0);
             let mut model = HashMap::new();
             for (number, insert) in changes {
                 let hash = hash_of(number);

@@ -104,6 +104,8 @@ fn few_to_word(bytes: &[u8]) -> u64 {
 #[derive(Debug)]
 pub(crate) struct NamePrefix {
     len: usize,
+    /// The longest value that fits behind it.
+    room: usize,
     /// Its words behind a value, by how many bytes of the value fill no word. The first is the one
     /// in which both meet.
     rows: [Words; 8],
@@ -122,6 +124,7 @@ impl NamePrefix {
         };
         Self {
             len: text.len(),
+            room: NAME_BYTES.saturating_sub(text.len()),
             rows: std::array::from_fn(row),
         }
     }
@@ -140,7 +143,7 @@ impl NamePrefix {
     )]
     #[inline(always)]
     pub(super) fn with(&self, value: &[u8]) -> Option<Words> {
-        if value.is_empty() || value.len().saturating_add(self.len) > NAME_BYTES {
+        if value.is_empty() || value.len() > self.room {
             return None;
         }
         let (few, whole) = value.as_rchunks::<8>();

@@ -169,13 +169,13 @@ pub(super) fn is_in_use(head: u64) -> bool {
 
 impl Record {
     /// The words of a lease with a rate, of a resource without suppression; `None` when there is
-    /// none, or they are just being written.
+    /// none, they are just being written, or the record is not of this generation and settings.
     #[expect(
         clippy::inline_always,
         reason = "measured: copies of its result cost more"
     )]
     #[inline(always)]
-    pub(super) fn lease(&self) -> Option<Lease> {
+    pub(super) fn lease(&self, generation: u16, settings: u16) -> Option<Lease> {
         let head = self.head.load();
         let relaxed = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let refill = relaxed(&self.refill);
@@ -187,10 +187,14 @@ impl Record {
             ends: Moment::from_nanos(relaxed(&self.ends)),
             spent: self.spent.load(),
         };
-        let wanted = IN_USE | EVER_LEASED;
+        let wanted = IN_USE
+            | EVER_LEASED
+            | (u64::from(generation) << GENERATION_SHIFT)
+            | (u64::from(settings) << SETTINGS_SHIFT);
+        let looked_at = IN_USE | EVER_LEASED | SUPPRESSED | GENERATION | SETTINGS;
         // Neither infinite nor negative, which are other refills.
         let is_rate = refill < f64::INFINITY.to_bits();
-        let is_plain = head & (wanted | SUPPRESSED) == wanted && is_rate;
+        let is_plain = head & looked_at == wanted && is_rate;
         (is_plain && self.head.is_still(head)).then_some(lease)
     }
 

@@ -118,15 +118,16 @@ pub(crate) struct RegisteredSettings {
 }
 
 impl Store {
-    pub(super) fn new() -> Arc<Self> {
+    /// A store for about so many resources, and room for more.
+    pub(super) fn new(resources: usize) -> Arc<Self> {
         let store = Arc::new(Self {
-            records: Arena::default(),
+            records: Arena::with_near(resources),
             rests: Arena::default(),
-            index: Index::default(),
+            index: Index::new(resources),
             hasher: RandomState::default(),
             terms: Arena::default(),
             settings: Arena::default(),
-            extras: Arena::default(),
+            extras: Arena::with_near(resources),
             queues: from_fn(|_| Mutex::default()),
             writer: Mutex::default(),
         });
@@ -156,7 +157,11 @@ impl Store {
     }
 
     /// In two halves, so that few multiplications wait for others.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: the state stays in registers"
+    )]
+    #[inline(always)]
     fn hash(&self, [a, b, c, d, e, f]: &Words) -> u64 {
         let both = |low: u64, high: u64| u128::from(low) | (u128::from(high) << 64);
         let hash = |words: u128| {
@@ -226,7 +231,7 @@ impl Store {
         });
         let limiter = match likely {
             Some(limiter) => limiter,
-            None => self.find_elsewhere(&words, hash)?,
+            None => self.find_elsewhere(prefix, value)?,
         };
         limiter
             .record
@@ -234,11 +239,14 @@ impl Store {
             .then_some(limiter)
     }
 
+    /// The same, in every place of the index. Makes the words once more, as the others would have
+    /// to lie in memory.
     #[cold]
     #[inline(never)]
-    fn find_elsewhere(self: &Arc<Self>, words: &Words, hash: u64) -> Option<Limiter<'_>> {
-        let found = self.index.find(hash, |number| {
-            self.find_if(number, |it| it.has_words(words))
+    fn find_elsewhere(self: &Arc<Self>, prefix: &NamePrefix, value: &[u8]) -> Option<Limiter<'_>> {
+        let words = prefix.with(value)?;
+        let found = self.index.find(self.hash(&words), |number| {
+            self.find_if(number, |it| it.has_words(&words))
         });
         found.ok()
     }
@@ -254,10 +262,10 @@ impl Store {
         number: u32,
         is_right: impl Fn(&Record) -> bool,
     ) -> Option<Limiter<'_>> {
-        let record = self.records.at(number);
+        let record = self.records.get(number)?;
         let head = record.head.load();
-        // It was one resource's all the time.
-        (is_right(record) && is_in_use(head) && record.is_same(head)).then(|| Limiter {
+        // A record that changes meanwhile has another generation then.
+        (is_in_use(head) && is_right(record)).then(|| Limiter {
             store: self,
             record,
             number,

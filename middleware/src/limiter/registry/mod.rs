@@ -63,7 +63,7 @@ impl Registry {
     /// `max_keys` bounds the limiters for keys, not those for resources named in code or rules.
     pub(crate) fn new(max_keys: usize, source: Source) -> Arc<Self> {
         Arc::new(Self {
-            store: Store::new(),
+            store: Store::new(max_keys),
             slots: KeySlots::new(max_keys),
             source,
             meters: Meters::default(),
