@@ -37,8 +37,9 @@ pub(crate) struct Admission {
 }
 
 pub(crate) enum Decision {
-    /// The headers are empty under [`HeaderPolicy::Omit`].
-    Admitted(RateLimitHeaders),
+    Admitted,
+    /// With headers that the response must have, under [`HeaderPolicy::Send`].
+    AdmittedWith(RateLimitHeaders),
     Refused(Box<Refusal>, RateLimitHeaders),
     /// The request waits. Dropping the future returns what it has taken.
     Pending(PendingDecision),
@@ -146,18 +147,20 @@ impl Admission {
             return self.decide_all(head, headers);
         };
         let admitted = |limiter: Limiter<'_>, acquired: &Acquired, recent| {
-            let mut list = RateLimitHeaders::default();
-            if headers == HeaderPolicy::Send && !limit.is_shadow() {
-                list.add(&limit.item, &limiter.reading_after(acquired), recent);
+            if headers == HeaderPolicy::Omit || limit.is_shadow() {
+                return None;
             }
-            list
+            let mut list = RateLimitHeaders::default();
+            list.add(&limit.item, &limiter.reading_after(acquired), recent);
+            Some(list)
         };
         match self.decide_one(limit, head, admitted) {
-            FastDecision::Admitted(headers) => Decision::Admitted(headers),
+            FastDecision::Admitted(Some(headers)) => Decision::AdmittedWith(headers),
+            FastDecision::Admitted(None) => Decision::Admitted,
             FastDecision::Refused(refusal) => {
                 Decision::Refused(refusal, RateLimitHeaders::default())
             }
-            FastDecision::Unclear(check) => self.decide_slow(&[check]),
+            FastDecision::Unclear(check) => self.decide_slow(&[check], headers),
         }
     }
 
@@ -169,12 +172,12 @@ impl Admission {
         }
         let recent = clock::coarse_now();
         if self.try_admit_fast(&mut checks, recent) {
-            return Decision::Admitted(match headers {
-                HeaderPolicy::Send => admitted_headers(&checks, recent),
-                HeaderPolicy::Omit => RateLimitHeaders::default(),
-            });
+            return match headers {
+                HeaderPolicy::Send => Decision::AdmittedWith(admitted_headers(&checks, recent)),
+                HeaderPolicy::Omit => Decision::Admitted,
+            };
         }
-        self.decide_slow(&checks)
+        self.decide_slow(&checks, headers)
     }
 
     /// Decides by the only limit, as most layers have it: nothing has to be undone or merged. Calls
@@ -238,7 +241,7 @@ impl Admission {
     }
 
     #[inline(never)]
-    fn decide_slow(self: &Arc<Self>, checks: &[LimitCheck<'_>]) -> Decision {
+    fn decide_slow(self: &Arc<Self>, checks: &[LimitCheck<'_>], headers: HeaderPolicy) -> Decision {
         let mut pending = PendingChecks::new(checks);
         let now = clock::now();
         if pending.awaits_first_lease(&self.registry, now) {
@@ -251,7 +254,11 @@ impl Admission {
         if pending.is_delayed() {
             return Decision::Pending(Box::pin(pending.wait_turns()));
         }
-        Decision::Admitted(pending.commit(now))
+        let admitted = pending.commit(now);
+        match headers {
+            HeaderPolicy::Send => Decision::AdmittedWith(admitted),
+            HeaderPolicy::Omit => Decision::Admitted,
+        }
     }
 
     async fn after_first_leases(

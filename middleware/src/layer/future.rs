@@ -33,7 +33,7 @@ pin_project! {
 }
 
 pin_project! {
-    /// `Waiting` → `Forwarded` | `Refused`.
+    /// `Waiting` → `ForwardedWith` | `Refused`.
     #[project = StateProjection]
     enum State<S, B, F> {
         // Boxed, so that the future of other requests stays small.
@@ -42,7 +42,8 @@ pin_project! {
             call: Option<Box<(S, Request<B>)>>,
             responses: Arc<ResponsePolicy>,
         },
-        Forwarded { #[pin] response: F, headers: Option<RateLimitHeaders> },
+        Forwarded { #[pin] response: F },
+        ForwardedWith { #[pin] response: F, headers: Option<RateLimitHeaders> },
         Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
@@ -51,9 +52,16 @@ impl<S, B> ResponseFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) fn forward(response: S::Future, headers: RateLimitHeaders) -> Self {
+    pub(super) fn forward(response: S::Future) -> Self {
         Self {
-            state: State::Forwarded {
+            state: State::Forwarded { response },
+        }
+    }
+
+    /// Appends headers to the response.
+    pub(super) fn forward_with(response: S::Future, headers: RateLimitHeaders) -> Self {
+        Self {
+            state: State::ForwardedWith {
                 response,
                 headers: Some(headers),
             },
@@ -107,7 +115,7 @@ where
                     match decided {
                         Ok(headers) => {
                             let (mut service, request) = *held;
-                            State::Forwarded {
+                            State::ForwardedWith {
                                 response: service.call(request),
                                 headers: Some(responses.filter(headers)),
                             }
@@ -121,7 +129,10 @@ where
                         }
                     }
                 }
-                StateProjection::Forwarded { response, headers } => {
+                StateProjection::Forwarded { response } => {
+                    return response.poll(cx).map_ok(|it| it.map(LimitBody::inner));
+                }
+                StateProjection::ForwardedWith { response, headers } => {
                     let mut response = ready!(response.poll(cx))?.map(LimitBody::inner);
                     if let Some(headers) = headers.take() {
                         headers.append_to(response.headers_mut());

@@ -53,8 +53,9 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let head = RequestHead::of(&request);
         match self.admission.decide(&head, self.responses.headers()) {
-            Decision::Admitted(headers) => {
-                ResponseFuture::forward(self.inner.call(request), headers)
+            Decision::Admitted => ResponseFuture::forward(self.inner.call(request)),
+            Decision::AdmittedWith(headers) => {
+                ResponseFuture::forward_with(self.inner.call(request), headers)
             }
             Decision::Refused(refusal, headers) => {
                 ResponseFuture::refuse(self.responses.refuse(*refusal, headers, &head))

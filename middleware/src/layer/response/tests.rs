@@ -43,6 +43,27 @@ async fn omitted_headers_keep_retry_after() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn headers_are_omitted_where_a_shadow_limit_is_exceeded() {
+    let layer = Doorman::unlimited()
+        .layer([
+            one_per_second().on_limit(OnLimit::Shadow),
+            Limit::local(per_second(10)).named("other"),
+        ])
+        .unwrap();
+    for (layer, expected) in [
+        (layer.clone(), r#""other";q=10;w=1"#),
+        (layer.headers(false), ""),
+    ] {
+        let service = inner(&layer);
+        for _ in 0..2 {
+            let response = send(&service, Request::new(())).await;
+            assert_eq!(response.status(), 200);
+            assert_eq!(header(&response, "ratelimit-policy"), expected);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn refusal_closure_gets_refusal_and_caller() {
     let callers =
         Callers::new().trusted_proxies(TrustedProxies::hops(1, ForwardedHeader::XForwardedFor));
