@@ -1,6 +1,9 @@
 //! Responses to refused requests: HTTP problem details or gRPC status, headers and log.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use doorman_openapi::{Problem, ResourceId, TraceContext, headers::TRACEPARENT};
@@ -11,8 +14,6 @@ use crate::{
     Callers, Refusal, RefusalReason, RequestHead,
     admission::{HeaderPolicy, RateLimitHeaders},
 };
-
-const REGISTRY: &str = "https://iana.org/assignments/http-problem-types";
 
 type RefusalHandler = dyn for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<Bytes> + Send + Sync;
 
@@ -121,7 +122,7 @@ impl Refusal {
         };
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if kind.problem.is_some() {
+        if kind.is_temporary {
             let seconds = HeaderValue::from(self.retry_after_seconds());
             headers.insert(header::RETRY_AFTER, seconds);
         }
@@ -129,23 +130,7 @@ impl Refusal {
     }
 
     fn problem(&self, kind: &Kind) -> Response<Bytes> {
-        let problem = Problem {
-            kind: kind.problem.map_or_else(
-                || "about:blank".to_owned(),
-                |problem| format!("{REGISTRY}#{problem}"),
-            ),
-            title: kind.title.to_owned(),
-            status: kind.status.as_u16(),
-            detail: self.detail(kind),
-            errors: Vec::new(),
-            mastership: None,
-            violated_policies: vec![self.limit().to_owned()],
-            reason: Some(self.reason().as_str().to_owned()),
-        };
-        // Texts and numbers always serialize.
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
-
-        let mut response = Response::new(Bytes::from(body));
+        let mut response = Response::new(self.problem_body(kind));
         *response.status_mut() = kind.status;
         let headers = response.headers_mut();
         headers.insert(
@@ -158,22 +143,44 @@ impl Refusal {
         response
     }
 
+    /// A [`Problem`] in JSON, of which only two texts have to be escaped.
+    fn problem_body(&self, kind: &Kind) -> Bytes {
+        let reason = self.reason().as_str();
+        let detail = self.detail(kind);
+        // Exact if nothing is escaped.
+        let texts = kind.begin.len() + detail.len() + self.limit().len() + reason.len();
+        let mut body = Vec::with_capacity(texts + 40);
+        body.extend_from_slice(kind.begin.as_bytes());
+        push_json(&mut body, &detail);
+        body.extend_from_slice(b",\"violated-policies\":[");
+        push_json(&mut body, self.limit());
+        body.extend_from_slice(b"],\"reason\":\"");
+        body.extend_from_slice(reason.as_bytes());
+        body.extend_from_slice(b"\"}");
+        body.into()
+    }
+
     fn grpc_response(&self, kind: &Kind, content_type: HeaderValue) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, content_type);
         grpc::insert_status(headers, kind.code, &self.detail(kind));
-        if kind.problem.is_some() {
+        if kind.is_temporary {
             grpc::insert_pushback(headers, self.retry_after());
         }
         response
     }
 
     fn detail(&self, kind: &Kind) -> String {
-        match kind.problem {
-            Some(_) => format!("{self}; retry in {} s", self.retry_after_seconds()),
-            None => self.to_string(),
-        }
+        let mut detail = String::with_capacity(self.limit().len() + 64);
+        let written = if kind.is_temporary {
+            write!(detail, "{self}; retry in {} s", self.retry_after_seconds())
+        } else {
+            write!(detail, "{self}")
+        };
+        // A text can always be written to.
+        written.ok();
+        detail
     }
 }
 
@@ -181,9 +188,29 @@ impl Refusal {
 struct Kind {
     status: StatusCode,
     code: Code,
-    /// A registered problem type, for reasons that end with time; `None` otherwise.
-    problem: Option<&'static str>,
-    title: &'static str,
+    /// Whether the reason ends with time.
+    is_temporary: bool,
+    /// The problem up to its detail: with a registered type, if there is one.
+    begin: &'static str,
+}
+
+macro_rules! begin_problem {
+    ($kind:literal, $title:literal, $status:literal) => {
+        concat!(
+            r#"{"type":""#,
+            $kind,
+            r#"","title":""#,
+            $title,
+            r#"","status":"#,
+            $status,
+            r#","detail":"#
+        )
+    };
+}
+
+fn push_json(json: &mut Vec<u8>, text: &str) {
+    // A text always serializes.
+    serde_json::to_writer(json, text).ok();
 }
 
 impl RefusalReason {
@@ -213,26 +240,34 @@ impl RefusalReason {
             | Self::QueueFull => Kind {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 code: Code::ResourceExhausted,
-                problem: Some("quota-exceeded"),
-                title: "Request cannot be satisfied as assigned quota has been exceeded",
+                is_temporary: true,
+                begin: begin_problem!(
+                    "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                    "Request cannot be satisfied as assigned quota has been exceeded",
+                    429
+                ),
             },
             Self::NoLease => Kind {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 code: Code::Unavailable,
-                problem: Some("temporary-reduced-capacity"),
-                title: "Request cannot be satisfied due to temporary server capacity constraints",
+                is_temporary: true,
+                begin: begin_problem!(
+                    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+                    "Request cannot be satisfied due to temporary server capacity constraints",
+                    503
+                ),
             },
             Self::MissingKey => Kind {
                 status: StatusCode::BAD_REQUEST,
                 code: Code::InvalidArgument,
-                problem: None,
-                title: "Bad Request",
+                is_temporary: false,
+                begin: begin_problem!("about:blank", "Bad Request", 400),
             },
             Self::MissingToken | Self::InvalidToken => Kind {
                 status: StatusCode::UNAUTHORIZED,
                 code: Code::Unauthenticated,
-                problem: None,
-                title: "Unauthorized",
+                is_temporary: false,
+                begin: begin_problem!("about:blank", "Unauthorized", 401),
             },
         }
     }

@@ -192,7 +192,7 @@ impl<'s> Limiter<'s> {
 
     pub(crate) fn resource(self) -> ResourceId {
         let name = self.store.name(self.record);
-        let name = String::from_utf8_lossy(&name);
+        let name = str::from_utf8(&name).unwrap_or_default();
         // Another one's may be half written if this one is forgotten.
         ResourceId::new(name).unwrap_or_else(|_| to_resource_id("(unknown)"))
     }

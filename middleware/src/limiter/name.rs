@@ -79,9 +79,14 @@ pub(super) fn to_text(words: Words, rest: Option<Rest>) -> Vec<u8> {
         Some(rest) => (&words[..NAME_WORDS - 1], rest.as_slice()),
         None => (words.as_slice(), [].as_slice()),
     };
-    let words = rest.iter().rev().chain(words.iter().rev());
-    let bytes = words.flat_map(|word| word.to_le_bytes());
-    bytes.filter(|byte| *byte != 0).collect()
+    let mut text = Vec::with_capacity(8 * (words.len() + rest.len()));
+    for word in rest.iter().rev().chain(words.iter().rev()) {
+        // The padding; all bytes of a word of zeros.
+        let zeros = (word.trailing_zeros() / 8) as usize;
+        let bytes = word.to_le_bytes();
+        text.extend_from_slice(bytes.get(zeros..).unwrap_or_default());
+    }
+    text
 }
 
 /// At most eight bytes, at the upper end.

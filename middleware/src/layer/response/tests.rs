@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use doorman_openapi::Problem;
 use http::{Request, StatusCode};
 use http_body::Body as _;
 
@@ -60,6 +61,27 @@ async fn headers_are_omitted_where_a_shadow_limit_is_exceeded() {
             assert_eq!(response.status(), 200);
             assert_eq!(header(&response, "ratelimit-policy"), expected);
         }
+    }
+}
+
+#[test]
+fn bodies_are_problems_of_the_status_whatever_the_name() {
+    let name = "a\"b\\c\nü";
+    for (reason, expected) in [
+        (RefusalReason::Spent, 429),
+        (RefusalReason::NoLease, 503),
+        (RefusalReason::MissingKey, 400),
+        (RefusalReason::InvalidToken, 401),
+    ] {
+        let refusal = Refusal::without_key(&name.into(), reason, None);
+        let response = refusal.to_response(&RequestHead::of(&Request::new(())));
+        assert_eq!(response.status(), expected);
+        let body: Problem = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(serde_json::to_vec(&body).unwrap(), *response.body());
+        assert_eq!(body.status, expected);
+        assert!(body.detail.starts_with(&refusal.to_string()));
+        assert_eq!(body.violated_policies, [name]);
+        assert_eq!(body.reason.as_deref(), Some(reason.as_str()));
     }
 }
 
