@@ -503,13 +503,13 @@ struct Report {
 }
 
 impl ReportedDemand {
-    /// Attempts from `at` on count, when their running total was this.
-    pub(crate) fn new(total: f64, at: Moment) -> Self {
+    /// Attempts from `at` on count, when their running total was `total` and their rate `rate`.
+    pub(crate) fn new(total: f64, rate: f64, at: Moment) -> Self {
         let start = Report { total, at };
         Self {
             last: start,
             base: start,
-            rate: 0.0,
+            rate,
         }
     }
 
@@ -590,7 +590,7 @@ mod tests {
     #[test]
     fn early_reports_of_few_attempts_show_the_rate() {
         let (per_second, interval) = (18.0, 5.0);
-        let mut demand = ReportedDemand::new(0.0, Moment::ORIGIN);
+        let mut demand = ReportedDemand::new(0.0, 0.0, Moment::ORIGIN);
         for quarter in 1..=40 {
             let time = f64::from(quarter) / 4.0;
             let (total, now) = (
@@ -610,7 +610,7 @@ mod tests {
     #[test]
     fn hinted_report_soon_after_another_keeps_the_rate() {
         for (per_second, pause) in [(100.0, 0.02), (100.0, 0.1), (100.0, 0.2), (20.0, 0.3)] {
-            let mut demand = ReportedDemand::new(0.0, Moment::ORIGIN);
+            let mut demand = ReportedDemand::new(0.0, 0.0, Moment::ORIGIN);
             for time in [5.0, 5.0 + pause, 5.0 + 3.0 * pause, 7.0] {
                 let now = Moment::ORIGIN.after_seconds(time);
                 let reported = demand.per_second(per_second * time, 5.0, now);
@@ -626,7 +626,7 @@ mod tests {
     #[test]
     fn early_reports_of_one_attempt_count_it_once() {
         let interval = 5.0;
-        let mut demand = ReportedDemand::new(0.0, Moment::ORIGIN);
+        let mut demand = ReportedDemand::new(0.0, 0.0, Moment::ORIGIN);
         let mut counted = 0.0;
         let reports = [0.1, 0.35, 0.6, 5.4, 10.2, 15.0];
         for (time, until) in reports.into_iter().zip(reports.into_iter().skip(1)) {

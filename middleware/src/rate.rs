@@ -149,7 +149,8 @@ impl Rate {
     /// # Cancel safety
     /// Safe: dropping the future leaves the queue and returns the tokens.
     pub async fn wait(&self, cost: Cost) -> Result<(), Refusal> {
-        self.shared.wait(self.limiter.limiter().get(), cost).await
+        let limiter = self.limiter.limiter();
+        self.shared.wait(|| limiter.get(), cost).await
     }
 
     /// Takes the tokens if they are available now.
@@ -183,8 +184,7 @@ impl KeyedRate {
     /// # Cancel safety
     /// Safe: dropping the future leaves the queue and returns the tokens.
     pub async fn wait(&self, key: &str, cost: Cost) -> Result<(), Refusal> {
-        let limiter = self.limiter(key);
-        self.shared.wait(limiter, cost).await
+        self.shared.wait(|| self.limiter(key), cost).await
     }
 
     /// Takes the tokens of a key if they are available now.
@@ -252,11 +252,12 @@ impl Shared {
         }
     }
 
-    async fn wait(&self, limiter: Limiter<'_>, cost: Cost) -> Result<(), Refusal> {
+    /// `find` is called anew after a pause, in which the limiter may be forgotten.
+    async fn wait<'r>(&self, find: impl Fn() -> Limiter<'r>, cost: Cost) -> Result<(), Refusal> {
         let mut guard = UseGuard::new(&self.meter);
         let deadline = self.max_wait.map(|max_wait| clock::now().after(max_wait));
         let mut reservation = loop {
-            match self.reserve(limiter, cost, WaitPolicy::Forever) {
+            match self.reserve(find(), cost, WaitPolicy::Forever) {
                 Ok(reservation) => break reservation,
                 // The next try may be admitted by chance.
                 Err(refusal) if refusal.reason() == RefusalReason::Suppressed => {
@@ -281,7 +282,7 @@ impl Shared {
                 },
             };
             if let Err(rejected) = turn {
-                return Err(guard.refused(self.refusal(limiter, rejected)));
+                return Err(guard.refused(self.refusal(reservation.limiter(), rejected)));
             }
         }
         commit(&mut reservation, guard);

@@ -186,8 +186,8 @@ impl CompiledLimit {
             return Ok(known);
         };
         let limiter = match known {
-            Some(limiter) => limiter,
-            None => match self.find_written(target, registry, head)? {
+            Some(limiter) if limiter.is_current() => limiter,
+            Some(_) | None => match self.find_written(target, registry, head)? {
                 Some(limiter) => limiter,
                 None => return Ok(None),
             },

@@ -205,7 +205,7 @@ impl Admission {
                 return FastDecision::Admitted(admitted(limiter, &acquired, recent));
             }
         }
-        match self.check_one(limit, known, head, recent) {
+        match self.check_one(limit, known, head) {
             Ok(Some(check)) => match check.acquired {
                 Some(acquired) => {
                     check.commit(&self.registry, recent);
@@ -225,7 +225,6 @@ impl Admission {
         limit: &'r Arc<CompiledLimit>,
         known: Option<Limiter<'r>>,
         head: &RequestHead<'_>,
-        recent: Moment,
     ) -> Result<Option<LimitCheck<'r>>, Box<Refusal>> {
         let head = head.with_callers(&self.callers);
         let registry = limit.registry(&self.registry);
@@ -235,7 +234,8 @@ impl Admission {
         };
         let mut check = found.map(|limiter| LimitCheck::new(limit, limiter, &head));
         if let Some(check) = &mut check {
-            check.try_acquire(recent);
+            // Closures of the key may have taken their time.
+            check.try_acquire(clock::coarse_now());
         }
         Ok(check)
     }

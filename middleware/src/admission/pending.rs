@@ -46,7 +46,9 @@ impl PendingChecks {
 
     pub(super) async fn wait_first_leases(&mut self) {
         for check in &mut self.0 {
-            check.mark_pending();
+            if check.waits_for_lease() {
+                check.mark_pending();
+            }
         }
         for check in &self.0 {
             check.wait_first_lease().await;
@@ -89,6 +91,10 @@ impl PendingChecks {
 
     pub(super) async fn wait_turns(mut self) -> Result<RateLimitHeaders, Refused> {
         let mut rejection = None;
+        // The limits at which the request has its tokens wait for the others.
+        for check in &mut self.0 {
+            check.mark_pending();
+        }
         for check in &mut self.0 {
             if let Err(rejected) = check.wait_turn().await {
                 rejection = Some(check.refuse(rejected, clock::now()));
@@ -209,13 +215,15 @@ impl PendingCheck {
         deadline.is_some_and(|deadline| now < deadline)
     }
 
+    fn waits_for_lease(&self) -> bool {
+        match &self.tokens {
+            Tokens::Reserved { request, .. } => !request.wait_for_lease.is_zero(),
+            Tokens::Shared(_) => false,
+        }
+    }
+
     fn mark_pending(&mut self) {
-        if let Tokens::Reserved {
-            reservation,
-            request,
-        } = &mut self.tokens
-            && !request.wait_for_lease.is_zero()
-        {
+        if let Tokens::Reserved { reservation, .. } = &mut self.tokens {
             reservation.mark_pending();
         }
     }

@@ -151,7 +151,8 @@ impl Key {
         })
     }
 
-    /// One resource per result of a closure: `<name>/<value>`. No key if it is `None` or empty.
+    /// One resource per result of a closure: `<name>/<value>`. No key if it is `None` or empty. It
+    /// may be called twice for a request.
     ///
     /// # Errors
     /// [`InvalidKey`] if the name is too long.

@@ -132,14 +132,17 @@ impl Placeholder {
         Some(match self {
             Self::Header(name) => Cow::Borrowed(head.header(name)?.as_bytes()),
             Self::Method => Cow::Borrowed(head.method().as_str().as_bytes()),
-            Self::Route => Cow::Borrowed(head.route()?.as_bytes()),
             Self::Closure(value) => match value(&head.with_callers(callers))? {
                 Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
                 Cow::Owned(value) => Cow::Owned(value.into_bytes()),
             },
-            Self::ApiKey(_) | Self::Jwt(_) | Self::ClientIp | Self::Peer | Self::Host => {
-                return None;
-            }
+            // A route has slashes.
+            Self::Route
+            | Self::ApiKey(_)
+            | Self::Jwt(_)
+            | Self::ClientIp
+            | Self::Peer
+            | Self::Host => return None,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Resources by number: values in dense chunks, and timers.
 //!
-//! A process may lease for hundreds of thousands of keys, so memory per key decides. The worker uses
-//! the numbers of the limiters, whose records have the names. `IndexMap`, `priority-queue` and
+//! A process may lease for hundreds of thousands of keys, so memory per key decides. The worker
+//! uses the numbers of the limiters, whose records have the names. `IndexMap`, `priority-queue` and
 //! `BTreeSet` need more memory; tokio's `DelayQueue` needs a runtime.
 
 use std::{cmp::Reverse, collections::BinaryHeap, hash::BuildHasher, iter::repeat_with};

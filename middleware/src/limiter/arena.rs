@@ -5,12 +5,12 @@
 
 use std::{array::from_fn, fmt, iter::repeat_with, sync::OnceLock};
 
-/// Near values are allocated so many at a time.
+/// Near values in a chunk.
 const NEAR: usize = 256;
 /// The fewest and the most chunks of near values.
 const MIN_CHUNKS: usize = 256;
 const MAX_CHUNKS: usize = 1 << 13;
-/// Further values are allocated so many at a time, and so often.
+/// Further values in a chunk, and the most of their chunks.
 const FAR: usize = 1 << 14;
 const FAR_CHUNKS: usize = 1 << 14;
 
@@ -34,7 +34,7 @@ impl<T: Default> Default for Arena<T> {
 impl<T: Default> Arena<T> {
     /// An arena for about so many values, and room for more.
     pub(super) fn with_near(values: usize) -> Self {
-        let chunks = (values / NEAR).clamp(MIN_CHUNKS, MAX_CHUNKS);
+        let chunks = values.div_ceil(NEAR).clamp(MIN_CHUNKS, MAX_CHUNKS);
         Self {
             near: repeat_with(OnceLock::new).take(chunks).collect(),
             far: OnceLock::new(),

@@ -58,7 +58,7 @@ impl Guard {
 
     /// Whether the words that were read since `seen` was loaded are consistent.
     #[inline]
-    pub(super) fn is_still(&self, seen: u64) -> bool {
+    pub(super) fn is_unchanged(&self, seen: u64) -> bool {
         // Orders the reads of the words before the second read of the guard.
         fence(Ordering::Acquire);
         seen & 1 == 0 && self.0.load(Ordering::Relaxed) == seen
@@ -70,7 +70,7 @@ impl Guard {
         loop {
             let seen = self.load();
             let words = read(seen);
-            if self.is_still(seen) {
+            if self.is_unchanged(seen) {
                 return words;
             }
             spin_loop();

@@ -56,11 +56,6 @@ impl Limiter<'_> {
     /// Takes tokens that are available by the [coarse clock](crate::clock::coarse_now). `None`
     /// leaves the decision to the slow path, which reads the precise clock. `settings` are those of
     /// the limit that asks.
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: copies of its result cost more"
-    )]
-    #[inline(always)]
     pub(crate) fn try_acquire(
         self,
         settings: &RegisteredSettings,
@@ -186,11 +181,22 @@ impl Limiter<'_> {
         loop {
             let range = next(spent)?;
             match self.record.spent.replace(spent, range.end()) {
-                // What was taken of another resource stays taken: at most, it gets less.
-                Ok(()) => return self.record.is_same(head).then_some(range),
+                Ok(()) if self.record.has_same_owner(head) => return Some(range),
+                Ok(()) => {
+                    self.restore(range.end() - spent);
+                    return None;
+                }
+                // The totals of another resource may be far from these.
+                Err(_) if !self.record.has_same_owner(head) => return None,
                 Err(actual) => spent = actual,
             }
         }
+    }
+
+    /// Takes back a change of *spent* that was made to another resource.
+    #[cold]
+    pub(super) fn restore(self, change: f64) {
+        self.record.spent.update(|spent| spent - change);
     }
 
     #[inline]

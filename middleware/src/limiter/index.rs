@@ -1,7 +1,7 @@
 //! Index from the hash of a name to the numbers of the records that may have it.
 //!
-//! Read without a lock: who does not find a name, and was disturbed, looks again under the lock
-//! that serializes changes. Each line has ten entries: sixteen bits of the hash, and a number. The
+//! Read without a lock. A reader that finds nothing while the index changes looks again under the
+//! lock that serializes changes. Each line has ten entries: sixteen bits of the hash, and a number. The
 //! index grows by one line at a time (linear hashing, W. Litwin, VLDB 1980), so nothing is ever
 //! copied as a whole. An entry is in the line of its hash or, when that is full, in a second one.
 
@@ -209,8 +209,8 @@ impl Index {
         self.extent.store(extent, Ordering::Release);
     }
 
-    /// The first result of `accept` among most of the entries that may have this hash. An entry
-    /// that is missed is found by [`find`](Self::find).
+    /// The first result of `accept` among the entries of the first line of this hash, perhaps
+    /// without those in its last two slots. [`find`](Self::find) finds all.
     #[expect(
         clippy::inline_always,
         reason = "measured: the state stays in registers"

@@ -169,7 +169,7 @@ impl<'s> Limiter<'s> {
         }
     }
 
-    /// Its number in the [table](LimiterTable). No other limiter has it until this one is forgotten.
+    /// Its number in the [table](LimiterTable). No other one has it until this one is forgotten.
     pub(crate) fn number(self) -> u32 {
         self.number
     }
@@ -184,6 +184,11 @@ impl<'s> Limiter<'s> {
         self.is_of(self.record.head.load())
     }
 
+    /// Whether another resource has its record, so that it was forgotten long ago.
+    fn is_reused(self) -> bool {
+        generation_of(self.record.head.load()) != self.generation
+    }
+
     /// Whether the head of the record is of this limiter.
     #[inline]
     fn is_of(self, head: u64) -> bool {
@@ -191,10 +196,10 @@ impl<'s> Limiter<'s> {
     }
 
     pub(crate) fn resource(self) -> ResourceId {
-        let name = self.store.name(self.record);
-        let name = str::from_utf8(&name).unwrap_or_default();
-        // Another one's may be half written if this one is forgotten.
-        ResourceId::new(name).unwrap_or_else(|_| to_resource_id("(unknown)"))
+        let name = self.store.name(self);
+        let name = name.and_then(|name| ResourceId::new(str::from_utf8(&name).ok()?).ok());
+        // Another resource may have its record if it is forgotten.
+        name.unwrap_or_else(|| to_resource_id("(unknown)"))
     }
 
     /// When it was created, or last woken; `None` once there was a lease.
@@ -202,17 +207,24 @@ impl<'s> Limiter<'s> {
         self.record.created_at()
     }
 
-    pub(crate) fn settings(self) -> Arc<LimiterSettings> {
-        self.store.settings(settings_of(self.record.head.load()))
+    #[cfg(test)]
+    fn settings_number(self) -> u16 {
+        settings_of(self.record.head.load())
+    }
+
+    pub(crate) fn with_settings<R>(self, read: impl FnOnce(&LimiterSettings) -> R) -> R {
+        let number = settings_of(self.record.head.load());
+        self.store.with_settings(number, read)
     }
 
     /// Lets another limit share this limiter; [`SettingsConflict`] when its settings differ.
     #[inline]
     pub(crate) fn attach(self, settings: &RegisteredSettings) -> Result<(), SettingsConflict> {
-        if settings_of(self.record.head.load()) == settings.number {
+        let number = settings_of(self.record.head.load());
+        if number == settings.number && number < u16::MAX {
             return Ok(());
         }
-        self.settings().attach(&settings.settings)
+        self.with_settings(|own| own.attach(&settings.settings))
     }
 
     /// Logs that the settings of a limit, which attached to this limiter, do not apply.
@@ -225,7 +237,7 @@ impl<'s> Limiter<'s> {
     }
 
     pub(crate) fn priority(self) -> i32 {
-        self.settings().priority.highest()
+        self.with_settings(|settings| settings.priority.highest())
     }
 
     pub(crate) fn tally(self) -> Tally {
@@ -294,7 +306,8 @@ impl<'s> Limiter<'s> {
         }
         let record = self.record;
         let (old, head) = self.store.read(record, self.number);
-        let settings = self.store.settings(settings_of(head));
+        let settings = |settings: &LimiterSettings| (settings.fallback.get(), settings.burst.get());
+        let (fallback, burst) = self.store.with_settings(settings_of(head), settings);
         // A request takes tokens before it counts as admitted. Read in this order, `admitted`
         // never exceeds `taken`.
         let admitted = record.admitted.load();
@@ -305,9 +318,8 @@ impl<'s> Limiter<'s> {
             policy,
             admit_probability,
             may_grow,
-        } = LimiterUpdate::new(state, settings.fallback.get(), admitted, now);
+        } = LimiterUpdate::new(state, fallback, admitted, now);
         let limit = policy.map(Policy::per_second);
-        let burst = settings.burst.get();
         let transition = old.schedule.succeed(supply, taken, limit, now, burst);
         let max_spent = match &mut queue {
             Some(queue) => queue.forgive(transition.max_spent),
@@ -334,7 +346,7 @@ impl<'s> Limiter<'s> {
     /// Gives up the lease of an idle limiter until its next request. False if a request waits.
     pub(crate) fn sleep(self, now: Moment) -> bool {
         let queue = self.queue();
-        if queue.slots() > 0 {
+        if queue.is_waited_in() || !self.is_current() {
             return false;
         }
         let mut writer = self.store.lock();
@@ -360,11 +372,12 @@ impl<'s> Limiter<'s> {
         let _queue = self.queue();
         let mut writer = self.store.lock();
         let (old, head) = self.store.read(self.record, self.number);
-        if !old.schedule.is_asleep() {
+        if !old.schedule.is_asleep() || !self.is_of(head) {
             // Another request was first.
             return false;
         }
-        let fallback = self.store.settings(settings_of(head)).fallback.get();
+        let number = settings_of(head);
+        let fallback = self.store.with_settings(number, |it| it.fallback.get());
         let awake = Published {
             schedule: RefillSchedule::new(first_refill(fallback, old.policy), now),
             refresh_at: now,
@@ -381,7 +394,7 @@ impl<'s> Limiter<'s> {
     }
 
     fn queue(self) -> QueueGuard<'s> {
-        self.store.queue(self.record, self.number)
+        self.store.queue(self)
     }
 
     /// Whether it may be forgotten: a new limiter would start with a full bucket and no debt.
@@ -430,7 +443,7 @@ impl<'s> Limiter<'s> {
     /// The fallback that decides while there is no lease.
     #[cold]
     pub(crate) fn fallback(self) -> Fallback {
-        self.settings().fallback.get()
+        self.with_settings(|settings| settings.fallback.get())
     }
 
     pub(crate) fn snapshot(self, now: Moment) -> LimiterSnapshot {
@@ -461,7 +474,8 @@ impl<'s> Limiter<'s> {
     #[inline]
     fn view(self, now: Moment) -> View {
         let (published, head) = self.store.read(self.record, self.number);
-        let burst = self.store.settings(settings_of(head)).burst.get();
+        let number = settings_of(head);
+        let burst = self.store.with_settings(number, |it| it.burst.get());
         View {
             published,
             view: published.schedule.at(now, burst),

@@ -1,8 +1,8 @@
 //! Names of resources as words, as the records hold them.
 //!
-//! The last eight bytes are the first word; the word with the first bytes is padded with zeros, which no
-//! name contains. So the value that a name ends with has the same words behind any text of the same
-//! length, and most of them are eight bytes of the request as they are.
+//! The last eight bytes are the first word; the word with the first bytes is padded with zeros,
+//! which no name contains. So most words of the value that a name ends with are eight bytes of the
+//! request as they are.
 
 use crate::key::is_unreserved;
 

@@ -63,7 +63,9 @@ pub(super) struct Extra {
 
 impl Extra {
     pub(super) fn wants(&self) -> f64 {
-        f32::from_bits(self.wants.load(Ordering::Relaxed)).into()
+        let wants = f32::from_bits(self.wants.load(Ordering::Relaxed));
+        // 100.1 stays 100.1.
+        wants.to_string().parse().unwrap_or_else(|_| wants.into())
     }
 
     pub(super) fn set_wants(&self, wants: f64) {
@@ -195,12 +197,12 @@ impl Record {
         // Neither infinite nor negative, which are other refills.
         let is_rate = refill < f64::INFINITY.to_bits();
         let is_plain = head & looked_at == wanted && is_rate;
-        (is_plain && self.head.is_still(head)).then_some(lease)
+        (is_plain && self.head.is_unchanged(head)).then_some(lease)
     }
 
     /// Whether the record is that of a resource which had it when `head` was read.
     #[inline]
-    pub(super) fn is_same(&self, head: u64) -> bool {
+    pub(super) fn has_same_owner(&self, head: u64) -> bool {
         // Orders the reads since then before this one.
         fence(Ordering::Acquire);
         (self.head.load() ^ head) & (GENERATION | IN_USE) == 0
@@ -276,6 +278,20 @@ impl Record {
         created_at: Option<Moment>,
         change: impl FnOnce(),
     ) {
+        let keep = |head| head & (GENERATION | SETTINGS | IN_USE);
+        self.write_as(keep, extra, published, terms, created_at, change);
+    }
+
+    /// The same; `owner` gives the generation, the number of the settings and whether it is in use.
+    fn write_as(
+        &self,
+        owner: impl FnOnce(u64) -> u64,
+        extra: &Extra,
+        published: &Published,
+        terms: u32,
+        created_at: Option<Moment>,
+        change: impl FnOnce(),
+    ) {
         let schedule = &published.schedule;
         let ever_leased = schedule.ever_leased();
         let since = schedule.since.as_nanos();
@@ -300,7 +316,7 @@ impl Record {
             self.terms.store(terms, Ordering::Relaxed);
             let refresh = refresh_after(since, published.refresh_at);
             extra.refresh.store(refresh, Ordering::Relaxed);
-            (head & (GENERATION | SETTINGS | IN_USE)) | flags
+            owner(head) | flags
         });
     }
 
@@ -319,7 +335,13 @@ impl Record {
             settings,
             purpose,
         } = *owner;
-        self.write(extra, published, terms, Some(now), || {
+        let owner = |head| {
+            let generation = generation_of(head).wrapping_add(1);
+            (u64::from(generation) << GENERATION_SHIFT)
+                | (u64::from(settings) << SETTINGS_SHIFT)
+                | IN_USE
+        };
+        self.write_as(owner, extra, published, terms, Some(now), || {
             self.set_words(words);
             self.spent.store(0.0);
             self.admitted.store(0.0);
@@ -331,13 +353,6 @@ impl Record {
             let unreserved_from = unreserved_from.min(u8::MAX >> UNRESERVED_SHIFT);
             self.flags
                 .store(unreserved_from << UNRESERVED_SHIFT, Ordering::Relaxed);
-        });
-        self.head.write(|head| {
-            let generation = generation_of(head).wrapping_add(1);
-            (head & !(GENERATION | SETTINGS))
-                | (u64::from(generation) << GENERATION_SHIFT)
-                | (u64::from(settings) << SETTINGS_SHIFT)
-                | IN_USE
         });
     }
 

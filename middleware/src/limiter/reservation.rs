@@ -145,6 +145,9 @@ impl Reservation {
     ) -> Result<(), Rejected> {
         let delayed = slot.is_some();
         let limiter = self.limiter.get();
+        if limiter.is_reused() {
+            return self.admit_late();
+        }
         let mut at = limiter.view(now);
         let woken = at.published.schedule.is_asleep() && limiter.wake(now);
         if woken {
@@ -201,6 +204,11 @@ impl Reservation {
                 spent = actual;
                 continue;
             }
+            if limiter.is_reused() {
+                limiter.restore(range.end() - spent);
+                drop(queue);
+                return self.admit_late();
+            }
             let ticket = deadline.and_then(|_| Some(queue.as_mut()?.push(range)));
             // A slot locks the queue when it is dropped.
             drop(queue);
@@ -221,6 +229,14 @@ impl Reservation {
             }
             return Ok(());
         }
+    }
+
+    /// Admits a request that was stopped until its limiter was forgotten, with a full bucket, and
+    /// another resource got its record.
+    #[cold]
+    fn admit_late(&mut self) -> Result<(), Rejected> {
+        self.state = State::Committed;
+        Ok(())
     }
 
     /// Whether the request waits, or waited before its tokens were taken.
@@ -248,12 +264,16 @@ impl Reservation {
         if let State::Queued { ticket, .. } = mem::replace(&mut self.state, State::Committed) {
             self.limiter.get().queue().remove(ticket);
         }
-        let admitted = &self.limiter.get().record.admitted;
-        admitted.update(|total| total + self.cost.get());
+        let limiter = self.limiter.get();
+        if !limiter.is_reused() {
+            let admitted = &limiter.record.admitted;
+            admitted.update(|total| total + self.cost.get());
+        }
         self.clear_pending();
     }
 
-    /// Adds the cost to the demand while the request waits.
+    /// Adds the cost to the demand while the request waits, here or at another limit. The limiter
+    /// is not forgotten meanwhile.
     pub(crate) fn mark_pending(&mut self) {
         if !mem::replace(&mut self.pending, true) {
             self.limiter.get().queue().add_pending(self.cost.get());
@@ -262,7 +282,7 @@ impl Reservation {
 
     fn clear_pending(&mut self) {
         if mem::take(&mut self.pending) {
-            self.limiter.get().queue().add_pending(-self.cost.get());
+            self.limiter.get().queue().remove_pending(self.cost.get());
         }
     }
 
@@ -283,6 +303,8 @@ impl Reservation {
                 // Available ranges come before all queued ones, so all of the queue is behind.
                 let limiter = self.limiter.get();
                 limiter.take_back(range, limiter.queue(), None, now);
+                // It waited elsewhere only.
+                self.clear_pending();
             }
             State::Queued { ticket, .. } => {
                 let limiter = self.limiter.get();
@@ -420,6 +442,9 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         if matches!(self.state, State::Queued { .. } | State::Taken { .. }) {
             self.release(clock::now());
+        }
+        if self.pending {
+            self.limiter.get().queue().cancel_pending(self.cost.get());
         }
     }
 }

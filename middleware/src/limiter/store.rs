@@ -5,12 +5,13 @@
 
 use std::{
     array::from_fn,
-    collections::{HashMap, HashSet, VecDeque},
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, HashSet, VecDeque},
     hash::{BuildHasher, Hasher as _},
     ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering, fence},
     },
 };
 
@@ -30,11 +31,10 @@ use super::{
     retention::{Freed, Purpose},
     wait_queue::WaitQueue,
 };
-use crate::key::to_resource_id;
 
-/// Records rest until so many others were freed, so that a thread that was stopped in a decision
-/// seldom meets another resource.
-const RESTING: usize = 1_024;
+/// A record is not reused until so many others were freed, so that a thread that was stopped in a
+/// decision seldom meets another resource.
+const REUSE_DELAY: usize = 1_024;
 const QUEUE_SHARDS: usize = 64;
 /// The number of the first record.
 const SPARE: u32 = 0;
@@ -54,8 +54,8 @@ pub(crate) struct Store {
     settings: Arena<ArcSwapOption<LimiterSettings>>,
     /// By the numbers of the records.
     extras: Arena<Extra>,
-    /// The few limiters with waiting requests, by their numbers.
-    queues: [Mutex<HashMap<u32, WaitQueue>>; QUEUE_SHARDS],
+    /// Of the few limiters with waiting requests.
+    queues: [Mutex<Queues>; QUEUE_SHARDS],
     writer: Mutex<Writer>,
 }
 
@@ -72,19 +72,30 @@ pub(super) struct Writer {
 #[derive(Debug, Default)]
 struct Numbers {
     used: u32,
-    free: VecDeque<u32>,
+    /// Taken back last.
+    recent: VecDeque<u32>,
+    free: BinaryHeap<Reverse<u32>>,
 }
 
 impl Numbers {
-    fn next(&mut self, resting: usize) -> u32 {
-        if self.free.len() > resting
-            && let Some(number) = self.free.pop_front()
-        {
+    /// The lowest free number, so that few chunks are used, or a new one.
+    fn next(&mut self) -> u32 {
+        if let Some(Reverse(number)) = self.free.pop() {
             return number;
         }
         let number = self.used;
         self.used = self.used.saturating_add(1);
         number
+    }
+
+    /// Takes back a number, for use after `delay` others were taken back.
+    fn take_back(&mut self, number: u32, delay: usize) {
+        self.recent.push_back(number);
+        while self.recent.len() > delay
+            && let Some(number) = self.recent.pop_front()
+        {
+            self.free.push(Reverse(number));
+        }
     }
 }
 
@@ -105,9 +116,11 @@ struct SharedSettings {
     sweep_at: usize,
 }
 
-/// When to look for unused values again.
-fn next_sweep(known: usize) -> usize {
-    known.saturating_mul(2).max(MIN_SWEEP)
+/// How many shared values to know before unused ones are looked for again, which takes a walk over
+/// all records.
+fn next_sweep(known: usize, records: u32) -> usize {
+    let records = usize::try_from(records).unwrap_or(usize::MAX);
+    known.saturating_mul(2).max(MIN_SWEEP).max(records / 16)
 }
 
 /// Settings with their number in a store.
@@ -121,21 +134,27 @@ impl Store {
     /// A store for about so many resources, and room for more.
     pub(super) fn new(resources: usize) -> Arc<Self> {
         let store = Arc::new(Self {
-            records: Arena::with_near(resources),
+            records: Arena::with_near(resources.saturating_add(2 * REUSE_DELAY)),
             rests: Arena::default(),
             index: Index::new(resources),
             hasher: RandomState::default(),
             terms: Arena::default(),
             settings: Arena::default(),
-            extras: Arena::with_near(resources),
+            extras: Arena::with_near(resources.saturating_add(2 * REUSE_DELAY)),
             queues: from_fn(|_| Mutex::default()),
             writer: Mutex::default(),
         });
         let settings = store.register(&Arc::default());
-        let name = to_resource_id("(spare)");
-        let now = Moment::ORIGIN;
-        store.get_or_create(&name, &settings, Purpose::Code, |_, _| (), now);
-        store
+        let writer = &mut *store.lock();
+        // It is in no index, so no resource has it.
+        store.begin(
+            writer,
+            &Name::new(b"(spare)"),
+            &settings,
+            Purpose::Code,
+            Moment::ORIGIN,
+        );
+        Arc::clone(&store)
     }
 
     /// The limiter in place of those for which there is no room. It never gets a lease.
@@ -174,7 +193,7 @@ impl Store {
         hash(both(one ^ f, other.rotate_left(17) ^ e))
     }
 
-    /// The limiter with a number, as long as a resource has it.
+    /// The limiter with a number. It may be forgotten.
     #[inline]
     pub(super) fn limiter(self: &Arc<Self>, number: u32, generation: u16) -> Limiter<'_> {
         Limiter {
@@ -209,7 +228,7 @@ impl Store {
                 && self.rest_of(known) == Some(name.rest())
         };
         self.index
-            .find(hash, |number| self.find_if(number, is_same))
+            .find(hash, |number| self.find_unchanged(number, is_same))
     }
 
     /// The limiter of a prefix and a value of unreserved bytes, which need no encoding. `None` when
@@ -246,12 +265,24 @@ impl Store {
     fn find_elsewhere(self: &Arc<Self>, prefix: &NamePrefix, value: &[u8]) -> Option<Limiter<'_>> {
         let words = prefix.with(value)?;
         let found = self.index.find(self.hash(&words), |number| {
-            self.find_if(number, |it| it.has_words(&words))
+            self.find_unchanged(number, |it| it.has_words(&words))
         });
         found.ok()
     }
 
-    /// The limiter with a number, if it is in use and its record is the right one.
+    /// The limiter with a number, if it is in use, its record is the right one, and was so all the
+    /// time.
+    fn find_unchanged(
+        self: &Arc<Self>,
+        number: u32,
+        is_right: impl Fn(&Record) -> bool,
+    ) -> Option<Limiter<'_>> {
+        let limiter = self.find_if(number, is_right)?;
+        limiter.is_current().then_some(limiter)
+    }
+
+    /// The limiter with a number, if it is in use and its record is the right one. The record may
+    /// have changed meanwhile.
     #[expect(
         clippy::inline_always,
         reason = "measured: the words stay in registers"
@@ -264,7 +295,7 @@ impl Store {
     ) -> Option<Limiter<'_>> {
         let record = self.records.get(number)?;
         let head = record.head.load();
-        // A record that changes meanwhile has another generation then.
+        // A record that changes meanwhile has another generation then: see `is_current`.
         (is_in_use(head) && is_right(record)).then(|| Limiter {
             store: self,
             record,
@@ -279,10 +310,13 @@ impl Store {
         Some(rest.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
-    /// The name of a record.
-    pub(super) fn name(&self, record: &Record) -> Vec<u8> {
-        let words = record.words();
-        to_text(words, self.rest_of(words))
+    /// The name of a limiter; `None` if its record has another one by now.
+    pub(super) fn name(&self, limiter: Limiter<'_>) -> Option<Vec<u8>> {
+        limiter.record.head.read(|head| {
+            let words = limiter.record.words();
+            let is_own = generation_of(head) == limiter.generation;
+            is_own.then(|| to_text(words, self.rest_of(words)))
+        })
     }
 
     fn hash_of(&self, number: u32) -> u64 {
@@ -309,33 +343,12 @@ impl Store {
         if let Ok(known) = self.find_hashed(&name, hash) {
             return Some((known, false));
         }
-        let number = writer.records.next(RESTING);
-        let record = self.records.get_or_allocate(number)?;
-        let extra = self.extras.get_or_allocate(number)?;
-        let mut words = name.words;
-        if !name.fits() {
-            let rest = writer.rests.next(RESTING);
-            for (word, new) in self.rests.get_or_allocate(rest)?.iter().zip(name.rest()) {
-                word.store(new, Ordering::Relaxed);
-            }
-            words = continued(words, rest);
-        }
-        self.keep(settings);
-        let published = Published::new(settings.settings.fallback.get(), now);
-        let terms = self.intern(&mut writer, &published);
-        let owner = Owner {
-            words,
-            unreserved_from: name.unreserved_from(),
-            settings: settings.number,
-            purpose,
-        };
-        record.begin(&owner, extra, &published, terms, now);
-        let limiter = self.limiter(number, generation_of(record.head.load()));
+        let limiter = self.begin(&mut writer, &name, settings, purpose, now)?;
         state(limiter, &mut writer);
         // Found by other threads from here on.
         if !self
             .index
-            .insert(hash, number, |number| self.hash_of(number))
+            .insert(hash, limiter.number, |number| self.hash_of(number))
         {
             self.free(&mut writer, limiter);
             return None;
@@ -343,10 +356,46 @@ impl Store {
         Some((limiter, true))
     }
 
+    /// Takes a record into use. `None` when there is no room.
+    fn begin(
+        self: &Arc<Self>,
+        writer: &mut Writer,
+        name: &Name<'_>,
+        settings: &RegisteredSettings,
+        purpose: Purpose,
+        now: Moment,
+    ) -> Option<Limiter<'_>> {
+        let number = writer.records.next();
+        let record = self.records.get_or_allocate(number)?;
+        let extra = self.extras.get_or_allocate(number)?;
+        let mut words = name.words;
+        if !name.fits() {
+            let rest = writer.rests.next();
+            let shared = self.rests.get_or_allocate(rest)?;
+            // A reader that sees one of the new words also sees that the old record has ended.
+            fence(Ordering::Release);
+            for (word, new) in shared.iter().zip(name.rest()) {
+                word.store(new, Ordering::Relaxed);
+            }
+            words = continued(words, rest);
+        }
+        self.keep(settings);
+        let published = Published::new(settings.settings.fallback.get(), now);
+        let terms = self.intern(writer, &published);
+        let owner = Owner {
+            words,
+            unreserved_from: name.unreserved_from(),
+            settings: settings.number,
+            purpose,
+        };
+        record.begin(&owner, extra, &published, terms, now);
+        Some(self.limiter(number, generation_of(record.head.load())))
+    }
+
     /// Removes a limiter, unless it must stay or requests wait. Returns what becomes free.
     pub(super) fn forget(&self, limiter: Limiter<'_>) -> Option<Freed> {
         let queue = limiter.queue();
-        if queue.slots() > 0 || !limiter.is_current() {
+        if queue.is_waited_in() || !limiter.is_current() {
             return None;
         }
         let freed = limiter.record.retention.forget()?;
@@ -362,24 +411,30 @@ impl Store {
     fn free(&self, writer: &mut Writer, limiter: Limiter<'_>) {
         let words = limiter.record.words();
         limiter.record.end();
-        writer.records.free.push_back(limiter.number);
-        writer.rests.free.extend(rest_number(words));
+        writer.records.take_back(limiter.number, REUSE_DELAY);
+        if let Some(rest) = rest_number(words) {
+            writer.rests.take_back(rest, REUSE_DELAY);
+        }
     }
 
     /// The number of the terms of a state that a record is about to get.
     pub(super) fn intern(&self, writer: &mut Writer, published: &Published) -> u32 {
-        let numbers = 0..writer.records.used;
+        let records = writer.records.used;
         let terms = &mut writer.terms;
         if terms.known.len() >= terms.sweep_at {
-            let used: HashSet<u32> = numbers.map(|it| self.records.at(it).terms()).collect();
-            let unused = terms.known.extract_if(|_, number| !used.contains(number));
-            terms.numbers.free.extend(unused.map(|(_, number)| number));
-            terms.sweep_at = next_sweep(terms.known.len());
+            let used = (0..records).map(|number| self.records.at(number).terms());
+            let used: HashSet<u32> = used.collect();
+            for (_, unused) in terms.known.extract_if(|_, number| !used.contains(number)) {
+                terms.numbers.take_back(unused, 0);
+            }
+            terms.sweep_at = next_sweep(terms.known.len(), records);
         }
         let key = Terms::key_of(published);
         *terms.known.entry(key).or_insert_with(|| {
-            let number = terms.numbers.next(0);
+            let number = terms.numbers.next();
             if let Some(terms) = self.terms.get_or_allocate(number) {
+                // A reader that sees one of the new words also sees that its record changed.
+                fence(Ordering::Release);
                 terms.set(key);
             }
             number
@@ -404,10 +459,10 @@ impl Store {
 
     pub(crate) fn register(&self, settings: &Arc<LimiterSettings>) -> RegisteredSettings {
         let mut writer = self.lock();
-        let numbers = 0..writer.records.used;
+        let records = writer.records.used;
         let shared = &mut writer.settings;
         if shared.known.len() >= shared.sweep_at {
-            let heads = numbers.map(|number| self.records.at(number).head.load());
+            let heads = (0..records).map(|number| self.records.at(number).head.load());
             let used: HashSet<u32> = heads.map(|head| settings_of(head).into()).collect();
             let is_unused = |number: u32, settings: &Weak<_>| {
                 let kept = self.settings.at(number).load().is_some();
@@ -418,18 +473,20 @@ impl Store {
                 .extract_if(|_, (number, settings)| is_unused(*number, settings));
             for (_, (number, _)) in unused {
                 self.settings.at(number).store(None);
-                shared.numbers.free.push_back(number);
+                shared.numbers.take_back(number, 0);
             }
-            shared.sweep_at = next_sweep(shared.known.len());
+            shared.sweep_at = next_sweep(shared.known.len(), records);
         }
-        // At an address that was used before, there is no record with the earlier settings.
+        // A `Weak` keeps the address from being used again.
         let known = shared.known.entry(Arc::as_ptr(settings).addr());
-        let (number, known) = known.or_insert_with(|| (shared.numbers.next(0), Weak::new()));
-        *known = Arc::downgrade(settings);
+        let (number, _) =
+            known.or_insert_with(|| (shared.numbers.next(), Arc::downgrade(settings)));
         RegisteredSettings {
             settings: Arc::clone(settings),
-            // So many limits at once would share the last settings.
-            number: u16::try_from(*number).unwrap_or(u16::MAX),
+            number: u16::try_from(*number).unwrap_or_else(|_| {
+                tracing::error!("more than 65,535 settings of limits; the last ones are shared");
+                u16::MAX
+            }),
         }
     }
 
@@ -442,9 +499,17 @@ impl Store {
         }
     }
 
-    pub(super) fn settings(&self, number: u16) -> Arc<LimiterSettings> {
-        let settings = self.settings.at(number.into());
-        settings.load_full().unwrap_or_default()
+    /// Reads settings, without a reference count that all threads would change.
+    pub(super) fn with_settings<R>(
+        &self,
+        number: u16,
+        read: impl FnOnce(&LimiterSettings) -> R,
+    ) -> R {
+        let settings = self.settings.at(number.into()).load();
+        match &*settings {
+            Some(settings) => read(settings),
+            None => read(&LimiterSettings::default()),
+        }
     }
 
     pub(super) fn extra(&self, number: u32) -> &Extra {
@@ -463,25 +528,27 @@ impl Store {
     }
 
     /// Locks the queue of a limiter.
-    pub(super) fn queue<'s>(&'s self, record: &'s Record, number: u32) -> QueueGuard<'s> {
+    pub(super) fn queue<'s>(&'s self, limiter: Limiter<'s>) -> QueueGuard<'s> {
         let [first, ..] = &self.queues;
-        let shard = usize::try_from(number).unwrap_or_default() % QUEUE_SHARDS;
+        let shard = usize::try_from(limiter.number).unwrap_or_default() % QUEUE_SHARDS;
         let shard = self.queues.get(shard).unwrap_or(first);
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = shard.remove(&(limiter.number, limiter.generation));
         QueueGuard {
-            queue: shard.remove(&number).unwrap_or_default(),
+            queue: queue.unwrap_or_default(),
             shard,
-            record,
-            number,
+            limiter,
         }
     }
 }
 
+/// Queues by number and generation of their limiters.
+type Queues = HashMap<(u32, u16), WaitQueue>;
+
 /// A locked queue. One that is not empty stays in the store.
 pub(super) struct QueueGuard<'s> {
-    shard: MutexGuard<'s, HashMap<u32, WaitQueue>>,
-    record: &'s Record,
-    number: u32,
+    shard: MutexGuard<'s, Queues>,
+    limiter: Limiter<'s>,
     queue: WaitQueue,
 }
 
@@ -508,13 +575,20 @@ impl DerefMut for QueueGuard<'_> {
 
 impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
-        let is_used = !self.queue.is_unused();
+        let limiter = self.limiter;
+        let is_current = limiter.is_current();
+        let is_used = if is_current {
+            !self.queue.is_unused()
+        } else {
+            self.queue.is_waited_in()
+        };
         if is_used {
             let queue = std::mem::take(&mut self.queue);
-            self.shard.insert(self.number, queue);
+            let key = (limiter.number, limiter.generation);
+            self.shard.insert(key, queue);
         }
-        if is_used != self.record.has_queue() {
-            self.record.set_has_queue(is_used);
+        if is_current && is_used != limiter.record.has_queue() {
+            limiter.record.set_has_queue(is_used);
         }
     }
 }
@@ -533,14 +607,15 @@ impl LimiterTable {
         Some(self.0.find(resource.as_str().as_bytes())?.number)
     }
 
-    /// The limiter with a number and a generation, as long as it is not forgotten.
+    /// The limiter with a number and a generation. It may be forgotten.
     pub(crate) fn get(&self, number: u32, generation: u16) -> Limiter<'_> {
         self.0.limiter(number, generation)
     }
 
     /// The resource of the limiter with a number.
     pub(crate) fn id(&self, number: u32) -> Option<ResourceId> {
-        let name = self.0.name(self.0.records.get(number)?);
+        let head = self.0.records.get(number)?.head.load();
+        let name = self.0.name(self.0.limiter(number, generation_of(head)))?;
         ResourceId::new(str::from_utf8(&name).ok()?).ok()
     }
 }

@@ -1,5 +1,6 @@
 mod atomics;
 mod fast_path;
+mod reuse;
 mod sharing;
 
 use std::{thread, time::Duration};

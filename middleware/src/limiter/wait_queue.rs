@@ -17,8 +17,11 @@ struct Waiting {
     ranges: BTreeMap<Ticket, TokenRange>,
     /// Requests that wait, with or without a reservation.
     slots: u32,
-    /// The cost of requests that wait, and of those that were canceled while waiting.
+    /// Requests that wait here or at another limit, and their cost.
+    requests: u32,
     pending: f64,
+    /// The cost of requests that were canceled while they waited.
+    canceled: f64,
     changed: Arc<Notify>,
 }
 
@@ -53,11 +56,39 @@ impl WaitQueue {
     }
 
     pub(super) fn add_pending(&mut self, cost: f64) {
-        self.0.get_or_insert_default().pending += cost;
+        let waiting = self.0.get_or_insert_default();
+        waiting.requests = waiting.requests.saturating_add(1);
+        waiting.pending += cost;
     }
 
+    /// The request waits no longer.
+    pub(super) fn remove_pending(&mut self, cost: f64) {
+        if let Some(waiting) = &mut self.0 {
+            waiting.requests = waiting.requests.saturating_sub(1);
+            waiting.pending = match waiting.requests {
+                // Without the rounding errors so far.
+                0 => 0.0,
+                _ => waiting.pending - cost,
+            };
+        }
+    }
+
+    /// The request was canceled: its cost stays part of the demand.
+    pub(super) fn cancel_pending(&mut self, cost: f64) {
+        self.remove_pending(cost);
+        self.0.get_or_insert_default().canceled += cost;
+    }
+
+    /// The cost of requests that wait, and of those that were canceled while they waited.
     pub(super) fn pending(&self) -> f64 {
-        self.0.as_ref().map_or(0.0, |waiting| waiting.pending)
+        let waiting = self.0.as_ref();
+        waiting.map_or(0.0, |waiting| waiting.pending + waiting.canceled)
+    }
+
+    /// Whether a request waits here, or waits at another limit and has tokens of this one.
+    pub(super) fn is_waited_in(&self) -> bool {
+        let waiting = self.0.as_ref();
+        waiting.is_some_and(|waiting| waiting.slots > 0 || waiting.requests > 0)
     }
 
     /// Whether it is as new: nobody waits, and nothing is to be remembered.
@@ -65,7 +96,8 @@ impl WaitQueue {
         self.0.as_ref().is_none_or(|waiting| {
             waiting.ranges.is_empty()
                 && waiting.slots == 0
-                && waiting.pending == 0.0
+                && waiting.requests == 0
+                && waiting.canceled == 0.0
                 && Arc::strong_count(&waiting.changed) == 1
         })
     }

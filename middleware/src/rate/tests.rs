@@ -209,7 +209,7 @@ async fn settings_of_a_rate_apply() {
     assert_eq!(admitted.count(), 5, "a bucket of 6, less one on credit");
     assert_eq!(rate.limiter.limiter().get().priority(), 7);
     assert_eq!(
-        rate.limiter.limiter().get().settings().wants,
+        rate.limiter.limiter().get().with_settings(|it| it.wants),
         Some(Capacity::saturating(5.0))
     );
 }

@@ -138,7 +138,7 @@ fn record_that_is_reused_is_told_apart() {
             thread::spawn(move || {
                 let head = guarded.guard.load();
                 let name = guarded.words[1].load(Ordering::Relaxed);
-                if guarded.guard.is_still(head) {
+                if guarded.guard.is_unchanged(head) {
                     assert_eq!(name, head >> 32, "the name of another generation");
                 }
             })

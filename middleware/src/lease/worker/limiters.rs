@@ -98,6 +98,11 @@ impl TrackedLimiter {
         }
     }
 
+    /// Whether it ever slept after an admission.
+    fn slept(&self) -> bool {
+        self.admitted_before > 0.0
+    }
+
     /// Samples the attempts and returns their total.
     fn record(&mut self, limiter: Limiter<'_>, now: Moment) -> f64 {
         let total = limiter.attempted();
@@ -146,7 +151,7 @@ impl TrackedLimiter {
 
     /// The demand with these wants per second, unless they are stated.
     fn demand(&self, limiter: Limiter<'_>, wants: f64) -> Demand {
-        let stated = limiter.settings().wants;
+        let stated = limiter.with_settings(|settings| settings.wants);
         let wants = stated.unwrap_or_else(|| in_unit(wants, self.period));
         limiter.record_wants(wants.get());
         Demand {
@@ -273,7 +278,7 @@ impl TrackedLimiter {
             return true;
         }
         // A stated demand reserves capacity for requests to come.
-        let stated = limiter.settings().wants.is_some();
+        let stated = limiter.with_settings(|settings| settings.wants.is_some());
         if stated || !self.answered || !limiter.sleep(now) {
             return false;
         }
@@ -305,7 +310,8 @@ impl TrackedLimiter {
 
     /// The state for a holding, in the limiter's running totals.
     pub(super) fn lease_state(&self, limiter: Limiter<'_>, holding: &Holding) -> LeaseState {
-        let mut state = lease_state(holding, limiter.settings().wants.is_some());
+        let stated = limiter.with_settings(|settings| settings.wants.is_some());
+        let mut state = lease_state(holding, stated);
         if let LeaseState::Leased {
             sharing: Sharing::Bucket(balance),
             ..
@@ -340,8 +346,11 @@ impl TrackedLimiter {
         } else if interval.is_some() {
             let demand = match limiter.created_at() {
                 // Nothing was reported before.
-                Some(created_at) => ReportedDemand::new(0.0, created_at),
-                None => ReportedDemand::new(limiter.attempted(), now),
+                Some(created_at) if !self.slept() => ReportedDemand::new(0.0, 0.0, created_at),
+                Some(_) | None => {
+                    let rate = self.window.per_second();
+                    ReportedDemand::new(limiter.attempted(), rate, now)
+                }
             };
             self.suppression = Some(Box::new(SuppressionReports { demand, interval }));
         }
@@ -360,7 +369,7 @@ impl TrackedLimiter {
 
     /// Decides by a lease whether others need the capacity that bursts would use.
     fn doubt_bursts(&mut self, limiter: Limiter<'_>, leased: f64, requested: f64) {
-        let burst = limiter.settings().burst.get();
+        let burst = limiter.with_settings(|settings| settings.burst.get());
         let needed = in_unit(burst.rate_for(self.window.burst()), self.period).get();
         let in_doubt = std::mem::take(&mut self.bursts_in_doubt);
         if self.scarce && leased >= needed {

@@ -167,7 +167,12 @@ impl Registry {
     ) -> LimiterHandle {
         loop {
             let limiter = self.named(resource, settings, purpose);
-            if let Some(freed) = limiter.record.retention.pin(purpose) {
+            // No record is reused while the store is locked.
+            let undisturbed = self.store.lock();
+            let current = limiter.is_current();
+            let freed = current.then(|| limiter.record.retention.pin(purpose));
+            drop(undisturbed);
+            if let Some(freed) = freed.flatten() {
                 self.release(freed);
                 return limiter.handle();
             }
@@ -290,7 +295,11 @@ impl Registry {
     }
 
     /// Signals a shortage to the worker, or logs that no worker runs.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "measured: nearly every request has no shortage"
+    )]
+    #[inline(always)]
     pub(crate) fn record_attempt(
         &self,
         limiter: Limiter<'_>,
@@ -302,12 +311,8 @@ impl Registry {
         } = &self.source
         {
             watchdog.check(now);
-            if let Some(shortage) = shortage
-                && limiter.record.demand.raise(shortage)
-            {
-                nudges
-                    .send(Nudge::Shortage(limiter.handle(), shortage))
-                    .ok();
+            if let Some(shortage) = shortage {
+                signal(nudges, limiter, shortage);
             }
         }
     }
@@ -351,6 +356,14 @@ impl Drop for PinnedLimiter {
 impl Drop for Registry {
     fn drop(&mut self) {
         self.meters.remove_keys(self.slots.used());
+    }
+}
+
+#[inline(never)]
+fn signal(nudges: &UnboundedSender<Nudge>, limiter: Limiter<'_>, shortage: Shortage) {
+    if limiter.record.demand.raise(shortage) {
+        let nudge = Nudge::Shortage(limiter.handle(), shortage);
+        nudges.send(nudge).ok();
     }
 }
 

@@ -6,7 +6,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_nanos(clock::COARSE_SLACK_NANOS);
 
 fn acquire(limiter: Limiter<'_>, first_lease: FirstLease, recent: Moment) -> Option<Acquired> {
-    let settings = limiter.store.register(&limiter.settings());
+    let settings = RegisteredSettings {
+        settings: Arc::new(limiter.with_settings(LimiterSettings::clone)),
+        number: limiter.settings_number(),
+    };
     limiter.try_acquire(&settings, Cost::ONE, first_lease, recent)
 }
 
