@@ -1,5 +1,6 @@
 mod atomics;
 mod fast_path;
+mod index;
 mod reuse;
 mod sharing;
 

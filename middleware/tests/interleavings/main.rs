@@ -11,12 +11,39 @@
 #[path = "../../src/limiter/atomics.rs"]
 mod atomics;
 #[expect(dead_code, reason = "not all of it is tested here")]
+#[path = "../../src/limiter/index.rs"]
+mod index;
+#[expect(dead_code, reason = "not all of it is tested here")]
 #[path = "../../src/limiter/retention.rs"]
 mod retention;
 mod sync;
 #[expect(dead_code, reason = "not all of it is tested here")]
 #[path = "../../src/limiter/wait_queue.rs"]
 mod wait_queue;
+
+/// As many values as the index needs here.
+mod arena {
+    #[derive(Debug, Default)]
+    pub(super) struct Arena<T>([T; 2]);
+
+    impl<T: Default> Arena<T> {
+        pub(super) fn with_near(_: usize) -> Self {
+            Self::default()
+        }
+
+        pub(super) fn get(&self, number: u32) -> Option<&T> {
+            self.0.get(number as usize)
+        }
+
+        pub(super) fn at(&self, number: u32) -> &T {
+            &self.0[number as usize]
+        }
+
+        pub(super) fn get_or_allocate(&self, number: u32) -> Option<&T> {
+            self.get(number)
+        }
+    }
+}
 
 /// The part of the bucket that the queue uses.
 mod bucket {
@@ -44,6 +71,7 @@ use loom::{
 use self::{
     atomics::{AtomicF64, DemandSignal, Guard, Shortage},
     bucket::TokenRange,
+    index::{Absent, Index},
     retention::{Freed, KeySlots, Purpose, Retention},
     wait_queue::{WaitQueue, unlock_and_wake},
 };
@@ -294,5 +322,55 @@ fn waiting_request_advances_when_one_ahead_leaves() {
             unlock_and_wake(queue);
         }
         waiting.join().unwrap();
+    });
+}
+
+/// Hashes of the two lines that the index grows to, in turn.
+fn hash_of(number: u32) -> u64 {
+    u64::from(number % 2) | (u64::from(number) << 48)
+}
+
+fn find(index: &Index, number: u32) -> Result<u32, Absent> {
+    index.find(hash_of(number), |it| (it == number).then_some(it))
+}
+
+#[test]
+fn entry_is_not_missed_while_the_index_grows() {
+    in_every_order(|| {
+        let index = Arc::new(Index::new(0));
+        for number in 1..=5 {
+            assert!(index.insert(hash_of(number), number, hash_of));
+        }
+        let reader = {
+            let index = Arc::clone(&index);
+            // It moves to the new line.
+            thread::spawn(move || assert_ne!(find(&index, 5), Err(Absent::Certainly)))
+        };
+        assert!(index.insert(hash_of(6), 6, hash_of));
+        reader.join().unwrap();
+        for number in 1..=6 {
+            assert_eq!(find(&index, number), Ok(number));
+        }
+    });
+}
+
+#[test]
+fn new_entry_is_found_or_may_be_missing() {
+    in_every_order(|| {
+        let index = Arc::new(Index::new(0));
+        let reader = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                let first = find(&index, 1);
+                let second = find(&index, 1);
+                assert!(
+                    first.is_err() || second.is_ok(),
+                    "an entry that was found is lost"
+                );
+            })
+        };
+        assert!(index.insert(hash_of(1), 1, hash_of));
+        reader.join().unwrap();
+        assert_eq!(find(&index, 1), Ok(1));
     });
 }

@@ -4,7 +4,7 @@ pub(super) use loom::{
     hint::spin_loop,
     sync::{
         Mutex,
-        atomic::{AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
 };
 
