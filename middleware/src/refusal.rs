@@ -5,8 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use doorman_openapi::{Moment, ResourceId};
 
 /// A refusal by a limit. Responses of the layer carry it in their extensions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+#[derive(Clone, PartialEq, Eq)]
+pub struct Refusal(Box<Parts>);
+
+/// Boxed, as nearly all decisions only have to say that there is no refusal.
+#[derive(Clone, PartialEq, Eq)]
+struct Parts {
     limit: Arc<str>,
     resource: Option<ResourceId>,
     reason: RefusalReason,
@@ -74,13 +78,13 @@ impl Refusal {
         retry_at: Option<Moment>,
         now: Moment,
     ) -> Self {
-        Self {
+        Self(Box::new(Parts {
             limit: Arc::clone(limit),
             resource: Some(resource),
             reason,
             retry_after: wait(retry_at, now),
             missing: None,
-        }
+        }))
     }
 
     pub(crate) fn without_key(
@@ -88,50 +92,50 @@ impl Refusal {
         reason: RefusalReason,
         missing: Option<Arc<str>>,
     ) -> Self {
-        Self {
+        Self(Box::new(Parts {
             limit: Arc::clone(limit),
             resource: None,
             reason,
             retry_after: Duration::ZERO,
             missing,
-        }
+        }))
     }
 
     /// Another limit of the request does not admit it earlier; `None` when unknown.
     pub(crate) fn extend_to(&mut self, retry_at: Option<Moment>, now: Moment) {
-        self.retry_after = self.retry_after.max(wait(retry_at, now));
+        self.0.retry_after = self.0.retry_after.max(wait(retry_at, now));
     }
 
     /// The name of the limit.
     #[must_use]
     pub fn limit(&self) -> &str {
-        &self.limit
+        &self.0.limit
     }
 
     /// The resource of the request; `None` when no key could be made.
     #[must_use]
     pub fn resource(&self) -> Option<&ResourceId> {
-        self.resource.as_ref()
+        self.0.resource.as_ref()
     }
 
     /// The reason.
     #[must_use]
     pub fn reason(&self) -> RefusalReason {
-        self.reason
+        self.0.reason
     }
 
     /// How long to wait before a retry can succeed at all limits of the request. Exact for
     /// [`Spent`](RefusalReason::Spent), if the leases do not change and no other request comes.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        self.retry_after
+        self.0.retry_after
     }
 
     /// The same in whole seconds, rounded up, at least 1: the value of `Retry-After`.
     #[must_use]
     pub fn retry_after_seconds(&self) -> u64 {
-        let whole = self.retry_after.as_secs();
-        if self.retry_after.subsec_nanos() > 0 {
+        let whole = self.0.retry_after.as_secs();
+        if self.0.retry_after.subsec_nanos() > 0 {
             whole.saturating_add(1)
         } else {
             whole.max(1)
@@ -139,10 +143,29 @@ impl Refusal {
     }
 }
 
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parts {
+            limit,
+            resource,
+            reason,
+            retry_after,
+            missing,
+        } = &*self.0;
+        f.debug_struct("Refusal")
+            .field("limit", limit)
+            .field("resource", resource)
+            .field("reason", reason)
+            .field("retry_after", retry_after)
+            .field("missing", missing)
+            .finish()
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limit = &self.limit;
-        match self.reason {
+        let limit = &self.0.limit;
+        match self.0.reason {
             RefusalReason::Spent => write!(f, "limit `{limit}` exceeded"),
             RefusalReason::Blocked => write!(f, "capacity of limit `{limit}` is zero"),
             RefusalReason::NoLease => write!(f, "no capacity leased for limit `{limit}`"),
@@ -156,7 +179,7 @@ impl fmt::Display for Refusal {
             RefusalReason::Suppressed => {
                 write!(f, "limit `{limit}` exceeded; some requests are admitted")
             }
-            RefusalReason::MissingKey => match &self.missing {
+            RefusalReason::MissingKey => match &self.0.missing {
                 Some(missing) => {
                     write!(f, "request has no {missing}, which limit `{limit}` needs")
                 }

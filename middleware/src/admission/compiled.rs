@@ -159,7 +159,7 @@ impl CompiledLimit {
         &'r self,
         registry: &'r Registry,
         head: &RequestHead<'_>,
-    ) -> Result<Option<Limiter<'r>>, Box<Refusal>> {
+    ) -> Result<Option<Limiter<'r>>, Refusal> {
         if self
             .scope
             .as_ref()
@@ -181,7 +181,7 @@ impl CompiledLimit {
         known: Option<Limiter<'r>>,
         registry: &'r Registry,
         head: &RequestHead<'_>,
-    ) -> Result<Option<Limiter<'r>>, Box<Refusal>> {
+    ) -> Result<Option<Limiter<'r>>, Refusal> {
         let Target::Keyed(target) = &self.target else {
             return Ok(known);
         };
@@ -228,7 +228,7 @@ impl CompiledLimit {
         target: &'r KeyedTarget,
         registry: &'r Registry,
         head: &RequestHead<'_>,
-    ) -> Result<Option<Limiter<'r>>, Box<Refusal>> {
+    ) -> Result<Option<Limiter<'r>>, Refusal> {
         // The buffer is taken, as a closure of the key may decide another request.
         let mut id = ID.take();
         let written = self.limit.key.write(head, &mut id);
@@ -287,9 +287,9 @@ impl CompiledLimit {
     }
 
     #[cold]
-    fn refuse_without_key(&self, reason: RefusalReason, head: &RequestHead<'_>) -> Box<Refusal> {
+    fn refuse_without_key(&self, reason: RefusalReason, head: &RequestHead<'_>) -> Refusal {
         let missing = self.limit.key.missing_value(head);
-        Box::new(Refusal::without_key(&self.limit.name, reason, missing))
+        Refusal::without_key(&self.limit.name, reason, missing)
     }
 
     #[inline]

@@ -40,7 +40,7 @@ pub(crate) enum Decision {
     Admitted,
     /// With headers that the response must have, under [`HeaderPolicy::Send`].
     AdmittedWith(RateLimitHeaders),
-    Refused(Box<Refusal>, RateLimitHeaders),
+    Refused(Refusal, RateLimitHeaders),
     /// The request waits. Dropping the future returns what it has taken.
     Pending(PendingDecision),
 }
@@ -48,7 +48,7 @@ pub(crate) enum Decision {
 pub(crate) type PendingDecision =
     Pin<Box<dyn Future<Output = Result<RateLimitHeaders, Refused>> + Send>>;
 /// A refusal and the headers of its response.
-pub(crate) type Refused = (Box<Refusal>, RateLimitHeaders);
+pub(crate) type Refused = (Refusal, RateLimitHeaders);
 
 /// The limits of a layer: those in code, with or without rules.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ impl AdmissionSource {
         }
     }
 
-    pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
+    pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
         match self {
             Self::Code(admission) => admission.decide_now(head),
             Self::WithRules(dynamic) => dynamic.decide_now(head),
@@ -96,7 +96,7 @@ impl DynamicAdmission {
     }
 
     #[inline(never)]
-    fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
+    fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
         self.current.load().decide_now(head)
     }
 
@@ -225,7 +225,7 @@ impl Admission {
         limit: &'r Arc<CompiledLimit>,
         known: Option<Limiter<'r>>,
         head: &RequestHead<'_>,
-    ) -> Result<Option<LimitCheck<'r>>, Box<Refusal>> {
+    ) -> Result<Option<LimitCheck<'r>>, Refusal> {
         let head = head.with_callers(&self.callers);
         let registry = limit.registry(&self.registry);
         let found = match limit.uniform_cost {
@@ -273,7 +273,7 @@ impl Admission {
     }
 
     /// Decides on a request that cannot wait. A refusal spends nothing.
-    fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
+    fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
         let [limit] = &*self.limits else {
             return self.decide_all_now(head);
         };
@@ -285,7 +285,7 @@ impl Admission {
     }
 
     #[inline(never)]
-    fn decide_all_now(&self, head: &RequestHead<'_>) -> Result<(), Box<Refusal>> {
+    fn decide_all_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
         let mut checks = LimitChecks::new();
         self.collect_checks(head, &mut checks)?;
         if self.try_admit_fast(&mut checks, clock::coarse_now()) {
@@ -295,7 +295,7 @@ impl Admission {
     }
 
     #[inline(never)]
-    fn decide_slow_now(&self, checks: &[LimitCheck<'_>]) -> Result<(), Box<Refusal>> {
+    fn decide_slow_now(&self, checks: &[LimitCheck<'_>]) -> Result<(), Refusal> {
         let mut pending = PendingChecks::new(checks);
         let now = clock::now();
         pending
@@ -311,7 +311,7 @@ impl Admission {
         &'r self,
         head: &RequestHead<'_>,
         checks: &mut LimitChecks<'r>,
-    ) -> Result<(), Box<Refusal>> {
+    ) -> Result<(), Refusal> {
         let head = head.with_callers(&self.callers);
         for limit in &self.limits {
             if let Some(limiter) = limit.find(limit.registry(&self.registry), &head)? {
@@ -343,7 +343,7 @@ impl Admission {
 /// The decision by the only limit of a layer.
 enum FastDecision<'r, T> {
     Admitted(T),
-    Refused(Box<Refusal>),
+    Refused(Refusal),
     /// The slow path decides.
     Unclear(LimitCheck<'r>),
 }

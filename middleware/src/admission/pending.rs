@@ -148,7 +148,7 @@ impl PendingChecks {
             }
             headers.add(item, &reading, now);
         }
-        (Box::new(refusal), headers)
+        (refusal, headers)
     }
 
     fn is_delayed_at(&self, limiter: Limiter<'_>) -> bool {

@@ -122,7 +122,7 @@ where
                         }
                         Err((refusal, headers)) => {
                             let head = RequestHead::of(&held.1);
-                            let response = responses.refuse(*refusal, headers, &head);
+                            let response = responses.refuse(refusal, headers, &head);
                             State::Refused {
                                 response: Some(Box::new(response)),
                             }

@@ -124,10 +124,8 @@ impl LimitLayer {
     /// # Errors
     /// [`Refusal`] when a limit does not admit the request. Nothing is spent then.
     pub fn try_admit(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
-        self.admission.decide_now(head).map_err(|refusal| {
-            response::log(&refusal, head);
-            *refusal
-        })
+        let decided = self.admission.decide_now(head);
+        decided.inspect_err(|refusal| response::log(refusal, head))
     }
 }
 

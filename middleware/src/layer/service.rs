@@ -58,7 +58,7 @@ where
                 ResponseFuture::forward_with(self.inner.call(request), headers)
             }
             Decision::Refused(refusal, headers) => {
-                ResponseFuture::refuse(self.responses.refuse(*refusal, headers, &head))
+                ResponseFuture::refuse(self.responses.refuse(refusal, headers, &head))
             }
             Decision::Pending(decision) => {
                 // The waiting request keeps the ready service; the next one gets a clone.
