@@ -20,7 +20,7 @@ pub(super) struct LimitCheck<'f> {
     pub(super) limiter: Limiter<'f>,
     /// `None` when another check of the request takes the tokens from the same limiter.
     pub(super) request: Option<TokenRequest>,
-    /// What the fast path has taken.
+    /// The tokens taken on the fast path.
     pub(super) acquired: Option<Acquired>,
 }
 

@@ -1,8 +1,8 @@
 //! Index from the hash of a name to the numbers of the records that may have it.
 //!
 //! Read without a lock. A reader that finds nothing while the index changes looks again under the
-//! lock that serializes changes. Each line has ten entries: sixteen bits of the hash, and a number. The
-//! index grows by one line at a time (linear hashing, W. Litwin, VLDB 1980), so nothing is ever
+//! lock that serializes changes. Each line has ten entries: sixteen bits of the hash, and a number.
+//! The index grows by one line at a time (linear hashing, W. Litwin, VLDB 1980), so nothing is ever
 //! copied as a whole. An entry is in the line of its hash or, when that is full, in a second one.
 
 use super::{

@@ -485,7 +485,7 @@ impl<'s> Limiter<'s> {
     }
 }
 
-/// What is published, and what it comes to at one moment.
+/// The published state, and the bucket at one moment.
 struct View {
     published: Published,
     view: BucketView,

@@ -103,7 +103,7 @@ const UNRESERVED_SHIFT: u32 = 2;
 const NEVER: i32 = i32::MAX;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// What many records share, found by number: the refill without a lease, the policy, and the
+/// Values that many records share, found by number: the refill without a lease, the policy, and the
 /// probability of an admission.
 #[derive(Debug, Default)]
 pub(super) struct Terms([AtomicU64; 4]);
