@@ -181,7 +181,7 @@ impl Admission {
     }
 
     /// Decides by the only limit, as most layers have it: nothing has to be undone or merged. Calls
-    /// `admitted` with what was taken; its result is the default where the limit does not apply.
+    /// `admitted` with the tokens taken; its result is the default where the limit does not apply.
     #[expect(
         clippy::inline_always,
         reason = "measured: copies of its result cost more"
@@ -193,11 +193,12 @@ impl Admission {
         head: &RequestHead<'_>,
         admitted: impl FnOnce(Limiter<'r>, &Acquired, Moment) -> T,
     ) -> FastDecision<'r, T> {
-        let recent = clock::coarse_now();
         let registry = limit.registry(&self.registry);
         let mut known = None;
         if let Some(cost) = limit.uniform_cost {
             known = limit.find_known(registry, head, &self.callers);
+            // Read now, since a closure of the key may have taken its time.
+            let recent = clock::coarse_now();
             if let Some(limiter) = known
                 && let Some(acquired) = limiter.try_acquire_leased(&limit.settings, cost, recent)
             {
@@ -208,6 +209,7 @@ impl Admission {
         match self.check_one(limit, known, head) {
             Ok(Some(check)) => match check.acquired {
                 Some(acquired) => {
+                    let recent = clock::coarse_now();
                     check.commit(&self.registry, recent);
                     FastDecision::Admitted(admitted(check.limiter, &acquired, recent))
                 }
@@ -234,7 +236,6 @@ impl Admission {
         };
         let mut check = found.map(|limiter| LimitCheck::new(limit, limiter, &head));
         if let Some(check) = &mut check {
-            // Closures of the key may have taken their time.
             check.try_acquire(clock::coarse_now());
         }
         Ok(check)

@@ -112,7 +112,7 @@ impl Limiter<'_> {
     ) -> Option<Acquired> {
         let bucket = settings.settings.burst.get().tokens(lease.rate);
         let issued = lease.issued + lease.rate * seconds_between(lease.since, recent);
-        // What overflowed earlier is below *spent*.
+        // Tokens that overflowed earlier are below *spent*.
         let floor = issued - bucket;
         let range = self.take(lease.head, lease.spent, |spent| {
             let range = TokenRange {
