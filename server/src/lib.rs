@@ -4,6 +4,7 @@
 //! The [`ledger`] decides on leases without IO. The other modules connect it to HTTP, the document
 //! and the data directory. The binary `doorman` is a command line around [`Server`].
 
+pub mod etcd;
 pub mod ledger;
 
 mod auth;
