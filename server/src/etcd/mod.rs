@@ -3,6 +3,15 @@
 //! They are values, so that the election can be a state machine without IO: the server sends them
 //! to etcd's JSON gateway, the simulation to a model of etcd.
 
+mod client;
+mod gateway;
+mod settings;
+
+pub use self::{
+    client::{EtcdClient, EtcdError},
+    settings::{EtcdSettings, EtcdUser},
+};
+
 /// Id of a lease of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseId(pub i64);

@@ -1,0 +1,365 @@
+//! Client of etcd's JSON gateway.
+
+use std::{
+    error::Error,
+    fmt, io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use doorman_openapi::ServerUrl;
+use reqwest::{
+    Certificate, Identity, Response, StatusCode,
+    header::{self, HeaderValue},
+    redirect,
+};
+use serde_json::json;
+use tokio::{sync::Mutex, task, time};
+
+use super::{
+    EtcdCall, EtcdReply, EtcdSettings, EtcdUser,
+    gateway::{self, Failure},
+};
+use crate::util::small_file;
+
+/// Size limit of a reply.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// How long an unused connection stays open.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Calls etcd at one of its endpoints: at the next one after each failure, so that an endpoint that
+/// does not answer costs one call. Clones share connections and token.
+#[derive(Debug, Clone)]
+pub struct EtcdClient(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    http: reqwest::Client,
+    endpoints: Vec<ServerUrl>,
+    /// Index of the endpoint in use, modulo their number.
+    current: AtomicUsize,
+    user: Option<EtcdUser>,
+    /// Locked during an authentication, so that concurrent calls share it.
+    token: Mutex<Option<HeaderValue>>,
+}
+
+/// A call to etcd failed, or its settings are invalid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdError {
+    /// The endpoint, or the flag that is wrong.
+    place: String,
+    reason: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// etcd refused the call, or the call was not sent.
+    Refused,
+    TooLarge,
+    /// The endpoint cannot be reached, so the call was not executed.
+    Unreachable,
+    /// The call was sent; whether it was executed is unknown.
+    Unknown,
+}
+
+impl EtcdError {
+    fn new(place: impl fmt::Display, reason: impl fmt::Display, kind: Kind) -> Self {
+        Self {
+            place: place.to_string(),
+            reason: reason.to_string(),
+            kind,
+        }
+    }
+
+    /// Whether the call may have been executed nevertheless.
+    #[must_use]
+    pub fn is_ambiguous(&self) -> bool {
+        self.kind == Kind::Unknown
+    }
+
+    /// Whether the call was refused because it is larger than etcd permits.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.kind == Kind::TooLarge
+    }
+}
+
+impl fmt::Display for EtcdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.reason)
+    }
+}
+
+impl Error for EtcdError {}
+
+/// Why a call failed at an endpoint.
+enum CallError {
+    Answered(StatusCode, Failure),
+    Other(EtcdError),
+}
+
+impl EtcdClient {
+    /// Reads the certificates, and begins with a random endpoint, so that several servers do not
+    /// all use the same. Blocks on the file system.
+    ///
+    /// # Errors
+    /// [`EtcdError`] if a file that the settings name cannot be used.
+    pub fn new(settings: &EtcdSettings) -> Result<Self, EtcdError> {
+        let invalid = |flag: &str, path: &Path, reason: &dyn fmt::Display| {
+            EtcdError::new(format!("{flag} {}", path.display()), reason, Kind::Refused)
+        };
+        if settings.endpoints.is_empty() {
+            let reason = "must have at least one endpoint";
+            return Err(EtcdError::new("--etcd-endpoints", reason, Kind::Refused));
+        }
+        if let Some(user) = &settings.user {
+            (user.password())
+                .map_err(|error| invalid("--etcd-password-file", &user.password_file, &error))?;
+        }
+        let mut builder = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            // A call that times out closes its connection, and so no later call waits for it.
+            .http1_only()
+            .pool_idle_timeout(IDLE)
+            .user_agent(concat!("doorman/", env!("CARGO_PKG_VERSION")));
+        if let Some(path) = &settings.ca_file {
+            let flag = "--etcd-ca-file";
+            let pem = small_file::read(path).map_err(|error| invalid(flag, path, &error))?;
+            let certificates = Certificate::from_pem_bundle(&pem)
+                .map_err(|error| invalid(flag, path, &chain(&error)))?;
+            if certificates.is_empty() {
+                return Err(invalid(flag, path, &"must have a certificate in PEM"));
+            }
+            builder = builder.tls_certs_only(certificates);
+        } else if !settings.endpoints.iter().any(ServerUrl::is_encrypted) {
+            // Plain HTTP works without installed certificate authorities.
+            builder = builder.tls_certs_only([]);
+        }
+        if let Some((certificate, key)) = &settings.certificate {
+            let mut pem = small_file::read(certificate)
+                .map_err(|error| invalid("--etcd-cert", certificate, &error))?;
+            pem.push(b'\n');
+            pem.extend(small_file::read(key).map_err(|error| invalid("--etcd-key", key, &error))?);
+            // The error must not quote the key.
+            let identity = Identity::from_pem(&pem).map_err(|_| {
+                let reason = "must be a certificate chain in PEM, and --etcd-key its private key";
+                invalid("--etcd-cert", certificate, &reason)
+            })?;
+            builder = builder.identity(identity);
+        }
+        let http = builder
+            .build()
+            .map_err(|error| EtcdError::new("etcd", chain(&error), Kind::Refused))?;
+        Ok(Self(Arc::new(Inner {
+            http,
+            endpoints: settings.endpoints.clone(),
+            current: AtomicUsize::new(fastrand::usize(..settings.endpoints.len())),
+            user: settings.user.clone(),
+            token: Mutex::new(None),
+        })))
+    }
+
+    /// Executes a call at one endpoint within a time, in which it also authenticates if necessary.
+    ///
+    /// # Errors
+    /// [`EtcdError`]; see [`is_ambiguous`](EtcdError::is_ambiguous).
+    ///
+    /// # Cancel safety
+    /// A call that is dropped may have been executed, and the next one uses the same endpoint.
+    pub async fn call(&self, call: EtcdCall, time: Duration) -> Result<EtcdReply, EtcdError> {
+        self.0.call(&call, time).await
+    }
+}
+
+impl Inner {
+    async fn call(&self, call: &EtcdCall, time: Duration) -> Result<EtcdReply, EtcdError> {
+        let current = self.current.load(Ordering::Relaxed);
+        let index = current.checked_rem(self.endpoints.len());
+        let Some(endpoint) = index.and_then(|index| self.endpoints.get(index)) else {
+            return Err(EtcdError::new("etcd", "no endpoint", Kind::Refused));
+        };
+        let result = time::timeout(time, self.call_at(endpoint, call)).await;
+        let result = result.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} ms", time.as_millis());
+            Err(EtcdError::new(endpoint, reason, Kind::Unknown))
+        });
+        // Of several calls that fail together, one selects the next endpoint.
+        if let Err(error) = &result
+            && matches!(error.kind, Kind::Unreachable | Kind::Unknown)
+            && self.current.load(Ordering::Relaxed) == current
+        {
+            (self.current).store(current.wrapping_add(1), Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn call_at(&self, endpoint: &ServerUrl, call: &EtcdCall) -> Result<EtcdReply, EtcdError> {
+        let (path, body) = gateway::request(call);
+        let body = body.to_string();
+        let mut token = self.token(endpoint, None).await?;
+        let mut answered = self
+            .post(endpoint, path, body.clone(), token.as_ref())
+            .await;
+        if let Err(CallError::Answered(_, failure)) = &answered
+            && failure.is_of_token()
+            && self.user.is_some()
+        {
+            token = self.token(endpoint, Some(token.as_ref())).await?;
+            answered = self.post(endpoint, path, body, token.as_ref()).await;
+        }
+        match answered {
+            Ok(body) => gateway::reply(call, &body).map_err(|reason| {
+                EtcdError::new(
+                    endpoint,
+                    format_args!("unexpected reply: {reason}"),
+                    Kind::Unknown,
+                )
+            }),
+            Err(CallError::Answered(_, failure)) if failure.is_not_found() => {
+                gateway::reply_without_lease(call)
+                    .ok_or_else(|| EtcdError::new(endpoint, failure.message, Kind::Refused))
+            }
+            Err(error) => Err(error.at(endpoint)),
+        }
+    }
+
+    /// The token of the user. `refused` is the one that etcd no longer accepts.
+    async fn token(
+        &self,
+        endpoint: &ServerUrl,
+        refused: Option<Option<&HeaderValue>>,
+    ) -> Result<Option<HeaderValue>, EtcdError> {
+        let Some(user) = self.user.clone() else {
+            return Ok(None);
+        };
+        let mut token = self.token.lock().await;
+        if token.is_some() && refused != Some(token.as_ref()) {
+            return Ok(token.clone());
+        }
+        let place = format!("--etcd-password-file {}", user.password_file.display());
+        let name = user.name.clone();
+        let password = task::spawn_blocking(move || user.password()).await;
+        let password = password
+            .map_err(io::Error::from)
+            .flatten()
+            .map_err(|error| EtcdError::new(place, error, Kind::Refused))?;
+        let body = json!({ "name": name, "password": password }).to_string();
+        let body = match self
+            .post(endpoint, "/v3/auth/authenticate", body, None)
+            .await
+        {
+            Ok(body) => body,
+            // It is enabled later perhaps; then etcd refuses calls without a token.
+            Err(CallError::Answered(_, failure)) if failure.is_without_authentication() => {
+                *token = None;
+                return Ok(None);
+            }
+            Err(error) => return Err(error.at(endpoint)),
+        };
+        let new = gateway::token(&body).ok();
+        let new = new.and_then(|new| HeaderValue::from_str(&new).ok());
+        let Some(mut new) = new else {
+            let reason = "unexpected reply to the authentication";
+            return Err(EtcdError::new(endpoint, reason, Kind::Unknown));
+        };
+        new.set_sensitive(true);
+        *token = Some(new.clone());
+        Ok(Some(new))
+    }
+
+    /// The body of a successful response.
+    async fn post(
+        &self,
+        endpoint: &ServerUrl,
+        path: &str,
+        body: String,
+        token: Option<&HeaderValue>,
+    ) -> Result<Vec<u8>, CallError> {
+        let failed = |error: reqwest::Error| {
+            let kind = if error.is_connect() {
+                Kind::Unreachable
+            } else {
+                Kind::Unknown
+            };
+            CallError::Other(EtcdError::new(endpoint, chain(&error.without_url()), kind))
+        };
+        let mut request = self
+            .http
+            .post(format!("{endpoint}{path}"))
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(body);
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let response = request.send().await.map_err(failed)?;
+        let status = response.status();
+        let body = read(response).await.map_err(failed)?;
+        let Some(body) = body else {
+            let reason = "the reply is larger than 8 MiB";
+            return Err(CallError::Other(EtcdError::new(
+                endpoint,
+                reason,
+                Kind::Unknown,
+            )));
+        };
+        if status.is_success() {
+            return Ok(body);
+        }
+        Err(match Failure::parse(&body) {
+            Some(failure) => CallError::Answered(status, failure),
+            None => {
+                let reason = format!("status {status}; is its JSON gateway enabled?");
+                CallError::Other(EtcdError::new(endpoint, reason, Kind::Unknown))
+            }
+        })
+    }
+}
+
+impl CallError {
+    fn at(self, endpoint: &ServerUrl) -> EtcdError {
+        match self {
+            Self::Other(error) => error,
+            Self::Answered(status, failure) => {
+                let kind = if failure.is_of_size() {
+                    Kind::TooLarge
+                } else if status.is_server_error() {
+                    // Such as a change of etcd's leader.
+                    Kind::Unknown
+                } else {
+                    Kind::Refused
+                };
+                EtcdError::new(endpoint, failure.message, kind)
+            }
+        }
+    }
+}
+
+/// The body; `None` if it is too large.
+async fn read(mut response: Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len().saturating_add(chunk.len()) > MAX_BYTES {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
