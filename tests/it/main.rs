@@ -12,6 +12,7 @@
 mod commands;
 mod conformance;
 mod deploy;
+mod etcd;
 mod fleet;
 mod grpc;
 mod guides;

@@ -37,7 +37,12 @@ impl Authority {
 
     /// Writes a certificate for localhost to `NAME.crt` and its key to `NAME.key`, by renaming.
     pub(crate) fn issue(&self, directory: &Path, name: &str) {
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        self.issue_for(directory, name, "127.0.0.1");
+    }
+
+    /// The same for an address besides localhost.
+    pub(crate) fn issue_for(&self, directory: &Path, name: &str, address: &str) {
+        let names = ["localhost".to_owned(), address.to_owned()];
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(names).expect("names");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");

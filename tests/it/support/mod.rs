@@ -3,6 +3,7 @@
 mod certificates;
 mod control_plane;
 mod curl;
+mod etcd;
 mod process;
 mod relay;
 mod service;
@@ -17,6 +18,7 @@ pub(crate) use self::{
     certificates::Authority,
     control_plane::{ControlPlane, DOCUMENT},
     curl::{Response, curl},
+    etcd::Etcd,
     process::{Process, doorman, example, repository, tool},
     relay::Relay,
     service::Service,
