@@ -29,7 +29,7 @@ pub use self::{
     net::tls::{TlsError, TlsSettings},
     quota::CallerLimit,
     server::{Server, StartError, Stopped},
-    settings::{Exposure, Settings},
+    settings::{ElectionSettings, Exposure, Settings},
     util::rounded::rounded,
 };
 

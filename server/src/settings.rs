@@ -6,8 +6,8 @@ use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, ServerId, ServerUrl};
 
 use crate::{
-    auth::AuthSettings, durability::EmptyDirectory, ledger::UnmatchedPolicy, net::tls::TlsSettings,
-    quota::CallerLimit,
+    auth::AuthSettings, durability::EmptyDirectory, etcd::EtcdSettings, ledger::UnmatchedPolicy,
+    net::tls::TlsSettings, quota::CallerLimit,
 };
 
 /// Server settings. The default is that of the command line, with the built-in document.
@@ -51,6 +51,20 @@ pub struct Settings {
     pub empty_directory: EmptyDirectory,
     /// Rate limit of each caller.
     pub callers: CallerLimit,
+    /// The etcd of the node's servers; `None`: this server is alone.
+    pub etcd: Option<EtcdSettings>,
+    /// The election of the master in etcd; `None`: this server is the master.
+    pub election: Option<ElectionSettings>,
+}
+
+/// The election of a master among the servers of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElectionSettings {
+    /// Prefix of the keys, without a slash at its end. All servers of a node have the same, and no
+    /// others.
+    pub prefix: String,
+    /// Seconds that the master's lease lives without a renewal.
+    pub ttl: u32,
 }
 
 /// Addresses on which an unauthenticated server may listen.
@@ -94,6 +108,8 @@ impl Default for Settings {
             exposure: Exposure::Loopback,
             empty_directory: EmptyDirectory::MayBeLost,
             callers: CallerLimit::default(),
+            etcd: None,
+            election: None,
         }
     }
 }

@@ -13,8 +13,9 @@ use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, LastGoodFile, Source};
 use doorman_openapi::{NodeId, ServerId, ServerUrl};
 use doorman_server::{
-    AuthSettings, CallerLimit, EmptyDirectory, Exposure, JwksSource, KeyAlgorithm, Settings,
-    TlsSettings,
+    AuthSettings, CallerLimit, ElectionSettings, EmptyDirectory, Exposure, JwksSource,
+    KeyAlgorithm, Settings, TlsSettings,
+    etcd::{EtcdSettings, EtcdUser},
     ledger::UnmatchedPolicy,
     observe::log::{self, Filter, Format, Guard},
 };
@@ -32,6 +33,8 @@ pub(super) struct ServeArguments {
     document: DocumentFlags,
     #[command(flatten)]
     identity: IdentityFlags,
+    #[command(flatten)]
+    etcd: EtcdFlags,
     #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]
@@ -106,6 +109,44 @@ struct IdentityFlags {
     /// effect on a directory that a server has used.
     #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     first_start: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Several servers")]
+struct EtcdFlags {
+    /// URLs of etcd, in which the servers of a node elect their master and share the document
+    ///
+    /// They are of one cluster. Its JSON gateway must be enabled, as it is by default.
+    #[arg(
+        long,
+        env = "DOORMAN_ETCD_ENDPOINTS",
+        value_name = "URLS",
+        value_delimiter = ','
+    )]
+    etcd_endpoints: Vec<ServerUrl>,
+    /// User of etcd; requires --etcd-password-file
+    #[arg(long, env = "DOORMAN_ETCD_USER", value_name = "NAME")]
+    etcd_user: Option<String>,
+    /// Password of the user of etcd; the file is read for each authentication
+    #[arg(long, env = "DOORMAN_ETCD_PASSWORD_FILE", value_name = "FILE")]
+    etcd_password_file: Option<PathBuf>,
+    /// Certificate authorities (PEM) of etcd, instead of those of the system
+    #[arg(long, env = "DOORMAN_ETCD_CA_FILE", value_name = "FILE")]
+    etcd_ca_file: Option<PathBuf>,
+    /// Client certificate chain (PEM) for etcd; requires --etcd-key
+    #[arg(long, env = "DOORMAN_ETCD_CERT", value_name = "FILE")]
+    etcd_cert: Option<PathBuf>,
+    /// Private key (PEM) of the client certificate for etcd
+    #[arg(long, env = "DOORMAN_ETCD_KEY", value_name = "FILE")]
+    etcd_key: Option<PathBuf>,
+    /// Prefix of the keys in etcd: the same for all servers of a node, another for each node
+    ///
+    /// The keys are PREFIX/master and others.
+    #[arg(long, env = "DOORMAN_ELECTION_PREFIX", value_name = "PREFIX", default_value = "doorman", value_parser = etcd_prefix)]
+    election_prefix: String,
+    /// Seconds without a renewal after which another server becomes the master, from 2 to 60
+    #[arg(long, env = "DOORMAN_ELECTION_TTL", value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=60))]
+    election_ttl: u32,
 }
 
 #[derive(Debug, clap::Args)]
@@ -301,6 +342,18 @@ fn at_least_one<T: FromStr>(text: &str) -> Result<T, &'static str> {
         .map_err(|_| "must be a whole number of at least 1")
 }
 
+fn etcd_prefix(text: &str) -> Result<String, &'static str> {
+    let is_valid = text.bytes().all(|byte| byte.is_ascii_graphic()) && text.len() <= 256;
+    if text.is_empty() || text.ends_with('/') || !is_valid {
+        return Err("must be 1 to 256 printable ASCII characters, the last one not a slash");
+    }
+    Ok(text.to_owned())
+}
+
+fn without(given: &str, missing: &str) -> String {
+    format!("{given} is given without {missing}: pass both or neither")
+}
+
 fn caller_rate(text: &str) -> Result<CallerRate, &'static str> {
     if text == "off" {
         return Ok(CallerRate::Off);
@@ -316,6 +369,7 @@ impl ServeArguments {
             network,
             document,
             identity,
+            etcd,
             limits,
             auth,
             exposure,
@@ -323,11 +377,24 @@ impl ServeArguments {
             log: _,
         } = self;
         let tls = tls.settings()?;
+        let (etcd, election) = etcd.settings()?.unzip();
         let auth = auth.settings();
         let data_dir = identity.data_dir;
-        let source = document
-            .config
-            .unwrap_or_else(|| Source::Sqlite(data_dir.join(DEFAULT_STORE)));
+        let source = match document.config {
+            Some(source @ Source::Sqlite(_)) if etcd.is_some() => {
+                return Err(Failure::wrong_usage(format!(
+                    "--config {source} is the store of one server, but --etcd-endpoints is for \
+                     several: pass --config file:PATH"
+                )));
+            }
+            Some(source) => source,
+            None if etcd.is_some() => {
+                return Err(Failure::wrong_usage(
+                    "--etcd-endpoints is given without --config: pass --config file:PATH",
+                ));
+            }
+            None => Source::Sqlite(data_dir.join(DEFAULT_STORE)),
+        };
         let (active, document_error) = match &source {
             Source::Sqlite(_) => (Document::built_in(), None),
             Source::File(file) => match file.load() {
@@ -369,12 +436,59 @@ impl ServeArguments {
                 Exposure::Loopback
             },
             tls,
+            etcd,
+            election,
         })
     }
 
     #[cfg(test)]
     pub(super) fn tls_settings(self) -> Result<Option<TlsSettings>, Failure> {
         self.tls.settings()
+    }
+}
+
+impl EtcdFlags {
+    /// `None` without endpoints.
+    fn settings(self) -> Result<Option<(EtcdSettings, ElectionSettings)>, Failure> {
+        let without =
+            |given: &str, missing: &str| Err(Failure::wrong_usage(without(given, missing)));
+        let user = match (self.etcd_user, self.etcd_password_file) {
+            (Some(name), Some(password_file)) => Some(EtcdUser {
+                name,
+                password_file,
+            }),
+            (Some(_), None) => return without("--etcd-user", "--etcd-password-file"),
+            (None, Some(_)) => return without("--etcd-password-file", "--etcd-user"),
+            (None, None) => None,
+        };
+        let certificate = match (self.etcd_cert, self.etcd_key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (Some(_), None) => return without("--etcd-cert", "--etcd-key"),
+            (None, Some(_)) => return without("--etcd-key", "--etcd-cert"),
+            (None, None) => None,
+        };
+        if self.etcd_endpoints.is_empty() {
+            let given = [
+                ("--etcd-user", user.is_some()),
+                ("--etcd-cert", certificate.is_some()),
+                ("--etcd-ca-file", self.etcd_ca_file.is_some()),
+            ];
+            return match given.into_iter().find(|(_, is_given)| *is_given) {
+                Some((flag, _)) => without(flag, "--etcd-endpoints"),
+                None => Ok(None),
+            };
+        }
+        let etcd = EtcdSettings {
+            endpoints: self.etcd_endpoints,
+            user,
+            ca_file: self.etcd_ca_file,
+            certificate,
+        };
+        let election = ElectionSettings {
+            prefix: self.election_prefix,
+            ttl: self.election_ttl,
+        };
+        Ok(Some((etcd, election)))
     }
 }
 
@@ -432,9 +546,7 @@ impl TlsFlags {
             (None, Some(_), _) => ("--tls-key", "--tls-cert"),
             (None, None, Some(_)) => ("--tls-client-ca", "--tls-cert and --tls-key"),
         };
-        Err(Failure::wrong_usage(format!(
-            "{given} is given without {missing}: pass both or neither"
-        )))
+        Err(Failure::wrong_usage(without(given, missing)))
     }
 }
 

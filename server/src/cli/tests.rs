@@ -13,7 +13,10 @@ use std::{
 };
 
 use doorman_config::Source;
-use doorman_server::{Server, Settings, TlsSettings};
+use doorman_server::{
+    ElectionSettings, Server, Settings, TlsSettings,
+    etcd::{EtcdSettings, EtcdUser},
+};
 use reqwest::StatusCode;
 use tempfile::TempDir;
 
@@ -708,6 +711,94 @@ fn certificate_and_key_require_each_other() {
     ] {
         let failure = settings(flags).unwrap_err();
         assert!(failure.to_string().contains(missing), "{failure}");
+        assert_eq!(
+            (failure.exit_code(), failure.to_string().lines().count()),
+            (2, 1)
+        );
+    }
+}
+
+#[test]
+fn etcd_flags_belong_together() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("limits.yaml");
+    std::fs::write(&file, "resources: []").unwrap();
+    let settings = |flags: &str| {
+        let line = format!("doorman {flags}");
+        let line = line.replace("FILE", &file.display().to_string());
+        Cli::try_parse_from(line.split_whitespace())
+            .unwrap()
+            .serve
+            .settings()
+    };
+    let alone = settings("--config file:FILE").unwrap();
+    assert_eq!((alone.etcd, alone.election), (None, None));
+    let defaults = settings("--config file:FILE --etcd-endpoints http://a:2379,https://b:2379");
+    let defaults = defaults.unwrap();
+    assert_eq!(
+        defaults.election,
+        Some(ElectionSettings {
+            prefix: "doorman".to_owned(),
+            ttl: 5
+        })
+    );
+    let etcd = defaults.etcd.unwrap();
+    assert_eq!(etcd.endpoints.len(), 2);
+    assert_eq!(
+        (etcd.user, etcd.ca_file, etcd.certificate),
+        (None, None, None)
+    );
+    let all = settings(
+        "--config file:FILE --etcd-endpoints https://a:2379 --etcd-user u --etcd-password-file p \
+         --etcd-ca-file c --etcd-cert d --etcd-key e --election-prefix /x/y --election-ttl 2",
+    );
+    let all = all.unwrap();
+    assert_eq!(
+        all.election,
+        Some(ElectionSettings {
+            prefix: "/x/y".to_owned(),
+            ttl: 2
+        })
+    );
+    assert_eq!(
+        all.etcd,
+        Some(EtcdSettings {
+            endpoints: vec!["https://a:2379".parse().unwrap()],
+            user: Some(EtcdUser {
+                name: "u".to_owned(),
+                password_file: "p".into()
+            }),
+            ca_file: Some("c".into()),
+            certificate: Some(("d".into(), "e".into())),
+        })
+    );
+    for (flags, reason) in [
+        (
+            "--etcd-user u",
+            "--etcd-user is given without --etcd-password-file",
+        ),
+        (
+            "--etcd-password-file p",
+            "--etcd-password-file is given without --etcd-user",
+        ),
+        ("--etcd-cert c", "--etcd-cert is given without --etcd-key"),
+        ("--etcd-key k", "--etcd-key is given without --etcd-cert"),
+        (
+            "--etcd-ca-file c",
+            "--etcd-ca-file is given without --etcd-endpoints",
+        ),
+        (
+            "--etcd-user u --etcd-password-file p",
+            "--etcd-user is given without --etcd-endpoints",
+        ),
+        (
+            "--etcd-endpoints http://a --config sqlite:x.db",
+            "--config sqlite:x.db is the store of one server",
+        ),
+        ("--etcd-endpoints http://a", "pass --config file:PATH"),
+    ] {
+        let failure = settings(flags).unwrap_err();
+        assert!(failure.to_string().contains(reason), "{failure}");
         assert_eq!(
             (failure.exit_code(), failure.to_string().lines().count()),
             (2, 1)

@@ -20,6 +20,10 @@ fn invalid_arguments_are_wrong_usage() {
         "doorman --max-leases 0",
         "doorman --max-connections 0",
         "doorman --unmached refuse",
+        "doorman --etcd-endpoints 127.0.0.1:2379",
+        "doorman --election-ttl 1",
+        "doorman --election-ttl 61",
+        "doorman --election-prefix doorman/",
     ] {
         let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
         let failure = Failure::from_usage(&error);
