@@ -64,14 +64,14 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    serve: ServeArguments,
+    serve: Box<ServeArguments>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the control plane (the default command)
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     #[command(flatten)]
     OneShot(OneShot),
 }
@@ -134,7 +134,7 @@ pub(crate) fn main() -> ExitCode {
 impl Cli {
     fn run(self) -> Result<(), Failure> {
         match self.command.unwrap_or(Command::Serve(self.serve)) {
-            Command::Serve(arguments) => serve::run(arguments),
+            Command::Serve(arguments) => serve::run(*arguments),
             Command::OneShot(command) => {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
