@@ -64,14 +64,15 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    serve: Box<ServeArguments>,
+    serve: ServeArguments,
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "a process has one")]
 enum Command {
     /// Run the control plane (the default command)
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(Box<ServeArguments>),
+    Serve(ServeArguments),
     #[command(flatten)]
     OneShot(OneShot),
 }
@@ -134,7 +135,7 @@ pub(crate) fn main() -> ExitCode {
 impl Cli {
     fn run(self) -> Result<(), Failure> {
         match self.command.unwrap_or(Command::Serve(self.serve)) {
-            Command::Serve(arguments) => serve::run(*arguments),
+            Command::Serve(arguments) => serve::run(arguments),
             Command::OneShot(command) => {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
