@@ -13,40 +13,57 @@ pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that is honored.
 pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Exponential backoff with jitter. Failures during a pause count as one, because several requests
-/// in flight fail together.
+/// The longest pauses after a failure.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Longest {
+    /// While every lease lasts; `None` if one is missing.
+    pub(super) leased: Option<Duration>,
+    /// While a lease is missing.
+    pub(super) missing: Duration,
+}
+
+/// Backoff with full jitter. Failures during a pause count as one, because several requests in
+/// flight fail together.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
-    /// When the last failed request was sent.
-    sent: Moment,
     until: Moment,
+    /// Exponential, and no longer than [`MAX_PAUSE_WITHOUT_LEASE`] since the request was sent.
+    until_if_missing: Moment,
 }
 
 impl Backoff {
-    /// Records a failure and begins a pause of twice the last length, half of it jitter, which
-    /// `retry_after` lengthens. It ends at most `longest` after the request was sent, so that the
-    /// time spent waiting for a hanging server is part of it.
+    /// Records a failure and begins a pause, which `retry_after` lengthens. While every lease lasts
+    /// it is random up to the longest; while one is missing its ceiling doubles with each failure.
+    /// It ends at most the longest pause after the request was sent, so that the time spent waiting
+    /// for a hanging server is part of it.
     pub(super) fn record_failure(
         &mut self,
         retry_after: Option<Duration>,
-        longest: Duration,
+        longest: Longest,
         sent: Moment,
         now: Moment,
         rng: &mut fastrand::Rng,
     ) {
-        if now < self.until {
+        if now < self.until(true) {
             return;
         }
-        let longest = longest.max(FIRST_PAUSE);
-        let ceiling = FIRST_PAUSE
-            .saturating_mul(1 << self.failures.min(16))
-            .max(retry_after.unwrap_or_default())
-            .min(longest);
+        let mut pause_end = |ceiling: Duration, longest: Duration| {
+            let longest = longest.max(FIRST_PAUSE);
+            let least = retry_after.unwrap_or_default().min(longest / 2);
+            let ceiling = ceiling.max(least).max(FIRST_PAUSE).min(longest - least);
+            let pause = least + ceiling.mul_f64(rng.f64());
+            now.after(pause).min(sent.after(longest))
+        };
+        let exponential = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
+        let missing = pause_end(exponential, longest.missing);
+        if self.until <= now {
+            self.until = longest
+                .leased
+                .map_or(missing, |leased| pause_end(leased, leased));
+        }
+        self.until_if_missing = missing.min(sent.after(MAX_PAUSE_WITHOUT_LEASE));
         self.failures = self.failures.saturating_add(1);
-        self.sent = sent;
-        let pause = ceiling.mul_f64(0.5 + 0.5 * rng.f64());
-        self.until = now.after(pause).min(sent.after(longest));
     }
 
     pub(super) fn reset(&mut self) {
@@ -60,7 +77,7 @@ impl Backoff {
     /// When the pause ends. A lease that expires during the pause shortens it.
     pub(super) fn until(&self, lease_missing: bool) -> Moment {
         if lease_missing {
-            self.until.min(self.sent.after(MAX_PAUSE_WITHOUT_LEASE))
+            self.until.min(self.until_if_missing)
         } else {
             self.until
         }
@@ -73,57 +90,95 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn fail(backoff: &mut Backoff, retry_after: Option<Duration>, longest: Duration, now: Moment) {
-        let mut rng = fastrand::Rng::with_seed(1);
-        backoff.record_failure(retry_after, longest, now, now, &mut rng);
+    const MISSING: Longest = Longest {
+        leased: None,
+        missing: MAX_PAUSE_WITHOUT_LEASE,
+    };
+
+    fn leased(longest: Duration) -> Longest {
+        Longest {
+            leased: Some(longest),
+            missing: MAX_PAUSE_WITHOUT_LEASE,
+        }
     }
 
-    fn pause(backoff: &Backoff, now: Moment) -> f64 {
-        backoff.until(false).seconds_since(now)
+    /// The pauses of many clients after so many failures in a row, and the longest of them.
+    fn pauses(failures: usize, retry_after: Option<Duration>, longest: Longest) -> (f64, f64) {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let (mut shortest_pause, mut longest_pause) = (f64::INFINITY, 0_f64);
+        for _ in 0..1_000 {
+            let mut backoff = Backoff::default();
+            let mut now = Moment::from_nanos(1);
+            for failure in 1..=failures {
+                backoff.record_failure(retry_after, longest, now, now, &mut rng);
+                let until = backoff.until(longest.leased.is_none());
+                if failure == failures {
+                    let pause = until.seconds_since(now);
+                    shortest_pause = shortest_pause.min(pause);
+                    longest_pause = longest_pause.max(pause);
+                }
+                now = until;
+            }
+        }
+        (shortest_pause, longest_pause)
+    }
+
+    #[track_caller]
+    fn spread_over((shortest, longest): (f64, f64), from: f64, to: f64) {
+        let slack = 0.05 * (to - from);
+        assert!((from..from + slack).contains(&shortest), "{shortest}");
+        assert!((to - slack..=to).contains(&longest), "{longest}");
     }
 
     #[test]
-    fn pause_doubles_up_to_longest_and_resets_on_success() {
+    fn pause_without_lease_doubles_up_to_longest() {
+        for (failures, ceiling) in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 4.0, 4.0]
+            .into_iter()
+            .enumerate()
+        {
+            spread_over(pauses(failures + 1, None, MISSING), 0.0, ceiling);
+        }
+    }
+
+    #[test]
+    fn pause_with_leases_is_random_up_to_longest() {
+        for failures in [1, 2, 20] {
+            spread_over(pauses(failures, None, leased(LONG)), 0.0, 60.0);
+        }
+    }
+
+    #[test]
+    fn first_pause_after_success_is_short() {
+        let mut rng = fastrand::Rng::with_seed(1);
         let mut backoff = Backoff::default();
         let mut now = Moment::from_nanos(1);
-        for ceiling in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 4.0, 4.0] {
-            fail(&mut backoff, None, MAX_PAUSE_WITHOUT_LEASE, now);
-            let pause = pause(&backoff, now);
-            assert!(
-                (ceiling / 2.0..=ceiling).contains(&pause),
-                "{pause} {ceiling}"
-            );
-            now = backoff.until(false);
+        for _ in 0..10 {
+            backoff.record_failure(None, MISSING, now, now, &mut rng);
+            now = backoff.until(true);
         }
         backoff.reset();
-        fail(&mut backoff, None, LONG, now);
-        assert!(pause(&backoff, now) <= 0.1);
+        assert!(backoff.is_idle());
+        backoff.record_failure(None, MISSING, now, now, &mut rng);
+        assert!(backoff.until(true).seconds_since(now) <= 0.1);
     }
 
     #[test]
     fn failures_during_a_pause_count_once() {
+        let mut rng = fastrand::Rng::with_seed(1);
         let mut backoff = Backoff::default();
         let now = Moment::from_nanos(1);
         for _ in 0..100 {
-            fail(&mut backoff, None, LONG, now);
+            backoff.record_failure(None, MISSING, now, now, &mut rng);
         }
-        assert!(pause(&backoff, now) <= 0.1);
+        assert!(backoff.until(true).seconds_since(now) <= 0.1);
     }
 
     #[test]
     fn retry_after_is_honored_within_longest() {
-        let now = Moment::from_nanos(1);
-        let mut backoff = Backoff::default();
-        fail(&mut backoff, Some(Duration::from_secs(20)), LONG, now);
-        assert!(pause(&backoff, now) >= 10.0);
-        let mut backoff = Backoff::default();
-        fail(
-            &mut backoff,
-            Some(Duration::MAX),
-            MAX_PAUSE_WITHOUT_LEASE,
-            now,
-        );
-        assert!(pause(&backoff, now) <= 4.0);
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        spread_over(pauses(1, seconds(20), leased(LONG)), 20.0, 60.0);
+        spread_over(pauses(1, seconds(1), MISSING), 1.0, 2.0);
+        spread_over(pauses(1, Some(Duration::MAX), MISSING), 2.0, 4.0);
     }
 
     #[test]
@@ -132,17 +187,25 @@ mod tests {
         let sent = Moment::from_nanos(1);
         let now = sent.after(MAX_PAUSE_WITHOUT_LEASE);
         let mut backoff = Backoff::default();
-        backoff.record_failure(None, MAX_PAUSE_WITHOUT_LEASE, sent, now, &mut rng);
+        backoff.record_failure(None, MISSING, sent, now, &mut rng);
         assert_eq!(backoff.until(true), now);
         assert!(!backoff.is_idle());
     }
 
     #[test]
     fn missing_lease_shortens_pause() {
-        let now = Moment::from_nanos(1);
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut now = Moment::from_nanos(1);
         let mut backoff = Backoff::default();
-        fail(&mut backoff, Some(LONG), LONG, now);
-        assert!(backoff.until(false).seconds_since(now) >= 30.0);
-        assert_eq!(backoff.until(true), now.after(MAX_PAUSE_WITHOUT_LEASE));
+        backoff.record_failure(Some(LONG), leased(LONG), now, now, &mut rng);
+        let calm = backoff.until(false);
+        assert!(calm.seconds_since(now) >= 30.0);
+        for _ in 0..5 {
+            let retry = backoff.until(true);
+            assert!((2.0..=4.0).contains(&retry.seconds_since(now)));
+            now = retry;
+            backoff.record_failure(Some(LONG), MISSING, now, now, &mut rng);
+            assert_eq!(backoff.until(false), calm);
+        }
     }
 }

@@ -340,13 +340,15 @@ fn read_leases(
         StatusCode::FORBIDDEN | StatusCode::UNPROCESSABLE_ENTITY => Failure::Rejected {
             positions: problem.as_ref().map_or_else(Vec::new, rejected_positions),
         },
-        status if status.is_redirection() => Failure::Redirected {
-            to: named_master(response, problem.as_ref(), servers),
-        },
+        status if status.is_redirection() || is_not_master(problem.as_ref()) => {
+            Failure::Redirected {
+                to: named_master(response, problem.as_ref(), servers),
+            }
+        }
         _ => Failure::Unavailable { retry_after },
     };
     let reason = match failure {
-        Failure::Redirected { to: None } => {
+        Failure::Redirected { to: None } if status.is_redirection() => {
             format!("responded {status} without naming a configured server as master")
         }
         _ => failure_reason(status, problem.as_ref()),
@@ -415,6 +417,11 @@ fn failure_reason(status: StatusCode, problem: Option<&Problem>) -> String {
         Some(problem) => format!("responded {status}: {}", sanitized(&problem.detail)),
         None => format!("responded {status}"),
     }
+}
+
+/// Whether the server says that it is not the master, even if it knows of none.
+fn is_not_master(problem: Option<&Problem>) -> bool {
+    problem.is_some_and(|problem| problem.mastership.is_some())
 }
 
 /// The configured server that a response names as master. No other server is ever asked, because it
@@ -526,6 +533,46 @@ mod tests {
         check(307, &[], &master("http://evil"), &to(None));
         check(307, &location("/v1/capacity"), "", &to(None));
         check(307, &[], "", &to(None));
+        for near_miss in ["https://b:7300", "http://b", "http://b:7300@evil", "b:7300", "//b:7300"]
+        {
+            check(307, &location(near_miss), "", &to(None));
+            check(307, &[], &master(near_miss), &to(None));
+        }
+    }
+
+    #[test]
+    fn redirect_leads_to_servers_by_name_and_over_tls() {
+        let servers: Vec<ServerUrl> = ["https://doorman-0.doorman:7300", "https://[fd00::1]/limits"]
+            .into_iter()
+            .map(|address| address.parse().unwrap())
+            .collect();
+        for (location, to) in [
+            ("https://DOORMAN-0.doorman:7300/v1/capacity", Some(0)),
+            ("https://[fd00::1]:443/limits/v1/capacity", Some(1)),
+            ("http://doorman-0.doorman:7300/v1/capacity", None),
+            ("https://doorman-0.doorman/v1/capacity", None),
+        ] {
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+            let headers = response.headers_mut();
+            headers.insert(header::LOCATION, location.parse().unwrap());
+            for error in [
+                read_leases(&response, &servers).unwrap_err(),
+                read_hints(&response, &servers).unwrap_err(),
+            ] {
+                assert_eq!(error.failure, Failure::Redirected { to }, "{location}");
+            }
+        }
+    }
+
+    #[test]
+    fn server_that_is_not_master_is_no_failed_one() {
+        let not_master = problem(r#","mastership":{}"#);
+        check(503, &[], &not_master, &Failure::Redirected { to: None });
+        let b = problem(r#","mastership":{"master_address":"http://b:7300"}"#);
+        check(503, &[], &b, &Failure::Redirected { to: Some(1) });
+        let unavailable = Failure::Unavailable { retry_after: None };
+        check(503, &[], &problem(""), &unavailable);
     }
 
     #[test]

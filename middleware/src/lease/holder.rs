@@ -129,13 +129,14 @@ impl Holder {
     }
 
     fn with_names(settings: HolderSettings, names: Names) -> Self {
+        let mut rng = fastrand::Rng::with_seed(settings.seed);
         Self {
             client_id: settings.client_id,
             resources: Resources::new(names),
             in_flight: BTreeMap::new(),
             releases: BTreeSet::new(),
             seq: Seq::ZERO,
-            endpoints: Endpoints::new(settings.endpoints),
+            endpoints: Endpoints::new(settings.endpoints, &mut rng),
             backoff: Backoff::default(),
             master: MasterTracker::default(),
             templates: Arc::default(),
@@ -146,13 +147,19 @@ impl Holder {
             new_leases: NewLeases::WithRenewals,
             rejected_until: Moment::ORIGIN,
             refresh_interval: DEFAULT_REFRESH_INTERVAL,
-            rng: fastrand::Rng::with_seed(settings.seed),
+            rng,
             unreachable: LogThrottle::default(),
             foreign_node: LogThrottle::default(),
             stale_epoch: LogThrottle::default(),
             stopped: false,
             effects: Vec::new(),
         }
+    }
+
+    /// Asks this server first, and not a random one.
+    #[cfg(test)]
+    pub(super) fn begin_at(&mut self, endpoint: usize) {
+        self.endpoints.on_success(endpoint);
     }
 
     /// Handles an event at `now`, which never goes back, and returns the effects.

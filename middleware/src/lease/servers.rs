@@ -1,32 +1,46 @@
 //! Servers of the control plane: the next to ask, and whose responses are accepted.
 
+use std::time::Duration;
+
 use doorman_openapi::{Epoch, Moment, NodeId};
 
 /// When to send the next request after one that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
     Now,
+    /// Within [`RECONNECT_SPREAD`].
+    Soon,
     AfterPause,
 }
 
-/// Selection of the server to ask, by position. It stays with a server that answers, goes to the
-/// next when it fails, and follows a redirect once. It pauses after at most one try of each server
-/// and one redirect, so that servers that redirect to each other cause no loop.
+/// How often a single address is asked again that was not the master's. Several servers may stand
+/// behind it, and one that is not master closes the connection.
+const MAX_RECONNECTS: u8 = 4;
+/// The longest pause before such a try.
+pub(super) const RECONNECT_SPREAD: Duration = Duration::from_millis(200);
+
+/// Selection of the server to ask, by position. It begins at random, so that a fleet does not
+/// begin at the same one. It stays with a server that answers, goes to the next when it fails, and
+/// follows a redirect once. It pauses after at most one try of each server and one redirect, so
+/// that servers that redirect to each other cause no loop.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     count: usize,
     current: usize,
     failed: usize,
     redirected: bool,
+    reconnects: u8,
 }
 
 impl Endpoints {
-    pub(super) fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize, rng: &mut fastrand::Rng) -> Self {
+        let count = count.max(1);
         Self {
-            count: count.max(1),
-            current: 0,
+            count,
+            current: rng.usize(..count),
             failed: 0,
             redirected: false,
+            reconnects: 0,
         }
     }
 
@@ -38,19 +52,22 @@ impl Endpoints {
         self.current = (self.current + 1) % self.count;
     }
 
-    /// Goes to the next server from one that is shutting down. Returns whether there is another.
-    pub(super) fn leave(&mut self, endpoint: usize) -> bool {
-        let leaves = self.count > 1 && endpoint == self.current;
-        if leaves {
+    /// Goes to the next server from one that is shutting down or not the master.
+    pub(super) fn leave(&mut self, endpoint: usize) {
+        if endpoint == self.current {
             self.advance();
         }
-        leaves
     }
 
     pub(super) fn on_success(&mut self, endpoint: usize) {
         self.current = endpoint;
+        self.end_round();
+    }
+
+    fn end_round(&mut self) {
         self.failed = 0;
         self.redirected = false;
+        self.reconnects = 0;
     }
 
     pub(super) fn on_failure(&mut self, endpoint: usize) -> Retry {
@@ -63,13 +80,17 @@ impl Endpoints {
         if self.failed < self.count {
             return Retry::Now;
         }
-        self.failed = 0;
-        self.redirected = false;
+        self.end_round();
         Retry::AfterPause
     }
 
+    /// A server is not the master and named `to`; `None` if that is no configured server.
     pub(super) fn on_redirect(&mut self, endpoint: usize, to: Option<usize>) -> Retry {
         let Some(to) = to.filter(|to| *to < self.count && *to != endpoint) else {
+            if self.count == 1 && self.reconnects < MAX_RECONNECTS {
+                self.reconnects += 1;
+                return Retry::Soon;
+            }
             return self.on_failure(endpoint);
         };
         if endpoint != self.current {
@@ -107,6 +128,8 @@ struct Master {
     highest_epoch: Epoch,
     /// When the last of its leases expires.
     leases_end: Moment,
+    /// When the last lease of a lower epoch expires.
+    earlier_leases_end: Moment,
 }
 
 impl MasterTracker {
@@ -127,22 +150,38 @@ impl MasterTracker {
         self.master.as_ref().map(|master| master.highest_epoch)
     }
 
-    /// Records an accepted response whose longest lease expires at `leases_end`.
-    pub(super) fn record(&mut self, node: NodeId, epoch: Epoch, leases_end: Moment) {
+    /// Records an accepted response of a server, before its leases are taken.
+    pub(super) fn record(&mut self, node: NodeId, epoch: Epoch) {
         let known = self.master.take().filter(|master| master.node == node);
-        let (highest_epoch, known_end) = match known {
-            Some(master) if master.epoch <= epoch => {
-                (master.highest_epoch.max(epoch), master.leases_end)
-            }
-            Some(master) => (master.highest_epoch, Moment::ORIGIN),
-            None => (epoch, Moment::ORIGIN),
-        };
-        self.master = Some(Master {
+        let mut master = known.unwrap_or(Master {
             node,
             epoch,
-            highest_epoch,
-            leases_end: leases_end.max(known_end),
+            highest_epoch: epoch,
+            leases_end: Moment::ORIGIN,
+            earlier_leases_end: Moment::ORIGIN,
         });
+        if epoch < master.epoch {
+            master.leases_end = Moment::ORIGIN;
+        } else if epoch > master.epoch {
+            master.earlier_leases_end = master.leases_end;
+        }
+        master.highest_epoch = master.highest_epoch.max(epoch);
+        master.epoch = epoch;
+        self.master = Some(master);
+    }
+
+    /// Records that a lease of the master expires at `end`.
+    pub(super) fn record_leases(&mut self, end: Moment) {
+        if let Some(master) = &mut self.master {
+            master.leases_end = master.leases_end.max(end);
+        }
+    }
+
+    /// Whether leases of an earlier master may last: the master may still learn of them, and a
+    /// whole fleet has just come to it.
+    pub(super) fn is_new(&self, now: Moment) -> bool {
+        let master = self.master.as_ref();
+        master.is_some_and(|master| now < master.earlier_leases_end)
     }
 }
 
@@ -150,38 +189,46 @@ impl MasterTracker {
 mod tests {
     use super::*;
 
+    /// The first server is asked first.
+    fn endpoints(count: usize) -> Endpoints {
+        Endpoints {
+            current: 0,
+            ..Endpoints::new(count, &mut fastrand::Rng::with_seed(1))
+        }
+    }
+
     #[test]
     fn each_server_is_tried_once_before_a_pause() {
-        let mut endpoints = Endpoints::new(3);
-        assert_eq!(endpoints.on_failure(0), Retry::Now);
-        assert_eq!(endpoints.on_failure(1), Retry::Now);
-        assert_eq!(endpoints.on_failure(2), Retry::AfterPause);
-        assert_eq!(endpoints.current(), 0);
-        assert_eq!(Endpoints::new(1).on_failure(0), Retry::AfterPause);
+        let mut servers = endpoints(3);
+        assert_eq!(servers.on_failure(0), Retry::Now);
+        assert_eq!(servers.on_failure(1), Retry::Now);
+        assert_eq!(servers.on_failure(2), Retry::AfterPause);
+        assert_eq!(servers.current(), 0);
+        assert_eq!(endpoints(1).on_failure(0), Retry::AfterPause);
     }
 
     #[test]
     fn answering_server_stays_selected() {
-        let mut endpoints = Endpoints::new(3);
-        assert_eq!(endpoints.on_failure(0), Retry::Now);
-        endpoints.on_success(1);
-        assert_eq!(endpoints.current(), 1);
+        let mut servers = endpoints(3);
+        assert_eq!(servers.on_failure(0), Retry::Now);
+        servers.on_success(1);
+        assert_eq!(servers.current(), 1);
         // A late failure of the previous server.
-        assert_eq!(endpoints.on_failure(0), Retry::Now);
-        assert_eq!(endpoints.current(), 1);
+        assert_eq!(servers.on_failure(0), Retry::Now);
+        assert_eq!(servers.current(), 1);
     }
 
     #[test]
     fn redirect_is_followed_once_before_a_pause() {
-        let mut endpoints = Endpoints::new(2);
-        assert_eq!(endpoints.on_redirect(0, Some(1)), Retry::Now);
-        assert_eq!(endpoints.current(), 1);
+        let mut servers = endpoints(2);
+        assert_eq!(servers.on_redirect(0, Some(1)), Retry::Now);
+        assert_eq!(servers.current(), 1);
         // The servers redirect to each other.
-        assert_eq!(endpoints.on_redirect(1, Some(0)), Retry::Now);
-        assert_eq!(endpoints.on_redirect(0, Some(1)), Retry::AfterPause);
-        let current = endpoints.current();
+        assert_eq!(servers.on_redirect(1, Some(0)), Retry::Now);
+        assert_eq!(servers.on_redirect(0, Some(1)), Retry::AfterPause);
+        let current = servers.current();
         assert_eq!(
-            endpoints.on_redirect(current, Some(1 - current)),
+            servers.on_redirect(current, Some(1 - current)),
             Retry::Now
         );
     }
@@ -189,9 +236,33 @@ mod tests {
     #[test]
     fn redirect_to_unknown_server_is_a_failure() {
         for to in [None, Some(0), Some(9)] {
-            let retry = Endpoints::new(1).on_redirect(0, to);
-            assert_eq!(retry, Retry::AfterPause, "{to:?}");
+            let mut servers = endpoints(2);
+            assert_eq!(servers.on_redirect(0, to), Retry::Now, "{to:?}");
+            assert_eq!(servers.on_redirect(1, Some(1)), Retry::AfterPause, "{to:?}");
         }
+    }
+
+    #[test]
+    fn single_address_is_asked_a_few_times_for_the_master() {
+        let mut servers = endpoints(1);
+        for _ in 0..3 {
+            for to in [None, Some(0), Some(9), None] {
+                assert_eq!(servers.on_redirect(0, to), Retry::Soon, "{to:?}");
+            }
+            assert_eq!(servers.on_redirect(0, None), Retry::AfterPause);
+        }
+        assert_eq!(servers.on_redirect(0, None), Retry::Soon);
+        assert_eq!(servers.on_failure(0), Retry::AfterPause);
+    }
+
+    #[test]
+    fn first_server_is_random() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut first = [0; 3];
+        for _ in 0..3_000 {
+            first[Endpoints::new(3, &mut rng).current()] += 1;
+        }
+        assert!(first.iter().all(|count| *count > 900), "{first:?}");
     }
 
     #[test]
@@ -202,8 +273,10 @@ mod tests {
         let mut tracker = MasterTracker::default();
         let first = tracker.check(&node("a"), epoch(7), at(0.0));
         assert_eq!(first, MasterCheck::Accepted);
-        tracker.record(node("a"), epoch(7), at(20.0));
-        tracker.record(node("a"), epoch(7), at(15.0));
+        tracker.record(node("a"), epoch(7));
+        tracker.record_leases(at(20.0));
+        tracker.record(node("a"), epoch(7));
+        tracker.record_leases(at(15.0));
 
         let stale = MasterCheck::StaleEpoch { known: epoch(7) };
         let foreign = MasterCheck::ForeignNode { known: node("a") };
@@ -226,8 +299,26 @@ mod tests {
         assert_eq!(tracker.heard_epoch(), None);
         for (name, number, heard) in [("a", 7, 7), ("a", 9, 9), ("a", 8, 9), ("b", 3, 3)] {
             let (node, epoch) = (NodeId::new(name).unwrap(), Epoch::new(number).unwrap());
-            tracker.record(node, epoch, Moment::ORIGIN);
+            tracker.record(node, epoch);
             assert_eq!(tracker.heard_epoch(), Some(Epoch::new(heard).unwrap()));
+        }
+    }
+
+    #[test]
+    fn master_is_new_while_earlier_leases_last() {
+        let node = || NodeId::new("a").unwrap();
+        let epoch = |number: u64| Epoch::new(number).unwrap();
+        let at = |seconds| Moment::ORIGIN.after_seconds(seconds);
+        let mut tracker = MasterTracker::default();
+        assert!(!tracker.is_new(at(0.0)));
+        tracker.record(node(), epoch(7));
+        tracker.record_leases(at(20.0));
+        assert!(!tracker.is_new(at(0.0)), "there is no earlier one");
+        for end in [70.0, 80.0] {
+            tracker.record(node(), epoch(8));
+            tracker.record_leases(at(end));
+            assert!(tracker.is_new(at(19.0)));
+            assert!(!tracker.is_new(at(20.0)));
         }
     }
 }

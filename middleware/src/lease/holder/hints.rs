@@ -12,7 +12,9 @@ const SPREAD: Duration = Duration::from_millis(200);
 
 impl Holder {
     pub(super) fn on_hints(&mut self, endpoint: usize, hints: &HintsResponse, now: Moment) {
-        if self.stopped || !self.accepts(endpoint, &hints.node, hints.epoch, now) {
+        // A server that is not the master need not know the epoch.
+        let is_standby = hints.leaving && !self.is_from_master(&hints.node, hints.epoch, now);
+        if self.stopped || is_standby || !self.accepts(endpoint, &hints.node, hints.epoch, now) {
             return;
         }
         for hint in hints.refresh.iter().take(MAX_HINTS) {
@@ -26,8 +28,11 @@ impl Holder {
                 }
             });
         }
-        let changes_server = hints.leaving && self.endpoints.leave(endpoint);
-        if hints.all || changes_server {
+        if hints.leaving {
+            // Leases are refreshed when they are due: not everybody at the new master at once.
+            self.endpoints.leave(endpoint);
+        }
+        if hints.all {
             let wait = if self.resources.len() > MAX_HINTS {
                 SPREAD.mul_f64(self.rng.f64())
             } else {

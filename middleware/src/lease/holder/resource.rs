@@ -26,6 +26,8 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 const JOIN_FRACTION: f64 = 0.1;
 /// Refreshes come early by up to this part of the interval, so that a fleet is not in step.
 const JITTER: f64 = 0.05;
+/// The same for refreshes that a new master asks for sooner.
+const SPREAD: f64 = 0.5;
 /// When a grown demand is reported again if the lease covers it without a surplus.
 const CONFIRM_RISE_AFTER: Duration = Duration::from_secs(1);
 /// Growth of a demand beyond the noise of a measured rate, as a factor.
@@ -266,6 +268,7 @@ impl Resource {
         &mut self,
         response: &ResourceResponse,
         terms: Arc<ResourceTerms>,
+        is_new_master: bool,
         now: Moment,
         rng: &mut fastrand::Rng,
     ) {
@@ -285,8 +288,13 @@ impl Resource {
         self.terms = Some(terms);
         self.first_answer = FirstAnswer::Received;
         self.rejected = false;
-        let interval = response.gets.refresh_interval.duration();
-        self.interval = interval.max(MIN_INTERVAL).into();
+        let interval = response.gets.refresh_interval.duration().max(MIN_INTERVAL);
+        // The whole fleet confirms its claims at a new master, or waits until others have. Nobody
+        // is the worse for it if that takes one interval as before, and no second brings all.
+        let is_spread = is_new_master && interval < self.interval() && self.lease_end().is_some();
+        if !is_spread {
+            self.interval = interval.into();
+        }
 
         let after = self.held(now).unwrap_or_default().get();
         let was_early = std::mem::take(&mut self.early);
@@ -319,7 +327,8 @@ impl Resource {
                 let is_confirmed_soon = was_early
                     && response.reason == Reason::Granted
                     && response.gets.capacity <= self.requested;
-                let due = self.next_refresh(sent, now, rng);
+                let jitter = if is_spread { SPREAD } else { JITTER };
+                let due = self.next_refresh(sent, jitter, now, rng);
                 if is_confirmed_soon {
                     due.min(sent.after(CONFIRM_RISE_AFTER))
                 } else {
@@ -347,13 +356,19 @@ impl Resource {
         limit.is_none_or(|limit| freed > limit.get() * NOTABLE)
     }
 
-    fn next_refresh(&self, sent: Moment, now: Moment, rng: &mut fastrand::Rng) -> Moment {
+    fn next_refresh(
+        &self,
+        sent: Moment,
+        jitter: f64,
+        now: Moment,
+        rng: &mut fastrand::Rng,
+    ) -> Moment {
         let refresh = sent.after(self.interval());
         let latest = match self.lease_end() {
             Some(ends) => refresh.min(now.after(ends.since(now) / 2)),
             None => refresh.min(sent.after(MAX_PAUSE_WITHOUT_LEASE)),
         };
-        let wait = latest.since(now).mul_f64(1.0 - JITTER * rng.f64());
+        let wait = latest.since(now).mul_f64(1.0 - jitter * rng.f64());
         now.after(wait.max(MIN_INTERVAL))
     }
 

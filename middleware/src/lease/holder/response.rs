@@ -9,13 +9,19 @@ use super::{
 };
 use crate::lease::{
     Effect, Failure, Warning,
-    backoff::{DEFAULT_RETRY_AFTER, MAX_PAUSE_WITHOUT_LEASE, MAX_RETRY_AFTER},
+    backoff::{DEFAULT_RETRY_AFTER, Longest, MAX_PAUSE_WITHOUT_LEASE, MAX_RETRY_AFTER},
     index::ResourceIndex,
-    servers::Retry,
+    servers::{RECONNECT_SPREAD, Retry},
 };
 
-/// The longest pause while every lease lasts, unless the refresh interval is longer.
-const MAX_PAUSE_WITH_LEASES: Duration = Duration::from_secs(4);
+/// The longest pause while every lease lasts, in refresh intervals.
+///
+/// After an outage a fleet comes to one new master, which asks each holder to come again soon to
+/// confirm its claim. While nobody is in a hurry, no second of that should bring twice the requests
+/// of a calm one. Pauses between 0 and 1.5 intervals alone would bring 1.33 times as many; the
+/// holders that fail in the first interval of the outage add up to 0.6 at its end. The confirmations
+/// are spread by [`Resource::on_response`] for the same reason: `tests/sim/herd` counts both.
+const CALM_INTERVALS: f64 = 1.5;
 /// How often rejected resources are requested again, approximately.
 const REJECTED_INTERVAL: Duration = Duration::from_secs(60);
 /// The shortest pause between rate limited renewals, half of it jitter.
@@ -36,8 +42,9 @@ impl Holder {
         } = response;
         if self.accepts(endpoint, &node, epoch, now) {
             self.on_success(request);
+            self.master.record(node, epoch);
             let longest = self.take_leases(request, &resources, now);
-            self.master.record(node, epoch, now.after(longest));
+            self.master.record_leases(now.after(longest));
             // Resources that the response left out.
             let due = now.after(MAX_PAUSE_WITHOUT_LEASE);
             self.retry_at(request, due, Resource::fail_until, now);
@@ -74,6 +81,7 @@ impl Holder {
     ) -> Duration {
         let mut longest = Seconds::ZERO;
         let mut shortest = Duration::MAX;
+        let is_new_master = self.master.is_new(now);
         for response in responses {
             let Some(index) = self.resources.find(&response.resource_id) else {
                 continue;
@@ -82,12 +90,13 @@ impl Holder {
             if !resource.is_some_and(|it| it.is_in_flight(request.seq)) {
                 continue;
             }
-            let interval = response.gets.refresh_interval.duration();
-            shortest = shortest.min(interval);
             let terms = self.templates.record(response);
             let rng = &mut self.rng;
-            self.resources
-                .update(index, |it| it.on_response(response, terms, now, rng));
+            let interval = self.resources.update(index, |it| {
+                it.on_response(response, terms, is_new_master, now, rng);
+                it.interval()
+            });
+            shortest = shortest.min(interval.unwrap_or(shortest));
             self.emit_changed(index, now);
             if response.gets.lease_length > longest {
                 longest = response.gets.lease_length;
@@ -107,6 +116,10 @@ impl Holder {
             }
             Failure::Redirected { to } => match self.endpoints.on_redirect(request.endpoint, to) {
                 Retry::Now => self.retry_at(request, now, Resource::retry_at, now),
+                Retry::Soon => {
+                    let due = now.after(RECONNECT_SPREAD.mul_f64(self.rng.f64()));
+                    self.retry_at(request, due, Resource::retry_at, now);
+                }
                 Retry::AfterPause => self.retry(request, Retry::AfterPause, None, now),
             },
             Failure::RateLimited { retry_after } => {
@@ -139,12 +152,14 @@ impl Holder {
             };
             self.new_leases = NewLeases::Separately { not_before };
         } else if self.current_resources(request).next().is_some() {
-            // Twice, because half of a pause is jitter.
-            let wait = Some(wait.saturating_mul(2));
-            let longest = self.max_pause(request, now);
-            let longest = longest.max(self.min_rate_limited_pause(now));
+            let longest = self.longest_pause(request, now);
+            let least = self.min_rate_limited_pause(now);
+            let longest = Longest {
+                leased: longest.leased.map(|it| it.max(least)),
+                missing: longest.missing.max(least),
+            };
             self.backoff
-                .record_failure(wait, longest, request.sent, now, &mut self.rng);
+                .record_failure(Some(wait), longest, request.sent, now, &mut self.rng);
         }
     }
 
@@ -240,24 +255,23 @@ impl Holder {
     }
 
     fn pause(&mut self, request: &Request, retry_after: Option<Duration>, now: Moment) {
-        let longest = self.max_pause(request, now);
+        let longest = self.longest_pause(request, now);
         self.backoff
             .record_failure(retry_after, longest, request.sent, now, &mut self.rng);
     }
 
     /// Short enough that no lease expires for lack of trying.
-    fn max_pause(&self, request: &Request, now: Moment) -> Duration {
+    fn longest_pause(&self, request: &Request, now: Moment) -> Longest {
         let end = self.resources.first_lease_end();
-        let Some(half_of_rest) = end.map(|end| end.since(now) / 2) else {
-            return MAX_PAUSE_WITHOUT_LEASE;
-        };
-        if self.without_lease() > 0 {
-            return MAX_PAUSE_WITHOUT_LEASE.min(half_of_rest);
-        }
+        let half_of_rest = end.map(|end| end.since(now) / 2);
+        let leased = half_of_rest.filter(|_| self.without_lease() == 0);
         let resources = request.resources.iter();
         let resources = resources.filter_map(|index| self.resources.get(*index));
         let interval = resources.map(Resource::interval).min().unwrap_or_default();
-        interval.max(MAX_PAUSE_WITH_LEASES).min(half_of_rest)
+        Longest {
+            leased: leased.map(|half_of_rest| half_of_rest.min(interval.mul_f64(CALM_INTERVALS))),
+            missing: MAX_PAUSE_WITHOUT_LEASE.min(half_of_rest.unwrap_or(Duration::MAX)),
+        }
     }
 
     /// Renewals at a busy server do not come faster and faster as a lease nears its end.

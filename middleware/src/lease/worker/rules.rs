@@ -10,7 +10,7 @@ use crate::{
     clock,
     lease::{
         Failure, Transport,
-        backoff::{Backoff, DEFAULT_RETRY_AFTER, MAX_RETRY_AFTER},
+        backoff::{Backoff, DEFAULT_RETRY_AFTER, Longest, MAX_RETRY_AFTER},
         client::{FetchedRules, Outcome, RequestError, RequestIds},
         servers::{Endpoints, Retry},
     },
@@ -57,13 +57,19 @@ pub(super) struct RulesPoller {
 impl RulesPoller {
     pub(super) fn new(endpoints: usize) -> Self {
         Self {
-            endpoints: Endpoints::new(endpoints),
+            endpoints: Endpoints::new(endpoints, &mut fastrand::Rng::new()),
             backoff: Backoff::default(),
             state: State::Idle,
             not_before: Moment::ORIGIN,
             etag: None,
             unreachable: LogThrottle::default(),
         }
+    }
+
+    /// Asks this server first, and not a random one.
+    #[cfg(test)]
+    pub(super) fn begin_at(&mut self, endpoint: usize) {
+        self.endpoints.on_success(endpoint);
     }
 
     pub(super) fn start(&mut self, now: Moment) {
@@ -139,11 +145,15 @@ impl RulesPoller {
             now.after(wait.mul_f64(1.0 + 0.5 * fastrand::f64()))
         } else {
             match self.endpoints.on_failure(endpoint) {
-                Retry::Now => now,
+                Retry::Now | Retry::Soon => now,
                 Retry::AfterPause => {
+                    let longest = Longest {
+                        leased: None,
+                        missing: INTERVAL,
+                    };
                     let mut rng = fastrand::Rng::new();
                     self.backoff
-                        .record_failure(None, INTERVAL, since, now, &mut rng);
+                        .record_failure(None, longest, since, now, &mut rng);
                     self.backoff.until(false)
                 }
             }

@@ -13,11 +13,103 @@ fn every_server_is_tried_before_a_pause() {
     assert_eq!([first.endpoint, second.endpoint, third.endpoint], [0, 1, 2]);
     assert!(script.warnings().is_empty());
     script.unavailable(&third);
-    assert!(script.pause() >= 0.05);
+    assert!(script.pause() > 0.0);
     assert_eq!(script.warnings(), [&Warning::Unreachable]);
     let again = script.next_request();
     script.answer(&again, grant_all(&again.request, 10.0));
     assert_eq!(script.warnings()[1..], [&Warning::Recovered]);
+}
+
+#[test]
+fn pause_with_leases_is_at_most_one_and_a_half_intervals() {
+    let mut longest = 0_f64;
+    let mut pauses = Vec::new();
+    for seed in 0..200 {
+        let mut script = Script::new(1);
+        script.holder.rng.seed(seed);
+        lease_for_long(&mut script, "db", 60.0, 5.0);
+        let ends = script.holding("db").lease.unwrap().ends;
+        let mut sent = script.next_request();
+        while script.now < ends {
+            script.unavailable(&sent);
+            let rest = ends.seconds_since(script.now);
+            assert!(script.pause() <= f64::min(7.5, rest / 2.0).max(0.1));
+            longest = longest.max(script.pause());
+            pauses.push(script.pause());
+            sent = script.next_request();
+        }
+        assert_eq!(has(&sent), None, "the lease has ended");
+    }
+    assert!(longest > 7.0, "{longest}");
+    assert!(pauses.iter().any(|pause| *pause < 0.1), "from 0 on");
+}
+
+#[test]
+fn new_resource_does_not_wait_for_the_pause_of_renewals() {
+    let mut script = Script::new(1);
+    lease_for_long(&mut script, "db", 600.0, 60.0);
+    let renewal = script.next_request();
+    script.unavailable(&renewal);
+    assert!(script.pause() > 4.0, "{}", script.pause());
+    script.want("new", 1.0);
+    assert!(script.pause() <= 0.1, "{}", script.pause());
+    let mut sent = script.next_request();
+    assert!(names(&sent).contains(&"new"));
+    for ceiling in [0.2, 0.4, 0.8] {
+        script.unavailable(&sent);
+        assert!(script.pause() <= ceiling, "{}", script.pause());
+        sent = script.next_request();
+    }
+}
+
+#[test]
+fn single_address_that_is_not_the_master_is_asked_again_soon() {
+    let mut script = Script::leased(1);
+    for _ in 0..3 {
+        let mut sent = script.next_request();
+        for _ in 0..4 {
+            script.fail(&sent, Failure::Redirected { to: None });
+            assert!(script.pause() <= 0.2, "{}", script.pause());
+            sent = script.next_request();
+        }
+        script.fail(&sent, Failure::Redirected { to: None });
+        assert_eq!(script.warnings(), [&Warning::Unreachable]);
+    }
+    let sent = script.next_request();
+    script.answer(&sent, grant_all(&sent.request, 10.0));
+    assert_eq!(script.capacity("db"), Some(10.0));
+}
+
+#[test]
+fn confirmation_at_a_new_master_is_spread_over_the_interval() {
+    let pending = |epoch| {
+        let mut response = response(vec![with(grant("db", 10.0), |answer| {
+            answer.gets.lease_length = seconds(60.0);
+            answer.gets.refresh_interval = seconds(1.0);
+            answer.reason = Reason::Pending;
+        })]);
+        response.epoch = Epoch::new(epoch).unwrap();
+        response
+    };
+    let (mut shortest, mut longest) = (f64::INFINITY, 0_f64);
+    for seed in 0..200 {
+        let mut script = Script::new(1);
+        script.holder.rng.seed(seed);
+        let ends = lease_for_long(&mut script, "db", 60.0, 5.0);
+        let first = script.next_request();
+        script.answer(&first, pending(8));
+        while script.now < ends {
+            let before = script.now;
+            let sent = script.next_request();
+            let wait = script.now.seconds_since(before);
+            (shortest, longest) = (shortest.min(wait), longest.max(wait));
+            script.answer(&sent, pending(8));
+        }
+        // Afterwards the master does not learn of leases any more.
+        assert!(script.pause() <= 1.0);
+    }
+    assert!((2.5..2.6).contains(&shortest), "{shortest}");
+    assert!((4.9..=5.0).contains(&longest), "{longest}");
 }
 
 #[test]
@@ -31,7 +123,7 @@ fn pause_without_lease_is_at_most_four_seconds() {
         let from = script.now;
         sent = script.next_request();
         let pause = script.now.seconds_since(from);
-        assert!((0.05..=4.0).contains(&pause), "{pause}");
+        assert!((2.0..=4.0).contains(&pause), "{pause}");
     }
     assert_eq!(
         script.warnings().len(),

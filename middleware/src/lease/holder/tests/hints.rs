@@ -104,6 +104,25 @@ fn hint_of_other_node_or_lower_epoch_is_ignored() {
 }
 
 #[test]
+fn poll_of_a_standby_changes_nothing() {
+    let standby = HintsResponse {
+        epoch: Epoch::new(6).unwrap(),
+        leaving: true,
+        all: true,
+        rules: true,
+        ..none()
+    };
+    for endpoint in [0, 1] {
+        let (mut script, _) = leased(2);
+        let due = script.holder.wake_at();
+        script.hint(endpoint, standby.clone());
+        assert_eq!(script.holder.wake_at(), due);
+        assert!(script.warnings().is_empty());
+        assert_eq!(script.next_request().endpoint, 0);
+    }
+}
+
+#[test]
 fn hint_for_rejected_resource_is_ignored() {
     let mut script = Script::new(1);
     script.want("db", 1.0);
@@ -144,18 +163,20 @@ fn hint_to_refresh_all_reaches_every_resource() {
 }
 
 #[test]
-fn leases_of_leaving_server_are_refreshed_at_next() {
+fn leases_of_leaving_server_are_refreshed_at_next_when_due() {
     let leaving = HintsResponse {
         leaving: true,
         ..none()
     };
-    let (mut script, _) = leased(2);
-    script.hint(1, leaving.clone());
-    assert!(script.requests().is_empty(), "another server leaves");
-    script.hint(0, leaving.clone());
-    assert_eq!(script.requests().pop().unwrap().endpoint, 1);
+    for (leaves, next) in [(1, 0), (0, 1)] {
+        let (mut script, _) = leased(2);
+        let due = script.holder.wake_at();
+        script.hint(leaves, leaving.clone());
+        assert_eq!(script.holder.wake_at(), due, "nobody is in a hurry");
+        assert_eq!(script.next_request().endpoint, next);
+    }
 
     let (mut alone, _) = leased(1);
     alone.hint(0, leaving);
-    assert!(alone.requests().is_empty(), "there is no other server");
+    assert_eq!(alone.next_request().endpoint, 0, "there is no other server");
 }

@@ -35,13 +35,14 @@ struct Script {
 
 impl Script {
     fn new(endpoints: usize) -> Self {
-        let settings = HolderSettings {
+        let mut holder = Holder::new(HolderSettings {
             client_id: ClientId::new("shop-1").unwrap(),
             endpoints,
             seed: 1,
-        };
+        });
+        holder.begin_at(0);
         Self {
-            holder: Holder::new(settings),
+            holder,
             now: Moment::from_nanos(1),
             effects: Vec::new(),
         }

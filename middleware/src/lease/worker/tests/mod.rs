@@ -49,8 +49,11 @@ fn builder() -> Builder {
         .service("test")
 }
 
+/// Runs a worker that asks the first server first.
 fn run(builder: Builder, plane: &Plane) -> (Doorman, JoinHandle<()>) {
-    let (doorman, worker) = builder.build_with(plane.clone()).unwrap();
+    let (doorman, mut worker) = builder.build_with(plane.clone()).unwrap();
+    worker.parts.holder.begin_at(0);
+    worker.rules_poller.begin_at(0);
     (doorman, tokio::spawn(worker.run()))
 }
 
