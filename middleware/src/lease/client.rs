@@ -533,8 +533,13 @@ mod tests {
         check(307, &[], &master("http://evil"), &to(None));
         check(307, &location("/v1/capacity"), "", &to(None));
         check(307, &[], "", &to(None));
-        for near_miss in ["https://b:7300", "http://b", "http://b:7300@evil", "b:7300", "//b:7300"]
-        {
+        for near_miss in [
+            "https://b:7300",
+            "http://b",
+            "http://b:7300@evil",
+            "b:7300",
+            "//b:7300",
+        ] {
             check(307, &location(near_miss), "", &to(None));
             check(307, &[], &master(near_miss), &to(None));
         }
@@ -542,10 +547,11 @@ mod tests {
 
     #[test]
     fn redirect_leads_to_servers_by_name_and_over_tls() {
-        let servers: Vec<ServerUrl> = ["https://doorman-0.doorman:7300", "https://[fd00::1]/limits"]
-            .into_iter()
-            .map(|address| address.parse().unwrap())
-            .collect();
+        let servers: Vec<ServerUrl> =
+            ["https://doorman-0.doorman:7300", "https://[fd00::1]/limits"]
+                .into_iter()
+                .map(|address| address.parse().unwrap())
+                .collect();
         for (location, to) in [
             ("https://DOORMAN-0.doorman:7300/v1/capacity", Some(0)),
             ("https://[fd00::1]:443/limits/v1/capacity", Some(1)),

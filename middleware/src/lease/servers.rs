@@ -227,10 +227,7 @@ mod tests {
         assert_eq!(servers.on_redirect(1, Some(0)), Retry::Now);
         assert_eq!(servers.on_redirect(0, Some(1)), Retry::AfterPause);
         let current = servers.current();
-        assert_eq!(
-            servers.on_redirect(current, Some(1 - current)),
-            Retry::Now
-        );
+        assert_eq!(servers.on_redirect(current, Some(1 - current)), Retry::Now);
     }
 
     #[test]
