@@ -12,6 +12,8 @@ pub const SERVER_CAPACITY_RELEASE: &str = "/v1/server-capacity/release";
 pub const HINTS: &str = "/v1/hints";
 /// The master of the node.
 pub const DISCOVERY: &str = "/v1/discovery";
+/// Hand-over of the ledger to the next master of the node.
+pub const HANDOVER: &str = "/v1/handover";
 /// Live resources.
 pub const RESOURCES: &str = "/v1/resources";
 /// One live resource.

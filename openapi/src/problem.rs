@@ -103,6 +103,8 @@ macro_rules! problem_types {
 }
 
 problem_types! {
+    /// Another server of the node is master; see `Location`.
+    NotMaster = 307, "/problems/not-master", "Not the master";
     /// The body is not JSON, or the query is malformed.
     MalformedRequest = 400, "/problems/malformed-request", "Malformed request";
     /// No token, or an invalid one; see `WWW-Authenticate`.

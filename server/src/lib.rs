@@ -4,6 +4,7 @@
 //! The [`ledger`] decides on leases without IO. The other modules connect it to HTTP, the document
 //! and the data directory. The binary `doorman` is a command line around [`Server`].
 
+pub mod election;
 pub mod etcd;
 pub mod ledger;
 
@@ -12,9 +13,11 @@ mod document;
 mod durability;
 mod http;
 mod leasing;
+mod mastership;
 mod net;
 pub mod observe;
 mod quota;
+pub mod reign;
 mod server;
 mod settings;
 mod util;
@@ -26,6 +29,7 @@ pub use self::{
     },
     document::DocumentState,
     durability::{DataDirError, EmptyDirectory},
+    mastership::{OtherNode, PeersError},
     net::tls::{TlsError, TlsSettings},
     quota::CallerLimit,
     server::{Server, StartError, Stopped},

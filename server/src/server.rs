@@ -8,17 +8,27 @@ use axum::Router;
 use doorman_config::OpenError;
 use doorman_openapi::{Epoch, InvalidId, Moment, NodeId, ServerId, ServerUrl};
 use futures_util::{FutureExt, future::join};
-use tokio::task::JoinSet;
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+    time::timeout,
+};
 
 use crate::{
     auth::{Auth, AuthError},
     document::{ActiveDocument, DocumentEditor, DocumentFile, DocumentState, OpenedDocument},
-    durability::{self, DataDirError, DataDirGuard, Recovery, StartOptions},
+    durability::{self, DataDir, DataDirError, DataDirLock, EmptyDirectory},
+    election::{Reason, View},
+    etcd::{EtcdClient, EtcdError},
     http::{
         self, AllowedHosts, BodyBuffer,
         state::{AppParts, AppState, ServerInfo},
     },
-    leasing::{LedgerPoisoned, sweeper},
+    leasing::{SharedLedger, sweeper},
+    mastership::{
+        Candidate, HandoverOffer, Mastership, OtherNode, Parts, Peers, PeersError, Resignation,
+        node_name,
+    },
     net::{
         ConnectionMetrics, Listener,
         tls::{Tls, TlsError},
@@ -28,6 +38,11 @@ use crate::{
     settings::{Exposure, Settings},
     util::clock,
 };
+
+/// How long etcd may take to record a resignation.
+const RESIGN_TIME: Duration = Duration::from_secs(2);
+/// How long the next master may take to fetch the ledger.
+const HANDOVER_TIME: Duration = Duration::from_secs(3);
 
 /// The most connections of the listener for metrics and probes.
 const METRICS_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
@@ -49,7 +64,12 @@ pub struct Server {
     listener: Listener,
     metrics_listener: Option<Listener>,
     app: AppState,
-    data_dir: DataDirGuard,
+    data_dir: Arc<DataDir>,
+    lock: DataDirLock,
+    /// Runs the election until it is dropped.
+    election: JoinSet<()>,
+    resign: oneshot::Sender<Resignation>,
+    has_peers: bool,
     may_be_first_start: Option<Moment>,
     file: Option<DocumentFile>,
     document_state: DocumentState,
@@ -89,6 +109,15 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// The settings of etcd are invalid.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// The node has another name.
+    #[error(transparent)]
+    OtherNode(#[from] OtherNode),
+    /// The certificate authorities of the other servers cannot be used.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
     /// The document's store cannot be used.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -137,6 +166,7 @@ impl Server {
             .map(|address| bind(address, METRICS_CONNECTIONS))
             .transpose()?;
         let address = listener.address();
+        let etcd = settings.etcd.as_ref().map(EtcdClient::new).transpose()?;
         // The store may be in the data directory.
         durability::create_dir(&settings.data_dir)?;
         let opened = OpenedDocument::open(
@@ -146,35 +176,61 @@ impl Server {
             settings.data_dir.clone(),
         )
         .await?;
-        let options = StartOptions {
-            data_dir: settings.data_dir,
-            node: settings.node,
-            document: Arc::clone(&opened.document),
-            max_leases: settings.max_leases,
-            unmatched: settings.unmatched,
-            is_loopback,
-            empty_directory: settings.empty_directory,
-        };
-        let Recovery {
-            node,
-            epoch,
-            ledger,
-            assumed_first_start,
-            may_be_first_start,
-            guard,
-        } = options.recover()?;
+        let advertise = advertised(settings.advertise, scheme(tls.as_ref()), address);
         let server_id = match settings.server_id {
             Some(id) => id,
             None => ServerId::new(format!("{}:{}", host_name(), address.port()))
                 .map_err(StartError::ServerId)?,
         };
+        let (data_dir, lock) = DataDir::open(settings.data_dir)?;
+        let data_dir = Arc::new(data_dir);
+        let is_first = is_loopback || settings.empty_directory == EmptyDirectory::FirstStart;
+        let ledger = Arc::new(SharedLedger::new(max_polls));
+        let document = Arc::new(ActiveDocument::new(
+            Arc::clone(&ledger),
+            Arc::clone(&opened.document),
+        ));
+        let offer = Arc::new(HandoverOffer::default());
+        let (view, master) = watch::channel(View::default());
+        let parts = Parts {
+            ledger: Arc::clone(&ledger),
+            document: Arc::clone(&document),
+            max_leases: settings.max_leases,
+            unmatched: settings.unmatched,
+            data_dir: Arc::clone(&data_dir),
+            offer: Arc::clone(&offer),
+            peers: Peers::load(settings.peer_ca_file.as_deref())?,
+            view,
+        };
+        let candidate = Candidate {
+            server_id: server_id.clone(),
+            address: advertise.clone(),
+            is_first,
+            document: opened.document,
+        };
+        let (node, mastership, reason, until) = match (etcd, settings.election) {
+            (Some(client), Some(election)) => {
+                let prefix = &election.prefix;
+                let node = node_name(&client, prefix, settings.node, &data_dir).await?;
+                let mastership =
+                    Mastership::elected(candidate, node.clone(), election, client, parts)?;
+                (node, mastership, None, None)
+            }
+            _ => {
+                let found = data_dir.found(is_first);
+                let (node, epoch) = data_dir.begin_epoch(settings.node, clock::unix_seconds())?;
+                let (mastership, reason, until) =
+                    Mastership::begin_alone(candidate, &found, epoch, parts)?;
+                (node, mastership, Some(reason), until)
+            }
+        };
         let server = ServerInfo {
             server_id,
             node,
-            epoch,
-            advertise: advertised(settings.advertise, scheme(tls.as_ref()), address),
+            max_leases: settings.max_leases,
+            advertise,
             config_source: settings.config_source,
-            assumed_first_start,
+            assumed_first_start: reason == Some(Reason::FirstStart),
             started: clock::now(),
         };
         let allowed_hosts = if is_loopback {
@@ -182,11 +238,13 @@ impl Server {
         } else {
             AllowedHosts::any(&server.advertise)
         };
-        let ledger = Arc::new(ledger.with_max_polls(max_polls));
-        let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), opened.document));
         if let Some(error) = &opened.error {
             document.reject(error);
         }
+        let has_peers = mastership.has_peers();
+        let (resign, resignation) = oneshot::channel();
+        let mut election = JoinSet::new();
+        election.spawn(mastership.run(resignation));
         Ok(Self {
             listener,
             metrics_listener,
@@ -200,6 +258,8 @@ impl Server {
                 document,
                 quotas: Arc::new(Quotas::new(settings.callers)),
                 server: Arc::new(server),
+                master,
+                offer,
                 draining: Arc::default(),
                 cursor_key: Arc::default(),
                 body_buffer: BodyBuffer::default(),
@@ -209,8 +269,12 @@ impl Server {
                 requests: RequestMetrics::default(),
                 connections: ConnectionMetrics::default(),
             }),
-            data_dir: guard,
-            may_be_first_start,
+            data_dir,
+            lock,
+            election,
+            resign,
+            has_peers,
+            may_be_first_start: until.filter(|_| reason == Some(Reason::EmptyDirectory)),
             file: opened.file,
             document_state: opened.state,
         })
@@ -234,10 +298,14 @@ impl Server {
         &self.app.server.node
     }
 
-    /// Epoch of this start.
+    /// The epoch of this start; `None` in an election, where every reign has its own.
     #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.app.server.epoch
+    pub fn epoch(&self) -> Option<Epoch> {
+        if self.has_peers {
+            None
+        } else {
+            self.app.master.borrow().epoch
+        }
     }
 
     /// Version of the active document.
@@ -277,12 +345,13 @@ impl Server {
         http::router(self.app.clone())
     }
 
-    /// Serves until `shutdown` is ready. Then it drains the connections for up to 8 s and writes
-    /// the ledger for the next start.
+    /// Serves until `shutdown` is ready. A server in an election then hands its ledger over to the
+    /// next master, for which it waits up to 3 s. Then it drains the connections for up to 8 s, and
+    /// writes a ledger that nobody has taken for the next start.
     ///
     /// # Cancel safety
-    /// When it is dropped, all connections are closed, and the ledger is not written: the next
-    /// start learns the leases from their holders.
+    /// When it is dropped, all connections are closed, and the ledger is lost: the next master
+    /// learns the leases from their holders.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
         let router = self.router();
         let Self {
@@ -290,12 +359,30 @@ impl Server {
             metrics_listener,
             app,
             data_dir,
+            lock,
+            mut election,
+            resign,
+            has_peers,
             may_be_first_start: _,
             file,
             document_state: _,
         } = self;
         let mut tasks = background_tasks(&app, file);
 
+        let mut resign = Some(resign);
+        let shutdown = {
+            let resign = if has_peers { resign.take() } else { None };
+            let offer = Arc::clone(&app.offer);
+            async move {
+                shutdown.await;
+                if let Some(resign) = resign
+                    && self::resign(resign).await
+                {
+                    // The next master asks for the ledger while connections are still accepted.
+                    drop(timeout(HANDOVER_TIME, offer.taken()).await);
+                }
+            }
+        };
         let shutdown = shutdown.shared();
         let metrics = async {
             if let Some(listener) = metrics_listener {
@@ -310,7 +397,7 @@ impl Server {
         let connections = app.connections.clone();
         let on_drain = || {
             app.draining.begin();
-            app.ledger.polls().leave();
+            app.ledger.polls().set_leaving(true);
         };
         let end_polls = |count| app.ledger.polls().free_connections(count);
         let served = listener.serve(router, connections, shutdown.clone(), on_drain, end_polls);
@@ -324,22 +411,43 @@ impl Server {
                 }
                 served.await
             }
+            Some(ended) = election.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "election panicked");
+                }
+                served.await
+            }
         };
-        tasks.shutdown().await;
         // No request can change the ledger any more.
-        let ledger = Arc::clone(&app.ledger);
+        if let Some(resign) = resign {
+            self::resign(resign).await;
+        }
+        election.shutdown().await;
+        tasks.shutdown().await;
+        if app.ledger.is_poisoned() {
+            tracing::warn!("poisoned ledger is not written for the next start");
+        }
+        let offer = Arc::clone(&app.offer);
         let written = tokio::task::spawn_blocking(move || {
-            ledger
-                .with(|ledger, now| data_dir.write_ledger(ledger, now))
-                .unwrap_or_else(|LedgerPoisoned| {
-                    tracing::warn!("poisoned ledger is not written for the next start");
-                });
+            if let Some((ledger, epoch)) = offer.take_rest() {
+                data_dir.write_ledger(&ledger, epoch, clock::now());
+            }
+            drop(lock);
         });
         if let Err(error) = written.await {
             tracing::error!(%error, "writing the ledger panicked");
         }
         Stopped { cut_off }
     }
+}
+
+/// Resigns, and returns whether the ledger is offered to the next master.
+async fn resign(resign: oneshot::Sender<Resignation>) -> bool {
+    let (done, resigned) = oneshot::channel();
+    // Without a receiver the election has failed, and there is nothing to resign from.
+    resign.send(Resignation { done }).ok();
+    let offered = timeout(RESIGN_TIME, resigned).await;
+    matches!(offered, Ok(Ok(Some(_))))
 }
 
 fn check(settings: &Settings, is_loopback: bool) -> Result<(), StartError> {

@@ -32,6 +32,8 @@ pub struct Settings {
     pub advertise: Option<ServerUrl>,
     /// Name of the server; `None`: host name and port.
     pub server_id: Option<ServerId>,
+    /// Certificate authorities of the other servers of the node (PEM); `None`: those of the system.
+    pub peer_ca_file: Option<PathBuf>,
     /// Name of the node; `None`: the one in the data directory.
     pub node: Option<NodeId>,
     /// The most leases of all resources together.
@@ -99,6 +101,7 @@ impl Default for Settings {
             config_source: "built-in".to_owned(),
             advertise: None,
             server_id: None,
+            peer_ca_file: None,
             node: None,
             max_leases: 1_000_000,
             max_connections: Self::MAX_CONNECTIONS,

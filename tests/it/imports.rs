@@ -347,7 +347,7 @@ fn folders_import_each_other_in_one_direction() {
 }
 
 /// Importing folder, and the folders that it must not import.
-const FORBIDDEN: [(&str, &str, &[&str]); 12] = [
+const FORBIDDEN: [(&str, &str, &[&str]); 14] = [
     (
         "server",
         "ledger",
@@ -355,13 +355,23 @@ const FORBIDDEN: [(&str, &str, &[&str]); 12] = [
             "auth",
             "document",
             "durability",
+            "election",
+            "etcd",
             "http",
             "leasing",
+            "mastership",
             "net",
             "observe",
             "quota",
+            "reign",
             "server",
         ],
+    ),
+    ("server", "reign", &["election", "leasing", "mastership"]),
+    (
+        "server",
+        "election",
+        &["document", "durability", "leasing", "mastership", "util"],
     ),
     ("server", "auth", &["http", "observe", "quota"]),
     ("server", "quota", &["auth", "http", "observe"]),

@@ -36,13 +36,15 @@ pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) ->
         .first_start_learning()
         .map_or(String::new(), learning);
     format!(
-        "Doorman {version}, node {node}, epoch {epoch}\n{document}\n{learning}\
+        "Doorman {version}, node {node}{epoch}\n{document}\n{learning}\
          Listening on {scheme}://{address}\n\
          {metrics}Documentation: {url}{docs}\n\
          Try: curl -s {url}{capacity} {trust}{token}-H 'content-type: application/json' -d '{EXAMPLE_BODY}'\n",
         version = env!("CARGO_PKG_VERSION"),
         node = server.node(),
-        epoch = server.epoch(),
+        epoch = server
+            .epoch()
+            .map_or(String::new(), |epoch| format!(", epoch {epoch}")),
         docs = paths::DOCS,
         capacity = paths::CAPACITY,
     )
@@ -83,7 +85,7 @@ pub(super) fn log(server: &Server, config_source: &str) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         node = server.node().as_str(),
-        epoch = server.epoch().get(),
+        epoch = server.epoch().map(doorman_openapi::Epoch::get),
         config_source,
         config_version = server.document_version(),
         address = format!("{}://{}", server.scheme(), server.local_addr()),

@@ -59,7 +59,11 @@ async fn serve(settings: Settings, format: Format) -> Result<(), Failure> {
     let mut signals = Signals::new(has_terminal())?;
     let config_source = settings.config_source.clone();
     let token = settings.auth.as_ref().map(banner::token_expression);
-    let server = Server::bind(settings).await?;
+    let server = tokio::select! {
+        server = Server::bind(settings) => server?,
+        // A start may wait for etcd.
+        () = signals.stop() => return Ok(()),
+    };
     match format {
         Format::Text => output::print(&banner::text(&server, &config_source, token.as_deref()))?,
         // Programs that read JSON logs expect no other text.

@@ -124,6 +124,10 @@ struct EtcdFlags {
         value_delimiter = ','
     )]
     etcd_endpoints: Vec<ServerUrl>,
+    /// Certificate authorities (PEM) of the other servers of the node, instead of those of the
+    /// system
+    #[arg(long, env = "DOORMAN_PEER_CA_FILE", value_name = "FILE")]
+    peer_ca_file: Option<PathBuf>,
     /// User of etcd; requires --etcd-password-file
     #[arg(long, env = "DOORMAN_ETCD_USER", value_name = "NAME")]
     etcd_user: Option<String>,
@@ -377,6 +381,7 @@ impl ServeArguments {
             log: _,
         } = self;
         let tls = tls.settings()?;
+        let peer_ca_file = etcd.peer_ca_file.clone();
         let (etcd, election) = etcd.settings()?.unzip();
         let auth = auth.settings();
         let data_dir = identity.data_dir;
@@ -438,6 +443,7 @@ impl ServeArguments {
             tls,
             etcd,
             election,
+            peer_ca_file,
         })
     }
 
@@ -472,6 +478,7 @@ impl EtcdFlags {
                 ("--etcd-user", user.is_some()),
                 ("--etcd-cert", certificate.is_some()),
                 ("--etcd-ca-file", self.etcd_ca_file.is_some()),
+                ("--peer-ca-file", self.peer_ca_file.is_some()),
             ];
             return match given.into_iter().find(|(_, is_given)| *is_given) {
                 Some((flag, _)) => without(flag, "--etcd-endpoints"),

@@ -8,7 +8,8 @@ use std::{
 use doorman_config::Document;
 
 use crate::{
-    leasing::{LedgerPoisoned, SharedLedger},
+    leasing::{LedgerUnavailable, SharedLedger},
+    reign::Reign,
     util::clock,
 };
 
@@ -19,6 +20,8 @@ const MAX_ERROR_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct ActiveDocument {
     ledger: Arc<SharedLedger>,
+    /// Held while a document or a reign begins, so that each reign has the active document.
+    beginning: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -38,7 +41,6 @@ pub(crate) struct Reloads {
 }
 
 impl ActiveDocument {
-    /// `document` is the one that the ledger was created with.
     pub(crate) fn new(ledger: Arc<SharedLedger>, document: Arc<Document>) -> Self {
         let reloads = Reloads {
             applied: 0,
@@ -47,6 +49,7 @@ impl ActiveDocument {
         };
         Self {
             ledger,
+            beginning: Mutex::new(()),
             state: Mutex::new(State {
                 document,
                 error: None,
@@ -72,11 +75,18 @@ impl ActiveDocument {
     }
 
     /// Activates a document. Holders see it at their next refresh, or by a poll for hints.
-    pub(crate) fn activate(&self, document: &Arc<Document>) -> Result<(), LedgerPoisoned> {
+    pub(crate) fn activate(&self, document: &Arc<Document>) -> Result<(), LedgerUnavailable> {
+        let _beginning = self.begin();
         // Keeps the old document alive, so that it is not dropped under the ledger's lock.
         let old = self.get();
-        self.ledger
-            .with(|ledger, _| ledger.reconfigure(Arc::clone(document)))?;
+        let applied = self
+            .ledger
+            .with(|ledger, _| ledger.reconfigure(Arc::clone(document)));
+        match applied {
+            // The next reign begins with it.
+            Ok(()) | Err(LedgerUnavailable::NotMaster) => {}
+            Err(LedgerUnavailable::Poisoned) => return Err(LedgerUnavailable::Poisoned),
+        }
         let mut state = self.state();
         state.document = Arc::clone(document);
         state.error = None;
@@ -87,6 +97,18 @@ impl ActiveDocument {
             self.ledger.polls().announce_rules();
         }
         Ok(())
+    }
+
+    /// Begins a reign with the active document. Returns the reign before.
+    pub(crate) fn begin_reign(&self, make: impl FnOnce(Arc<Document>) -> Reign) -> Option<Reign> {
+        let _beginning = self.begin();
+        self.ledger.begin(make(self.get()))
+    }
+
+    fn begin(&self) -> MutexGuard<'_, ()> {
+        self.beginning
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Clears the error: the source holds the active document again.

@@ -12,7 +12,7 @@ use doorman_openapi::{AlgorithmKind, Capacity, DryRun, ResourceEffect, ResourceI
 
 use super::warnings;
 use crate::{
-    leasing::{LedgerPoisoned, SharedLedger},
+    leasing::{LedgerUnavailable, SharedLedger},
     ledger::{PageQuery, UnmatchedPolicy},
 };
 
@@ -35,13 +35,19 @@ pub(super) fn describe(
     edited: &Edited,
     restrictions: &Restrictions,
     pause: impl Fn() -> Duration,
-) -> Result<DryRun, LedgerPoisoned> {
+) -> Result<DryRun, LedgerUnavailable> {
+    let unmatched = match ledger.with(|ledger, _| ledger.unmatched_policy()) {
+        Ok(unmatched) => Some(unmatched),
+        // Only the master knows the live resources.
+        Err(LedgerUnavailable::NotMaster) => None,
+        Err(LedgerUnavailable::Poisoned) => return Err(LedgerUnavailable::Poisoned),
+    };
     let new = &edited.document;
     let diff = DocumentDiff::between(old, new);
     let mut comparison = Comparison {
         old,
         new,
-        unmatched: ledger.with(|ledger, _| ledger.unmatched_policy())?,
+        unmatched: unmatched.unwrap_or_default(),
         unlimited: Affected::default(),
         blocked: Affected::default(),
         dry_run: DryRun {
@@ -56,7 +62,8 @@ pub(super) fn describe(
     };
     // Rules affect no resource.
     if !diff.templates.is_empty() {
-        comparison.dry_run.looked_at_all = comparison.compare_all(ledger, restrictions, pause)?;
+        comparison.dry_run.looked_at_all =
+            unmatched.is_some() && comparison.compare_all(ledger, restrictions, pause)?;
     }
     Ok(comparison.finish())
 }
@@ -135,7 +142,7 @@ impl Comparison<'_> {
         ledger: &SharedLedger,
         restrictions: &Restrictions,
         pause: impl Fn() -> Duration,
-    ) -> Result<bool, LedgerPoisoned> {
+    ) -> Result<bool, LedgerUnavailable> {
         let (old, new) = (self.old.templates(), self.new.templates());
         let templates = old.len().saturating_add(new.len());
         let max_compared = MAX_COMPARED.min(MAX_MATCHES / templates.max(1)).max(1);

@@ -20,7 +20,7 @@ use doorman_openapi::{DryRun, PastChange};
 use tokio::{sync::Semaphore, task};
 
 use super::{ActiveDocument, dry_run};
-use crate::{leasing::LedgerPoisoned, observe::context, util::clock};
+use crate::{leasing::LedgerUnavailable, observe::context, util::clock};
 
 /// Concurrent operations of one kind: a parsed body may be many times its size.
 const MAX_RUNNING: usize = 2;
@@ -73,7 +73,7 @@ pub(crate) struct Edit {
     pub(crate) notes: EditNotes,
 }
 
-/// Why a change was not made. Except for [`Poisoned`](Self::Poisoned), nothing has changed.
+/// Why a change was not made. Except for [`Ledger`](Self::Ledger), nothing has changed.
 #[derive(Debug)]
 pub(crate) enum EditFailed<E> {
     /// The edit function rejected the change.
@@ -83,7 +83,7 @@ pub(crate) enum EditFailed<E> {
     Busy,
     Store(StoreError),
     /// The change is stored, but becomes active only at the next start.
-    Poisoned(LedgerPoisoned),
+    Ledger(LedgerUnavailable),
     Panicked,
 }
 
@@ -154,7 +154,7 @@ impl DocumentEditor {
         for warning in after.warnings() {
             tracing::warn!("{warning}");
         }
-        self.active.activate(&after).map_err(EditFailed::Poisoned)?;
+        self.active.activate(&after).map_err(EditFailed::Ledger)?;
         Ok(Edit {
             before,
             after,
@@ -204,7 +204,7 @@ impl DocumentEditor {
                 &restrictions,
                 pause,
             )
-            .map_err(EditFailed::Poisoned)
+            .map_err(EditFailed::Ledger)
         })
         .await
     }

@@ -7,8 +7,9 @@ use tokio::time::{advance, sleep};
 
 use super::{file::LastValidWriter, *};
 use crate::{
-    leasing::{DurableBound, SharedLedger},
+    leasing::SharedLedger,
     ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy},
+    reign::{DurableBound, Reign},
     util::{clock, follow::POLL_INTERVAL},
 };
 
@@ -28,7 +29,9 @@ fn active(document: Document) -> ActiveDocument {
     };
     let ledger = Ledger::new(Arc::clone(&document), settings, clock::now());
     let bound = Arc::new(DurableBound::new(Moment::NEVER, 0));
-    let ledger = Arc::new(SharedLedger::new(ledger, bound));
+    let reign = Reign::new(Epoch::ZERO, Moment::NEVER, ledger, bound);
+    let ledger = Arc::new(SharedLedger::new(usize::MAX));
+    ledger.begin(reign);
     ActiveDocument::new(ledger, document)
 }
 

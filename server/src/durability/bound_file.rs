@@ -1,4 +1,4 @@
-//! The file of the durable bound, and the task that writes it.
+//! The file of the durable bound.
 //!
 //! The file has two slots, written in turn: a torn write leaves the older one intact. It never
 //! changes its size, so a full disk does not stop it.
@@ -8,15 +8,11 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::Path,
-    sync::{Arc, Weak},
-    time::Duration,
 };
 
 use doorman_openapi::Moment;
-use tokio::time::sleep;
 
-use super::data_dir::{self, Boot, DataDirError, Lock, io_error};
-use crate::leasing::DurableBound;
+use super::data_dir::{self, Boot, DataDirError, io_error};
 
 const FILE: &str = "bound";
 
@@ -29,11 +25,6 @@ const FIELD: usize = 8;
 const FIELDS: usize = 6;
 const CHECKED_BYTES: usize = FIELDS * FIELD;
 const SLOT_BYTES: usize = CHECKED_BYTES + size_of::<u32>();
-
-/// How often the task checks whether the bound is due.
-const PERIOD: Duration = Duration::from_millis(250);
-/// How long the task waits after a failed write.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,60 +85,11 @@ impl BoundFile {
         self.next = self.next.saturating_add(1);
         Ok(())
     }
+}
 
-    /// Writes the bound ahead of need as long as the data directory is locked.
-    pub(super) async fn keep_ahead(
-        self,
-        bound: Arc<DurableBound>,
-        boot: Boot,
-        lock: Weak<Lock>,
-    ) -> io::Result<()> {
-        let mut file = self;
-        let mut is_failing = false;
-        loop {
-            tokio::select! {
-                () = bound.urgent() => {}
-                () = sleep(PERIOD) => {}
-            }
-            let Some((ends, longest)) = bound.due() else {
-                continue;
-            };
-            let stored = StoredBound {
-                ends,
-                longest,
-                boot,
-            };
-            // A write may outlive this task; its lock keeps other servers from starting.
-            let Some(lock) = lock.upgrade() else {
-                return Ok(());
-            };
-            let written = tokio::task::spawn_blocking(move || {
-                let written = file.write(&stored);
-                drop(lock);
-                (file, written)
-            });
-            let result;
-            (file, result) = written.await?;
-            match result {
-                Ok(()) => {
-                    if std::mem::take(&mut is_failing) {
-                        tracing::info!("data directory written again");
-                    }
-                    bound.record_written(ends);
-                }
-                Err(error) => {
-                    bound.record_failure();
-                    if !std::mem::replace(&mut is_failing, true) {
-                        tracing::error!(
-                            %error,
-                            "cannot write data directory; leases will shorten, then expire"
-                        );
-                    }
-                    sleep(RETRY_DELAY).await;
-                }
-            }
-        }
-    }
+/// Removes the file of a data directory.
+pub(super) fn remove(directory: &Path) -> io::Result<()> {
+    fs::remove_file(directory.join(FILE))
 }
 
 /// The offset and the content of the slot of the `number`th write.

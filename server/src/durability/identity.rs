@@ -1,7 +1,8 @@
 //! The node's name and the last epoch, in `identity.json`.
 //!
 //! Clients ignore responses of a lower epoch of the same node. So the epoch grows with every start,
-//! and is on the disk before the first response that carries it.
+//! and is on the disk before the first response that carries it. In an election it is in etcd, and
+//! the file has the highest epoch that the server has heard of.
 
 use std::{fs, io, path::Path};
 
@@ -9,60 +10,72 @@ use doorman_openapi::{Epoch, NodeId};
 use serde::{Deserialize, Serialize};
 
 use super::data_dir::{self, DataDirError, io_error};
+use crate::election::next_epoch;
 
 const FILE: &str = "identity.json";
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     pub(super) node: NodeId,
+    /// The highest epoch that this server has begun, or heard of.
     pub(super) epoch: Epoch,
-    /// The epoch of the start before; `None` in a new data directory.
-    pub(super) last_epoch: Option<Epoch>,
+    /// The prefix of the election that the server takes part in; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) election: Option<String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Stored {
-    node: NodeId,
-    epoch: Epoch,
+/// Reads the file; `None` if there is none.
+pub(super) fn read(directory: &Path) -> Result<Option<Identity>, DataDirError> {
+    let path = directory.join(FILE);
+    match fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| corrupted(&path, error.to_string())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("read", &path)(error)),
+    }
 }
 
-/// Begins a new epoch in a data directory. `node` overrides the stored name.
-pub(super) fn open(
+/// Replaces the file; it is on the disk when this returns.
+pub(super) fn write(directory: &Path, identity: &Identity) -> Result<(), DataDirError> {
+    let path = directory.join(FILE);
+    let mut text =
+        serde_json::to_vec_pretty(identity).map_err(|error| corrupted(&path, error.to_string()))?;
+    text.push(b'\n');
+    data_dir::replace(&path, &text)
+}
+
+/// Begins a new epoch without an election. `node` overrides the stored name.
+pub(super) fn begin_epoch(
     directory: &Path,
+    last: Option<&Identity>,
     node: Option<NodeId>,
     unix_now: u64,
 ) -> Result<Identity, DataDirError> {
     let path = directory.join(FILE);
-    let corrupted = |reason: String| DataDirError::Corrupted {
-        path: path.clone(),
-        reason,
-    };
-    let stored: Option<Stored> = match fs::read(&path) {
-        Ok(text) => {
-            Some(serde_json::from_slice(&text).map_err(|error| corrupted(error.to_string()))?)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(io_error("read", &path)(error)),
-    };
-    let last_epoch = stored.as_ref().map(|stored| stored.epoch);
-    let next = last_epoch.map_or(0, |last| last.get().saturating_add(1));
-    let epoch =
-        Epoch::new(next.max(unix_now)).map_err(|rule| corrupted(format!("epoch {rule}")))?;
-    let node = match node.or(stored.map(|stored| stored.node)) {
-        Some(node) => node,
-        None => NodeId::new(format!("node-{:016x}", fastrand::u64(..)))
-            .map_err(|rule| corrupted(format!("node {rule}")))?,
-    };
-    let stored = Stored { node, epoch };
-    let mut text =
-        serde_json::to_vec_pretty(&stored).map_err(|error| corrupted(error.to_string()))?;
-    text.push(b'\n');
-    data_dir::replace(&path, &text)?;
-    Ok(Identity {
-        node: stored.node,
+    let epoch = next_epoch(last.map(|last| last.epoch), unix_now)
+        .ok_or_else(|| corrupted(&path, "its epoch is too large".to_owned()))?;
+    let identity = Identity {
+        node: node
+            .or_else(|| last.map(|last| last.node.clone()))
+            .unwrap_or_else(random_node),
         epoch,
-        last_epoch,
-    })
+        election: None,
+    };
+    write(directory, &identity)?;
+    Ok(identity)
+}
+
+/// A name for a new node.
+pub(crate) fn random_node() -> NodeId {
+    NodeId::new(format!("node-{:016x}", fastrand::u64(..))).expect("it is short text")
+}
+
+fn corrupted(path: &Path, reason: String) -> DataDirError {
+    DataDirError::Corrupted {
+        path: path.to_owned(),
+        reason,
+    }
 }
 
 #[cfg(test)]
@@ -73,7 +86,8 @@ mod tests {
 
     fn open(path: &Path, node: Option<NodeId>, unix_now: u64) -> Result<Identity, DataDirError> {
         data_dir::create_dir(path)?;
-        super::open(path, node, unix_now)
+        let last = read(path)?;
+        begin_epoch(path, last.as_ref(), node, unix_now)
     }
 
     fn directory() -> tempfile::TempDir {
@@ -85,7 +99,6 @@ mod tests {
         let parent = directory();
         let path = parent.path().join("a/b");
         let first = open(&path, None, NOW).unwrap();
-        assert_eq!(first.last_epoch, None);
         assert_eq!(first.epoch.get(), NOW);
         assert!(first.node.as_str().starts_with("node-"), "{}", first.node);
 
@@ -98,7 +111,6 @@ mod tests {
         let directory = directory();
         let first = open(directory.path(), None, NOW).unwrap();
         let second = open(directory.path(), None, NOW).unwrap();
-        assert_eq!(second.last_epoch, Some(first.epoch));
         assert_eq!(second.node, first.node);
         assert_eq!(second.epoch.get(), NOW + 1);
         // Even when the wall clock goes back.

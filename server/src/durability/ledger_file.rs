@@ -1,7 +1,7 @@
-//! The file in which a clean stop leaves the ledger to the next start.
+//! The text in which a clean stop leaves the ledger to the next master, in a file or over HTTP.
 //!
-//! One line of JSON each: a header, the resources, and a checksum of all lines before. The file is
-//! valid for one start: the header has the epoch of its writer, and each start begins a new one.
+//! One line of JSON each: a header, the resources, and a checksum of all lines before. The text is
+//! valid for one reign: the header has the epoch of its writer, and each reign begins a new one.
 
 use std::{
     fs::{self, File},
@@ -42,9 +42,9 @@ impl Footer {
     }
 }
 
-/// Why the file cannot be used.
+/// Why a text cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LedgerFileError {
+pub(crate) enum LedgerTextError {
     #[error("cannot read it")]
     Io(#[from] io::Error),
     #[error("it is corrupted: {0}")]
@@ -65,14 +65,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let path = path(directory);
     let new = path.with_extension("new");
-    let header = Header {
-        format: FORMAT,
-        epoch,
-        boot: format!("{:032x}", boot.0),
-        stopped: now.as_nanos(),
-        learning: ledger.learning_snapshot(now),
-    };
-    let written = write_lines(&new, &header, ledger, now).and_then(|()| fs::rename(&new, &path));
+    let written = write_file(&new, ledger, epoch, boot, now).and_then(|()| fs::rename(&new, &path));
     if written.is_err() {
         // The disk may be full because of the partial file.
         drop(fs::remove_file(&new));
@@ -81,20 +74,53 @@ pub(super) fn write(
     data_dir::sync_dir(directory)
 }
 
-fn write_lines(path: &Path, header: &Header, ledger: &Ledger, now: Moment) -> io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
+/// Writes the ledger of `epoch` for the next master.
+pub(crate) fn write_text(
+    ledger: &Ledger,
+    epoch: Epoch,
+    now: Moment,
+    out: impl Write,
+) -> io::Result<()> {
+    write_lines(ledger, epoch, Boot::current(), now, out)
+}
+
+fn write_lines(
+    ledger: &Ledger,
+    epoch: Epoch,
+    boot: Boot,
+    now: Moment,
+    mut out: impl Write,
+) -> io::Result<()> {
+    let header = Header {
+        format: FORMAT,
+        epoch,
+        boot: format!("{:032x}", boot.0),
+        stopped: now.as_nanos(),
+        learning: ledger.learning_snapshot(now),
+    };
     let mut hasher = crc32fast::Hasher::new();
     let mut line = |mut text: Vec<u8>| {
         text.push(b'\n');
         hasher.update(&text);
         out.write_all(&text)
     };
-    line(serde_json::to_vec(header)?)?;
+    line(serde_json::to_vec(&header)?)?;
     for record in ledger.snapshot(now) {
         line(serde_json::to_vec(&record)?)?;
     }
     serde_json::to_writer(&mut out, &Footer::new(hasher))?;
-    out.write_all(b"\n")?;
+    out.write_all(b"\n")
+}
+
+fn write_file(
+    path: &Path,
+    ledger: &Ledger,
+    epoch: Epoch,
+    boot: Boot,
+    now: Moment,
+) -> io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    write_lines(ledger, epoch, boot, now, &mut out)?;
     out.into_inner()
         .map_err(io::IntoInnerError::into_error)?
         .sync_all()
@@ -109,7 +135,7 @@ pub(super) fn read(
     last: Option<Epoch>,
     boot: Boot,
     now: Moment,
-) -> Result<Option<Moment>, LedgerFileError> {
+) -> Result<Option<Moment>, LedgerTextError> {
     let path = path(directory);
     let file = match File::open(&path) {
         Ok(file) => file,
@@ -117,14 +143,52 @@ pub(super) fn read(
         Err(error) => return Err(error.into()),
     };
     verify(BufReader::new(file))?;
-    let mut lines = BufReader::new(File::open(&path)?).lines();
+    restore(BufReader::new(File::open(&path)?), ledger, last, boot, now)
+}
+
+/// The epoch of an intact file.
+pub(super) fn epoch(directory: &Path) -> Option<Epoch> {
+    let path = path(directory);
+    verify(BufReader::new(File::open(&path).ok()?)).ok()?;
+    let first = BufReader::new(File::open(&path).ok()?).lines().next()?;
+    parse::<Header>(&first.ok()?)
+        .ok()
+        .map(|header| header.epoch)
+}
+
+/// Restores the ledger that the master of epoch `last` has handed over into an empty one; after an
+/// error in part. The lengths of its leases count from `received`.
+pub(crate) fn restore_text(
+    text: &[u8],
+    ledger: &mut Ledger,
+    last: Epoch,
+    received: Moment,
+) -> Result<(), LedgerTextError> {
+    verify(text)?;
+    // No boot: clocks of two machines cannot be compared.
+    match restore(text, ledger, Some(last), Boot(0), received)? {
+        Some(_) => Ok(()),
+        None => Err(LedgerTextError::Corrupted(
+            "its epoch is another".to_owned(),
+        )),
+    }
+}
+
+fn restore(
+    text: impl BufRead,
+    ledger: &mut Ledger,
+    last: Option<Epoch>,
+    boot: Boot,
+    now: Moment,
+) -> Result<Option<Moment>, LedgerTextError> {
+    let mut lines = text.lines();
     let header: Header = parse(&lines.next().transpose()?.unwrap_or_default())?;
     if header.format != FORMAT {
         let reason = format!("its format is {}, not {FORMAT}", header.format);
-        return Err(LedgerFileError::Corrupted(reason));
+        return Err(LedgerTextError::Corrupted(reason));
     }
     if Some(header.epoch) != last {
-        // A later server has granted leases that are not in this file.
+        // A later master has granted leases that are not in this text.
         return Ok(None);
     }
     // After another boot the time of the stop is unknown, so the remaining times count from now.
@@ -146,7 +210,7 @@ pub(super) fn read(
         }
         let record: ResourceRecord = parse(&line?)?;
         ledger.restore(&record, stopped).map_err(|rule| {
-            LedgerFileError::Corrupted(format!("the identifier of a holder {rule}"))
+            LedgerTextError::Corrupted(format!("the identifier of a holder {rule}"))
         })?;
         for holder in &record.holders {
             ends = ends.max(end(holder.left()));
@@ -155,7 +219,7 @@ pub(super) fn read(
     Ok(Some(ends))
 }
 
-fn verify(mut file: impl BufRead) -> Result<(), LedgerFileError> {
+fn verify(mut file: impl BufRead) -> Result<(), LedgerTextError> {
     let mut hasher = crc32fast::Hasher::new();
     let mut last = Vec::new();
     let mut line = Vec::new();
@@ -168,12 +232,12 @@ fn verify(mut file: impl BufRead) -> Result<(), LedgerFileError> {
         Ok(())
     } else {
         let reason = "its checksum does not match".to_owned();
-        Err(LedgerFileError::Corrupted(reason))
+        Err(LedgerTextError::Corrupted(reason))
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, LedgerFileError> {
-    serde_json::from_str(line).map_err(|error| LedgerFileError::Corrupted(error.to_string()))
+fn parse<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, LedgerTextError> {
+    serde_json::from_str(line).map_err(|error| LedgerTextError::Corrupted(error.to_string()))
 }
 
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
@@ -282,7 +346,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             let mut next = ledger(NOW);
             let restored = read(directory.path(), &mut next, Some(epoch(7)), HERE, NOW);
-            let is_corrupted = matches!(restored, Err(LedgerFileError::Corrupted(_)));
+            let is_corrupted = matches!(restored, Err(LedgerTextError::Corrupted(_)));
             assert!(is_corrupted, "{restored:?}");
         };
         // Without the final line break nothing is missing.

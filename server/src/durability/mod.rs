@@ -1,7 +1,8 @@
 //! The data directory: state that survives a restart or a crash.
 //!
 //! After a crash, `bound` says until when leases may be outstanding, so how long to learn. After a
-//! clean stop, `ledger.json` holds all leases, and the next start learns nothing.
+//! clean stop, `ledger.json` holds all leases, and the next start learns nothing. In an election
+//! the same text is handed to the next master over HTTP.
 
 mod bound_file;
 mod data_dir;
@@ -13,9 +14,13 @@ mod start;
 mod tests;
 
 pub use self::data_dir::DataDirError;
+#[cfg(test)]
+pub(crate) use self::start::FoundOnDisk;
 pub(crate) use self::{
     data_dir::create_dir,
-    start::{DataDirGuard, Recovery, StartOptions},
+    identity::random_node,
+    ledger_file::{restore_text, write_text},
+    start::{DataDir, DataDirLock, log_outstanding},
 };
 
 /// Meaning of an empty data directory. On a loopback address it always means a first start.

@@ -8,12 +8,12 @@ use axum::{
     response::IntoResponse,
 };
 use doorman_config::{EditError, RevisionError, StoreErrorKind, ValidationErrors};
-use doorman_openapi::{FieldError, Problem, ProblemType, Scope, Scopes};
+use doorman_openapi::{FieldError, Mastership, Problem, ProblemType, Scope, Scopes};
 
 use crate::{
     auth::Unauthenticated,
     document::EditFailed,
-    leasing::LedgerPoisoned,
+    leasing::LedgerUnavailable,
     quota::{LimitScope, RateLimited},
 };
 
@@ -32,6 +32,7 @@ struct Inner {
     challenge: Option<HeaderValue>,
     retry_after_seconds: Option<u64>,
     accept_patch: bool,
+    location: Option<String>,
 }
 
 /// The value of `Accept-Patch` (RFC 5789, section 3.1): the media types of a PATCH.
@@ -51,6 +52,7 @@ impl ApiError {
             challenge: None,
             retry_after_seconds: None,
             accept_patch: false,
+            location: None,
         }))
     }
 
@@ -90,6 +92,25 @@ impl ApiError {
         const CHALLENGE: &str = r#"Bearer realm="doorman", error="insufficient_scope", error_description="the token is restricted""#;
         Self::new(ProblemType::Forbidden, detail)
             .with_challenge(HeaderValue::from_static(CHALLENGE))
+    }
+
+    /// 307 to a path of the master, or 503 if the master is unknown.
+    pub(crate) fn not_master(master: Option<&str>, path: &str) -> Self {
+        let mut error = match master {
+            Some(master) => Self::new(
+                ProblemType::NotMaster,
+                format!("this server is not the master of its node; the master is {master}"),
+            ),
+            None => Self::new(
+                ProblemType::Unavailable,
+                "this server is not the master of its node, and knows no master",
+            ),
+        };
+        error.0.location = master.map(|master| format!("{master}{path}"));
+        error.0.problem.mastership = Some(Mastership {
+            master_address: master.map(str::to_owned),
+        });
+        error
     }
 
     /// 500. The log has the cause.
@@ -162,7 +183,9 @@ impl IntoResponse for ApiError {
             challenge,
             retry_after_seconds,
             accept_patch,
+            location,
         } = *self.0;
+        let is_master = problem.mastership.is_none();
         // Cannot fail: a problem has only text keys and finite numbers.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
@@ -184,6 +207,14 @@ impl IntoResponse for ApiError {
         }
         if let Some(challenge) = challenge {
             headers.insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        if let Some(location) = location.and_then(|it| HeaderValue::try_from(it).ok()) {
+            headers.insert(header::LOCATION, location);
+        }
+        if !is_master {
+            // Behind a balancer the next connection may lead to the master.
+            let close = HeaderValue::from_static("close");
+            headers.insert(header::CONNECTION, close);
         }
         if accept_patch {
             headers.insert(
@@ -231,12 +262,15 @@ impl From<Unauthenticated> for ApiError {
     }
 }
 
-impl From<LedgerPoisoned> for ApiError {
-    fn from(LedgerPoisoned: LedgerPoisoned) -> Self {
-        Self::new(
-            ProblemType::Unavailable,
-            "the ledger is poisoned by an earlier panic; restart the server",
-        )
+impl From<LedgerUnavailable> for ApiError {
+    fn from(cause: LedgerUnavailable) -> Self {
+        match cause {
+            LedgerUnavailable::NotMaster => Self::not_master(None, ""),
+            LedgerUnavailable::Poisoned => Self::new(
+                ProblemType::Unavailable,
+                "the ledger is poisoned by an earlier panic; restart the server",
+            ),
+        }
     }
 }
 
@@ -325,7 +359,7 @@ impl<E: Into<Self>> From<EditFailed<E>> for ApiError {
                 };
                 Self::new(kind, format!("nothing was changed: {error}"))
             }
-            EditFailed::Poisoned(poisoned) => poisoned.into(),
+            EditFailed::Ledger(cause) => cause.into(),
             EditFailed::Panicked => Self::internal(),
         }
     }

@@ -33,10 +33,25 @@ pub(super) async fn guard(
         None => check_anonymous(&app, &app.allowed_hosts, &mut request),
         Some(auth) => check_token(&app, auth, &mut request).await,
     };
-    match checked {
+    match checked.and_then(|()| check_master(&app, &request)) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
+}
+
+/// Sends requests that only the master can answer to it.
+fn check_master(app: &AppParts, request: &Request) -> Result<(), ApiError> {
+    if app.ledger.is_master() {
+        return Ok(());
+    }
+    let path = request.extensions().get::<MatchedPath>();
+    let policy = path.and_then(|path| policy::of(request.method(), path.as_str()));
+    if !policy.is_some_and(|policy| policy.needs_master) {
+        return Ok(());
+    }
+    let path = request.uri().path_and_query().map_or("", |it| it.as_str());
+    let master = app.master.borrow().address.clone();
+    Err(ApiError::not_master(master.as_deref(), path))
 }
 
 /// Lets a request pass without authentication: for the metrics listener.

@@ -12,6 +12,7 @@ mod document;
 mod error;
 mod extract;
 mod guard;
+mod handover;
 mod lease;
 mod metrics;
 mod openapi;
@@ -52,6 +53,7 @@ pub(crate) fn router(app: AppState) -> Router {
     let buffer = ResponseBuffer::default();
     let router = routes
         .merge(openapi::pages::pages())
+        .merge(handover::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         // One call: the router boxes each layer and clones the box for every request.

@@ -10,6 +10,8 @@ use crate::quota::Operation;
 pub(super) struct Policy {
     pub(super) access: Access,
     pub(super) cost: RequestCost,
+    /// Whether only the master can answer.
+    pub(super) needs_master: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
         {
             (AnyOf(&[Scope::StatusRead]), VIEW)
         }
+        // The body has a secret of its own.
+        paths::HANDOVER if posts => (Public, RequestCost::Public),
         // Orchestrators send no token.
         paths::LIVEZ | paths::READYZ if reads => (Public, Free),
         // The same for every server of this version.
@@ -81,7 +85,22 @@ pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
         }
         _ => return None,
     };
-    Some(Policy { access, cost })
+    let needs_master = matches!(
+        path,
+        paths::CAPACITY
+            | paths::CAPACITY_RELEASE
+            | paths::SERVER_CAPACITY
+            | paths::SERVER_CAPACITY_RELEASE
+            | paths::RESOURCES
+            | paths::RESOURCE
+            | paths::RESOURCE_LEASES
+            | paths::LEASES
+    );
+    Some(Policy {
+        access,
+        cost,
+        needs_master,
+    })
 }
 
 impl Access {

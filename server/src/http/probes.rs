@@ -14,7 +14,7 @@ use super::{error::ApiError, openapi::responses::UnavailableError};
 use crate::{
     document::ActiveDocument,
     http::state::{AppState, Draining},
-    leasing::{LedgerPoisoned, SharedLedger},
+    leasing::{LedgerUnavailable, SharedLedger},
     util::clock,
 };
 
@@ -42,7 +42,7 @@ const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], Cow::Borrowed("ok\n"
 )]
 async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Healthy, ApiError> {
     if ledger.is_poisoned() {
-        Err(LedgerPoisoned.into())
+        Err(LedgerUnavailable::Poisoned.into())
     } else {
         Ok(OK)
     }
@@ -69,7 +69,7 @@ async fn check_readyz(
     State(active): State<Arc<ActiveDocument>>,
 ) -> Result<Healthy, ApiError> {
     if ledger.is_poisoned() {
-        Err(LedgerPoisoned.into())
+        Err(LedgerUnavailable::Poisoned.into())
     } else if draining.has_begun() {
         Err(ApiError::new(
             ProblemType::Unavailable,
@@ -77,6 +77,10 @@ async fn check_readyz(
         ))
     } else {
         let (headers, mut text) = OK;
+        if !ledger.is_master() {
+            text.to_mut()
+                .push_str("standby: another server of the node is master\n");
+        }
         let learning = ledger.learning_until().since(clock::now());
         if !learning.is_zero() {
             let remark = format!(

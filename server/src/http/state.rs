@@ -9,13 +9,16 @@ use std::{
 };
 
 use axum::extract::FromRef;
-use doorman_openapi::{Epoch, Moment, NodeId, ServerId};
+use doorman_openapi::{Moment, NodeId, ServerId};
+use tokio::sync::watch;
 
 use crate::{
     auth::Auth,
     document::{ActiveDocument, DocumentEditor},
+    election::View,
     http::{AllowedHosts, BodyBuffer, CursorKey},
     leasing::SharedLedger,
+    mastership::HandoverOffer,
     net::{ConnectionMetrics, tls::Tls},
     observe::metrics::RequestMetrics,
     quota::Quotas,
@@ -46,6 +49,9 @@ pub(crate) struct AppParts {
     pub(crate) editor: Arc<DocumentEditor>,
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) server: Arc<ServerInfo>,
+    /// The master of the node, as far as this server knows.
+    pub(crate) master: watch::Receiver<View>,
+    pub(crate) offer: Arc<HandoverOffer>,
     pub(crate) draining: Arc<Draining>,
     pub(crate) cursor_key: Arc<CursorKey>,
     /// Memory for bodies that are still arriving.
@@ -76,6 +82,8 @@ part! {
     editor: Arc<DocumentEditor>,
     quotas: Arc<Quotas>,
     server: Arc<ServerInfo>,
+    master: watch::Receiver<View>,
+    offer: Arc<HandoverOffer>,
     draining: Arc<Draining>,
     cursor_key: Arc<CursorKey>,
     auth: Option<Arc<Auth>>,
@@ -86,7 +94,7 @@ part! {
 pub(crate) struct ServerInfo {
     pub(crate) server_id: ServerId,
     pub(crate) node: NodeId,
-    pub(crate) epoch: Epoch,
+    pub(crate) max_leases: usize,
     /// The base URL at which others reach it.
     pub(crate) advertise: String,
     pub(crate) config_source: String,

@@ -1,9 +1,10 @@
-//! The ledger behind one lock, shared by requests, readers and the sweeper.
+//! The reign of this server behind one lock, shared by requests, readers and the sweeper.
 //!
-//! The lock is held for a bounded number of steps: long requests are decided in parts. Responses
-//! report a lease only as far as the [`DurableBound`] covers it.
+//! Every use of the ledger passes [`SharedLedger::with`], which compares the time with the deadline
+//! of the reign under the lock. The lock is held for a bounded number of steps: long requests are
+//! decided in parts. Responses report a lease only as far as the
+//! [`DurableBound`](crate::reign::DurableBound) covers it.
 
-mod bound;
 mod polls;
 pub(crate) mod sweeper;
 
@@ -15,78 +16,149 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Epoch, Moment};
 use tokio::sync::Notify;
 
 use self::polls::Polls;
-pub(crate) use self::{
-    bound::{BoundWrites, DurableBound},
-    polls::PollEnd,
-};
+pub(crate) use self::polls::{OpenPoll, PollEnd};
 use crate::{
     ledger::{Grant, Ledger, ReleaseProgress, RenewalCheck},
+    reign::{BoundWrites, DurableBound, Reign},
     util::clock,
 };
 
 /// How long a reader sleeps while others wait for the lock: long enough for one to wake up.
 const YIELD: Duration = Duration::from_millis(1);
 
-/// A panic interrupted a change of the ledger, so no decision can be based on it any more.
+/// Why the ledger cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LedgerPoisoned;
+pub(crate) enum LedgerUnavailable {
+    /// This server is not master.
+    NotMaster,
+    /// A panic interrupted a change of the ledger, so no decision can be based on it any more.
+    Poisoned,
+}
 
-/// The ledger with its lock, and the bound that every reported lease stays within.
+/// The reign with its lock; without one while this server is not master.
 #[derive(Debug)]
 pub(crate) struct SharedLedger {
-    ledger: Mutex<Ledger>,
+    reign: Mutex<Option<Reign>>,
     /// Threads that wait for the lock.
     waiting: AtomicUsize,
-    bound: Arc<DurableBound>,
     polls: Polls,
     /// When the ledger is swept next, in nanoseconds on the clock. Changed under the lock.
     next_sweep: AtomicU64,
     /// When learning mode ends, in nanoseconds on the clock. At most a second old.
     learning_until: AtomicU64,
+    /// When the reign ends, in nanoseconds on the clock; 0 without one.
+    deadline: AtomicU64,
     sweep_sooner: Notify,
 }
 
+/// Leases that were granted in one reign.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) epoch: Epoch,
+    pub(crate) grants: Vec<Grant>,
+}
+
 impl SharedLedger {
-    pub(crate) fn new(ledger: Ledger, bound: Arc<DurableBound>) -> Self {
+    /// Begins without a reign. Beyond `max_polls` open polls the oldest ends.
+    pub(crate) fn new(max_polls: usize) -> Self {
         Self {
-            learning_until: AtomicU64::new(ledger.learning_until().as_nanos()),
-            ledger: Mutex::new(ledger),
+            reign: Mutex::new(None),
             waiting: AtomicUsize::new(0),
-            bound,
-            polls: Polls::new(usize::MAX),
+            polls: Polls::new(max_polls),
             next_sweep: AtomicU64::new(u64::MAX),
+            learning_until: AtomicU64::new(0),
+            deadline: AtomicU64::new(0),
             sweep_sooner: Notify::new(),
         }
     }
 
-    /// Sets the most open polls. Beyond it the oldest ends.
-    pub(crate) fn with_max_polls(self, limit: usize) -> Self {
-        let polls = Polls::new(limit);
-        Self { polls, ..self }
+    /// Begins a reign, and returns the one before.
+    pub(crate) fn begin(&self, reign: Reign) -> Option<Reign> {
+        let mut reign = reign;
+        let deadline = reign.deadline();
+        let learning_until = reign.ledger(Moment::ORIGIN).map(|it| it.learning_until());
+        let mut current = self.reign.lock().ok()?;
+        self.set_deadline(deadline);
+        let learning_until = learning_until.unwrap_or(Moment::ORIGIN).as_nanos();
+        self.learning_until.store(learning_until, Ordering::Relaxed);
+        let before = current.replace(reign);
+        drop(current);
+        self.polls.set_leaving(false);
+        self.sweep_sooner.notify_one();
+        before
+    }
+
+    /// Extends the reign.
+    pub(crate) fn extend(&self, deadline: Moment) {
+        if let Ok(mut reign) = self.reign.lock()
+            && let Some(reign) = reign.as_mut()
+        {
+            reign.extend(deadline);
+            self.set_deadline(reign.deadline());
+        }
+    }
+
+    /// Ends the reign, and all polls. `None` without one, or after a panic.
+    pub(crate) fn end(&self) -> Option<Reign> {
+        let mut reign = self.reign.lock().ok()?;
+        self.set_deadline(Moment::ORIGIN);
+        self.learning_until.store(0, Ordering::Relaxed);
+        let reign = reign.take();
+        self.polls.set_leaving(true);
+        reign
+    }
+
+    fn set_deadline(&self, deadline: Moment) {
+        self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether this server is master now. A decision compares the time again.
+    pub(crate) fn is_master(&self) -> bool {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        // The only server of a node needs no clock.
+        deadline == Moment::NEVER.as_nanos() || clock::now().as_nanos() < deadline
     }
 
     /// Runs `operation` under the lock, and answers the polls that it has hints for. The clock is
-    /// read under the lock too, so time never goes back.
+    /// read under the lock too, so time never goes back, and a server that was stopped finds that
+    /// its reign is over.
     pub(crate) fn with<T>(
         &self,
         operation: impl FnOnce(&mut Ledger, Moment) -> T,
-    ) -> Result<T, LedgerPoisoned> {
-        let mut ledger = match self.ledger.try_lock() {
-            Ok(ledger) => ledger,
-            Err(TryLockError::Poisoned(_)) => return Err(LedgerPoisoned),
+    ) -> Result<T, LedgerUnavailable> {
+        self.with_reign(|ledger, _, now| operation(ledger, now))
+    }
+
+    /// As [`with`](Self::with), for a reader that needs the bound, too.
+    pub(crate) fn with_bound<T>(
+        &self,
+        operation: impl FnOnce(&Ledger, Moment, Moment) -> T,
+    ) -> Result<T, LedgerUnavailable> {
+        self.with_reign(|ledger, reign, now| operation(ledger, reign.bound.get(), now))
+    }
+
+    fn with_reign<T>(
+        &self,
+        operation: impl FnOnce(&mut Ledger, ReignInfo<'_>, Moment) -> T,
+    ) -> Result<T, LedgerUnavailable> {
+        let mut reign = match self.reign.try_lock() {
+            Ok(reign) => reign,
+            Err(TryLockError::Poisoned(_)) => return Err(LedgerUnavailable::Poisoned),
             Err(TryLockError::WouldBlock) => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                let ledger = self.ledger.lock();
+                let reign = self.reign.lock();
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                ledger.map_err(|_| LedgerPoisoned)?
+                reign.map_err(|_| LedgerUnavailable::Poisoned)?
             }
         };
         let now = clock::now();
-        let result = operation(&mut ledger, now);
+        let current = reign.as_mut().ok_or(LedgerUnavailable::NotMaster)?;
+        let (epoch, ledger, bound) = current.parts(now).ok_or(LedgerUnavailable::NotMaster)?;
+        let result = operation(ledger, ReignInfo { epoch, bound }, now);
         let hints = if ledger.has_hints(now) {
             ledger.take_hints(now)
         } else {
@@ -97,7 +169,7 @@ impl SharedLedger {
             self.next_sweep.store(due, Ordering::Relaxed);
             self.sweep_sooner.notify_one();
         }
-        drop(ledger);
+        drop(reign);
         self.polls.answer(hints);
         Ok(result)
     }
@@ -111,15 +183,26 @@ impl SharedLedger {
         &self,
         count: usize,
         mut decide: impl FnMut(&mut Ledger, usize, Moment) -> Vec<Grant>,
-    ) -> Result<Vec<Grant>, LedgerPoisoned> {
-        let (mut granted, handled) = self.with(|ledger, now| (decide(ledger, 0, now), now))?;
-        while granted.len() < count {
+    ) -> Result<Granted, LedgerUnavailable> {
+        let mut wait_for = None;
+        let (mut grants, epoch, handled) = self.with_reign(|ledger, reign, now| {
+            let grants = decide(ledger, 0, now);
+            wait_for = reign.bound_to_wait_for(count, &grants, now);
+            (grants, reign.epoch, now)
+        })?;
+        while grants.len() < count {
             tokio::task::yield_now().await;
-            let mut part = self.with(|ledger, now| decide(ledger, granted.len(), now))?;
-            granted.append(&mut part);
+            let mut part = self.with_reign(|ledger, reign, now| {
+                // The parts of a response come from one reign.
+                (reign.epoch == epoch).then(|| decide(ledger, grants.len(), now))
+            })?;
+            grants.append(part.as_mut().ok_or(LedgerUnavailable::NotMaster)?);
         }
         // The time of the first part: no booking may seem shorter than it is.
-        Ok(self.bound.cover(granted, handled).await)
+        if let Some(bound) = wait_for {
+            grants = bound.cover(grants, handled).await;
+        }
+        Ok(Granted { epoch, grants })
     }
 
     /// Releases leases. Returns the numbers of visited resources and released leases.
@@ -130,7 +213,7 @@ impl SharedLedger {
     pub(crate) async fn release(
         &self,
         mut release_part: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
-    ) -> Result<ReleaseProgress, LedgerPoisoned> {
+    ) -> Result<ReleaseProgress, LedgerUnavailable> {
         let mut total = ReleaseProgress::default();
         let mut from = 0;
         loop {
@@ -150,7 +233,7 @@ impl SharedLedger {
     pub(crate) async fn renews(
         &self,
         check_part: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
-    ) -> Result<bool, LedgerPoisoned> {
+    ) -> Result<bool, LedgerUnavailable> {
         let mut from = 0;
         loop {
             match self.with(|ledger, now| check_part(ledger, from, now))? {
@@ -182,10 +265,36 @@ impl SharedLedger {
     }
 
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.ledger.is_poisoned()
+        self.reign.is_poisoned()
     }
 
-    pub(crate) fn bound(&self) -> &DurableBound {
-        &self.bound
+    /// The bound of the reign; `None` without one.
+    pub(crate) fn bound(&self) -> Option<Arc<DurableBound>> {
+        let reign = self.reign.lock().ok()?;
+        reign.as_ref().map(|reign| Arc::clone(reign.bound()))
+    }
+
+    /// The writes of the bound in this reign.
+    pub(crate) fn bound_writes(&self) -> BoundWrites {
+        self.bound().map(|bound| bound.writes()).unwrap_or_default()
+    }
+}
+
+/// The facts of a reign beside its ledger.
+struct ReignInfo<'a> {
+    epoch: Epoch,
+    bound: &'a Arc<DurableBound>,
+}
+
+impl ReignInfo<'_> {
+    /// The bound, if it does not cover these leases, or others of the response may need it.
+    fn bound_to_wait_for(
+        &self,
+        count: usize,
+        grants: &[Grant],
+        handled: Moment,
+    ) -> Option<Arc<DurableBound>> {
+        let waits = self.bound.require(grants, handled).is_some() || grants.len() < count;
+        waits.then(|| Arc::clone(self.bound))
     }
 }

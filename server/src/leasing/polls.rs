@@ -5,9 +5,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use doorman_openapi::Epoch;
 use tokio::sync::oneshot;
 
-use super::{LedgerPoisoned, SharedLedger};
+use super::{LedgerUnavailable, SharedLedger};
 use crate::ledger::{HintBatch, PollHolder, PollTicket};
 
 /// Why a poll ends before its wait is over.
@@ -16,7 +17,7 @@ pub(crate) enum PollEnd {
     Hints(HintBatch),
     /// The rules have changed.
     Rules,
-    /// The server shuts down.
+    /// The server is no longer master, or shuts down.
     Leaving,
     /// Its connection is needed.
     GiveWay,
@@ -75,10 +76,13 @@ impl Polls {
         }
     }
 
-    /// Ends all polls, and every later one at once.
-    pub(crate) fn leave(&self) {
+    /// Ends all polls and every later one at once, or stops doing so.
+    pub(crate) fn set_leaving(&self, leaving: bool) {
         let mut state = self.state();
-        state.leaving = true;
+        state.leaving = leaving;
+        if !leaving {
+            return;
+        }
         let all = state.remove_all();
         drop(state);
         for waiting in all {
@@ -102,15 +106,16 @@ impl Polls {
         }
     }
 
-    fn add(&self, ticket: PollTicket, owns_connection: bool) -> oneshot::Receiver<PollEnd> {
+    /// Returns the age of the poll, and its end.
+    fn add(&self, ticket: PollTicket, owns_connection: bool) -> (u64, oneshot::Receiver<PollEnd>) {
         let (end, ended) = oneshot::channel();
         let mut state = self.state();
+        let age = state.opened;
         if state.leaving {
             drop(state);
             end.send(PollEnd::Leaving).ok();
-            return ended;
+            return (age, ended);
         }
-        let age = state.opened;
         state.opened = age.saturating_add(1);
         let waiting = Waiting {
             ticket,
@@ -124,7 +129,7 @@ impl Polls {
         let oldest: Vec<_> = oldest.collect();
         drop(state);
         give_way(oldest);
-        ended
+        (age, ended)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -146,6 +151,13 @@ impl State {
         self.by_age.remove(&age)
     }
 
+    /// Removes a poll, but not one of a later reign with the same ticket.
+    fn remove_aged(&mut self, ticket: PollTicket, age: u64) {
+        if self.ages.get(&ticket) == Some(&age) {
+            self.remove(ticket);
+        }
+    }
+
     fn remove_oldest(&mut self) -> Option<Waiting> {
         let (_, waiting) = self.by_age.pop_first()?;
         self.ages.remove(&waiting.ticket);
@@ -162,12 +174,19 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct OpenPoll {
     ledger: Arc<SharedLedger>,
+    epoch: Epoch,
     ticket: PollTicket,
+    age: u64,
     ended: oneshot::Receiver<PollEnd>,
     has_hints: bool,
 }
 
 impl OpenPoll {
+    /// The epoch of the reign that it was opened in.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// Waits for the end of the poll.
     ///
     /// # Cancel safety
@@ -183,12 +202,16 @@ impl OpenPoll {
 
 impl Drop for OpenPoll {
     fn drop(&mut self) {
-        self.ledger.polls.state().remove(self.ticket);
+        let ticket = self.ticket;
+        self.ledger.polls.state().remove_aged(ticket, self.age);
         if !self.has_hints {
-            let ticket = self.ticket;
-            // A poisoned ledger gives no hints any more.
+            // Without a ledger there are no hints any more, and a later one has other tickets.
             self.ledger
-                .with(|ledger, now| ledger.close_poll(ticket, now))
+                .with_reign(|ledger, reign, now| {
+                    if reign.epoch == self.epoch {
+                        ledger.close_poll(ticket, now);
+                    }
+                })
                 .ok();
         }
     }
@@ -206,15 +229,17 @@ impl SharedLedger {
         holder: PollHolder<'_>,
         after: u64,
         owns_connection: bool,
-    ) -> Result<OpenPoll, LedgerPoisoned> {
-        let (ticket, ended) = self.with(|ledger, now| {
+    ) -> Result<OpenPoll, LedgerUnavailable> {
+        let (epoch, ticket, (age, ended)) = self.with_reign(|ledger, reign, now| {
             let ticket = ledger.open_poll(holder, after, now);
             // Under the lock, so that no hint comes before.
-            (ticket, self.polls.add(ticket, owns_connection))
+            (reign.epoch, ticket, self.polls.add(ticket, owns_connection))
         })?;
         Ok(OpenPoll {
             ledger: Arc::clone(self),
+            epoch,
             ticket,
+            age,
             ended,
             has_hints: false,
         })

@@ -7,7 +7,7 @@ use std::{
 
 use doorman_openapi::Moment;
 
-use super::SharedLedger;
+use super::{LedgerUnavailable, SharedLedger};
 use crate::ledger::LedgerEvents;
 
 /// Steps per turn under the lock.
@@ -18,16 +18,24 @@ const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// Sweeps until the ledger is poisoned. Calls `report` after every turn, even without events.
 pub(crate) async fn run(shared: Arc<SharedLedger>, mut report: impl FnMut(LedgerEvents, Moment)) {
-    while let Ok((wait, events, now)) = shared.with(|ledger, now| {
-        let next = ledger.sweep(now, BUDGET);
-        let latest = now.after(MAX_SLEEP);
-        let next = next.map_or(latest, |next| next.min(latest));
-        let learning_until = ledger.learning_until().as_nanos();
-        shared.learning_until.store(learning_until, Relaxed);
-        shared.next_sweep.store(next.as_nanos(), Relaxed);
-        (next.since(now), ledger.take_events(), now)
-    }) {
-        report(events, now);
+    loop {
+        let swept = shared.with(|ledger, now| {
+            let next = ledger.sweep(now, BUDGET);
+            let latest = now.after(MAX_SLEEP);
+            let next = next.map_or(latest, |next| next.min(latest));
+            let learning_until = ledger.learning_until().as_nanos();
+            shared.learning_until.store(learning_until, Relaxed);
+            shared.next_sweep.store(next.as_nanos(), Relaxed);
+            (next.since(now), ledger.take_events(), now)
+        });
+        let wait = match swept {
+            Ok((wait, events, now)) => {
+                report(events, now);
+                wait
+            }
+            Err(LedgerUnavailable::NotMaster) => MAX_SLEEP,
+            Err(LedgerUnavailable::Poisoned) => break,
+        };
         if wait.is_zero() {
             tokio::task::yield_now().await;
         } else {

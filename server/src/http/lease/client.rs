@@ -108,16 +108,16 @@ async fn lease_capacity(
     let _decisions = charge
         .leases(&quotas, &ledger, request.resources.len(), renews)
         .await?;
-    let grants = ledger
+    let granted = ledger
         .grant(request.resources.len(), |ledger, from, now| {
             ledger.refresh_client_part(&request, caller.tenant(), from, now)
         })
         .await?;
     let unix_now = clock::unix_seconds();
     Ok(JsonText(response::write(
-        &server,
+        &server.node,
+        &granted,
         HolderKind::Client,
-        &grants,
         unix_now,
     )))
 }

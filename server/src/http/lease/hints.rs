@@ -10,13 +10,14 @@ use axum::{
 };
 use doorman_config::Restrictions;
 use doorman_openapi::{
-    ClientId, DEFAULT_HINT_WAIT, HintsResponse, MAX_HINT_WAIT, NodeId, Scope, paths,
+    ClientId, DEFAULT_HINT_WAIT, Epoch, HintsResponse, MAX_HINT_WAIT, NodeId, Scope, paths,
 };
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     auth::Caller,
+    election::View,
     http::{
         authorize,
         error::ApiError,
@@ -25,7 +26,7 @@ use crate::{
         response::Json,
         state::{AppState, ServerInfo},
     },
-    leasing::{PollEnd, SharedLedger},
+    leasing::{LedgerUnavailable, OpenPoll, PollEnd, SharedLedger},
     ledger::{MAX_AFTER, PollHolder},
 };
 
@@ -77,6 +78,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 async fn poll_hints(
     State(ledger): State<Arc<SharedLedger>>,
     State(server): State<Arc<ServerInfo>>,
+    State(master): State<watch::Receiver<View>>,
     caller: Caller,
     version: Version,
     uri: Uri,
@@ -89,22 +91,30 @@ async fn poll_hints(
     holder.authorize(&caller)?;
     // Requests of others share an HTTP/2 connection.
     let owns_connection = version < Version::HTTP_2;
-    let mut poll = ledger.open_poll(holder.as_ref(), after, owns_connection)?;
+    let poll = match ledger.open_poll(holder.as_ref(), after, owns_connection) {
+        // The holder finds the master elsewhere.
+        Err(LedgerUnavailable::NotMaster) => None,
+        poll => Some(poll?),
+    };
     // It shares the buffer that the head was read into.
     drop((uri, holder));
-    let end = timeout(wait, poll.ended()).await;
-    drop(poll);
+    let known_epoch = || master.borrow().epoch.unwrap_or(Epoch::ZERO);
+    let epoch = poll.as_ref().map_or_else(known_epoch, OpenPoll::epoch);
+    let mut closes = poll.is_none();
+    let end = match poll {
+        Some(mut poll) => timeout(wait, poll.ended()).await,
+        None => Ok(PollEnd::Leaving),
+    };
 
     let mut response = HintsResponse {
         node: server.node.clone(),
-        epoch: server.epoch,
+        epoch,
         after,
         refresh: Vec::new(),
         all: false,
         rules: false,
         leaving: false,
     };
-    let mut closes = false;
     match end {
         Ok(PollEnd::Hints(batch)) => {
             let restrictions: &Restrictions = caller.restrictions();
@@ -117,7 +127,11 @@ async fn poll_hints(
             response.all = batch.all;
         }
         Ok(PollEnd::Rules) => response.rules = true,
-        Ok(PollEnd::Leaving) => response.leaving = true,
+        Ok(PollEnd::Leaving) => {
+            response.leaving = true;
+            // Behind a balancer the next connection may lead to the master.
+            closes = true;
+        }
         Ok(PollEnd::GiveWay) => closes = owns_connection,
         Err(_) => {}
     }

@@ -118,16 +118,16 @@ async fn lease_server_capacity(
     let _decisions = charge
         .leases(&quotas, &ledger, request.resources.len(), renews)
         .await?;
-    let grants = ledger
+    let granted = ledger
         .grant(request.resources.len(), |ledger, from, now| {
             ledger.refresh_node_part(&request, caller.tenant(), from, now)
         })
         .await?;
     let unix_now = clock::unix_seconds();
     Ok(JsonText(response::write(
-        &server,
+        &server.node,
+        &granted,
         HolderKind::Node,
-        &grants,
         unix_now,
     )))
 }

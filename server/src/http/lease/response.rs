@@ -6,13 +6,10 @@
 use std::{ops::Range, sync::Arc};
 
 use doorman_config::Template;
-use doorman_openapi::{Algorithm, HolderKind, ResourceId, Seconds};
+use doorman_openapi::{Algorithm, HolderKind, NodeId, ResourceId, Seconds};
 use serde::Serialize;
 
-use crate::{
-    http::{response::json::append, state::ServerInfo},
-    ledger::Grant,
-};
+use crate::{http::response::json::append, leasing::Granted, ledger::Grant};
 
 /// Estimated size of a response without its resources, and of one resource.
 const FIXED_BYTES: usize = 512;
@@ -20,15 +17,15 @@ const RESOURCE_BYTES: usize = 288;
 
 /// Writes the response for a client or a node. `unix_now` is the wall clock in Unix seconds.
 pub(super) fn write(
-    server: &ServerInfo,
+    node: &NodeId,
+    Granted { epoch, grants }: &Granted,
     to: HolderKind,
-    grants: &[Grant],
     unix_now: u64,
 ) -> serde_json::Result<Vec<u8>> {
     let capacity = grants.len().saturating_mul(RESOURCE_BYTES);
     let mut text = Vec::with_capacity(capacity.saturating_add(FIXED_BYTES));
-    member(&mut text, r#"{"node":"#, &server.node)?;
-    member(&mut text, r#","epoch":"#, &server.epoch)?;
+    member(&mut text, r#"{"node":"#, node)?;
+    member(&mut text, r#","epoch":"#, epoch)?;
     text.extend_from_slice(br#","resources":["#);
     let mut previous = Previous::default();
     for (index, grant) in grants.iter().enumerate() {

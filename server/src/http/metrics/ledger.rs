@@ -14,7 +14,7 @@ use prometheus_client::{
 
 use crate::{
     http::error::ApiError,
-    leasing::SharedLedger,
+    leasing::{LedgerUnavailable, SharedLedger},
     ledger::{LedgerStats, Survey},
     observe::metrics::counters,
     quota::{Quotas, ReadKind},
@@ -41,23 +41,41 @@ pub(super) struct LedgerMetrics {
 
 impl LedgerMetrics {
     /// Reads the ledger, a part at a time.
-    pub(super) async fn read(ledger: &SharedLedger, quotas: &Quotas) -> Result<Self, ApiError> {
+    /// `None`: this server is not master.
+    pub(super) async fn read(
+        ledger: &SharedLedger,
+        quotas: &Quotas,
+    ) -> Result<Option<Self>, ApiError> {
+        match Self::read_reign(ledger, quotas).await? {
+            Err(LedgerUnavailable::NotMaster) => Ok(None),
+            read => Ok(Some(read?)),
+        }
+    }
+
+    async fn read_reign(
+        ledger: &SharedLedger,
+        quotas: &Quotas,
+    ) -> Result<Result<Self, LedgerUnavailable>, ApiError> {
         let permit = quotas.begin_read(ReadKind::All).await?;
         let mut survey = Survey::new(MAX_RESOURCES);
         let mut more = true;
         while more {
             ledger.yield_to_waiters(permit.delay(clock::now())).await;
-            more = ledger.with(|ledger, now| ledger.survey(&mut survey, BUDGET, now))?;
+            match ledger.with(|ledger, now| ledger.survey(&mut survey, BUDGET, now)) {
+                Ok(is_partial) => more = is_partial,
+                Err(error) => return Ok(Err(error)),
+            }
         }
         let polls = ledger.polls().len();
-        Ok(ledger.with(|ledger, now| Self {
+        let read = ledger.with(|ledger, now| Self {
             stats: ledger.stats(),
             max_leases: ledger.max_leases(),
             learning: ledger.resources_learning(now),
             polls,
             top: ledger.most_wanted(&survey, now),
             survey,
-        })?)
+        });
+        Ok(read)
     }
 
     pub(super) fn register(&self, registry: &mut Registry, assumed_first_start: bool) {

@@ -1,5 +1,6 @@
 //! Collection of all metrics. See [`crate::observe::metrics`] for how to add one.
 
+use doorman_openapi::Epoch;
 use prometheus_client::{
     encoding::text,
     metrics::{counter::ConstCounter, gauge::ConstGauge, info::Info},
@@ -10,9 +11,10 @@ use super::ledger::LedgerMetrics;
 use crate::{
     document::{ActiveDocument, DocumentEditor, StoreWrites},
     http::{error::ApiError, state::AppParts},
-    leasing::{BoundWrites, SharedLedger},
+    leasing::SharedLedger,
     net::tls::{HandshakeCounts, Reloads, Tls},
     observe::{log, metrics::counters},
+    reign::BoundWrites,
 };
 
 /// All metrics in OpenMetrics text.
@@ -27,11 +29,16 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
         Info::new([("version", env!("CARGO_PKG_VERSION"))]),
     );
     // An epoch is below 2^53.
-    let epoch = i64::try_from(app.server.epoch.get()).unwrap_or(i64::MAX);
+    let epoch = app.master.borrow().epoch.unwrap_or(Epoch::ZERO);
     registry.register(
         "epoch",
-        "Epoch of this start of the server",
-        ConstGauge::new(epoch),
+        "Highest epoch of the node that the server knows",
+        ConstGauge::new(i64::try_from(epoch.get()).unwrap_or(i64::MAX)),
+    );
+    registry.register(
+        "is_master",
+        "1 if the server is the master of its node, else 0",
+        ConstGauge::new(i64::from(app.ledger.is_master())),
     );
     registry.register(
         "log_lines_left_out",
@@ -41,7 +48,9 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
     let ledger = LedgerMetrics::read(&app.ledger, &app.quotas).await?;
     app.requests.register(&mut registry);
     app.connections.register(&mut registry);
-    ledger.register(&mut registry, app.server.assumed_first_start);
+    if let Some(ledger) = ledger {
+        ledger.register(&mut registry, app.server.assumed_first_start);
+    }
     register_document(&mut registry, &app.document, &app.editor);
     if let Some(tls) = &app.tls {
         register_tls(&mut registry, tls);
@@ -57,7 +66,7 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
 }
 
 fn register_bound(registry: &mut Registry, ledger: &SharedLedger) {
-    let BoundWrites { written, failed } = ledger.bound().writes();
+    let BoundWrites { written, failed } = ledger.bound_writes();
     registry.register(
         "bound_writes",
         "Writes of the bound on lease expiry, by outcome; while they fail, leases shorten, then \

@@ -30,7 +30,7 @@ macro_rules! groups {
 groups! {
     /// Of lease calls.
     LeaseErrors = [
-        MalformedRequest, RequestTimeout, PayloadTooLarge, UnsupportedMediaType, InvalidRequest, InternalError, Unavailable
+        NotMaster, MalformedRequest, RequestTimeout, PayloadTooLarge, UnsupportedMediaType, InvalidRequest, InternalError, Unavailable
     ];
     /// Of operations that put something into the document.
     ChangeErrors = [
@@ -56,8 +56,10 @@ groups! {
     AuthErrors = [Unauthorized, Forbidden];
     /// Of operations on one entity.
     NotFoundError = [NotFound];
-    /// Of operations that need the ledger.
+    /// Of operations that may fail for a while.
     UnavailableError = [Unavailable, InternalError];
+    /// Of operations that read the ledger.
+    LedgerErrors = [NotMaster, Unavailable, InternalError];
 }
 
 fn name(kind: ProblemType) -> String {
@@ -97,6 +99,12 @@ fn response(kind: ProblemType) -> Response {
                 ))
                 .build(),
         ),
+        ProblemType::NotMaster => response.header(
+            "Location",
+            header
+                .description(Some("The same path and query at the master"))
+                .build(),
+        ),
         ProblemType::PreconditionFailed => response.header(
             "ETag",
             header
@@ -128,6 +136,10 @@ fn response(kind: ProblemType) -> Response {
 
 fn example(kind: ProblemType) -> Problem {
     let detail = match kind {
+        ProblemType::NotMaster => {
+            let master = "http://doorman-1.example:7300";
+            return ApiError::not_master(Some(master), "/v1/capacity").into_problem();
+        }
         ProblemType::MalformedRequest => {
             "invalid JSON: EOF while parsing a value at line 1 column 15"
         }

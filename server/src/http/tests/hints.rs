@@ -139,7 +139,7 @@ async fn polls_end_when_the_server_leaves() {
     let router = crate::http::router(app.clone());
     let poll = open(&app, &router, "client_id=c").await;
     let began = clock::now();
-    app.ledger.polls().leave();
+    app.ledger.polls().set_leaving(true);
     assert!(hints(&poll.await.unwrap()).leaving);
     // Later ones do not wait.
     assert!(hints(&get(&router, "/v1/hints?client_id=d").await).leaving);

@@ -36,20 +36,23 @@ use doorman_openapi::{Epoch, Moment, NodeId, Problem, ServerId};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::{
     auth::Auth,
     document::{ActiveDocument, DocumentEditor},
+    election::View,
     http::{
         AllowedHosts, BodyBuffer,
         state::{AppParts, AppState, ServerInfo},
     },
-    leasing::{DurableBound, SharedLedger},
+    leasing::SharedLedger,
     ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
     net::ConnectionMetrics,
     observe::metrics::RequestMetrics,
     quota::{CallerLimit, Quotas},
+    reign::{DurableBound, Reign},
     util::clock,
 };
 
@@ -74,18 +77,24 @@ fn app_with(document: Document) -> AppState {
 /// A new server with a durable bound that never moves.
 fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppState {
     let document = Arc::new(document);
+    let epoch = Epoch::new(7).unwrap();
     let core = Ledger::new(Arc::clone(&document), settings, clock::now());
     let server = ServerInfo {
         server_id: ServerId::new("host-a:7300").unwrap(),
         node: NodeId::new("node-a").unwrap(),
-        epoch: Epoch::new(7).unwrap(),
+        max_leases: settings.max_leases,
         advertise: "http://127.0.0.1:7300".to_owned(),
         config_source: "built-in".to_owned(),
         assumed_first_start: false,
         started: clock::now(),
     };
     let bound = Arc::new(DurableBound::new(bound, 0));
-    let ledger = Arc::new(SharedLedger::new(core, bound));
+    let ledger = Arc::new(SharedLedger::new(usize::MAX));
+    ledger.begin(Reign::new(epoch, Moment::NEVER, core, bound));
+    let view = View {
+        address: Some(server.advertise.clone()),
+        epoch: Some(epoch),
+    };
     let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), document));
     AppState::from(AppParts {
         editor: Arc::new(DocumentEditor::new(Arc::clone(&document), None, "built-in")),
@@ -94,6 +103,8 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
         quotas: Arc::new(Quotas::new(CallerLimit::Usual)),
         allowed_hosts: AllowedHosts::any(&server.advertise),
         server: Arc::new(server),
+        master: watch::channel(view).1,
+        offer: Arc::default(),
         draining: Arc::default(),
         cursor_key: Arc::default(),
         body_buffer: BodyBuffer::default(),

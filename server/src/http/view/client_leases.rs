@@ -14,7 +14,7 @@ use crate::{
         error::ApiError,
         extract::query,
         openapi::{
-            responses::{QueryErrors, UnavailableError},
+            responses::{LedgerErrors, QueryErrors},
             schemas::Limit,
         },
         response::Json,
@@ -90,7 +90,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
             })
         ),
         QueryErrors,
-        UnavailableError
+        LedgerErrors
     )
 )]
 async fn list_client_leases(
@@ -118,14 +118,18 @@ async fn list_client_leases(
             allowed: caller.restrictions().resources.as_ref(),
         };
         let from = next.unwrap_or_default();
-        let part =
-            ledger.with(|ledger, now| ledger.leases_of_client(&client_id, &query, from, now))?;
+        let (part, bound) = ledger.with_bound(|ledger, bound, now| {
+            (
+                ledger.leases_of_client(&client_id, &query, from, now),
+                bound,
+            )
+        })?;
         let ClientListing {
             leases: part,
             next: after,
         } = part;
         // The texts are written after the lock is released.
-        let (bound, unix_now) = (ledger.bound().get(), clock::unix_seconds());
+        let unix_now = clock::unix_seconds();
         leases.extend(part.into_iter().map(|(resource, holder)| ClientLease {
             lease: holder.capped_at(bound).into_view(&resource, unix_now),
             resource,

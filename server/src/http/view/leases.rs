@@ -18,13 +18,13 @@ use crate::{
         error::ApiError,
         extract::{ResourcePath, query},
         openapi::{
-            responses::{NotFoundError, QueryErrors, UnavailableError},
+            responses::{LedgerErrors, NotFoundError, QueryErrors},
             schemas::Limit,
         },
         response::Json,
         state::AppState,
     },
-    leasing::{LedgerPoisoned, SharedLedger},
+    leasing::{LedgerUnavailable, SharedLedger},
     ledger::{HolderCursor, HolderListing, HolderRanking, Ledger, ListError, PageQuery},
     quota::{Quotas, ReadKind, ReadPermit},
     util::clock,
@@ -85,7 +85,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         ),
         QueryErrors,
         NotFoundError,
-        UnavailableError
+        LedgerErrors
     )
 )]
 async fn list_leases(
@@ -226,8 +226,8 @@ type Chunk = (Vec<HolderView>, Option<HolderCursor>);
 fn read(
     ledger: &SharedLedger,
     read: impl FnOnce(&Ledger, Moment) -> Result<HolderListing, ListError>,
-) -> Result<Result<Chunk, ListError>, LedgerPoisoned> {
-    let page = ledger.with(|ledger, now| read(ledger, now))?;
+) -> Result<Result<Chunk, ListError>, LedgerUnavailable> {
+    let (page, bound) = ledger.with_bound(|ledger, bound, now| (read(ledger, now), bound))?;
     let unix_now = clock::unix_seconds();
     Ok(page.map(|page| {
         let HolderListing {
@@ -235,7 +235,6 @@ fn read(
             holders,
             next,
         } = page;
-        let bound = ledger.bound().get();
         let views = holders
             .into_iter()
             .map(|holder| holder.capped_at(bound).into_view(&resource, unix_now));

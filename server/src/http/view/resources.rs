@@ -18,7 +18,7 @@ use crate::{
         error::ApiError,
         extract::{NoQuery, ResourcePath, query},
         openapi::{
-            responses::{NotFoundError, QueryErrors, UnavailableError},
+            responses::{LedgerErrors, NotFoundError, QueryErrors},
             schemas::Limit,
         },
         response::Json,
@@ -83,7 +83,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
             })
         ),
         QueryErrors,
-        UnavailableError
+        LedgerErrors
     )
 )]
 async fn list_resources(
@@ -219,7 +219,7 @@ async fn largest(
         ),
         QueryErrors,
         NotFoundError,
-        UnavailableError
+        LedgerErrors
     )
 )]
 async fn get_resource(

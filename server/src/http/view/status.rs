@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use doorman_openapi::{Discovery, Mastership, Seconds, Status, paths};
+use doorman_openapi::{Discovery, Epoch, Mastership, Seconds, Status, paths};
+use tokio::sync::watch;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     auth::Caller,
     document::{ActiveDocument, warnings},
+    election::View,
     http::{
         error::ApiError,
         extract::NoQuery,
@@ -16,7 +18,8 @@ use crate::{
         response::Json,
         state::{AppState, ServerInfo},
     },
-    leasing::SharedLedger,
+    leasing::{LedgerUnavailable, SharedLedger},
+    util::clock,
 };
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -49,17 +52,22 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         QueryErrors
     )
 )]
-async fn get_discovery(State(server): State<Arc<ServerInfo>>, NoQuery: NoQuery) -> Json<Discovery> {
-    // A server without election is the master of its own node.
+async fn get_discovery(
+    State(ledger): State<Arc<SharedLedger>>,
+    State(server): State<Arc<ServerInfo>>,
+    State(master): State<watch::Receiver<View>>,
+    NoQuery: NoQuery,
+) -> Json<Discovery> {
+    let View { address, epoch } = master.borrow().clone();
     Json(Discovery {
-        is_master: true,
+        is_master: ledger.is_master(),
         mastership: Mastership {
-            master_address: Some(server.advertise.clone()),
+            master_address: address,
         },
         server_id: server.server_id.clone(),
         node: server.node.clone(),
         level: 0,
-        epoch: server.epoch,
+        epoch: epoch.unwrap_or(Epoch::ZERO),
     })
 }
 
@@ -103,43 +111,44 @@ async fn get_status(
     State(ledger): State<Arc<SharedLedger>>,
     State(active): State<Arc<ActiveDocument>>,
     State(server): State<Arc<ServerInfo>>,
+    State(master): State<watch::Receiver<View>>,
     caller: Caller,
     NoQuery: NoQuery,
 ) -> Result<Json<Status>, ApiError> {
-    let (stats, max_leases, learning_until, resources_learning, now) =
-        ledger.with(|ledger, now| {
-            let resources_learning = ledger.resources_learning(now);
-            let learning_until = ledger.learning_until();
-            (
-                ledger.stats(),
-                ledger.max_leases(),
-                learning_until,
-                resources_learning,
-                now,
-            )
-        })?;
+    let read = ledger.with(|ledger, now| {
+        let learning_until = ledger.learning_until();
+        let learning = (now < learning_until).then(|| learning_until.since(now));
+        (ledger.stats(), learning, ledger.resources_learning(now))
+    });
+    let (stats, learning, resources_learning) = match read {
+        Ok((stats, learning, resources)) => (Some(stats), learning, learning.map(|_| resources)),
+        Err(LedgerUnavailable::NotMaster) => (None, None, None),
+        Err(poisoned @ LedgerUnavailable::Poisoned) => return Err(poisoned.into()),
+    };
+    let is_master = stats.is_some();
     // The error quotes the document, and the totals tell of others.
     let unrestricted = caller.restrictions().is_unrestricted();
-    let is_learning = now < learning_until;
+    let stats = stats.filter(|_| unrestricted);
+    let View { address, epoch } = master.borrow().clone();
     let document = active.get();
     Ok(Json(Status {
         server_id: server.server_id.clone(),
         node: server.node.clone(),
         level: 0,
-        is_master: true,
-        epoch: server.epoch,
-        master: Some(server.advertise.clone()),
+        is_master,
+        epoch: epoch.unwrap_or(Epoch::ZERO),
+        master: address,
         parents: Vec::new(),
-        uptime: Seconds::from(now.since(server.started)),
+        uptime: Seconds::from(clock::now().since(server.started)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         config_source: server.config_source.clone(),
         config_version: document.version().to_owned(),
         config_error: active.error().filter(|_| unrestricted),
         config_warnings: warnings::of_document(&document, caller.restrictions()),
-        resources: unrestricted.then_some(stats.resources),
-        leases: unrestricted.then_some(stats.leases),
-        learning_ends_in: is_learning.then(|| learning_until.since(now).into()),
-        resources_learning: (is_learning && unrestricted).then_some(resources_learning),
-        max_leases,
+        resources: stats.map(|it| it.resources),
+        leases: stats.map(|it| it.leases),
+        learning_ends_in: learning.map(Seconds::from),
+        resources_learning: resources_learning.filter(|_| unrestricted),
+        max_leases: server.max_leases,
     }))
 }

@@ -1,7 +1,7 @@
 use doorman_config::Document;
 use doorman_openapi::{
     AlgorithmKind, Balance, Capacity, CapacityResponse, Epoch, Moment, NodeId, Probability, Reason,
-    SafeCapacity, ServerCapacityResponse, ServerId, ServerResourceResponse,
+    SafeCapacity, ServerCapacityResponse, ServerResourceResponse,
 };
 use proptest::{prelude::*, sample::select};
 
@@ -16,16 +16,8 @@ resources:
   - {identifier_glob: '*', capacity: 100, algorithm: {kind: STATIC}}
 "#;
 
-fn server() -> ServerInfo {
-    ServerInfo {
-        server_id: ServerId::new("host-a:7300").unwrap(),
-        node: NodeId::new("a \"node\"").unwrap(),
-        epoch: Epoch::new(7).unwrap(),
-        advertise: "http://127.0.0.1:7300".to_owned(),
-        config_source: "built-in".to_owned(),
-        assumed_first_start: false,
-        started: Moment::ORIGIN,
-    }
+fn node() -> NodeId {
+    NodeId::new("a \"node\"").unwrap()
 }
 
 fn seconds() -> impl Strategy<Value = Seconds> {
@@ -77,7 +69,7 @@ proptest! {
     fn output_equals_the_types_of_the_contract(
         granted in prop::collection::vec(granted(), 0..12), unix_now in 0..1u64 << 53
     ) {
-        let ServerInfo { node, epoch, .. } = server();
+        let (node, epoch) = (node(), Epoch::new(7).unwrap());
         let responses = granted.iter().map(|granted| granted.clone().into_response(unix_now));
         let of_client = CapacityResponse {
             node: node.clone(),
@@ -86,14 +78,15 @@ proptest! {
         };
         let algorithms = granted.iter().map(|granted| granted.algorithm.clone());
         let of_node = ServerCapacityResponse {
-            node,
+            node: node.clone(),
             epoch,
             resources: responses
                 .zip(algorithms)
                 .map(|(response, algorithm)| ServerResourceResponse { answer: response, algorithm })
                 .collect(),
         };
-        let written = |to| write(&server(), to, &granted, unix_now).unwrap();
+        let granted = Granted { epoch, grants: granted };
+        let written = |to| write(&node, &granted, to, unix_now).unwrap();
         prop_assert_eq!(written(HolderKind::Client), serde_json::to_vec(&of_client).unwrap());
         prop_assert_eq!(written(HolderKind::Node), serde_json::to_vec(&of_node).unwrap());
     }

@@ -1,4 +1,5 @@
-//! The time until which the data directory covers leases. No response reports a lease beyond it.
+//! The time until which durable storage covers leases: the data directory, or etcd. No response
+//! reports a lease beyond it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -17,10 +18,10 @@ const MIN_AHEAD: Duration = Duration::from_millis(1500);
 /// How long a response waits for the disk before its leases are shortened to the bound.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The end of the latest lease, and the part of it that a restarted server will know of. Requests
-/// raise the first; a task of the data directory writes it and raises the second.
+/// The end of the latest lease, and the part of it that the next master will know of. Requests
+/// raise the first; the election writes it and raises the second.
 #[derive(Debug)]
-pub(crate) struct DurableBound {
+pub struct DurableBound {
     /// The latest end of all granted leases, in nanoseconds on the clock.
     needed: AtomicU64,
     /// The longest booking of any lease, in nanoseconds.
@@ -31,15 +32,29 @@ pub(crate) struct DurableBound {
     failed: AtomicU64,
 }
 
+/// Writes of a bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BoundWrites {
+    /// Successful ones.
+    pub written: u64,
+    /// Failed ones.
+    pub failed: u64,
+}
+
+/// A bound that should be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BoundWrites {
-    pub(crate) written: u64,
-    pub(crate) failed: u64,
+pub struct DueBound {
+    /// The end to write: ahead of the latest lease.
+    pub until: Moment,
+    /// The longest booking of any lease, in nanoseconds.
+    pub longest: u64,
 }
 
 impl DurableBound {
-    /// Starts with the bound on the disk and the longest booking of any earlier lease.
-    pub(crate) fn new(written: Moment, longest: u64) -> Self {
+    /// Starts with the bound that is durable, and the longest booking of any earlier lease, in
+    /// nanoseconds.
+    #[must_use]
+    pub fn new(written: Moment, longest: u64) -> Self {
         Self {
             needed: AtomicU64::new(0),
             longest: AtomicU64::new(longest),
@@ -51,27 +66,35 @@ impl DurableBound {
     }
 
     /// Returns leases granted at `handled` once the bound covers them, or shortened to the bound
-    /// when the disk takes longer than a second.
-    /// Renewals are covered already. Only a lease that ends seconds after all before it waits.
-    /// such as the first one, waits.
+    /// when the write takes longer than a second. Renewals are covered already; only a lease that
+    /// ends seconds after all before it, such as the first one, waits.
     pub(crate) async fn cover(&self, granted: Vec<Grant>, handled: Moment) -> Vec<Grant> {
+        let Some(ends) = self.require(&granted, handled) else {
+            return granted;
+        };
+        self.urgent.notify_one();
+        let mut written = self.written.subscribe();
+        drop(timeout(PATIENCE, written.wait_for(|written| ends <= *written)).await);
+        self.shorten(granted, handled)
+    }
+
+    /// Records leases granted at `handled`. Returns the end to write before they are reported;
+    /// `None` if the bound covers them.
+    pub fn require(&self, granted: &[Grant], handled: Moment) -> Option<Moment> {
         let ends = granted
             .iter()
             .filter(|granted| granted.capacity > Capacity::ZERO)
             .map(|granted| granted.booked_until)
-            .max();
-        let Some(ends) = ends else {
-            return granted;
-        };
+            .max()?;
         let length = ends.as_nanos().saturating_sub(handled.as_nanos());
         self.longest.fetch_max(length, Relaxed);
         self.needed.fetch_max(ends.as_nanos(), Relaxed);
-        if ends <= self.get() {
-            return granted;
-        }
-        self.urgent.notify_one();
-        let mut written = self.written.subscribe();
-        drop(timeout(PATIENCE, written.wait_for(|written| ends <= *written)).await);
+        (self.get() < ends).then_some(ends)
+    }
+
+    /// Shortens leases granted at `handled` to the bound.
+    #[must_use]
+    pub fn shorten(&self, granted: Vec<Grant>, handled: Moment) -> Vec<Grant> {
         let bound = self.get();
         granted
             .into_iter()
@@ -79,28 +102,41 @@ impl DurableBound {
             .collect()
     }
 
-    pub(crate) fn get(&self) -> Moment {
+    /// The durable bound.
+    #[must_use]
+    pub fn get(&self) -> Moment {
         *self.written.borrow()
     }
 
-    /// The bound to write now and the longest booking; `None` while the written one is enough.
-    pub(crate) fn due(&self) -> Option<(Moment, u64)> {
+    /// The bound to write now; `None` while the durable one is enough.
+    #[must_use]
+    pub fn due(&self) -> Option<DueBound> {
         let needed = Moment::from_nanos(self.needed.load(Relaxed));
-        (self.get() < needed.after(MIN_AHEAD))
-            .then(|| (needed.after(AHEAD), self.longest.load(Relaxed)))
+        let is_due = needed > Moment::ORIGIN && self.get() < needed.after(MIN_AHEAD);
+        is_due.then(|| DueBound {
+            until: needed.after(AHEAD),
+            longest: self.longest.load(Relaxed),
+        })
     }
 
-    /// Records a bound that has reached the disk, and wakes the responses that wait for it.
-    pub(crate) fn record_written(&self, bound: Moment) {
+    /// Records a bound that is durable, and wakes the responses that wait for it.
+    pub fn record_written(&self, bound: Moment) {
         self.succeeded.fetch_add(1, Relaxed);
-        self.written.send_replace(bound);
+        self.written.send_if_modified(|written| {
+            let is_later = *written < bound;
+            *written = bound.max(*written);
+            is_later
+        });
     }
 
-    pub(crate) fn record_failure(&self) {
+    /// Records that a bound could not be written.
+    pub fn record_failure(&self) {
         self.failed.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn writes(&self) -> BoundWrites {
+    /// How often it was written.
+    #[must_use]
+    pub fn writes(&self) -> BoundWrites {
         BoundWrites {
             written: self.succeeded.load(Relaxed),
             failed: self.failed.load(Relaxed),
@@ -145,7 +181,11 @@ mod tests {
         let reported = bound.cover(lease(), NOW).await;
         assert_eq!(reported[0].lease_length.get(), 60.0);
         // The latest lease: the bound is written further ahead.
-        assert_eq!(bound.due(), Some((NOW.after_seconds(66.0), 63_000_000_000)));
+        let due = DueBound {
+            until: NOW.after_seconds(66.0),
+            longest: 63_000_000_000,
+        };
+        assert_eq!(bound.due(), Some(due));
     }
 
     #[tokio::test(start_paused = true)]
@@ -158,7 +198,7 @@ mod tests {
             async move { bound.cover(lease(), NOW).await }
         });
         bound.urgent().await;
-        let (next, _) = bound.due().unwrap();
+        let next = bound.due().unwrap().until;
         assert_eq!(next, NOW.after_seconds(66.0));
         assert!(!waits.is_finished());
         bound.record_written(next);

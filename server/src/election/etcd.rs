@@ -1,0 +1,886 @@
+//! Election by a key in etcd.
+//!
+//! | key | value | lives |
+//! |---|---|---|
+//! | `PREFIX/master` | the master's [record](Record) | as long as its election lease |
+//! | `PREFIX/epoch` | the last epoch | for ever |
+//! | `PREFIX/leases/EPOCH` | empty | until the last lease of that epoch has ended |
+//! | `PREFIX/handover/EPOCH` | a [`Handover`] | until the next master takes it |
+//!
+//! Safety rests on three rules. A master uses its ledger only until 0.95 of its election lease after
+//! it *sent* the last renewal that succeeded; etcd cannot give the key to another server before.
+//! No lease is reported beyond the end of `PREFIX/leases/EPOCH`, by the sending of the renewal that
+//! succeeded, and a renewal counts only if its answer arrives before that deadline: so the next
+//! master finds every reported lease covered. And each write depends on the creation revision of
+//! `PREFIX/master`, which is another one for each reign.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    CallId, Effect, Election, EndReason, Event, Handover, Learn, LedgerSource, Term, Time, View,
+    next_epoch,
+};
+use crate::{
+    etcd::{Compare, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, Txn, TxnReply},
+    reign::DueBound,
+};
+
+/// The part of its election lease for which a master uses its ledger: by clocks of which one runs
+/// 1.05 times as fast as the other, etcd's lease lasts longer.
+const DEADLINE: f64 = 0.95;
+/// Renewals in the time of an election lease: four may fail.
+const RENEWALS: f64 = 5.0;
+/// The longest wait for an answer, in seconds.
+const MAX_CALL_TIME: f64 = 1.0;
+/// How often a standby reads the master's key, in seconds.
+const POLL_INTERVAL: f64 = 0.2;
+/// How often the master reads it: an operator may have deleted it.
+const MASTER_POLL_INTERVAL: f64 = 1.0;
+/// Seconds until a failed call is tried again.
+const RETRY_DELAY: f64 = 0.2;
+/// Seconds for which the ledger of the last master is waited for.
+const FETCH_TIME: f64 = 2.0;
+/// etcd rounds what is left of a lease down to seconds.
+const ROUNDING: f64 = 1.0;
+/// A lease of the bound is renewed while it lives at most this much longer than is needed.
+/// Otherwise a shorter one replaces it, so that the next master learns no longer than necessary.
+const MAX_EXCESS: f64 = 1.25;
+const MAX_EXCESS_SECONDS: f64 = 5.0;
+
+/// What an election needs to know of its server.
+#[derive(Debug, Clone)]
+pub struct EtcdOptions {
+    /// The prefix of all keys, without a slash at its end.
+    pub prefix: String,
+    /// Seconds for which an election lease lives; at least 2.
+    pub ttl: u32,
+    /// The server's name, for people.
+    pub server_id: String,
+    /// The base URL at which others reach the server.
+    pub address: String,
+    /// A random number, which tells this process from earlier ones.
+    pub instance: u64,
+    /// The highest epoch that the server has heard of.
+    pub last_epoch: Option<Epoch>,
+    /// Whether it heard of it in an election by this prefix.
+    pub had_election: bool,
+    /// The epoch of the ledger in the data directory, and whether it was written in an election.
+    pub stored_ledger: Option<(Epoch, bool)>,
+    /// Until when leases from a time without election may be outstanding.
+    pub earlier_leases: Option<Moment>,
+    /// Whether an empty prefix means that there was no server before.
+    pub is_first: bool,
+}
+
+/// The value of the master's key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    server_id: String,
+    address: String,
+    epoch: Epoch,
+    instance: u64,
+}
+
+/// The election of a server that has peers.
+#[derive(Debug)]
+pub struct EtcdElection {
+    options: EtcdOptions,
+    keys: Keys,
+    state: State,
+    master: Option<Record>,
+    /// The highest epoch that is known.
+    last_epoch: Option<Epoch>,
+    /// The highest epoch that is known to have been in etcd.
+    elected_epoch: Option<Epoch>,
+    calls: BTreeMap<CallId, PendingCall>,
+    next_call: u64,
+    poll_at: Moment,
+}
+
+#[derive(Debug)]
+struct Keys {
+    master: String,
+    epoch: String,
+    leases: String,
+    handover: String,
+}
+
+impl Keys {
+    fn leases_of(&self, epoch: Epoch) -> String {
+        format!("{}{epoch}", self.leases)
+    }
+
+    fn handover_of(&self, epoch: Epoch) -> String {
+        format!("{}{epoch}", self.handover)
+    }
+}
+
+#[derive(Debug)]
+struct PendingCall {
+    purpose: Purpose,
+    sent: Moment,
+}
+
+#[derive(Debug, Clone)]
+enum Purpose {
+    Poll,
+    GrantElectionLease {
+        last: Stored,
+    },
+    Campaign {
+        last: Stored,
+        epoch: Epoch,
+    },
+    Renew,
+    ReadBound(LeaseId),
+    GrantBoundLease,
+    /// `sent`: when its lease was asked for.
+    PutBound {
+        lease: LeaseId,
+        ttl: u32,
+        sent: Moment,
+    },
+    RenewBound,
+    Resign,
+    Revoke,
+}
+
+/// The stored epoch, and the revision of its key; 0 if there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stored {
+    epoch: Option<Epoch>,
+    revision: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Standby,
+    /// Waits for a lease, or for the result of the transaction with it.
+    Campaigning(Option<ElectionLease>),
+    Elected(Elected),
+    Master(Mastership),
+    Resigning(Epoch, LeaseId),
+    /// It follows the master, and never becomes one.
+    Resigned,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ElectionLease {
+    id: LeaseId,
+    ttl: u32,
+    /// When the last renewal that succeeded was sent.
+    renewed: Moment,
+    renew_at: Moment,
+}
+
+impl ElectionLease {
+    fn new(id: LeaseId, ttl: u32, sent: Moment) -> Self {
+        Self {
+            id,
+            ttl,
+            renewed: sent,
+            renew_at: sent.after_seconds(f64::from(ttl) / RENEWALS),
+        }
+    }
+
+    fn deadline(&self) -> Moment {
+        self.renewed.after_seconds(DEADLINE * f64::from(self.ttl))
+    }
+}
+
+/// A server that has won the election, and finds out what the last master leaves.
+#[derive(Debug)]
+struct Elected {
+    lease: ElectionLease,
+    epoch: Epoch,
+    /// The revision of the master's key.
+    created: u64,
+    /// Leases of bounds to read, and when the next failed one is read again.
+    unread: BTreeSet<LeaseId>,
+    read_at: Moment,
+    learn: Learn,
+    ledger: Fetch,
+}
+
+/// The ledger of the last master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fetch {
+    /// It is being fetched, at most until then.
+    Until(Moment),
+    Received,
+    /// There is none.
+    Failed,
+}
+
+#[derive(Debug)]
+struct Mastership {
+    lease: ElectionLease,
+    epoch: Epoch,
+    created: u64,
+    bound: Option<(LeaseId, u32)>,
+    bound_at: Moment,
+}
+
+type Effects = Vec<Effect<EtcdCall>>;
+
+impl EtcdElection {
+    /// Begins as a standby.
+    #[must_use]
+    pub fn new(options: EtcdOptions) -> Self {
+        let key = |name: &str| format!("{}/{name}", options.prefix);
+        Self {
+            keys: Keys {
+                master: key("master"),
+                epoch: key("epoch"),
+                leases: key("leases/"),
+                handover: key("handover/"),
+            },
+            state: State::Standby,
+            master: None,
+            last_epoch: options.last_epoch,
+            elected_epoch: options.last_epoch.filter(|_| options.had_election),
+            calls: BTreeMap::new(),
+            next_call: 0,
+            poll_at: Moment::ORIGIN,
+            options,
+        }
+    }
+
+    fn call(&mut self, purpose: Purpose, call: EtcdCall, now: Moment, effects: &mut Effects) {
+        let id = CallId(self.next_call);
+        self.next_call = self.next_call.saturating_add(1);
+        let sent = now;
+        self.calls.insert(id, PendingCall { purpose, sent });
+        effects.push(Effect::Call { id, call });
+    }
+
+    /// How long a call may take, in seconds.
+    fn call_time(&self) -> f64 {
+        (f64::from(self.options.ttl) / RENEWALS).min(MAX_CALL_TIME)
+    }
+
+    fn is_pending(&self, purpose: impl Fn(&Purpose) -> bool) -> bool {
+        self.calls.values().any(|call| purpose(&call.purpose))
+    }
+
+    /// The deadline of the election lease, if it has one.
+    fn lease(&self) -> Option<&ElectionLease> {
+        match &self.state {
+            State::Elected(elected) => Some(&elected.lease),
+            State::Master(master) => Some(&master.lease),
+            State::Standby | State::Campaigning(_) | State::Resigning(..) | State::Resigned => None,
+        }
+    }
+
+    /// Gives mastership up, or the attempt, and returns to the standbys.
+    fn step_down(&mut self, reason: EndReason, now: Moment, effects: &mut Effects) {
+        let was = std::mem::replace(&mut self.state, State::Standby);
+        self.calls.clear();
+        self.poll_at = now.after_seconds(RETRY_DELAY);
+        let lease = match was {
+            State::Master(master) => {
+                effects.push(Effect::End(reason));
+                Some(master.lease.id)
+            }
+            State::Elected(elected) => Some(elected.lease.id),
+            State::Campaigning(lease) => lease.map(|lease| lease.id),
+            State::Standby | State::Resigning(..) | State::Resigned => None,
+        };
+        if let Some(lease) = lease {
+            self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now, effects);
+        }
+        if self.is_own_record() {
+            self.master = None;
+        }
+    }
+
+    fn is_own_record(&self) -> bool {
+        let instance = self.options.instance;
+        self.master
+            .as_ref()
+            .is_some_and(|it| it.instance == instance)
+    }
+
+    fn wake(&mut self, now: Moment, effects: &mut Effects) {
+        if self.lease().is_some_and(|lease| lease.deadline() <= now) {
+            return self.step_down(EndReason::Deadline, now, effects);
+        }
+        let call_time = self.call_time();
+        let overdue = |call: &PendingCall| call.sent.after_seconds(call_time) <= now;
+        let overdue = self.calls.iter().filter(|(_, it)| overdue(it));
+        let overdue: Vec<_> = overdue.map(|(id, _)| *id).collect();
+        for id in overdue {
+            if let Some(call) = self.calls.remove(&id) {
+                self.on_failure(&call.purpose, now, effects);
+            }
+        }
+        self.renew(now, effects);
+        self.read_bounds(now, effects);
+        if let State::Elected(elected) = &mut self.state
+            && let Fetch::Until(until) = elected.ledger
+            && until <= now
+        {
+            elected.ledger = Fetch::Failed;
+            self.begin_if_ready(effects);
+        }
+        if self.poll_at <= now && !self.is_pending(|it| matches!(it, Purpose::Poll)) {
+            let interval = match self.state {
+                State::Master(_) => MASTER_POLL_INTERVAL,
+                _ => POLL_INTERVAL,
+            };
+            self.poll_at = now.after_seconds(interval);
+            let txn = Txn {
+                success: vec![
+                    Op::Get(self.keys.master.clone()),
+                    Op::Get(self.keys.epoch.clone()),
+                ],
+                ..Txn::default()
+            };
+            self.call(Purpose::Poll, EtcdCall::Txn(txn), now, effects);
+        }
+    }
+
+    fn renew(&mut self, now: Moment, effects: &mut Effects) {
+        let is_due = self.lease().is_some_and(|lease| lease.renew_at <= now);
+        if is_due
+            && !self.is_pending(|it| matches!(it, Purpose::Renew))
+            && let Some(lease) = self.lease().map(|lease| lease.id)
+        {
+            self.call(Purpose::Renew, EtcdCall::KeepAlive(lease), now, effects);
+        }
+    }
+
+    fn read_bounds(&mut self, now: Moment, effects: &mut Effects) {
+        let State::Elected(elected) = &mut self.state else {
+            return;
+        };
+        if now < elected.read_at {
+            return;
+        }
+        elected.read_at = now.after_seconds(RETRY_DELAY);
+        let unread: Vec<_> = elected.unread.iter().copied().collect();
+        for lease in unread {
+            let is_this = |it: &Purpose| matches!(it, Purpose::ReadBound(id) if *id == lease);
+            if !self.is_pending(is_this) {
+                let call = EtcdCall::TimeToLive(lease);
+                self.call(Purpose::ReadBound(lease), call, now, effects);
+            }
+        }
+    }
+
+    fn on_reply(&mut self, call: PendingCall, reply: EtcdReply, time: Time, effects: &mut Effects) {
+        let (now, sent) = (time.now, call.sent);
+        match (call.purpose, reply) {
+            (Purpose::Poll, EtcdReply::Txn(reply)) => self.on_poll(&reply, now, effects),
+            (Purpose::GrantElectionLease { last }, EtcdReply::LeaseGranted { lease, ttl }) => {
+                self.campaign(last, ElectionLease::new(lease, ttl, sent), time, effects);
+            }
+            (Purpose::Campaign { last, epoch }, EtcdReply::Txn(reply)) => {
+                self.on_campaign(last, epoch, &reply, now, effects);
+            }
+            (Purpose::Renew, EtcdReply::KeptAlive(Some(ttl))) => {
+                self.on_renewal(ttl, sent, now, effects);
+            }
+            (Purpose::Renew, EtcdReply::KeptAlive(None)) => {
+                self.step_down(EndReason::Deposed, now, effects);
+            }
+            (Purpose::ReadBound(lease), EtcdReply::TimeLeft(left)) => {
+                self.on_bound_read(lease, left, now, effects);
+            }
+            (Purpose::GrantBoundLease, EtcdReply::LeaseGranted { lease, ttl }) => {
+                self.put_bound(lease, ttl, sent, now, effects);
+            }
+            (Purpose::PutBound { lease, ttl, sent }, EtcdReply::Txn(reply)) => {
+                if !reply.succeeded {
+                    return self.step_down(EndReason::Deposed, now, effects);
+                }
+                if let State::Master(master) = &mut self.state {
+                    master.bound = Some((lease, ttl));
+                }
+                self.on_bound_written(ttl, sent, now, effects);
+            }
+            (Purpose::RenewBound, EtcdReply::KeptAlive(Some(ttl))) => {
+                self.on_bound_written(ttl, sent, now, effects);
+            }
+            (Purpose::RenewBound, EtcdReply::KeptAlive(None)) => {
+                // It was not needed for a while. The next one is a new lease.
+                if let State::Master(master) = &mut self.state {
+                    master.bound = None;
+                }
+            }
+            (Purpose::Resign, EtcdReply::Txn(reply)) => {
+                self.on_resigned(reply.succeeded, now, effects);
+            }
+            (Purpose::Revoke, _) => {}
+            (purpose, _) => {
+                self.on_failure(&purpose, now, effects);
+            }
+        }
+    }
+
+    fn on_failure(&mut self, purpose: &Purpose, now: Moment, effects: &mut Effects) {
+        let retry_at = now.after_seconds(RETRY_DELAY);
+        match purpose {
+            Purpose::Poll => self.poll_at = retry_at,
+            // The transaction may have been executed. Without its result the reign cannot begin, so
+            // the key must go.
+            Purpose::GrantElectionLease { .. } | Purpose::Campaign { .. } => {
+                self.step_down(EndReason::Deposed, now, effects);
+            }
+            Purpose::Renew => match &mut self.state {
+                State::Elected(Elected { lease, .. }) | State::Master(Mastership { lease, .. }) => {
+                    lease.renew_at = retry_at;
+                }
+                _ => {}
+            },
+            Purpose::GrantBoundLease | Purpose::PutBound { .. } | Purpose::RenewBound => {
+                if let State::Master(master) = &mut self.state {
+                    master.bound_at = retry_at;
+                    effects.push(Effect::BoundFailed);
+                }
+            }
+            // It may have been executed.
+            Purpose::Resign => self.on_resigned(true, now, effects),
+            Purpose::ReadBound(_) | Purpose::Revoke => {}
+        }
+    }
+
+    fn on_poll(&mut self, reply: &TxnReply, now: Moment, effects: &mut Effects) {
+        let mut results = reply.results.iter().map(|it| it.first());
+        let (key, epoch) = (results.next().flatten(), results.next().flatten());
+        let stored = Stored {
+            epoch: epoch.and_then(parse_epoch),
+            revision: epoch.map_or(0, |it| it.modified),
+        };
+        let record: Option<Record> = key.and_then(|it| serde_json::from_slice(&it.value).ok());
+        let seen = stored.epoch.max(record.as_ref().map(|it| it.epoch));
+        self.last_epoch = self.last_epoch.max(seen);
+        self.elected_epoch = self.elected_epoch.max(seen);
+        self.master = record;
+        match &self.state {
+            State::Master(Mastership { created, .. }) | State::Elected(Elected { created, .. })
+                if key.is_none_or(|it| it.created != *created) =>
+            {
+                self.step_down(EndReason::Deposed, now, effects);
+            }
+            State::Standby if key.is_none() => {
+                self.state = State::Campaigning(None);
+                let purpose = Purpose::GrantElectionLease { last: stored };
+                let ttl = self.options.ttl;
+                self.call(purpose, EtcdCall::GrantLease { ttl }, now, effects);
+            }
+            // Of a campaign whose result was lost.
+            State::Standby if self.is_own_record() => {
+                self.master = None;
+                let lease = key.and_then(|it| it.lease);
+                if let Some(lease) = lease
+                    && !self.is_pending(|it| matches!(it, Purpose::Revoke))
+                {
+                    self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now, effects);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn campaign(&mut self, last: Stored, lease: ElectionLease, time: Time, effects: &mut Effects) {
+        let State::Campaigning(own) = &mut self.state else {
+            return;
+        };
+        *own = Some(lease);
+        let known = self.last_epoch.max(last.epoch);
+        let Some(epoch) = next_epoch(known, time.unix) else {
+            return self.step_down(EndReason::Deposed, time.now, effects);
+        };
+        // Cannot fail: it has only text and numbers.
+        let value = serde_json::to_vec(&self.record(epoch)).unwrap_or_default();
+        let Keys {
+            master,
+            epoch: epoch_key,
+            leases,
+            handover,
+        } = &self.keys;
+        let txn = Txn {
+            compare: vec![
+                Compare::Created {
+                    key: master.clone(),
+                    revision: 0,
+                },
+                Compare::Modified {
+                    key: epoch_key.clone(),
+                    revision: last.revision,
+                },
+            ],
+            success: vec![
+                Op::Put {
+                    key: master.clone(),
+                    value,
+                    lease: Some(lease.id),
+                },
+                Op::Put {
+                    key: epoch_key.clone(),
+                    value: epoch.to_string().into_bytes(),
+                    lease: None,
+                },
+                Op::GetPrefix(leases.clone()),
+                Op::DeletePrefix(handover.clone()),
+            ],
+            failure: Vec::new(),
+        };
+        let purpose = Purpose::Campaign { last, epoch };
+        self.call(purpose, EtcdCall::Txn(txn), time.now, effects);
+    }
+
+    fn on_campaign(
+        &mut self,
+        last: Stored,
+        epoch: Epoch,
+        reply: &TxnReply,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let State::Campaigning(Some(lease)) = self.state else {
+            return;
+        };
+        if !reply.succeeded {
+            self.step_down(EndReason::Deposed, now, effects);
+            self.poll_at = now;
+            return;
+        }
+        // A poll that is under way may have been executed before.
+        self.calls.clear();
+        let found = |at: usize| reply.results.get(at).map_or(&[][..], Vec::as_slice);
+        let (leases, handovers) = (found(2), found(3));
+        let has_lost_data = last.epoch < self.elected_epoch;
+        (self.last_epoch, self.elected_epoch) = (Some(epoch), Some(epoch));
+        self.master = Some(self.record(epoch));
+        let mut learn = match self.options.earlier_leases {
+            Some(until) => Learn::Until(until),
+            None => Learn::Nothing,
+        };
+        let mut ledger = None;
+        if has_lost_data {
+            learn = Learn::LongestLease;
+        } else if let Some(stored) = self.stored_ledger(last.epoch) {
+            ledger = Some(LedgerSource::DataDir { epoch: stored });
+        } else if let Some(last) = last.epoch {
+            ledger = self.handover(last, handovers).map(LedgerSource::Peer);
+        } else if self.options.earlier_leases.is_none() && !self.options.is_first {
+            learn = Learn::LongestLease;
+        }
+        self.state = State::Elected(Elected {
+            lease,
+            epoch,
+            created: reply.revision,
+            unread: leases.iter().filter_map(|it| it.lease).collect(),
+            read_at: now,
+            learn,
+            ledger: match ledger {
+                Some(_) => Fetch::Until(now.after_seconds(FETCH_TIME)),
+                None => Fetch::Failed,
+            },
+        });
+        effects.extend(ledger.map(|source| Effect::FetchLedger { source, epoch }));
+        self.read_bounds(now, effects);
+        self.begin_if_ready(effects);
+    }
+
+    /// The epoch of the ledger in the data directory, if no server was master since.
+    fn stored_ledger(&self, last: Option<Epoch>) -> Option<Epoch> {
+        let (epoch, had_election) = self.options.stored_ledger?;
+        let expected = had_election.then_some(epoch);
+        (last == expected).then_some(epoch)
+    }
+
+    /// The offer of the last master. A server that has earlier leases of its own learns instead.
+    fn handover(&self, last: Epoch, offers: &[KeyValue]) -> Option<Handover> {
+        let key = self.keys.handover_of(last);
+        let offer = offers.iter().find(|it| it.key == key)?;
+        let offer: Handover = serde_json::from_slice(&offer.value).ok()?;
+        (offer.epoch == last && self.options.earlier_leases.is_none()).then_some(offer)
+    }
+
+    fn on_bound_read(
+        &mut self,
+        lease: LeaseId,
+        left: Option<u32>,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let State::Elected(elected) = &mut self.state else {
+            return;
+        };
+        elected.unread.remove(&lease);
+        if let Some(left) = left {
+            let until = now.after_seconds(CLOCK_DRIFT * (f64::from(left) + ROUNDING));
+            elected.learn = match elected.learn {
+                Learn::Nothing => Learn::Until(until),
+                Learn::Until(other) => Learn::Until(until.max(other)),
+                Learn::LongestLease => Learn::LongestLease,
+            };
+        }
+        self.begin_if_ready(effects);
+    }
+
+    fn begin_if_ready(&mut self, effects: &mut Effects) {
+        let State::Elected(elected) = &self.state else {
+            return;
+        };
+        let (inherits, learn) = match elected.ledger {
+            Fetch::Received => (true, Learn::Nothing),
+            Fetch::Failed if elected.unread.is_empty() => (false, elected.learn),
+            Fetch::Failed | Fetch::Until(_) => return,
+        };
+        let (lease, epoch, created) = (elected.lease, elected.epoch, elected.created);
+        self.state = State::Master(Mastership {
+            lease,
+            epoch,
+            created,
+            bound: None,
+            bound_at: Moment::ORIGIN,
+        });
+        effects.push(Effect::Begin(Term {
+            epoch,
+            deadline: lease.deadline(),
+            inherits,
+            learn,
+            bound: (Moment::ORIGIN, 0),
+        }));
+    }
+
+    fn on_renewal(&mut self, ttl: u32, sent: Moment, now: Moment, effects: &mut Effects) {
+        let (State::Elected(Elected { lease, .. }) | State::Master(Mastership { lease, .. })) =
+            &mut self.state
+        else {
+            return;
+        };
+        *lease = ElectionLease::new(lease.id, ttl, sent);
+        let deadline = lease.deadline();
+        if deadline <= now {
+            self.step_down(EndReason::Deadline, now, effects);
+        } else if matches!(self.state, State::Master(_)) {
+            effects.push(Effect::Extend(deadline));
+        }
+    }
+
+    fn on_bound_due(&mut self, due: DueBound, now: Moment, effects: &mut Effects) {
+        let State::Master(master) = &self.state else {
+            return;
+        };
+        let is_writing = self.is_pending(|it| {
+            matches!(
+                it,
+                Purpose::GrantBoundLease | Purpose::PutBound { .. } | Purpose::RenewBound
+            )
+        });
+        if is_writing || now < master.bound_at || master.lease.deadline() <= now {
+            return;
+        }
+        let needed = due.until.seconds_since(now) * CLOCK_DRIFT;
+        let fits = |ttl: u32| {
+            let longest = needed * MAX_EXCESS + MAX_EXCESS_SECONDS;
+            (needed..=longest).contains(&f64::from(ttl))
+        };
+        match master.bound {
+            Some((lease, ttl)) if fits(ttl) => {
+                self.call(
+                    Purpose::RenewBound,
+                    EtcdCall::KeepAlive(lease),
+                    now,
+                    effects,
+                );
+            }
+            _ => {
+                let ttl = needed.ceil() as u32;
+                let call = EtcdCall::GrantLease { ttl: ttl.max(2) };
+                self.call(Purpose::GrantBoundLease, call, now, effects);
+            }
+        }
+    }
+
+    fn put_bound(
+        &mut self,
+        lease: LeaseId,
+        ttl: u32,
+        sent: Moment,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let State::Master(Mastership { epoch, created, .. }) = self.state else {
+            return;
+        };
+        let txn = Txn {
+            compare: vec![self.is_master(created)],
+            success: vec![Op::Put {
+                key: self.keys.leases_of(epoch),
+                value: Vec::new(),
+                lease: Some(lease),
+            }],
+            failure: Vec::new(),
+        };
+        let purpose = Purpose::PutBound { lease, ttl, sent };
+        self.call(purpose, EtcdCall::Txn(txn), now, effects);
+    }
+
+    fn is_master(&self, created: u64) -> Compare {
+        Compare::Created {
+            key: self.keys.master.clone(),
+            revision: created,
+        }
+    }
+
+    /// An answer that arrives after the deadline counts for nothing: the next master may have read
+    /// the lease before it was renewed.
+    fn on_bound_written(&self, ttl: u32, sent: Moment, now: Moment, effects: &mut Effects) {
+        if let State::Master(master) = &self.state
+            && now < master.lease.deadline()
+        {
+            let until = sent.after_seconds(f64::from(ttl) / CLOCK_DRIFT);
+            effects.push(Effect::BoundWritten(until));
+        }
+    }
+
+    fn resign(&mut self, secret: String, now: Moment, effects: &mut Effects) {
+        let State::Master(Mastership {
+            epoch,
+            created,
+            lease,
+            ..
+        }) = self.state
+        else {
+            let is_resigning = matches!(self.state, State::Resigning(..) | State::Resigned);
+            if !is_resigning {
+                self.step_down(EndReason::Resigned, now, effects);
+                self.state = State::Resigned;
+                effects.push(Effect::Resigned { offered: None });
+            }
+            return;
+        };
+        self.calls.clear();
+        self.state = State::Resigning(epoch, lease.id);
+        self.master = None;
+        effects.push(Effect::End(EndReason::Resigned));
+        let handover = Handover {
+            address: self.options.address.clone(),
+            secret,
+            epoch,
+        };
+        let txn = Txn {
+            compare: vec![self.is_master(created)],
+            success: vec![
+                Op::Put {
+                    key: self.keys.handover_of(epoch),
+                    // Cannot fail: it has only text and numbers.
+                    value: serde_json::to_vec(&handover).unwrap_or_default(),
+                    lease: None,
+                },
+                Op::Delete(self.keys.master.clone()),
+            ],
+            failure: Vec::new(),
+        };
+        self.call(Purpose::Resign, EtcdCall::Txn(txn), now, effects);
+    }
+
+    /// `offered`: whether the next master may find the offer.
+    fn on_resigned(&mut self, offered: bool, now: Moment, effects: &mut Effects) {
+        let State::Resigning(epoch, lease) = self.state else {
+            return;
+        };
+        self.state = State::Resigned;
+        effects.push(Effect::Resigned {
+            offered: offered.then_some(epoch),
+        });
+        self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now, effects);
+    }
+
+    fn record(&self, epoch: Epoch) -> Record {
+        Record {
+            server_id: self.options.server_id.clone(),
+            address: self.options.address.clone(),
+            epoch,
+            instance: self.options.instance,
+        }
+    }
+}
+
+fn parse_epoch(stored: &KeyValue) -> Option<Epoch> {
+    let text = str::from_utf8(&stored.value).ok()?;
+    Epoch::new(text.parse().ok()?).ok()
+}
+
+impl Election for EtcdElection {
+    type Call = EtcdCall;
+    type Reply = EtcdReply;
+
+    fn handle(&mut self, event: Event<EtcdReply>, time: Time) -> Effects {
+        let mut effects = Vec::new();
+        let now = time.now;
+        match event {
+            Event::Wake => self.wake(now, &mut effects),
+            Event::Reply { call, result } => {
+                if let Some(call) = self.calls.remove(&call) {
+                    match result {
+                        Some(reply) => self.on_reply(call, reply, time, &mut effects),
+                        None => self.on_failure(&call.purpose, now, &mut effects),
+                    }
+                }
+            }
+            Event::BoundDue(due) => self.on_bound_due(due, now, &mut effects),
+            Event::LedgerFetched(fetched) => {
+                if let State::Elected(elected) = &mut self.state {
+                    elected.ledger = if fetched {
+                        Fetch::Received
+                    } else {
+                        Fetch::Failed
+                    };
+                    self.begin_if_ready(&mut effects);
+                }
+            }
+            Event::Resign { secret } => self.resign(secret, now, &mut effects),
+        }
+        effects
+    }
+
+    fn wake_at(&self) -> Moment {
+        let call_time = self.call_time();
+        let calls = self.calls.values();
+        let timeouts = calls.map(|call| call.sent.after_seconds(call_time));
+        let polls = !self.is_pending(|it| matches!(it, Purpose::Poll));
+        let renews = !self.is_pending(|it| matches!(it, Purpose::Renew));
+        let lease = self.lease();
+        let elected = match &self.state {
+            State::Elected(elected) => Some(elected),
+            _ => None,
+        };
+        let fetch = elected.and_then(|it| match it.ledger {
+            Fetch::Until(until) => Some(until),
+            Fetch::Received | Fetch::Failed => None,
+        });
+        timeouts
+            .chain(polls.then_some(self.poll_at))
+            .chain(lease.map(ElectionLease::deadline))
+            .chain(lease.filter(|_| renews).map(|it| it.renew_at))
+            .chain(
+                elected
+                    .filter(|it| !it.unread.is_empty())
+                    .map(|it| it.read_at),
+            )
+            .chain(fetch)
+            .min()
+            .unwrap_or(Moment::NEVER)
+    }
+
+    fn view(&self) -> View {
+        let is_master = matches!(self.state, State::Master(_));
+        let master = self.master.as_ref();
+        View {
+            address: master
+                .filter(|_| is_master || !self.is_own_record())
+                .map(|it| it.address.clone()),
+            epoch: self.last_epoch,
+        }
+    }
+}

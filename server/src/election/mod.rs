@@ -1,0 +1,201 @@
+//! Election of the master among the servers of a node.
+//!
+//! An [`Election`] is a state machine without IO: events and the time go in, effects come out. The
+//! server's driver executes the effects; the simulation runs the same machines in virtual time.
+//! [`Alone`] is for a node of one server with a data directory. [`EtcdElection`] is for several
+//! servers, and keeps its state in etcd.
+//!
+//! Both answer the same questions. Who is master, and until when? In which epoch? Which leases of
+//! earlier masters may be outstanding? Up to which end may leases be reported?
+
+mod alone;
+mod etcd;
+
+use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment, Seconds};
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    alone::{Alone, DiskCall, FoundBound, FoundState, Outstanding, Reason},
+    etcd::{EtcdElection, EtcdOptions},
+};
+use crate::{ledger::Predecessor, reign::DueBound};
+
+/// A state machine that elects the master.
+pub trait Election {
+    /// An operation on the storage that the election keeps its state in.
+    type Call;
+    /// The result of an operation.
+    type Reply;
+
+    /// Handles an event. Effects are to be executed in their order.
+    fn handle(&mut self, event: Event<Self::Reply>, time: Time) -> Vec<Effect<Self::Call>>;
+
+    /// When it needs [`Event::Wake`].
+    fn wake_at(&self) -> Moment;
+
+    /// The master as far as this server knows.
+    fn view(&self) -> View;
+}
+
+/// The time of an event.
+#[derive(Debug, Clone, Copy)]
+pub struct Time {
+    /// By the server's clock.
+    pub now: Moment,
+    /// Seconds of the wall clock, for epochs alone.
+    pub unix: u64,
+}
+
+/// Identifies a call and its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(u64);
+
+/// An event.
+#[derive(Debug)]
+pub enum Event<R> {
+    /// The time of [`Election::wake_at`] has come.
+    Wake,
+    /// A call was answered, or has failed. A call without an answer fails by the machine's timers.
+    Reply {
+        /// The call.
+        call: CallId,
+        /// Its result; `None` if it failed, and may have been executed or not.
+        result: Option<R>,
+    },
+    /// The bound of the reign is due.
+    BoundDue(DueBound),
+    /// The ledger of the last master has been fetched, or cannot be.
+    LedgerFetched(bool),
+    /// The server stops, and hands its ledger over to the caller who knows the secret.
+    Resign {
+        /// The secret, which is valid once.
+        secret: String,
+    },
+}
+
+/// An effect.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect<C> {
+    /// Execute an operation. No answer is needed after [`Election::wake_at`].
+    Call {
+        /// To be given with the reply.
+        id: CallId,
+        /// The operation.
+        call: C,
+    },
+    /// Fetch the ledger of the last master, then report it. It is used by the next
+    /// [`Begin`](Self::Begin).
+    FetchLedger {
+        /// Where it is.
+        source: LedgerSource,
+        /// The epoch in which it will be used.
+        epoch: Epoch,
+    },
+    /// This server is master.
+    Begin(Term),
+    /// It stays master until then.
+    Extend(Moment),
+    /// Its leases may be reported up to then.
+    BoundWritten(Moment),
+    /// The bound could not be written.
+    BoundFailed,
+    /// It is no longer master.
+    End(EndReason),
+    /// It has resigned, and never becomes master again. Whether the ledger was offered to the next
+    /// master.
+    Resigned {
+        /// The epoch whose ledger the next master may fetch.
+        offered: Option<Epoch>,
+    },
+}
+
+/// How a reign begins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Term {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// When it ends, unless it is extended.
+    pub deadline: Moment,
+    /// Whether it begins with the fetched ledger. Otherwise with an empty one.
+    pub inherits: bool,
+    /// Leases of earlier masters that are not in the ledger.
+    pub learn: Learn,
+    /// The bound that is durable already, and the longest booking of any lease in nanoseconds.
+    pub bound: (Moment, u64),
+}
+
+/// Until when leases of earlier masters may be outstanding.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Learn {
+    /// None are.
+    Nothing,
+    /// Until this moment.
+    Until(Moment),
+    /// For as long as the longest lease of any document that the server knows.
+    LongestLease,
+}
+
+impl Learn {
+    /// What the new ledger assumes. `longest` is the longest lease of any document.
+    #[must_use]
+    pub fn predecessor(self, longest: Seconds, now: Moment) -> Predecessor {
+        match self {
+            Self::Nothing => Predecessor::None,
+            Self::Until(until) => Predecessor::Until(until),
+            Self::LongestLease => {
+                Predecessor::Until(now.after_seconds(longest.get() * CLOCK_DRIFT))
+            }
+        }
+    }
+}
+
+/// Where the ledger of the last master is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LedgerSource {
+    /// In the data directory.
+    DataDir {
+        /// The epoch in which it was written.
+        epoch: Epoch,
+    },
+    /// At the last master.
+    Peer(Handover),
+}
+
+/// The offer of a ledger to the next master.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handover {
+    /// The URL of the server that offers it.
+    pub address: String,
+    /// Authorizes the request.
+    pub secret: String,
+    /// The epoch of the ledger.
+    pub epoch: Epoch,
+}
+
+/// Why a reign ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReason {
+    /// It could not be extended in time.
+    Deadline,
+    /// Another server is master, or may become it at any moment.
+    Deposed,
+    /// The server stops.
+    Resigned,
+}
+
+/// The master as far as a server knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// The base URL of the master; `None` if there is none, or it is unknown.
+    pub address: Option<String>,
+    /// The highest epoch of the node that is known.
+    pub epoch: Option<Epoch>,
+}
+
+/// The next epoch: above all others, and not below the wall clock, so that it grows even if the
+/// storage is lost.
+/// `None` above all numbers.
+pub(crate) fn next_epoch(last: Option<Epoch>, unix: u64) -> Option<Epoch> {
+    let next = last.map_or(0, |last| last.get().saturating_add(1));
+    Epoch::new(next.max(unix)).ok()
+}

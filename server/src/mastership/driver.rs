@@ -1,0 +1,400 @@
+//! The task that runs an election.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use doorman_config::Document;
+use doorman_openapi::{Epoch, Moment, NodeId, Seconds};
+use futures_util::{
+    StreamExt,
+    future::{BoxFuture, OptionFuture},
+    stream::FuturesUnordered,
+};
+use tokio::{
+    sync::{oneshot, watch},
+    task::{JoinHandle, spawn_blocking},
+    time::sleep,
+};
+
+use super::handover::{HandoverOffer, Peers};
+use crate::{
+    document::ActiveDocument,
+    durability::{self, DataDir, DataDirError},
+    election::{CallId, Effect, Election, EndReason, Event, LedgerSource, Term, Time, View},
+    leasing::SharedLedger,
+    ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
+    reign::{DurableBound, Reign},
+    util::clock,
+};
+
+/// The longest sleep of a master: it looks whether the bound is due.
+const BOUND_PERIOD: Duration = Duration::from_millis(250);
+/// The longest sleep: timers stand still while the machine is suspended.
+pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// Executes the calls of an election.
+pub(crate) trait Executor: Send + Sync {
+    type Call;
+    type Reply: Send;
+
+    /// `None`: the call failed.
+    fn execute(&self, call: Self::Call) -> BoxFuture<'static, Option<Self::Reply>>;
+}
+
+/// The parts of the server that mastership changes.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) ledger: Arc<SharedLedger>,
+    pub(crate) document: Arc<ActiveDocument>,
+    pub(crate) max_leases: usize,
+    pub(crate) unmatched: UnmatchedPolicy,
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) offer: Arc<HandoverOffer>,
+    pub(crate) peers: Peers,
+    pub(crate) view: watch::Sender<View>,
+}
+
+impl Parts {
+    /// An empty ledger for a reign.
+    pub(crate) fn new_ledger(
+        &self,
+        document: Arc<Document>,
+        epoch: Epoch,
+        predecessor: Predecessor,
+        now: Moment,
+    ) -> Ledger {
+        let settings = ledger::Settings {
+            max_leases: self.max_leases,
+            unmatched: self.unmatched,
+            predecessor,
+            epoch,
+        };
+        Ledger::new(document, settings, now)
+    }
+}
+
+/// Asks the driver to resign, and tells when it has.
+#[derive(Debug)]
+pub(crate) struct Resignation {
+    pub(crate) done: oneshot::Sender<Option<Epoch>>,
+}
+
+/// Writes epochs of an election to the data directory, so that none is used twice if etcd loses its
+/// data.
+#[derive(Debug, Clone)]
+pub(super) struct EpochRecord {
+    pub(super) node: NodeId,
+    pub(super) prefix: String,
+}
+
+impl EpochRecord {
+    pub(super) fn write(&self, data_dir: &DataDir, epoch: Epoch) -> Result<(), DataDirError> {
+        let Self { node, prefix } = self.clone();
+        data_dir.record_epoch(node, epoch, prefix)
+    }
+}
+
+/// Runs an election until the server stops.
+pub(crate) struct Driver<E: Election, X> {
+    election: E,
+    executor: X,
+    parts: Arc<Parts>,
+    calls: FuturesUnordered<BoxFuture<'static, (CallId, Option<E::Reply>)>>,
+    fetching: OptionFuture<BoxFuture<'static, Option<Ledger>>>,
+    /// For the next reign.
+    fetched: Option<Ledger>,
+    bound: Option<Arc<DurableBound>>,
+    /// The longest lease of any document so far.
+    longest: Seconds,
+    resigned: Option<oneshot::Sender<Option<Epoch>>>,
+    record: Option<EpochRecord>,
+    recording: OptionFuture<JoinHandle<()>>,
+    is_recording: bool,
+    recorded: Option<Epoch>,
+}
+
+impl<E: Election, X> fmt::Debug for Driver<E, X> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
+}
+
+impl<E, X> Driver<E, X>
+where
+    E: Election,
+    E::Reply: Send + 'static,
+    X: Executor<Call = E::Call, Reply = E::Reply>,
+{
+    /// `fetched`: a ledger that the first reign begins with.
+    pub(crate) fn new(
+        election: E,
+        executor: X,
+        parts: Arc<Parts>,
+        fetched: Option<Ledger>,
+    ) -> Self {
+        Self {
+            election,
+            executor,
+            parts,
+            calls: FuturesUnordered::new(),
+            fetching: None.into(),
+            fetched,
+            bound: None,
+            longest: Seconds::ZERO,
+            resigned: None,
+            record: None,
+            recording: None.into(),
+            is_recording: false,
+            recorded: None,
+        }
+    }
+
+    /// Records epochs in the data directory.
+    pub(super) fn with_record(self, record: EpochRecord) -> Self {
+        let record = Some(record);
+        Self { record, ..self }
+    }
+
+    /// Handles what is due now: without an election the reign begins.
+    pub(crate) fn start(&mut self) {
+        self.handle(Event::Wake);
+    }
+
+    /// Runs until the end of the server; after a resignation as a standby.
+    pub(crate) async fn run(mut self, resign: oneshot::Receiver<Resignation>) {
+        let mut resign = Some(resign);
+        loop {
+            let now = clock::now();
+            self.note_longest_lease();
+            self.record_epoch();
+            if let Some(due) = self.bound.as_ref().and_then(|bound| bound.due()) {
+                self.handle(Event::BoundDue(due));
+            }
+            let longest = if self.bound.is_some() {
+                BOUND_PERIOD
+            } else {
+                MAX_SLEEP
+            };
+            let pause = self.election.wake_at().since(now).min(longest);
+            let bound = self.bound.clone();
+            let bound_is_urgent = async {
+                match &bound {
+                    Some(bound) => bound.urgent().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let resigned = async {
+                match &mut resign {
+                    Some(resign) => resign.await.ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some((call, result)) = self.calls.next() => {
+                    self.handle(Event::Reply { call, result });
+                }
+                Some(fetched) = &mut self.fetching => {
+                    self.fetching = None.into();
+                    let is_fetched = fetched.is_some();
+                    self.fetched = fetched;
+                    self.handle(Event::LedgerFetched(is_fetched));
+                }
+                Some(_) = &mut self.recording => {
+                    self.recording = None.into();
+                    self.is_recording = false;
+                }
+                request = resigned => {
+                    resign = None;
+                    if let Some(Resignation { done }) = request {
+                        self.resigned = Some(done);
+                        let secret = self.parts.offer.secret().to_owned();
+                        self.handle(Event::Resign { secret });
+                    }
+                }
+                () = bound_is_urgent => {}
+                () = sleep(pause) => {}
+            }
+            if self.election.wake_at() <= clock::now() {
+                self.handle(Event::Wake);
+            }
+        }
+    }
+
+    /// Writes a new epoch to the data directory, one at a time.
+    fn record_epoch(&mut self) {
+        let Some(epoch) = self.election.view().epoch else {
+            return;
+        };
+        let Some(record) = self.record.clone().filter(|_| !self.is_recording) else {
+            return;
+        };
+        if self.recorded < Some(epoch) {
+            self.recorded = Some(epoch);
+            self.is_recording = true;
+            let data_dir = Arc::clone(&self.parts.data_dir);
+            self.recording = Some(spawn_blocking(move || {
+                if let Err(error) = record.write(&data_dir, epoch) {
+                    tracing::warn!(%error, "cannot write the epoch to the data directory");
+                }
+            }))
+            .into();
+        }
+    }
+
+    fn handle(&mut self, event: Event<E::Reply>) {
+        let time = Time {
+            now: clock::now(),
+            unix: clock::unix_seconds(),
+        };
+        let effects = self.election.handle(event, time);
+        for effect in effects {
+            self.apply(effect, time.now);
+        }
+        let view = self.election.view();
+        self.parts.view.send_if_modified(|current| {
+            let is_new = *current != view;
+            *current = view;
+            is_new
+        });
+    }
+
+    fn apply(&mut self, effect: Effect<E::Call>, now: Moment) {
+        match effect {
+            Effect::Call { id, call } => {
+                let reply = self.executor.execute(call);
+                self.calls.push(Box::pin(async move { (id, reply.await) }));
+            }
+            Effect::FetchLedger { source, epoch } => {
+                let parts = Arc::clone(&self.parts);
+                self.fetching =
+                    Some(Box::pin(fetch(parts, source, epoch)) as BoxFuture<'_, _>).into();
+            }
+            Effect::Begin(term) => self.begin(term, now),
+            Effect::Extend(deadline) => self.parts.ledger.extend(deadline),
+            Effect::BoundWritten(until) => {
+                if let Some(bound) = &self.bound {
+                    bound.record_written(until);
+                }
+            }
+            Effect::BoundFailed => {
+                if let Some(bound) = &self.bound {
+                    bound.record_failure();
+                }
+            }
+            Effect::End(reason) => self.end(reason),
+            Effect::Resigned { offered } => {
+                if let Some(done) = self.resigned.take() {
+                    done.send(offered).ok();
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, term: Term, now: Moment) {
+        let Term {
+            epoch,
+            deadline,
+            inherits,
+            learn,
+            bound: (written, longest),
+        } = term;
+        self.note_longest_lease();
+        let bound = Arc::new(DurableBound::new(written, longest));
+        self.bound = Some(Arc::clone(&bound));
+        let predecessor = learn.predecessor(self.longest, now);
+        let inherited = self.fetched.take().filter(|_| inherits);
+        let has_ledger = inherited.is_some();
+        let before = self.parts.document.begin_reign(|document| {
+            let ledger = match inherited {
+                Some(mut ledger) => {
+                    ledger.reconfigure(document);
+                    ledger
+                }
+                None => self.parts.new_ledger(document, epoch, predecessor, now),
+            };
+            Reign::new(epoch, deadline, ledger, bound)
+        });
+        drop_elsewhere(before);
+        if deadline < Moment::NEVER {
+            let learns = match predecessor {
+                Predecessor::Until(until) => until.since(now).as_secs(),
+                Predecessor::None => 0,
+            };
+            tracing::info!(
+                %epoch,
+                learning_seconds = learns,
+                inherited_ledger = has_ledger,
+                "this server is now master"
+            );
+        }
+    }
+
+    fn end(&mut self, reason: EndReason) {
+        let reign = self.parts.ledger.end();
+        self.bound = None;
+        match reason {
+            EndReason::Deadline => tracing::warn!(
+                "mastership not renewed in time; no leases are granted until a master is elected"
+            ),
+            EndReason::Deposed => tracing::warn!("this server is no longer master"),
+            EndReason::Resigned => {
+                if let Some(reign) = reign {
+                    self.parts.offer.set(reign);
+                }
+                return;
+            }
+        }
+        drop_elsewhere(reign);
+    }
+
+    fn note_longest_lease(&mut self) {
+        let longest = self.parts.document.get().longest_lease();
+        if self.longest < longest {
+            self.longest = longest;
+        }
+    }
+}
+
+/// Frees a large ledger without holding up the election.
+fn drop_elsewhere(reign: Option<Reign>) {
+    if reign.is_some() {
+        spawn_blocking(|| drop(reign));
+    }
+}
+
+/// Fetches the ledger of the last master, and restores it.
+async fn fetch(parts: Arc<Parts>, source: LedgerSource, epoch: Epoch) -> Option<Ledger> {
+    let document = parts.document.get();
+    match source {
+        LedgerSource::DataDir { epoch: last } => {
+            let restored = spawn_blocking(move || {
+                let now = clock::now();
+                let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
+                parts.data_dir.restore(&mut ledger, Some(last), now)?;
+                Some(ledger)
+            });
+            restored.await.ok().flatten()
+        }
+        LedgerSource::Peer(handover) => {
+            let text = parts.peers.fetch(&handover).await;
+            let text = text
+                .inspect_err(|error| {
+                    tracing::warn!(
+                        error = &**error,
+                        address = handover.address,
+                        "cannot fetch the ledger of the last master; its leases are learned from \
+                         their holders"
+                    );
+                })
+                .ok()?;
+            let received = clock::now();
+            let restored = spawn_blocking(move || {
+                let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, received);
+                durability::restore_text(&text, &mut ledger, handover.epoch, received)
+                    .inspect_err(|error| tracing::warn!(%error, "cannot use the fetched ledger"))
+                    .ok()?;
+                Some(ledger)
+            });
+            restored.await.ok().flatten()
+        }
+    }
+}

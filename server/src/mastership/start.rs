@@ -1,0 +1,253 @@
+//! The start of a server: finds out what earlier ones left, and chooses the election.
+
+use std::{sync::Arc, time::Duration};
+
+use doorman_config::Document;
+use doorman_openapi::{Epoch, Moment, NodeId, ServerId};
+use tokio::{sync::oneshot, time::sleep};
+
+use super::{
+    Disk, Driver, Etcd, Parts, Resignation,
+    driver::{EpochRecord, MAX_SLEEP},
+};
+use crate::{
+    durability::{DataDir, DataDirError, log_outstanding, random_node},
+    election::{Alone, EtcdElection, EtcdOptions, FoundState, Reason},
+    etcd::{Compare, EtcdCall, EtcdClient, EtcdReply, Op, Txn},
+    ledger::Predecessor,
+    settings::ElectionSettings,
+    util::clock,
+};
+
+/// The longest wait for an answer of etcd.
+const MAX_CALL_TIME: Duration = Duration::from_secs(1);
+/// How often a start without etcd is tried again.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// How often a start that waits for etcd says so.
+const LOG_INTERVAL: u32 = 20;
+
+/// The server, as its election needs to know it.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) server_id: ServerId,
+    /// The base URL at which others reach it.
+    pub(crate) address: String,
+    /// Whether an empty data directory means that there was no server before.
+    pub(crate) is_first: bool,
+    pub(crate) document: Arc<Document>,
+}
+
+/// Mastership that has not begun yet, or has just begun.
+#[derive(Debug)]
+pub(crate) enum Mastership {
+    Alone(Box<Driver<Alone, Disk>>),
+    Elected {
+        driver: Box<Driver<EtcdElection, Etcd>>,
+        data_dir: Arc<DataDir>,
+        /// Until when leases from a time without election may be outstanding.
+        earlier_leases: Option<Moment>,
+    },
+}
+
+impl Mastership {
+    /// Begins the reign of a server without an election. Returns why leases of earlier servers may
+    /// be outstanding, and until when.
+    pub(crate) fn begin_alone(
+        candidate: Candidate,
+        found: &FoundState,
+        epoch: Epoch,
+        parts: Parts,
+    ) -> Result<(Self, Reason, Option<Moment>), DataDirError> {
+        let Candidate {
+            address, document, ..
+        } = candidate;
+        let now = clock::now();
+        let longest = document.longest_lease();
+        let outstanding = found.outstanding(longest, now);
+        let data_dir = Arc::clone(&parts.data_dir);
+        let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
+        let restored = (!found.had_election)
+            .then(|| data_dir.restore(&mut ledger, found.last_epoch, now))
+            .flatten();
+        if restored.is_none() {
+            log_outstanding(outstanding, now);
+        }
+        let election = Alone::new(found, restored, epoch, address, longest, now);
+        // Durable before the first response.
+        let (bound, longest) = election.term().bound;
+        data_dir.write_first_bound(bound, longest)?;
+        data_dir.remove_ledger();
+        let ledger = restored.map(|_| ledger);
+        let mut driver = Driver::new(election, Disk::new(data_dir), Arc::new(parts), ledger);
+        driver.start();
+        Ok((
+            Self::Alone(Box::new(driver)),
+            outstanding.reason,
+            outstanding.until,
+        ))
+    }
+
+    /// Prepares to take part in an election. `client` reaches etcd.
+    pub(crate) fn elected(
+        candidate: Candidate,
+        node: NodeId,
+        election: ElectionSettings,
+        client: EtcdClient,
+        parts: Parts,
+    ) -> Result<Self, DataDirError> {
+        let Candidate {
+            server_id,
+            address,
+            is_first,
+            document,
+        } = candidate;
+        let ElectionSettings { prefix, ttl } = election;
+        let data_dir = Arc::clone(&parts.data_dir);
+        let found = data_dir.found(is_first);
+        let had_election = data_dir.election() == Some(&*prefix);
+        let was_alone = found.last_epoch.is_some() && !found.had_election;
+        let now = clock::now();
+        // The bound stays that of the time without an election.
+        let bound = FoundState {
+            had_election: false,
+            ..found
+        };
+        let earlier_leases = bound
+            .outstanding(document.longest_lease(), now)
+            .until
+            .filter(|until| now < *until)
+            .filter(|_| was_alone || data_dir.has_bound());
+        // An epoch of 0 is that of a server which heard of none.
+        let last_epoch = found.last_epoch.filter(|it| it.get() > 0);
+        let record = EpochRecord {
+            node,
+            prefix: prefix.clone(),
+        };
+        record.write(&data_dir, last_epoch.unwrap_or(Epoch::ZERO))?;
+        let options = EtcdOptions {
+            ttl,
+            server_id: server_id.to_string(),
+            address,
+            instance: fastrand::u64(..),
+            last_epoch,
+            had_election,
+            stored_ledger: data_dir
+                .ledger_epoch()
+                .filter(|_| had_election || was_alone)
+                .map(|epoch| (epoch, had_election)),
+            earlier_leases,
+            is_first,
+            prefix,
+        };
+        let executor = Etcd::new(client, MAX_CALL_TIME);
+        let driver = Driver::new(EtcdElection::new(options), executor, Arc::new(parts), None)
+            .with_record(record);
+        Ok(Self::Elected {
+            driver: Box::new(driver),
+            data_dir,
+            earlier_leases,
+        })
+    }
+
+    /// Whether other servers may take over while this one drains.
+    pub(crate) fn has_peers(&self) -> bool {
+        matches!(self, Self::Elected { .. })
+    }
+
+    /// Runs until the end of the server.
+    pub(crate) async fn run(self, resign: oneshot::Receiver<Resignation>) {
+        match self {
+            Self::Alone(driver) => driver.run(resign).await,
+            Self::Elected {
+                driver,
+                data_dir,
+                earlier_leases,
+            } => {
+                let forgotten = async {
+                    if let Some(until) = earlier_leases {
+                        while clock::now() < until {
+                            sleep(until.since(clock::now()).min(MAX_SLEEP)).await;
+                        }
+                        data_dir.remove_bound();
+                    }
+                };
+                tokio::join!(driver.run(resign), forgotten);
+            }
+        }
+    }
+}
+
+/// The name of the node, which all of its servers share in etcd. Waits for etcd, unless the data
+/// directory has the name.
+///
+/// # Errors
+/// Another name than `given` is in etcd.
+pub(crate) async fn node_name(
+    client: &EtcdClient,
+    prefix: &str,
+    given: Option<NodeId>,
+    data_dir: &DataDir,
+) -> Result<NodeId, OtherNode> {
+    let wanted = given.clone().or_else(|| data_dir.node().cloned());
+    let wanted = wanted.unwrap_or_else(random_node);
+    let key = format!("{prefix}/node");
+    let txn = Txn {
+        compare: vec![Compare::Created {
+            key: key.clone(),
+            revision: 0,
+        }],
+        success: vec![Op::Put {
+            key: key.clone(),
+            value: wanted.as_str().as_bytes().to_vec(),
+            lease: None,
+        }],
+        failure: vec![Op::Get(key)],
+    };
+    let mut attempt: u32 = 0;
+    loop {
+        let reply = client.call(EtcdCall::Txn(txn.clone()), MAX_CALL_TIME).await;
+        let error = match reply {
+            Ok(EtcdReply::Txn(reply)) if reply.succeeded => return Ok(wanted),
+            Ok(EtcdReply::Txn(reply)) => {
+                let stored = reply.results.first().and_then(|it| it.first());
+                let stored = stored.and_then(|it| String::from_utf8(it.value.clone()).ok());
+                match stored.and_then(|it| NodeId::new(it).ok()) {
+                    Some(stored) if given.as_ref().is_none_or(|it| *it == stored) => {
+                        return Ok(stored);
+                    }
+                    Some(stored) => {
+                        return Err(OtherNode {
+                            stored,
+                            prefix: prefix.to_owned(),
+                        });
+                    }
+                    None => format!("the value of {prefix}/node is no valid name"),
+                }
+            }
+            Ok(_) => "unexpected reply".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if data_dir.election() == Some(prefix)
+            && let Some(node) = data_dir.node()
+        {
+            tracing::warn!(error, "etcd does not answer; starting as a standby");
+            return Ok(node.clone());
+        }
+        if attempt.is_multiple_of(LOG_INTERVAL) {
+            tracing::warn!(error, "waiting for etcd to learn the name of the node");
+        }
+        attempt = attempt.wrapping_add(1);
+        sleep(RETRY_DELAY).await;
+    }
+}
+
+/// The node has another name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the servers with --election-prefix {prefix} are the node {stored}: pass --node {stored}, or none, \
+     or another prefix"
+)]
+pub struct OtherNode {
+    stored: NodeId,
+    prefix: String,
+}

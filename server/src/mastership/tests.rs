@@ -1,0 +1,216 @@
+//! Successive starts on one data directory.
+
+use std::{path::Path, sync::Arc};
+
+use doorman_config::Document;
+use doorman_openapi::{CapacityRequest, Moment, Reason, ResourceId, ServerId};
+use tempfile::TempDir;
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
+
+use super::*;
+use crate::{
+    document::ActiveDocument,
+    durability::{DataDir, DataDirLock, FoundOnDisk},
+    election::View,
+    leasing::SharedLedger,
+    ledger::{Grant, UnmatchedPolicy},
+    reign::BoundWrites,
+    util::{clock, testing::Log},
+};
+
+const DOCUMENT: &str = "
+resources:
+  - {identifier_glob: brief, capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 2, refresh_interval: 1}}
+  - {identifier_glob: long, capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 3600, refresh_interval: 1}}
+  - {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}
+";
+
+/// A server without HTTP. It stops without a resignation when it is dropped.
+struct Running {
+    ledger: Arc<SharedLedger>,
+    data_dir: Arc<DataDir>,
+    _lock: DataDirLock,
+    _resign: oneshot::Sender<Resignation>,
+    _task: JoinSet<()>,
+}
+
+fn start(home: &Path) -> Running {
+    let (data_dir, lock) = DataDir::open(home.join("data")).unwrap();
+    let data_dir = Arc::new(data_dir);
+    let document = Arc::new(Document::parse(DOCUMENT).unwrap());
+    let ledger = Arc::new(SharedLedger::new(usize::MAX));
+    let active = ActiveDocument::new(Arc::clone(&ledger), Arc::clone(&document));
+    let parts = Parts {
+        ledger: Arc::clone(&ledger),
+        document: Arc::new(active),
+        max_leases: 10,
+        unmatched: UnmatchedPolicy::Grant,
+        data_dir: Arc::clone(&data_dir),
+        offer: Arc::default(),
+        peers: Peers::load(None).unwrap(),
+        view: watch::channel(View::default()).0,
+    };
+    let candidate = Candidate {
+        server_id: ServerId::new("a").unwrap(),
+        address: "http://127.0.0.1:1".to_owned(),
+        is_first: true,
+        document,
+    };
+    let found = data_dir.found(true);
+    let (_, epoch) = data_dir.begin_epoch(None, clock::unix_seconds()).unwrap();
+    let (mastership, ..) = Mastership::begin_alone(candidate, &found, epoch, parts).unwrap();
+    let (resign, resignation) = oneshot::channel();
+    let mut task = JoinSet::new();
+    task.spawn(mastership.run(resignation));
+    Running {
+        ledger,
+        data_dir,
+        _lock: lock,
+        _resign: resign,
+        _task: task,
+    }
+}
+
+/// Books a lease, without waiting for the bound to cover it.
+fn book(server: &Running, resource: &str, now: Moment) -> Vec<Grant> {
+    let request = format!(
+        r#"{{"client_id":"c","resources":[{{"resource_id":"{resource}","wants":5,"has":{{"capacity":5}}}}]}}"#
+    );
+    let request: CapacityRequest = serde_json::from_str(&request).unwrap();
+    let booked = server
+        .ledger
+        .with(|ledger, _| ledger.refresh_client(&request, now));
+    booked.unwrap()
+}
+
+/// Leases a resource, as a response would report it.
+async fn lease(server: &Running, resource: &str) -> Grant {
+    let now = clock::now();
+    let booked = book(server, resource, now);
+    server
+        .ledger
+        .bound()
+        .unwrap()
+        .cover(booked, now)
+        .await
+        .remove(0)
+}
+
+fn is_learning(server: &Running, at: Moment) -> bool {
+    let db = ResourceId::new("db").unwrap();
+    let view = server.ledger.with(|ledger, _| ledger.resource(&db, at));
+    view.unwrap().unwrap().in_learning_mode
+}
+
+fn bound(home: &Path) -> FoundOnDisk {
+    FoundOnDisk::read(&home.join("data"))
+}
+
+#[tokio::test]
+async fn reported_leases_are_on_the_disk_and_little_more() {
+    let home = TempDir::new().unwrap();
+    let server = start(home.path());
+    assert_eq!(bound(home.path()).ends, Moment::ORIGIN);
+    let mut needed = Moment::ORIGIN;
+    for (resource, seconds) in [
+        ("brief", 2.0),
+        ("brief", 2.0),
+        ("db", 60.0),
+        ("brief", 2.0),
+        ("long", 3600.0),
+        ("db", 60.0),
+    ] {
+        let lease = lease(&server, resource).await;
+        let reported = (lease.lease_length.get(), lease.capacity.get());
+        assert_eq!(reported, (seconds, 5.0));
+        needed = needed.max(lease.booked_until);
+        let ends = bound(home.path()).ends;
+        assert!(needed <= ends, "{ends:?} does not cover {needed:?}");
+        assert!(ends.seconds_since(needed) <= 5.0, "{ends:?} for {needed:?}");
+    }
+}
+
+#[tokio::test]
+async fn starts_without_grants_leave_the_bound_unchanged() {
+    let home = TempDir::new().unwrap();
+    let server = start(home.path());
+    lease(&server, "db").await;
+    drop(server);
+    let first = bound(home.path());
+    for _ in 0..3 {
+        let server = start(home.path());
+        let now = clock::now();
+        assert_eq!(bound(home.path()), first);
+        // A holder keeps what it claims of the last server until the bound.
+        let kept = book(&server, "db", now).remove(0);
+        assert_eq!((kept.capacity.get(), kept.reason), (5.0, Reason::Granted));
+        assert!(is_learning(&server, now) && !is_learning(&server, first.ends));
+        drop(server);
+    }
+}
+
+#[tokio::test]
+async fn longest_lease_counts_from_the_start_after_another_boot() {
+    let home = TempDir::new().unwrap();
+    drop(start(home.path()));
+    let longest = 63_000_000_000;
+    FoundOnDisk::of_other_boot(&home.path().join("data"), longest);
+    let before = clock::now();
+    let _server = start(home.path());
+    let FoundOnDisk {
+        ends,
+        longest: stored,
+        is_this_boot,
+    } = bound(home.path());
+    assert!(stored == longest && is_this_boot);
+    let learns = ends.seconds_since(before);
+    assert!((63.0..70.0).contains(&learns), "{learns}");
+}
+
+#[tokio::test]
+async fn stop_while_learning_leaves_the_rest_to_the_next_start() {
+    let home = TempDir::new().unwrap();
+    let server = start(home.path());
+    lease(&server, "db").await;
+    drop(server);
+    let ends = bound(home.path()).ends;
+
+    let second = start(home.path());
+    book(&second, "db", clock::now());
+    let reign = second.ledger.end().unwrap();
+    let (epoch, now) = (reign.epoch(), clock::now());
+    second
+        .data_dir
+        .write_ledger(&reign.into_ledger(), epoch, now);
+    drop(second);
+    let (log, _guard) = Log::capture();
+    let third = start(home.path());
+    assert_eq!(log.count("stopped in learning mode, which continues"), 1);
+    let stats = third.ledger.with(|ledger, _| ledger.stats());
+    assert_eq!(stats.unwrap().leases, 1);
+    assert!(is_learning(&third, clock::now()) && !is_learning(&third, ends));
+    assert_eq!(bound(home.path()).ends, ends);
+}
+
+#[tokio::test(start_paused = true)]
+async fn successful_and_failed_writes_are_counted() {
+    let home = TempDir::new().unwrap();
+    let server = start(home.path());
+    assert_eq!(lease(&server, "db").await.lease_length.get(), 60.0);
+    let BoundWrites { written, failed } = server.ledger.bound_writes();
+    assert!(written > 0 && failed == 0, "{written} {failed}");
+
+    server.data_dir.make_read_only();
+    let before = lease(&server, "brief").await;
+    assert_eq!(before.lease_length.get(), 2.0, "the bound covers it");
+    let uncovered = lease(&server, "long").await;
+    assert!(uncovered.lease_length.get() < 66.0, "{uncovered:?}");
+    let BoundWrites {
+        written: later,
+        failed,
+    } = server.ledger.bound_writes();
+    assert!(later == written && failed > 0, "{later} {failed}");
+}
