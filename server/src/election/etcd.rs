@@ -259,7 +259,7 @@ impl EtcdElection {
 
     /// How long a call may take, in seconds.
     fn call_time(&self) -> f64 {
-        (f64::from(self.options.ttl) / RENEWALS).min(MAX_CALL_TIME)
+        call_time(self.options.ttl)
     }
 
     fn is_pending(&self, purpose: impl Fn(&Purpose) -> bool) -> bool {
@@ -806,6 +806,11 @@ impl EtcdElection {
     }
 }
 
+/// How long a call may take with election leases of `ttl` seconds, in seconds.
+pub(crate) fn call_time(ttl: u32) -> f64 {
+    (f64::from(ttl) / RENEWALS).min(MAX_CALL_TIME)
+}
+
 fn parse_epoch(stored: &KeyValue) -> Option<Epoch> {
     let text = str::from_utf8(&stored.value).ok()?;
     Epoch::new(text.parse().ok()?).ok()
@@ -884,3 +889,6 @@ impl Election for EtcdElection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ mod etcd;
 use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment, Seconds};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::etcd::call_time;
 pub use self::{
     alone::{Alone, DiskCall, FoundBound, FoundState, Outstanding, Reason},
     etcd::{EtcdElection, EtcdOptions},

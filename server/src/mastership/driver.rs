@@ -110,6 +110,7 @@ pub(crate) struct Driver<E: Election, X> {
     recording: OptionFuture<JoinHandle<()>>,
     is_recording: bool,
     recorded: Option<Epoch>,
+    has_given_up: bool,
 }
 
 impl<E: Election, X> fmt::Debug for Driver<E, X> {
@@ -145,6 +146,7 @@ where
             recording: None.into(),
             is_recording: false,
             recorded: None,
+            has_given_up: false,
         }
     }
 
@@ -166,6 +168,7 @@ where
             let now = clock::now();
             self.note_longest_lease();
             self.record_epoch();
+            self.give_up_if_poisoned();
             if let Some(due) = self.bound.as_ref().and_then(|bound| bound.due()) {
                 self.handle(Event::BoundDue(due));
             }
@@ -216,6 +219,16 @@ where
             if self.election.wake_at() <= clock::now() {
                 self.handle(Event::Wake);
             }
+        }
+    }
+
+    /// Without a usable ledger another server must become master.
+    fn give_up_if_poisoned(&mut self) {
+        if !self.has_given_up && self.parts.ledger.is_poisoned() {
+            self.has_given_up = true;
+            // Nobody gets the ledger, so nobody needs the secret.
+            let secret = String::new();
+            self.handle(Event::Resign { secret });
         }
     }
 

@@ -48,11 +48,11 @@ impl Default for HandoverOffer {
 }
 
 impl HandoverOffer {
-    pub(super) fn secret(&self) -> &str {
+    pub(crate) fn secret(&self) -> &str {
         &self.secret
     }
 
-    pub(super) fn set(&self, reign: Reign) {
+    pub(crate) fn set(&self, reign: Reign) {
         *self.offered() = Some(Box::new(reign));
     }
 

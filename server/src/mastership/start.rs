@@ -12,15 +12,15 @@ use super::{
 };
 use crate::{
     durability::{DataDir, DataDirError, log_outstanding, random_node},
-    election::{Alone, EtcdElection, EtcdOptions, FoundState, Reason},
+    election::{Alone, EtcdElection, EtcdOptions, FoundState, Reason, call_time},
     etcd::{Compare, EtcdCall, EtcdClient, EtcdReply, Op, Txn},
     ledger::Predecessor,
     settings::ElectionSettings,
     util::clock,
 };
 
-/// The longest wait for an answer of etcd.
-const MAX_CALL_TIME: Duration = Duration::from_secs(1);
+/// The longest wait for the name of the node.
+const NAME_TIME: Duration = Duration::from_secs(1);
 /// How often a start without etcd is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// How often a start that waits for etcd says so.
@@ -139,7 +139,7 @@ impl Mastership {
             is_first,
             prefix,
         };
-        let executor = Etcd::new(client, MAX_CALL_TIME);
+        let executor = Etcd::new(client, Duration::from_secs_f64(call_time(ttl)));
         let driver = Driver::new(EtcdElection::new(options), executor, Arc::new(parts), None)
             .with_record(record);
         Ok(Self::Elected {
@@ -205,7 +205,7 @@ pub(crate) async fn node_name(
     };
     let mut attempt: u32 = 0;
     loop {
-        let reply = client.call(EtcdCall::Txn(txn.clone()), MAX_CALL_TIME).await;
+        let reply = client.call(EtcdCall::Txn(txn.clone()), NAME_TIME).await;
         let error = match reply {
             Ok(EtcdReply::Txn(reply)) if reply.succeeded => return Ok(wanted),
             Ok(EtcdReply::Txn(reply)) => {

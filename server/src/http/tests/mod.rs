@@ -22,6 +22,7 @@ mod restrictions;
 mod revisions;
 mod routing;
 mod rules;
+mod standby;
 mod token_attacks;
 
 use std::sync::Arc;

@@ -1,0 +1,475 @@
+use super::*;
+
+const START: Moment = Moment::from_nanos(1_000_000_000_000);
+const UNIX: u64 = 1_795_000_000;
+
+fn options() -> EtcdOptions {
+    EtcdOptions {
+        prefix: "p".to_owned(),
+        ttl: 5,
+        server_id: "a".to_owned(),
+        address: "http://a".to_owned(),
+        instance: 1,
+        last_epoch: None,
+        had_election: false,
+        stored_ledger: None,
+        earlier_leases: None,
+        is_first: true,
+    }
+}
+
+fn epoch(number: u64) -> Epoch {
+    Epoch::new(number).unwrap()
+}
+
+/// An election with scripted replies of etcd.
+struct Script {
+    election: EtcdElection,
+    now: Moment,
+    open: Vec<(CallId, EtcdCall)>,
+    /// Effects other than calls.
+    effects: Vec<Effect<EtcdCall>>,
+}
+
+impl Script {
+    fn new(options: EtcdOptions) -> Self {
+        Self {
+            election: EtcdElection::new(options),
+            now: START,
+            open: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    fn handle(&mut self, event: Event<EtcdReply>) {
+        let time = Time {
+            now: self.now,
+            unix: UNIX,
+        };
+        for effect in self.election.handle(event, time) {
+            match effect {
+                Effect::Call { id, call } => self.open.push((id, call)),
+                other => self.effects.push(other),
+            }
+        }
+    }
+
+    /// Lets time pass, and wakes the election whenever it wants.
+    fn pass(&mut self, seconds: f64) {
+        let until = self.now.after_seconds(seconds);
+        while self.election.wake_at() <= until {
+            self.now = self.now.max(self.election.wake_at());
+            self.handle(Event::Wake);
+        }
+        self.now = until;
+    }
+
+    /// The oldest open call that `is_this` accepts.
+    fn take(&mut self, is_this: impl Fn(&EtcdCall) -> bool) -> (CallId, EtcdCall) {
+        let at = self.open.iter().position(|(_, call)| is_this(call));
+        let at = at.unwrap_or_else(|| panic!("no such call: {:?}", self.open));
+        self.open.remove(at)
+    }
+
+    fn reply(&mut self, is_this: impl Fn(&EtcdCall) -> bool, reply: EtcdReply) {
+        let (call, _) = self.take(is_this);
+        let result = Some(reply);
+        self.handle(Event::Reply { call, result });
+    }
+
+    fn fail(&mut self, is_this: impl Fn(&EtcdCall) -> bool) {
+        let (call, _) = self.take(is_this);
+        self.handle(Event::Reply { call, result: None });
+    }
+
+    /// Answers a poll: there is no master, and this was the last epoch.
+    fn find_no_master(&mut self, last: Option<u64>) {
+        let last = last.map(|last| kv("p/epoch", last.to_string().as_bytes(), None));
+        let results = vec![Vec::new(), last.into_iter().collect()];
+        self.reply(is_poll, txn(true, 9, results));
+    }
+
+    /// Answers the calls of a campaign. The transaction finds these leases and this offer.
+    fn win(&mut self, last: Option<u64>, leases: &[i64], offer: Option<KeyValue>) {
+        self.pass(0.0);
+        self.find_no_master(last);
+        self.reply(is_grant, granted(1));
+        let leases = leases.iter().map(|id| kv("p/leases/1", b"", Some(*id)));
+        let results = vec![
+            Vec::new(),
+            Vec::new(),
+            leases.collect(),
+            offer.into_iter().collect(),
+        ];
+        self.reply(is_txn, txn(true, 10, results));
+    }
+
+    fn begun(&self) -> Option<&Term> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::Begin(term) => Some(term),
+            _ => None,
+        })
+    }
+
+    fn ended(&self) -> Option<EndReason> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::End(reason) => Some(*reason),
+            _ => None,
+        })
+    }
+}
+
+fn kv(key: &str, value: &[u8], lease: Option<i64>) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: value.to_vec(),
+        created: 3,
+        modified: 4,
+        lease: lease.map(LeaseId),
+    }
+}
+
+fn txn(succeeded: bool, revision: u64, results: Vec<Vec<KeyValue>>) -> EtcdReply {
+    EtcdReply::Txn(TxnReply {
+        succeeded,
+        revision,
+        results,
+    })
+}
+
+fn granted(lease: i64) -> EtcdReply {
+    EtcdReply::LeaseGranted {
+        lease: LeaseId(lease),
+        ttl: 5,
+    }
+}
+
+fn is_poll(call: &EtcdCall) -> bool {
+    matches!(call, EtcdCall::Txn(txn) if txn.compare.is_empty())
+}
+
+fn is_txn(call: &EtcdCall) -> bool {
+    matches!(call, EtcdCall::Txn(txn) if !txn.compare.is_empty())
+}
+
+fn is_grant(call: &EtcdCall) -> bool {
+    matches!(call, EtcdCall::GrantLease { .. })
+}
+
+fn is_keep_alive(call: &EtcdCall) -> bool {
+    matches!(call, EtcdCall::KeepAlive(_))
+}
+
+fn is_time_to_live(call: &EtcdCall) -> bool {
+    matches!(call, EtcdCall::TimeToLive(_))
+}
+
+fn seconds(moment: Moment) -> f64 {
+    moment.seconds_since(START)
+}
+
+#[test]
+fn first_master_begins_without_learning() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    let term = script.begun().unwrap();
+    assert_eq!((term.epoch, term.learn), (epoch(UNIX), Learn::Nothing));
+    assert!((seconds(term.deadline) - 4.75).abs() < 1e-6, "{term:?}");
+    assert_eq!(script.election.view().address.as_deref(), Some("http://a"));
+}
+
+#[test]
+fn epoch_grows_whatever_the_wall_clock_says() {
+    let mut script = Script::new(options());
+    script.win(Some(UNIX + 7), &[], None);
+    assert_eq!(script.begun().unwrap().epoch, epoch(UNIX + 8));
+}
+
+#[test]
+fn empty_prefix_is_learned_unless_it_is_a_first_start() {
+    let mut script = Script::new(EtcdOptions {
+        is_first: false,
+        ..options()
+    });
+    script.win(None, &[], None);
+    assert_eq!(script.begun().unwrap().learn, Learn::LongestLease);
+}
+
+#[test]
+fn lost_data_of_etcd_is_learned_in_a_higher_epoch() {
+    let mut script = Script::new(EtcdOptions {
+        last_epoch: Some(epoch(UNIX + 50)),
+        had_election: true,
+        ..options()
+    });
+    script.win(Some(UNIX + 3), &[], None);
+    let term = script.begun().unwrap();
+    assert_eq!(
+        (term.epoch, term.learn),
+        (epoch(UNIX + 51), Learn::LongestLease)
+    );
+}
+
+#[test]
+fn learning_lasts_for_the_longest_bound_of_all_reigns() {
+    let mut script = Script::new(options());
+    script.win(Some(1), &[7, 8], None);
+    script.reply(is_time_to_live, EtcdReply::TimeLeft(Some(20)));
+    assert_eq!(script.begun(), None);
+    // A failed read is repeated: nothing is assumed.
+    script.fail(is_time_to_live);
+    script.pass(0.3);
+    assert_eq!(script.begun(), None);
+    script.reply(is_time_to_live, EtcdReply::TimeLeft(None));
+    let Learn::Until(until) = script.begun().unwrap().learn else {
+        panic!("{:?}", script.begun());
+    };
+    assert!((seconds(until) - 1.05 * 21.0).abs() < 1e-6, "{until:?}");
+}
+
+#[test]
+fn deadline_counts_from_the_sending_of_the_renewal() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.pass(1.0);
+    let sent = script.now;
+    script.pass(0.7);
+    script.reply(is_keep_alive, EtcdReply::KeptAlive(Some(5)));
+    let deadline = sent.after_seconds(4.75);
+    assert!(script.effects.contains(&Effect::Extend(deadline)));
+}
+
+#[test]
+fn one_failed_renewal_is_no_lost_mastership() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.pass(1.0);
+    script.fail(is_keep_alive);
+    script.pass(0.3);
+    script.reply(is_keep_alive, EtcdReply::KeptAlive(Some(5)));
+    script.pass(3.5);
+    assert_eq!(script.ended(), None);
+}
+
+#[test]
+fn reign_ends_at_its_deadline_when_etcd_is_silent() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.pass(4.7);
+    assert_eq!(script.ended(), None);
+    script.pass(0.1);
+    assert_eq!(script.ended(), Some(EndReason::Deadline));
+    assert_eq!(script.election.view().address, None);
+}
+
+#[test]
+fn lost_election_lease_and_lost_key_end_the_reign() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.pass(1.0);
+    script.reply(is_keep_alive, EtcdReply::KeptAlive(None));
+    assert_eq!(script.ended(), Some(EndReason::Deposed));
+
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.pass(1.0);
+    script.find_no_master(Some(UNIX));
+    assert_eq!(script.ended(), Some(EndReason::Deposed));
+}
+
+#[test]
+fn poll_from_before_the_election_is_ignored() {
+    let mut script = Script::new(options());
+    script.pass(0.0);
+    script.find_no_master(None);
+    script.pass(0.25);
+    let (poll, _) = script.take(is_poll);
+    script.reply(is_grant, granted(1));
+    script.reply(is_txn, txn(true, 10, vec![Vec::new(); 4]));
+    let result = Some(txn(true, 9, vec![Vec::new(), Vec::new()]));
+    script.handle(Event::Reply { call: poll, result });
+    assert!(script.begun().is_some() && script.ended().is_none());
+}
+
+#[test]
+fn campaign_without_a_result_is_taken_back() {
+    let mut script = Script::new(options());
+    script.pass(0.0);
+    script.find_no_master(None);
+    script.reply(is_grant, granted(1));
+    script.fail(is_txn);
+    script.take(|call| *call == EtcdCall::RevokeLease(LeaseId(1)));
+    assert_eq!(script.begun(), None);
+}
+
+fn due(script: &Script, seconds: f64) -> DueBound {
+    DueBound {
+        until: script.now.after_seconds(seconds),
+        longest: 0,
+    }
+}
+
+#[test]
+fn bound_counts_from_the_sending_of_its_lease() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    let sent = script.now;
+    script.handle(Event::BoundDue(due(&script, 66.0)));
+    // Only one call at a time.
+    script.handle(Event::BoundDue(due(&script, 66.0)));
+    let (call, grant) = script.take(is_grant);
+    assert_eq!(grant, EtcdCall::GrantLease { ttl: 70 });
+    script.pass(0.2);
+    let (lease, ttl) = (LeaseId(2), 70);
+    let result = Some(EtcdReply::LeaseGranted { lease, ttl });
+    script.handle(Event::Reply { call, result });
+    let (call, put) = script.take(is_txn);
+    let EtcdCall::Txn(put) = put else { panic!() };
+    let guard = Compare::Created {
+        key: "p/master".to_owned(),
+        revision: 10,
+    };
+    assert_eq!(put.compare, [guard]);
+    script.pass(0.2);
+    let result = Some(txn(true, 11, vec![Vec::new()]));
+    script.handle(Event::Reply { call, result });
+    let until = sent.after_seconds(70.0 / 1.05);
+    assert!(script.effects.contains(&Effect::BoundWritten(until)));
+
+    // The next one renews the same lease.
+    script.handle(Event::BoundDue(due(&script, 66.0)));
+    script.take(|call| *call == EtcdCall::KeepAlive(LeaseId(2)));
+}
+
+#[test]
+fn shorter_leases_get_a_shorter_bound() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    let put = |script: &mut Script, id: i64| {
+        let (call, grant) = script.take(is_grant);
+        let EtcdCall::GrantLease { ttl } = grant else {
+            panic!()
+        };
+        let lease = LeaseId(id);
+        let result = Some(EtcdReply::LeaseGranted { lease, ttl });
+        script.handle(Event::Reply { call, result });
+        script.reply(is_txn, txn(true, 11, vec![Vec::new()]));
+        ttl
+    };
+    script.handle(Event::BoundDue(due(&script, 315.0)));
+    assert_eq!(put(&mut script, 2), 331);
+    script.handle(Event::BoundDue(due(&script, 66.0)));
+    assert_eq!(put(&mut script, 3), 70);
+}
+
+#[test]
+fn bound_that_is_answered_after_the_deadline_does_not_count() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.handle(Event::BoundDue(due(&script, 66.0)));
+    script.reply(is_grant, granted(2));
+    let (call, _) = script.take(is_txn);
+    // The server was stopped meanwhile: no timer has run.
+    script.now = script.now.after_seconds(10.0);
+    let result = Some(txn(true, 11, vec![Vec::new()]));
+    script.handle(Event::Reply { call, result });
+    let written = |effect: &Effect<_>| matches!(effect, Effect::BoundWritten(_));
+    assert!(!script.effects.iter().any(written), "{:?}", script.effects);
+}
+
+#[test]
+fn resignation_offers_the_ledger_and_deletes_the_key() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    let secret = "s".to_owned();
+    script.handle(Event::Resign { secret });
+    assert_eq!(script.ended(), Some(EndReason::Resigned));
+    let (call, resign) = script.take(is_txn);
+    let EtcdCall::Txn(resign) = resign else {
+        panic!()
+    };
+    let delete = Op::Delete("p/master".to_owned());
+    assert!(resign.success.contains(&delete), "{resign:?}");
+    let result = Some(txn(true, 12, vec![Vec::new(); 2]));
+    script.handle(Event::Reply { call, result });
+    let offered = Some(epoch(UNIX));
+    assert!(script.effects.contains(&Effect::Resigned { offered }));
+    // It follows the next master, but never campaigns.
+    script.pass(1.0);
+    script.find_no_master(Some(UNIX));
+    assert!(!script.open.iter().any(|(_, call)| is_grant(call)));
+}
+
+fn offer(last: u64) -> KeyValue {
+    let handover = Handover {
+        address: "http://b".to_owned(),
+        secret: "s".to_owned(),
+        epoch: epoch(last),
+    };
+    let value = serde_json::to_vec(&handover).unwrap();
+    kv(&format!("p/handover/{last}"), &value, None)
+}
+
+#[test]
+fn offered_ledger_is_fetched_and_replaces_learning() {
+    let mut script = Script::new(options());
+    script.win(Some(4), &[7], Some(offer(4)));
+    let fetches = |effect: &Effect<_>| matches!(effect, Effect::FetchLedger { .. });
+    assert!(script.effects.iter().any(fetches));
+    script.handle(Event::LedgerFetched(true));
+    let term = script.begun().unwrap();
+    assert!(term.inherits && term.learn == Learn::Nothing, "{term:?}");
+}
+
+#[test]
+fn unanswered_offer_and_offer_of_an_older_epoch_are_learned() {
+    let mut script = Script::new(options());
+    script.win(Some(4), &[7], Some(offer(4)));
+    script.reply(is_time_to_live, EtcdReply::TimeLeft(Some(30)));
+    assert_eq!(script.begun(), None);
+    script.pass(2.0);
+    let term = script.begun().unwrap();
+    assert!(!term.inherits && matches!(term.learn, Learn::Until(_)));
+
+    let mut script = Script::new(options());
+    script.win(Some(5), &[7], Some(offer(4)));
+    script.reply(is_time_to_live, EtcdReply::TimeLeft(Some(30)));
+    assert!(!script.begun().unwrap().inherits);
+}
+
+#[test]
+fn ledger_in_the_data_directory_counts_for_the_next_reign_only() {
+    for (last, restores) in [(Some(4), true), (Some(5), false), (None, false)] {
+        let mut script = Script::new(EtcdOptions {
+            last_epoch: Some(epoch(4)),
+            had_election: true,
+            stored_ledger: Some((epoch(4), true)),
+            ..options()
+        });
+        script.win(last, &[], None);
+        let fetches = |effect: &Effect<_>| matches!(effect, Effect::FetchLedger { .. });
+        let fetched = script.effects.iter().any(fetches);
+        assert_eq!(fetched, restores, "{last:?}");
+    }
+}
+
+#[test]
+fn server_that_was_alone_restores_its_ledger_or_learns_its_bound() {
+    let alone = EtcdOptions {
+        last_epoch: Some(epoch(4)),
+        earlier_leases: Some(START.after_seconds(40.0)),
+        ..options()
+    };
+    let mut script = Script::new(alone.clone());
+    script.win(None, &[], None);
+    let learn = script.begun().unwrap().learn;
+    assert_eq!(learn, Learn::Until(START.after_seconds(40.0)));
+
+    let mut script = Script::new(EtcdOptions {
+        stored_ledger: Some((epoch(4), false)),
+        ..alone
+    });
+    script.win(None, &[], None);
+    script.handle(Event::LedgerFetched(true));
+    assert!(script.begun().unwrap().inherits);
+}
