@@ -14,7 +14,10 @@
 //! master finds every reported lease covered. And each write depends on the creation revision of
 //! `PREFIX/master`, which is another one for each reign.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
 use serde::{Deserialize, Serialize};
@@ -32,9 +35,9 @@ use crate::{
 /// 1.05 times as fast as the other, etcd's lease lasts longer.
 const DEADLINE: f64 = 0.95;
 /// Renewals in the time of an election lease: four may fail.
-const RENEWALS: f64 = 5.0;
-/// The longest wait for an answer, in seconds.
-const MAX_CALL_TIME: f64 = 1.0;
+const RENEWALS: u32 = 5;
+/// The longest wait for an answer.
+const MAX_CALL_TIME: Duration = Duration::from_secs(1);
 /// How often a standby reads the master's key, in seconds.
 const POLL_INTERVAL: f64 = 0.2;
 /// How often the master reads it: an operator may have deleted it.
@@ -182,7 +185,7 @@ impl ElectionLease {
             id,
             ttl,
             renewed: sent,
-            renew_at: sent.after_seconds(f64::from(ttl) / RENEWALS),
+            renew_at: sent.after(Duration::from_secs(ttl.into()) / RENEWALS),
         }
     }
 
@@ -257,8 +260,7 @@ impl EtcdElection {
         effects.push(Effect::Call { id, call });
     }
 
-    /// How long a call may take, in seconds.
-    fn call_time(&self) -> f64 {
+    fn call_time(&self) -> Duration {
         call_time(self.options.ttl)
     }
 
@@ -309,7 +311,7 @@ impl EtcdElection {
             return self.step_down(EndReason::Deadline, now, effects);
         }
         let call_time = self.call_time();
-        let overdue = |call: &PendingCall| call.sent.after_seconds(call_time) <= now;
+        let overdue = |call: &PendingCall| call.sent.after(call_time) <= now;
         let overdue = self.calls.iter().filter(|(_, it)| overdue(it));
         let overdue: Vec<_> = overdue.map(|(id, _)| *id).collect();
         for id in overdue {
@@ -806,9 +808,9 @@ impl EtcdElection {
     }
 }
 
-/// How long a call may take with election leases of `ttl` seconds, in seconds.
-pub(crate) fn call_time(ttl: u32) -> f64 {
-    (f64::from(ttl) / RENEWALS).min(MAX_CALL_TIME)
+/// How long a call may take with election leases of `ttl` seconds.
+pub(crate) fn call_time(ttl: u32) -> Duration {
+    (Duration::from_secs(ttl.into()) / RENEWALS).min(MAX_CALL_TIME)
 }
 
 fn parse_epoch(stored: &KeyValue) -> Option<Epoch> {
@@ -852,7 +854,7 @@ impl Election for EtcdElection {
     fn wake_at(&self) -> Moment {
         let call_time = self.call_time();
         let calls = self.calls.values();
-        let timeouts = calls.map(|call| call.sent.after_seconds(call_time));
+        let timeouts = calls.map(|call| call.sent.after(call_time));
         let polls = !self.is_pending(|it| matches!(it, Purpose::Poll));
         let renews = !self.is_pending(|it| matches!(it, Purpose::Renew));
         let lease = self.lease();

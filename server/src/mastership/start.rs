@@ -139,7 +139,7 @@ impl Mastership {
             is_first,
             prefix,
         };
-        let executor = Etcd::new(client, Duration::from_secs_f64(call_time(ttl)));
+        let executor = Etcd::new(client, call_time(ttl));
         let driver = Driver::new(EtcdElection::new(options), executor, Arc::new(parts), None)
             .with_record(record);
         Ok(Self::Elected {
