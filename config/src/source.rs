@@ -26,6 +26,8 @@ pub enum Source {
     File(FileSource),
     /// `sqlite:PATH`: a [`Store`](crate::Store), which the server changes.
     Sqlite(PathBuf),
+    /// `etcd:PREFIX`: keys in etcd, which all servers of a node change.
+    Etcd(String),
 }
 
 /// A YAML or JSON file with a document. `Display` is its path.
@@ -38,16 +40,31 @@ pub struct FileSource {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSource {
-    /// A kind of source that is planned.
-    #[error("sources of the kind `{0}:` are not yet supported; use sqlite:PATH or file:PATH")]
-    NotYetSupported(&'static str),
+    /// The prefix of keys in etcd is invalid.
+    #[error(
+        "a prefix of keys in etcd must be 1 to 256 printable ASCII characters, the last one not a \
+         slash"
+    )]
+    Prefix,
     /// Any other text.
-    #[error("must be sqlite:PATH or file:PATH, such as file:limits.yaml")]
+    #[error("must be sqlite:PATH, file:PATH or etcd:PREFIX, such as file:limits.yaml")]
     Unknown,
 }
 
 impl Source {
-    /// Parses `sqlite:PATH` or `file:PATH`.
+    /// Keys in etcd with this prefix and a slash.
+    ///
+    /// # Errors
+    /// [`InvalidSource::Prefix`]
+    pub fn etcd(prefix: &str) -> Result<Self, InvalidSource> {
+        let is_printable = prefix.bytes().all(|byte| byte.is_ascii_graphic());
+        if !(1..=256).contains(&prefix.len()) || prefix.ends_with('/') || !is_printable {
+            return Err(InvalidSource::Prefix);
+        }
+        Ok(Self::Etcd(prefix.to_owned()))
+    }
+
+    /// Parses `sqlite:PATH`, `file:PATH` or `etcd:PREFIX`.
     ///
     /// # Errors
     /// [`InvalidSource`]
@@ -56,7 +73,7 @@ impl Source {
             Some(("file" | "sqlite", "")) | None => Err(InvalidSource::Unknown),
             Some(("file", path)) => Ok(Self::File(FileSource::new(path))),
             Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
-            Some(("etcd", _)) => Err(InvalidSource::NotYetSupported("etcd")),
+            Some(("etcd", prefix)) => Self::etcd(prefix),
             Some(_) => Err(InvalidSource::Unknown),
         }
     }
@@ -153,6 +170,7 @@ impl fmt::Display for Source {
         match self {
             Self::File(file) => write!(f, "file:{file}"),
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Etcd(prefix) => write!(f, "etcd:{prefix}"),
         }
     }
 }

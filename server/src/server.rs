@@ -16,7 +16,10 @@ use tokio::{
 
 use crate::{
     auth::{Auth, AuthError},
-    document::{ActiveDocument, DocumentEditor, DocumentFile, DocumentState, OpenedDocument},
+    document::{
+        ActiveDocument, DocumentEditor, DocumentFollower, DocumentState, OpenDocumentError,
+        OpenedDocument,
+    },
     durability::{self, DataDir, DataDirError, DataDirLock, EmptyDirectory},
     election::{Reason, View},
     etcd::{EtcdClient, EtcdError},
@@ -71,7 +74,7 @@ pub struct Server {
     resign: oneshot::Sender<Resignation>,
     has_peers: bool,
     may_be_first_start: Option<Moment>,
-    file: Option<DocumentFile>,
+    follower: Option<DocumentFollower>,
     document_state: DocumentState,
 }
 
@@ -121,9 +124,25 @@ pub enum StartError {
     /// The document's store cannot be used.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The document is in etcd, but etcd is not configured.
+    #[error("the document is in etcd: pass --etcd-endpoints")]
+    NoEtcd,
+    /// There is no document.
+    #[error("{0}; the data directory has no valid document of this source either")]
+    NoDocument(String),
     /// The host name is not a valid part of a server name.
     #[error("the host name is not valid as a server name: pass --server-id")]
     ServerId(#[source] InvalidId),
+}
+
+impl From<OpenDocumentError> for StartError {
+    fn from(error: OpenDocumentError) -> Self {
+        match error {
+            OpenDocumentError::Store(error) => Self::Store(error),
+            OpenDocumentError::Etcd(failure) => Self::NoDocument(failure.to_string()),
+            OpenDocumentError::NoEndpoints => Self::NoEtcd,
+        }
+    }
 }
 
 /// How a server stopped.
@@ -157,6 +176,7 @@ impl Server {
                 settings.listen
             );
         }
+        let etcd = settings.etcd.as_ref().map(EtcdClient::new).transpose()?;
         // Polls leave half of the connections to requests.
         let max_polls = (settings.max_connections.get() / 2).max(1);
         // Bound first: a start that fails on a port in use must not begin an epoch.
@@ -166,7 +186,6 @@ impl Server {
             .map(|address| bind(address, METRICS_CONNECTIONS))
             .transpose()?;
         let address = listener.address();
-        let etcd = settings.etcd.as_ref().map(EtcdClient::new).transpose()?;
         // The store may be in the data directory.
         durability::create_dir(&settings.data_dir)?;
         let opened = OpenedDocument::open(
@@ -174,6 +193,7 @@ impl Server {
             settings.document,
             settings.document_error,
             settings.data_dir.clone(),
+            etcd.clone(),
         )
         .await?;
         let advertise = advertised(settings.advertise, scheme(tls.as_ref()), address);
@@ -275,7 +295,7 @@ impl Server {
             resign,
             has_peers,
             may_be_first_start: until.filter(|_| reason == Some(Reason::EmptyDirectory)),
-            file: opened.file,
+            follower: opened.follower,
             document_state: opened.state,
         })
     }
@@ -364,10 +384,10 @@ impl Server {
             resign,
             has_peers,
             may_be_first_start: _,
-            file,
+            follower,
             document_state: _,
         } = self;
-        let mut tasks = background_tasks(&app, file);
+        let mut tasks = background_tasks(&app, follower);
 
         let mut resign = Some(resign);
         let shutdown = {
@@ -462,7 +482,7 @@ fn check(settings: &Settings, is_loopback: bool) -> Result<(), StartError> {
     }
 }
 
-fn background_tasks(app: &AppState, file: Option<DocumentFile>) -> JoinSet<()> {
+fn background_tasks(app: &AppState, follower: Option<DocumentFollower>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let log = LedgerEventLog::new();
     tasks.spawn(sweeper::run(Arc::clone(&app.ledger), move |events, now| {
@@ -474,8 +494,8 @@ fn background_tasks(app: &AppState, file: Option<DocumentFile>) -> JoinSet<()> {
     if let Some(tls) = &app.tls {
         tasks.spawn(Arc::clone(tls).follow());
     }
-    if let Some(file) = file {
-        tasks.spawn(file.follow(Arc::clone(&app.document)));
+    if let Some(follower) = follower {
+        tasks.spawn(follower.follow(Arc::clone(&app.document)));
     }
     tasks
 }

@@ -347,7 +347,7 @@ fn folders_import_each_other_in_one_direction() {
 }
 
 /// Importing folder, and the folders that it must not import.
-const FORBIDDEN: [(&str, &str, &[&str]); 14] = [
+const FORBIDDEN: [(&str, &str, &[&str]); 15] = [
     (
         "server",
         "ledger",
@@ -372,6 +372,21 @@ const FORBIDDEN: [(&str, &str, &[&str]); 14] = [
         "server",
         "election",
         &["document", "durability", "leasing", "mastership", "util"],
+    ),
+    (
+        "server",
+        "etcd",
+        &[
+            "auth",
+            "document",
+            "durability",
+            "http",
+            "leasing",
+            "ledger",
+            "net",
+            "observe",
+            "quota",
+        ],
     ),
     ("server", "auth", &["http", "observe", "quota"]),
     ("server", "quota", &["auth", "http", "observe"]),

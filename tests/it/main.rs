@@ -13,6 +13,7 @@ mod commands;
 mod conformance;
 mod deploy;
 mod etcd;
+mod etcd_document;
 mod fleet;
 mod grpc;
 mod guides;

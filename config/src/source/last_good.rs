@@ -1,6 +1,7 @@
-//! The last valid document of a file, for a start that finds the file invalid.
+//! The last valid document of a source, for a start that finds it invalid or cannot reach it.
 
 use std::{
+    fmt::Display,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -8,10 +9,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::FileSource;
 use crate::{Document, stored};
 
-/// A file in the data directory with the last valid document of a [`FileSource`].
+/// A file in the data directory with the last valid document of a source that others change.
 ///
 /// A running server rejects an invalid edit. Without this file a crash after such an edit would be
 /// an outage.
@@ -22,7 +22,7 @@ pub struct LastGoodFile {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
-    /// The path of the source: another source must not use the document.
+    /// The name of the source: another source must not use the document.
     file: String,
     version: String,
     document: Box<RawValue>,
@@ -40,9 +40,9 @@ impl LastGoodFile {
     /// The document saved for a source; `None` if there is none, or it was altered. Blocks on the
     /// file system.
     #[must_use]
-    pub fn load(&self, file: &FileSource) -> Option<Document> {
+    pub fn load(&self, source: &impl Display) -> Option<Document> {
         let content: Content = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;
-        if content.file != file.to_string() {
+        if content.file != source.to_string() {
             return None;
         }
         stored::verified(&content.version, content.document.get()).ok()
@@ -52,9 +52,9 @@ impl LastGoodFile {
     ///
     /// # Errors
     /// When it cannot be written; the saved document is unchanged.
-    pub fn save(&self, file: &FileSource, document: &Document) -> io::Result<()> {
+    pub fn save(&self, source: &impl Display, document: &Document) -> io::Result<()> {
         let content = serde_json::to_vec(&Content {
-            file: file.to_string(),
+            file: source.to_string(),
             version: document.version().to_owned(),
             document: RawValue::from_string(document.to_json())?,
         })?;
@@ -65,6 +65,7 @@ impl LastGoodFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FileSource;
 
     #[test]
     fn saved_document_is_loaded_for_its_file_only() {

@@ -15,15 +15,20 @@ fn file(content: &[u8]) -> (TempDir, PathBuf) {
 
 #[test]
 fn sources_are_named_by_kind_and_path() {
-    for text in ["file:limits: 1.yaml", "sqlite:data/doorman.db"] {
+    for text in [
+        "file:limits: 1.yaml",
+        "sqlite:data/doorman.db",
+        "etcd:/prod/doorman",
+    ] {
         assert_eq!(Source::parse(text).unwrap().to_string(), text);
     }
-    let unknown = "must be sqlite:PATH or file:PATH, such as file:limits.yaml";
+    let unknown = "must be sqlite:PATH, file:PATH or etcd:PREFIX, such as file:limits.yaml";
+    let prefix = "a prefix of keys in etcd must be 1 to 256 printable ASCII characters, the last \
+                  one not a slash";
     for (text, message) in [
-        (
-            "etcd:/doorman",
-            "sources of the kind `etcd:` are not yet supported; use sqlite:PATH or file:PATH",
-        ),
+        ("etcd:", prefix),
+        ("etcd:doorman/", prefix),
+        ("etcd:door man", prefix),
         ("limits.yaml", unknown),
         ("file:", unknown),
         ("sqlite:", unknown),

@@ -186,6 +186,16 @@ fn revision_in(database: &Database, revision: u64) -> Result<StoredDocument, Rev
 }
 
 impl StoredDocument {
+    /// The text of a revision, with the version when it was written.
+    #[must_use]
+    pub fn new(revision: u64, version: String, text: String) -> Self {
+        Self {
+            revision,
+            version,
+            text,
+        }
+    }
+
     /// Parses and verifies the document.
     ///
     /// # Errors

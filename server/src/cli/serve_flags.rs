@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
-use doorman_config::{Document, LastGoodFile, Source};
+use doorman_config::{Document, InvalidSource, LastGoodFile, Source};
 use doorman_openapi::{NodeId, ServerId, ServerUrl};
 use doorman_server::{
     AuthSettings, CallerLimit, ElectionSettings, EmptyDirectory, Exposure, JwksSource,
@@ -70,10 +70,12 @@ struct NetworkFlags {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Document")]
 struct DocumentFlags {
-    /// Configuration source: sqlite:PATH or file:PATH; default: sqlite:DATA_DIR/doorman.db
+    /// Configuration source: sqlite:PATH, file:PATH or etcd:PREFIX; default:
+    /// sqlite:DATA_DIR/doorman.db, with --etcd-endpoints etcd:ELECTION_PREFIX
     ///
     /// sqlite:PATH is a store that is changed over HTTP; a new one starts with the built-in
-    /// document. file:PATH is YAML or JSON; changes are loaded without a restart.
+    /// document. file:PATH is YAML or JSON; changes are loaded without a restart. etcd:PREFIX is
+    /// changed over HTTP at any server; keys of etcd with this prefix hold it for all of them.
     #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE", value_parser = Source::parse)]
     config: Option<Source>,
     /// Treatment of resources that no template matches
@@ -145,7 +147,7 @@ struct EtcdFlags {
     etcd_key: Option<PathBuf>,
     /// Prefix of the keys in etcd: the same for all servers of a node, another for each node
     ///
-    /// The keys are PREFIX/master and others.
+    /// Without --config, the document has this prefix, too.
     #[arg(long, env = "DOORMAN_ELECTION_PREFIX", value_name = "PREFIX", default_value = "doorman", value_parser = etcd_prefix)]
     election_prefix: String,
     /// Seconds without a renewal after which another server becomes the master, from 2 to 60
@@ -346,12 +348,8 @@ fn at_least_one<T: FromStr>(text: &str) -> Result<T, &'static str> {
         .map_err(|_| "must be a whole number of at least 1")
 }
 
-fn etcd_prefix(text: &str) -> Result<String, &'static str> {
-    let is_valid = text.bytes().all(|byte| byte.is_ascii_graphic()) && text.len() <= 256;
-    if text.is_empty() || text.ends_with('/') || !is_valid {
-        return Err("must be 1 to 256 printable ASCII characters, the last one not a slash");
-    }
-    Ok(text.to_owned())
+fn etcd_prefix(text: &str) -> Result<String, InvalidSource> {
+    Source::etcd(text).map(|_| text.to_owned())
 }
 
 fn without(given: &str, missing: &str) -> String {
@@ -389,19 +387,23 @@ impl ServeArguments {
             Some(source @ Source::Sqlite(_)) if etcd.is_some() => {
                 return Err(Failure::wrong_usage(format!(
                     "--config {source} is the store of one server, but --etcd-endpoints is for \
-                     several: pass --config file:PATH"
+                     several: pass --config etcd:PREFIX, which they share, or file:PATH"
+                )));
+            }
+            Some(source @ Source::Etcd(_)) if etcd.is_none() => {
+                return Err(Failure::wrong_usage(without(
+                    &format!("--config {source}"),
+                    "--etcd-endpoints",
                 )));
             }
             Some(source) => source,
-            None if etcd.is_some() => {
-                return Err(Failure::wrong_usage(
-                    "--etcd-endpoints is given without --config: pass --config file:PATH",
-                ));
-            }
-            None => Source::Sqlite(data_dir.join(DEFAULT_STORE)),
+            None => match &election {
+                Some(election) => Source::Etcd(election.prefix.clone()),
+                None => Source::Sqlite(data_dir.join(DEFAULT_STORE)),
+            },
         };
         let (active, document_error) = match &source {
-            Source::Sqlite(_) => (Document::built_in(), None),
+            Source::Sqlite(_) | Source::Etcd(_) => (Document::built_in(), None),
             Source::File(file) => match file.load() {
                 Ok(document) => (document, None),
                 Err(error) => match LastGoodFile::in_dir(&data_dir).load(file) {

@@ -748,6 +748,11 @@ fn etcd_flags_belong_together() {
         (etcd.user, etcd.ca_file, etcd.certificate),
         (None, None, None)
     );
+    let source = |flags: &str| settings(flags).unwrap().config_source;
+    assert_eq!(source("--etcd-endpoints http://a"), "etcd:doorman");
+    let other = "--etcd-endpoints http://a --election-prefix x";
+    assert_eq!(source(other), "etcd:x");
+    assert_eq!(source(&format!("{other} --config etcd:y")), "etcd:y");
     let all = settings(
         "--config file:FILE --etcd-endpoints https://a:2379 --etcd-user u --etcd-password-file p \
          --etcd-ca-file c --etcd-cert d --etcd-key e --election-prefix /x/y --election-ttl 2",
@@ -795,7 +800,10 @@ fn etcd_flags_belong_together() {
             "--etcd-endpoints http://a --config sqlite:x.db",
             "--config sqlite:x.db is the store of one server",
         ),
-        ("--etcd-endpoints http://a", "pass --config file:PATH"),
+        (
+            "--config etcd:x",
+            "--config etcd:x is given without --etcd-endpoints",
+        ),
     ] {
         let failure = settings(flags).unwrap_err();
         assert!(failure.to_string().contains(reason), "{failure}");

@@ -123,6 +123,11 @@ impl ActiveDocument {
         state.reloads.rejected = state.reloads.rejected.saturating_add(1);
     }
 
+    /// Sets the error without counting an invalid document.
+    pub(super) fn report(&self, error: &str) {
+        self.state().error = Some(truncated(error).into_owned());
+    }
+
     pub(super) fn has_rejected(&self, error: &str) -> bool {
         self.state().error.as_deref() == Some(&*truncated(error))
     }

@@ -5,6 +5,7 @@
 
 use std::{
     convert::Infallible,
+    fmt::Display,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -17,9 +18,12 @@ use doorman_config::{
     StoreError,
 };
 use doorman_openapi::{DryRun, PastChange};
-use tokio::{sync::Semaphore, task};
+use tokio::{runtime::Handle, sync::Semaphore, task};
 
-use super::{ActiveDocument, dry_run};
+use super::{
+    ActiveDocument, dry_run,
+    etcd_store::{self, EtcdFailure, EtcdStore, NotRefreshed},
+};
 use crate::{leasing::LedgerUnavailable, observe::context, util::clock};
 
 /// Concurrent operations of one kind: a parsed body may be many times its size.
@@ -31,16 +35,28 @@ const MAX_QUEUED: usize = 16;
 /// How long an operation waits to run.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Evaluations of an edit while other servers change the document, too.
+const MAX_EVALUATIONS: usize = 5;
+
 #[derive(Debug)]
 pub(crate) struct DocumentEditor {
     active: Arc<ActiveDocument>,
-    /// The name of the source where the document cannot be changed over HTTP.
-    store: Result<Mutex<Store>, String>,
+    store: DocumentStore,
+    /// The name of the source.
+    source: String,
     changes: Lane,
     dry_runs: Lane,
     reads: Lane,
     written: AtomicU64,
     failed: AtomicU64,
+}
+
+/// Where the document is changed over HTTP.
+#[derive(Debug)]
+pub(crate) enum DocumentStore {
+    Sqlite(Mutex<Store>),
+    Etcd(Arc<EtcdStore>),
+    ReadOnly,
 }
 
 /// Limits the operations of one kind, so that none of the kinds blocks the others.
@@ -82,6 +98,7 @@ pub(crate) enum EditFailed<E> {
     ReadOnly(String),
     Busy,
     Store(StoreError),
+    Etcd(EtcdFailure),
     /// The change is stored, but becomes active only at the next start.
     Ledger(LedgerUnavailable),
     Panicked,
@@ -89,10 +106,11 @@ pub(crate) enum EditFailed<E> {
 
 impl DocumentEditor {
     /// `source` names the source of the document.
-    pub(crate) fn new(active: Arc<ActiveDocument>, store: Option<Store>, source: &str) -> Self {
+    pub(crate) fn new(active: Arc<ActiveDocument>, store: DocumentStore, source: &str) -> Self {
         Self {
             active,
-            store: store.map(Mutex::new).ok_or_else(|| source.to_owned()),
+            store,
+            source: source.to_owned(),
             changes: Lane::default(),
             dry_runs: Lane::default(),
             reads: Lane::default(),
@@ -109,57 +127,114 @@ impl DocumentEditor {
     }
 
     /// Replaces the active document by the result of `edit`; writes only if something changes.
+    /// `edit` is called again if another server changes the document first.
     ///
     /// # Cancel safety
     /// A change that runs already is completed.
     pub(crate) async fn edit<D: Into<Edited>, E: Send + 'static>(
         self: &Arc<Self>,
         by: String,
-        edit: impl FnOnce(&Document) -> Result<D, E> + Send + 'static,
+        edit: impl Fn(&Document) -> Result<D, E> + Send + 'static,
     ) -> Result<Edit, EditFailed<E>> {
-        if let Err(source) = &self.store {
-            return Err(EditFailed::ReadOnly(source.clone()));
+        if let DocumentStore::ReadOnly = self.store {
+            return Err(EditFailed::ReadOnly(self.source.clone()));
         }
-        self.run(&self.changes, move |editor| editor.edit_blocking(&by, edit))
-            .await
+        self.run(&self.changes, move |editor| match &editor.store {
+            DocumentStore::ReadOnly => Err(EditFailed::ReadOnly(editor.source.clone())),
+            DocumentStore::Sqlite(store) => editor.edit_sqlite(store, &by, edit),
+            DocumentStore::Etcd(store) => {
+                Handle::current().block_on(editor.edit_etcd(store, &by, edit))
+            }
+        })
+        .await
     }
 
-    fn edit_blocking<D: Into<Edited>, E>(
+    fn edit_sqlite<D: Into<Edited>, E>(
         &self,
+        store: &Mutex<Store>,
         by: &str,
-        edit: impl FnOnce(&Document) -> Result<D, E>,
+        edit: impl Fn(&Document) -> Result<D, E>,
     ) -> Result<Edit, EditFailed<E>> {
-        let store = self.store.as_ref();
-        let store = store.map_err(|source| EditFailed::ReadOnly(source.clone()))?;
         // A write is atomic, so the store stays usable after a panic. The lock orders the changes.
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
+        let (edit, diff) = self.evaluate(edit)?;
+        if !diff.is_empty() {
+            let change = NewChange {
+                changed_at: clock::unix_seconds(),
+                changed_by: by,
+                change: &diff.summary(),
+            };
+            self.append(&mut store, &edit.after, &change)
+                .map_err(EditFailed::Store)?;
+            self.activate(&edit.after)?;
+        }
+        Ok(edit)
+    }
+
+    async fn edit_etcd<D: Into<Edited>, E>(
+        &self,
+        store: &EtcdStore,
+        by: &str,
+        edit: impl Fn(&Document) -> Result<D, E>,
+    ) -> Result<Edit, EditFailed<E>> {
+        let mut seen = store.lock().await;
+        for _ in 0..MAX_EVALUATIONS {
+            // The caller may have seen a newer document at another server.
+            let refreshed = store
+                .refresh(&mut seen, &self.active, etcd_store::CALL)
+                .await;
+            refreshed.map_err(|error| match error {
+                NotRefreshed::Etcd(EtcdFailure::Read(error)) => {
+                    EditFailed::Etcd(EtcdFailure::Write(error))
+                }
+                NotRefreshed::Etcd(failure) => EditFailed::Etcd(failure),
+                NotRefreshed::Ledger(cause) => EditFailed::Ledger(cause),
+            })?;
+            let (edit, diff) = self.evaluate(&edit)?;
+            if diff.is_empty() {
+                return Ok(edit);
+            }
+            let change = diff.summary();
+            let written = store.write(&mut seen, &edit.after, by, &change).await;
+            let written = written.map_err(|failure| {
+                self.count_failure(&failure);
+                EditFailed::Etcd(failure)
+            })?;
+            if let Some(revision) = written {
+                self.count_write(revision, &edit.after, by, &change);
+                self.activate(&edit.after)?;
+                return Ok(edit);
+            }
+        }
+        Err(EditFailed::Etcd(EtcdFailure::Contended))
+    }
+
+    /// The result of an edit of the active document, and what it changes.
+    fn evaluate<D: Into<Edited>, E>(
+        &self,
+        edit: impl Fn(&Document) -> Result<D, E>,
+    ) -> Result<(Edit, DocumentDiff), EditFailed<E>> {
         let before = self.active.get();
         let Edited { document, notes } = edit(&before).map_err(EditFailed::Rejected)?.into();
-        let after = Arc::new(document);
-        let diff = DocumentDiff::between(&before, &after);
-        if diff.is_empty() {
-            return Ok(Edit {
-                after: Arc::clone(&before),
-                before,
-                notes,
-            });
-        }
-        let change = NewChange {
-            changed_at: clock::unix_seconds(),
-            changed_by: by,
-            change: &diff.summary(),
+        let diff = DocumentDiff::between(&before, &document);
+        let after = if diff.is_empty() {
+            Arc::clone(&before)
+        } else {
+            Arc::new(document)
         };
-        self.append(&mut store, &after, &change)
-            .map_err(EditFailed::Store)?;
-        for warning in after.warnings() {
-            tracing::warn!("{warning}");
-        }
-        self.active.activate(&after).map_err(EditFailed::Ledger)?;
-        Ok(Edit {
+        let edit = Edit {
             before,
             after,
             notes,
-        })
+        };
+        Ok((edit, diff))
+    }
+
+    fn activate<E>(&self, document: &Arc<Document>) -> Result<(), EditFailed<E>> {
+        for warning in document.warnings() {
+            tracing::warn!("{warning}");
+        }
+        self.active.activate(document).map_err(EditFailed::Ledger)
     }
 
     fn append(
@@ -168,22 +243,25 @@ impl DocumentEditor {
         document: &Document,
         change: &NewChange<'_>,
     ) -> Result<(), StoreError> {
-        let written = store.append(document, change).inspect_err(|error| {
-            self.failed.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(%error, "cannot write document change; the change is rejected");
-        })?;
-        self.written.fetch_add(1, Ordering::Relaxed);
+        let written = store
+            .append(document, change)
+            .inspect_err(|error| self.count_failure(error))?;
         if let Err(error) = written.copy {
             tracing::warn!(%error, "cannot write the copy of the document beside the store");
         }
-        tracing::info!(
-            revision = written.revision,
-            version = document.version(),
-            by = change.changed_by,
-            "document changed: {}",
-            change.change
-        );
+        self.count_write(written.revision, document, change.changed_by, change.change);
         Ok(())
+    }
+
+    fn count_failure(&self, error: &dyn Display) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(%error, "cannot write document change; the change is rejected");
+    }
+
+    fn count_write(&self, revision: u64, document: &Document, by: &str, change: &str) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+        let version = document.version();
+        tracing::info!(revision, version, by, "document changed: {change}");
     }
 
     /// Describes the changes that an edit would make, as far as `restrictions` let the caller see
@@ -216,11 +294,14 @@ impl DocumentEditor {
         limit: usize,
     ) -> Result<Vec<PastChange>, EditFailed<Infallible>> {
         self.run(&self.reads, move |editor| match &editor.store {
-            Err(_) => Ok(Vec::new()),
-            Ok(store) => {
+            DocumentStore::ReadOnly => Ok(Vec::new()),
+            DocumentStore::Sqlite(store) => {
                 let store = store.lock().unwrap_or_else(PoisonError::into_inner);
                 store.history(before, limit).map_err(EditFailed::Store)
             }
+            DocumentStore::Etcd(store) => Handle::current()
+                .block_on(store.history(before, limit))
+                .map_err(EditFailed::Etcd),
         })
         .await
     }
@@ -231,18 +312,23 @@ impl DocumentEditor {
         revision: u64,
     ) -> Result<Document, EditFailed<RevisionError>> {
         self.run(&self.reads, move |editor| {
-            let Ok(store) = &editor.store else {
-                return Err(EditFailed::Rejected(RevisionError::Absent {
+            let document = match &editor.store {
+                DocumentStore::ReadOnly => Err(RevisionError::Absent {
                     revision,
                     retained: None,
-                }));
+                }),
+                DocumentStore::Sqlite(store) => {
+                    // Parsed without the lock: changes wait for it.
+                    let found = store
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .revision(revision);
+                    found.and_then(|found| found.parse())
+                }
+                DocumentStore::Etcd(store) => Handle::current()
+                    .block_on(store.revision(revision))
+                    .map_err(EditFailed::Etcd)?,
             };
-            // Parsed without the lock: changes wait for it.
-            let found = store
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .revision(revision);
-            let document = found.and_then(|found| found.parse());
             document.map_err(EditFailed::Rejected)
         })
         .await

@@ -37,7 +37,7 @@ impl DocumentFile {
     /// Applies changes of the file until the ledger is poisoned.
     pub(crate) async fn follow(self, active: Arc<ActiveDocument>) {
         let Self { source, data_dir } = self;
-        let mut last_valid = LastValidWriter::new(source.clone(), &data_dir);
+        let mut last_valid = LastValidWriter::new(source.to_string(), &data_dir);
         let mut follower = FileFollower::new([source.directory()], {
             let source = source.clone();
             move || source.read().map_err(|error| error.full_message())
@@ -95,7 +95,8 @@ async fn parse(content: Content) -> Result<Document, String> {
 
 #[derive(Debug)]
 pub(super) struct LastValidWriter {
-    source: FileSource,
+    /// The name of the source.
+    source: String,
     file: LastGoodFile,
     written: Option<Arc<Document>>,
     /// The document that could not be written, and when to retry. Every attempt changes the data
@@ -104,7 +105,7 @@ pub(super) struct LastValidWriter {
 }
 
 impl LastValidWriter {
-    pub(super) fn new(source: FileSource, data_dir: &Path) -> Self {
+    pub(super) fn new(source: String, data_dir: &Path) -> Self {
         Self {
             source,
             file: LastGoodFile::in_dir(data_dir),
@@ -137,8 +138,8 @@ impl LastValidWriter {
                 if self.failed.is_none() {
                     tracing::warn!(
                         %error,
-                        "cannot write last valid document, will retry; until then, a start with \
-                         an invalid file uses an older one"
+                        "cannot write last valid document, will retry; until then, a start \
+                         without a valid one uses an older one"
                     );
                 }
                 self.failed = Some((document, clock::now().after(POLL_INTERVAL)));

@@ -1,8 +1,9 @@
-//! The active document and its changes: at the start, by its file, and over HTTP.
+//! The active document and its changes: at the start, by its source, and over HTTP.
 
 mod active;
 mod dry_run;
 mod editor;
+mod etcd_store;
 mod file;
 mod opened;
 pub(crate) mod warnings;
@@ -12,9 +13,10 @@ mod tests;
 
 pub(crate) use self::{
     active::ActiveDocument,
-    editor::{DocumentEditor, Edit, EditFailed, StoreWrites},
+    editor::{DocumentEditor, DocumentStore, Edit, EditFailed, StoreWrites},
+    etcd_store::{EtcdFailure, EtcdStore},
     file::DocumentFile,
-    opened::OpenedDocument,
+    opened::{DocumentFollower, OpenDocumentError, OpenedDocument},
 };
 
 pub use self::opened::DocumentState;

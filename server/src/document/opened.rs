@@ -1,11 +1,15 @@
 //! The document of a start: opens its source.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
 
 use doorman_config::{Document, OpenError, OpenedStore, Source, Store};
 use tokio::task;
 
-use crate::{document::DocumentFile, util::clock};
+use super::{ActiveDocument, DocumentFile, DocumentStore, EtcdFailure, EtcdStore};
+use crate::{etcd::EtcdClient, util::clock};
 
 /// How the document of a start relates to its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +19,7 @@ pub enum DocumentState {
     Current,
     /// It is the newest, but the store cannot be written.
     ReadOnly,
-    /// A newer one is invalid, or lost.
+    /// A newer one is invalid, lost, or out of reach.
     Outdated,
 }
 
@@ -26,9 +30,33 @@ pub(crate) struct OpenedDocument {
     pub(crate) state: DocumentState,
     /// Why it is not [`DocumentState::Current`].
     pub(crate) error: Option<String>,
-    /// Where the document is changed over HTTP.
-    pub(crate) store: Option<Store>,
-    pub(crate) file: Option<DocumentFile>,
+    pub(crate) store: DocumentStore,
+    pub(crate) follower: Option<DocumentFollower>,
+}
+
+/// A source that others change.
+#[derive(Debug)]
+pub(crate) enum DocumentFollower {
+    File(DocumentFile),
+    Etcd(Arc<EtcdStore>),
+}
+
+impl DocumentFollower {
+    /// Applies changes of the source until the ledger is poisoned.
+    pub(crate) async fn follow(self, active: Arc<ActiveDocument>) {
+        match self {
+            Self::File(file) => file.follow(active).await,
+            Self::Etcd(store) => store.follow(active).await,
+        }
+    }
+}
+
+/// A source cannot be used at all.
+#[derive(Debug)]
+pub(crate) enum OpenDocumentError {
+    Store(OpenError),
+    Etcd(EtcdFailure),
+    NoEndpoints,
 }
 
 impl OpenedDocument {
@@ -36,37 +64,58 @@ impl OpenedDocument {
     /// says that it is older than the file.
     ///
     /// # Errors
-    /// [`OpenError`] when a store cannot be used at all. An invalid stored document is no error.
+    /// [`OpenDocumentError`] when a store cannot be used at all. An invalid stored document is no
+    /// error.
     pub(crate) async fn open(
         source: Option<Source>,
         first: Arc<Document>,
         error: Option<String>,
         data_dir: PathBuf,
-    ) -> Result<Self, OpenError> {
+        etcd: Option<EtcdClient>,
+    ) -> Result<Self, OpenDocumentError> {
         match source {
-            Some(Source::Sqlite(path)) => Self::open_store(path, first).await,
+            Some(Source::Sqlite(path)) => Self::open_store(path, first)
+                .await
+                .map_err(OpenDocumentError::Store),
             Some(Source::File(file)) => {
                 if let Some(error) = &error {
                     tracing::error!("invalid document; the last valid one stays active: {error}");
                 }
+                let follower = DocumentFollower::File(DocumentFile::new(file, data_dir));
                 Ok(Self {
-                    document: first,
-                    state: match error {
-                        Some(_) => DocumentState::Outdated,
-                        None => DocumentState::Current,
-                    },
-                    error,
-                    store: None,
-                    file: Some(DocumentFile::new(file, data_dir)),
+                    follower: Some(follower),
+                    ..Self::new(first, error, DocumentStore::ReadOnly)
                 })
             }
-            None => Ok(Self {
-                document: first,
-                state: DocumentState::Current,
-                error: None,
-                store: None,
-                file: None,
-            }),
+            Some(Source::Etcd(prefix)) => {
+                let client = etcd.ok_or(OpenDocumentError::NoEndpoints)?;
+                let (store, start) = EtcdStore::open(client, &prefix, &data_dir, first)
+                    .await
+                    .map_err(OpenDocumentError::Etcd)?;
+                if let Some(error) = &start.error {
+                    tracing::error!("document is outdated: {error}");
+                }
+                let store = Arc::new(store);
+                let follower = DocumentFollower::Etcd(Arc::clone(&store));
+                Ok(Self {
+                    follower: Some(follower),
+                    ..Self::new(start.document, start.error, DocumentStore::Etcd(store))
+                })
+            }
+            None => Ok(Self::new(first, None, DocumentStore::ReadOnly)),
+        }
+    }
+
+    fn new(document: Arc<Document>, error: Option<String>, store: DocumentStore) -> Self {
+        Self {
+            document,
+            state: match error {
+                Some(_) => DocumentState::Outdated,
+                None => DocumentState::Current,
+            },
+            error,
+            store,
+            follower: None,
         }
     }
 
@@ -103,8 +152,8 @@ impl OpenedDocument {
             document: Arc::new(document),
             state,
             error: (!problems.is_empty()).then(|| problems.join("\n")),
-            store: Some(store),
-            file: None,
+            store: DocumentStore::Sqlite(Mutex::new(store)),
+            follower: None,
         })
     }
 }

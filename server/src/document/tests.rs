@@ -223,7 +223,7 @@ async fn failed_write_is_retried_after_the_poll_interval() {
     // A file cannot replace a directory.
     let place = home.path().join("file.last-good.json");
     fs::create_dir(&place).unwrap();
-    let mut writer = LastValidWriter::new(FileSource::new(&file), home.path());
+    let mut writer = LastValidWriter::new(file.display().to_string(), home.path());
     writer.write(Arc::clone(&document)).await;
 
     fs::remove_dir(&place).unwrap();

@@ -83,6 +83,12 @@ impl EtcdError {
         self.kind == Kind::Unknown
     }
 
+    /// Whether etcd refused the call, and would refuse it again.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self.kind, Kind::Refused | Kind::TooLarge)
+    }
+
     /// Whether the call was refused because it is larger than etcd permits.
     #[must_use]
     pub fn is_too_large(&self) -> bool {

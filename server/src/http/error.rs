@@ -12,7 +12,7 @@ use doorman_openapi::{FieldError, Mastership, Problem, ProblemType, Scope, Scope
 
 use crate::{
     auth::Unauthenticated,
-    document::EditFailed,
+    document::{EditFailed, EtcdFailure},
     leasing::LedgerUnavailable,
     quota::{LimitScope, RateLimited},
 };
@@ -358,6 +358,13 @@ impl<E: Into<Self>> From<EditFailed<E>> for ApiError {
                     _ => ProblemType::Unavailable,
                 };
                 Self::new(kind, format!("nothing was changed: {error}"))
+            }
+            EditFailed::Etcd(failure) => {
+                let kind = match &failure {
+                    EtcdFailure::TooLarge { .. } => ProblemType::PayloadTooLarge,
+                    _ => ProblemType::Unavailable,
+                };
+                Self::new(kind, failure.to_string())
             }
             EditFailed::Ledger(cause) => cause.into(),
             EditFailed::Panicked => Self::internal(),

@@ -21,7 +21,8 @@ pub(crate) struct ControlPlane {
     process: Process,
     address: String,
     home: TempDir,
-    config: String,
+    /// Its flags besides addresses, data directory and TLS.
+    flags: Vec<String>,
     encrypted: bool,
 }
 
@@ -53,13 +54,26 @@ impl ControlPlane {
         Self::start_with(home, format!("sqlite:{}", store.display()), false)
     }
 
+    /// Starts with these flags; the data directory is `data` in `home`.
+    pub(crate) fn start_with_flags(home: TempDir, flags: &[&str]) -> Self {
+        Self::start_process(
+            home,
+            flags.iter().copied().map(str::to_owned).collect(),
+            false,
+        )
+    }
+
     fn start_with(home: TempDir, config: String, encrypted: bool) -> Self {
-        let (process, address) = run(home.path(), "127.0.0.1:0", &config, encrypted);
+        Self::start_process(home, vec!["--config".to_owned(), config], encrypted)
+    }
+
+    fn start_process(home: TempDir, flags: Vec<String>, encrypted: bool) -> Self {
+        let (process, address) = run(home.path(), "127.0.0.1:0", &flags, encrypted);
         Self {
             process,
             address,
             home,
-            config,
+            flags,
             encrypted,
         }
     }
@@ -100,13 +114,13 @@ impl ControlPlane {
             process,
             address,
             home,
-            config,
+            flags,
             encrypted,
         } = self;
         let stopped = Stopped {
             address,
             home,
-            config,
+            flags,
             encrypted,
         };
         (process, stopped)
@@ -181,7 +195,8 @@ impl ControlPlane {
 pub(crate) struct Stopped {
     address: String,
     home: TempDir,
-    config: String,
+    /// Its flags besides addresses, data directory and TLS.
+    flags: Vec<String>,
     encrypted: bool,
 }
 
@@ -201,25 +216,26 @@ impl Stopped {
     fn restart_on(self, listen: &str) -> ControlPlane {
         let Self {
             home,
-            config,
+            flags,
             encrypted,
             ..
         } = self;
-        let (process, address) = run(home.path(), listen, &config, encrypted);
+        let (process, address) = run(home.path(), listen, &flags, encrypted);
         ControlPlane {
             process,
             address,
             home,
-            config,
+            flags,
             encrypted,
         }
     }
 }
 
-fn run(home: &Path, listen: &str, config: &str, encrypted: bool) -> (Process, String) {
+fn run(home: &Path, listen: &str, flags: &[String], encrypted: bool) -> (Process, String) {
     let [data, certificate, key] =
         ["data", "tls.crt", "tls.key"].map(|name| home.join(name).display().to_string());
-    let mut args = vec!["--listen", listen, "--config", config, "--data-dir", &data];
+    let mut args = vec!["--listen", listen, "--data-dir", &data];
+    args.extend(flags.iter().map(String::as_str));
     if encrypted {
         args.extend(["--tls-cert", &certificate, "--tls-key", &key]);
     }

@@ -7,7 +7,7 @@ fn invalid_arguments_are_wrong_usage() {
     for line in [
         "doorman --listen nowhere",
         "doorman --config limits.yaml",
-        "doorman --config etcd:/doorman",
+        "doorman --config etcd:doorman/",
         "doorman --advertise 10.0.0.5:7300",
         "doorman --max-leases -1",
         "doorman --unmatched sometimes",

@@ -116,8 +116,8 @@ pub(super) async fn apply(
     editor: &Arc<DocumentEditor>,
     quotas: Arc<Quotas>,
     request: EditRequest,
-    version: impl FnOnce(&Document) -> Result<Option<String>, ApiError> + Send + 'static,
-    edit: impl FnOnce(&Document) -> Result<Edited, ApiError> + Send + 'static,
+    version: impl Fn(&Document) -> Result<Option<String>, ApiError> + Send + 'static,
+    edit: impl Fn(&Document) -> Result<Edited, ApiError> + Send + 'static,
     respond: impl FnOnce(&Edit) -> Response<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let EditRequest {

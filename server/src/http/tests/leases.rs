@@ -104,7 +104,7 @@ async fn ids_of_all(router: &Router) -> Vec<String> {
 
 /// Which of two calls completes first if the long one starts first.
 async fn first_answered(router: &Router, long: (&str, String), short: (&str, String)) -> String {
-    let order = std::sync::Mutex::new(Vec::new());
+    let order = Mutex::new(Vec::new());
     let call = async |(path, body): (&str, String), name: &str| {
         let reply = post(router, path, body).await;
         assert_eq!(reply.status, 200);

@@ -25,7 +25,7 @@ mod rules;
 mod standby;
 mod token_attacks;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::{
     Router,
@@ -42,7 +42,7 @@ use tower::ServiceExt;
 
 use crate::{
     auth::Auth,
-    document::{ActiveDocument, DocumentEditor},
+    document::{ActiveDocument, DocumentEditor, DocumentStore},
     election::View,
     http::{
         AllowedHosts, BodyBuffer,
@@ -98,7 +98,11 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
     };
     let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), document));
     AppState::from(AppParts {
-        editor: Arc::new(DocumentEditor::new(Arc::clone(&document), None, "built-in")),
+        editor: Arc::new(DocumentEditor::new(
+            Arc::clone(&document),
+            DocumentStore::ReadOnly,
+            "built-in",
+        )),
         ledger,
         document,
         quotas: Arc::new(Quotas::new(CallerLimit::Usual)),
@@ -132,7 +136,11 @@ impl AppState {
     fn with_store(self, store: Store) -> Self {
         self.with(|parts| {
             let document = Arc::clone(&parts.document);
-            parts.editor = Arc::new(DocumentEditor::new(document, Some(store), "store"));
+            parts.editor = Arc::new(DocumentEditor::new(
+                document,
+                DocumentStore::Sqlite(Mutex::new(store)),
+                "store",
+            ));
         })
     }
 }
