@@ -1,14 +1,19 @@
-//! Upgrades: data directories that earlier releases have written.
+//! Upgrades: data directories that earlier releases have written, and requests and responses of
+//! other releases.
 
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tempfile::TempDir;
 
-use crate::support::{Process, curl, doorman, repository};
+use crate::support::{ControlPlane, Process, TIMEOUT, curl, doorman, repository};
 
 /// The recorded data directories, by name.
 fn recorded() -> Vec<(String, PathBuf)> {
@@ -133,4 +138,87 @@ fn store_of_a_later_release_stops_the_start() {
         );
     }
     assert!(!data.path().join("doorman.db-wal").exists());
+}
+
+/// Adds unknown fields to every object, as a later release may.
+fn of_later_release(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.values_mut().for_each(of_later_release);
+            fields.insert(
+                "later".to_owned(),
+                serde_json::json!({"of": ["any", 1, null]}),
+            );
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(of_later_release),
+        _ => {}
+    }
+}
+
+#[test]
+fn server_answers_requests_of_earlier_and_later_layers() {
+    let server = ControlPlane::start("resources: []");
+    let text = include_str!("../recorded/layers/third.jsonl");
+    let mut leases = 0;
+    for line in text.lines() {
+        let call: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let path = call["path"].as_str().expect("a path");
+        if call["method"] == "GET" {
+            assert_eq!(server.curl(path, &[]).status, 200, "{line}");
+            continue;
+        }
+        let body = call["body"].clone();
+        let mut later = body.clone();
+        of_later_release(&mut later);
+        later["client_id"] = "later".into();
+        for body in [body, later] {
+            let answer = server.post(path, &body.to_string());
+            if path.ends_with("release") {
+                assert_eq!(answer["released"], 1, "{line}");
+            } else {
+                let wanted = &body["resources"][0]["wants"];
+                let granted = &answer["resources"][0]["gets"]["capacity"];
+                assert_eq!(granted.as_f64(), wanted.as_f64(), "{line}: {answer}");
+                leases += 1;
+            }
+        }
+    }
+    assert!(leases >= 8, "{leases}");
+}
+
+#[tokio::test]
+async fn layer_leases_from_earlier_and_later_servers() {
+    for release in ["first", "second", "third", "later"] {
+        let recorded = if release == "later" { "third" } else { release };
+        let path = repository().join(format!("tests/recorded/{recorded}/responses/capacity.json"));
+        let text = fs::read_to_string(path).expect("it is recorded");
+        let mut response: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        if release == "later" {
+            of_later_release(&mut response);
+        }
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let leased = async move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            axum::Json(response)
+        };
+        let routes = axum::Router::new().route("/v1/capacity", axum::routing::post(leased));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+
+        let doorman = tower_doorman::Doorman::builder(format!("http://{address}"))
+            .spawn()
+            .expect("the settings are valid");
+        let rate = doorman.rate("db");
+        let ready = doorman.ready(TIMEOUT).await;
+        ready.unwrap_or_else(|error| panic!("{release}: {error}"));
+        let limits = doorman.snapshot().limits;
+        let lease = limits[0].lease.as_ref().map(|lease| lease.capacity);
+        assert_eq!(lease.flatten(), Some(5.0), "{release}: {limits:?}");
+        assert!(asked.load(Ordering::Relaxed) > 0);
+        drop(rate);
+    }
 }
