@@ -14,6 +14,7 @@ mod conformance;
 mod deploy;
 mod etcd;
 mod etcd_document;
+mod failover;
 mod fleet;
 mod grpc;
 mod guides;

@@ -1,13 +1,8 @@
 //! A service that is suspended (SIGSTOP) for longer than its lease lasts.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
-use crate::support::{ControlPlane, Service, TIMEOUT};
+use crate::support::{Connection, ControlPlane, Service, TIMEOUT};
 
 const DOCUMENT: &str = "
 resources:
@@ -22,39 +17,21 @@ const EXPIRED: Duration = Duration::from_millis(2_500);
 /// After this time a bucket is full: it holds one second's worth.
 const FULL: Duration = Duration::from_millis(1_200);
 
-/// A persistent connection.
-struct Connection(BufReader<TcpStream>);
+/// A connection to a service.
+struct Client(Connection);
 
-impl Connection {
+impl Client {
     fn open(service: &Service) -> Self {
-        let address = service.address().trim_start_matches("http://");
-        let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(TIMEOUT)).expect("not zero");
-        Self(BufReader::new(stream))
+        Self(Connection::open(service.address(), TIMEOUT).expect("it listens"))
     }
 
     fn send(&mut self) {
-        let request = b"GET / HTTP/1.1\r\nhost: service\r\n\r\n";
-        self.0.get_mut().write_all(request).expect("it is open");
+        self.0.send("/", None).expect("it is open");
     }
 
     /// Reads a response, and returns its status.
     fn receive(&mut self) -> u16 {
-        let (mut status, mut length) = (None, 0);
-        loop {
-            let mut line = String::new();
-            self.0.read_line(&mut line).expect("a response");
-            if let Some(value) = line.strip_prefix("content-length: ") {
-                length = value.trim().parse().expect("a length");
-            }
-            if line == "\r\n" {
-                break;
-            }
-            status = status.or(line.split(' ').nth(1).and_then(|it| it.parse().ok()));
-        }
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).expect("a body");
-        status.expect("a status")
+        self.0.receive().expect("a response").status
     }
 
     fn request(&mut self) -> u16 {
@@ -75,10 +52,10 @@ impl Connection {
 fn suspended_service_admits_nothing_under_an_expired_lease() {
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &["--fallback", "pessimistic"]);
-    let mut first = Connection::open(&service);
+    let mut first = Client::open(&service);
     first.request_until_admitted();
     // After one request each, all connections are accepted.
-    let mut connections: Vec<_> = (0..50).map(|_| Connection::open(&service)).collect();
+    let mut connections: Vec<_> = (0..50).map(|_| Client::open(&service)).collect();
     for connection in &mut connections {
         connection.request();
     }

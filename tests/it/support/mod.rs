@@ -1,9 +1,11 @@
 //! Processes to test with, and helpers to wait for them.
 
 mod certificates;
+mod connection;
 mod control_plane;
 mod curl;
 mod etcd;
+mod node;
 mod process;
 mod relay;
 mod service;
@@ -16,9 +18,11 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub(crate) use self::{
     certificates::Authority,
+    connection::Connection,
     control_plane::{ControlPlane, DOCUMENT},
     curl::{Response, curl},
     etcd::Etcd,
+    node::{Master, Node},
     process::{Process, doorman, example, repository, tool},
     relay::Relay,
     service::Service,
@@ -47,7 +51,7 @@ pub(crate) fn now() -> Duration {
 ///
 /// # Panics
 /// After [`TIMEOUT`].
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..TIMEOUT.as_millis() / POLL.as_millis() {
         if condition() {
             return;

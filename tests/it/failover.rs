@@ -1,0 +1,447 @@
+//! Fail-over among the servers of a node, with real etcd.
+//!
+//! Election leases last 2 s where the rule does not depend on it.
+
+use std::{process::Command, thread::sleep, time::Duration};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tower_doorman::{Cost, Doorman};
+
+use crate::support::{
+    Connection, Etcd, Master, Node, Process, Relay, Response, TIMEOUT, doorman, now, until,
+};
+
+/// Leases of 20 s, which are booked for 21.
+const DOCUMENT: &str = "
+resources:
+  - identifier_glob: api
+    capacity: 100
+    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
+";
+const CAPACITY: &str = "/v1/capacity";
+const BRIEF: &[&str] = &["--election-ttl", "2"];
+/// A master of an election lease of 2 s grants nothing this long after the last renewal.
+const DEADLINE: Duration = Duration::from_millis(1900);
+const POLL: Duration = Duration::from_millis(20);
+
+/// A request for a lease. `held`: the lease held, and the epoch in which it was heard of.
+fn request(client: &str, wants: f64, held: Option<(f64, u64)>) -> String {
+    let mut resource = json!({"resource_id": "api", "wants": wants});
+    let mut request = json!({"client_id": client});
+    if let Some((capacity, epoch)) = held {
+        resource["has"] = json!({"capacity": capacity});
+        request["heard_epoch"] = epoch.into();
+    }
+    request["resources"] = json!([resource]);
+    request.to_string()
+}
+
+fn is_grant(response: &Response) -> bool {
+    response.status == 200
+}
+
+/// The lease that a master grants.
+fn lease(node: &Node, master: Master, request: &str) -> Value {
+    let response = node.post(master.server, CAPACITY, request);
+    assert!(is_grant(&response), "{response:?}");
+    let answer: Value = serde_json::from_str(&response.body).expect("JSON");
+    assert_eq!(answer["epoch"], master.epoch);
+    answer["resources"][0].clone()
+}
+
+/// Seconds until a master has learned all earlier leases; 0 if it does not learn.
+fn learning(node: &Node, master: Master) -> f64 {
+    let status = node.get(master.server, "/v1/status");
+    status["learning_ends_in"].as_f64().unwrap_or_default()
+}
+
+/// A server remains master for some time.
+fn assert_remains(node: &Node, master: Master, time: Duration) {
+    let from = now();
+    while now() - from < time {
+        let current = node.master_after(0, TIMEOUT);
+        assert_eq!(current, master);
+        sleep(POLL);
+    }
+}
+
+#[test]
+fn master_resumed_after_its_deadline_rejects_queued_requests() {
+    let etcd = Etcd::start();
+    let (node, master) = Node::start(&etcd, DOCUMENT, BRIEF);
+    let holders = (0..100).map(|index| {
+        let address = node.address(master.server);
+        let client = format!("client-{index}");
+        let mut connection = Connection::open(address, TIMEOUT).expect("it listens");
+        let first = request(&client, 1.0, None);
+        connection.send(CAPACITY, Some(&first)).expect("it is open");
+        assert!(is_grant(&connection.receive().expect("a response")));
+        (connection, request(&client, 1.0, Some((1.0, master.epoch))))
+    });
+    let mut holders: Vec<_> = holders.collect();
+    node.pause(master.server);
+    for (connection, renewal) in &mut holders {
+        connection
+            .send(CAPACITY, Some(renewal))
+            .expect("it is open");
+    }
+    let next = node.master_after(master.epoch, TIMEOUT);
+    node.resume(master.server);
+    for (connection, _) in &mut holders {
+        let response = connection.receive().expect("a response");
+        assert!(matches!(response.status, 307 | 503), "{response:?}");
+        let headers = response.headers.to_lowercase();
+        assert!(headers.contains("connection: close"), "{response:?}");
+    }
+    assert_remains(&node, next, DEADLINE);
+}
+
+#[test]
+fn master_without_etcd_grants_nothing_after_its_deadline() {
+    let etcd = Etcd::start();
+    let (node, master) = Node::start(&etcd, DOCUMENT, BRIEF);
+    let ask = || node.post(master.server, CAPACITY, &request("a", 10.0, None));
+    assert!(is_grant(&ask()));
+    let others: Vec<_> = (0..3).filter(|it| *it != master.server).collect();
+
+    node.partition(master.server);
+    let partitioned = now();
+    let mut grants = 0;
+    let next = loop {
+        let sent = now();
+        let response = ask();
+        if is_grant(&response) {
+            assert!(sent - partitioned < DEADLINE, "{:?}", sent - partitioned);
+            grants += 1;
+        }
+        if let Some(next) = others.iter().find_map(|other| node.as_master(*other)) {
+            break next;
+        }
+        sleep(POLL);
+    };
+    assert!(grants > 0, "one lost renewal does not end a reign");
+    assert!(next.epoch > master.epoch);
+    assert!(!is_grant(&ask()));
+
+    node.heal(master.server);
+    let location = format!("location: {}{CAPACITY}\r\n", node.address(next.server));
+    until("it follows the next master", || {
+        let response = ask();
+        response.status == 307 && response.headers.contains(&location)
+    });
+    assert_remains(&node, next, DEADLINE);
+}
+
+#[test]
+fn brief_outages_of_etcd_do_not_end_a_reign() {
+    let etcd = Etcd::start_cluster();
+    let (node, master) = Node::start(&etcd, DOCUMENT, &[]);
+    assert_eq!(
+        lease(&node, master, &request("a", 60.0, None))["reason"],
+        "granted"
+    );
+    let held = Some((60.0, master.epoch));
+    // Every request is granted in the same epoch.
+    let serve_for = |time| {
+        let from = now();
+        while now() - from < time {
+            let renewed = lease(&node, master, &request("a", 60.0, held));
+            assert_eq!(renewed["gets"]["capacity"], 60.0);
+            sleep(POLL);
+        }
+    };
+    for _ in 0..3 {
+        let leader = etcd.leader();
+        etcd.pause(leader);
+        serve_for(Duration::from_millis(1500));
+        etcd.resume(leader);
+        serve_for(Duration::from_millis(1500));
+    }
+    etcd.pause(0);
+    etcd.pause(1);
+    serve_for(Duration::from_secs(1));
+    etcd.resume(0);
+    etcd.resume(1);
+    serve_for(Duration::from_secs(2));
+
+    etcd.pause(0);
+    etcd.pause(1);
+    let paused = now();
+    while now() - paused < Duration::from_secs(10) {
+        let sent = now();
+        let response = node.post(master.server, CAPACITY, &request("a", 60.0, held));
+        let in_time = sent - paused < Duration::from_millis(4750);
+        assert!(in_time || !is_grant(&response), "{response:?}");
+        assert!((0..3).all(|it| node.as_master(it).is_none_or(|it| it == master)));
+        sleep(POLL);
+    }
+    etcd.resume(0);
+    etcd.resume(1);
+    let next = node.master_after(master.epoch, TIMEOUT);
+    // Holders keep their leases meanwhile, so others wait.
+    assert!(learning(&node, next) > 0.0);
+    let renewed = lease(&node, next, &request("a", 60.0, held));
+    assert_eq!(renewed["gets"]["capacity"], 60.0);
+    let newcomer = lease(&node, next, &request("b", 60.0, None));
+    assert_eq!(newcomer["reason"], "pending");
+}
+
+#[test]
+fn epoch_grows_and_leases_are_learned_after_etcd_lost_its_data() {
+    let mut etcd = Etcd::start();
+    let (node, master) = Node::start(&etcd, DOCUMENT, &[]);
+    lease(&node, master, &request("a", 60.0, None));
+    etcd.kill(0);
+    etcd.restart(0);
+    assert_remains(&node, master, Duration::from_secs(6));
+
+    etcd.rebuild();
+    let from = now();
+    let next = node.master_after(master.epoch, TIMEOUT);
+    // The longest lease counts from the beginning of the reign.
+    let (left, since) = (learning(&node, next), (now() - from).as_secs_f64());
+    assert!((21.0 - since..21.0).contains(&left), "{left}");
+    let renewed = lease(&node, next, &request("a", 60.0, Some((60.0, master.epoch))));
+    assert_eq!(renewed["gets"]["capacity"], 60.0);
+    let newcomer = lease(&node, next, &request("b", 60.0, None));
+    assert_eq!(newcomer["reason"], "pending");
+}
+
+#[test]
+fn third_master_learns_as_long_as_leases_of_the_first_last() {
+    let document = |length| {
+        format!(
+            "
+resources:
+  - identifier_glob: api
+    capacity: 100
+    algorithm: {{kind: FAIR_SHARE, lease_length: {length}, refresh_interval: 1}}
+"
+        )
+    };
+    let etcd = Etcd::start();
+    let (mut node, first) = Node::start(&etcd, &document(30), BRIEF);
+    let before = now();
+    lease(&node, first, &request("a", 60.0, None));
+    let after = now();
+    // Booked for 31.5 s. The key in etcd lives for up to 37 s: the bound is 3 s ahead, and all of it
+    // is multiplied by 1.05 and rounded up. What is left of it is rounded, and multiplied by 1.05.
+    let check = |node: &Node, master| {
+        let earlier = (now() - before).as_secs_f64();
+        let left = learning(node, master);
+        let later = (now() - after).as_secs_f64();
+        let longest = 1.05 * (38.0 - earlier);
+        assert!(
+            31.5 - later <= left && left <= longest + 0.5,
+            "{left} {longest}"
+        );
+    };
+    node.set_document(&document(6));
+    node.kill(first.server);
+    let second = node.master_after(first.epoch, TIMEOUT);
+    check(&node, second);
+    until("the document is active", || {
+        let held = Some((60.0, second.epoch));
+        let renewed = lease(&node, second, &request("a", 60.0, held));
+        assert_eq!(renewed["gets"]["capacity"], 60.0);
+        renewed["gets"]["lease_length"] == 6.0
+    });
+    node.kill(second.server);
+    let third = node.master_after(second.epoch, TIMEOUT);
+    check(&node, third);
+}
+
+#[test]
+fn stopped_master_hands_its_ledger_over() {
+    let etcd = Etcd::start();
+    let (mut node, master) = Node::start(&etcd, DOCUMENT, BRIEF);
+    assert_eq!(
+        lease(&node, master, &request("a", 80.0, None))["reason"],
+        "granted"
+    );
+    let assert_inherited = |node: &Node, master| {
+        assert_eq!(learning(node, master), 0.0);
+        let view = node.get(master.server, "/v1/resources/api");
+        let sums = (&view["sum_has"], &view["sum_wants"]);
+        assert_eq!(sums, (&80.0.into(), &80.0.into()), "{view}");
+    };
+    node.request_stop(master.server);
+    let next = node.master_after(master.epoch, TIMEOUT);
+    node.wait(master.server);
+    assert_inherited(&node, next);
+
+    // Without another server the ledger waits in the data directory.
+    let standby = 3 - master.server - next.server;
+    node.terminate(standby);
+    node.terminate(next.server);
+    node.start_server(next.server);
+    let last = node.master_after(next.epoch, TIMEOUT);
+    assert_inherited(&node, last);
+    let newcomer = lease(&node, last, &request("b", 80.0, None));
+    assert_eq!(newcomer["gets"]["capacity"], 20.0);
+    let renewed = lease(&node, last, &request("a", 80.0, Some((80.0, master.epoch))));
+    assert_eq!(renewed["gets"]["capacity"], 50.0);
+}
+
+#[test]
+fn leases_are_learned_if_the_ledger_cannot_be_fetched() {
+    let etcd = Etcd::start();
+    let unreachable = ["--election-ttl", "2", "--advertise", "http://127.0.0.1:9"];
+    let (mut node, master) = Node::start(&etcd, DOCUMENT, &unreachable);
+    lease(&node, master, &request("a", 80.0, None));
+    node.request_stop(master.server);
+    let next = node.master_after(master.epoch, TIMEOUT);
+    assert!(learning(&node, next) > 0.0);
+    let newcomer = lease(&node, next, &request("b", 80.0, None));
+    assert_eq!(newcomer["reason"], "pending");
+    let renewed = lease(&node, next, &request("a", 80.0, Some((80.0, master.epoch))));
+    assert_eq!(renewed["gets"]["capacity"], 80.0);
+    let log = node.output(next.server);
+    assert!(log.contains("cannot fetch the ledger"), "{log}");
+    node.wait(master.server);
+}
+
+/// The lease of a layer's only resource, the seconds that it lasts, and what is wanted of it.
+fn lease_of(layer: &Doorman) -> (f64, f64, f64) {
+    let snapshot = layer.snapshot();
+    let limit = &snapshot.limits[0];
+    let lease = limit.lease.expect("it has a lease");
+    let parts = lease.capacity.zip(lease.expires_in);
+    let (capacity, expires_in) = parts.expect("it is limited");
+    (capacity, expires_in, limit.wants)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn layer_keeps_its_lease_over_fail_overs_behind_one_address() {
+    let etcd = Etcd::start();
+    let (mut node, mut master) = Node::start(&etcd, DOCUMENT, BRIEF);
+    let balancer = Relay::balance(node.addresses());
+    let layer = Doorman::builder(balancer.address()).service("test");
+    let layer = layer.spawn().expect("valid settings");
+    let rate = layer.rate("api");
+    layer.ready(TIMEOUT).await.expect("a lease");
+    let load = tokio::spawn(async move {
+        loop {
+            assert!(rate.try_acquire(Cost::ONE).is_ok());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    until("the demand is known", || lease_of(&layer).2 > 10.0);
+
+    let stops: [fn(&mut Node, usize); 3] = [Node::kill, Node::terminate, |node, server| {
+        node.pause(server);
+    }];
+    for (index, stop) in stops.into_iter().enumerate() {
+        stop(&mut node, master.server);
+        let next = node.master_after(master.epoch, TIMEOUT);
+        let (_, mut expires_in, _) = lease_of(&layer);
+        until("the next master renews the lease", || {
+            let (capacity, left, _) = lease_of(&layer);
+            assert!(capacity > 0.0);
+            let is_renewed = left > expires_in + 0.5;
+            expires_in = left;
+            is_renewed
+        });
+        match index {
+            2 => node.resume(master.server),
+            _ => node.start_server(master.server),
+        }
+        master = next;
+    }
+    assert_remains(&node, master, DEADLINE);
+    assert!(!load.is_finished(), "every request is admitted");
+    load.abort();
+}
+
+/// Starts a server in a directory: alone, or with an election.
+fn start(home: &TempDir, etcd: Option<&Etcd>) -> (Process, String) {
+    let [config, data] = ["limits.yaml", "data"].map(|it| home.path().join(it));
+    std::fs::write(&config, DOCUMENT).expect("it is writable");
+    let (config, data) = (
+        format!("file:{}", config.display()),
+        data.display().to_string(),
+    );
+    let mut args = vec![
+        "--listen",
+        "127.0.0.1:0",
+        "--config",
+        &config,
+        "--data-dir",
+        &data,
+    ];
+    let endpoints = etcd.map(Etcd::endpoints);
+    if let Some(endpoints) = &endpoints {
+        args.extend(["--etcd-endpoints", endpoints]);
+    }
+    let mut process = Process::start(&doorman(), &args);
+    let address = process.wait_for_address();
+    (process, address)
+}
+
+#[test]
+fn leases_are_learned_with_and_without_an_earlier_election() {
+    let etcd = Etcd::start();
+    let home = TempDir::new().expect("a temporary directory");
+    let get = |address: &str, path| -> Value {
+        let response = crate::support::curl(&[&format!("{address}{path}")]);
+        serde_json::from_str(&response.body).expect("JSON")
+    };
+    let ask = |address: &str, client: &str| -> Value {
+        let url = format!("{address}{CAPACITY}");
+        let body = request(client, 10.0, None);
+        let json = "content-type: application/json";
+        let response = crate::support::curl(&[&url, "-H", json, "-d", &body]);
+        let answer: Value = serde_json::from_str(&response.body).expect("JSON");
+        answer["resources"][0]["reason"].clone()
+    };
+    let (alone, address) = start(&home, None);
+    let granted = now();
+    assert_eq!(ask(&address, "a"), "granted");
+    let first = get(&address, "/v1/discovery")["epoch"].as_u64();
+    alone.kill();
+
+    let (elected, address) = start(&home, Some(&etcd));
+    until("it is master", || {
+        get(&address, "/v1/discovery")["is_master"] == true
+    });
+    let status = get(&address, "/v1/status");
+    let learns = status["learning_ends_in"].as_f64().expect("it learns");
+    let since = (now() - granted).as_secs_f64();
+    // The bound is up to 5 s ahead of the lease.
+    assert!((21.0 - since..26.5 - since).contains(&learns), "{learns}");
+    assert_eq!(ask(&address, "b"), "pending");
+    let second = status["epoch"].as_u64();
+    assert!(second > first);
+    elected.kill();
+
+    let started = now();
+    let (_alone, address) = start(&home, None);
+    let status = get(&address, "/v1/status");
+    let learns = status["learning_ends_in"].as_f64().expect("it learns");
+    let since = (now() - started).as_secs_f64();
+    assert!((21.0 - since..21.0).contains(&learns), "{learns}");
+    assert_eq!(ask(&address, "c"), "pending");
+    assert!(status["epoch"].as_u64() > second);
+}
+
+#[test]
+fn other_name_of_the_node_is_rejected() {
+    let etcd = Etcd::start();
+    let (node, master) = Node::start(&etcd, DOCUMENT, &["--node", "blue"]);
+    let home = TempDir::new().expect("a temporary directory");
+    let data = home.path().join("data").display().to_string();
+    let config = home.path().join("limits.yaml");
+    std::fs::write(&config, DOCUMENT).expect("it is writable");
+    let config = format!("file:{}", config.display());
+    let output = Command::new(doorman())
+        .args(["--listen", "127.0.0.1:0", "--config", &config])
+        .args(["--etcd-endpoints", &etcd.endpoints()])
+        .args(["--data-dir", &data, "--node", "green"])
+        .output()
+        .expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("--node blue"), "{stderr}");
+    assert_eq!(node.get(master.server, "/v1/status")["node"], "blue");
+}
