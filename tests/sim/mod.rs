@@ -6,7 +6,8 @@
 //! use no more than its capacity.
 //!
 //! `simulation` is the event loop. `client`, `server`, `node` and `etcd` are the processes, and
-//! `network` carries their messages. `fleet` measures calm fleets. `ablation` disables one safety
+//! `network` carries their messages. `fleet` measures calm fleets, and
+//! `herd` large ones whose master changes. `ablation` disables one safety
 //! rule at a time: an invariant must then break.
 
 #![expect(
@@ -20,6 +21,7 @@ mod clock;
 mod etcd;
 mod event_queue;
 mod fleet;
+mod herd;
 mod limits;
 mod network;
 mod node;
@@ -29,6 +31,7 @@ mod simulation;
 
 pub use ablation::{Rule, UnknownRule};
 pub use fleet::{Fleet, FleetPlan};
+pub use herd::{Departure, HerdPlan, HerdReport, change_master};
 pub use report::{Invariant, Stats, Violation};
 pub use simulation::PollMode;
 

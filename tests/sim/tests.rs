@@ -2,6 +2,8 @@
 
 #[path = "tests/fleets.rs"]
 mod fleets;
+#[path = "tests/herd.rs"]
+mod herd;
 
 use std::{
     num::NonZero,

@@ -130,13 +130,15 @@ impl Holder {
 
     fn with_names(settings: HolderSettings, names: Names) -> Self {
         let mut rng = fastrand::Rng::with_seed(settings.seed);
+        // A fleet does not begin at one server.
+        let first_server = rng.usize(..settings.endpoints.max(1));
         Self {
             client_id: settings.client_id,
             resources: Resources::new(names),
             in_flight: BTreeMap::new(),
             releases: BTreeSet::new(),
             seq: Seq::ZERO,
-            endpoints: Endpoints::new(settings.endpoints, &mut rng),
+            endpoints: Endpoints::new(settings.endpoints, first_server),
             backoff: Backoff::default(),
             master: MasterTracker::default(),
             templates: Arc::default(),
@@ -154,6 +156,11 @@ impl Holder {
             stopped: false,
             effects: Vec::new(),
         }
+    }
+
+    /// The server to ask now.
+    pub(super) fn server(&self) -> usize {
+        self.endpoints.current()
     }
 
     /// Asks this server first, and not a random one.

@@ -118,7 +118,7 @@ enum End {
 impl<T: Transport> Worker<T> {
     pub(crate) fn new(parts: WorkerParts<T>) -> Self {
         Self {
-            rules_poller: RulesPoller::new(parts.client.servers.len()),
+            rules_poller: RulesPoller::new(parts.client.servers.len(), parts.holder.server()),
             hint_poller: HintPoller::new(parts.hints),
             measured_hints: Vec::new(),
             limiters: Limiters::new(parts.limiters.clone()),

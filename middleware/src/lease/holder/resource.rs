@@ -291,8 +291,9 @@ impl Resource {
         let interval = response.gets.refresh_interval.duration().max(MIN_INTERVAL);
         // The whole fleet confirms its claims at a new master, or waits until others have. Nobody
         // is the worse for it if that takes one interval as before, and no second brings all.
-        let is_spread = is_new_master && interval < self.interval() && self.lease_end().is_some();
-        if !is_spread {
+        let is_awaited = is_new_master && interval < self.interval() && self.lease_end().is_some();
+        let jitter = if is_awaited { SPREAD } else { JITTER };
+        if !is_awaited {
             self.interval = interval.into();
         }
 
@@ -327,7 +328,6 @@ impl Resource {
                 let is_confirmed_soon = was_early
                     && response.reason == Reason::Granted
                     && response.gets.capacity <= self.requested;
-                let jitter = if is_spread { SPREAD } else { JITTER };
                 let due = self.next_refresh(sent, jitter, now, rng);
                 if is_confirmed_soon {
                     due.min(sent.after(CONFIRM_RISE_AFTER))

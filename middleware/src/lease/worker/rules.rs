@@ -55,9 +55,9 @@ pub(super) struct RulesPoller {
 }
 
 impl RulesPoller {
-    pub(super) fn new(endpoints: usize) -> Self {
+    pub(super) fn new(endpoints: usize, first: usize) -> Self {
         Self {
-            endpoints: Endpoints::new(endpoints, &mut fastrand::Rng::new()),
+            endpoints: Endpoints::new(endpoints, first),
             backoff: Backoff::default(),
             state: State::Idle,
             not_before: Moment::ORIGIN,

@@ -312,3 +312,17 @@ fn early_requests_that_bring_nothing_become_rare() {
         wants *= 2.0;
     }
 }
+
+#[test]
+fn first_server_is_random() {
+    let mut first = [0; 3];
+    for seed in 0..3_000 {
+        let holder = Holder::new(HolderSettings {
+            client_id: ClientId::new("shop-1").unwrap(),
+            endpoints: 3,
+            seed,
+        });
+        first[holder.server()] += 1;
+    }
+    assert!(first.iter().all(|count| *count > 900), "{first:?}");
+}
