@@ -43,6 +43,8 @@ pub(super) struct Activity {
     state: Mutex<State>,
     evict: AtomicBool,
     is_draining: AtomicBool,
+    /// A response of an HTTP/2 connection asks to close it.
+    close: AtomicBool,
     task: AtomicWaker,
 }
 
@@ -94,6 +96,7 @@ impl Activity {
             }),
             evict: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
+            close: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }
     }
@@ -262,7 +265,18 @@ impl Activity {
         self.task.wake();
     }
 
-    /// Registers the task that [`Self::evict`] wakes.
+    /// Asks the connection to close once its requests are answered.
+    pub(super) fn close(&self) {
+        self.close.store(true, Release);
+        self.task.wake();
+    }
+
+    /// Whether closing was requested since the last call.
+    pub(super) fn take_close(&self) -> bool {
+        self.close.swap(false, AcqRel)
+    }
+
+    /// Registers the task that [`Self::evict`] and [`Self::close`] wake.
     pub(super) fn register(&self, waker: &Waker) {
         self.task.register(waker);
     }

@@ -135,7 +135,12 @@ impl HttpServer {
             let response = router.clone().call(request);
             let handler = async move {
                 let Ok(mut response) = response.await;
-                if activity.is_draining() && !is_http2 {
+                if is_http2 {
+                    // That header is one of HTTP/1. Its meaning is GOAWAY.
+                    if asks_to_close(&response.headers_mut().remove(header::CONNECTION)) {
+                        activity.close();
+                    }
+                } else if activity.is_draining() {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
@@ -178,6 +183,12 @@ impl HttpServer {
             self.parking.idle_time
         }
     }
+}
+
+fn asks_to_close(connection: &Option<HeaderValue>) -> bool {
+    let options = connection.as_ref().and_then(|it| it.to_str().ok());
+    let mut options = options.unwrap_or_default().split(',');
+    options.any(|option| option.trim().eq_ignore_ascii_case("close"))
 }
 
 #[derive(Debug)]

@@ -29,7 +29,8 @@ pub(super) enum Closed {
 /// The next step for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The shutdown begins: make the next response the last. Returned once.
+    /// The shutdown begins, or a response of an HTTP/2 connection asks to close it: make the next
+    /// response the last. Returned once for each.
     Drain,
     /// Close the connection if it is idle. Returned once, [`DRAIN_GRACE`] after the drain.
     CloseIdle,
@@ -85,6 +86,9 @@ impl<'a, D: Future> Supervisor<'a, D> {
         let now = clock::now();
         if let Some(action) = self.shutdown_action(cx, now) {
             return Poll::Ready(action);
+        }
+        if self.activity.take_close() {
+            return Poll::Ready(Action::Drain);
         }
         let deadline = self.activity.deadline(now);
         if deadline <= now {

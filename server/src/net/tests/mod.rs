@@ -1,6 +1,7 @@
 //! Connections in memory with paused time, and some over real sockets.
 
 mod bodies;
+mod close;
 mod drain;
 mod eviction;
 mod handshake;
