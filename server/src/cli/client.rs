@@ -1,7 +1,7 @@
 //! HTTP client for commands that call a running server.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeSet,
     error::Error,
     io,
@@ -9,12 +9,14 @@ use std::{
     time::Duration,
 };
 
+use axum::http::Uri;
 use bytes::Bytes;
 use doorman_openapi::{Problem, ServerUrl, SpanId, TraceContext, TraceId, headers};
 use doorman_server::DecodedToken;
 use reqwest::{
-    Certificate, ClientBuilder, Identity, Method, RequestBuilder, StatusCode,
+    Certificate, ClientBuilder, Identity, Method, StatusCode,
     header::{self, HeaderMap, HeaderValue},
+    redirect,
 };
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use serde::{Serialize, de::DeserializeOwned};
@@ -30,6 +32,8 @@ use super::{
 const TOKEN_VARIABLE: &str = "DOORMAN_TOKEN";
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shorter, so that the next server is asked soon.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const MAX_RETRIES: usize = 3;
 
@@ -44,10 +48,16 @@ const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct ServerArguments {
-    /// URL of the server, with the path prefix of a proxy if there is one; default:
-    /// http://127.0.0.1:7300
-    #[arg(long, env = "DOORMAN_SERVER", value_name = "URL")]
-    server: Option<ServerUrl>,
+    /// URLs of the node's servers, separated by commas, with the path prefix of a proxy if there is
+    /// one. The first to answer is asked, beginning at random. A redirect to the master is followed
+    /// if it is named here; default: http://127.0.0.1:7300
+    #[arg(
+        long,
+        env = "DOORMAN_SERVER",
+        value_name = "URL[,URL…]",
+        value_delimiter = ','
+    )]
+    server: Vec<ServerUrl>,
     /// File with a token; default: the token in DOORMAN_TOKEN
     #[arg(long, env = "DOORMAN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -74,7 +84,7 @@ pub(super) struct ServerArguments {
 
 impl ServerArguments {
     pub(super) fn has_server(&self) -> bool {
-        self.server.is_some()
+        !self.server.is_empty()
     }
 
     fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
@@ -138,7 +148,10 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 #[derive(Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
-    server: ServerUrl,
+    /// At least one.
+    servers: Vec<ServerUrl>,
+    /// The server to ask next.
+    current: Cell<usize>,
     authorization: Option<HeaderValue>,
     /// The absent fields that the user knows of.
     known_absent: RefCell<BTreeSet<&'static str>>,
@@ -147,17 +160,19 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(arguments: &ServerArguments) -> Result<Self, Failure> {
         let authorization = arguments.authorization()?;
-        let server = match &arguments.server {
-            Some(server) => server.clone(),
-            None => DEFAULT_SERVER.parse()?,
+        let servers = if arguments.server.is_empty() {
+            vec![DEFAULT_SERVER.parse()?]
+        } else {
+            arguments.server.clone()
         };
-        let http = if server.is_encrypted() {
+        let is_encrypted = servers.iter().any(ServerUrl::is_encrypted);
+        let http = if is_encrypted {
             arguments.configure_tls(builder())?
         } else {
             // The system's certificate authorities are not needed, and may be missing.
             builder().tls_certs_only([])
         };
-        let uses_system = server.is_encrypted() && arguments.ca_file.is_none();
+        let uses_system = is_encrypted && arguments.ca_file.is_none();
         let http = http.build().map_err(|error| {
             // A container may have no certificate authorities at all.
             let hint = "name the authority of the server's certificate with --ca-file";
@@ -165,7 +180,8 @@ impl Client {
         })?;
         Ok(Self {
             http,
-            server,
+            current: Cell::new(fastrand::usize(..servers.len())),
+            servers,
             authorization,
             known_absent: RefCell::default(),
         })
@@ -182,14 +198,15 @@ impl Client {
         }
         Ok(Self {
             http: http.tls_certs_only([]).build()?,
-            server,
+            current: Cell::new(0),
+            servers: vec![server],
             authorization: None,
             known_absent: RefCell::default(),
         })
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.parse(&self.send(self.request(Method::GET, path)).await?)
+        self.parse(&self.send(&Call::get(path)).await?)
     }
 
     /// Also returns the server's `ETag`. One of another release may compute it differently.
@@ -197,7 +214,7 @@ impl Client {
         &self,
         path: &str,
     ) -> Result<(T, Option<HeaderValue>), Failure> {
-        let response = self.send(self.request(Method::GET, path)).await?;
+        let response = self.send(&Call::get(path)).await?;
         let etag = response.headers.get(header::ETAG).cloned();
         Ok((self.parse(&response)?, etag))
     }
@@ -224,7 +241,7 @@ impl Client {
 
     /// The text of a response with a 2xx status.
     pub(super) async fn probe(&self, path: &str) -> Result<String, Failure> {
-        let response = self.send(self.request(Method::GET, path)).await?;
+        let response = self.send(&Call::get(path)).await?;
         Ok(String::from_utf8_lossy(&response.body).into_owned())
     }
 
@@ -233,11 +250,13 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Failure> {
-        let request = self
-            .request(Method::POST, path)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(serde_json::to_vec(body)?);
-        self.parse(&self.send(request).await?)
+        let call = Call {
+            method: Method::POST,
+            path: path.to_owned(),
+            headers: content_type("application/json"),
+            body: serde_json::to_vec(body)?.into(),
+        };
+        self.parse(&self.send(&call).await?)
     }
 
     /// Puts JSON, if the resource still has this `ETag`. `None` overwrites any.
@@ -268,43 +287,118 @@ impl Client {
         method: Method,
         path: &str,
         etag: Option<&HeaderValue>,
-        media_type: &str,
+        media_type: &'static str,
         json: String,
     ) -> Result<T, Failure> {
-        let mut request = self
-            .request(method, path)
-            .header(header::CONTENT_TYPE, media_type)
-            .body(json);
-        if let Some(etag) = etag {
-            request = request.header(header::IF_MATCH, etag);
-        }
-        self.parse(&self.send(request).await?)
+        let mut headers = content_type(media_type);
+        headers.extend(etag.map(|etag| (header::IF_MATCH, etag.clone())));
+        let call = Call {
+            method,
+            path: path.to_owned(),
+            headers,
+            body: json.into(),
+        };
+        self.parse(&self.send(&call).await?)
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        // Starts a trace, for proxies in front of the server.
-        let trace = TraceId::from_bits(fastrand::u128(..));
-        let trace = TraceContext::root(trace, SpanId::from_bits(fastrand::u64(..)));
-        let authorization = self
-            .authorization
-            .iter()
-            .map(|value| (header::AUTHORIZATION, value.clone()));
-        self.http
-            .request(method, format!("{}{path}", self.server))
-            .header(headers::TRACEPARENT, trace.to_string())
-            .headers(authorization.collect::<HeaderMap>())
+    /// The servers of the command line.
+    pub(super) fn servers(&self) -> &[ServerUrl] {
+        &self.servers
     }
 
-    /// Sends a request, and repeats it after a 429. Fails unless the status is 2xx.
-    async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
-        let mut response = self.attempt(&request).await?;
-        for _ in 0..MAX_RETRIES {
-            let Some(wait) = response.retry_after() else {
-                break;
+    /// Gets from one server only.
+    pub(super) async fn get_from<T: DeserializeOwned>(
+        &self,
+        server: usize,
+        path: &str,
+    ) -> Result<T, Failure> {
+        self.current.set(server);
+        let response = self.attempt(&Call::get(path)).await?;
+        self.parse(&self.accepted(response)?)
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "it is the position of a server")]
+    fn server(&self) -> &ServerUrl {
+        &self.servers[self.current.get()]
+    }
+
+    /// Goes to the next server. A request that may have been handled is not sent again.
+    fn advance(&self) {
+        self.current
+            .set((self.current.get() + 1) % self.servers.len());
+    }
+
+    /// Sends a request. Asks the next server when one does not answer or is unavailable, follows
+    /// one redirect to a server of the command line, and repeats the request after a 429. Fails
+    /// unless the status is 2xx.
+    async fn send(&self, call: &Call) -> Result<Response, Failure> {
+        let (mut others, mut redirects) = (self.servers.len() - 1, 1);
+        let mut retries = MAX_RETRIES;
+        loop {
+            let response = match self.attempt(call).await {
+                Ok(response) => response,
+                Err(failure) if others > 0 && (failure.is_not_sent() || call.is_repeatable()) => {
+                    others -= 1;
+                    self.advance();
+                    continue;
+                }
+                Err(failure) => return Err(failure),
             };
-            tokio::time::sleep(wait).await;
-            response = self.attempt(&request).await?;
+            if response.status.is_redirection() {
+                let master = response.master();
+                let position = master.as_deref().and_then(|it| self.position(it));
+                match position {
+                    Some(position) if redirects > 0 && position != self.current.get() => {
+                        redirects -= 1;
+                        self.current.set(position);
+                        continue;
+                    }
+                    _ => return Err(self.redirected(&response, master.as_deref(), position)),
+                }
+            }
+            if let Some(wait) = response.retry_after().filter(|_| retries > 0) {
+                retries -= 1;
+                tokio::time::sleep(wait).await;
+                continue;
+            }
+            if response.status == StatusCode::SERVICE_UNAVAILABLE && others > 0 {
+                others -= 1;
+                self.advance();
+                continue;
+            }
+            return self.accepted(response);
         }
+    }
+
+    fn position(&self, address: &str) -> Option<usize> {
+        self.servers.iter().position(|it| it.serves(address))
+    }
+
+    /// No token is sent to a server that the user has not named.
+    fn redirected(
+        &self,
+        response: &Response,
+        master: Option<&str>,
+        position: Option<usize>,
+    ) -> Failure {
+        let Some(master) = master else {
+            return self.unexpected();
+        };
+        let server = self.server();
+        let master: String = master.chars().filter(|it| !it.is_control()).collect();
+        let failure = match position {
+            None => Failure::new(format!(
+                "{server} is not the master, which is at {master}: pass --server {master}, or all \
+                 servers of the node as --server URL,URL,…"
+            )),
+            Some(_) => Failure::new(format!(
+                "{server} names {master} as the master, and no server accepts the request"
+            )),
+        };
+        failure.with_request_id(response.header(headers::REQUEST_ID))
+    }
+
+    fn accepted(&self, response: Response) -> Result<Response, Failure> {
         if response.status.is_success() {
             return Ok(response);
         }
@@ -314,7 +408,7 @@ impl Client {
             {
                 Failure::new(format!(
                     "{} requires a token: pass --token-file FILE, or set {TOKEN_VARIABLE}",
-                    self.server
+                    self.server()
                 ))
             }
             Ok(problem) => Failure::new(problem.detail).with_status(response.status),
@@ -323,8 +417,24 @@ impl Client {
         Err(failure.with_request_id(response.header(headers::REQUEST_ID)))
     }
 
-    async fn attempt(&self, request: &RequestBuilder) -> Result<Response, Failure> {
-        let request = request.try_clone().expect("the body is in memory");
+    async fn attempt(&self, call: &Call) -> Result<Response, Failure> {
+        // Starts a trace, for proxies in front of the server.
+        let trace = TraceId::from_bits(fastrand::u128(..));
+        let trace = TraceContext::root(trace, SpanId::from_bits(fastrand::u64(..)));
+        let authorization = self
+            .authorization
+            .iter()
+            .map(|value| (header::AUTHORIZATION, value.clone()));
+        let request = self
+            .http
+            .request(
+                call.method.clone(),
+                format!("{}{}", self.server(), call.path),
+            )
+            .headers(call.headers.clone())
+            .header(headers::TRACEPARENT, trace.to_string())
+            .headers(authorization.collect::<HeaderMap>())
+            .body(call.body.clone());
         let mut response = match request.send().await {
             Ok(response) => response,
             Err(error) => return Err(self.no_response(&error).await),
@@ -344,14 +454,17 @@ impl Client {
         let cause: &dyn Error = error.source().unwrap_or(error);
         let certificate = match tls_error(error) {
             Some(rustls::Error::InvalidCertificate(_)) => {
-                certificate::of_server(&self.server).await
+                certificate::of_server(self.server()).await
             }
             _ => None,
         };
-        Failure::no_response(format!("no response from {}", self.server))
-            .with_cause(cause)
-            .with_hint(certificate.as_ref().map(|it| it.names.as_str()))
-            .with_hint(tls_hint(error, certificate.as_ref()))
+        Failure::no_response(
+            format!("no response from {}", self.server()),
+            error.is_connect(),
+        )
+        .with_cause(cause)
+        .with_hint(certificate.as_ref().map(|it| it.names.as_str()))
+        .with_hint(tls_hint(error, certificate.as_ref()))
     }
 
     pub(super) fn decode<T: DeserializeOwned>(&self, json: &Value) -> Result<T, Failure> {
@@ -371,7 +484,7 @@ impl Client {
         if !new.is_empty() {
             let warning = format!(
                 "{} is of another release: its response lacks {}, printed as 0 or nothing",
-                self.server,
+                self.server(),
                 new.join(", ")
             );
             output::warn(&mut io::stderr(), &warning);
@@ -383,9 +496,37 @@ impl Client {
     fn unexpected(&self) -> Failure {
         Failure::new(format!(
             "{} does not respond like a Doorman server",
-            self.server
+            self.server()
         ))
     }
+}
+
+/// A request, to any of the servers.
+struct Call {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Call {
+    fn get(path: &str) -> Self {
+        Self {
+            method: Method::GET,
+            path: path.to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        }
+    }
+
+    /// Whether a server may get it that another one may have handled.
+    fn is_repeatable(&self) -> bool {
+        self.method.is_safe()
+    }
+}
+
+fn content_type(media_type: &'static str) -> HeaderMap {
+    HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media_type))])
 }
 
 struct Response {
@@ -399,6 +540,15 @@ impl Response {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// The address that a redirect names.
+    fn master(&self) -> Option<String> {
+        let problem: Option<Problem> = serde_json::from_slice(&self.body).ok();
+        problem
+            .and_then(|problem| problem.mastership?.master_address)
+            .or_else(|| self.header(header::LOCATION.as_str()).map(str::to_owned))
+            .filter(|address| address.parse::<Uri>().is_ok_and(|it| it.host().is_some()))
+    }
+
     /// The wait that a 429 asks for, unless it is too long.
     fn retry_after(&self) -> Option<Duration> {
         let wait = Duration::from_secs(self.header(header::RETRY_AFTER.as_str())?.parse().ok()?);
@@ -408,7 +558,9 @@ impl Response {
 
 fn builder() -> ClientBuilder {
     reqwest::Client::builder()
+        .redirect(redirect::Policy::none())
         .timeout(REQUEST_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .no_proxy()
         .user_agent(concat!("doorman/", env!("CARGO_PKG_VERSION")))
 }

@@ -18,6 +18,8 @@ pub(super) struct Failure {
     exit_code: u8,
     /// Of a problem document; a response without one may come from another server or a proxy.
     status: Option<StatusCode>,
+    /// Whether a server cannot have received the request.
+    is_not_sent: bool,
 }
 
 impl Failure {
@@ -26,6 +28,7 @@ impl Failure {
             message: format!("doorman: {message}"),
             exit_code: 1,
             status: None,
+            is_not_sent: false,
         }
     }
 
@@ -36,9 +39,10 @@ impl Failure {
         }
     }
 
-    pub(super) fn no_response(message: impl Display) -> Self {
+    pub(super) fn no_response(message: impl Display, is_not_sent: bool) -> Self {
         Self {
             exit_code: 3,
+            is_not_sent,
             ..Self::new(message)
         }
     }
@@ -64,8 +68,7 @@ impl Failure {
         match error.validation_errors() {
             Some(_) => Self {
                 message: error.to_string(),
-                exit_code: 1,
-                status: None,
+                ..Self::new("")
             },
             None => Self::new(chain(error)),
         }
@@ -98,6 +101,17 @@ impl Failure {
     pub(super) fn with_status(mut self, status: StatusCode) -> Self {
         self.status = Some(status);
         self
+    }
+
+    /// The message without the name of the program.
+    pub(super) fn reason(&self) -> &str {
+        self.message
+            .strip_prefix("doorman: ")
+            .unwrap_or(&self.message)
+    }
+
+    pub(super) fn is_not_sent(&self) -> bool {
+        self.is_not_sent
     }
 
     pub(super) fn is_not_found(&self) -> bool {

@@ -1,14 +1,18 @@
 //! `doorman master` and `doorman ready`: the state of a server.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    io::{self, IsTerminal},
+    net::SocketAddr,
+    path::PathBuf,
+};
 
-use doorman_openapi::{Discovery, paths};
+use doorman_openapi::{Discovery, ServerUrl, paths};
 
 use super::{
     banner::reachable,
     client::{Client, ServerArguments},
     failure::Failure,
-    output::{self, JsonFlag},
+    output::{self, JsonFlag, cell},
     serve_flags::socket_address,
 };
 
@@ -17,7 +21,7 @@ const MAX_REMARKS: usize = 10;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  doorman master\n  doorman master --server http://10.0.0.5:7300 --json"
+    after_help = "Examples:\n  doorman master\n  doorman master --server http://10.0.0.5:7300,http://10.0.0.6:7300 --json"
 )]
 pub(super) struct MasterArguments {
     #[command(flatten)]
@@ -39,29 +43,91 @@ pub(super) struct ReadyArguments {
     server: ServerArguments,
 }
 
+/// Asks each server until one knows the master; on a terminal each, whatever the others answer.
 pub(super) async fn master(arguments: MasterArguments) -> Result<String, Failure> {
     let client = Client::new(&arguments.server)?;
-    let response: serde_json::Value = client.get(paths::DISCOVERY).await?;
+    let shows_servers = io::stdout().is_terminal() && client.servers().len() > 1;
+    let mut found = None;
+    let mut answers = Vec::new();
+    for server in 0..client.servers().len() {
+        if found.is_some() && !shows_servers {
+            break;
+        }
+        let answer = discover(&client, server).await;
+        if let Ok((response, discovery)) = &answer
+            && let Some(master) = &discovery.mastership.master_address
+            // A server may not know yet of a newer one.
+            && found.as_ref().is_none_or(|(_, _, epoch)| *epoch < discovery.epoch)
+        {
+            let row = [
+                master.clone(),
+                discovery.node.to_string(),
+                discovery.epoch.get().to_string(),
+                discovery.level.to_string(),
+                discovery.server_id.to_string(),
+            ];
+            found = Some((response.clone(), row, discovery.epoch));
+        }
+        answers.push(answer.map(|(_, discovery)| discovery));
+    }
+    let Some((response, row, _)) = found else {
+        return Err(no_master(&client, answers));
+    };
     if arguments.output.json {
         return output::pretty_json(&response);
     }
-    let discovery: Discovery = client.decode(&response)?;
-    let Some(master) = discovery.mastership.master_address else {
-        return Err(Failure::new(format!(
-            "{} knows no master of {}",
-            discovery.server_id, discovery.node
-        )));
-    };
-    Ok(output::table(
-        ["MASTER", "NODE", "EPOCH", "LEVEL", "SOURCE"],
-        &[[
-            master,
-            discovery.node.to_string(),
-            discovery.epoch.get().to_string(),
-            discovery.level.to_string(),
-            discovery.server_id.to_string(),
-        ]],
-    ))
+    let mut text = output::table(["MASTER", "NODE", "EPOCH", "LEVEL", "SOURCE"], &[row]);
+    if shows_servers {
+        let rows = server_rows(client.servers(), &answers);
+        text.push('\n');
+        text += &output::table(["SERVER", "ANSWERS", "MASTER", "EPOCH"], &rows);
+    }
+    Ok(text)
+}
+
+async fn discover(
+    client: &Client,
+    server: usize,
+) -> Result<(serde_json::Value, Discovery), Failure> {
+    let response: serde_json::Value = client.get_from(server, paths::DISCOVERY).await?;
+    let discovery = client.decode(&response)?;
+    Ok((response, discovery))
+}
+
+/// What each server answers, or fails with. The exit code is that of no response if none answers.
+fn no_master(client: &Client, answers: Vec<Result<Discovery, Failure>>) -> Failure {
+    if let [Err(_)] = &answers[..] {
+        return answers
+            .into_iter()
+            .find_map(Result::err)
+            .unwrap_or_else(|| Failure::new("no server is named"));
+    }
+    let texts = client.servers().iter().zip(&answers);
+    let texts = texts.map(|(server, answer)| match answer {
+        Ok(discovery) => format!("{server} knows no master of {}", discovery.node),
+        Err(failure) => failure.reason().to_owned(),
+    });
+    let text = texts.collect::<Vec<_>>().join("; ");
+    if answers.iter().all(Result::is_err) {
+        Failure::no_response(text, false)
+    } else {
+        Failure::new(text)
+    }
+}
+
+fn server_rows(servers: &[ServerUrl], answers: &[Result<Discovery, Failure>]) -> Vec<[String; 4]> {
+    let yes_or_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    let rows = servers.iter().zip(answers);
+    rows.map(|(server, answer)| {
+        let discovery = answer.as_ref().ok();
+        [
+            server.to_string(),
+            yes_or_no(discovery.is_some()),
+            cell(discovery.map(|it| yes_or_no(it.is_master))),
+            cell(discovery.map(|it| it.epoch.get())),
+        ]
+    })
+    .collect()
 }
 
 pub(super) async fn ready(arguments: ReadyArguments) -> Result<String, Failure> {

@@ -2,6 +2,7 @@
 
 mod earlier_servers;
 mod revisions;
+mod servers;
 mod usage;
 
 use std::{
