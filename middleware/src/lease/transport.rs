@@ -30,6 +30,10 @@ use crate::{clock, log_throttle::LogThrottle};
 const MAX_BODY: usize = 16 * 1024 * 1024;
 /// The connect timeout. The request's own deadline may come first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A peer that has frozen holds no HTTP/2 connection for longer than both together: a request that
+/// times out does not close it, and another server may stand behind the same address.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long reloading must fail before it is logged: files may be replaced one by one.
 const RELOAD_GRACE: Duration = Duration::from_secs(10);
 /// How long a request waits for a reload, so that a hanging file system costs no lease.
@@ -222,6 +226,9 @@ fn build_client(texts: &PemTexts, encrypted: bool) -> Result<Client, TransportEr
         .no_proxy()
         .retry(reqwest::retry::never())
         .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .http2_keep_alive_while_idle(true)
         .user_agent(concat!("tower-doorman/", env!("CARGO_PKG_VERSION")));
     let builder = match &texts.authority {
         Some(pem) => {
