@@ -24,13 +24,13 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use crate::support::{TIMEOUT, doorman};
+use crate::support::{TIMEOUT, doorman, repository};
 
 /// Printed by the shell after each command, followed by its exit status.
 const STATUS: &str = "exit status:";
 
 /// The ports that the commands use.
-const PORTS: [u16; 3] = [7300, 7301, 8080];
+const PORTS: [u16; 8] = [7300, 7301, 7310, 7320, 7330, 8080, 12379, 12380];
 
 /// Ways to start a shell, preferred first. With a namespace, processes end with the shell.
 const LAUNCHERS: [&[&str]; 3] = [
@@ -88,6 +88,8 @@ impl Shell {
         let built = doorman();
         let built = built.parent().expect("programs lie in a directory");
         symlink(built, clone.join("target/release")).expect("the directory is new");
+        let deploy = repository().join("deploy");
+        symlink(deploy, clone.join("deploy")).expect("the directory is new");
         let bin = home.path().join("bin");
         fs::create_dir(&bin).expect("the directory is new");
         let cargo = bin.join("cargo");
