@@ -118,7 +118,7 @@ pub enum StartError {
     /// The node has another name.
     #[error(transparent)]
     OtherNode(#[from] OtherNode),
-    /// The certificate authorities of the other servers cannot be used.
+    /// The TLS files for the other servers of the node cannot be used.
     #[error(transparent)]
     Peers(#[from] PeersError),
     /// The document's store cannot be used.
@@ -163,6 +163,9 @@ impl Server {
         check(&settings, is_loopback)?;
         let auth = settings.auth.take().map(Auth::load).transpose()?;
         let auth = auth.map(|auth| Arc::new(auth.with_outgoing_headers(context::outgoing_headers)));
+        let identity = settings.tls.as_ref();
+        let identity = identity.map(|tls| (tls.certificate.clone(), tls.key.clone()));
+        let peers = Peers::new(settings.peer_ca_file.take(), identity);
         let tls = settings
             .tls
             .take()
@@ -177,6 +180,9 @@ impl Server {
             );
         }
         let etcd = settings.etcd.as_ref().map(EtcdClient::new).transpose()?;
+        if etcd.is_some() {
+            peers.check()?;
+        }
         // Polls leave half of the connections to requests.
         let max_polls = (settings.max_connections.get() / 2).max(1);
         // Bound first: a start that fails on a port in use must not begin an epoch.
@@ -219,7 +225,7 @@ impl Server {
             unmatched: settings.unmatched,
             data_dir: Arc::clone(&data_dir),
             offer: Arc::clone(&offer),
-            peers: Peers::load(settings.peer_ca_file.as_deref())?,
+            peers,
             view,
         };
         let candidate = Candidate {

@@ -89,42 +89,82 @@ impl HandoverOffer {
     }
 }
 
-/// The certificate authorities of the other servers cannot be used.
+/// The TLS files for the other servers of the node cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("--peer-ca-file {}: {reason}", path.display())]
+#[error("{flag} {}: {reason}", path.display())]
 pub struct PeersError {
+    flag: &'static str,
     path: PathBuf,
     reason: String,
 }
 
-/// Client of the other servers of the node.
+impl PeersError {
+    fn new(flag: &'static str, path: &Path, reason: String) -> Self {
+        Self {
+            flag,
+            path: path.to_owned(),
+            reason,
+        }
+    }
+}
+
+fn read(path: &Path, invalid: impl FnOnce(String) -> PeersError) -> Result<Vec<u8>, PeersError> {
+    std::fs::read(path).map_err(|error| invalid(error.to_string()))
+}
+
+/// Client of the other servers of the node. It reads its files for each call: they may be renewed.
 #[derive(Debug, Clone)]
-pub(crate) struct Peers(reqwest::Client);
+pub(crate) struct Peers {
+    /// Authorities that issue the certificates of the servers; those of the system if absent.
+    authorities: Option<PathBuf>,
+    /// Certificate and key of this server, for servers that ask for one.
+    identity: Option<(PathBuf, PathBuf)>,
+}
 
 impl Peers {
-    /// `authorities`: the file with the authorities that issue the certificates of the servers;
-    /// those of the system if absent.
-    pub(crate) fn load(authorities: Option<&Path>) -> Result<Self, PeersError> {
+    pub(crate) fn new(authorities: Option<PathBuf>, identity: Option<(PathBuf, PathBuf)>) -> Self {
+        Self {
+            authorities,
+            identity,
+        }
+    }
+
+    /// # Errors
+    /// A file cannot be read, or is invalid.
+    pub(crate) fn check(&self) -> Result<(), PeersError> {
+        self.client(self.identity.is_some()).map(drop)
+    }
+
+    /// `encrypted`: whether the server speaks TLS. Otherwise no authorities are needed.
+    fn client(&self, encrypted: bool) -> Result<reqwest::Client, PeersError> {
         let mut builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .timeout(FETCH_TIME);
-        let path = authorities.unwrap_or(Path::new(""));
-        let invalid = |reason: String| PeersError {
-            path: path.to_owned(),
-            reason,
-        };
-        if authorities.is_some() {
-            let pem = std::fs::read(path).map_err(|error| invalid(error.to_string()))?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem)
+        if let Some(path) = &self.authorities {
+            let invalid = |reason| PeersError::new("--peer-ca-file", path, reason);
+            let certificates = reqwest::Certificate::from_pem_bundle(&read(path, invalid)?)
                 .map_err(|error| invalid(error.to_string()))?;
             if certificates.is_empty() {
                 return Err(invalid("contains no PEM certificate".to_owned()));
             }
             builder = builder.tls_certs_only(certificates);
+        } else if !encrypted {
+            builder = builder.tls_certs_only([]);
         }
-        let client = builder.build();
-        client.map(Self).map_err(|error| invalid(error.to_string()))
+        let mut flag_and_path = ("--peer-ca-file", Path::new(""));
+        if let Some((certificate, key)) = &self.identity {
+            flag_and_path = ("--tls-cert", certificate);
+            let invalid = |reason| PeersError::new("--tls-cert", certificate, reason);
+            let mut pem = read(certificate, invalid)?;
+            pem.push(b'\n');
+            pem.append(&mut read(key, |it| PeersError::new("--tls-key", key, it))?);
+            let identity = reqwest::Identity::from_pem(&pem);
+            builder = builder.identity(identity.map_err(|error| invalid(error.to_string()))?);
+        }
+        let (flag, path) = flag_and_path;
+        let invalid = |error: reqwest::Error| PeersError::new(flag, path, error.to_string());
+        builder.build().map_err(invalid)
     }
 
     /// Fetches the ledger of the last master. Resolves within two seconds.
@@ -134,7 +174,9 @@ impl Peers {
     ) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
         let (path, epoch) = (paths::HANDOVER, handover.epoch);
         let url = format!("{}{path}?epoch={epoch}", handover.address);
-        let request = self.0.post(url).bearer_auth(&handover.secret);
+        let (peers, encrypted) = (self.clone(), url.starts_with("https:"));
+        let client = tokio::task::spawn_blocking(move || peers.client(encrypted)).await??;
+        let request = client.post(url).bearer_auth(&handover.secret);
         let sent = request.send().await;
         let mut response = sent.map_err(reqwest::Error::without_url)?;
         if !response.status().is_success() {

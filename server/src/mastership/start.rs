@@ -112,11 +112,13 @@ impl Mastership {
             had_election: false,
             ..found
         };
+        // Of an election by another prefix nothing is known but that there were servers.
+        let had_other_election = found.had_election && !had_election;
         let earlier_leases = bound
             .outstanding(document.longest_lease(), now)
             .until
             .filter(|until| now < *until)
-            .filter(|_| was_alone || data_dir.has_bound());
+            .filter(|_| was_alone || had_other_election || data_dir.has_bound());
         // An epoch of 0 is that of a server which heard of none.
         let last_epoch = found.last_epoch.filter(|it| it.get() > 0);
         let record = EpochRecord {

@@ -50,7 +50,7 @@ fn start(home: &Path) -> Running {
         unmatched: UnmatchedPolicy::Grant,
         data_dir: Arc::clone(&data_dir),
         offer: Arc::default(),
-        peers: Peers::load(None).unwrap(),
+        peers: Peers::new(None, None),
         view: watch::channel(View::default()).0,
     };
     let candidate = Candidate {
