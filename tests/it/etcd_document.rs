@@ -12,8 +12,11 @@ fn start(etcd: &Etcd) -> ControlPlane {
 }
 
 fn start_in(home: TempDir, etcd: &Etcd) -> ControlPlane {
-    let endpoints = etcd.endpoints();
-    let flags = ["--etcd-endpoints", &endpoints, "--config", "etcd:doc"];
+    start_at(home, &etcd.endpoints())
+}
+
+fn start_at(home: TempDir, endpoints: &str) -> ControlPlane {
+    let flags = ["--etcd-endpoints", endpoints, "--config", "etcd:doc"];
     ControlPlane::start_with_flags(home, &flags)
 }
 
@@ -442,4 +445,33 @@ fn commands_change_the_shared_document() {
 
 fn write(path: &Path, text: &str) {
     std::fs::write(path, text).expect("the directory exists");
+}
+
+#[test]
+fn new_prefix_begins_with_the_document_of_the_store() {
+    let home = TempDir::new().expect("a temporary directory");
+    let store = home.path().join("data/doorman.db");
+    std::fs::create_dir(home.path().join("data")).expect("it is new");
+    let alone = ControlPlane::start_on(home, &store);
+    assert_eq!(set(&alone, 7).status, 200);
+    let home = alone.stop().into_home();
+    let etcd = Etcd::start();
+    let server = start_in(home, &etcd);
+    assert_eq!(capacity(&server), Some(7.0));
+    assert_eq!(capacity(&start(&etcd)), Some(7.0));
+}
+
+#[test]
+fn servers_that_start_together_write_one_first_document() {
+    let etcd = Etcd::start();
+    let endpoints = &etcd.endpoints();
+    let start = || start_at(TempDir::new().expect("a temporary directory"), endpoints);
+    let servers = thread::scope(|scope| {
+        let starts = [(); 3].map(|()| scope.spawn(start));
+        starts.map(|it| it.join().expect("it starts"))
+    });
+    for server in &servers {
+        assert_eq!(history(server).len(), 1);
+        assert_eq!(config_error(server), None);
+    }
 }

@@ -55,7 +55,9 @@ fn document(is_built_in: bool, state: DocumentState, source: &str) -> String {
     let state = match state {
         DocumentState::ReadOnly => ", which cannot be written: changes will fail",
         DocumentState::Outdated if is_built_in => ", which has no valid document",
-        DocumentState::Outdated => ", the last valid version; the current one is invalid",
+        DocumentState::Outdated => {
+            ", the last valid version; the current one is invalid or out of reach"
+        }
         _ => "",
     };
     if is_built_in {
@@ -168,7 +170,7 @@ mod tests {
             (
                 false,
                 DocumentState::Outdated,
-                "sqlite:a, the last valid version; the current one is invalid",
+                "sqlite:a, the last valid version; the current one is invalid or out of reach",
             ),
         ] {
             let text = document(is_built_in, state, "sqlite:a");

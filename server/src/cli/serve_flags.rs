@@ -3,14 +3,14 @@
 use std::{
     net::{SocketAddr, ToSocketAddrs},
     num::{NonZeroU32, NonZeroUsize},
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::FromStr,
     sync::Arc,
     time::Duration,
 };
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
-use doorman_config::{Document, InvalidSource, LastGoodFile, Source};
+use doorman_config::{Document, InvalidSource, LastGoodFile, Source, StoreReader};
 use doorman_openapi::{NodeId, ServerId, ServerUrl};
 use doorman_server::{
     AuthSettings, CallerLimit, ElectionSettings, EmptyDirectory, Exposure, JwksSource,
@@ -75,7 +75,8 @@ struct DocumentFlags {
     ///
     /// sqlite:PATH is a store that is changed over HTTP; a new one starts with the built-in
     /// document. file:PATH is YAML or JSON; changes are loaded without a restart. etcd:PREFIX is
-    /// changed over HTTP at any server; keys of etcd with this prefix hold it for all of them.
+    /// changed over HTTP at any server that shares these keys; new ones start with the document of
+    /// DATA_DIR/doorman.db, if there is one.
     #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE", value_parser = Source::parse)]
     config: Option<Source>,
     /// Treatment of resources that no template matches
@@ -352,6 +353,14 @@ fn etcd_prefix(text: &str) -> Result<String, InvalidSource> {
     Source::etcd(text).map(|_| text.to_owned())
 }
 
+/// The first document in etcd: that of the store of a server that was alone before.
+fn stored_document(store: &Path) -> Document {
+    let store = StoreReader::open(store).ok();
+    let text = store.and_then(|store| store.newest_document().ok()?);
+    let document = text.and_then(|text| Document::parse_json(&text).ok());
+    document.unwrap_or_else(Document::built_in)
+}
+
 fn without(given: &str, missing: &str) -> String {
     format!("{given} is given without {missing}: pass both or neither")
 }
@@ -403,7 +412,8 @@ impl ServeArguments {
             },
         };
         let (active, document_error) = match &source {
-            Source::Sqlite(_) | Source::Etcd(_) => (Document::built_in(), None),
+            Source::Sqlite(_) => (Document::built_in(), None),
+            Source::Etcd(_) => (stored_document(&data_dir.join(DEFAULT_STORE)), None),
             Source::File(file) => match file.load() {
                 Ok(document) => (document, None),
                 Err(error) => match LastGoodFile::in_dir(&data_dir).load(file) {

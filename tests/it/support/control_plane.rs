@@ -201,6 +201,11 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
+    /// Its home directory, with the data directory.
+    pub(crate) fn into_home(self) -> TempDir {
+        self.home
+    }
+
     /// Starts it again on the same address and data directory.
     pub(crate) fn restart(self) -> ControlPlane {
         let (_, listen) = self.address.split_once("://").expect("an address");
