@@ -55,6 +55,36 @@ async fn redirect_is_not_followed() {
 }
 
 #[tokio::test]
+async fn next_request_uses_another_connection_after_connection_close() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}/v1/capacity", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        // The balancer itself closes nothing.
+        let mut open = vec![listener.accept().await.unwrap().0];
+        for option in ["keep-alive", "close", "keep-alive"] {
+            let stream = open.last_mut().unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"{}") {
+                assert!(stream.read_buf(&mut request).await.unwrap() > 0);
+            }
+            let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection:";
+            let answer = format!("{head} {option}\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            if option == "close" {
+                open.push(listener.accept().await.unwrap().0);
+            }
+        }
+        open
+    });
+    let mut transport = HttpTransport::new(Certificates::default(), false).unwrap();
+    for _ in 0..3 {
+        let request = Request::post(&uri).body(Bytes::from_static(b"{}")).unwrap();
+        assert_eq!(transport.call(request).await.unwrap().status(), 503);
+    }
+    assert_eq!(server.await.unwrap().len(), 2);
+}
+
+#[tokio::test]
 async fn oversized_response_is_an_error() {
     let long = "x".repeat(MAX_BODY + 1);
     let answer = format!(
