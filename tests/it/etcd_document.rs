@@ -1,6 +1,17 @@
 //! The document in etcd, shared by several servers.
 
-use std::{path::Path, process::Command, sync::Barrier, thread, time::Duration};
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::Path,
+    process::Command,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -399,25 +410,91 @@ fn document_that_etcd_refuses_is_too_large() {
     assert_eq!(set(&server, 7).status, 200);
 }
 
-#[test]
-fn lost_answer_of_a_write_is_found_out() {
-    let etcd = Etcd::start();
-    let server = start(&etcd);
-    // The write is executed, but its answer is late: a paused etcd executes it when it resumes.
-    thread::scope(|scope| {
-        for n in 2..7 {
-            let address = server.address();
-            let body = document(n);
-            let put = scope.spawn(move || put_at(address, "/v1/templates", &body, &[]));
-            etcd.pause(0);
-            thread::sleep(Duration::from_millis(1700));
-            etcd.resume(0);
-            let response = put.join().expect("it responds");
-            assert_eq!(response.status, 200, "{}", response.body);
+/// A relay to etcd that closes the connection instead of forwarding the answer to a write of the
+/// document.
+struct LossyRelay {
+    address: String,
+    /// Answers still to be lost.
+    losses: Arc<AtomicUsize>,
+}
+
+impl LossyRelay {
+    fn start(to: &str) -> Self {
+        let to = to.trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let losses = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&losses);
+        thread::spawn(move || {
+            for mut client in listener.incoming().map_while(Result::ok) {
+                let mut etcd = TcpStream::connect(&to).expect("etcd runs");
+                let mut back_from = etcd.try_clone().expect("a socket");
+                let mut back_to = client.try_clone().expect("a socket");
+                let [counter, counter_back] = [(); 2].map(|()| Arc::clone(&counter));
+                let is_write = Arc::new(AtomicBool::new(false));
+                let loses = Arc::clone(&is_write);
+                thread::spawn(move || {
+                    copy(&mut client, &mut etcd, |bytes| {
+                        let text = String::from_utf8_lossy(bytes);
+                        // Base64 of doc/document.
+                        if text.contains("request_put") && text.contains("ZG9jL2RvY3VtZW50") {
+                            is_write.store(counter.load(SeqCst) > 0, SeqCst);
+                        }
+                        true
+                    });
+                });
+                thread::spawn(move || {
+                    copy(&mut back_from, &mut back_to, |_| {
+                        let is_lost = loses.load(SeqCst);
+                        if is_lost {
+                            counter_back.fetch_sub(1, SeqCst);
+                        }
+                        !is_lost
+                    });
+                });
+            }
+        });
+        Self { address, losses }
+    }
+}
+
+/// Forwards until the end, or until `passes` returns `false`. Then it closes both connections.
+fn copy(from: &mut TcpStream, to: &mut TcpStream, passes: impl Fn(&[u8]) -> bool) {
+    let mut buffer = [0; 65536];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        let bytes = &buffer[..length];
+        if !passes(bytes) || to.write_all(bytes).is_err() {
+            break;
         }
+    }
+    drop(from.shutdown(Shutdown::Both));
+    drop(to.shutdown(Shutdown::Both));
+}
+
+#[test]
+fn write_whose_answer_is_lost_has_one_effect() {
+    let etcd = Etcd::start();
+    let relay = LossyRelay::start(etcd.endpoint(0));
+    let home = TempDir::new().expect("a temporary directory");
+    let server = start_at(home, &relay.address);
+    for (losses, n) in [(1, 2), (2, 3)] {
+        relay.losses.store(losses, SeqCst);
+        let response = set_if(server.address(), &version(&server), n);
+        assert_eq!(response.status, 200, "{}", response.body);
+        assert_eq!(relay.losses.load(SeqCst), 0);
+    }
+    assert_eq!(history(&server).len(), 3, "each change is stored once");
+
+    // As many as there are attempts.
+    relay.losses.store(3, SeqCst);
+    let response = set_if(server.address(), &version(&server), 4);
+    assert_eq!(response.status, 503, "{}", response.body);
+    let reason = "the outcome of the change is unknown";
+    assert!(response.body.contains(reason), "{}", response.body);
+    until("the stored change is active", || {
+        capacity(&server) == Some(4.0)
     });
-    let revisions = history(&server).len();
-    assert_eq!(revisions, 6, "each change is stored once");
+    assert_eq!(history(&server).len(), 4);
 }
 
 #[test]
