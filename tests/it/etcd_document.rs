@@ -6,8 +6,8 @@ use std::{
     path::Path,
     process::Command,
     sync::{
-        Arc, Barrier,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        Arc, Barrier, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
     time::Duration,
@@ -410,51 +410,75 @@ fn document_that_etcd_refuses_is_too_large() {
     assert_eq!(set(&server, 7).status, 200);
 }
 
-/// A relay to etcd that closes the connection instead of forwarding the answer to a write of the
-/// document.
-struct LossyRelay {
+/// Base64 of `doc/document`, which writes and polls have.
+const NEWEST: &str = "ZG9jL2RvY3VtZW50";
+
+/// Base64 of `doc/history/`, of which the history is read before each write.
+const HISTORY: &str = "ZG9jL2hpc3Rvcnkv";
+
+/// A relay to etcd that interferes with the requests that contain a text.
+struct Interference {
     address: String,
-    /// Answers still to be lost.
-    losses: Arc<AtomicUsize>,
+    next: Arc<Mutex<Option<Interfere>>>,
 }
 
-impl LossyRelay {
+enum Interfere {
+    /// Closes the connection instead of forwarding the answer, so many times.
+    LoseAnswers(usize, &'static [&'static str]),
+    /// Does something before it forwards the request.
+    Before(Box<dyn FnOnce() + Send>, &'static [&'static str]),
+}
+
+impl Interference {
     fn start(to: &str) -> Self {
         let to = to.trim_start_matches("http://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let losses = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&losses);
+        let next = Arc::<Mutex<Option<Interfere>>>::default();
+        let shared = Arc::clone(&next);
         thread::spawn(move || {
             for mut client in listener.incoming().map_while(Result::ok) {
                 let mut etcd = TcpStream::connect(&to).expect("etcd runs");
                 let mut back_from = etcd.try_clone().expect("a socket");
                 let mut back_to = client.try_clone().expect("a socket");
-                let [counter, counter_back] = [(); 2].map(|()| Arc::clone(&counter));
-                let is_write = Arc::new(AtomicBool::new(false));
-                let loses = Arc::clone(&is_write);
+                let loses_answer = Arc::new(AtomicBool::new(false));
+                let (next, is_lost) = (Arc::clone(&shared), Arc::clone(&loses_answer));
                 thread::spawn(move || {
                     copy(&mut client, &mut etcd, |bytes| {
-                        let text = String::from_utf8_lossy(bytes);
-                        // Base64 of doc/document.
-                        if text.contains("request_put") && text.contains("ZG9jL2RvY3VtZW50") {
-                            is_write.store(counter.load(SeqCst) > 0, SeqCst);
-                        }
+                        interfere(&next, &String::from_utf8_lossy(bytes), &loses_answer);
                         true
                     });
                 });
                 thread::spawn(move || {
-                    copy(&mut back_from, &mut back_to, |_| {
-                        let is_lost = loses.load(SeqCst);
-                        if is_lost {
-                            counter_back.fetch_sub(1, SeqCst);
-                        }
-                        !is_lost
-                    });
+                    copy(&mut back_from, &mut back_to, |_| !is_lost.load(SeqCst));
                 });
             }
         });
-        Self { address, losses }
+        Self { address, next }
+    }
+
+    fn set(&self, interfere: Interfere) {
+        *self.next.lock().expect("not poisoned") = Some(interfere);
+    }
+
+    fn is_over(&self) -> bool {
+        self.next.lock().expect("not poisoned").is_none()
+    }
+}
+
+fn interfere(next: &Mutex<Option<Interfere>>, request: &str, loses_answer: &AtomicBool) {
+    let mut guard = next.lock().expect("not poisoned");
+    let concerns = |texts: &[&str]| texts.iter().all(|text| request.contains(text));
+    match guard.take() {
+        Some(Interfere::LoseAnswers(times, texts)) if concerns(texts) => {
+            loses_answer.store(true, SeqCst);
+            *guard = (times > 1).then(|| Interfere::LoseAnswers(times - 1, texts));
+        }
+        Some(Interfere::Before(act, texts)) if concerns(texts) => {
+            drop(guard);
+            act();
+        }
+        other => *guard = other,
     }
 }
 
@@ -474,19 +498,20 @@ fn copy(from: &mut TcpStream, to: &mut TcpStream, passes: impl Fn(&[u8]) -> bool
 #[test]
 fn write_whose_answer_is_lost_has_one_effect() {
     let etcd = Etcd::start();
-    let relay = LossyRelay::start(etcd.endpoint(0));
+    let relay = Interference::start(etcd.endpoint(0));
     let home = TempDir::new().expect("a temporary directory");
     let server = start_at(home, &relay.address);
+    let write = &["request_put", NEWEST];
     for (losses, n) in [(1, 2), (2, 3)] {
-        relay.losses.store(losses, SeqCst);
+        relay.set(Interfere::LoseAnswers(losses, write));
         let response = set_if(server.address(), &version(&server), n);
         assert_eq!(response.status, 200, "{}", response.body);
-        assert_eq!(relay.losses.load(SeqCst), 0);
+        assert!(relay.is_over());
     }
     assert_eq!(history(&server).len(), 3, "each change is stored once");
 
     // As many as there are attempts.
-    relay.losses.store(3, SeqCst);
+    relay.set(Interfere::LoseAnswers(3, write));
     let response = set_if(server.address(), &version(&server), 4);
     assert_eq!(response.status, 503, "{}", response.body);
     let reason = "the outcome of the change is unknown";
@@ -495,6 +520,32 @@ fn write_whose_answer_is_lost_has_one_effect() {
         capacity(&server) == Some(4.0)
     });
     assert_eq!(history(&server).len(), 4);
+}
+
+#[test]
+fn change_during_a_change_is_never_overwritten() {
+    let etcd = Etcd::start();
+    let relay = Interference::start(etcd.endpoint(0));
+    let home = TempDir::new().expect("a temporary directory");
+    let slow = start_at(home, &relay.address);
+    let fast = start(&etcd);
+    let moments: [&[&str]; 2] = [&[HISTORY, "range_end"], &["request_put", NEWEST]];
+    for (n, moment) in (10..).step_by(10).zip(moments) {
+        let seen = version(&slow);
+        let address = fast.address().to_owned();
+        let meanwhile = move || {
+            let response = put_at(&address, "/v1/templates", &document(n), &[]);
+            assert_eq!(response.status, 200, "{}", response.body);
+        };
+        relay.set(Interfere::Before(Box::new(meanwhile), moment));
+        let response = set_if(slow.address(), &seen, n + 1);
+        assert!(relay.is_over());
+        assert_eq!(response.status, 412, "{}", response.body);
+        until("both have the change", || {
+            [&slow, &fast].map(capacity) == [Some(f64::from(n)); 2]
+        });
+    }
+    assert_eq!(history(&slow).len(), 3);
 }
 
 #[test]
