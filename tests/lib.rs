@@ -2,6 +2,7 @@
 //! hostile input in `fuzz/`. `situations/` counts rejected requests. The script `run` runs every
 //! test of the workspace.
 
+pub mod connection;
 #[path = "fuzz/mod.rs"]
 pub mod fuzz;
 #[path = "sim/mod.rs"]

@@ -23,7 +23,7 @@ struct Args {
 enum Action {
     /// List the situations.
     List,
-    /// Measure all situations; takes about a quarter of an hour.
+    /// Measure all situations; takes about twenty minutes.
     All,
     /// Run a service with the layer; its plan comes from the standard input.
     #[command(hide = true)]

@@ -55,8 +55,8 @@ impl Plan {
 /// A plan as it is sent to its process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// Address of the control plane.
-    pub(super) server: String,
+    /// Addresses of the control plane.
+    pub(super) servers: Vec<String>,
     /// Start of the run in monotonic time.
     pub(super) start: Duration,
     pub(super) plan: Plan,

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::{
@@ -41,6 +42,17 @@ impl Programs {
         act: impl FnOnce(&mut ControlPlane, Duration) -> Result<(), Error>,
     ) -> Result<Vec<Report>, Error> {
         let mut control_plane = ControlPlane::start(&self.doorman, document)?;
+        let servers = vec![control_plane.address.clone()];
+        self.run_services(&servers, plans, |start| act(&mut control_plane, start))
+    }
+
+    /// One service for each plan, until all have reported, while `act` changes something.
+    pub(super) fn run_services(
+        &self,
+        servers: &[String],
+        plans: &[Plan],
+        act: impl FnOnce(Duration) -> Result<(), Error>,
+    ) -> Result<Vec<Report>, Error> {
         let services = plans.iter().map(|_| Service::start(&self.service));
         let mut services: Vec<_> = services.collect::<Result<_, _>>()?;
         for service in &mut services {
@@ -50,12 +62,12 @@ impl Programs {
         let start = now() + LEAD + Duration::try_from_secs_f64(before)?;
         for (service, plan) in services.iter_mut().zip(plans) {
             service.send(&Job {
-                server: control_plane.address.clone(),
+                servers: servers.to_vec(),
                 start,
                 plan: plan.clone(),
             })?;
         }
-        act(&mut control_plane, start)?;
+        act(start)?;
         services.into_iter().map(Service::report).collect()
     }
 }
@@ -69,7 +81,45 @@ pub(super) fn sleep_until(start: Duration, at: f64) -> Result<(), Error> {
 
 /// A process that is killed when it is dropped.
 #[derive(Debug)]
-struct Process(Child);
+pub(super) struct Process(Child);
+
+impl Process {
+    /// Starts a program without output.
+    pub(super) fn start(program: &Path, args: &[&str]) -> Result<Self, Error> {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Self(command.spawn()?))
+    }
+
+    /// Sends SIGTERM.
+    pub(super) fn terminate(&self) -> Result<(), Error> {
+        self.signal(Signal::TERM)
+    }
+
+    /// Sends SIGSTOP.
+    pub(super) fn pause(&self) -> Result<(), Error> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Sends SIGCONT.
+    pub(super) fn resume(&self) -> Result<(), Error> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Error> {
+        Ok(kill_process(Pid::from_child(&self.0), signal)?)
+    }
+
+    /// Waits for its successful exit.
+    pub(super) fn wait(mut self) -> Result<(), Error> {
+        let status = self.0.wait()?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!("the control plane failed: {status}").into()),
+        }
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -93,7 +143,7 @@ impl ControlPlane {
         let home = TempDir::with_prefix("doorman-situations-")?;
         let file = home.path().join("limits.yaml");
         std::fs::write(&file, document)?;
-        let (process, address) = listen(program, &home, "127.0.0.1:0")?;
+        let (process, address) = listen(program, home.path(), "127.0.0.1:0")?;
         let imported = Command::new(program)
             .arg("import")
             .arg(&file)
@@ -130,17 +180,22 @@ impl ControlPlane {
         self.process.0.kill()?;
         self.process.0.wait()?;
         let listen_address = self.address.trim_start_matches("http://").to_owned();
-        let (process, _) = listen(&self.program, &self.home, &listen_address)?;
+        let (process, _) = listen(&self.program, self.home.path(), &listen_address)?;
         self.process = process;
         Ok(())
     }
 }
 
-/// Starts a control plane, and waits until it listens.
-fn listen(program: &Path, home: &TempDir, listen: &str) -> Result<(Process, String), Error> {
+/// Starts a control plane with its data in a directory.
+fn listen(program: &Path, home: &Path, listen: &str) -> Result<(Process, String), Error> {
+    let data = home.join("data").display().to_string();
+    start(program, &["--listen", listen, "--data-dir", &data])
+}
+
+/// Starts a control plane, and waits until it listens. Returns its address.
+pub(super) fn start(program: &Path, args: &[&str]) -> Result<(Process, String), Error> {
     let mut child = Command::new(program)
-        .args(["--listen", listen, "--data-dir"])
-        .arg(home.path().join("data"))
+        .args(args)
         .env("DOORMAN_LOG", "error")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -150,11 +205,12 @@ fn listen(program: &Path, home: &TempDir, listen: &str) -> Result<(Process, Stri
     let mut lines = BufReader::new(output).lines();
     let mut before = String::new();
     while let Some(line) = lines.next().transpose()? {
-        if let Some((_, rest)) = line.split_once("http://127.0.0.1:") {
-            let port: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        if let Some((_, rest)) = line.split_once("http://127.") {
+            let is_address = |c: &char| c.is_ascii_digit() || matches!(c, '.' | ':');
+            let rest: String = rest.chars().take_while(is_address).collect();
             // Read on, so that the process never blocks.
             thread::spawn(move || lines.for_each(drop));
-            return Ok((process, format!("http://127.0.0.1:{port}")));
+            return Ok((process, format!("http://127.{rest}")));
         }
         before.push_str(&line);
         before.push('\n');

@@ -14,7 +14,7 @@ use http_body_util::Full;
 use metrics::{Counter, CounterFn, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString};
 use tokio::{net::TcpListener, runtime, time};
 use tower::{Layer as _, Service, service_fn};
-use tower_doorman::{Cost, Doorman, Key, Limit, LimitBody, LimitLayer, OnLimit, Refusal};
+use tower_doorman::{Builder, Cost, Doorman, Key, Limit, LimitBody, LimitLayer, OnLimit, Refusal};
 
 use super::{
     Error,
@@ -43,7 +43,7 @@ pub fn serve() -> Result<(), Error> {
         return Ok(()); // The parent has given up.
     }
     let Job {
-        server,
+        servers,
         start,
         plan,
     } = serde_json::from_str(&line)?;
@@ -55,17 +55,20 @@ pub fn serve() -> Result<(), Error> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(run(&server, plan, &record))?;
+    runtime.block_on(run(servers, plan, &record))?;
     Ok(())
 }
 
-async fn run(server: &str, plan: Plan, record: &Arc<Record>) -> Result<(), Error> {
+async fn run(servers: Vec<String>, plan: Plan, record: &Arc<Record>) -> Result<(), Error> {
     record.sleep_until(plan.joins).await;
     let late = record.now() - plan.joins;
     if late > 0.2 {
         return Err(format!("the service started {late:.1} s late").into());
     }
-    let doorman = Doorman::builder(server).service("situations").spawn()?;
+    let mut servers = servers.into_iter();
+    let first = servers.next().ok_or("no server")?;
+    let doorman = servers.fold(Doorman::builder(first), Builder::server);
+    let doorman = doorman.service("situations").spawn()?;
     let mut limit = Limit::rate(Key::template(&plan.key)?);
     if let Some(max_delay) = plan.max_delay {
         limit = limit.on_limit(OnLimit::Delay {

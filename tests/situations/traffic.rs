@@ -57,6 +57,19 @@ impl<'a> Traffic<'a> {
         seconds
     }
 
+    /// The most requests admitted in any `seconds`.
+    pub(super) fn most_admitted(&self, seconds: f64) -> usize {
+        let admitted = self.requests.iter().filter(|it| it.is_admitted());
+        let mut times: Vec<f64> = admitted.map(|request| request.answered).collect();
+        times.sort_by(f64::total_cmp);
+        let mut begin = times.iter().peekable();
+        let counts = times.iter().enumerate().map(|(index, at)| {
+            while begin.next_if(|first| **first <= at - seconds).is_some() {}
+            index + begin.len() + 1 - times.len()
+        });
+        counts.max().unwrap_or_default()
+    }
+
     /// The smallest bucket with which a limiter of `rate` per second could have admitted this:
     /// what was admitted beyond the rate, in any window.
     pub(super) fn bucket(&self, rate: f64) -> f64 {
@@ -174,6 +187,18 @@ mod tests {
         let reports = [report(steady.chain(burst))];
         let bucket = Traffic::of(&reports).bucket(10.0);
         assert!((bucket - 20.5).abs() < 1.0, "{bucket}");
+    }
+
+    #[test]
+    fn most_admitted_counts_every_window() {
+        let steady = (0..100).map(|index| request(f64::from(index) * 0.1, 200));
+        let burst = (0..20).map(|_| request(5.05, 200));
+        let refused = (0..20).map(|_| request(5.06, 429));
+        let reports = [report(steady.chain(burst).chain(refused))];
+        let traffic = Traffic::of(&reports);
+        assert_eq!(traffic.most_admitted(1.0), 30);
+        assert_eq!(traffic.most_admitted(100.0), 120);
+        assert_eq!(Traffic::default().most_admitted(1.0), 0);
     }
 
     #[test]

@@ -2,13 +2,7 @@
 
 use std::process::Command;
 
-/// A response that curl received.
-#[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
-    pub(crate) headers: String,
-    pub(crate) body: String,
-}
+use doorman_tests::connection::Response;
 
 pub(crate) fn curl(args: &[&str]) -> Response {
     let output = Command::new("curl")

@@ -1,7 +1,6 @@
 //! Processes to test with, and helpers to wait for them.
 
 mod certificates;
-mod connection;
 mod control_plane;
 mod curl;
 mod etcd;
@@ -13,14 +12,14 @@ mod small_disk;
 
 use std::{thread, time::Duration};
 
+pub(crate) use doorman_tests::connection::{Connection, Response};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{Mutex, MutexGuard};
 
 pub(crate) use self::{
     certificates::Authority,
-    connection::Connection,
     control_plane::{ControlPlane, DOCUMENT},
-    curl::{Response, curl},
+    curl::curl,
     etcd::Etcd,
     node::{Master, Node},
     process::{Process, doorman, example, repository, tool},

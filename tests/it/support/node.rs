@@ -2,10 +2,11 @@
 
 use std::{fs, net::Ipv4Addr, thread, time::Duration};
 
+use doorman_tests::connection;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Etcd, Process, Relay, Response, TIMEOUT, connection, now, process};
+use super::{Etcd, Process, Relay, Response, TIMEOUT, now, process};
 
 /// Interval at which servers are asked for the master.
 const POLL: Duration = Duration::from_millis(20);

@@ -1,6 +1,7 @@
 //! The situations.
 
 mod alone;
+mod failover;
 mod limits;
 mod shares;
 mod shifts;
@@ -135,6 +136,21 @@ pub const SITUATIONS: &[Situation] = &[
         name: "sigkill",
         about: "newcomers and shifted load after a SIGKILL of the control plane",
         measure: limits::sigkill,
+    },
+    Situation {
+        name: "master-killed",
+        about: "SIGKILL of the master of three servers, again and again",
+        measure: failover::killed,
+    },
+    Situation {
+        name: "master-stopped",
+        about: "the same with SIGTERM",
+        measure: failover::stopped,
+    },
+    Situation {
+        name: "etcd-paused",
+        about: "etcd does not answer for a minute",
+        measure: failover::etcd_paused,
     },
     Situation {
         name: "twenty-fair-share",

@@ -6,15 +6,27 @@ use std::{
     time::Duration,
 };
 
-use super::Response;
+/// A response.
+#[derive(Debug)]
+pub struct Response {
+    /// The status.
+    pub status: u16,
+    /// The status line and the header fields.
+    pub headers: String,
+    /// The body.
+    pub body: String,
+}
 
 /// A connection to a base address.
 #[derive(Debug)]
-pub(crate) struct Connection(BufReader<TcpStream>);
+pub struct Connection(BufReader<TcpStream>);
 
 impl Connection {
     /// Connects. Nothing waits longer than `limit`.
-    pub(crate) fn open(address: &str, limit: Duration) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// If nobody listens.
+    pub fn open(address: &str, limit: Duration) -> io::Result<Self> {
         let address = address.trim_start_matches("http://");
         let address = address.parse().map_err(io::Error::other)?;
         let stream = TcpStream::connect_timeout(&address, limit)?;
@@ -24,7 +36,10 @@ impl Connection {
     }
 
     /// Sends a request; with a body of JSON, it is a POST.
-    pub(crate) fn send(&mut self, path: &str, body: Option<&str>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the connection is closed.
+    pub fn send(&mut self, path: &str, body: Option<&str>) -> io::Result<()> {
         let method = if body.is_some() { "POST" } else { "GET" };
         let body = body.unwrap_or_default();
         let length = body.len();
@@ -36,7 +51,10 @@ impl Connection {
     }
 
     /// Reads the next response, whose length must be stated.
-    pub(crate) fn receive(&mut self) -> io::Result<Response> {
+    ///
+    /// # Errors
+    /// If none arrives in time, or it is not HTTP.
+    pub fn receive(&mut self) -> io::Result<Response> {
         let mut headers = String::new();
         while !headers.ends_with("\r\n\r\n") {
             if self.0.read_line(&mut headers)? == 0 {
@@ -61,7 +79,10 @@ impl Connection {
 }
 
 /// Sends one request on a new connection, and returns its response.
-pub(crate) fn request(
+///
+/// # Errors
+/// If no response arrives in time.
+pub fn request(
     address: &str,
     path: &str,
     body: Option<&str>,
