@@ -190,7 +190,7 @@ fn brief_outages_of_etcd_do_not_end_a_reign() {
 #[test]
 fn epoch_grows_and_leases_are_learned_after_etcd_lost_its_data() {
     let mut etcd = Etcd::start();
-    let (node, master) = Node::start(&etcd, DOCUMENT, &[]);
+    let (mut node, master) = Node::start(&etcd, DOCUMENT, &[]);
     lease(&node, master, &request("a", 60.0, None));
     etcd.kill(0);
     etcd.restart(0);
@@ -202,9 +202,16 @@ fn epoch_grows_and_leases_are_learned_after_etcd_lost_its_data() {
     // The longest lease counts from the beginning of the reign.
     let (left, since) = (learning(&node, next), (now() - from).as_secs_f64());
     assert!((21.0 - since..21.0).contains(&left), "{left}");
-    let renewed = lease(&node, next, &request("a", 60.0, Some((60.0, master.epoch))));
+    until("its own bound covers them", || {
+        let keys = etcd.ctl(&["get", "--prefix", "--keys-only", "doorman/leases/"]);
+        keys.contains(&next.epoch.to_string())
+    });
+    node.kill(next.server);
+    let last = node.master_after(next.epoch, TIMEOUT);
+    assert!(learning(&node, last) > 0.0);
+    let renewed = lease(&node, last, &request("a", 60.0, Some((60.0, master.epoch))));
     assert_eq!(renewed["gets"]["capacity"], 60.0);
-    let newcomer = lease(&node, next, &request("b", 60.0, None));
+    let newcomer = lease(&node, last, &request("b", 60.0, None));
     assert_eq!(newcomer["reason"], "pending");
 }
 

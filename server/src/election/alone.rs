@@ -147,6 +147,8 @@ impl Alone {
             deadline: Moment::NEVER,
             inherits: restored.is_some(),
             learn,
+            // The first bound covers them.
+            uncovered: Learn::Nothing,
             bound: (ends.unwrap_or(Moment::ORIGIN), longest),
         };
         Self {

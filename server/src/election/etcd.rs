@@ -205,6 +205,8 @@ struct Elected {
     unread: BTreeSet<LeaseId>,
     read_at: Moment,
     learn: Learn,
+    /// The part of `learn` that no bound in etcd covers.
+    uncovered: Learn,
     ledger: Fetch,
 }
 
@@ -580,6 +582,7 @@ impl EtcdElection {
             unread: leases.iter().filter_map(|it| it.lease).collect(),
             read_at: now,
             learn,
+            uncovered: learn,
             ledger: match ledger {
                 Some(_) => Fetch::Until(now.after_seconds(FETCH_TIME)),
                 None => Fetch::Failed,
@@ -637,6 +640,7 @@ impl EtcdElection {
             Fetch::Failed | Fetch::Until(_) => return,
         };
         let (lease, epoch, created) = (elected.lease, elected.epoch, elected.created);
+        let uncovered = elected.uncovered;
         self.state = State::Master(Mastership {
             lease,
             epoch,
@@ -649,6 +653,7 @@ impl EtcdElection {
             deadline: lease.deadline(),
             inherits,
             learn,
+            uncovered,
             bound: (Moment::ORIGIN, 0),
         }));
     }

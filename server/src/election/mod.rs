@@ -121,6 +121,8 @@ pub struct Term {
     pub inherits: bool,
     /// Leases of earlier masters that are not in the ledger.
     pub learn: Learn,
+    /// Leases of earlier masters that the next master would not learn: the bound must cover them.
+    pub uncovered: Learn,
     /// The bound that is durable already, and the longest booking of any lease in nanoseconds.
     pub bound: (Moment, u64),
 }

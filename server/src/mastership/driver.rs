@@ -308,10 +308,16 @@ where
             deadline,
             inherits,
             learn,
+            uncovered,
             bound: (written, longest),
         } = term;
         self.note_longest_lease();
         let bound = Arc::new(DurableBound::new(written, longest));
+        if let Predecessor::Until(ends) = uncovered.predecessor(self.longest, now)
+            && now < ends
+        {
+            bound.require_until(ends);
+        }
         self.bound = Some(Arc::clone(&bound));
         let predecessor = learn.predecessor(self.longest, now);
         let inherited = self.fetched.take().filter(|_| inherits);

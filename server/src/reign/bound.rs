@@ -92,6 +92,11 @@ impl DurableBound {
         (self.get() < ends).then_some(ends)
     }
 
+    /// Requires that the bound covers leases of earlier masters.
+    pub fn require_until(&self, ends: Moment) {
+        self.needed.fetch_max(ends.as_nanos(), Relaxed);
+    }
+
     /// Shortens leases granted at `handled` to the bound.
     #[must_use]
     pub fn shorten(&self, granted: Vec<Grant>, handled: Moment) -> Vec<Grant> {
