@@ -292,6 +292,30 @@ async fn endpoints_and_clients_are_verified_with_tls() {
 }
 
 #[tokio::test]
+async fn certificates_are_replaced_without_a_restart_of_the_client() {
+    let mut etcd = Etcd::start_encrypted(&Authority::new());
+    let client = etcd.client();
+    assert_eq!(get(&client, "a").await, Ok(Vec::new()));
+    etcd.kill(0);
+    fs::write(etcd.file("ca.pem"), "no PEM").expect("it is writable");
+    get(&client, "a").await.expect_err("etcd is away");
+    etcd.issue_certificates(&Authority::new());
+    etcd.restart(0);
+    until_ok(&client).await;
+}
+
+/// Reads until a call succeeds.
+async fn until_ok(client: &EtcdClient) {
+    for _ in 0..600 {
+        if get(client, "a").await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("no call succeeds: {:?}", get(client, "a").await);
+}
+
+#[tokio::test]
 async fn frozen_or_killed_member_costs_one_call() {
     let mut etcd = Etcd::start_cluster();
     let follower = (etcd.leader() + 1) % 3;

@@ -141,6 +141,8 @@ struct EtcdFlags {
     #[arg(long, env = "DOORMAN_ETCD_CA_FILE", value_name = "FILE")]
     etcd_ca_file: Option<PathBuf>,
     /// Client certificate chain (PEM) for etcd; requires --etcd-key
+    ///
+    /// When a connection to etcd fails, changes of the TLS files for etcd are loaded.
     #[arg(long, env = "DOORMAN_ETCD_CERT", value_name = "FILE")]
     etcd_cert: Option<PathBuf>,
     /// Private key (PEM) of the client certificate for etcd

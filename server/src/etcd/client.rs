@@ -1,9 +1,7 @@
 //! Client of etcd's JSON gateway.
 
 use std::{
-    error::Error,
-    fmt, io,
-    path::Path,
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -13,24 +11,21 @@ use std::{
 
 use doorman_openapi::ServerUrl;
 use reqwest::{
-    Certificate, Identity, Response, StatusCode,
+    Response, StatusCode,
     header::{self, HeaderValue},
-    redirect,
 };
 use serde_json::json;
 use tokio::{sync::Mutex, task, time};
 
 use super::{
     EtcdCall, EtcdReply, EtcdSettings, EtcdUser,
+    error::{EtcdError, Kind, chain},
     gateway::{self, Failure},
+    transport::Transport,
 };
-use crate::util::small_file;
 
 /// Size limit of a reply.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
-
-/// How long an unused connection stays open.
-const IDLE: Duration = Duration::from_secs(30);
 
 /// Calls etcd at one of its endpoints: at the next one after each failure, so that an endpoint that
 /// does not answer costs one call. Clones share connections and token.
@@ -39,7 +34,7 @@ pub struct EtcdClient(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    http: reqwest::Client,
+    transport: Transport,
     endpoints: Vec<ServerUrl>,
     /// Index of the endpoint in use, modulo their number.
     current: AtomicUsize,
@@ -47,62 +42,6 @@ struct Inner {
     /// Locked during an authentication, so that concurrent calls share it.
     token: Mutex<Option<HeaderValue>>,
 }
-
-/// A call to etcd failed, or its settings are invalid.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EtcdError {
-    /// The endpoint, or the flag that is wrong.
-    place: String,
-    reason: String,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// etcd refused the call, or the call was not sent.
-    Refused,
-    TooLarge,
-    /// The endpoint cannot be reached, so the call was not executed.
-    Unreachable,
-    /// The call was sent; whether it was executed is unknown.
-    Unknown,
-}
-
-impl EtcdError {
-    fn new(place: impl fmt::Display, reason: impl fmt::Display, kind: Kind) -> Self {
-        Self {
-            place: place.to_string(),
-            reason: reason.to_string(),
-            kind,
-        }
-    }
-
-    /// Whether the call may have been executed nevertheless.
-    #[must_use]
-    pub fn is_ambiguous(&self) -> bool {
-        self.kind == Kind::Unknown
-    }
-
-    /// Whether etcd refused the call, and would refuse it again.
-    #[must_use]
-    pub fn is_refused(&self) -> bool {
-        matches!(self.kind, Kind::Refused | Kind::TooLarge)
-    }
-
-    /// Whether the call was refused because it is larger than etcd permits.
-    #[must_use]
-    pub fn is_too_large(&self) -> bool {
-        self.kind == Kind::TooLarge
-    }
-}
-
-impl fmt::Display for EtcdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.reason)
-    }
-}
-
-impl Error for EtcdError {}
 
 /// Why a call failed at an endpoint.
 enum CallError {
@@ -117,54 +56,17 @@ impl EtcdClient {
     /// # Errors
     /// [`EtcdError`] if a file that the settings name cannot be used.
     pub fn new(settings: &EtcdSettings) -> Result<Self, EtcdError> {
-        let invalid = |flag: &str, path: &Path, reason: &dyn fmt::Display| {
-            EtcdError::new(format!("{flag} {}", path.display()), reason, Kind::Refused)
-        };
         if settings.endpoints.is_empty() {
             let reason = "must have at least one endpoint";
             return Err(EtcdError::new("--etcd-endpoints", reason, Kind::Refused));
         }
         if let Some(user) = &settings.user {
+            let flag = "--etcd-password-file";
             (user.password())
-                .map_err(|error| invalid("--etcd-password-file", &user.password_file, &error))?;
+                .map_err(|error| EtcdError::in_file(flag, &user.password_file, error))?;
         }
-        let mut builder = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            // A call that times out closes its connection, and so no later call waits for it.
-            .http1_only()
-            .pool_idle_timeout(IDLE)
-            .user_agent(concat!("doorman/", env!("CARGO_PKG_VERSION")));
-        if let Some(path) = &settings.ca_file {
-            let flag = "--etcd-ca-file";
-            let pem = small_file::read(path).map_err(|error| invalid(flag, path, &error))?;
-            let certificates = Certificate::from_pem_bundle(&pem)
-                .map_err(|error| invalid(flag, path, &chain(&error)))?;
-            if certificates.is_empty() {
-                return Err(invalid(flag, path, &"must have a certificate in PEM"));
-            }
-            builder = builder.tls_certs_only(certificates);
-        } else if !settings.endpoints.iter().any(ServerUrl::is_encrypted) {
-            // Plain HTTP works without installed certificate authorities.
-            builder = builder.tls_certs_only([]);
-        }
-        if let Some((certificate, key)) = &settings.certificate {
-            let mut pem = small_file::read(certificate)
-                .map_err(|error| invalid("--etcd-cert", certificate, &error))?;
-            pem.push(b'\n');
-            pem.extend(small_file::read(key).map_err(|error| invalid("--etcd-key", key, &error))?);
-            // The error must not quote the key.
-            let identity = Identity::from_pem(&pem).map_err(|_| {
-                let reason = "must be a certificate chain in PEM, and --etcd-key its private key";
-                invalid("--etcd-cert", certificate, &reason)
-            })?;
-            builder = builder.identity(identity);
-        }
-        let http = builder
-            .build()
-            .map_err(|error| EtcdError::new("etcd", chain(&error), Kind::Refused))?;
         Ok(Self(Arc::new(Inner {
-            http,
+            transport: Transport::new(settings)?,
             endpoints: settings.endpoints.clone(),
             current: AtomicUsize::new(fastrand::usize(..settings.endpoints.len())),
             user: settings.user.clone(),
@@ -180,7 +82,13 @@ impl EtcdClient {
     /// # Cancel safety
     /// A call that is dropped may have been executed, and the next one uses the same endpoint.
     pub async fn call(&self, call: EtcdCall, time: Duration) -> Result<EtcdReply, EtcdError> {
-        self.0.call(&call, time).await
+        let result = self.0.call(&call, time).await;
+        if result.as_ref().is_err_and(EtcdError::is_of_endpoint) && self.0.transport.has_files() {
+            // The endpoint or this client may need a new certificate.
+            let inner = Arc::clone(&self.0);
+            drop(task::spawn_blocking(move || inner.transport.reload()));
+        }
+        result
     }
 }
 
@@ -198,7 +106,7 @@ impl Inner {
         });
         // Of several calls that fail together, one selects the next endpoint.
         if let Err(error) = &result
-            && matches!(error.kind, Kind::Unreachable | Kind::Unknown)
+            && error.is_of_endpoint()
             && self.current.load(Ordering::Relaxed) == current
         {
             (self.current).store(current.wrapping_add(1), Ordering::Relaxed);
@@ -249,13 +157,12 @@ impl Inner {
         if token.is_some() && refused != Some(token.as_ref()) {
             return Ok(token.clone());
         }
-        let place = format!("--etcd-password-file {}", user.password_file.display());
-        let name = user.name.clone();
+        let (name, file) = (user.name.clone(), user.password_file.clone());
         let password = task::spawn_blocking(move || user.password()).await;
         let password = password
             .map_err(io::Error::from)
             .flatten()
-            .map_err(|error| EtcdError::new(place, error, Kind::Refused))?;
+            .map_err(|error| EtcdError::in_file("--etcd-password-file", &file, error))?;
         let body = json!({ "name": name, "password": password }).to_string();
         let body = match self
             .post(endpoint, "/v3/auth/authenticate", body, None)
@@ -297,7 +204,8 @@ impl Inner {
             CallError::Other(EtcdError::new(endpoint, chain(&error.without_url()), kind))
         };
         let mut request = self
-            .http
+            .transport
+            .client()
             .post(format!("{endpoint}{path}"))
             .header(header::CONTENT_TYPE, "application/json")
             .body(body);
@@ -357,15 +265,4 @@ async fn read(mut response: Response) -> Result<Option<Vec<u8>>, reqwest::Error>
         body.extend_from_slice(&chunk);
     }
     Ok(Some(body))
-}
-
-/// An error with its causes.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

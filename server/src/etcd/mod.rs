@@ -4,11 +4,14 @@
 //! to etcd's JSON gateway, the simulation to a model of etcd.
 
 mod client;
+mod error;
 mod gateway;
 mod settings;
+mod transport;
 
 pub use self::{
-    client::{EtcdClient, EtcdError},
+    client::EtcdClient,
+    error::EtcdError,
     settings::{EtcdSettings, EtcdUser},
 };
 

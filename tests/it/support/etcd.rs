@@ -63,19 +63,25 @@ impl Etcd {
             }
         });
         let members: Vec<_> = members.collect();
-        if let Some(authority) = authority {
-            let host = Ipv4Addr::new(127, b, c, d).to_string();
-            authority.issue_for(home.path(), "etcd", &host);
-            fs::write(home.path().join("ca.pem"), authority.pem()).expect("the directory is new");
-        }
         let mut etcd = Self {
             members,
             home,
             user: None,
             encrypted: authority.is_some(),
         };
+        if let Some(authority) = authority {
+            etcd.issue_certificates(authority);
+        }
         etcd.restart_all();
         etcd
+    }
+
+    /// Replaces all certificates by those of an authority; members use them after a restart.
+    pub(crate) fn issue_certificates(&self, authority: &Authority) {
+        let endpoint = self.endpoint(0).trim_start_matches("https://");
+        let host = endpoint.trim_end_matches(":2379");
+        authority.issue_for(self.home.path(), "etcd", host);
+        fs::write(self.file("ca.pem"), authority.pem()).expect("it is writable");
     }
 
     /// Starts a member that was killed, with its data.
