@@ -561,17 +561,19 @@ impl EtcdElection {
         let has_lost_data = last.epoch < self.elected_epoch;
         (self.last_epoch, self.elected_epoch) = (Some(epoch), Some(epoch));
         self.master = Some(self.record(epoch));
-        let mut learn = match self.options.earlier_leases {
-            Some(until) => Learn::Until(until),
-            None => Learn::Nothing,
-        };
+        let earlier_leases = self.options.earlier_leases.filter(|until| now < *until);
+        let mut learn = earlier_leases.map_or(Learn::Nothing, Learn::Until);
         let mut ledger = None;
         if has_lost_data {
             learn = Learn::LongestLease;
         } else if let Some(stored) = self.stored_ledger(last.epoch) {
             ledger = Some(LedgerSource::DataDir { epoch: stored });
         } else if let Some(last) = last.epoch {
-            ledger = self.handover(last, handovers).map(LedgerSource::Peer);
+            // A server that has earlier leases of its own learns instead.
+            ledger = self
+                .handover(last, handovers)
+                .filter(|_| earlier_leases.is_none())
+                .map(LedgerSource::Peer);
         } else if self.options.earlier_leases.is_none() && !self.options.is_first {
             learn = Learn::LongestLease;
         }
@@ -600,12 +602,12 @@ impl EtcdElection {
         (last == expected).then_some(epoch)
     }
 
-    /// The offer of the last master. A server that has earlier leases of its own learns instead.
+    /// The offer of the last master.
     fn handover(&self, last: Epoch, offers: &[KeyValue]) -> Option<Handover> {
         let key = self.keys.handover_of(last);
         let offer = offers.iter().find(|it| it.key == key)?;
         let offer: Handover = serde_json::from_slice(&offer.value).ok()?;
-        (offer.epoch == last && self.options.earlier_leases.is_none()).then_some(offer)
+        (offer.epoch == last).then_some(offer)
     }
 
     fn on_bound_read(
