@@ -9,7 +9,7 @@ use doorman_config::OpenError;
 use doorman_openapi::{Epoch, InvalidId, Moment, NodeId, ServerId, ServerUrl};
 use futures_util::{FutureExt, future::join};
 use tokio::{
-    sync::{oneshot, watch},
+    sync::{Notify, oneshot, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -151,6 +151,8 @@ impl From<OpenDocumentError> for StartError {
 pub struct Stopped {
     /// Connections that were closed before their last response was sent.
     pub cut_off: usize,
+    /// Whether it stopped by itself, after a panic of its election.
+    pub failed: bool,
 }
 
 impl Server {
@@ -244,9 +246,9 @@ impl Server {
             }
             _ => {
                 let found = data_dir.found(is_first);
-                let (node, epoch) = data_dir.begin_epoch(settings.node, clock::unix_seconds())?;
+                let (node, epoch) = data_dir.next_epoch(settings.node, clock::unix_seconds())?;
                 let (mastership, reason, until) =
-                    Mastership::begin_alone(candidate, &found, epoch, parts)?;
+                    Mastership::begin_alone(candidate, &found, node.clone(), epoch, parts)?;
                 (node, mastership, Some(reason), until)
             }
         };
@@ -396,11 +398,17 @@ impl Server {
         let mut tasks = background_tasks(&app, follower);
 
         let mut resign = Some(resign);
+        // Without an election the server is of no use.
+        let stop = Arc::new(Notify::new());
         let shutdown = {
             let resign = if has_peers { resign.take() } else { None };
             let offer = Arc::clone(&app.offer);
+            let stop = Arc::clone(&stop);
             async move {
-                shutdown.await;
+                tokio::select! {
+                    () = shutdown => {}
+                    () = stop.notified() => return,
+                }
                 if let Some(resign) = resign
                     && self::resign(resign).await
                 {
@@ -428,6 +436,7 @@ impl Server {
         let end_polls = |count| app.ledger.polls().free_connections(count);
         let served = listener.serve(router, connections, shutdown.clone(), on_drain, end_polls);
         let mut served = pin!(join(served, metrics));
+        let mut failed = false;
         let (cut_off, ()) = tokio::select! {
             ended = &mut served => ended,
             // Tasks end when the ledger is poisoned. Requests must still get a response.
@@ -439,8 +448,10 @@ impl Server {
             }
             Some(ended) = election.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "election panicked");
+                    tracing::error!(%error, "election panicked; the server stops");
                 }
+                failed = true;
+                stop.notify_one();
                 served.await
             }
         };
@@ -453,9 +464,14 @@ impl Server {
         if app.ledger.is_poisoned() {
             tracing::warn!("poisoned ledger is not written for the next start");
         }
-        let offer = Arc::clone(&app.offer);
+        let (offer, ledger) = (Arc::clone(&app.offer), Arc::clone(&app.ledger));
         let written = tokio::task::spawn_blocking(move || {
-            if let Some((ledger, epoch)) = offer.take_rest() {
+            let rest = offer.take_rest().or_else(|| {
+                let reign = ledger.end()?;
+                let epoch = reign.epoch();
+                Some((reign.into_ledger(), epoch))
+            });
+            if let Some((ledger, epoch)) = rest {
                 data_dir.write_ledger(&ledger, epoch, clock::now());
             }
             drop(lock);
@@ -463,7 +479,7 @@ impl Server {
         if let Err(error) = written.await {
             tracing::error!(%error, "writing the ledger panicked");
         }
-        Stopped { cut_off }
+        Stopped { cut_off, failed }
     }
 }
 

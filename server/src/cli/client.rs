@@ -361,7 +361,9 @@ impl Client {
                 tokio::time::sleep(wait).await;
                 continue;
             }
-            if response.status == StatusCode::SERVICE_UNAVAILABLE && others > 0 {
+            // After another 503 a change may have been made.
+            let may_repeat = call.is_repeatable() || response.is_not_master();
+            if response.status == StatusCode::SERVICE_UNAVAILABLE && may_repeat && others > 0 {
                 others -= 1;
                 self.advance();
                 continue;
@@ -547,6 +549,12 @@ impl Response {
             .and_then(|problem| problem.mastership?.master_address)
             .or_else(|| self.header(header::LOCATION.as_str()).map(str::to_owned))
             .filter(|address| address.parse::<Uri>().is_ok_and(|it| it.host().is_some()))
+    }
+
+    /// Whether the server refused because it is not master.
+    fn is_not_master(&self) -> bool {
+        let problem: Option<Problem> = serde_json::from_slice(&self.body).ok();
+        problem.is_some_and(|problem| problem.mastership.is_some())
     }
 
     /// The wait that a 429 asks for, unless it is too long.

@@ -86,6 +86,9 @@ async fn serve(settings: Settings, format: Format) -> Result<(), Failure> {
             }
         }
     };
+    if stopped.failed {
+        return Err(Failure::new("stopped after a panic; see the log"));
+    }
     match stopped.cut_off {
         0 => tracing::info!("stopped"),
         connections => tracing::warn!(

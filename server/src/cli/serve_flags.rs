@@ -1,6 +1,7 @@
 //! Flags of `doorman serve`, and their conversion to [`Settings`].
 
 use std::{
+    error::Error,
     net::{SocketAddr, ToSocketAddrs},
     num::{NonZeroU32, NonZeroUsize},
     path::{Path, PathBuf},
@@ -24,6 +25,9 @@ use super::failure::Failure;
 
 /// The store in the data directory, used without `--config`.
 const DEFAULT_STORE: &str = "doorman.db";
+const ELECTION_PREFIX: &str = "doorman";
+/// In seconds.
+const ELECTION_TTL: u32 = 5;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ServeArguments {
@@ -151,11 +155,13 @@ struct EtcdFlags {
     /// Prefix of the keys in etcd: the same for all servers of a node, another for each node
     ///
     /// Without --config, the document has this prefix, too.
-    #[arg(long, env = "DOORMAN_ELECTION_PREFIX", value_name = "PREFIX", default_value = "doorman", value_parser = etcd_prefix)]
-    election_prefix: String,
+    /// [default: doorman]
+    #[arg(long, env = "DOORMAN_ELECTION_PREFIX", value_name = "PREFIX", value_parser = etcd_prefix)]
+    election_prefix: Option<String>,
     /// Seconds without a renewal after which another server becomes the master, from 2 to 60
-    #[arg(long, env = "DOORMAN_ELECTION_TTL", value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=60))]
-    election_ttl: u32,
+    /// [default: 5]
+    #[arg(long, env = "DOORMAN_ELECTION_TTL", value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=60))]
+    election_ttl: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -356,11 +362,23 @@ fn etcd_prefix(text: &str) -> Result<String, InvalidSource> {
 }
 
 /// The first document in etcd: that of the store of a server that was alone before.
-fn stored_document(store: &Path) -> Document {
-    let store = StoreReader::open(store).ok();
-    let text = store.and_then(|store| store.newest_document().ok()?);
-    let document = text.and_then(|text| Document::parse_json(&text).ok());
-    document.unwrap_or_else(Document::built_in)
+fn stored_document(path: &Path) -> Result<Document, Failure> {
+    if !path.exists() {
+        return Ok(Document::built_in());
+    }
+    let unusable = |error: &dyn Error| {
+        Failure::new(format!(
+            "cannot read the document in {}, which would be the first one in etcd: repair it, or \
+             move it away",
+            path.display()
+        ))
+        .with_cause(error)
+    };
+    let store = StoreReader::open(path).map_err(|error| unusable(&error))?;
+    match store.newest_document().map_err(|error| unusable(&error))? {
+        Some(text) => Document::parse_json(&text).map_err(|error| unusable(&error)),
+        None => Ok(Document::built_in()),
+    }
 }
 
 fn without(given: &str, missing: &str) -> String {
@@ -415,7 +433,7 @@ impl ServeArguments {
         };
         let (active, document_error) = match &source {
             Source::Sqlite(_) => (Document::built_in(), None),
-            Source::Etcd(_) => (stored_document(&data_dir.join(DEFAULT_STORE)), None),
+            Source::Etcd(_) => (stored_document(&data_dir.join(DEFAULT_STORE))?, None),
             Source::File(file) => match file.load() {
                 Ok(document) => (document, None),
                 Err(error) => match LastGoodFile::in_dir(&data_dir).load(file) {
@@ -493,6 +511,8 @@ impl EtcdFlags {
                 ("--etcd-cert", certificate.is_some()),
                 ("--etcd-ca-file", self.etcd_ca_file.is_some()),
                 ("--peer-ca-file", self.peer_ca_file.is_some()),
+                ("--election-prefix", self.election_prefix.is_some()),
+                ("--election-ttl", self.election_ttl.is_some()),
             ];
             return match given.into_iter().find(|(_, is_given)| *is_given) {
                 Some((flag, _)) => without(flag, "--etcd-endpoints"),
@@ -506,8 +526,10 @@ impl EtcdFlags {
             certificate,
         };
         let election = ElectionSettings {
-            prefix: self.election_prefix,
-            ttl: self.election_ttl,
+            prefix: self
+                .election_prefix
+                .unwrap_or_else(|| ELECTION_PREFIX.to_owned()),
+            ttl: self.election_ttl.unwrap_or(ELECTION_TTL),
         };
         Ok(Some((etcd, election)))
     }

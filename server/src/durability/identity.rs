@@ -45,8 +45,8 @@ pub(super) fn write(directory: &Path, identity: &Identity) -> Result<(), DataDir
     data_dir::replace(&path, &text)
 }
 
-/// Begins a new epoch without an election. `node` overrides the stored name.
-pub(super) fn begin_epoch(
+/// The identity of a new epoch without an election. `node` overrides the stored name.
+pub(super) fn next(
     directory: &Path,
     last: Option<&Identity>,
     node: Option<NodeId>,
@@ -55,15 +55,13 @@ pub(super) fn begin_epoch(
     let path = directory.join(FILE);
     let epoch = next_epoch(last.map(|last| last.epoch), unix_now)
         .ok_or_else(|| corrupted(&path, "its epoch is too large".to_owned()))?;
-    let identity = Identity {
+    Ok(Identity {
         node: node
             .or_else(|| last.map(|last| last.node.clone()))
             .unwrap_or_else(random_node),
         epoch,
         election: None,
-    };
-    write(directory, &identity)?;
-    Ok(identity)
+    })
 }
 
 /// A name for a new node.
@@ -87,7 +85,9 @@ mod tests {
     fn open(path: &Path, node: Option<NodeId>, unix_now: u64) -> Result<Identity, DataDirError> {
         data_dir::create_dir(path)?;
         let last = read(path)?;
-        begin_epoch(path, last.as_ref(), node, unix_now)
+        let identity = next(path, last.as_ref(), node, unix_now)?;
+        write(path, &identity)?;
+        Ok(identity)
     }
 
     fn directory() -> tempfile::TempDir {

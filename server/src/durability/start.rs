@@ -94,32 +94,38 @@ impl DataDir {
 
     /// Removes the bound: all leases that it covers have ended.
     pub(crate) fn remove_bound(&self) {
+        let Some(_lock) = self.lock.upgrade() else {
+            return;
+        };
         if let Err(error) = bound_file::remove(&self.path) {
             tracing::warn!(%error, "cannot remove the bound in the data directory");
         }
     }
 
-    /// Begins a new epoch without an election. `node` overrides the stored name.
-    pub(crate) fn begin_epoch(
+    /// The node and the next epoch without an election. `node` overrides the stored name.
+    pub(crate) fn next_epoch(
         &self,
         node: Option<NodeId>,
         unix_now: u64,
     ) -> Result<(NodeId, Epoch), DataDirError> {
-        let identity = identity::begin_epoch(&self.path, self.identity.as_ref(), node, unix_now)?;
+        let identity = identity::next(&self.path, self.identity.as_ref(), node, unix_now)?;
         Ok((identity.node, identity.epoch))
     }
 
-    /// Records an epoch of an election.
+    /// Records an epoch, and the prefix of the election that it belongs to. Blocks on the disk.
     pub(crate) fn record_epoch(
         &self,
         node: NodeId,
         epoch: Epoch,
-        election: String,
+        election: Option<String>,
     ) -> Result<(), DataDirError> {
+        let Some(_lock) = self.lock.upgrade() else {
+            return Ok(());
+        };
         let identity = Identity {
             node,
             epoch,
-            election: Some(election),
+            election,
         };
         identity::write(&self.path, &identity)
     }

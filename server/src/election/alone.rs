@@ -132,11 +132,14 @@ impl Alone {
             Some(ends) if outstanding.reason != Reason::Bound => Some(ends),
             _ => restored.max(outstanding.until),
         };
+        let left = |until: Moment| until.as_nanos().saturating_sub(now.as_nanos());
+        let left = outstanding.until.map_or(0, left);
         let longest = match found.bound {
-            FoundBound::ThisBoot { longest, .. } | FoundBound::OtherBoot { longest } => longest,
-            FoundBound::Missing | FoundBound::Corrupted => outstanding
-                .until
-                .map_or(0, |until| until.as_nanos().saturating_sub(now.as_nanos())),
+            FoundBound::ThisBoot { longest, .. } | FoundBound::OtherBoot { longest } => {
+                // Masters elected since may have granted longer leases.
+                longest.max(if found.had_election { left } else { 0 })
+            }
+            FoundBound::Missing | FoundBound::Corrupted => left,
         };
         let learn = match (restored, outstanding.until) {
             (Some(_), _) | (None, None) => Learn::Nothing,

@@ -273,7 +273,8 @@ impl Key {
     fn into_key_value(self) -> Result<KeyValue, String> {
         let decode = |text: String| BASE64_STANDARD.decode(text).map_err(|it| it.to_string());
         Ok(KeyValue {
-            key: String::from_utf8(decode(self.key)?).map_err(|it| it.to_string())?,
+            // One that is not UTF-8 is not ours.
+            key: String::from_utf8_lossy(&decode(self.key)?).into_owned(),
             value: decode(self.value)?,
             created: self.create_revision,
             modified: self.mod_revision,

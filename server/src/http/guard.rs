@@ -41,7 +41,8 @@ pub(super) async fn guard(
 
 /// Sends requests that only the master can answer to it.
 fn check_master(app: &AppParts, request: &Request) -> Result<(), ApiError> {
-    if app.ledger.is_master() {
+    // The handler tells that it is poisoned.
+    if app.ledger.is_master() || app.ledger.is_poisoned() {
         return Ok(());
     }
     let path = request.extensions().get::<MatchedPath>();
@@ -50,7 +51,9 @@ fn check_master(app: &AppParts, request: &Request) -> Result<(), ApiError> {
         return Ok(());
     }
     let path = request.uri().path_and_query().map_or("", |it| it.as_str());
-    let master = app.master.borrow().address.clone();
+    // A server that has just lost mastership may not know yet.
+    let is_other = |it: &String| *it != app.server.advertise;
+    let master = app.master.borrow().address.clone().filter(is_other);
     Err(ApiError::not_master(master.as_deref(), path))
 }
 

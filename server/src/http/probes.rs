@@ -8,11 +8,13 @@ use axum::{
     http::{HeaderName, header},
 };
 use doorman_openapi::{ProblemType, paths};
+use tokio::sync::watch;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{error::ApiError, openapi::responses::UnavailableError};
 use crate::{
     document::ActiveDocument,
+    election::View,
     http::state::{AppState, Draining},
     leasing::{LedgerUnavailable, SharedLedger},
     util::clock,
@@ -66,6 +68,7 @@ async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Healthy,
 async fn check_readyz(
     State(ledger): State<Arc<SharedLedger>>,
     State(draining): State<Arc<Draining>>,
+    State(master): State<watch::Receiver<View>>,
     State(active): State<Arc<ActiveDocument>>,
 ) -> Result<Healthy, ApiError> {
     if ledger.is_poisoned() {
@@ -78,8 +81,10 @@ async fn check_readyz(
     } else {
         let (headers, mut text) = OK;
         if !ledger.is_master() {
-            text.to_mut()
-                .push_str("standby: another server of the node is master\n");
+            text.to_mut().push_str(match master.borrow().address {
+                Some(_) => "standby: another server of the node is master\n",
+                None => "standby: no server of the node is known to be master\n",
+            });
         }
         let learning = ledger.learning_until().since(clock::now());
         if !learning.is_zero() {

@@ -104,12 +104,11 @@ impl SharedLedger {
 
     /// Ends the reign, and all polls. `None` without one, or after a panic.
     pub(crate) fn end(&self) -> Option<Reign> {
-        let mut reign = self.reign.lock().ok()?;
+        let mut reign = self.reign.lock();
         self.set_deadline(Moment::ORIGIN);
         self.learning_until.store(0, Ordering::Relaxed);
-        let reign = reign.take();
         self.polls.set_leaving(true);
-        reign
+        reign.as_mut().ok()?.take()
     }
 
     fn set_deadline(&self, deadline: Moment) {

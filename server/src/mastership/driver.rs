@@ -28,6 +28,8 @@ use crate::{
 
 /// The longest sleep of a master: it looks whether the bound is due.
 const BOUND_PERIOD: Duration = Duration::from_millis(250);
+/// How long a failed write of the epoch waits for the next one.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The longest sleep: timers stand still while the machine is suspended.
 pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
 
@@ -89,7 +91,7 @@ pub(super) struct EpochRecord {
 impl EpochRecord {
     pub(super) fn write(&self, data_dir: &DataDir, epoch: Epoch) -> Result<(), DataDirError> {
         let Self { node, prefix } = self.clone();
-        data_dir.record_epoch(node, epoch, prefix)
+        data_dir.record_epoch(node, epoch, Some(prefix))
     }
 }
 
@@ -107,7 +109,7 @@ pub(crate) struct Driver<E: Election, X> {
     longest: Seconds,
     resigned: Option<oneshot::Sender<Option<Epoch>>>,
     record: Option<EpochRecord>,
-    recording: OptionFuture<JoinHandle<()>>,
+    recording: OptionFuture<JoinHandle<Option<Epoch>>>,
     is_recording: bool,
     recorded: Option<Epoch>,
     has_given_up: bool,
@@ -201,9 +203,10 @@ where
                     self.fetched = fetched;
                     self.handle(Event::LedgerFetched(is_fetched));
                 }
-                Some(_) = &mut self.recording => {
+                Some(recorded) = &mut self.recording => {
                     self.recording = None.into();
                     self.is_recording = false;
+                    self.recorded = recorded.ok().flatten().max(self.recorded);
                 }
                 request = resigned => {
                     resign = None;
@@ -241,12 +244,16 @@ where
             return;
         };
         if self.recorded < Some(epoch) {
-            self.recorded = Some(epoch);
             self.is_recording = true;
             let data_dir = Arc::clone(&self.parts.data_dir);
             self.recording = Some(spawn_blocking(move || {
-                if let Err(error) = record.write(&data_dir, epoch) {
-                    tracing::warn!(%error, "cannot write the epoch to the data directory");
+                match record.write(&data_dir, epoch) {
+                    Ok(()) => Some(epoch),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot write the epoch to the data directory");
+                        std::thread::sleep(RETRY_DELAY);
+                        None
+                    }
                 }
             }))
             .into();

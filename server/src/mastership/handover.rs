@@ -91,7 +91,7 @@ impl HandoverOffer {
 
 /// The TLS files for the other servers of the node cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{flag} {}: {reason}", path.display())]
+#[error("{flag}{}: {reason}", path.display())]
 pub struct PeersError {
     flag: &'static str,
     path: PathBuf,
@@ -142,7 +142,7 @@ impl Peers {
             .no_proxy()
             .timeout(FETCH_TIME);
         if let Some(path) = &self.authorities {
-            let invalid = |reason| PeersError::new("--peer-ca-file", path, reason);
+            let invalid = |reason| PeersError::new("--peer-ca-file ", path, reason);
             let certificates = reqwest::Certificate::from_pem_bundle(&read(path, invalid)?)
                 .map_err(|error| invalid(error.to_string()))?;
             if certificates.is_empty() {
@@ -152,13 +152,13 @@ impl Peers {
         } else if !encrypted {
             builder = builder.tls_certs_only([]);
         }
-        let mut flag_and_path = ("--peer-ca-file", Path::new(""));
+        let mut flag_and_path = ("cannot set up TLS for the other servers", Path::new(""));
         if let Some((certificate, key)) = &self.identity {
-            flag_and_path = ("--tls-cert", certificate);
-            let invalid = |reason| PeersError::new("--tls-cert", certificate, reason);
+            flag_and_path = ("--tls-cert ", certificate);
+            let invalid = |reason| PeersError::new("--tls-cert ", certificate, reason);
             let mut pem = read(certificate, invalid)?;
             pem.push(b'\n');
-            pem.append(&mut read(key, |it| PeersError::new("--tls-key", key, it))?);
+            pem.append(&mut read(key, |it| PeersError::new("--tls-key ", key, it))?);
             let identity = reqwest::Identity::from_pem(&pem);
             builder = builder.identity(identity.map_err(|error| invalid(error.to_string()))?);
         }

@@ -55,6 +55,7 @@ impl Mastership {
     pub(crate) fn begin_alone(
         candidate: Candidate,
         found: &FoundState,
+        node: NodeId,
         epoch: Epoch,
         parts: Parts,
     ) -> Result<(Self, Reason, Option<Moment>), DataDirError> {
@@ -73,9 +74,11 @@ impl Mastership {
             log_outstanding(outstanding, now);
         }
         let election = Alone::new(found, restored, epoch, address, longest, now);
-        // Durable before the first response.
+        // Durable before the first response. The bound comes first: the epoch says that it is that
+        // of a server without an election.
         let (bound, longest) = election.term().bound;
         data_dir.write_first_bound(bound, longest)?;
+        data_dir.record_epoch(node, epoch, None)?;
         data_dir.remove_ledger();
         let ledger = restored.map(|_| ledger);
         let mut driver = Driver::new(election, Disk::new(data_dir), Arc::new(parts), ledger);
@@ -119,6 +122,10 @@ impl Mastership {
             .until
             .filter(|until| now < *until)
             .filter(|_| was_alone || had_other_election || data_dir.has_bound());
+        if earlier_leases.is_none() && data_dir.has_bound() {
+            // After a reboot its clock would mean nothing any more.
+            data_dir.remove_bound();
+        }
         // An epoch of 0 is that of a server which heard of none.
         let last_epoch = found.last_epoch.filter(|it| it.get() > 0);
         let record = EpochRecord {
@@ -232,6 +239,10 @@ pub(crate) async fn node_name(
         if data_dir.election() == Some(prefix)
             && let Some(node) = data_dir.node()
         {
+            if given.as_ref().is_some_and(|it| it != node) {
+                let (stored, prefix) = (node.clone(), prefix.to_owned());
+                return Err(OtherNode { stored, prefix });
+            }
             tracing::warn!(error, "etcd does not answer; starting as a standby");
             return Ok(node.clone());
         }

@@ -60,8 +60,8 @@ fn start(home: &Path) -> Running {
         document,
     };
     let found = data_dir.found(true);
-    let (_, epoch) = data_dir.begin_epoch(None, clock::unix_seconds()).unwrap();
-    let (mastership, ..) = Mastership::begin_alone(candidate, &found, epoch, parts).unwrap();
+    let (node, epoch) = data_dir.next_epoch(None, clock::unix_seconds()).unwrap();
+    let (mastership, ..) = Mastership::begin_alone(candidate, &found, node, epoch, parts).unwrap();
     let (resign, resignation) = oneshot::channel();
     let mut task = JoinSet::new();
     task.spawn(mastership.run(resignation));

@@ -15,7 +15,7 @@ use crate::ledger::Grant;
 const AHEAD: Duration = Duration::from_secs(3);
 /// The bound is written again when less than this is left.
 const MIN_AHEAD: Duration = Duration::from_millis(1500);
-/// How long a response waits for the disk before its leases are shortened to the bound.
+/// How long a response waits for the storage before its leases are shortened to the bound.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The end of the latest lease, and the part of it that the next master will know of. Requests

@@ -162,7 +162,13 @@ async fn clean_stop_hands_the_ledger_to_the_next_start_only() {
     let home = TempDir::new().unwrap();
     let server = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(reason(&server).await, "granted");
-    assert_eq!(server.run(async {}).await, Stopped { cut_off: 0 });
+    assert_eq!(
+        server.run(async {}).await,
+        Stopped {
+            cut_off: 0,
+            failed: false
+        }
+    );
 
     let next = Server::bind(settings(home.path())).await.unwrap();
     let view = get(&next.router(), "/v1/resources/db").await;
@@ -184,7 +190,13 @@ async fn corrupted_ledger_file_makes_the_server_learn() {
     let home = TempDir::new().unwrap();
     let server = Server::bind(settings(home.path())).await.unwrap();
     assert_eq!(reason(&server).await, "granted");
-    assert_eq!(server.run(async {}).await, Stopped { cut_off: 0 });
+    assert_eq!(
+        server.run(async {}).await,
+        Stopped {
+            cut_off: 0,
+            failed: false
+        }
+    );
     let file = home.path().join("data/ledger.json");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("\"c\"", "\"d\"")).unwrap();
@@ -289,7 +301,13 @@ async fn expired_lease_is_swept_without_requests() {
     );
 
     drop(stop);
-    assert_eq!(running.await.unwrap(), Stopped { cut_off: 0 });
+    assert_eq!(
+        running.await.unwrap(),
+        Stopped {
+            cut_off: 0,
+            failed: false
+        }
+    );
 }
 
 #[tokio::test]
@@ -389,5 +407,11 @@ async fn polls_are_closed_first_when_connections_run_short() {
     idle.write_all(DISCOVERY.as_bytes()).await.unwrap();
     response(&mut idle).await;
     drop((stop, idle, others));
-    assert_eq!(running.await.unwrap(), Stopped { cut_off: 0 });
+    assert_eq!(
+        running.await.unwrap(),
+        Stopped {
+            cut_off: 0,
+            failed: false
+        }
+    );
 }

@@ -216,7 +216,8 @@ fn other_json_is_an_error() {
     };
     assert!(replied(&read, &key("YQ==")).is_ok());
     assert!(replied(&read, &key("not base64")).is_err());
-    assert!(replied(&read, &key("/w==")).is_err(), "no UTF-8");
+    // Another program wrote it: it must not hide our own.
+    assert!(replied(&read, &key("/w==")).is_ok());
 }
 
 #[test]
