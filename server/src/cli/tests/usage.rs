@@ -125,7 +125,7 @@ const DOCUMENTS: [&str; 20] = [
 ];
 
 /// Variables that only tests read.
-const TEST_VARIABLES: [&str; 5] = [
+const TEST_VARIABLES: [&str; 6] = [
     "DOORMAN_HOSTILE_SECONDS",
     "DOORMAN_SCHEMATHESIS_EXAMPLES",
     "DOORMAN_SKIP_DISK_TESTS",
