@@ -4,15 +4,16 @@
 //! |---|---|---|
 //! | `PREFIX/master` | the master's [record](Record) | as long as its election lease |
 //! | `PREFIX/epoch` | the last epoch | for ever |
-//! | `PREFIX/leases/EPOCH` | empty | until the last lease of that epoch has ended |
+//! | `PREFIX/leases/EPOCH/LEASE` | empty | as long as that lease of etcd |
+//! | `PREFIX/leases/unknown` | empty | until a master that learns all leases has written such a key |
 //! | `PREFIX/handover/EPOCH` | a [`Handover`] | until the next master takes it |
 //!
 //! Safety rests on three rules. A master uses its ledger only until 0.95 of its election lease after
 //! it *sent* the last renewal that succeeded; etcd cannot give the key to another server before.
-//! No lease is reported beyond the end of `PREFIX/leases/EPOCH`, by the sending of the renewal that
-//! succeeded, and a renewal counts only if its answer arrives before that deadline: so the next
-//! master finds every reported lease covered. And each write depends on the creation revision of
-//! `PREFIX/master`, which is another one for each reign.
+//! No lease is reported beyond the end of a key `PREFIX/leases/EPOCH/LEASE`, by the sending of the
+//! renewal that succeeded, and a renewal counts only if its answer arrives before that deadline: so
+//! the next master finds every reported lease covered. And each write depends on the creation
+//! revision of `PREFIX/master`, which is another one for each reign.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -108,12 +109,15 @@ struct Keys {
     master: String,
     epoch: String,
     leases: String,
+    unknown: String,
     handover: String,
 }
 
 impl Keys {
-    fn leases_of(&self, epoch: Epoch) -> String {
-        format!("{}{epoch}", self.leases)
+    /// One key for each lease: a transaction that etcd executes late, after its timeout, would
+    /// attach a common key to an older lease.
+    fn leases_of(&self, epoch: Epoch, LeaseId(lease): LeaseId) -> String {
+        format!("{}{epoch}/{lease}", self.leases)
     }
 
     fn handover_of(&self, epoch: Epoch) -> String {
@@ -136,6 +140,7 @@ enum Purpose {
     Campaign {
         last: Stored,
         epoch: Epoch,
+        has_unknown_leases: bool,
     },
     Renew,
     ReadBound(LeaseId),
@@ -241,6 +246,7 @@ impl EtcdElection {
                 master: key("master"),
                 epoch: key("epoch"),
                 leases: key("leases/"),
+                unknown: key("leases/unknown"),
                 handover: key("handover/"),
             },
             state: State::Standby,
@@ -382,8 +388,15 @@ impl EtcdElection {
             (Purpose::GrantElectionLease { last }, EtcdReply::LeaseGranted { lease, ttl }) => {
                 self.campaign(last, ElectionLease::new(lease, ttl, sent), time, effects);
             }
-            (Purpose::Campaign { last, epoch }, EtcdReply::Txn(reply)) => {
-                self.on_campaign(last, epoch, &reply, now, effects);
+            (
+                Purpose::Campaign {
+                    last,
+                    epoch,
+                    has_unknown_leases,
+                },
+                EtcdReply::Txn(reply),
+            ) => {
+                self.on_campaign(last, epoch, has_unknown_leases, &reply, now, effects);
             }
             (Purpose::Renew, EtcdReply::KeptAlive(Some(ttl))) => {
                 self.on_renewal(ttl, sent, now, effects);
@@ -501,13 +514,15 @@ impl EtcdElection {
         };
         // Cannot fail: it has only text and numbers.
         let value = serde_json::to_vec(&self.record(epoch)).unwrap_or_default();
+        let has_unknown_leases = self.has_unknown_leases(last.epoch);
         let Keys {
             master,
             epoch: epoch_key,
             leases,
+            unknown,
             handover,
         } = &self.keys;
-        let txn = Txn {
+        let mut txn = Txn {
             compare: vec![
                 Compare::Created {
                     key: master.clone(),
@@ -534,14 +549,37 @@ impl EtcdElection {
             ],
             failure: Vec::new(),
         };
-        let purpose = Purpose::Campaign { last, epoch };
+        if has_unknown_leases {
+            // The epoch hides the loss from the next master, which may come before this one learns.
+            txn.success.push(Op::Put {
+                key: unknown.clone(),
+                value: Vec::new(),
+                lease: None,
+            });
+        }
+        let purpose = Purpose::Campaign {
+            last,
+            epoch,
+            has_unknown_leases,
+        };
         self.call(purpose, EtcdCall::Txn(txn), time.now, effects);
+    }
+
+    /// Whether leases may be outstanding of which etcd has no trace: it has lost its data, or is new
+    /// to this server. `last` is the last epoch in etcd.
+    fn has_unknown_leases(&self, last: Option<Epoch>) -> bool {
+        let is_new = last.is_none()
+            && self.stored_ledger(last).is_none()
+            && self.options.earlier_leases.is_none()
+            && !self.options.is_first;
+        is_new || last < self.elected_epoch
     }
 
     fn on_campaign(
         &mut self,
         last: Stored,
         epoch: Epoch,
+        has_unknown_leases: bool,
         reply: &TxnReply,
         now: Moment,
         effects: &mut Effects,
@@ -558,14 +596,18 @@ impl EtcdElection {
         self.calls.clear();
         let found = |at: usize| reply.results.get(at).map_or(&[][..], Vec::as_slice);
         let (leases, handovers) = (found(2), found(3));
-        let has_lost_data = last.epoch < self.elected_epoch;
+        let has_unknown_leases =
+            has_unknown_leases || leases.iter().any(|it| it.key == self.keys.unknown);
         (self.last_epoch, self.elected_epoch) = (Some(epoch), Some(epoch));
         self.master = Some(self.record(epoch));
         let earlier_leases = self.options.earlier_leases.filter(|until| now < *until);
         let mut learn = earlier_leases.map_or(Learn::Nothing, Learn::Until);
         let mut ledger = None;
-        if has_lost_data {
+        let mut fetch = Fetch::Failed;
+        if has_unknown_leases {
             learn = Learn::LongestLease;
+            // A master that etcd has forgotten serves until its deadline.
+            fetch = Fetch::Until(now.after_seconds(lease.ttl.into()));
         } else if let Some(stored) = self.stored_ledger(last.epoch) {
             ledger = Some(LedgerSource::DataDir { epoch: stored });
         } else if let Some(last) = last.epoch {
@@ -574,8 +616,9 @@ impl EtcdElection {
                 .handover(last, handovers)
                 .filter(|_| earlier_leases.is_none())
                 .map(LedgerSource::Peer);
-        } else if self.options.earlier_leases.is_none() && !self.options.is_first {
-            learn = Learn::LongestLease;
+        }
+        if ledger.is_some() {
+            fetch = Fetch::Until(now.after_seconds(FETCH_TIME));
         }
         self.state = State::Elected(Elected {
             lease,
@@ -585,10 +628,7 @@ impl EtcdElection {
             read_at: now,
             learn,
             uncovered: learn,
-            ledger: match ledger {
-                Some(_) => Fetch::Until(now.after_seconds(FETCH_TIME)),
-                None => Fetch::Failed,
-            },
+            ledger: fetch,
         });
         effects.extend(ledger.map(|source| Effect::FetchLedger { source, epoch }));
         self.read_bounds(now, effects);
@@ -666,9 +706,11 @@ impl EtcdElection {
         else {
             return;
         };
+        // A reign that was over stays over: it may lack a document that was activated since.
+        let was_over = lease.deadline() <= now;
         *lease = ElectionLease::new(lease.id, ttl, sent);
         let deadline = lease.deadline();
-        if deadline <= now {
+        if was_over || deadline <= now {
             self.step_down(EndReason::Deadline, now, effects);
         } else if matches!(self.state, State::Master(_)) {
             effects.push(Effect::Extend(deadline));
@@ -723,11 +765,15 @@ impl EtcdElection {
         };
         let txn = Txn {
             compare: vec![self.is_master(created)],
-            success: vec![Op::Put {
-                key: self.keys.leases_of(epoch),
-                value: Vec::new(),
-                lease: Some(lease),
-            }],
+            success: vec![
+                Op::Put {
+                    key: self.keys.leases_of(epoch, lease),
+                    value: Vec::new(),
+                    lease: Some(lease),
+                },
+                // The first bound of a reign that learns all leases covers them.
+                Op::Delete(self.keys.unknown.clone()),
+            ],
             failure: Vec::new(),
         };
         let purpose = Purpose::PutBound { lease, ttl, sent };

@@ -19,7 +19,10 @@ pub use self::{
     alone::{Alone, DiskCall, FoundBound, FoundState, Outstanding, Reason},
     etcd::{EtcdElection, EtcdOptions},
 };
-use crate::{ledger::Predecessor, reign::DueBound};
+use crate::{
+    ledger::Predecessor,
+    reign::{DueBound, DurableBound},
+};
 
 /// A state machine that elects the master.
 pub trait Election {
@@ -127,6 +130,22 @@ pub struct Term {
     pub bound: (Moment, u64),
 }
 
+impl Term {
+    /// The bound of the reign, due at once for leases that only this reign knows of. `longest` is the
+    /// longest lease of any document.
+    #[must_use]
+    pub fn new_bound(&self, longest: Seconds, now: Moment) -> DurableBound {
+        let (written, longest_booking) = self.bound;
+        let bound = DurableBound::new(written, longest_booking);
+        if let Predecessor::Until(ends) = self.uncovered.predecessor(longest, now)
+            && now < ends
+        {
+            bound.require_until(ends);
+        }
+        bound
+    }
+}
+
 /// Until when leases of earlier masters may be outstanding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Learn {
@@ -198,7 +217,8 @@ pub struct View {
 /// The next epoch: above all others, and not below the wall clock, so that it grows even if the
 /// storage is lost.
 /// `None` above all numbers.
-pub(crate) fn next_epoch(last: Option<Epoch>, unix: u64) -> Option<Epoch> {
+#[must_use]
+pub fn next_epoch(last: Option<Epoch>, unix: u64) -> Option<Epoch> {
     let next = last.map_or(0, |last| last.get().saturating_add(1));
     Epoch::new(next.max(unix)).ok()
 }

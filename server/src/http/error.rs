@@ -13,7 +13,7 @@ use doorman_openapi::{FieldError, Mastership, Problem, ProblemType, Scope, Scope
 use crate::{
     auth::Unauthenticated,
     document::{EditFailed, EtcdFailure},
-    leasing::LedgerUnavailable,
+    leasing::{LedgerUnavailable, NotGranted},
     quota::{LimitScope, RateLimited},
 };
 
@@ -269,6 +269,18 @@ impl From<LedgerUnavailable> for ApiError {
             LedgerUnavailable::Poisoned => Self::new(
                 ProblemType::Unavailable,
                 "the ledger is poisoned by an earlier panic; restart the server",
+            ),
+        }
+    }
+}
+
+impl From<NotGranted> for ApiError {
+    fn from(cause: NotGranted) -> Self {
+        match cause {
+            NotGranted::Unavailable(cause) => cause.into(),
+            NotGranted::NotDurable => Self::new(
+                ProblemType::Unavailable,
+                "leases cannot be recorded for the next master; retry later",
             ),
         }
     }

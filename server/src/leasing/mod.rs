@@ -39,6 +39,21 @@ pub(crate) enum LedgerUnavailable {
     Poisoned,
 }
 
+/// Why leases are not granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotGranted {
+    /// There is no ledger.
+    Unavailable(LedgerUnavailable),
+    /// The next master would not know of them: no bound could be written.
+    NotDurable,
+}
+
+impl From<LedgerUnavailable> for NotGranted {
+    fn from(cause: LedgerUnavailable) -> Self {
+        Self::Unavailable(cause)
+    }
+}
+
 /// The reign with its lock; without one while this server is not master.
 #[derive(Debug)]
 pub(crate) struct SharedLedger {
@@ -182,7 +197,7 @@ impl SharedLedger {
         &self,
         count: usize,
         mut decide: impl FnMut(&mut Ledger, usize, Moment) -> Vec<Grant>,
-    ) -> Result<Granted, LedgerUnavailable> {
+    ) -> Result<Granted, NotGranted> {
         let mut wait_for = None;
         let (mut grants, epoch, handled) = self.with_reign(|ledger, reign, now| {
             let grants = decide(ledger, 0, now);
@@ -199,7 +214,8 @@ impl SharedLedger {
         }
         // The time of the first part: no booking may seem shorter than it is.
         if let Some(bound) = wait_for {
-            grants = bound.cover(grants, handled).await;
+            let covered = bound.cover(grants, handled).await;
+            grants = covered.ok_or(NotGranted::NotDurable)?;
         }
         Ok(Granted { epoch, grants })
     }

@@ -315,18 +315,12 @@ where
             deadline,
             inherits,
             learn,
-            uncovered,
-            bound: (written, longest),
+            ..
         } = term;
         self.note_longest_lease();
-        let bound = Arc::new(DurableBound::new(written, longest));
-        if let Predecessor::Until(ends) = uncovered.predecessor(self.longest, now)
-            && now < ends
-        {
-            bound.require_until(ends);
-        }
-        self.bound = Some(Arc::clone(&bound));
         let predecessor = learn.predecessor(self.longest, now);
+        let bound = Arc::new(term.new_bound(self.longest, now));
+        self.bound = Some(Arc::clone(&bound));
         let inherited = self.fetched.take().filter(|_| inherits);
         let has_ledger = inherited.is_some();
         let before = self.parts.document.begin_reign(|document| {

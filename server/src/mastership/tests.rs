@@ -96,6 +96,7 @@ async fn lease(server: &Running, resource: &str) -> Grant {
         .unwrap()
         .cover(booked, now)
         .await
+        .unwrap()
         .remove(0)
 }
 

@@ -67,10 +67,11 @@ impl DurableBound {
 
     /// Returns leases granted at `handled` once the bound covers them, or shortened to the bound
     /// when the write takes longer than a second. Renewals are covered already; only a lease that
-    /// ends seconds after all before it, such as the first one, waits.
-    pub(crate) async fn cover(&self, granted: Vec<Grant>, handled: Moment) -> Vec<Grant> {
+    /// ends seconds after all before it, such as the first one, waits. `None` as
+    /// [`shorten`](Self::shorten) does.
+    pub(crate) async fn cover(&self, granted: Vec<Grant>, handled: Moment) -> Option<Vec<Grant>> {
         let Some(ends) = self.require(&granted, handled) else {
-            return granted;
+            return Some(granted);
         };
         self.urgent.notify_one();
         let mut written = self.written.subscribe();
@@ -97,14 +98,18 @@ impl DurableBound {
         self.needed.fetch_max(ends.as_nanos(), Relaxed);
     }
 
-    /// Shortens leases granted at `handled` to the bound.
+    /// Shortens leases granted at `handled` to the bound. `None` if it covers no lease at all:
+    /// without a response a holder keeps the lease of an earlier master, which a response without
+    /// capacity would end.
     #[must_use]
-    pub fn shorten(&self, granted: Vec<Grant>, handled: Moment) -> Vec<Grant> {
+    pub fn shorten(&self, granted: Vec<Grant>, handled: Moment) -> Option<Vec<Grant>> {
         let bound = self.get();
-        granted
-            .into_iter()
-            .map(|granted| granted.capped_at(bound, handled))
-            .collect()
+        let is_uncovered = |it: &Grant| it.capacity > Capacity::ZERO && bound < it.booked_until;
+        if bound <= handled && granted.iter().any(is_uncovered) {
+            return None;
+        }
+        let shortened = granted.into_iter();
+        Some(shortened.map(|it| it.capped_at(bound, handled)).collect())
     }
 
     /// The durable bound.
@@ -159,7 +164,7 @@ mod tests {
     use std::sync::Arc;
 
     use doorman_config::Document;
-    use doorman_openapi::{CapacityRequest, Epoch, Reason};
+    use doorman_openapi::{CapacityRequest, Epoch};
 
     use super::*;
     use crate::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
@@ -183,7 +188,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn covered_lease_is_reported_immediately() {
         let bound = DurableBound::new(NOW.after_seconds(63.0), 0);
-        let reported = bound.cover(lease(), NOW).await;
+        let reported = bound.cover(lease(), NOW).await.unwrap();
         assert_eq!(reported[0].lease_length.get(), 60.0);
         // The latest lease: the bound is written further ahead.
         let due = DueBound {
@@ -207,27 +212,20 @@ mod tests {
         assert_eq!(next, NOW.after_seconds(66.0));
         assert!(!waits.is_finished());
         bound.record_written(next);
-        assert_eq!(waits.await.unwrap()[0].lease_length.get(), 60.0);
+        assert_eq!(waits.await.unwrap().unwrap()[0].lease_length.get(), 60.0);
         assert_eq!(bound.due(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn leases_shorten_then_expire_when_writes_fail() {
         let bound = DurableBound::new(NOW.after_seconds(21.0), 0);
-        let reported = bound.cover(lease(), NOW).await;
+        let reported = bound.cover(lease(), NOW).await.unwrap();
         assert!(
             (reported[0].lease_length.get() - 20.0).abs() < 1e-6,
             "{reported:?}"
         );
+        // The holder keeps the lease that it has.
         let bound = DurableBound::new(NOW, 0);
-        let reported = bound.cover(lease(), NOW).await;
-        assert_eq!(
-            (
-                reported[0].capacity,
-                reported[0].lease_length.get(),
-                reported[0].reason
-            ),
-            (Capacity::ZERO, 0.0, Reason::Pending)
-        );
+        assert!(bound.cover(lease(), NOW).await.is_none());
     }
 }

@@ -1,3 +1,5 @@
+use doorman_openapi::Seconds;
+
 use super::*;
 
 const START: Moment = Moment::from_nanos(1_000_000_000_000);
@@ -104,6 +106,15 @@ impl Script {
         self.reply(is_txn, txn(true, 10, results));
     }
 
+    /// Lets the time pass in which a master that etcd has forgotten may serve.
+    fn outwait_forgotten_master(&mut self) {
+        assert_eq!(self.begun(), None);
+        for _ in 0..5 {
+            self.pass(1.0);
+            self.reply(is_keep_alive, EtcdReply::KeptAlive(Some(5)));
+        }
+    }
+
     fn begun(&self) -> Option<&Term> {
         self.effects.iter().find_map(|effect| match effect {
             Effect::Begin(term) => Some(term),
@@ -192,6 +203,7 @@ fn empty_prefix_is_learned_unless_it_is_a_first_start() {
         ..options()
     });
     script.win(None, &[], None);
+    script.outwait_forgotten_master();
     assert_eq!(script.begun().unwrap().learn, Learn::LongestLease);
 }
 
@@ -203,11 +215,68 @@ fn lost_data_of_etcd_is_learned_in_a_higher_epoch() {
         ..options()
     });
     script.win(Some(UNIX + 3), &[], None);
+    script.outwait_forgotten_master();
     let term = script.begun().unwrap();
     assert_eq!(
         (term.epoch, term.learn),
         (epoch(UNIX + 51), Learn::LongestLease)
     );
+}
+
+#[test]
+fn lost_data_is_learned_until_a_bound_is_written() {
+    let unknown = "p/leases/unknown".to_owned();
+    let mut script = Script::new(EtcdOptions {
+        is_first: false,
+        ..options()
+    });
+    script.pass(0.0);
+    script.find_no_master(None);
+    script.reply(is_grant, granted(1));
+    let (_, EtcdCall::Txn(campaign)) = script.take(is_txn) else {
+        panic!()
+    };
+    let marker = Op::Put {
+        key: unknown.clone(),
+        value: Vec::new(),
+        lease: None,
+    };
+    assert!(campaign.success.contains(&marker), "{campaign:?}");
+
+    // The next master finds an epoch, and no trace of a lease but the marker.
+    let mut script = Script::new(options());
+    script.pass(0.0);
+    script.find_no_master(Some(UNIX));
+    script.reply(is_grant, granted(1));
+    let marker = vec![kv(&unknown, b"", None)];
+    let results = vec![Vec::new(), Vec::new(), marker, Vec::new()];
+    script.reply(is_txn, txn(true, 10, results));
+    script.outwait_forgotten_master();
+    let term = *script.begun().unwrap();
+    assert_eq!(term.learn, Learn::LongestLease);
+
+    let bound = term.new_bound(Seconds::saturating(60.0), script.now);
+    let due = bound.due().unwrap();
+    assert!(due.until >= script.now.after_seconds(63.0), "{due:?}");
+    script.handle(Event::BoundDue(due));
+    script.reply(is_grant, granted(2));
+    let (_, EtcdCall::Txn(put)) = script.take(is_txn) else {
+        panic!()
+    };
+    assert!(put.success.contains(&Op::Delete(unknown)), "{put:?}");
+}
+
+#[test]
+fn renewal_after_the_deadline_revives_no_reign() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.pass(4.5);
+    script.open.clear();
+    script.pass(0.15);
+    // The server is stopped until after its deadline, and then sees the answer first.
+    script.now = script.now.after_seconds(0.2);
+    script.reply(is_keep_alive, EtcdReply::KeptAlive(Some(5)));
+    assert_eq!(script.ended(), Some(EndReason::Deadline));
 }
 
 #[test]

@@ -186,11 +186,13 @@ async fn learning_mode_is_explained() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_beyond_the_durable_bound_is_capped() {
+async fn lease_without_a_durable_bound_is_not_reported() {
     let app = app_of(document("FAIR_SHARE", 100.0), SETTINGS, Moment::ORIGIN);
     let router = crate::http::router(app);
-    let response = ask(&router, "a", json!({"wants": 50})).await;
-    assert_eq!(response["gets"]["capacity"], 0.0);
+    let request = json!({"client_id": "a", "resources": [{"resource_id": "db", "wants": 50}]});
+    let reply = post(&router, "/v1/capacity", request.to_string()).await;
+    let problem = reply.problem(503);
+    assert!(problem.detail.contains("retry later"), "{problem:?}");
     check(&router, "a", "bound", "not yet on the server's disk").await;
 }
 
