@@ -3,10 +3,14 @@
 //! The tested code has no such switch. The simulation changes its inputs and outputs so that it
 //! behaves as if the rule were missing.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
-use doorman_server::ledger::{Grant, HolderStatus, Ledger, PageQuery};
+use doorman_server::{
+    election::{CallId, Event},
+    etcd::{EtcdCall, EtcdReply, LeaseId, Op, Txn},
+    ledger::{Grant, HolderStatus, Ledger, PageQuery},
+};
 
 use super::limits::{Demand, Limit};
 
@@ -49,6 +53,16 @@ rules! {
     /// A master rejects requests once its election lease may have expired. Without: it serves until
     /// it learns of another master.
     SelfFencing = "self-fencing",
+    /// The deadline of a reign counts from the sending of a renewal. Without: from its answer.
+    DeadlineFromSend = "deadline-from-send",
+    /// Each reign has its own key for the end of its leases. Without: all replace the same.
+    LeaseKeyPerReign = "lease-key-per-reign",
+    /// The writes of a master depend on its key. Without: they are executed later, too.
+    GuardedWrites = "guarded-writes",
+    /// No lease is reported beyond the durable bound. Without: no response waits for it.
+    Bound = "bound",
+    /// A renewal of the bound counts if it is answered before the deadline. Without: whenever it is.
+    BoundAnswerInTime = "bound-answer-in-time",
     /// The ledger books a lease for 1.05 times its length. Without: for its length.
     ClockDrift = "clock-drift",
     /// A new master learns the leases of earlier masters before it grants. Without: it starts with
@@ -89,6 +103,83 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, UnknownRule> {
         let found = Self::ALL.iter().find(|rule| rule.name() == text);
         found.copied().ok_or(UnknownRule)
+    }
+}
+
+/// The names of keys in etcd, of which the rules change some.
+const MASTER_KEY: &str = "/master";
+const LEASES_KEY: &str = "/leases/";
+
+/// Renewals of an election that wait for an answer, to change the answers where a rule is missing.
+#[derive(Debug)]
+pub(super) struct EtcdCalls {
+    without: Option<Rule>,
+    election_lease: Option<LeaseId>,
+    renewals: BTreeMap<CallId, (LeaseId, Moment)>,
+}
+
+impl EtcdCalls {
+    pub(super) fn new(without: Option<Rule>) -> Self {
+        Self {
+            without,
+            election_lease: None,
+            renewals: BTreeMap::new(),
+        }
+    }
+
+    /// Changes a call to what it would be without the rule.
+    pub(super) fn on_call(&mut self, id: CallId, call: &mut EtcdCall, now: Moment) {
+        match call {
+            EtcdCall::KeepAlive(lease) => {
+                self.renewals.insert(id, (*lease, now));
+            }
+            EtcdCall::Txn(txn) => {
+                let puts = |it: &Op| match it {
+                    Op::Put { key, lease, .. } if key.ends_with(MASTER_KEY) => *lease,
+                    _ => None,
+                };
+                let campaign = txn.success.iter().find_map(puts);
+                self.election_lease = campaign.or(self.election_lease);
+                match self.without {
+                    Some(Rule::LeaseKeyPerReign) => share_lease_key(txn),
+                    Some(Rule::GuardedWrites) if campaign.is_none() => txn.compare.clear(),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes a reply to what it would be without the rule. Returns the bound that counts then.
+    pub(super) fn on_reply(&mut self, event: &mut Event<EtcdReply>, now: Moment) -> Option<Moment> {
+        let Event::Reply { call, result } = event else {
+            return None;
+        };
+        let (lease, sent) = self.renewals.remove(call)?;
+        let Some(EtcdReply::KeptAlive(Some(ttl))) = result else {
+            return None;
+        };
+        let is_election = Some(lease) == self.election_lease;
+        match self.without {
+            Some(Rule::DeadlineFromSend) if is_election => {
+                *ttl += now.seconds_since(sent).ceil() as u32;
+                None
+            }
+            Some(Rule::BoundAnswerInTime) if !is_election => {
+                Some(sent.after_seconds(f64::from(*ttl) / CLOCK_DRIFT))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn share_lease_key(txn: &mut Txn) {
+    for op in &mut txn.success {
+        if let Op::Put { key, .. } = op
+            && let Some(at) = key.find(LEASES_KEY)
+        {
+            key.truncate(at + LEASES_KEY.len());
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use doorman_openapi::{Capacity, ClientId, Moment, Reason, Seconds, Seq};
+use doorman_openapi::{Capacity, ClientId, Epoch, Moment, Reason, Seconds, Seq};
 use tower_doorman::lease::{Demand, Effect, Event, Holder, HolderSettings};
 
 use super::{
@@ -23,7 +23,7 @@ pub(super) struct Reply {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LastHint {
     pub(super) server: usize,
-    pub(super) epoch: u64,
+    pub(super) epoch: Epoch,
     pub(super) at: Moment,
 }
 

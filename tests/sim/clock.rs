@@ -26,10 +26,14 @@ impl Clock {
             1 => MAX_DRIFT,
             _ => rng.u64(..=MAX_DRIFT),
         };
-        Self {
-            origin: rng.u64(1..1_000_000) * 1_000_000_000,
-            drift,
-        }
+        let mut clock = Self { origin: 0, drift };
+        clock.restart(rng);
+        clock
+    }
+
+    /// Begins anew.
+    pub(super) fn restart(&mut self, rng: &mut Rng) {
+        self.origin = rng.u64(1..1_000_000) * 1_000_000_000;
     }
 
     /// The reading at a simulated time.

@@ -1,74 +1,211 @@
-//! Master election in etcd: one key with a TTL for the master, and one for the end of all leases.
+//! A model of etcd: keys with revisions, leases by its own clock, and transactions.
 
-use doorman_openapi::{CLOCK_DRIFT, Moment};
+use std::collections::BTreeMap;
 
-use super::{
-    clock::Clock,
-    network::{Candidate, Election},
-};
+use doorman_openapi::Moment;
+use doorman_server::etcd::{Compare, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, Txn, TxnReply};
 
-/// Seconds for which an election lease lasts.
-pub(super) const ELECTION_LEASE: f64 = 5.0;
-/// The part of its election lease after which a master rejects requests.
-pub(super) const FENCE: f64 = 0.95;
+use super::clock::Clock;
+
+/// The shortest lease of etcd, in seconds.
+const SHORTEST_LEASE: u32 = 2;
+
+#[derive(Debug)]
+struct Key {
+    value: Vec<u8>,
+    created: u64,
+    modified: u64,
+    lease: Option<LeaseId>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    ttl: u32,
+    /// By etcd's clock.
+    expires: Moment,
+}
 
 #[derive(Debug)]
 pub(super) struct Etcd {
     clock: Clock,
-    master: Option<Candidate>,
-    master_until: Moment,
-    epoch: u64,
-    /// The end of all leases of all masters.
-    leases_until: Moment,
-    /// The end of all leases of earlier masters.
-    earlier_leases_until: Moment,
+    /// The simulated time until which it answers nothing.
+    pub(super) down_until: Moment,
+    keys: BTreeMap<String, Key>,
+    leases: BTreeMap<LeaseId, Lease>,
+    revision: u64,
+    /// Ids of leases are never used twice, even by an etcd that was rebuilt.
+    last_lease: i64,
 }
 
 impl Etcd {
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,
-            master: None,
-            master_until: Moment::ORIGIN,
-            epoch: 0,
-            leases_until: Moment::ORIGIN,
-            earlier_leases_until: Moment::ORIGIN,
+            down_until: Moment::ORIGIN,
+            keys: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            revision: 1,
+            last_lease: 0,
         }
     }
 
-    /// Elects the candidate or renews its mastership, unless another server is master.
-    pub(super) fn campaign(
-        &mut self,
-        candidate: Candidate,
-        longest_lease: f64,
-        time: Moment,
-    ) -> Option<Election> {
+    /// Answers nothing until then. No lease ends if it has crashed.
+    pub(super) fn stop(&mut self, time: Moment, until: Moment) {
+        self.expire(time);
+        self.down_until = until;
+    }
+
+    /// Has another leader, maybe after a crash: all leases live for their full time again.
+    pub(super) fn restart(&mut self, time: Moment) {
         let now = self.clock.local(time);
-        if now >= self.master_until {
-            self.master = None;
+        for lease in self.leases.values_mut() {
+            lease.expires = now.after_seconds(f64::from(lease.ttl));
         }
-        match self.master {
-            Some(master) if master != candidate => return None,
-            Some(_) => {}
-            None => {
-                self.epoch += 1;
-                self.master = Some(candidate);
-                self.earlier_leases_until = self.leases_until;
+    }
+
+    /// Loses all data.
+    pub(super) fn rebuild(&mut self) {
+        self.keys.clear();
+        self.leases.clear();
+        self.revision = 1;
+    }
+
+    /// Executes a call. `None`: the answer is an error, and the call had no effect.
+    pub(super) fn execute(&mut self, call: &EtcdCall, time: Moment) -> Option<EtcdReply> {
+        self.expire(time);
+        let now = self.clock.local(time);
+        Some(match call {
+            EtcdCall::GrantLease { ttl } => {
+                self.last_lease += 1;
+                let (lease, ttl) = (LeaseId(self.last_lease), *ttl.max(&SHORTEST_LEASE));
+                let expires = now.after_seconds(f64::from(ttl));
+                self.leases.insert(lease, Lease { ttl, expires });
+                EtcdReply::LeaseGranted { lease, ttl }
             }
-        }
-        let left = self.earlier_leases_until.seconds_since(now) * CLOCK_DRIFT;
-        self.master_until = now.after_seconds(ELECTION_LEASE);
-        let covered = now.after_seconds(CLOCK_DRIFT * longest_lease + ELECTION_LEASE);
-        self.leases_until = self.leases_until.max(covered);
-        Some(Election {
-            epoch: self.epoch,
-            learn_for: (left > 0.0).then_some(left),
+            EtcdCall::KeepAlive(lease) => {
+                EtcdReply::KeptAlive(self.leases.get_mut(lease).map(|lease| {
+                    lease.expires = now.after_seconds(f64::from(lease.ttl));
+                    lease.ttl
+                }))
+            }
+            EtcdCall::TimeToLive(lease) => EtcdReply::TimeLeft(
+                self.leases
+                    .get(lease)
+                    .map(|lease| lease.expires.seconds_since(now).floor() as u32),
+            ),
+            EtcdCall::RevokeLease(lease) => {
+                self.end_lease(*lease);
+                EtcdReply::LeaseRevoked
+            }
+            EtcdCall::Txn(txn) => EtcdReply::Txn(self.commit(txn)?),
         })
     }
 
-    pub(super) fn resign(&mut self, candidate: Candidate) {
-        if self.master == Some(candidate) {
-            self.master = None;
+    fn expire(&mut self, time: Moment) {
+        let now = self.clock.local(time);
+        let expired = self.leases.iter().filter(|(_, it)| it.expires <= now);
+        let expired: Vec<_> = expired.map(|(id, _)| *id).collect();
+        for lease in expired {
+            self.end_lease(lease);
         }
+    }
+
+    fn end_lease(&mut self, lease: LeaseId) {
+        if self.leases.remove(&lease).is_some() {
+            let before = self.keys.len();
+            self.keys.retain(|_, key| key.lease != Some(lease));
+            self.revision += u64::from(self.keys.len() < before);
+        }
+    }
+
+    fn commit(&mut self, txn: &Txn) -> Option<TxnReply> {
+        let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
+        let ops = if succeeded {
+            &txn.success
+        } else {
+            &txn.failure
+        };
+        let is_valid = |op: &Op| match op {
+            Op::Put { lease, .. } => lease.is_none_or(|it| self.leases.contains_key(&it)),
+            _ => true,
+        };
+        if !ops.iter().all(is_valid) {
+            return None;
+        }
+        let revision = self.revision + 1;
+        let mut has_written = false;
+        let mut results = Vec::new();
+        for op in ops {
+            let found = match op {
+                Op::Get(name) => self.get(name).into_iter().collect(),
+                Op::GetPrefix(prefix) => self.get_prefix(prefix),
+                Op::Put { key, value, lease } => {
+                    has_written = true;
+                    self.put(key, value, *lease, revision);
+                    Vec::new()
+                }
+                Op::Delete(name) => {
+                    let deleted: Vec<_> = self.get(name).into_iter().collect();
+                    self.keys.remove(name);
+                    has_written |= !deleted.is_empty();
+                    deleted
+                }
+                Op::DeletePrefix(prefix) => {
+                    let deleted = self.get_prefix(prefix);
+                    self.keys.retain(|name, _| !name.starts_with(prefix));
+                    has_written |= !deleted.is_empty();
+                    deleted
+                }
+            };
+            results.push(found);
+        }
+        if has_written {
+            self.revision = revision;
+        }
+        Some(TxnReply {
+            succeeded,
+            revision: self.revision,
+            results,
+        })
+    }
+
+    fn holds(&self, compare: &Compare) -> bool {
+        let stored = |name: &str, of: fn(&Key) -> u64| self.keys.get(name).map_or(0, of);
+        match compare {
+            Compare::Created { key, revision } => stored(key, |it| it.created) == *revision,
+            Compare::Modified { key, revision } => stored(key, |it| it.modified) == *revision,
+        }
+    }
+
+    fn put(&mut self, name: &str, value: &[u8], lease: Option<LeaseId>, revision: u64) {
+        let created = self.keys.get(name).map_or(revision, |key| key.created);
+        let key = Key {
+            value: value.to_vec(),
+            created,
+            modified: revision,
+            lease,
+        };
+        self.keys.insert(name.to_owned(), key);
+    }
+
+    fn get(&self, name: &str) -> Option<KeyValue> {
+        self.keys.get(name).map(|key| key_value(name, key))
+    }
+
+    fn get_prefix(&self, prefix: &str) -> Vec<KeyValue> {
+        let keys = self.keys.iter();
+        keys.filter(|(name, _)| name.starts_with(prefix))
+            .map(|(name, key)| key_value(name, key))
+            .collect()
+    }
+}
+
+fn key_value(name: &str, key: &Key) -> KeyValue {
+    KeyValue {
+        key: name.to_owned(),
+        value: key.value.clone(),
+        created: key.created,
+        modified: key.modified,
+        lease: key.lease,
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use doorman_openapi::Moment;
 use doorman_server::ledger::PollTicket;
 
-use super::network::{Candidate, Message, PollCall, Process};
+use super::network::{Message, PollCall, Process};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -24,7 +24,15 @@ pub(super) enum Event {
     Resume(Process),
     /// A process starts again.
     Start(Process),
-    Campaign(Candidate),
+    /// A server that has resigned shuts down.
+    ShutDown(usize),
+    /// etcd answers again after a restart.
+    RestartEtcd,
+    /// Something ends within a server.
+    Local {
+        server: usize,
+        message: Message,
+    },
     /// A client polls, unless a poll after this number is open.
     Poll {
         client: usize,

@@ -8,7 +8,6 @@ use super::{
     event_queue::Event,
     limits::{Algorithm, Limit},
     network::ROUND_TRIP,
-    server::Server,
     simulation::{PollMode, Simulation},
 };
 
@@ -168,7 +167,9 @@ impl Fleet {
 
     /// Whether the server has neither leases, nor polls, nor hints to plan.
     #[must_use]
-    pub fn is_server_idle(&self) -> bool {
-        self.simulation.servers.iter().all(Server::is_idle)
+    pub fn is_server_idle(&mut self) -> bool {
+        let time = self.simulation.time;
+        let mut servers = self.simulation.servers.iter_mut();
+        servers.all(|server| server.is_idle(time))
     }
 }

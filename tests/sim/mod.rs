@@ -1,14 +1,15 @@
-//! Deterministic simulation of the ledger and the client state machine.
+//! Deterministic simulation of elections, the ledger and the client state machine.
 //!
-//! The real [`Ledger`](doorman_server::ledger::Ledger) and the real
-//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and
-//! every fault. After each event the simulation checks that the holders of a resource may together
-//! use no more than its capacity.
+//! The real [`election`](doorman_server::election), [`Reign`](doorman_server::reign::Reign),
+//! [`Ledger`](doorman_server::ledger::Ledger) and [`Holder`](tower_doorman::lease::Holder) run in
+//! virtual time. A seed decides every delay and every fault. After each event the simulation checks
+//! that the holders of a resource may together use no more than its capacity.
 //!
 //! `simulation` is the event loop. `client`, `server`, `node` and `etcd` are the processes, and
-//! `network` carries their messages. `fleet` measures calm fleets, and
-//! `herd` large ones whose master changes. `ablation` disables one safety
-//! rule at a time: an invariant must then break.
+//! `network` carries their messages. `server` executes the effects of its election as the server's
+//! driver does, and has a simulated disk. `node` and `etcd` are models. `fleet` measures calm fleets,
+//! and `herd` large ones whose master changes. `ablation` disables one safety rule at a time: an
+//! invariant must then break.
 
 #![expect(
     clippy::indexing_slicing,

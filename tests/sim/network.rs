@@ -1,11 +1,18 @@
 //! Messages between processes, and a network that loses, delays, duplicates and reorders them.
 
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ClientId, HintsResponse, Moment, ReleaseRequest, Seq,
+    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, ReleaseRequest, Seq,
     ServerCapacityRequest,
+};
+use doorman_server::{
+    election::{CallId, Handover},
+    etcd::{EtcdCall, EtcdReply},
+    reign::DueBound,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
+
+use super::server::Snapshot;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Process {
@@ -44,7 +51,7 @@ pub(super) struct NodeCall {
     pub(super) seq: u64,
 }
 
-/// One incarnation of a server in an election.
+/// One incarnation of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) server: usize,
@@ -79,28 +86,42 @@ pub(super) enum Message {
         call: NodeCall,
         outcome: Outcome,
     },
-    /// A server acquires or renews its election lease.
-    Campaign {
+    EtcdCall {
         candidate: Candidate,
-        /// By the server's clock.
-        sent: Moment,
-        /// The longest lease that the server may grant, in seconds.
-        longest_lease: f64,
+        id: CallId,
+        call: EtcdCall,
     },
-    CampaignResult {
+    EtcdReply {
         candidate: Candidate,
-        sent: Moment,
-        /// `None` if another server is master.
-        election: Option<Election>,
+        id: CallId,
+        /// `None`: an error.
+        reply: Option<EtcdReply>,
     },
-}
-
-/// A won election.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Election {
-    pub(super) epoch: u64,
-    /// Seconds for which leases of earlier masters may last.
-    pub(super) learn_for: Option<f64>,
+    /// A new master asks the last one for its ledger.
+    FetchLedger {
+        candidate: Candidate,
+        /// The epoch in which it will be used.
+        epoch: Epoch,
+        offer: Handover,
+    },
+    Ledger {
+        candidate: Candidate,
+        epoch: Epoch,
+        ledger: Option<Box<Snapshot>>,
+    },
+    /// A server asks its own disk for a ledger.
+    ReadLedger {
+        candidate: Candidate,
+        epoch: Epoch,
+        /// The epoch of the ledger.
+        last: Epoch,
+    },
+    /// A write to the own disk ends.
+    WriteBound {
+        candidate: Candidate,
+        id: CallId,
+        due: DueBound,
+    },
 }
 
 /// A one-way partition, from one process to another or to all.

@@ -17,6 +17,8 @@ pub struct Stats {
     pub faults: u64,
     /// Times that a server became master.
     pub masterships: u64,
+    /// Those that began with the ledger of the last master.
+    pub handovers: u64,
     /// Capacities that an operator lowered.
     pub capacity_cuts: u64,
     /// Checks with more usable capacity than exists, as documented after a cut.
@@ -31,6 +33,7 @@ impl AddAssign for Stats {
             hints,
             faults,
             masterships,
+            handovers,
             capacity_cuts,
             above_capacity,
         } = other;
@@ -39,6 +42,7 @@ impl AddAssign for Stats {
         self.hints += hints;
         self.faults += faults;
         self.masterships += masterships;
+        self.handovers += handovers;
         self.capacity_cuts += capacity_cuts;
         self.above_capacity += above_capacity;
     }
@@ -48,13 +52,14 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} requests, {} responses, {} hints, {} faults, {} masterships, {} capacity cuts, \
-             {} checks above a capacity that was cut",
+            "{} requests, {} responses, {} hints, {} faults, {} masterships, {} hand-overs, \
+             {} capacity cuts, {} checks above a capacity that was cut",
             self.requests,
             self.responses,
             self.hints,
             self.faults,
             self.masterships,
+            self.handovers,
             self.capacity_cuts,
             self.above_capacity
         )

@@ -1,57 +1,79 @@
-//! A server process: the real ledger, with crashes, pauses, elections and a data directory.
+//! A server process: the product's election, reign and ledger, with crashes, pauses and a data
+//! directory.
+
+mod data_dir;
+mod driver;
 
 use std::{collections::HashMap, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::{
-    CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease,
-    HintsResponse, Moment, NodeId, ReleaseRequest, ServerCapacityRequest,
+    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease, HintsResponse, Moment,
+    NodeId, ReleaseRequest, Seconds, ServerCapacityRequest,
 };
-use doorman_server::ledger::{
-    Grant, LearningRecord, Ledger, PollHolder, PollTicket, Predecessor, ResourceRecord, Settings,
-    UnmatchedPolicy,
+use doorman_server::{
+    election::{Election, View},
+    ledger::{Grant, Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy},
+    reign::{DurableBound, Reign},
 };
+use fastrand::Rng;
 use tower_doorman::lease::Failure;
 
+use self::{data_dir::DataDir, driver::Candidacy};
+pub(super) use self::{
+    data_dir::Snapshot,
+    driver::{Action, CallReply, Participation},
+};
 use super::{
     Rule,
-    ablation::ablate_grant,
+    ablation::{EtcdCalls, ablate_grant},
     clock::Clock,
-    etcd::{ELECTION_LEASE, FENCE},
-    limits::{Limit, longest_lease, resource_index},
-    network::{Election, Message, Outcome, PollCall, Process},
+    limits::{Limit, resource_index},
+    network::{ClientCall, Message, NodeCall, Outcome, PollCall, Process},
 };
 
 const NODE: &str = "root";
-/// Seconds by which the stored lease horizon exceeds the latest grant.
-const HORIZON_MARGIN: f64 = 5.0;
+/// Seconds for which a response waits for the bound.
+const PATIENCE: f64 = 1.0;
+
+/// The sender of each open poll, and its `after`.
+type Polls = HashMap<PollTicket, (Process, PollCall, u64)>;
 
 /// The state of a server while it is master.
 #[derive(Debug)]
 struct Mastership {
-    ledger: Ledger,
-    epoch: u64,
-    /// The server rejects requests from then on, by its own clock.
-    fence: Moment,
-    /// The sender of each open poll, and its `after`.
-    polls: HashMap<PollTicket, (Process, PollCall, u64)>,
+    reign: Reign,
+    polls: Polls,
 }
 
-/// Contents of the data directory, which survive a crash.
-#[derive(Debug, Default)]
-struct DataDir {
-    epoch: u64,
-    /// No granted lease lasts longer, by the machine's clock.
-    horizon: Moment,
-    /// The ledger of a server that shut down cleanly.
-    snapshot: Option<Snapshot>,
+/// A lease request to respond to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Call {
+    Client(Process, ClientCall),
+    Node(NodeCall),
 }
 
+impl Call {
+    pub(super) fn respond(self, outcome: Outcome) -> (Process, Message) {
+        match self {
+            Self::Client(from, call) => (from, Message::Response { call, outcome }),
+            Self::Node(call) => (Process::Node, Message::NodeResponse { call, outcome }),
+        }
+    }
+}
+
+/// A response that waits for the bound.
 #[derive(Debug)]
-struct Snapshot {
-    resources: Vec<ResourceRecord>,
-    learning: Option<LearningRecord>,
-    taken: Moment,
+struct Waiting {
+    call: Call,
+    epoch: Epoch,
+    grants: Vec<Grant>,
+    handled: Moment,
+    /// It needs this bound.
+    ends: Moment,
+    bound: Arc<DurableBound>,
+    /// Its leases are shortened then.
+    until: Moment,
 }
 
 #[derive(Debug)]
@@ -63,36 +85,65 @@ pub(super) struct Server {
     pub(super) paused_until: Option<Moment>,
     /// Messages that arrived during a pause, with their senders.
     pub(super) inbox: Vec<(Process, Message)>,
-    /// The simulated time before which the server does not campaign.
-    pub(super) campaigns_from: Moment,
     /// The simulated time until which the data directory cannot be written.
     pub(super) disk_full_until: Moment,
     /// The simulated time at which it looks for polls to answer.
     pub(super) answers_at: Option<Moment>,
+    /// The simulated time of the next timer.
+    pub(super) wake: Moment,
+    /// The simulated time at which a server that resigns has shut down.
+    pub(super) shuts_down_at: Option<Moment>,
+    index: usize,
+    document: Arc<Document>,
+    /// The longest lease of any document of this incarnation.
+    longest: Seconds,
+    candidacy: Option<Candidacy>,
     mastership: Option<Mastership>,
-    /// When the latest campaign with a known result was sent.
-    last_campaign: Moment,
-    /// The latest epoch in which the server was master.
-    last_epoch: u64,
+    waiting: Vec<Waiting>,
+    actions: Vec<Action>,
+    /// The epoch for which it fetches a ledger.
+    fetching: Option<Epoch>,
+    /// For the next reign.
+    fetched: Option<Ledger>,
+    /// What it offers to the next master after a resignation.
+    offered: Option<Reign>,
+    /// Authorizes the next master.
+    secret: String,
     data_dir: DataDir,
+    calls: EtcdCalls,
     without: Option<Rule>,
 }
 
 impl Server {
-    pub(super) fn new(clock: Clock, without: Option<Rule>) -> Self {
+    pub(super) fn new(
+        index: usize,
+        clock: Clock,
+        document: Arc<Document>,
+        without: Option<Rule>,
+    ) -> Self {
         Self {
             clock,
             incarnation: 0,
             is_up: false,
             paused_until: None,
             inbox: Vec::new(),
-            campaigns_from: Moment::ORIGIN,
             disk_full_until: Moment::ORIGIN,
             answers_at: None,
+            wake: Moment::NEVER,
+            shuts_down_at: None,
+            index,
+            document,
+            longest: Seconds::ZERO,
+            candidacy: None,
             mastership: None,
-            last_campaign: Moment::ORIGIN,
-            last_epoch: 0,
+            waiting: Vec::new(),
+            actions: Vec::new(),
+            fetching: None,
+            fetched: None,
+            offered: None,
+            secret: String::new(),
             data_dir: DataDir::default(),
+            calls: EtcdCalls::new(without),
             without,
         }
     }
@@ -101,160 +152,97 @@ impl Server {
         self.is_up && self.paused_until.is_none()
     }
 
-    pub(super) fn is_master(&self) -> bool {
-        self.mastership.is_some()
-    }
-
     /// The epoch in which the server is master.
-    pub(super) fn epoch(&self) -> Option<u64> {
-        self.mastership.as_ref().map(|mastership| mastership.epoch)
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        Some(self.mastership.as_ref()?.reign.epoch())
     }
 
     /// Whether the ledger has neither leases nor work.
-    pub(super) fn is_idle(&self) -> bool {
-        self.mastership.as_ref().is_some_and(|mastership| {
-            let stats = mastership.ledger.stats();
-            (stats.leases, stats.resources) == (0, 0) && mastership.ledger.hints_due().is_none()
+    pub(super) fn is_idle(&mut self, time: Moment) -> bool {
+        let now = self.clock.local(time);
+        let ledger = self.mastership.as_mut().and_then(|it| it.reign.ledger(now));
+        ledger.is_some_and(|ledger| {
+            let stats = ledger.stats();
+            (stats.leases, stats.resources) == (0, 0) && ledger.hints_due().is_none()
         })
     }
 
+    /// The only secret of this incarnation.
+    pub(super) fn secret(&self) -> String {
+        self.secret.clone()
+    }
+
     pub(super) fn crash(&mut self) {
-        self.mastership = None;
-        self.end_incarnation();
-    }
-
-    /// Shuts down cleanly. A writable data directory keeps the ledger.
-    pub(super) fn shut_down(&mut self, time: Moment) {
-        let now = self.clock.local(time);
-        self.data_dir.snapshot = self
-            .mastership
-            .take()
-            .filter(|_| time >= self.disk_full_until)
-            .map(|mastership| Snapshot {
-                resources: mastership.ledger.snapshot(now).collect(),
-                learning: mastership.ledger.learning_snapshot(now),
-                taken: now,
-            });
-        self.end_incarnation();
-    }
-
-    pub(super) fn resign(&mut self) {
-        self.mastership = None;
-    }
-
-    fn end_incarnation(&mut self) {
         self.is_up = false;
         self.incarnation += 1;
         self.inbox.clear();
         self.paused_until = None;
+        self.wake = Moment::NEVER;
+        self.shuts_down_at = None;
+        self.candidacy = None;
+        self.mastership = None;
+        self.waiting.clear();
+        self.actions.clear();
+        self.fetching = None;
+        self.fetched = None;
+        self.offered = None;
+        self.calls = EtcdCalls::new(self.without);
     }
 
-    /// Starts without an election, from the data directory.
-    pub(super) fn start_without_election(
-        &mut self,
-        document: Arc<Document>,
-        limits: &[Limit],
-        time: Moment,
-    ) {
-        let now = self.clock.local(time);
-        self.data_dir.epoch += 1;
-        let horizon = match self.without {
-            Some(Rule::LearningDuration) => now.after_seconds(CLOCK_DRIFT * longest_lease(limits)),
-            _ => self.data_dir.horizon,
-        };
-        let snapshot = self.data_dir.snapshot.take();
-        let must_learn = self.data_dir.epoch > 1 && snapshot.is_none() && horizon > now;
-        let learn_until = must_learn.then_some(horizon);
-        let mut ledger = self.new_ledger(document, self.data_dir.epoch, learn_until, now);
-        if let Some(snapshot) = snapshot {
-            if let Some(learning) = snapshot.learning {
-                ledger.restore_learning(learning, snapshot.taken);
-            }
-            for record in &snapshot.resources {
-                ledger
-                    .restore(record, snapshot.taken)
-                    .expect("the names are valid");
-            }
-        }
-        self.mastership = Some(Mastership {
-            ledger,
-            epoch: self.data_dir.epoch,
-            fence: Moment::NEVER,
-            polls: HashMap::new(),
-        });
+    /// Whether it has resigned, and nothing is left to hand over.
+    pub(super) fn has_handed_over(&self) -> bool {
+        self.shuts_down_at.is_some() && self.offered.is_none()
     }
 
-    /// Handles the result of a campaign.
-    pub(super) fn on_campaign_result(
-        &mut self,
-        election: Option<Election>,
-        sent: Moment,
-        document: Arc<Document>,
-        limits: &[Limit],
-        time: Moment,
-    ) {
-        if sent < self.last_campaign {
-            return;
-        }
-        self.last_campaign = sent;
-        let Some(Election { epoch, learn_for }) = election else {
-            self.mastership = None;
-            return;
-        };
-        let now = self.clock.local(time);
-        let fence = sent.after_seconds(FENCE * ELECTION_LEASE);
-        if let Some(mastership) = self.mastership.as_mut().filter(|it| it.epoch == epoch) {
-            mastership.fence = mastership.fence.max(fence);
-            return;
-        }
-        if epoch <= self.last_epoch {
-            return;
-        }
-        self.last_epoch = epoch;
-        let learn_for = match self.without {
-            Some(Rule::LearningDuration) => learn_for.map(|_| CLOCK_DRIFT * longest_lease(limits)),
-            _ => learn_for,
-        };
-        let learn_until = learn_for.map(|seconds| now.after_seconds(seconds));
-        self.mastership = Some(Mastership {
-            ledger: self.new_ledger(document, epoch, learn_until, now),
-            epoch,
-            fence,
-            polls: HashMap::new(),
-        });
+    /// Crashes with its machine, whose clock begins anew.
+    pub(super) fn crash_machine(&mut self, rng: &mut Rng) {
+        self.crash();
+        self.clock.restart(rng);
+        self.data_dir.reboot();
     }
 
-    fn new_ledger(
-        &self,
-        document: Arc<Document>,
-        epoch: u64,
-        learn_until: Option<Moment>,
-        now: Moment,
-    ) -> Ledger {
-        let learn_until = learn_until.filter(|_| self.without != Some(Rule::LearningMode));
+    /// Ends a server that has resigned. A writable data directory keeps the ledger, unless another
+    /// server has taken it.
+    pub(super) fn shut_down(&mut self, time: Moment) {
+        if let Some(reign) = self.offered.take()
+            && self.disk_full_until <= time
+        {
+            self.data_dir.ledger = Some(Snapshot::new(reign, self.clock.local(time)));
+        }
+        self.crash();
+    }
+
+    fn new_ledger(&self, epoch: Epoch, predecessor: Predecessor, now: Moment) -> Ledger {
         let settings = Settings {
             max_leases: 10_000,
             unmatched: UnmatchedPolicy::Refuse,
-            predecessor: learn_until.map_or(Predecessor::None, Predecessor::Until),
+            predecessor,
             epoch: self.sent_epoch(epoch),
         };
-        Ledger::new(document, settings, now)
+        Ledger::new(Arc::clone(&self.document), settings, now)
     }
 
-    pub(super) fn reconfigure(&mut self, document: &Arc<Document>) {
-        if let Some(mastership) = &mut self.mastership {
-            mastership.ledger.reconfigure(Arc::clone(document));
+    pub(super) fn reconfigure(&mut self, document: &Arc<Document>, time: Moment) {
+        let now = self.clock.local(time);
+        self.document = Arc::clone(document);
+        if self.longest < document.longest_lease() {
+            self.longest = document.longest_lease();
+        }
+        if let Some((ledger, _)) = self.serving(now) {
+            ledger.reconfigure(Arc::clone(document));
         }
     }
 
     /// Handles the request of a client. The server reads its clock here, even if it stalls before
     /// it responds.
+    /// `None`: the response waits for the bound.
     pub(super) fn refresh_client(
         &mut self,
+        call: Call,
         request: &CapacityRequest,
         limits: &[Limit],
         time: Moment,
-    ) -> Outcome {
+    ) -> Option<Outcome> {
         let mut request = request.clone();
         match self.without {
             Some(Rule::RequestSeq) => request.seq = None,
@@ -266,18 +254,23 @@ impl Server {
             }
             _ => {}
         }
-        self.grant(request.client_id.as_str(), limits, time, |ledger, now| {
-            ledger.refresh_client(&request, now)
-        })
+        self.grant(
+            call,
+            request.client_id.as_str(),
+            limits,
+            time,
+            |ledger, now| ledger.refresh_client(&request, now),
+        )
     }
 
-    /// Handles the request of a node.
+    /// Handles the request of a node. `None`: the response waits for the bound.
     pub(super) fn refresh_node(
         &mut self,
+        call: Call,
         request: &ServerCapacityRequest,
         limits: &[Limit],
         time: Moment,
-    ) -> Outcome {
+    ) -> Option<Outcome> {
         let mut request = request.clone();
         match self.without {
             Some(Rule::RequestSeq) => request.seq = None,
@@ -293,9 +286,13 @@ impl Server {
             }
             _ => {}
         }
-        self.grant(request.node_id.as_str(), limits, time, |ledger, now| {
-            ledger.refresh_node(&request, now)
-        })
+        self.grant(
+            call,
+            request.node_id.as_str(),
+            limits,
+            time,
+            |ledger, now| ledger.refresh_node(&request, now),
+        )
     }
 
     pub(super) fn release(&mut self, request: &ReleaseRequest, time: Moment) {
@@ -304,8 +301,8 @@ impl Server {
             request.seq = None;
         }
         let now = self.clock.local(time);
-        if let Some(mastership) = self.serving(now) {
-            mastership.ledger.release_client(&request, now);
+        if let Some((ledger, _)) = self.serving(now) {
+            ledger.release_client(&request, now);
         }
     }
 
@@ -318,10 +315,10 @@ impl Server {
         time: Moment,
     ) -> Option<PollTicket> {
         let now = self.clock.local(time);
-        let mastership = self.serving(now)?;
+        let (ledger, polls) = self.serving(now)?;
         let holder = PollHolder::Client(client);
-        let ticket = mastership.ledger.open_poll(holder, after, now);
-        mastership.polls.insert(ticket, (from, call, after));
+        let ticket = ledger.open_poll(holder, after, now);
+        polls.insert(ticket, (from, call, after));
         Some(ticket)
     }
 
@@ -334,7 +331,7 @@ impl Server {
     ) -> Option<(Process, HintsResponse)> {
         let now = self.clock.local(time);
         let (node, epoch) = self.identity()?;
-        let Mastership { ledger, polls, .. } = self.serving(now)?;
+        let (ledger, polls) = self.serving(now)?;
         let is_open = polls.get(&ticket).is_some_and(|(_, open, _)| *open == call);
         let (to, _, after) = polls.remove(&ticket).filter(|_| is_open)?;
         ledger.close_poll(ticket, now);
@@ -356,11 +353,9 @@ impl Server {
         time: Moment,
     ) -> (Vec<(Process, PollCall, HintsResponse)>, Option<Moment>) {
         let now = self.clock.local(time);
-        let Some((node, epoch)) = self.identity() else {
-            return (Vec::new(), None);
-        };
         let clock = self.clock;
-        let Some(Mastership { ledger, polls, .. }) = self.serving(now) else {
+        let identity = self.identity();
+        let (Some((node, epoch)), Some((ledger, polls))) = (identity, self.serving(now)) else {
             return (Vec::new(), None);
         };
         let swept = ledger.sweep(now, 64);
@@ -391,67 +386,94 @@ impl Server {
     }
 
     /// The epoch that responses carry.
-    fn sent_epoch(&self, epoch: u64) -> Epoch {
-        let epoch = match self.without {
-            Some(Rule::Epoch) => 1,
+    fn sent_epoch(&self, epoch: Epoch) -> Epoch {
+        match self.without {
+            Some(Rule::Epoch) => Epoch::new(1).expect("the epoch is small"),
             _ => epoch,
-        };
-        Epoch::new(epoch).expect("the epoch is small")
+        }
     }
 
     fn current_epoch(&self) -> Option<Epoch> {
-        let mastership = self.mastership.as_ref()?;
-        Some(self.sent_epoch(mastership.epoch))
+        Some(self.sent_epoch(self.epoch()?))
     }
 
-    /// The mastership, unless the election lease may have expired.
-    fn serving(&mut self, now: Moment) -> Option<&mut Mastership> {
-        let fences = self.without != Some(Rule::SelfFencing);
-        self.mastership
-            .as_mut()
-            .filter(|mastership| !fences || now < mastership.fence)
+    /// The ledger before the deadline of the reign, and the polls.
+    fn serving(&mut self, now: Moment) -> Option<(&mut Ledger, &mut Polls)> {
+        let Mastership { reign, polls } = self.mastership.as_mut()?;
+        Some((reign.ledger(now)?, polls))
+    }
+
+    /// What a server without a ledger responds: a redirect to the master, if it knows it.
+    pub(super) fn unavailable(&self) -> Failure {
+        let view = match &self.candidacy {
+            None => View::default(),
+            Some(Candidacy::Alone(election)) => election.view(),
+            Some(Candidacy::Etcd(election)) => election.view(),
+        };
+        let master = view.address.and_then(|address| address.parse().ok());
+        match master.filter(|master| *master != self.index) {
+            Some(master) => Failure::Redirected { to: Some(master) },
+            None => Failure::Unavailable { retry_after: None },
+        }
     }
 
     fn grant(
         &mut self,
+        call: Call,
         holder: &str,
         limits: &[Limit],
         time: Moment,
         refresh: impl FnOnce(&mut Ledger, Moment) -> Vec<Grant>,
-    ) -> Outcome {
+    ) -> Option<Outcome> {
         let now = self.clock.local(time);
-        let Some(Mastership {
-            ledger,
-            epoch,
-            fence,
-            ..
-        }) = self.serving(now)
-        else {
-            return Err(Failure::Unavailable { retry_after: None });
+        let without = self.without;
+        let Some((ledger, _)) = self.serving(now) else {
+            return Some(Err(self.unavailable()));
         };
         ledger.sweep(now, 64);
         let mut grants = refresh(ledger, now);
-        let (epoch, has_election) = (*epoch, *fence < Moment::NEVER);
-        // Without an election the horizon is stored before a lease that needs it is sent.
-        if !has_election {
-            let horizon = &mut self.data_dir.horizon;
-            for grant in &mut grants {
-                if time >= self.disk_full_until && *horizon < grant.booked_until {
-                    *horizon = grant.booked_until.after_seconds(HORIZON_MARGIN);
-                }
-                *grant = grant.clone().capped_at(*horizon, now);
-            }
-        }
-        if let (Some(rule), Some(mastership)) = (self.without, &self.mastership) {
+        if let Some(rule) = without {
             for grant in &mut grants {
                 let limit = &limits[resource_index(&grant.resource_id)];
-                ablate_grant(rule, grant, &mastership.ledger, holder, limit, now);
+                ablate_grant(rule, grant, ledger, holder, limit, now);
             }
         }
-        Ok(CapacityResponse {
-            node: NodeId::new(NODE).expect("the id is valid"),
-            epoch: self.sent_epoch(epoch),
-            resources: grants.into_iter().map(|it| it.into_response(0)).collect(),
-        })
+        let reign = &self.mastership.as_ref()?.reign;
+        let (epoch, bound) = (self.sent_epoch(reign.epoch()), reign.bound());
+        let uncovered = bound.require(&grants, now);
+        if let Some(ends) = uncovered.filter(|_| without != Some(Rule::Bound)) {
+            self.waiting.push(Waiting {
+                call,
+                epoch,
+                grants,
+                handled: now,
+                ends,
+                bound: Arc::clone(bound),
+                until: now.after_seconds(PATIENCE),
+            });
+            return None;
+        }
+        Some(Ok(response(epoch, grants)))
+    }
+
+    /// Responds where the bound covers the leases or was waited for long enough.
+    fn respond_to_waiting(&mut self, now: Moment) {
+        let is_over = |it: &mut Waiting| it.ends <= it.bound.get() || it.until <= now;
+        for waiting in self.waiting.extract_if(.., is_over) {
+            let grants = waiting.bound.shorten(waiting.grants, waiting.handled);
+            let outcome = grants
+                .map(|grants| response(waiting.epoch, grants))
+                .ok_or(Failure::Unavailable { retry_after: None });
+            let (to, message) = waiting.call.respond(outcome);
+            self.actions.push(Action::Respond(to, message));
+        }
+    }
+}
+
+fn response(epoch: Epoch, grants: Vec<Grant>) -> CapacityResponse {
+    CapacityResponse {
+        node: NodeId::new(NODE).expect("the id is valid"),
+        epoch,
+        resources: grants.into_iter().map(|it| it.into_response(0)).collect(),
     }
 }

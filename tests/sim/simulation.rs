@@ -21,14 +21,18 @@ use super::{
     Plan, Rule, Stats, Violation,
     client::Client,
     clock::Clock,
-    etcd::{ELECTION_LEASE, Etcd},
+    etcd::Etcd,
     event_queue::{Event, EventQueue},
     limits::{self, Limit, RESOURCES},
     network::{Network, Process},
     node::Node,
-    server::Server,
+    server::{Participation, Server},
 };
 
+/// The longest election lease, in seconds.
+const ELECTION_LEASE: u32 = 6;
+/// The most servers of a run.
+const SERVERS: usize = 3;
 /// The number of events in a trace.
 const TRACE_LENGTH: usize = 400;
 
@@ -43,6 +47,9 @@ pub(super) struct Simulation {
     node: Option<Node>,
     /// Present if there are several servers.
     etcd: Option<Etcd>,
+    participation: Participation,
+    /// Whether etcd may lose its data.
+    rebuilds_etcd: bool,
     pub(super) network: Network,
     polls: Polls,
     limits: Vec<Limit>,
@@ -64,17 +71,27 @@ impl Simulation {
     pub(super) fn new(seed: u64, plan: Plan) -> Self {
         let mut rng = Rng::with_seed(seed);
         let resources = rng.usize(1..=RESOURCES);
-        let limits = (0..resources).map(|_| Limit::random(&mut rng)).collect();
-        let servers = rng.usize(1..=2);
+        let limits: Vec<_> = (0..resources).map(|_| Limit::random(&mut rng)).collect();
+        let servers = rng.usize(1..=SERVERS);
         let clients = rng.usize(2..=12);
         let without = plan.without;
         let clients = (0..clients)
             .map(|index| Client::new(index, Clock::random(&mut rng), servers, without))
             .collect();
         let etcd = (servers > 1).then(|| Etcd::new(Clock::random(&mut rng)));
-        let servers = (0..servers)
-            .map(|_| Server::new(Clock::random(&mut rng), without))
+        let document = limits::document(&limits);
+        let servers: Vec<_> = (0..servers)
+            .map(|index| {
+                let clock = Clock::random(&mut rng);
+                Server::new(index, clock, Arc::clone(&document), without)
+            })
             .collect();
+        let rebuilds_etcd = etcd.is_some() && rng.u8(..8) == 0;
+        let participation = Participation {
+            ttl: etcd.is_some().then(|| rng.u32(2..=ELECTION_LEASE)),
+            // Otherwise a server that has heard of no epoch would take a rebuilt etcd for a new one.
+            is_first: !rebuilds_etcd,
+        };
         let node = rng.bool().then(|| Node::new(Clock::random(&mut rng)));
         let allows_cuts = without == Some(Rule::GradualCut) || rng.u8(..3) == 0;
         Self {
@@ -82,6 +99,8 @@ impl Simulation {
             servers,
             node,
             etcd,
+            participation,
+            rebuilds_etcd,
             allows_cuts,
             polls: Polls::of_run(seed),
             ..Self::empty(seed, plan, rng, limits)
@@ -96,8 +115,9 @@ impl Simulation {
             without: None,
             trace: false,
         };
+        let (clock, document) = (Clock::random(&mut rng), limits::document(&[limit]));
         let mut simulation = Self {
-            servers: vec![Server::new(Clock::random(&mut rng), None)],
+            servers: vec![Server::new(0, clock, document, None)],
             network: Network::local(loss),
             polls: Polls::new(polls, seed),
             ..Self::empty(seed, plan, rng, vec![limit])
@@ -117,6 +137,11 @@ impl Simulation {
             servers: Vec::new(),
             node: None,
             etcd: None,
+            participation: Participation {
+                ttl: None,
+                is_first: true,
+            },
+            rebuilds_etcd: false,
             network: Network::default(),
             polls: Polls::new(PollMode::Off, seed),
             document: limits::document(&limits),
@@ -179,7 +204,7 @@ impl Simulation {
         self.after(5.0, Event::ChangeDemand);
         self.after(10.0, Event::InjectFault);
         // Time for old leases to expire, for one election, and for three refreshes.
-        let rest = 2.5 * self.longest_lease + 4.0 * ELECTION_LEASE;
+        let rest = 2.5 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
         self.after((self.plan.seconds - rest).max(30.0), Event::StopFaults);
     }
 
@@ -203,7 +228,15 @@ impl Simulation {
             Event::Wake(process) => self.wake(process),
             Event::Resume(process) => self.resume(process),
             Event::Start(process) => self.start(process),
-            Event::Campaign(candidate) => self.campaign(candidate),
+            Event::ShutDown(server) => self.shut_down(server),
+            Event::RestartEtcd => {
+                if let Some(etcd) = &mut self.etcd {
+                    etcd.restart(self.time);
+                }
+            }
+            Event::Local { server, message } => {
+                self.deliver(Process::Server(server), Process::Server(server), message);
+            }
             Event::Poll { client, number } => self.poll(client, number),
             Event::AnswerPolls(server) => self.answer_polls(server),
             Event::EndPoll {

@@ -21,7 +21,7 @@ const PLAN: Plan = Plan {
     without: None,
     trace: false,
 };
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 250;
 /// At least one of this many seeds must fail without a rule.
 const SEEDS_WITHOUT_RULE: u64 = 1_000;
 
@@ -49,6 +49,7 @@ fn capacity_holds_under_faults() {
     assert!(total.responses > 100 * SEEDS, "{total}");
     assert!(total.faults > 50 * SEEDS, "{total}");
     assert!(total.masterships > 5 * SEEDS, "{total}");
+    assert!(total.handovers > SEEDS / 5, "{total}");
     assert!(total.capacity_cuts > SEEDS / 5, "{total}");
 }
 
@@ -107,6 +108,8 @@ necessary_rules! {
     capacity_needs_restated_leases_to_keep_expiry: RestatedExpiry => Capacity,
     capacity_needs_epochs: Epoch => Capacity,
     capacity_needs_self_fencing_masters: SelfFencing => Capacity,
+    capacity_needs_lease_key_per_reign: LeaseKeyPerReign => Capacity,
+    capacity_needs_durable_bound: Bound => Capacity,
     capacity_needs_clock_drift_margin: ClockDrift => Capacity,
     capacity_needs_learning_mode: LearningMode => Capacity,
     capacity_needs_echoed_epoch: EpochEcho => Capacity,

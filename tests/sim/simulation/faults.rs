@@ -1,18 +1,31 @@
 //! Faults of processes, network and disk, and changes by operators.
 
-use super::Simulation;
+use doorman_server::election::Event as ElectionEvent;
+
+use super::{ELECTION_LEASE, Simulation};
 use crate::sim::{
-    etcd::ELECTION_LEASE,
+    Rule,
     event_queue::Event,
     limits::{Algorithm, Limit},
-    network::{Candidate, Process},
+    network::Process,
 };
+
+/// Seconds for which a server waits until etcd has recorded its resignation.
+const RESIGN_TIME: f64 = 2.0;
 
 impl Simulation {
     pub(super) fn inject_fault(&mut self) {
         let client = self.rng.usize(..self.clients.len());
         let server = self.rng.usize(..self.servers.len());
-        match self.rng.u8(..20) {
+        // Without these rules only rare faults do harm.
+        match self.plan.without {
+            Some(Rule::DeadlineFromSend | Rule::BoundAnswerInTime) if self.rng.bool() => {
+                return self.pause_and_partition(server);
+            }
+            Some(Rule::GuardedWrites) if self.rng.bool() => return self.stop_server(server),
+            _ => {}
+        }
+        match self.rng.u8(..22) {
             0 => self.crash_server(server),
             1 => self.stop_server(server),
             2..4 => self.pause_server(server),
@@ -25,39 +38,53 @@ impl Simulation {
             15 => self.fill_disk(server),
             16 => self.fail_over_node(),
             17..19 => self.change_leases(),
-            _ => self.change_capacity(),
+            19 => self.change_capacity(),
+            _ => self.fail_etcd(),
         }
     }
 
     fn crash_server(&mut self, index: usize) {
-        if self.servers[index].is_up {
+        let server = &mut self.servers[index];
+        if server.is_up {
+            if self.rng.u8(..4) == 0 {
+                server.crash_machine(&mut self.rng);
+            } else {
+                server.crash();
+            }
             self.record(|| format!("server {index} crashes"));
-            self.servers[index].crash();
             let delay = 8.0 * self.rng.f64();
             self.after(delay, Event::Start(Process::Server(index)));
         }
     }
 
-    /// Shuts a server down cleanly. With an election it only resigns.
+    /// Stops a server cleanly.
     fn stop_server(&mut self, index: usize) {
         let server = &mut self.servers[index];
-        if !server.is_running() {
+        if !server.is_running() || server.shuts_down_at.is_some() {
             return;
         }
-        if let Some(etcd) = &mut self.etcd {
-            server.resign();
-            etcd.resign(Candidate {
-                server: index,
-                incarnation: server.incarnation,
-            });
-            server.campaigns_from = self.time.after_seconds(ELECTION_LEASE);
-            self.record(|| format!("server {index} resigns"));
-        } else {
+        let secret = server.secret();
+        server.handle(ElectionEvent::Resign { secret }, self.time);
+        self.record(|| format!("server {index} resigns"));
+        self.shut_down_after(index, RESIGN_TIME);
+        self.drive(index);
+    }
+
+    /// Ends a server that has resigned.
+    pub(super) fn shut_down(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        if server.is_running() && server.shuts_down_at.is_some_and(|at| at <= self.time) {
             server.shut_down(self.time);
+            self.record(|| format!("server {index} shuts down"));
             let delay = 4.0 * self.rng.f64();
             self.after(delay, Event::Start(Process::Server(index)));
-            self.record(|| format!("server {index} shuts down"));
         }
+    }
+
+    pub(super) fn shut_down_after(&mut self, index: usize, seconds: f64) {
+        let at = self.time.after_seconds(seconds);
+        self.servers[index].shuts_down_at = Some(at);
+        self.events.push(at, Event::ShutDown(index));
     }
 
     fn pause_server(&mut self, index: usize) {
@@ -69,6 +96,15 @@ impl Simulation {
             self.record(|| format!("server {index} pauses for {seconds} s"));
             self.after(seconds, Event::Resume(Process::Server(index)));
         }
+    }
+
+    /// Pauses a server. Answers of etcd wait for it, but its next calls are lost.
+    fn pause_and_partition(&mut self, index: usize) {
+        self.pause_server(index);
+        let paused = self.servers[index].paused_until;
+        let until = paused.unwrap_or(self.time).after_seconds(6.0);
+        let server = Process::Server(index);
+        self.network.partition(server, Some(Process::Etcd), until);
     }
 
     /// Sometimes pauses a server between the clock reading for a request and the response. Returns
@@ -83,13 +119,46 @@ impl Simulation {
         until.map_or(0.0, |until| until.seconds_since(self.time))
     }
 
-    /// Prevents a server from renewing its election lease. Its clients still reach it.
+    /// Prevents a server from renewing its election lease, or from knowing it. Its clients still
+    /// reach it.
     fn partition_from_etcd(&mut self, index: usize) {
         let until = self.time.after_seconds(6.0 + 50.0 * self.rng.f64());
-        self.record(|| format!("server {index} is partitioned from etcd"));
+        let loses_calls = self.rng.u8(..4) > 0;
+        self.record(|| format!("server {index} is partitioned from etcd, calls: {loses_calls}"));
         let server = Process::Server(index);
-        self.network.partition(server, Some(Process::Etcd), until);
         self.network.partition(Process::Etcd, Some(server), until);
+        if loses_calls {
+            self.network.partition(server, Some(Process::Etcd), until);
+        }
+    }
+
+    fn fail_etcd(&mut self) {
+        let (time, seconds) = (self.time, 10.0 * self.rng.f64());
+        let until = time.after_seconds(seconds);
+        let Some(etcd) = &mut self.etcd else { return };
+        match self.rng.u8(..8) {
+            0 if self.rebuilds_etcd => {
+                etcd.rebuild();
+                self.record(|| "etcd loses its data".to_owned());
+            }
+            // No lease ends without a quorum, or while no member runs.
+            0..4 => {
+                etcd.stop(time, until);
+                self.after(seconds, Event::RestartEtcd);
+                self.record(|| format!("etcd stops for {seconds} s"));
+            }
+            4..6 => {
+                etcd.restart(time);
+                self.record(|| "etcd has a new leader".to_owned());
+            }
+            _ => {
+                for index in 0..self.servers.len() {
+                    let server = Process::Server(index);
+                    self.network.partition(server, Some(Process::Etcd), until);
+                }
+                self.record(|| format!("no server reaches etcd for {seconds} s"));
+            }
+        }
     }
 
     /// Prevents a client from reaching one server or all, or from receiving responses.
@@ -146,9 +215,18 @@ impl Simulation {
                 }
                 let waiting = std::mem::take(&mut server.inbox);
                 self.record(|| format!("server {index} resumes"));
+                // The requests and the election are handled by different tasks.
+                if self.rng.bool() {
+                    self.drive(index);
+                }
                 for (from, message) in waiting {
                     self.deliver_to_server(index, from, message);
+                    if self.rng.bool() {
+                        self.drive(index);
+                    }
                 }
+                self.drive(index);
+                self.shut_down(index);
             }
             Process::Node | Process::Etcd => {}
         }
@@ -257,7 +335,10 @@ impl Simulation {
             self.resume(Process::Client(index));
             self.after(0.0, Event::Start(Process::Client(index)));
         }
-        let rest = 1.8 * self.longest_lease + 2.0 * ELECTION_LEASE;
+        if let Some(etcd) = &mut self.etcd {
+            etcd.down_until = self.time;
+        }
+        let rest = 1.8 * self.longest_lease + 2.0 * f64::from(ELECTION_LEASE);
         self.after(rest, Event::FinalDemand);
     }
 }

@@ -1,16 +1,22 @@
 //! Delivery of messages, and the responses to them.
 
-use std::sync::Arc;
-
-use doorman_openapi::{CapacityRequest, Moment, ServerCapacityRequest};
+use doorman_openapi::{CapacityRequest, ServerCapacityRequest};
+use doorman_server::{
+    election::{CallId, Event as ElectionEvent, LedgerSource},
+    etcd::EtcdCall,
+};
 use tower_doorman::lease::{Effect, Failure};
 
 use super::Simulation;
 use crate::sim::{
     client::Reply,
     event_queue::Event,
-    network::{Candidate, ClientCall, Election, Message, NodeCall, Outcome, Process},
+    network::{Candidate, ClientCall, Message, NodeCall, Outcome, Process},
+    server::{Action, Call, CallReply},
 };
+
+/// Seconds for which a server offers its ledger to the next master.
+const HANDOVER_TIME: f64 = 3.0;
 
 impl Simulation {
     pub(super) fn send(&mut self, from: Process, to: Process, message: Message) {
@@ -32,6 +38,7 @@ impl Simulation {
         match (to, message) {
             (Process::Server(index), message) => {
                 self.deliver_to_server(index, from, message);
+                self.drive(index);
                 self.answer_polls(index);
             }
             (Process::Client(index), Message::Response { call, outcome }) => {
@@ -45,21 +52,12 @@ impl Simulation {
             }
             (
                 Process::Etcd,
-                Message::Campaign {
+                Message::EtcdCall {
                     candidate,
-                    sent,
-                    longest_lease,
+                    id,
+                    call,
                 },
-            ) => {
-                if let Some(etcd) = &mut self.etcd {
-                    let result = Message::CampaignResult {
-                        candidate,
-                        sent,
-                        election: etcd.campaign(candidate, longest_lease, self.time),
-                    };
-                    self.send(Process::Etcd, from, result);
-                }
-            }
+            ) => self.execute_etcd_call(from, candidate, id, &call),
             (Process::Client(_) | Process::Node | Process::Etcd, message) => {
                 unreachable!("{message:?} for {to:?}")
             }
@@ -72,34 +70,39 @@ impl Simulation {
             server.inbox.push((from, message));
             return;
         }
-        let unavailable = Err(Failure::Unavailable { retry_after: None });
-        let response = match message {
+        let unavailable = Some(Err(Failure::Unavailable { retry_after: None }));
+        match message {
             Message::Request { call, request } => {
                 self.stats.requests += 1;
+                let reply_to = Call::Client(from, call);
                 let outcome = if server.is_up {
-                    server.refresh_client(&request, &self.limits, self.time)
-                } else {
-                    unavailable
-                };
-                self.record(|| {
-                    let (request, outcome) = (format_request(&request), format_outcome(&outcome));
-                    format!("{from:?} -> server {index}: {request}: {outcome}")
-                });
-                Message::Response { call, outcome }
-            }
-            Message::NodeRequest { call, request } => {
-                self.stats.requests += 1;
-                let outcome = if server.is_up {
-                    server.refresh_node(&request, &self.limits, self.time)
+                    server.refresh_client(reply_to, &request, &self.limits, self.time)
                 } else {
                     unavailable
                 };
                 self.record(|| {
                     let (request, outcome) =
-                        (format_node_request(&request), format_outcome(&outcome));
+                        (format_request(&request), format_response(outcome.as_ref()));
+                    format!("{from:?} -> server {index}: {request}: {outcome}")
+                });
+                self.respond(index, reply_to, outcome);
+            }
+            Message::NodeRequest { call, request } => {
+                self.stats.requests += 1;
+                let reply_to = Call::Node(call);
+                let outcome = if server.is_up {
+                    server.refresh_node(reply_to, &request, &self.limits, self.time)
+                } else {
+                    unavailable
+                };
+                self.record(|| {
+                    let (request, outcome) = (
+                        format_node_request(&request),
+                        format_response(outcome.as_ref()),
+                    );
                     format!("{call:?} -> server {index}: {request}: {outcome}")
                 });
-                Message::NodeResponse { call, outcome }
+                self.respond(index, reply_to, outcome);
             }
             Message::Release(request) => {
                 if server.is_up {
@@ -109,7 +112,6 @@ impl Simulation {
                     let (seq, ids) = (request.seq, &request.resource_ids);
                     format!("{from:?} -> server {index}: releases {seq:?} {ids:?}")
                 });
-                return;
             }
             Message::Poll {
                 call,
@@ -121,52 +123,174 @@ impl Simulation {
                 {
                     self.expect_poll_end(index, ticket, call);
                 }
-                return;
             }
-            Message::CampaignResult {
+            Message::FetchLedger {
                 candidate,
-                sent,
-                election,
+                epoch,
+                offer,
             } => {
-                self.handle_campaign_result(candidate, sent, election);
-                return;
+                let ledger = server.take_offer(&offer, self.time).map(Box::new);
+                let message = Message::Ledger {
+                    candidate,
+                    epoch,
+                    ledger,
+                };
+                if server.has_handed_over() {
+                    self.shut_down_after(index, 1.0);
+                }
+                self.send(Process::Server(index), from, message);
             }
-            Message::Response { .. }
-            | Message::Hints { .. }
-            | Message::NodeResponse { .. }
-            | Message::Campaign { .. } => {
-                unreachable!("{message:?} for server {index}")
-            }
-        };
-        let stall = self.stall(index);
-        self.send_after(stall, Process::Server(index), from, response);
+            message => self.deliver_to_driver(index, message),
+        }
     }
 
-    fn handle_campaign_result(
-        &mut self,
-        candidate: Candidate,
-        sent: Moment,
-        election: Option<Election>,
-    ) {
-        let index = candidate.server;
+    /// Delivers what the election waits for.
+    fn deliver_to_driver(&mut self, index: usize, message: Message) {
+        self.record(|| format!("server {index} receives {message:?}"));
         let server = &mut self.servers[index];
-        if !server.is_up || server.incarnation != candidate.incarnation {
+        let is_current = |it: Candidate| {
+            server.is_up && (it.server, it.incarnation) == (index, server.incarnation)
+        };
+        match message {
+            Message::EtcdReply {
+                candidate,
+                id,
+                reply,
+            } if is_current(candidate) => {
+                let result = reply.map(CallReply::Etcd);
+                server.handle(ElectionEvent::Reply { call: id, result }, self.time);
+            }
+            Message::WriteBound { candidate, id, due } if is_current(candidate) => {
+                server.write_bound(id, due, self.time);
+            }
+            Message::ReadLedger {
+                candidate,
+                epoch,
+                last,
+            } if is_current(candidate) => {
+                let ledger = server.stored_ledger(last);
+                server.on_ledger(epoch, ledger.as_ref(), self.time);
+            }
+            Message::Ledger {
+                candidate,
+                epoch,
+                ledger,
+            } if is_current(candidate) => {
+                server.on_ledger(epoch, ledger.as_deref(), self.time);
+            }
+            _ => {}
+        }
+    }
+
+    fn execute_etcd_call(
+        &mut self,
+        from: Process,
+        candidate: Candidate,
+        id: CallId,
+        call: &EtcdCall,
+    ) {
+        let Some(etcd) = &mut self.etcd else { return };
+        let reply = if self.time < etcd.down_until {
+            None
+        } else {
+            etcd.execute(call, self.time)
+        };
+        let message = Message::EtcdReply {
+            candidate,
+            id,
+            reply,
+        };
+        self.send(Process::Etcd, from, message);
+    }
+
+    fn respond(&mut self, index: usize, call: Call, outcome: Option<Outcome>) {
+        if let Some(outcome) = outcome {
+            let (to, message) = call.respond(outcome);
+            self.send_response(index, to, message);
+        }
+    }
+
+    fn send_response(&mut self, index: usize, to: Process, message: Message) {
+        let stall = self.stall(index);
+        self.send_after(stall, Process::Server(index), to, message);
+    }
+
+    /// Lets a server handle what is due, and executes the effects.
+    pub(super) fn drive(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        if !server.is_running() {
             return;
         }
-        let was_master = server.is_master();
-        let document = Arc::clone(&self.document);
-        server.on_campaign_result(election, sent, document, &self.limits, self.time);
-        let is_new = !was_master && server.is_master();
-        // Reordered results can make a server give up a mastership that etcd still assigns to it.
-        // It cannot resume that epoch, so it resigns.
-        if election.is_some()
-            && !server.is_master()
-            && let Some(etcd) = &mut self.etcd
-        {
-            etcd.resign(candidate);
+        let candidate = Candidate {
+            server: index,
+            incarnation: server.incarnation,
+        };
+        let from = Process::Server(index);
+        for action in server.drive(self.time) {
+            match action {
+                Action::Call(id, call) => {
+                    self.record(|| format!("server {index} calls {id:?} {call:?}"));
+                    let message = Message::EtcdCall {
+                        candidate,
+                        id,
+                        call,
+                    };
+                    self.send(from, Process::Etcd, message);
+                }
+                Action::WriteBound(id, due) => {
+                    let message = Message::WriteBound { candidate, id, due };
+                    self.use_disk(index, message);
+                }
+                Action::FetchLedger { source, epoch } => match source {
+                    LedgerSource::DataDir { epoch: last } => {
+                        let message = Message::ReadLedger {
+                            candidate,
+                            epoch,
+                            last,
+                        };
+                        self.use_disk(index, message);
+                    }
+                    LedgerSource::Peer(offer) => {
+                        let Ok(peer) = offer.address.parse() else {
+                            continue;
+                        };
+                        let message = Message::FetchLedger {
+                            candidate,
+                            epoch,
+                            offer,
+                        };
+                        self.send(from, Process::Server(peer), message);
+                    }
+                },
+                Action::Respond(to, message) => {
+                    self.record(|| format!("server {index} responds to {to:?}: {message:?}"));
+                    self.send_response(index, to, message);
+                }
+                Action::Began { inherits } => {
+                    self.record(|| format!("server {index} is master, inherits: {inherits}"));
+                    self.stats.masterships += 1;
+                    self.stats.handovers += u64::from(inherits);
+                }
+                Action::Ended(reason) => {
+                    self.record(|| format!("the reign of server {index} ends: {reason:?}"));
+                }
+                Action::Resigned { offered } => {
+                    self.record(|| format!("server {index} has resigned, offers: {offered}"));
+                    self.shut_down_after(index, if offered { HANDOVER_TIME } else { 0.0 });
+                }
+            }
         }
-        self.stats.masterships += u64::from(is_new);
-        self.record(|| format!("server {index} campaigned: {election:?}"));
+        self.schedule_wake(from);
+    }
+
+    /// Calls the disk of a server, which is slow while there are faults.
+    fn use_disk(&mut self, server: usize, message: Message) {
+        let delay = if self.network.is_hostile() {
+            0.5 * self.rng.f64() * self.rng.f64()
+        } else {
+            0.0
+        };
+        self.after(delay, Event::Local { server, message });
     }
 
     fn deliver_to_client(&mut self, index: usize, reply: Reply) {
@@ -260,6 +384,10 @@ fn format_node_request(request: &ServerCapacityRequest) -> String {
     };
     let resources: Vec<_> = request.resources.iter().map(format).collect();
     format!("heard {:?} {}", request.heard_epoch, resources.join(", "))
+}
+
+fn format_response(outcome: Option<&Outcome>) -> String {
+    outcome.map_or_else(|| "waits for the bound".to_owned(), format_outcome)
 }
 
 fn format_outcome(outcome: &Outcome) -> String {

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use doorman_openapi::Moment;
 
-use super::Simulation;
+use super::{ELECTION_LEASE, Simulation};
 use crate::sim::{
-    etcd::ELECTION_LEASE,
     event_queue::Event,
     limits::{self, Demand, Limit},
-    network::{Candidate, Message, Process},
+    network::{Message, Process},
 };
 
 impl Simulation {
@@ -24,7 +23,11 @@ impl Simulation {
                 Some(node) => (node.wake_at(), &mut node.wake),
                 None => return,
             },
-            Process::Server(_) | Process::Etcd => return,
+            Process::Server(index) => {
+                let server = &mut self.servers[index];
+                (server.wake_at(self.time), &mut server.wake)
+            }
+            Process::Etcd => return,
         };
         let wake = wake.max(self.time);
         if *scheduled != wake {
@@ -56,7 +59,14 @@ impl Simulation {
                 }
                 self.schedule_wake(Process::Node);
             }
-            Process::Server(_) | Process::Etcd => {}
+            Process::Server(index) => {
+                let server = &mut self.servers[index];
+                if server.wake == self.time && server.is_running() {
+                    server.wake = Moment::NEVER;
+                    self.drive(index);
+                }
+            }
+            Process::Etcd => {}
         }
     }
 
@@ -83,40 +93,20 @@ impl Simulation {
             }
             Process::Server(index) => {
                 let server = &mut self.servers[index];
-                if std::mem::replace(&mut server.is_up, true) {
+                if server.is_up {
                     return;
                 }
-                let incarnation = server.incarnation;
-                if self.etcd.is_some() {
-                    self.campaign(Candidate {
-                        server: index,
-                        incarnation,
-                    });
+                let random = self.rng.u64(..);
+                let document = Arc::clone(&self.document);
+                if server.start(self.participation, random, document, self.time) {
+                    self.record(|| format!("server {index} starts"));
+                    self.drive(index);
                 } else {
-                    self.stats.masterships += 1;
-                    let document = Arc::clone(&self.document);
-                    server.start_without_election(document, &self.limits, self.time);
+                    self.after(1.0, Event::Start(process));
                 }
-                self.record(|| format!("server {index} starts"));
             }
             Process::Node | Process::Etcd => {}
         }
-    }
-
-    pub(super) fn campaign(&mut self, candidate: Candidate) {
-        let server = &self.servers[candidate.server];
-        if server.incarnation != candidate.incarnation {
-            return;
-        }
-        if server.paused_until.is_none() && self.time >= server.campaigns_from {
-            let message = Message::Campaign {
-                candidate,
-                sent: server.clock.local(self.time),
-                longest_lease: self.longest_lease,
-            };
-            self.send(Process::Server(candidate.server), Process::Etcd, message);
-        }
-        self.after(ELECTION_LEASE / 4.0, Event::Campaign(candidate));
     }
 
     pub(super) fn change_demand(&mut self) {
@@ -156,14 +146,14 @@ impl Simulation {
                 self.stats.capacity_cuts += 1;
                 // A server that crashes now learns for one lease, and lets holders keep their
                 // capacity for another.
-                let seconds = 2.5 * self.longest_lease + 2.0 * ELECTION_LEASE;
+                let seconds = 4.0 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
                 let until = self.time.after_seconds(seconds);
                 self.capacity_check.allow(resource, old.capacity, until);
             }
         }
         self.limits = limits;
         for server in &mut self.servers {
-            server.reconfigure(&self.document);
+            server.reconfigure(&self.document, self.time);
         }
         for index in 0..self.servers.len() {
             self.answer_polls(index);

@@ -1,0 +1,88 @@
+//! Contents of a data directory, which survive a crash.
+
+use doorman_openapi::{Epoch, Moment};
+use doorman_server::{
+    election::FoundBound,
+    ledger::{LearningRecord, Ledger, ResourceRecord},
+    reign::Reign,
+};
+
+#[derive(Debug)]
+pub(super) struct DataDir {
+    pub(super) last_epoch: Option<Epoch>,
+    pub(super) bound: FoundBound,
+    pub(super) had_election: bool,
+    /// The ledger of a server that shut down cleanly.
+    pub(super) ledger: Option<Snapshot>,
+}
+
+impl Default for DataDir {
+    fn default() -> Self {
+        Self {
+            last_epoch: None,
+            bound: FoundBound::Missing,
+            had_election: false,
+            ledger: None,
+        }
+    }
+}
+
+impl DataDir {
+    /// The clock of the machine began anew.
+    pub(super) fn reboot(&mut self) {
+        if let FoundBound::ThisBoot { longest, .. } = self.bound {
+            self.bound = FoundBound::OtherBoot { longest };
+        }
+        if let Some(ledger) = &mut self.ledger {
+            ledger.taken = None;
+        }
+    }
+}
+
+/// The ledger of a reign that ended.
+#[derive(Debug, Clone)]
+pub(in crate::sim) struct Snapshot {
+    pub(super) epoch: Epoch,
+    resources: Vec<ResourceRecord>,
+    learning: Option<LearningRecord>,
+    /// `None` on another machine, and after another boot.
+    taken: Option<Moment>,
+}
+
+impl Snapshot {
+    pub(super) fn new(reign: Reign, now: Moment) -> Self {
+        let epoch = reign.epoch();
+        let ledger = reign.into_ledger();
+        Self {
+            epoch,
+            resources: ledger.snapshot(now).collect(),
+            learning: ledger.learning_snapshot(now),
+            taken: Some(now),
+        }
+    }
+
+    /// As another machine receives it.
+    pub(super) fn sent(self) -> Self {
+        let taken = None;
+        Self { taken, ..self }
+    }
+
+    /// Restores into an empty ledger. Returns the end of the last lease.
+    pub(super) fn restore(&self, ledger: &mut Ledger, now: Moment) -> Moment {
+        let stopped = self.taken.unwrap_or(now);
+        if let Some(learning) = self.learning {
+            ledger.restore_learning(learning, stopped);
+        }
+        for record in &self.resources {
+            ledger
+                .restore(record, stopped)
+                .expect("the names are valid");
+        }
+        let holders = self.resources.iter().flat_map(|it| &it.holders);
+        let left = holders
+            .map(doorman_server::ledger::HolderRecord::left)
+            .chain(self.learning.map(|it| it.left))
+            .max();
+        Moment::from_nanos(stopped.as_nanos() + left.unwrap_or(0))
+    }
+}

@@ -1,0 +1,360 @@
+//! The election of a server: what the product's driver does with events and effects.
+
+use std::{collections::HashMap, sync::Arc};
+
+use doorman_config::Document;
+use doorman_openapi::{Epoch, Moment};
+use doorman_server::{
+    election::{
+        Alone, CallId, DiskCall, Effect, Election, EndReason, EtcdElection, EtcdOptions, Event,
+        FoundBound, FoundState, Handover, Learn, LedgerSource, Term, Time, next_epoch,
+    },
+    etcd::{EtcdCall, EtcdReply},
+    ledger::Predecessor,
+    reign::{DueBound, Reign},
+};
+
+use super::{Mastership, Server, data_dir::Snapshot};
+use crate::sim::{
+    Rule,
+    network::{Message, Process},
+};
+
+/// The prefix of the keys in etcd.
+const PREFIX: &str = "node";
+/// Seconds until a bound that is still due is asked for again.
+const BOUND_PERIOD: f64 = 0.25;
+
+#[derive(Debug)]
+pub(super) enum Candidacy {
+    Alone(Box<Alone>),
+    Etcd(Box<EtcdElection>),
+}
+
+/// The reply to a call of either election.
+#[derive(Debug)]
+pub(in crate::sim) enum CallReply {
+    Disk,
+    Etcd(EtcdReply),
+}
+
+/// What the simulation is to do for a server.
+#[derive(Debug)]
+pub(in crate::sim) enum Action {
+    Call(CallId, EtcdCall),
+    WriteBound(CallId, DueBound),
+    /// The ledger of the data directory, or of another server.
+    FetchLedger {
+        source: LedgerSource,
+        /// The epoch in which it will be used.
+        epoch: Epoch,
+    },
+    Respond(Process, Message),
+    Began {
+        inherits: bool,
+    },
+    Ended(EndReason),
+    Resigned {
+        offered: bool,
+    },
+}
+
+/// How a server takes part in elections.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::sim) struct Participation {
+    /// Seconds of an election lease in etcd; `None` for the only server.
+    pub(in crate::sim) ttl: Option<u32>,
+    /// Whether it may assume that there was no server before.
+    pub(in crate::sim) is_first: bool,
+}
+
+impl Server {
+    /// Starts. Returns whether the data directory could be written.
+    pub(in crate::sim) fn start(
+        &mut self,
+        Participation { ttl, is_first }: Participation,
+        random: u64,
+        document: Arc<Document>,
+        time: Moment,
+    ) -> bool {
+        if time < self.disk_full_until {
+            return false;
+        }
+        let now = self.clock.local(time);
+        self.is_up = true;
+        self.longest = document.longest_lease();
+        self.document = document;
+        self.secret = format!("{random}");
+        let address = self.index.to_string();
+        let found = FoundState {
+            last_epoch: self.data_dir.last_epoch,
+            bound: self.data_dir.bound,
+            had_election: self.data_dir.had_election,
+            is_first,
+        };
+        self.data_dir.had_election = ttl.is_some();
+        let Some(ttl) = ttl else {
+            let epoch = next_epoch(found.last_epoch, self.unix(time)).expect("epochs are left");
+            self.data_dir.last_epoch = Some(epoch);
+            let left = self.data_dir.ledger.take();
+            let left = left.filter(|it| Some(it.epoch) == found.last_epoch);
+            let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
+            let restored = left.map(|it| it.restore(&mut ledger, now));
+            let election = Alone::new(&found, restored, epoch, address, self.longest, now);
+            let (ends, longest) = election.term().bound;
+            self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
+            self.fetched = restored.map(|_| ledger);
+            self.candidacy = Some(Candidacy::Alone(Box::new(election)));
+            return true;
+        };
+        let left = self.data_dir.ledger.as_ref();
+        let election = EtcdElection::new(EtcdOptions {
+            prefix: PREFIX.to_owned(),
+            ttl,
+            server_id: address.clone(),
+            address,
+            instance: random,
+            last_epoch: found.last_epoch,
+            had_election: found.had_election,
+            stored_ledger: left
+                .filter(|_| found.had_election)
+                .map(|it| (it.epoch, true)),
+            earlier_leases: None,
+            is_first,
+        });
+        self.candidacy = Some(Candidacy::Etcd(Box::new(election)));
+        true
+    }
+
+    /// Seconds of the wall clock.
+    fn unix(&self, time: Moment) -> u64 {
+        let skew = 10 * self.index as u64;
+        1_000_000 + skew + time.seconds_since(Moment::ORIGIN) as u64
+    }
+
+    /// Feeds an event to the election, and applies the effects.
+    pub(in crate::sim) fn handle(&mut self, event: Event<CallReply>, time: Moment) {
+        let now = self.clock.local(time);
+        let at = Time {
+            now,
+            unix: self.unix(time),
+        };
+        match self.candidacy.take() {
+            None => {}
+            Some(Candidacy::Alone(mut election)) => {
+                let effects = election.handle(map_reply(event, |_| ()), at);
+                let action = |id, DiskCall(due)| Action::WriteBound(id, due);
+                self.apply(effects, action, now);
+                self.candidacy = Some(Candidacy::Alone(election));
+            }
+            Some(Candidacy::Etcd(mut election)) => {
+                let mut event = map_reply(event, |reply| match reply {
+                    CallReply::Etcd(reply) => reply,
+                    CallReply::Disk => unreachable!("a candidate writes no bound"),
+                });
+                let late_bound = self.calls.on_reply(&mut event, now);
+                let effects = election.handle(event, at);
+                self.apply(effects, Action::Call, now);
+                if let Some(until) = late_bound
+                    && let Some(mastership) = &self.mastership
+                {
+                    mastership.reign.bound().record_written(until);
+                }
+                let epoch = election.view().epoch;
+                if self.without == Some(Rule::SelfFencing) && self.epoch() < epoch {
+                    self.mastership = None;
+                }
+                if self.data_dir.last_epoch < epoch && self.disk_full_until <= time {
+                    self.data_dir.last_epoch = epoch;
+                }
+                self.candidacy = Some(Candidacy::Etcd(election));
+            }
+        }
+    }
+
+    fn apply<C>(
+        &mut self,
+        effects: Vec<Effect<C>>,
+        action: impl Fn(CallId, C) -> Action,
+        now: Moment,
+    ) {
+        for effect in effects {
+            match effect {
+                Effect::Call { id, call } => {
+                    let mut action = action(id, call);
+                    if let Action::Call(id, call) = &mut action {
+                        self.calls.on_call(*id, call, now);
+                    }
+                    self.actions.push(action);
+                }
+                Effect::FetchLedger { source, epoch } => {
+                    self.fetching = Some(epoch);
+                    self.actions.push(Action::FetchLedger { source, epoch });
+                }
+                Effect::Begin(term) => self.begin(term, now),
+                Effect::Extend(deadline) => {
+                    if let Some(mastership) = &mut self.mastership {
+                        mastership.reign.extend(deadline);
+                    }
+                }
+                Effect::BoundWritten(until) => {
+                    if let Some(mastership) = &self.mastership {
+                        mastership.reign.bound().record_written(until);
+                    }
+                }
+                Effect::BoundFailed => {
+                    if let Some(mastership) = &self.mastership {
+                        mastership.reign.bound().record_failure();
+                    }
+                }
+                Effect::End(EndReason::Deadline) if self.without == Some(Rule::SelfFencing) => {}
+                Effect::End(reason) => {
+                    let ended = self.mastership.take();
+                    self.actions.push(Action::Ended(reason));
+                    if reason == EndReason::Resigned {
+                        self.offered = ended.map(|it| it.reign);
+                    }
+                }
+                Effect::Resigned { offered } => {
+                    let offered = offered.is_some();
+                    self.actions.push(Action::Resigned { offered });
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, term: Term, now: Moment) {
+        let Term {
+            epoch,
+            deadline,
+            inherits,
+            learn,
+            ..
+        } = term;
+        let predecessor = match (self.without, learn) {
+            (Some(Rule::LearningMode), _) => Predecessor::None,
+            (Some(Rule::LearningDuration), Learn::Until(_)) => {
+                Learn::LongestLease.predecessor(self.document.longest_lease(), now)
+            }
+            _ => learn.predecessor(self.longest, now),
+        };
+        let deadline = match self.without {
+            Some(Rule::SelfFencing) => Moment::NEVER,
+            _ => deadline,
+        };
+        let inherited = self.fetched.take().filter(|_| inherits);
+        self.actions.push(Action::Began {
+            inherits: inherited.is_some(),
+        });
+        let ledger = match inherited {
+            Some(mut ledger) => {
+                ledger.reconfigure(Arc::clone(&self.document));
+                ledger
+            }
+            None => self.new_ledger(epoch, predecessor, now),
+        };
+        let bound = Arc::new(term.new_bound(self.longest, now));
+        self.mastership = Some(Mastership {
+            reign: Reign::new(epoch, deadline, ledger, bound),
+            polls: HashMap::new(),
+        });
+    }
+
+    /// Handles a fetched ledger, unless a later one was asked for.
+    pub(in crate::sim) fn on_ledger(
+        &mut self,
+        epoch: Epoch,
+        snapshot: Option<&Snapshot>,
+        time: Moment,
+    ) {
+        // The first answer counts.
+        if self.fetching.take_if(|it| *it == epoch).is_none() {
+            return;
+        }
+        let now = self.clock.local(time);
+        self.fetched = snapshot.map(|snapshot| {
+            let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
+            snapshot.restore(&mut ledger, now);
+            ledger
+        });
+        self.handle(Event::LedgerFetched(self.fetched.is_some()), time);
+    }
+
+    /// The ledger that a server left in the data directory.
+    pub(in crate::sim) fn stored_ledger(&self, epoch: Epoch) -> Option<Snapshot> {
+        let stored = self.data_dir.ledger.as_ref();
+        stored.filter(|it| it.epoch == epoch).cloned()
+    }
+
+    /// The ledger that this server offers, to the bearer of the secret, once.
+    pub(in crate::sim) fn take_offer(
+        &mut self,
+        offer: &Handover,
+        time: Moment,
+    ) -> Option<Snapshot> {
+        let is_valid = self.is_up && offer.secret == self.secret;
+        let is_this = |reign: &mut Reign| is_valid && reign.epoch() == offer.epoch;
+        let reign = self.offered.take_if(is_this)?;
+        Some(Snapshot::new(reign, self.clock.local(time)).sent())
+    }
+
+    /// Records a bound in the data directory, unless the disk is full.
+    pub(in crate::sim) fn write_bound(&mut self, call: CallId, due: DueBound, time: Moment) {
+        let is_written = self.disk_full_until <= time;
+        if is_written {
+            self.data_dir.bound = FoundBound::ThisBoot {
+                ends: due.until,
+                longest: due.longest,
+            };
+        }
+        let result = is_written.then_some(CallReply::Disk);
+        self.handle(Event::Reply { call, result }, time);
+    }
+
+    /// Handles what is due, as the product's driver does after each event.
+    pub(in crate::sim) fn drive(&mut self, time: Moment) -> Vec<Action> {
+        let now = self.clock.local(time);
+        if self.election_wakes_at() <= now {
+            self.handle(Event::Wake, time);
+        }
+        if let Some(due) = self.due_bound() {
+            self.handle(Event::BoundDue(due), time);
+        }
+        self.respond_to_waiting(now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// The simulated time at which it needs to be driven.
+    pub(in crate::sim) fn wake_at(&self, time: Moment) -> Moment {
+        let now = self.clock.local(time);
+        let bound = self.due_bound().map(|_| now.after_seconds(BOUND_PERIOD));
+        let waiting = self.waiting.iter().map(|it| it.until);
+        let wake = waiting.chain(bound).chain([self.election_wakes_at()]).min();
+        self.clock.time(wake.unwrap_or(Moment::NEVER))
+    }
+
+    fn due_bound(&self) -> Option<DueBound> {
+        self.mastership.as_ref()?.reign.bound().due()
+    }
+
+    fn election_wakes_at(&self) -> Moment {
+        match &self.candidacy {
+            None => Moment::NEVER,
+            Some(Candidacy::Alone(election)) => election.wake_at(),
+            Some(Candidacy::Etcd(election)) => election.wake_at(),
+        }
+    }
+}
+
+fn map_reply<A, B>(event: Event<A>, map: impl FnOnce(A) -> B) -> Event<B> {
+    match event {
+        Event::Wake => Event::Wake,
+        Event::Reply { call, result } => Event::Reply {
+            call,
+            result: result.map(map),
+        },
+        Event::BoundDue(due) => Event::BoundDue(due),
+        Event::LedgerFetched(fetched) => Event::LedgerFetched(fetched),
+        Event::Resign { secret } => Event::Resign { secret },
+    }
+}
