@@ -26,6 +26,8 @@ const WINDOW: f64 = 10.0;
 
 /// A way to stop the master.
 struct Stop {
+    /// The refresh interval and the lease length, in seconds.
+    intervals: (f64, f64),
     /// The time between rounds, in seconds.
     interval: f64,
     target: Target,
@@ -48,8 +50,18 @@ const ELECTION: Target = Target {
 };
 
 pub(super) fn killed(programs: &Programs) -> Result<Vec<Outcome>, Error> {
+    // The next master has learned all leases before the next round.
+    kill(programs, (5.0, 25.0), 36.0)
+}
+
+pub(super) fn killed_while_learning(programs: &Programs) -> Result<Vec<Outcome>, Error> {
+    kill(programs, DEFAULTS, 12.0)
+}
+
+fn kill(programs: &Programs, intervals: (f64, f64), interval: f64) -> Result<Vec<Outcome>, Error> {
     let stop = Stop {
-        interval: 12.0,
+        intervals,
+        interval,
         target: ELECTION,
         // Dropped processes are killed.
         begin: |process| {
@@ -62,6 +74,7 @@ pub(super) fn killed(programs: &Programs) -> Result<Vec<Outcome>, Error> {
 
 pub(super) fn stopped(programs: &Programs) -> Result<Vec<Outcome>, Error> {
     let stop = Stop {
+        intervals: DEFAULTS,
         interval: 6.0,
         target: Target {
             longest: 1.0,
@@ -90,7 +103,7 @@ fn measure(programs: &Programs, stop: &Stop) -> Result<Vec<Outcome>, Error> {
     };
     let ends = BEGIN + f64::from(rounds) * stop.interval + WINDOW;
     let mut changes = Vec::new();
-    let mut outcomes = run(programs, ends, |node, start| {
+    let mut outcomes = run(programs, stop.intervals, ends, |node, start| {
         for round in 0..rounds {
             sleep_until(start, BEGIN + f64::from(round) * stop.interval)?;
             changes.push(change_master(node, stop)?);
@@ -105,7 +118,8 @@ fn measure(programs: &Programs, stop: &Stop) -> Result<Vec<Outcome>, Error> {
 pub(super) fn etcd_paused(programs: &Programs) -> Result<Vec<Outcome>, Error> {
     const OUTAGE: f64 = 60.0;
     let mut change = None;
-    let mut outcomes = run(programs, BEGIN + OUTAGE + 2.0 * WINDOW, |node, start| {
+    let ends = BEGIN + OUTAGE + 2.0 * WINDOW;
+    let mut outcomes = run(programs, DEFAULTS, ends, |node, start| {
         sleep_until(start, BEGIN)?;
         let master = node.master_after(0)?;
         node.etcd().pause()?;
@@ -126,6 +140,7 @@ pub(super) fn etcd_paused(programs: &Programs) -> Result<Vec<Outcome>, Error> {
 /// Runs the services beside three servers, while `act` stops some of them.
 fn run(
     programs: &Programs,
+    intervals: (f64, f64),
     ends: f64,
     act: impl FnOnce(&mut Node, Duration) -> Result<(), Error>,
 ) -> Result<Vec<Outcome>, Error> {
@@ -142,11 +157,11 @@ fn run(
         });
         Case::new(name.clone(), plans)
     });
-    let mut node = Node::start(programs.doorman.clone(), &document(LIMIT, DEFAULTS))?;
+    let mut node = Node::start(programs.doorman.clone(), &document(LIMIT, intervals))?;
     let servers = node.addresses();
     let plans: Vec<_> = cases.iter().flat_map(|case| case.plans.clone()).collect();
     let reports = programs.run_services(&servers, &plans, |start| act(&mut node, start))?;
-    Ok(outcomes(&cases, reports, DEFAULTS.0, |case, reports| {
+    Ok(outcomes(&cases, reports, intervals.0, |case, reports| {
         evaluate(case, reports, ends)
     }))
 }

@@ -139,12 +139,17 @@ pub const SITUATIONS: &[Situation] = &[
     },
     Situation {
         name: "master-killed",
-        about: "SIGKILL of the master of three servers, again and again",
+        about: "SIGKILL of the master of three servers, leases of 25 s",
         measure: failover::killed,
     },
     Situation {
+        name: "learning-master-killed",
+        about: "the same while each master still learns, leases of 60 s",
+        measure: failover::killed_while_learning,
+    },
+    Situation {
         name: "master-stopped",
-        about: "the same with SIGTERM",
+        about: "SIGTERM of the master of three servers",
         measure: failover::stopped,
     },
     Situation {
