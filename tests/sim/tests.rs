@@ -99,6 +99,8 @@ macro_rules! necessary_rules {
     };
 }
 
+// No seed is known that fails without `DeadlineFromSend`, `GuardedWrites` or `BoundAnswerInTime`: they
+// take several rare faults at once. Scripted tests of the election cover them.
 necessary_rules! {
     capacity_needs_leases_counted_from_sending: LeaseFromSendTime => Capacity,
     capacity_needs_old_and_new_grant_booked: CombinedBooking => Capacity,

@@ -211,7 +211,7 @@ impl Election for Alone {
                     .chain([Effect::Resigned { offered: None }])
                     .collect()
             }
-            Event::Wake | Event::BoundDue(_) | Event::LedgerFetched(_) => Vec::new(),
+            Event::Wake | Event::BoundDue(_) | Event::LedgerFetched { .. } => Vec::new(),
         }
     }
 

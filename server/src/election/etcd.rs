@@ -889,9 +889,12 @@ impl Election for EtcdElection {
                 }
             }
             Event::BoundDue(due) => self.on_bound_due(due, now, &mut effects),
-            Event::LedgerFetched(fetched) => {
-                if let State::Elected(elected) = &mut self.state {
-                    elected.ledger = if fetched {
+            Event::LedgerFetched { epoch, is_fetched } => {
+                // One for an earlier election lacks the leases of masters since.
+                if let State::Elected(elected) = &mut self.state
+                    && elected.epoch == epoch
+                {
+                    elected.ledger = if is_fetched {
                         Fetch::Received
                     } else {
                         Fetch::Failed

@@ -69,7 +69,12 @@ pub enum Event<R> {
     /// The bound of the reign is due.
     BoundDue(DueBound),
     /// The ledger of the last master has been fetched, or cannot be.
-    LedgerFetched(bool),
+    LedgerFetched {
+        /// The epoch in which it should be used.
+        epoch: Epoch,
+        /// Whether it has been fetched.
+        is_fetched: bool,
+    },
     /// The server stops, and hands its ledger over to the caller who knows the secret.
     Resign {
         /// The secret, which is valid once.

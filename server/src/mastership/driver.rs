@@ -101,7 +101,7 @@ pub(crate) struct Driver<E: Election, X> {
     executor: X,
     parts: Arc<Parts>,
     calls: FuturesUnordered<BoxFuture<'static, (CallId, Option<E::Reply>)>>,
-    fetching: OptionFuture<BoxFuture<'static, Option<Ledger>>>,
+    fetching: OptionFuture<BoxFuture<'static, (Epoch, Option<Ledger>)>>,
     /// For the next reign.
     fetched: Option<Ledger>,
     bound: Option<Arc<DurableBound>>,
@@ -197,11 +197,11 @@ where
                 Some((call, result)) = self.calls.next() => {
                     self.handle(Event::Reply { call, result });
                 }
-                Some(fetched) = &mut self.fetching => {
+                Some((epoch, fetched)) = &mut self.fetching => {
                     self.fetching = None.into();
                     let is_fetched = fetched.is_some();
                     self.fetched = fetched;
-                    self.handle(Event::LedgerFetched(is_fetched));
+                    self.handle(Event::LedgerFetched { epoch, is_fetched });
                 }
                 Some(recorded) = &mut self.recording => {
                     self.recording = None.into();
@@ -285,8 +285,8 @@ where
             }
             Effect::FetchLedger { source, epoch } => {
                 let parts = Arc::clone(&self.parts);
-                self.fetching =
-                    Some(Box::pin(fetch(parts, source, epoch)) as BoxFuture<'_, _>).into();
+                let fetch = async move { (epoch, fetch(parts, source, epoch).await) };
+                self.fetching = Some(Box::pin(fetch) as BoxFuture<'_, _>).into();
             }
             Effect::Begin(term) => self.begin(term, now),
             Effect::Extend(deadline) => self.parts.ledger.extend(deadline),

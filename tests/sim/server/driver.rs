@@ -277,7 +277,8 @@ impl Server {
             snapshot.restore(&mut ledger, now);
             ledger
         });
-        self.handle(Event::LedgerFetched(self.fetched.is_some()), time);
+        let is_fetched = self.fetched.is_some();
+        self.handle(Event::LedgerFetched { epoch, is_fetched }, time);
     }
 
     /// The ledger that a server left in the data directory.
@@ -354,7 +355,7 @@ fn map_reply<A, B>(event: Event<A>, map: impl FnOnce(A) -> B) -> Event<B> {
             result: result.map(map),
         },
         Event::BoundDue(due) => Event::BoundDue(due),
-        Event::LedgerFetched(fetched) => Event::LedgerFetched(fetched),
+        Event::LedgerFetched { epoch, is_fetched } => Event::LedgerFetched { epoch, is_fetched },
         Event::Resign { secret } => Event::Resign { secret },
     }
 }
