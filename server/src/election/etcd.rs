@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `PREFIX/master` | the master's [record](Record) | as long as its election lease |
 //! | `PREFIX/epoch` | the last epoch | for ever |
+//! | `PREFIX/node` | the name of the node | for ever |
 //! | `PREFIX/leases/EPOCH/LEASE` | empty | as long as that lease of etcd |
 //! | `PREFIX/leases/unknown` | empty | until a master that learns all leases has written such a key |
 //! | `PREFIX/handover/EPOCH` | a [`Handover`] | until the next master takes it |
@@ -12,15 +13,16 @@
 //! it *sent* the last renewal that succeeded; etcd cannot give the key to another server before.
 //! No lease is reported beyond the end of a key `PREFIX/leases/EPOCH/LEASE`, by the sending of the
 //! renewal that succeeded, and a renewal counts only if its answer arrives before that deadline: so
-//! the next master finds every reported lease covered. And each write depends on the creation
-//! revision of `PREFIX/master`, which is another one for each reign.
+//! the next master finds every reported lease covered. And each write of a key depends on the
+//! creation revision of `PREFIX/master`, which is another one for each reign. The renewal of a lease
+//! does not: `PREFIX/master` must only go by its lease or by its master.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
+use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment, NodeId};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -38,13 +40,15 @@ const DEADLINE: f64 = 0.95;
 /// Renewals in the time of an election lease: four may fail.
 const RENEWALS: u32 = 5;
 /// The longest wait for an answer.
-const MAX_CALL_TIME: Duration = Duration::from_secs(1);
+const MAX_CALL_TIME: Duration = Duration::from_secs(3);
 /// How often a standby reads the master's key, in seconds.
 const POLL_INTERVAL: f64 = 0.2;
 /// How often the master reads it: an operator may have deleted it.
 const MASTER_POLL_INTERVAL: f64 = 1.0;
 /// Seconds until a failed call is tried again.
 const RETRY_DELAY: f64 = 0.2;
+/// The most pauses that are added after campaigns without a result.
+const MAX_PAUSES: u32 = 10;
 /// Seconds for which the ledger of the last master is waited for.
 const FETCH_TIME: f64 = 2.0;
 /// etcd rounds what is left of a lease down to seconds.
@@ -59,6 +63,8 @@ const MAX_EXCESS_SECONDS: f64 = 5.0;
 pub struct EtcdOptions {
     /// The prefix of all keys, without a slash at its end.
     pub prefix: String,
+    /// The name of the node.
+    pub node: NodeId,
     /// Seconds for which an election lease lives; at least 2.
     pub ttl: u32,
     /// The server's name, for people.
@@ -102,6 +108,8 @@ pub struct EtcdElection {
     calls: BTreeMap<CallId, PendingCall>,
     next_call: u64,
     poll_at: Moment,
+    /// Campaigns without a result, since the last one that had one.
+    lost_campaigns: u32,
 }
 
 #[derive(Debug)]
@@ -111,6 +119,7 @@ struct Keys {
     leases: String,
     unknown: String,
     handover: String,
+    node: String,
 }
 
 impl Keys {
@@ -248,6 +257,7 @@ impl EtcdElection {
                 leases: key("leases/"),
                 unknown: key("leases/unknown"),
                 handover: key("handover/"),
+                node: key("node"),
             },
             state: State::Standby,
             master: None,
@@ -256,6 +266,7 @@ impl EtcdElection {
             calls: BTreeMap::new(),
             next_call: 0,
             poll_at: Moment::ORIGIN,
+            lost_campaigns: 0,
             options,
         }
     }
@@ -289,7 +300,7 @@ impl EtcdElection {
     fn step_down(&mut self, reason: EndReason, now: Moment, effects: &mut Effects) {
         let was = std::mem::replace(&mut self.state, State::Standby);
         self.calls.clear();
-        self.poll_at = now.after_seconds(RETRY_DELAY);
+        self.poll_at = now.after_seconds(self.pause_after_campaigns());
         let lease = match was {
             State::Master(master) => {
                 effects.push(Effect::End(reason));
@@ -305,6 +316,13 @@ impl EtcdElection {
         if self.is_own_record() {
             self.master = None;
         }
+    }
+
+    /// Seconds until a server that has lost an election looks for a master again: more after each
+    /// campaign without a result, and others than for its peers.
+    fn pause_after_campaigns(&self) -> f64 {
+        let own = (self.options.instance % 1024) as f64 / 1024.0;
+        RETRY_DELAY * (1.0 + f64::from(self.lost_campaigns.min(MAX_PAUSES)) * (1.0 + own))
     }
 
     fn is_own_record(&self) -> bool {
@@ -445,6 +463,7 @@ impl EtcdElection {
             // The transaction may have been executed. Without its result the reign cannot begin, so
             // the key must go.
             Purpose::GrantElectionLease { .. } | Purpose::Campaign { .. } => {
+                self.lost_campaigns = self.lost_campaigns.saturating_add(1);
                 self.step_down(EndReason::Deposed, now, effects);
             }
             Purpose::Renew => match &mut self.state {
@@ -521,6 +540,7 @@ impl EtcdElection {
             leases,
             unknown,
             handover,
+            node,
         } = &self.keys;
         let mut txn = Txn {
             compare: vec![
@@ -546,11 +566,17 @@ impl EtcdElection {
                 },
                 Op::GetPrefix(leases.clone()),
                 Op::DeletePrefix(handover.clone()),
+                // etcd may have lost it.
+                Op::Put {
+                    key: node.clone(),
+                    value: self.options.node.as_str().as_bytes().to_vec(),
+                    lease: None,
+                },
             ],
             failure: Vec::new(),
         };
-        if has_unknown_leases {
-            // The epoch hides the loss from the next master, which may come before this one learns.
+        if has_unknown_leases || self.earlier_leases(time.now).is_some() {
+            // The epoch hides them from the next master, which may come before this one has a bound.
             txn.success.push(Op::Put {
                 key: unknown.clone(),
                 value: Vec::new(),
@@ -587,6 +613,7 @@ impl EtcdElection {
         let State::Campaigning(Some(lease)) = self.state else {
             return;
         };
+        self.lost_campaigns = 0;
         if !reply.succeeded {
             self.step_down(EndReason::Deposed, now, effects);
             self.poll_at = now;
@@ -600,25 +627,27 @@ impl EtcdElection {
             has_unknown_leases || leases.iter().any(|it| it.key == self.keys.unknown);
         (self.last_epoch, self.elected_epoch) = (Some(epoch), Some(epoch));
         self.master = Some(self.record(epoch));
-        let earlier_leases = self.options.earlier_leases.filter(|until| now < *until);
+        let earlier_leases = self.earlier_leases(now);
         let mut learn = earlier_leases.map_or(Learn::Nothing, Learn::Until);
         let mut ledger = None;
         let mut fetch = Fetch::Failed;
         if has_unknown_leases {
-            learn = Learn::LongestLease;
+            learn = Learn::LongestLease(earlier_leases.unwrap_or(Moment::ORIGIN));
             // A master that etcd has forgotten serves until its deadline.
             fetch = Fetch::Until(now.after_seconds(lease.ttl.into()));
         } else if let Some(stored) = self.stored_ledger(last.epoch) {
             ledger = Some(LedgerSource::DataDir { epoch: stored });
+            // However long it takes, it is better than learning.
+            fetch = Fetch::Until(Moment::NEVER);
         } else if let Some(last) = last.epoch {
             // A server that has earlier leases of its own learns instead.
             ledger = self
                 .handover(last, handovers)
                 .filter(|_| earlier_leases.is_none())
                 .map(LedgerSource::Peer);
-        }
-        if ledger.is_some() {
-            fetch = Fetch::Until(now.after_seconds(FETCH_TIME));
+            if ledger.is_some() {
+                fetch = Fetch::Until(now.after_seconds(FETCH_TIME));
+            }
         }
         self.state = State::Elected(Elected {
             lease,
@@ -642,6 +671,11 @@ impl EtcdElection {
         (last == expected).then_some(epoch)
     }
 
+    /// Until when leases from a time without election may be outstanding.
+    fn earlier_leases(&self, now: Moment) -> Option<Moment> {
+        self.options.earlier_leases.filter(|until| now < *until)
+    }
+
     /// The offer of the last master.
     fn handover(&self, last: Epoch, offers: &[KeyValue]) -> Option<Handover> {
         let key = self.keys.handover_of(last);
@@ -663,11 +697,7 @@ impl EtcdElection {
         elected.unread.remove(&lease);
         if let Some(left) = left {
             let until = now.after_seconds(CLOCK_DRIFT * (f64::from(left) + ROUNDING));
-            elected.learn = match elected.learn {
-                Learn::Nothing => Learn::Until(until),
-                Learn::Until(other) => Learn::Until(until.max(other)),
-                Learn::LongestLease => Learn::LongestLease,
-            };
+            elected.learn = elected.learn.and_until(until);
         }
         self.begin_if_ready(effects);
     }
@@ -806,12 +836,13 @@ impl EtcdElection {
             ..
         }) = self.state
         else {
-            let is_resigning = matches!(self.state, State::Resigning(..) | State::Resigned);
-            if !is_resigning {
-                self.step_down(EndReason::Resigned, now, effects);
-                self.state = State::Resigned;
-                effects.push(Effect::Resigned { offered: None });
+            if matches!(self.state, State::Resigning(..)) {
+                // The answer is under way.
+                return;
             }
+            self.step_down(EndReason::Resigned, now, effects);
+            self.state = State::Resigned;
+            effects.push(Effect::Resigned { offered: None });
             return;
         };
         self.calls.clear();
@@ -823,19 +854,20 @@ impl EtcdElection {
             secret,
             epoch,
         };
-        let txn = Txn {
+        let mut txn = Txn {
             compare: vec![self.is_master(created)],
-            success: vec![
-                Op::Put {
-                    key: self.keys.handover_of(epoch),
-                    // Cannot fail: it has only text and numbers.
-                    value: serde_json::to_vec(&handover).unwrap_or_default(),
-                    lease: None,
-                },
-                Op::Delete(self.keys.master.clone()),
-            ],
+            success: vec![Op::Delete(self.keys.master.clone())],
             failure: Vec::new(),
         };
+        // Without a secret there is nothing to offer.
+        if !handover.secret.is_empty() {
+            txn.success.push(Op::Put {
+                key: self.keys.handover_of(epoch),
+                // Cannot fail: it has only text and numbers.
+                value: serde_json::to_vec(&handover).unwrap_or_default(),
+                lease: None,
+            });
+        }
         self.call(Purpose::Resign, EtcdCall::Txn(txn), now, effects);
     }
 
@@ -893,6 +925,7 @@ impl Election for EtcdElection {
                 // One for an earlier election lacks the leases of masters since.
                 if let State::Elected(elected) = &mut self.state
                     && elected.epoch == epoch
+                    && matches!(elected.ledger, Fetch::Until(_))
                 {
                     elected.ledger = if is_fetched {
                         Fetch::Received

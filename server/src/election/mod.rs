@@ -11,6 +11,8 @@
 mod alone;
 mod etcd;
 
+use std::fmt;
+
 use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment, Seconds};
 use serde::{Deserialize, Serialize};
 
@@ -158,19 +160,30 @@ pub enum Learn {
     Nothing,
     /// Until this moment.
     Until(Moment),
-    /// For as long as the longest lease of any document that the server knows.
-    LongestLease,
+    /// For as long as the longest lease of any document that the server knows, and at least until
+    /// this moment.
+    LongestLease(Moment),
 }
 
 impl Learn {
+    /// Leases are outstanding until this moment, too.
+    #[must_use]
+    pub fn and_until(self, until: Moment) -> Self {
+        match self {
+            Self::Nothing => Self::Until(until),
+            Self::Until(other) => Self::Until(until.max(other)),
+            Self::LongestLease(other) => Self::LongestLease(until.max(other)),
+        }
+    }
+
     /// What the new ledger assumes. `longest` is the longest lease of any document.
     #[must_use]
     pub fn predecessor(self, longest: Seconds, now: Moment) -> Predecessor {
         match self {
             Self::Nothing => Predecessor::None,
             Self::Until(until) => Predecessor::Until(until),
-            Self::LongestLease => {
-                Predecessor::Until(now.after_seconds(longest.get() * CLOCK_DRIFT))
+            Self::LongestLease(until) => {
+                Predecessor::Until(now.after_seconds(longest.get() * CLOCK_DRIFT).max(until))
             }
         }
     }
@@ -188,8 +201,8 @@ pub enum LedgerSource {
     Peer(Handover),
 }
 
-/// The offer of a ledger to the next master.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The offer of a ledger to the next master. `Debug` shows no secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handover {
     /// The URL of the server that offers it.
     pub address: String,
@@ -197,6 +210,15 @@ pub struct Handover {
     pub secret: String,
     /// The epoch of the ledger.
     pub epoch: Epoch,
+}
+
+impl fmt::Debug for Handover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handover")
+            .field("address", &self.address)
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a reign ends.
@@ -220,8 +242,7 @@ pub struct View {
 }
 
 /// The next epoch: above all others, and not below the wall clock, so that it grows even if the
-/// storage is lost.
-/// `None` above all numbers.
+/// storage is lost. `None` above all numbers.
 #[must_use]
 pub fn next_epoch(last: Option<Epoch>, unix: u64) -> Option<Epoch> {
     let next = last.map_or(0, |last| last.get().saturating_add(1));

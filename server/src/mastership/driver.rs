@@ -19,7 +19,7 @@ use super::handover::{HandoverOffer, Peers};
 use crate::{
     document::ActiveDocument,
     durability::{self, DataDir, DataDirError},
-    election::{CallId, Effect, Election, EndReason, Event, LedgerSource, Term, Time, View},
+    election::{CallId, Effect, Election, EndReason, Event, Learn, LedgerSource, Term, Time, View},
     leasing::SharedLedger,
     ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
     reign::{DurableBound, Reign},
@@ -202,6 +202,8 @@ where
                     let is_fetched = fetched.is_some();
                     self.fetched = fetched;
                     self.handle(Event::LedgerFetched { epoch, is_fetched });
+                    // It came too late, unless the reign has begun with it.
+                    self.fetched = None;
                 }
                 Some(recorded) = &mut self.recording => {
                     self.recording = None.into();
@@ -334,6 +336,12 @@ where
             Reign::new(epoch, deadline, ledger, bound)
         });
         drop_elsewhere(before);
+        if matches!(learn, Learn::LongestLease(_)) {
+            tracing::warn!(
+                "etcd has no trace of earlier leases, which may exist, so new clients wait; pass \
+                 --first-start for a new deployment"
+            );
+        }
         if deadline < Moment::NEVER {
             let learns = match predecessor {
                 Predecessor::Until(until) => until.since(now).as_secs(),

@@ -134,6 +134,7 @@ impl Mastership {
         };
         record.write(&data_dir, last_epoch.unwrap_or(Epoch::ZERO))?;
         let options = EtcdOptions {
+            node: record.node.clone(),
             ttl,
             server_id: server_id.to_string(),
             address,

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use doorman_config::Document;
-use doorman_openapi::{Epoch, Moment};
+use doorman_openapi::{Epoch, Moment, NodeId};
 use doorman_server::{
     election::{
         Alone, CallId, DiskCall, Effect, Election, EndReason, EtcdElection, EtcdOptions, Event,
@@ -14,7 +14,7 @@ use doorman_server::{
     reign::{DueBound, Reign},
 };
 
-use super::{Mastership, Server, data_dir::Snapshot};
+use super::{Mastership, NODE, Server, data_dir::Snapshot};
 use crate::sim::{
     Rule,
     network::{Message, Process},
@@ -109,6 +109,7 @@ impl Server {
         };
         let left = self.data_dir.ledger.as_ref();
         let election = EtcdElection::new(EtcdOptions {
+            node: NodeId::new(NODE).expect("the name is valid"),
             prefix: PREFIX.to_owned(),
             ttl,
             server_id: address.clone(),
@@ -234,7 +235,7 @@ impl Server {
         let predecessor = match (self.without, learn) {
             (Some(Rule::LearningMode), _) => Predecessor::None,
             (Some(Rule::LearningDuration), Learn::Until(_)) => {
-                Learn::LongestLease.predecessor(self.document.longest_lease(), now)
+                Learn::LongestLease(Moment::ORIGIN).predecessor(self.document.longest_lease(), now)
             }
             _ => learn.predecessor(self.longest, now),
         };

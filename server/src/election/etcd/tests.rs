@@ -8,6 +8,7 @@ const UNIX: u64 = 1_795_000_000;
 fn options() -> EtcdOptions {
     EtcdOptions {
         prefix: "p".to_owned(),
+        node: NodeId::new("n").unwrap(),
         ttl: 5,
         server_id: "a".to_owned(),
         address: "http://a".to_owned(),
@@ -19,6 +20,8 @@ fn options() -> EtcdOptions {
         is_first: true,
     }
 }
+
+const LONGEST: Learn = Learn::LongestLease(Moment::ORIGIN);
 
 fn epoch(number: u64) -> Epoch {
     Epoch::new(number).unwrap()
@@ -218,7 +221,7 @@ fn empty_prefix_is_learned_unless_it_is_a_first_start() {
     });
     script.win(None, &[], None);
     script.outwait_forgotten_master();
-    assert_eq!(script.begun().unwrap().learn, Learn::LongestLease);
+    assert_eq!(script.begun().unwrap().learn, LONGEST);
 }
 
 #[test]
@@ -231,10 +234,7 @@ fn lost_data_of_etcd_is_learned_in_a_higher_epoch() {
     script.win(Some(UNIX + 3), &[], None);
     script.outwait_forgotten_master();
     let term = script.begun().unwrap();
-    assert_eq!(
-        (term.epoch, term.learn),
-        (epoch(UNIX + 51), Learn::LongestLease)
-    );
+    assert_eq!((term.epoch, term.learn), (epoch(UNIX + 51), LONGEST));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn lost_data_is_learned_until_a_bound_is_written() {
     script.reply(is_txn, txn(true, 10, results));
     script.outwait_forgotten_master();
     let term = *script.begun().unwrap();
-    assert_eq!(term.learn, Learn::LongestLease);
+    assert_eq!(term.learn, LONGEST);
 
     let bound = term.new_bound(Seconds::saturating(60.0), script.now);
     let due = bound.due().unwrap();
