@@ -78,6 +78,9 @@ rules! {
     GradualCut = "gradual-cut",
 }
 
+/// The part of an election lease that a master counts on.
+const DEADLINE: f64 = 0.95;
+
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -118,6 +121,13 @@ pub(super) struct EtcdCalls {
     renewals: BTreeMap<CallId, (LeaseId, Moment)>,
 }
 
+/// What a reply extends.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Extended {
+    Deadline(Moment),
+    Bound(Moment),
+}
+
 impl EtcdCalls {
     pub(super) fn new(without: Option<Rule>) -> Self {
         Self {
@@ -150,8 +160,8 @@ impl EtcdCalls {
         }
     }
 
-    /// Changes a reply to what it would be without the rule. Returns the bound that counts then.
-    pub(super) fn on_reply(&mut self, event: &mut Event<EtcdReply>, now: Moment) -> Option<Moment> {
+    /// What a reply extends without the rule.
+    pub(super) fn on_reply(&mut self, event: &Event<EtcdReply>, now: Moment) -> Option<Extended> {
         let Event::Reply { call, result } = event else {
             return None;
         };
@@ -161,13 +171,12 @@ impl EtcdCalls {
         };
         let is_election = Some(lease) == self.election_lease;
         match self.without {
-            Some(Rule::DeadlineFromSend) if is_election => {
-                *ttl += now.seconds_since(sent).ceil() as u32;
-                None
-            }
-            Some(Rule::BoundAnswerInTime) if !is_election => {
-                Some(sent.after_seconds(f64::from(*ttl) / CLOCK_DRIFT))
-            }
+            Some(Rule::DeadlineFromSend) if is_election => Some(Extended::Deadline(
+                now.after_seconds(DEADLINE * f64::from(*ttl)),
+            )),
+            Some(Rule::BoundAnswerInTime) if !is_election => Some(Extended::Bound(
+                sent.after_seconds(f64::from(*ttl) / CLOCK_DRIFT),
+            )),
             _ => None,
         }
     }

@@ -99,13 +99,12 @@ macro_rules! necessary_rules {
     };
 }
 
-/// A few seeds in ten thousand fail without this rule. After a change of the simulation, `simulate
-/// --seeds 20000 --without guarded-writes` finds another one.
-#[test]
-fn capacity_needs_guarded_writes() {
-    let seed = 11_074;
+/// Few seeds fail without these rules. After a change of the simulation, `simulate --seeds 20000
+/// --without RULE` finds others.
+#[track_caller]
+fn assert_seed_breaks_without(rule: Rule, seed: u64) {
     let plan = Plan {
-        without: Some(Rule::GuardedWrites),
+        without: Some(rule),
         ..PLAN
     };
     let violation = simulate(seed, &plan).unwrap_err();
@@ -113,8 +112,18 @@ fn capacity_needs_guarded_writes() {
     simulate(seed, &PLAN).unwrap();
 }
 
-// No seed is known that fails without `DeadlineFromSend` or `BoundAnswerInTime`: they take several rare
-// faults at once. Scripted tests of the election cover them.
+#[test]
+fn capacity_needs_deadlines_counted_from_sending() {
+    assert_seed_breaks_without(Rule::DeadlineFromSend, 899);
+}
+
+#[test]
+fn capacity_needs_guarded_writes() {
+    assert_seed_breaks_without(Rule::GuardedWrites, 11_074);
+}
+
+// No seed is known that fails without `BoundAnswerInTime`: it takes several rare faults at once. A
+// scripted test of the election covers it.
 necessary_rules! {
     capacity_needs_leases_counted_from_sending: LeaseFromSendTime => Capacity,
     capacity_needs_old_and_new_grant_booked: CombinedBooking => Capacity,

@@ -17,6 +17,7 @@ use doorman_server::{
 use super::{Mastership, NODE, Server, data_dir::Snapshot};
 use crate::sim::{
     Rule,
+    ablation::Extended,
     network::{Message, Process},
 };
 
@@ -149,14 +150,19 @@ impl Server {
                 self.candidacy = Some(Candidacy::Alone(election));
             }
             Some(Candidacy::Etcd(mut election)) => {
-                let mut event = map_reply(event, |reply| match reply {
+                let event = map_reply(event, |reply| match reply {
                     CallReply::Etcd(reply) => reply,
                     CallReply::Disk => unreachable!("a candidate writes no bound"),
                 });
-                let late_bound = self.calls.on_reply(&mut event, now);
+                let extended = self.calls.on_reply(&event, now);
+                if let Some(Extended::Deadline(deadline)) = extended
+                    && let Some(mastership) = &mut self.mastership
+                {
+                    mastership.reign.extend(deadline);
+                }
                 let effects = election.handle(event, at);
                 self.apply(effects, Action::Call, now);
-                if let Some(until) = late_bound
+                if let Some(Extended::Bound(until)) = extended
                     && let Some(mastership) = &self.mastership
                 {
                     mastership.reign.bound().record_written(until);
@@ -209,6 +215,8 @@ impl Server {
                     }
                 }
                 Effect::End(EndReason::Deadline) if self.without == Some(Rule::SelfFencing) => {}
+                // Without the rule its deadline is a later one.
+                Effect::End(EndReason::Deadline) if self.serves_on(now) => {}
                 Effect::End(reason) => {
                     let ended = self.mastership.take();
                     self.actions.push(Action::Ended(reason));
@@ -222,6 +230,11 @@ impl Server {
                 }
             }
         }
+    }
+
+    fn serves_on(&self, now: Moment) -> bool {
+        let deadline = self.mastership.as_ref().map(|it| it.reign.deadline());
+        self.without == Some(Rule::DeadlineFromSend) && deadline.is_some_and(|it| now < it)
     }
 
     fn begin(&mut self, term: Term, now: Moment) {
