@@ -107,9 +107,9 @@ fn assert_seed_breaks_without(rule: Rule, seed: u64) {
         without: Some(rule),
         ..PLAN
     };
-    let violation = simulate(seed, &plan).unwrap_err();
+    let violation = simulate(seed, &plan).expect_err("it breaks without the rule");
     assert_eq!(violation.invariant, Invariant::Capacity);
-    simulate(seed, &PLAN).unwrap();
+    simulate(seed, &PLAN).expect("it holds with the rule");
 }
 
 #[test]
