@@ -163,9 +163,10 @@ async fn capacity_moves_before_learning_mode_ends() {
     let newcomer_load = Load::start([newcomer.target()], 8);
     newcomer_load.offer([400.0]);
     load.offer([400.0, 400.0]);
-    let two_refresh_intervals = Duration::from_secs(8);
+    // The claim, its confirmation, and the shares of the others, at a relaxed pace.
+    let four_refresh_intervals = Duration::from_secs(16);
     let shares = [&busy, &quiet, &newcomer].map(|service| (service, 95.0));
-    until_leased(&shares, two_refresh_intervals).await;
+    until_leased(&shares, four_refresh_intervals).await;
     let view = server.get("/v1/resources/api");
     assert_eq!(view["in_learning_mode"], true, "{view}");
     let booked = view["sum_has"].as_f64();
