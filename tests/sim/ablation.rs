@@ -121,7 +121,7 @@ pub(super) struct EtcdCalls {
     renewals: BTreeMap<CallId, (LeaseId, Moment)>,
 }
 
-/// What a reply extends.
+/// The part of a reign that a reply extends.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Extended {
     Deadline(Moment),
@@ -160,7 +160,7 @@ impl EtcdCalls {
         }
     }
 
-    /// What a reply extends without the rule.
+    /// The part of a reign that a reply extends without the rule.
     pub(super) fn on_reply(&mut self, event: &Event<EtcdReply>, now: Moment) -> Option<Extended> {
         let Event::Reply { call, result } = event else {
             return None;

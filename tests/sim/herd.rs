@@ -60,7 +60,7 @@ pub struct HerdPlan {
     pub watched: f64,
 }
 
-/// What a change of the master caused.
+/// Effects of a change of the master.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HerdReport {
     /// Refreshes per second while nothing happens.

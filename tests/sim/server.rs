@@ -105,7 +105,7 @@ pub(super) struct Server {
     fetching: Option<Epoch>,
     /// For the next reign.
     fetched: Option<Ledger>,
-    /// What it offers to the next master after a resignation.
+    /// The reign that it offers to the next master after a resignation.
     offered: Option<Reign>,
     /// Authorizes the next master.
     secret: String,
@@ -403,7 +403,7 @@ impl Server {
         Some((reign.ledger(now)?, polls))
     }
 
-    /// What a server without a ledger responds: a redirect to the master, if it knows it.
+    /// The response of a server without a ledger: a redirect to the master, if it knows it.
     pub(super) fn unavailable(&self) -> Failure {
         let view = match &self.candidacy {
             None => View::default(),

@@ -94,7 +94,7 @@ async fn discover(
     Ok((response, discovery))
 }
 
-/// What each server answers, or fails with. The exit code is that of no response if none answers.
+/// The answer or failure of each server. The exit code is that of no response if none answers.
 fn no_master(client: &Client, answers: Vec<Result<Discovery, Failure>>) -> Failure {
     if let [Err(_)] = &answers[..] {
         return answers

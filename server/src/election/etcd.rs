@@ -58,7 +58,7 @@ const ROUNDING: f64 = 1.0;
 const MAX_EXCESS: f64 = 1.25;
 const MAX_EXCESS_SECONDS: f64 = 5.0;
 
-/// What an election needs to know of its server.
+/// Facts about the server of an election.
 #[derive(Debug, Clone)]
 pub struct EtcdOptions {
     /// The prefix of all keys, without a slash at its end.

@@ -176,7 +176,7 @@ impl Learn {
         }
     }
 
-    /// What the new ledger assumes. `longest` is the longest lease of any document.
+    /// The assumption of a new ledger. `longest` is the longest lease of any document.
     #[must_use]
     pub fn predecessor(self, longest: Seconds, now: Moment) -> Predecessor {
         match self {

@@ -49,7 +49,7 @@ pub enum EtcdReply {
     },
     /// The seconds that the lease lives from the renewal on; `None` if there is no such lease.
     KeptAlive(Option<u32>),
-    /// What is left of the lease in seconds, rounded down; `None` if there is no such lease.
+    /// The rest of the lease in seconds, rounded down; `None` if there is no such lease.
     TimeLeft(Option<u32>),
     /// The lease is gone, or there was none.
     LeaseRevoked,

@@ -39,7 +39,7 @@ pub(in crate::sim) enum CallReply {
     Etcd(EtcdReply),
 }
 
-/// What the simulation is to do for a server.
+/// An action of the simulation for a server.
 #[derive(Debug)]
 pub(in crate::sim) enum Action {
     Call(CallId, EtcdCall),

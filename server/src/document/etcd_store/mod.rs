@@ -78,7 +78,7 @@ pub(super) struct Patience {
     attempts: u32,
 }
 
-/// What this server has seen of the store.
+/// The part of the store that this server has seen.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// etcd's revision of the newest change; 0: there is none.
