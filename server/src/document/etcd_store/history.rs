@@ -123,7 +123,7 @@ impl History {
         Some(*oldest.0..=newest)
     }
 
-    /// The changes to delete when `new` is written: the oldest changes of the author with the most, so
+    /// Changes to delete when `new` is written: the oldest changes of the author with the most, so
     /// that no author can evict the changes of others, and the oldest documents.
     pub(super) fn evict(mut self, new: &StoredChange) -> Evicted {
         let had = self.first_retained();
