@@ -232,8 +232,9 @@ resources:
     let before = now();
     lease(&node, first, &request("a", 60.0, None));
     let after = now();
-    // Booked for 31.5 s. The key in etcd lives for up to 37 s: the bound is 3 s ahead, and all of it
-    // is multiplied by 1.05 and rounded up. What is left of it is rounded, and multiplied by 1.05.
+    // Booked for 31.5 s. The key in etcd lives for up to 37 s: the bound is 3 s ahead, and all of
+    // it is multiplied by 1.05 and rounded up. What is left of it is rounded, and multiplied by
+    // 1.05.
     let check = |node: &Node, master| {
         let earlier = (now() - before).as_secs_f64();
         let left = learning(node, master);

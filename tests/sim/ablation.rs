@@ -61,7 +61,8 @@ rules! {
     GuardedWrites = "guarded-writes",
     /// No lease is reported beyond the durable bound. Without: no response waits for it.
     Bound = "bound",
-    /// A renewal of the bound counts if it is answered before the deadline. Without: whenever it is.
+    /// A renewal of the bound counts if it is answered before the deadline. Without: whenever it
+    /// is.
     BoundAnswerInTime = "bound-answer-in-time",
     /// The ledger books a lease for 1.05 times its length. Without: for its length.
     ClockDrift = "clock-drift",

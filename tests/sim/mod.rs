@@ -7,9 +7,9 @@
 //!
 //! `simulation` is the event loop. `client`, `server`, `node` and `etcd` are the processes, and
 //! `network` carries their messages. `server` executes the effects of its election as the server's
-//! driver does, and has a simulated disk. `node` and `etcd` are models. `fleet` measures calm fleets,
-//! and `herd` large ones whose master changes. `ablation` disables one safety rule at a time: an
-//! invariant must then break.
+//! driver does, and has a simulated disk. `node` and `etcd` are models. `fleet` measures calm
+//! fleets, and `herd` large ones whose master changes. `ablation` disables one safety rule at a
+//! time: an invariant must then break.
 
 #![expect(
     clippy::indexing_slicing,

@@ -89,7 +89,8 @@ impl Simulation {
         let rebuilds_etcd = etcd.is_some() && rng.u8(..8) == 0;
         let participation = Participation {
             ttl: etcd.is_some().then(|| rng.u32(2..=ELECTION_LEASE)),
-            // Otherwise a server that has heard of no epoch would take a rebuilt etcd for a new one.
+            // Otherwise a server that has heard of no epoch would take a rebuilt etcd for a new
+            // one.
             is_first: !rebuilds_etcd,
         };
         let node = rng.bool().then(|| Node::new(Clock::random(&mut rng)));

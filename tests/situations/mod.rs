@@ -5,9 +5,10 @@
 //! one, and `-- all` measures all of them.
 //!
 //! A [`Situation`] runs the program `doorman` and services, each a process of its own, and compares
-//! the outcome with its targets. `process` starts the processes, `node` several control planes with etcd, `service` is the code in the
-//! service processes, `load` says when they send requests, `traffic` counts the responses, and
-//! `table` prints the results. The situations themselves are in `rows`.
+//! the outcome with its targets. `process` starts the processes, `node` several control planes with
+//! etcd, `service` is the code in the service processes, `load` says when they send requests,
+//! `traffic` counts the responses, and `table` prints the results. The situations themselves are in
+//! `rows`.
 //!
 //! Everything counts from the first request on: there is no time to settle, unless a situation
 //! changes the load after a while. Then it counts from the change on.

@@ -1,7 +1,7 @@
 //! Values of one type that never move and are never freed, found by number without a lock.
 //!
-//! A reader needs no guard. Meanwhile the value may have become that of another key, which the value
-//! itself must tell.
+//! A reader needs no guard. Meanwhile the value may have become that of another key, which the
+//! value itself must tell.
 
 use std::{array::from_fn, fmt, iter::repeat_with, sync::OnceLock};
 

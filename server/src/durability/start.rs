@@ -135,8 +135,8 @@ impl DataDir {
         ledger_file::epoch(&self.path)
     }
 
-    /// Restores the ledger that a clean stop in epoch `last` left, and returns the end of its latest
-    /// lease. `None`: there is no such ledger, and the given one may be incomplete.
+    /// Restores the ledger that a clean stop in epoch `last` left, and returns the end of its
+    /// latest lease. `None`: there is no such ledger, and the given one may be incomplete.
     pub(crate) fn restore(
         &self,
         ledger: &mut Ledger,

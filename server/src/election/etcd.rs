@@ -9,13 +9,13 @@
 //! | `PREFIX/leases/unknown` | empty | until a master that learns all leases has written such a key |
 //! | `PREFIX/handover/EPOCH` | a [`Handover`] | until the next master takes it |
 //!
-//! Safety rests on three rules. A master uses its ledger only until 0.95 of its election lease after
-//! it *sent* the last renewal that succeeded; etcd cannot give the key to another server before.
-//! No lease is reported beyond the end of a key `PREFIX/leases/EPOCH/LEASE`, by the sending of the
-//! renewal that succeeded, and a renewal counts only if its answer arrives before that deadline: so
-//! the next master finds every reported lease covered. And each write of a key depends on the
-//! creation revision of `PREFIX/master`, which is another one for each reign. The renewal of a lease
-//! does not: `PREFIX/master` must only go by its lease or by its master.
+//! Safety rests on three rules. A master uses its ledger only until 0.95 of its election lease
+//! after it *sent* the last renewal that succeeded; etcd cannot give the key to another server
+//! before. No lease is reported beyond the end of a key `PREFIX/leases/EPOCH/LEASE`, by the sending
+//! of the renewal that succeeded, and a renewal counts only if its answer arrives before that
+//! deadline: so the next master finds every reported lease covered. And each write of a key depends
+//! on the creation revision of `PREFIX/master`, which is another one for each reign. The renewal of
+//! a lease does not: `PREFIX/master` must only go by its lease or by its master.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -576,7 +576,8 @@ impl EtcdElection {
             failure: Vec::new(),
         };
         if has_unknown_leases || self.earlier_leases(time.now).is_some() {
-            // The epoch hides them from the next master, which may come before this one has a bound.
+            // The epoch hides them from the next master, which may come before this one has a
+            // bound.
             txn.success.push(Op::Put {
                 key: unknown.clone(),
                 value: Vec::new(),
@@ -591,8 +592,8 @@ impl EtcdElection {
         self.call(purpose, EtcdCall::Txn(txn), time.now, effects);
     }
 
-    /// Whether leases may be outstanding of which etcd has no trace: it has lost its data, or is new
-    /// to this server. `last` is the last epoch in etcd.
+    /// Whether leases may be outstanding of which etcd has no trace: it has lost its data, or is
+    /// new to this server. `last` is the last epoch in etcd.
     fn has_unknown_leases(&self, last: Option<Epoch>) -> bool {
         let is_new = last.is_none()
             && self.stored_ledger(last).is_none()

@@ -5,8 +5,8 @@
 //! [`Alone`] is for a node of one server with a data directory. [`EtcdElection`] is for several
 //! servers, and keeps its state in etcd.
 //!
-//! Both answer the same questions. Who is master, and until when? In which epoch? Which leases of
-//! earlier masters may be outstanding? Up to which end may leases be reported?
+//! Both decide the same: the master and the end of its reign, the epoch, the leases of earlier
+//! masters that may be outstanding, and the end up to which leases may be reported.
 
 mod alone;
 mod etcd;
@@ -77,7 +77,7 @@ pub enum Event<R> {
         /// Whether it has been fetched.
         is_fetched: bool,
     },
-    /// The server stops, and hands its ledger over to the caller who knows the secret.
+    /// The server stops, and hands its ledger over to the bearer of the secret.
     Resign {
         /// The secret, which is valid once.
         secret: String,
@@ -138,8 +138,8 @@ pub struct Term {
 }
 
 impl Term {
-    /// The bound of the reign, due at once for leases that only this reign knows of. `longest` is the
-    /// longest lease of any document.
+    /// The bound of the reign, due at once for leases that only this reign knows of. `longest` is
+    /// the longest lease of any document.
     #[must_use]
     pub fn new_bound(&self, longest: Seconds, now: Moment) -> DurableBound {
         let (written, longest_booking) = self.bound;

@@ -109,8 +109,7 @@ pub(crate) struct Driver<E: Election, X> {
     longest: Seconds,
     resigned: Option<oneshot::Sender<Option<Epoch>>>,
     record: Option<EpochRecord>,
-    recording: OptionFuture<JoinHandle<Option<Epoch>>>,
-    is_recording: bool,
+    recording: Option<JoinHandle<Option<Epoch>>>,
     recorded: Option<Epoch>,
     has_given_up: bool,
 }
@@ -145,8 +144,7 @@ where
             longest: Seconds::ZERO,
             resigned: None,
             record: None,
-            recording: None.into(),
-            is_recording: false,
+            recording: None,
             recorded: None,
             has_given_up: false,
         }
@@ -205,9 +203,8 @@ where
                     // It came too late, unless the reign has begun with it.
                     self.fetched = None;
                 }
-                Some(recorded) = &mut self.recording => {
-                    self.recording = None.into();
-                    self.is_recording = false;
+                Some(recorded) = OptionFuture::from(self.recording.as_mut()) => {
+                    self.recording = None;
                     self.recorded = recorded.ok().flatten().max(self.recorded);
                 }
                 request = resigned => {
@@ -242,11 +239,10 @@ where
         let Some(epoch) = self.election.view().epoch else {
             return;
         };
-        let Some(record) = self.record.clone().filter(|_| !self.is_recording) else {
+        let Some(record) = self.record.clone().filter(|_| self.recording.is_none()) else {
             return;
         };
         if self.recorded < Some(epoch) {
-            self.is_recording = true;
             let data_dir = Arc::clone(&self.parts.data_dir);
             self.recording = Some(spawn_blocking(move || {
                 match record.write(&data_dir, epoch) {
@@ -257,8 +253,7 @@ where
                         None
                     }
                 }
-            }))
-            .into();
+            }));
         }
     }
 

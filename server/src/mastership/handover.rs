@@ -63,8 +63,8 @@ impl HandoverOffer {
         Some((reign.into_ledger(), epoch))
     }
 
-    /// The text of the ledger of this epoch, to the bearer of the secret, once. Blocks for as long as
-    /// it takes to write it.
+    /// The text of the ledger of this epoch, to the bearer of the secret, once. Blocks for as long
+    /// as it takes to write it.
     pub(crate) fn take(&self, asked: Epoch, secret: &[u8]) -> Option<Vec<u8>> {
         let is_valid = !self.secret.is_empty()
             && verify_slices_are_equal(self.secret.as_bytes(), secret).is_ok();

@@ -2,7 +2,8 @@
 //!
 //! The driver feeds events and the time to the state machine, begins and ends the reign in the
 //! [`SharedLedger`](crate::leasing::SharedLedger), and keeps the durable bound ahead of the leases.
-//! `start` chooses the election, `disk` and `etcd` execute its calls. `handover` passes the ledger on.
+//! `start` chooses the election, `disk` and `etcd` execute its calls. `handover` passes the ledger
+//! on.
 
 mod disk;
 mod driver;

@@ -19,8 +19,9 @@ use crate::lease::{
 /// After an outage a fleet comes to one new master, which asks each holder to come again soon to
 /// confirm its claim. While nobody is in a hurry, no second of that should bring twice the requests
 /// of a calm one. Pauses between 0 and 1.5 intervals alone would bring 1.33 times as many; the
-/// holders that fail in the first interval of the outage add up to 0.6 at its end. The confirmations
-/// are spread by [`Resource::on_response`] for the same reason: `tests/sim/herd` counts both.
+/// holders that fail in the first interval of the outage add up to 0.6 at its end. The
+/// confirmations are spread by [`Resource::on_response`] for the same reason: `tests/sim/herd`
+/// counts both.
 const CALM_INTERVALS: f64 = 1.5;
 /// How often rejected resources are requested again, approximately.
 const REJECTED_INTERVAL: Duration = Duration::from_secs(60);
