@@ -173,7 +173,12 @@ impl HintState {
 
     /// A surplus is left alone only while no other holder lacks capacity.
     pub(super) fn may_keep_surplus(&self, entry: &Entry) -> bool {
-        entry.polls && self.shortfall.total_except(entry.slot.index()) == 0.0
+        entry.polls && self.nobody_else_lacks(entry)
+    }
+
+    /// Whether no other holder lacks capacity.
+    pub(super) fn nobody_else_lacks(&self, entry: &Entry) -> bool {
+        self.shortfall.total_except(entry.slot.index()) == 0.0
     }
 
     /// Whether another hint is allowed now. If not, sets when to plan again. Some hints are

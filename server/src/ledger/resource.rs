@@ -380,8 +380,15 @@ impl Resource {
                 let rule = terms.rule();
                 let mut share = rule.share(demands, entry.demands(), polls && !is_learning);
                 goal = share.min(wants);
-                // In learning mode the pool has to serve newcomers, and no surplus is recalled.
-                if !is_learning && hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry)) {
+                if is_learning {
+                    // The pool has to serve newcomers, so nobody gets a surplus. A holder keeps the
+                    // one that it had, until another one lacks capacity.
+                    let usual = rule.share(demands, entry.demands(), true);
+                    let keeps = hints.as_ref().is_some_and(|it| it.nobody_else_lacks(entry));
+                    if keeps && rule.divides() {
+                        share = share.max(held.min(usual));
+                    }
+                } else if hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry)) {
                     share = rule.keep_surplus(share, wants, held, available);
                 }
                 let input = GrantInput {
@@ -432,7 +439,7 @@ impl Resource {
         if !has_jumped && !is_worth_a_hint(lacks, share, terms.capacity()) {
             lacks = 0.0;
         }
-        if polls && hints.is_none() {
+        if (polls || is_learning) && hints.is_none() {
             *hints = Some(Box::default());
         }
         if let Some(hints) = hints {

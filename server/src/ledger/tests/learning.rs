@@ -472,3 +472,17 @@ fn clean_restart_while_learning_confirms_again() {
     echo.heard_epoch = Some(settings.epoch);
     assert_eq!(next.send(&echo).capacity.get(), 100.0);
 }
+
+#[test]
+fn surplus_is_kept_until_another_holder_lacks_capacity() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    confirm(&mut world, "b", 2, 0.0, None);
+    // It keeps what it would get outside of learning mode.
+    assert_eq!(confirm(&mut world, "a", 9, 30.0, Some(80.0)).0, 47.5);
+    assert_eq!(confirm(&mut world, "a", 10, 30.0, Some(47.5)).0, 47.5);
+    let (granted, reason) = confirm(&mut world, "b", 3, 60.0, None);
+    assert_eq!((granted, reason), (32.5, Reason::Pending));
+    assert_eq!(confirm(&mut world, "a", 11, 30.0, Some(47.5)).0, 30.0);
+    confirm(&mut world, "a", 12, 30.0, Some(30.0));
+    assert_eq!(confirm(&mut world, "b", 4, 60.0, Some(32.5)).0, 50.0);
+}

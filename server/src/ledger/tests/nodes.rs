@@ -244,5 +244,6 @@ fn unknown_lease_of_a_node_is_not_confirmed() {
     // Its claim is still its first one.
     let mut claim = node_request(2, 2, &[(0, 1, 30.0)], Some(80.0));
     claim.heard_epoch = Some(learning.epoch);
-    assert_eq!(send(&mut world, &claim).capacity.get(), 30.0);
+    // Of the surplus that it had it keeps what it would get outside of learning mode.
+    assert_eq!(send(&mut world, &claim).capacity.get(), 65.0);
 }
