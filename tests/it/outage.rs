@@ -125,11 +125,12 @@ async fn holders_keep_their_leases_through_learning_mode() {
     assert_eq!(server.get("/v1/resources/api")["in_learning_mode"], false);
 }
 
+/// A load that a busy machine can offer in full.
 const LONG_LEASES: &str = "
 resources:
   - identifier_glob: api
-    capacity: 300
-    safe_capacity: 20
+    capacity: 60
+    safe_capacity: 4
     algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 4}
 ";
 
@@ -155,20 +156,20 @@ async fn capacity_moves_before_learning_mode_ends() {
     let start = |server: &ControlPlane| Service::start(server.address(), &[]);
     let [busy, quiet] = [start(&server), start(&server)];
     let load = Load::start([busy.target(), quiet.target()], 8);
-    load.offer([400.0, 30.0]);
-    until_leased(&[(&busy, 240.0), (&quiet, 25.0)], TIMEOUT).await;
+    load.offer([80.0, 6.0]);
+    until_leased(&[(&busy, 48.0), (&quiet, 5.0)], TIMEOUT).await;
 
     let server = server.kill().restart();
     let newcomer = start(&server);
     let newcomer_load = Load::start([newcomer.target()], 8);
-    newcomer_load.offer([400.0]);
-    load.offer([400.0, 400.0]);
+    newcomer_load.offer([80.0]);
+    load.offer([80.0, 80.0]);
     // The claim, its confirmation, and the shares of the others, at a relaxed pace.
     let four_refresh_intervals = Duration::from_secs(16);
-    let shares = [&busy, &quiet, &newcomer].map(|service| (service, 95.0));
+    let shares = [&busy, &quiet, &newcomer].map(|service| (service, 19.0));
     until_leased(&shares, four_refresh_intervals).await;
     let view = server.get("/v1/resources/api");
     assert_eq!(view["in_learning_mode"], true, "{view}");
     let booked = view["sum_has"].as_f64();
-    assert!(booked <= Some(300.0 * (1.0 + 1e-9)), "{view}");
+    assert!(booked <= Some(60.0 * (1.0 + 1e-9)), "{view}");
 }
