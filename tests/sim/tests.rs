@@ -114,7 +114,7 @@ fn assert_seed_breaks_without(rule: Rule, seed: u64) {
 
 #[test]
 fn capacity_needs_deadlines_counted_from_sending() {
-    assert_seed_breaks_without(Rule::DeadlineFromSend, 899);
+    assert_seed_breaks_without(Rule::DeadlineFromSend, 387);
 }
 
 #[test]
